@@ -104,6 +104,7 @@ void add_export_command(CLI::App& checkpoint) {
                report.files, report.files == 1 ? "" : "s");
     fmt::print("from {} (step {})\n", report.checkpoint.string(), report.step);
     if (!report.carried.empty()) fmt::print("beside it {}\n", join(report.carried, ", "));
+    if (!report.note.empty()) fmt::print("note: {}\n", report.note);
     if (!report.tokenizer) {
       fmt::print("no tokenizer that transformers reads came with the checkpoint\n");
     }

@@ -17,14 +17,24 @@
 namespace tessera {
 namespace {
 
+/// The token that ends texts of an imported model whose config.json leaves that out; -1: none.
+int64_t end_token_left_out(const CheckpointReader& reader, const ModelConfig& model) {
+  const std::string key(hugging_face::kArchitectureState);
+  if (!reader.state().values.contains(key)) return -1;
+  const auto* architecture = hugging_face::find_architecture(reader.state().text(key));
+  if (architecture == nullptr) return -1;
+  return hugging_face::default_token_id(*architecture, "eos_token_id", model.vocabulary_size);
+}
+
 /// Reads generation_config.json, as transformers does; config.json if it names no tokens.
-std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader) {
+std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader, const ModelConfig& model) {
   for (const std::string_view name :
        {hugging_face::kGenerationConfigName, hugging_face::kConfigName}) {
     for (const CheckpointFile& file : reader.manifest().extra_files) {
       if (file.name != name) continue;
-      auto tokens = hugging_face::read_end_tokens(reader.extra_file(file.name),
-                                                  (reader.path() / file.name).string());
+      auto tokens = hugging_face::read_end_tokens(
+          reader.extra_file(file.name), (reader.path() / file.name).string(),
+          name == hugging_face::kConfigName ? end_token_left_out(reader, model) : -1);
       if (!tokens.empty()) return tokens;
     }
   }
@@ -40,7 +50,7 @@ LoadedModel load_chosen(const fs::path& checkpoint, int threads) {
       parse_config(reader.state().config, (reader.path() / "config.toml").string()), loaded.step);
   loaded.config.model = inference_config(loaded.config.model);
   loaded.tokenizer = load_carried_tokenizer(reader);
-  loaded.end_tokens = carried_end_tokens(reader);
+  loaded.end_tokens = carried_end_tokens(reader, loaded.config.model);
   loaded.parameters =
       model_parameters(loaded.config.model, compute_dtype(loaded.config.train.precision));
   loaded.weights = unit_tensors(loaded.parameters);

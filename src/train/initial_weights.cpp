@@ -43,12 +43,20 @@ ModelConfig model_of(const CheckpointReader& reader) {
   return config_of_weights(saved, reader.state().step).model;
 }
 
+/// Whether a run changes the biases of the weights' routers by another rule. The rules change the
+/// same parameters.
+bool other_rule(const ModelConfig& initial, const ModelConfig& given) {
+  return initial.balance_biases != BiasBalancing::none &&
+         given.balance_biases != BiasBalancing::none;
+}
+
 void require_same_model(const ModelConfig& initial, const RunConfig& config, const Logger& logger) {
   RunConfig saved = config;
   saved.model = initial;
   std::vector<std::string> lines;
   for (const auto& [key, of_weights, given] : differences(saved, config)) {
     if (std::ranges::find(kOfTraining, key) != kOfTraining.end()) continue;
+    if (key == "model.balance_biases" && other_rule(initial, config.model)) continue;
     if (key.starts_with("model.rope_")) {
       logger.warn("{} is {} for the initial weights and {} from here on", key, of_weights, given);
       continue;

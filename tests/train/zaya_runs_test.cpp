@@ -59,6 +59,18 @@ TEST_F(ZayaRuns, GoOnBitForBitWithTheSignsRule) {
   EXPECT_TRUE(tensors("signs-stopped", 20) == tensors("signs", 20));
   const CheckpointReader reader(checkpoint("signs", 20));
   EXPECT_EQ(reader.find("optimizer", "layers.1.router.balancing_biases.first_moment"), nullptr);
+
+  // Its weights go on with the other rule, which changes the same biases, but not without biases.
+  const std::string initial = "checkpoint.initial=\"" + folder("signs").string() + "\"";
+  train_on(1,
+           zaya("goes-on", {initial, "model.balance_biases=\"controller\"", "train.stop_after=1"}));
+  EXPECT_NE(CheckpointReader(checkpoint("goes-on", 1))
+                .find("optimizer", "layers.1.router.balancing_biases.first_moment"),
+            nullptr);
+  EXPECT_THAT(error_of([&] {
+                train_on(1, zaya("without", {initial, "model.balance_biases=\"none\""}));
+              }),
+              HasSubstr("model.balance_biases is \"sign\" for the weights, \"none\" in the"));
 }
 
 /// Another micro-batch would be another controller.

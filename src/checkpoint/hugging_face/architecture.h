@@ -17,11 +17,16 @@ struct Architecture {
   bool clips;             ///< has the key clip_qkv
   bool chooses_head_dim;  ///< has the key head_dim; otherwise it is hidden_size / heads
   // The library's defaults for keys that config.json leaves out.
+  int64_t kv_heads;  ///< 0: as many as query heads
+  int64_t head_dim;  ///< 0: hidden_size / heads
   double rope_theta;
   double norm_epsilon;
   int64_t max_context;
   double balance_coefficient;
-  int64_t pad_token;             ///< the token whose embedding is not trained; -1: none
+  bool tied_head;
+  int64_t bos_token;             ///< -1: none, as below
+  int64_t eos_token;             ///< the token that ends a text
+  int64_t pad_token;             ///< the token whose embedding is not trained
   std::string_view experts_key;  ///< the key for the number of experts
 };
 

@@ -130,12 +130,24 @@ std::string stated_dtype(const ExportTensors& tensors) {
   return library_name(most->first);
 }
 
+/// Returns what the library checks in a configuration and this model does not fulfil; empty:
+/// nothing.
+std::string refused_sizes(const Architecture& architecture, const ModelConfig& model) {
+  if (architecture.family != Family::llama || model.hidden_size % model.heads == 0) return "";
+  return fmt::format(
+      "transformers 5 refuses a {} whose num_attention_heads ({}) does not divide its hidden_size "
+      "({}), and version 4 loads it; for version 5 train with a model.hidden_size that is a "
+      "multiple of model.heads",
+      architecture.name, model.heads, model.hidden_size);
+}
+
 }  // namespace
 
 ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::path& output,
                                const ExportOptions& options) {
   ExportReport report{.checkpoint = checkpoint.path(), .step = checkpoint.state().step};
   report.architecture = &architecture_of(options.model);
+  report.note = refused_sizes(*report.architecture, options.model);
   ModelFolder folder(output);
   const WeightMap map = weight_map(*report.architecture, options.model, options.experts);
   const ExportTensors tensors(checkpoint, map, options.dtype);

@@ -32,6 +32,7 @@ struct ExportReport {
   int64_t files = 0;                 ///< number of weight files
   std::vector<std::string> carried;  ///< files that came with the checkpoint
   bool tokenizer = false;            ///< whether a tokenizer is among them
+  std::string note;                  ///< why some versions of the library refuse it; empty: none do
 };
 
 /// Writes a checkpoint's parameters as a transformers model: config.json, safetensors files with an

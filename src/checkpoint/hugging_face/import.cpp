@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kMostNamed = 10;       // the most listed in one message
 constexpr int64_t kMostMissing = 1000;  // the most missing tensors to look up by name
+constexpr std::string_view kHead = "lm_head.weight";
 
 /// The files beside the weights that a checkpoint carries if the folder has them. config.json keeps
 /// the ids of special tokens.
@@ -35,9 +36,9 @@ constexpr std::array<std::string_view, 11> kCarriedFiles{kConfigName,
 
 std::string shape_text(const std::vector<int64_t>& dims) { return Shape(dims).text(); }
 
-/// Whether a tensor holds frequencies that old versions of transformers stored although they are
-/// computed.
-bool is_derived(std::string_view name) { return name.ends_with(".self_attn.rotary_emb.inv_freq"); }
+/// Whether a tensor holds frequencies that old versions of transformers stored, for each layer or
+/// once, although they are computed. The library passes over the same names.
+bool is_derived(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 bool names_fused_experts(const WeightFolder& weights) {
   return std::ranges::any_of(weights.tensors(), [](const auto& item) {
@@ -119,12 +120,17 @@ SourceModel::SourceModel(const fs::path& folder, std::span<const std::string> ac
 
 void SourceModel::match_tensors() {
   std::vector<std::string> differences;
+  std::vector<std::string> derived;
   std::set<std::string_view> wanted;
   for (const auto& [name, shape] : map_.tensors) {
     wanted.insert(name);
     const auto found = weights_.tensors().find(name);
     if (found == weights_.tensors().end()) {
-      differences.push_back(fmt::format("tensor {} {} is missing", in_quotes(name), shape.text()));
+      differences.push_back(
+          fmt::format("tensor {} {} is missing{}", in_quotes(name), shape.text(),
+                      name == kHead ? "; if the model computes logits with its embedding, set "
+                                      "tie_word_embeddings to true"
+                                    : ""));
     } else if (!std::ranges::equal(found->second.entry->shape, shape.dims())) {
       differences.push_back(fmt::format("tensor {} is {}, expected {}", in_quotes(name),
                                         shape_text(found->second.entry->shape), shape.text()));
@@ -133,14 +139,21 @@ void SourceModel::match_tensors() {
   for (const auto& [name, place] : weights_.tensors()) {
     if (wanted.contains(name)) continue;
     if (is_derived(name)) {
-      notes_.push_back(
-          fmt::format("tensor {} is computed from config.json, not read", in_quotes(name)));
-    } else if (name == "lm_head.weight" && config_.model.tied_head && differences.empty()) {
+      derived.push_back(name);
+    } else if (name == kHead && config_.model.tied_head && differences.empty()) {
       match_tied_head();
     } else {
       differences.push_back(fmt::format("tensor {} {} has no place in the model", in_quotes(name),
                                         shape_text(place.entry->shape)));
     }
+  }
+  if (!derived.empty()) {
+    notes_.push_back(fmt::format(
+        "{} is computed from {}, not read",
+        derived.size() == 1
+            ? fmt::format("tensor {}", in_quotes(derived[0]))
+            : fmt::format("each of {} tensors such as {}", derived.size(), in_quotes(derived[0])),
+        kConfigName));
   }
   if (differences.empty()) return;
   const size_t count = differences.size();
@@ -155,7 +168,7 @@ void SourceModel::match_tensors() {
 void SourceModel::match_tied_head() {
   const auto& tensors = weights_.tensors();
   const std::string found =
-      difference(tensors.at("lm_head.weight"), tensors.at("model.embed_tokens.weight"));
+      difference(tensors.at(std::string(kHead)), tensors.at("model.embed_tokens.weight"));
   if (found.empty()) return;
   throw Error(
       "{} says tie_word_embeddings, but the weights hold a 'lm_head.weight' that {} "

@@ -24,6 +24,7 @@ constexpr int kConfigDepth = 16;  // of a whole file; its unknown keys may hold 
 constexpr int64_t kMostLayers = 1 << 12;
 constexpr int64_t kMostHeads = 1 << 16;
 constexpr int64_t kMostExperts = 1 << 12;
+constexpr double kInitializerRange = 0.02;  // of all classes
 
 const Architecture& read_architecture(ConfigFields& fields) {
   std::string name;
@@ -56,14 +57,9 @@ void read_sizes(ConfigFields& fields, const Architecture& architecture, ModelCon
   model.hidden_size = fields.required_size("hidden_size", 1, kLargestSize);
   model.layers = fields.required_size("num_hidden_layers", 1, kMostLayers);
   model.heads = fields.required_size("num_attention_heads", 1, kMostHeads);
-  const std::string kv_heads = "num_key_value_heads";
-  // If the key is left out, Mixtral's class takes 8, ZAYA1's 2, and the others take the number of
-  // heads. This is too easy to confuse, so these two must give it.
-  const bool must_give =
-      architecture.family == Family::mixtral || architecture.family == Family::zaya;
-  model.kv_heads = must_give ? fields.required_size(kv_heads, 1, kMostHeads)
-                             : fields.size(kv_heads, 1, kMostHeads).value_or(model.heads);
-  model.head_dim = fields.size("head_dim", 1, kLargestSize).value_or(0);
+  const int64_t kv_heads = architecture.kv_heads > 0 ? architecture.kv_heads : model.heads;
+  model.kv_heads = fields.size("num_key_value_heads", 1, kMostHeads).value_or(kv_heads);
+  model.head_dim = fields.size("head_dim", 1, kLargestSize).value_or(architecture.head_dim);
   model.max_context =
       fields.size("max_position_embeddings", 1, kLargestSize).value_or(architecture.max_context);
   const std::string& origin = fields.origin();
@@ -72,8 +68,9 @@ void read_sizes(ConfigFields& fields, const Architecture& architecture, ModelCon
                 model.heads, model.hidden_size);
   }
   if (model.heads % model.kv_heads != 0) {
-    throw Error("{}: num_key_value_heads ({}) does not divide num_attention_heads ({})", origin,
-                model.kv_heads, model.heads);
+    throw Error("{}: num_key_value_heads ({}{}) does not divide num_attention_heads ({})", origin,
+                model.kv_heads, fields.find("num_key_value_heads") == nullptr ? ", left out" : "",
+                model.heads);
   }
   const int64_t even = model.hidden_size / model.heads;
   if (!architecture.chooses_head_dim && model.head_size() != even) {
@@ -134,7 +131,7 @@ ReadConfig read_config(std::string_view text, const std::string& origin,
     read_experts(fields, architecture, model);
     read_rotary(fields, architecture, model);
   }
-  model.tied_head = fields.flag("tie_word_embeddings", architecture.family == Family::zaya);
+  model.tied_head = fields.flag("tie_word_embeddings", architecture.tied_head);
   // OLMo's class has a fixed epsilon and no key.
   if (architecture.family != Family::olmo) {
     model.norm_epsilon =
@@ -143,9 +140,8 @@ ReadConfig read_config(std::string_view text, const std::string& origin,
   // A clip_qkv of 0 makes the library clip to 0, so it is refused. In Tessera 0 means no limit, as
   // null does in the library.
   if (architecture.clips) model.clip_qkv = fields.number_above_zero("clip_qkv").value_or(0);
-  if (const auto deviation = fields.number("initializer_range", 0); deviation && *deviation > 0) {
-    model.initialization_deviation = *deviation;
-  }
+  const double deviation = fields.number("initializer_range", 0).value_or(kInitializerRange);
+  if (deviation > 0) model.initialization_deviation = deviation;
   refuse_other_layers(fields, architecture, model);
   check_token_ids(fields, model.vocabulary_size);
   result.notes = training_notes(fields, architecture, model);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/hugging_face/architecture.h"
 #include "checkpoint/hugging_face/config_fields.h"
 
 namespace tessera::hugging_face {
@@ -18,9 +19,16 @@ inline constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token
 /// files), a token of the vocabulary, or a list of such tokens. Otherwise throws Error.
 void check_token_ids(ConfigFields& fields, int64_t vocabulary_size);
 
+/// Returns the id that a class of the library has for a key of kTokenIds that config.json leaves
+/// out; -1 if it has none, or if the vocabulary has no such token.
+int64_t default_token_id(const Architecture& architecture, std::string_view key,
+                         int64_t vocabulary_size);
+
 /// Returns the tokens that end a generated text. `text` is a config.json or generation_config.json;
 /// its eos_token_id is a number or a list of numbers. Returns none if the file does not name any.
-/// Throws Error naming `origin` when the value is neither.
-std::vector<int32_t> read_end_tokens(std::string_view text, const std::string& origin);
+/// If the key is left out, returns `left_out` unless that is -1. Throws Error naming `origin` when
+/// the value is neither.
+std::vector<int32_t> read_end_tokens(std::string_view text, const std::string& origin,
+                                     int64_t left_out = -1);
 
 }  // namespace tessera::hugging_face

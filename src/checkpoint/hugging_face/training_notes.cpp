@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/strict_json.h"
+#include "checkpoint/hugging_face/token_ids.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -18,7 +19,11 @@ constexpr std::array kDropouts{"attention_dropout", "hidden_dropout", "resid_dro
 int64_t frozen_row(ConfigFields& fields, const Architecture& architecture,
                    const ModelConfig& model) {
   const nlohmann::json* id = fields.find("pad_token_id");
-  if (id == nullptr) return fields.has("pad_token_id") ? -1 : architecture.pad_token;
+  if (id == nullptr) {
+    return fields.has("pad_token_id")
+               ? -1
+               : default_token_id(architecture, "pad_token_id", model.vocabulary_size);
+  }
   if (!id->is_number_integer()) return -1;  // a list, which names no row
   return *id == -1 ? model.vocabulary_size - 1 : id->get<int64_t>();
 }

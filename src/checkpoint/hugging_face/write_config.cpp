@@ -78,10 +78,13 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
       window.is_number() && window >= surroundings.max_context) {
     json["sliding_window"] = window;
   }
-  // All three are written, because the library would fill in ids of its own models for missing
-  // ones.
+  // All three are written, because the library fills in ids of its own models for missing ones. It
+  // did so for the imported model, too.
   for (const char* key : kTokenIds) {
     json[key] = original.value(key, OrderedJson());
+    if (!surroundings.original.empty() && !original.contains(key)) {
+      json[key] = default_token_id(architecture, key, model.vocabulary_size);
+    }
     if (json[key] == -1) json[key] = nullptr;  // as in read_config()
   }
   if (surroundings.original.empty() && surroundings.end_of_document >= 0) {

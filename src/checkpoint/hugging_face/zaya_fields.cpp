@@ -16,6 +16,8 @@ constexpr std::array kTapKeys{"cca_time0", "cca_time1"};
 /// The names of the types of layers. The object of the second is there without such layers.
 constexpr const char* kLayerType = "hybrid";
 constexpr const char* kSlidingType = "hybrid_sliding";
+// The class has these if config.json leaves rope_parameters out. If it is there, but its object has
+// no partial_rotary_factor, the whole of each head is rotated.
 constexpr double kDefaultTheta = 5e6;
 constexpr double kDefaultFraction = 0.5;
 
@@ -41,18 +43,24 @@ void read_rope_of_types(ConfigFields& fields, ModelConfig& model) {
     by_type.refuse("rope_type", *by_type.find("rope_type"), "\"default\"");
   }
   by_type.find(kSlidingType);  // of layers that refuse_other_layers() refuses
-  if (const nlohmann::json* own = by_type.find(kLayerType)) {
-    ConfigFields rope(*own, origin + "." + kLayerType);
-    const auto type = rope.text("rope_type");
-    if (type && *type != "default") {
-      rope.refuse("rope_type", *rope.find("rope_type"), "\"default\"");
-    }
-    model.rope_theta = rope.number_above_zero("rope_theta").value_or(kDefaultTheta);
-    model.rotary_fraction =
-        rope.number_above_zero("partial_rotary_factor").value_or(kDefaultFraction);
-    if (const auto rest = rope.unread(); !rest.empty()) {
-      throw Error("{}: the key '{}' is not known", rope.origin(), rest[0]);
-    }
+  const nlohmann::json* own = by_type.find(kLayerType);
+  if (own == nullptr) {
+    throw Error("{}: the key '{}' is missing; give its rope_theta and partial_rotary_factor",
+                origin, kLayerType);
+  }
+  ConfigFields rope(*own, origin + "." + kLayerType);
+  const auto type = rope.text("rope_type");
+  if (type && *type != "default") {
+    rope.refuse("rope_type", *rope.find("rope_type"), "\"default\"");
+  }
+  if (rope.find("rope_theta") == nullptr) {
+    throw Error("{}: the key 'rope_theta' is missing, for which the class has no default",
+                rope.origin());
+  }
+  model.rope_theta = *rope.number_above_zero("rope_theta");
+  model.rotary_fraction = rope.number_above_zero("partial_rotary_factor").value_or(1);
+  if (const auto rest = rope.unread(); !rest.empty()) {
+    throw Error("{}: the key '{}' is not known", rope.origin(), rest[0]);
   }
   if (const auto rest = by_type.unread(); !rest.empty()) {
     throw Error("{}: the key '{}' is not known; known are '{}' and '{}'", origin, rest[0],

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/hugging_face/read_config.h"
+#include "checkpoint/hugging_face/token_ids.h"
 #include "checkpoint/hugging_face/write_config.h"
 #include "support/error_of.h"
 #include "support/hugging_face_folder.h"
@@ -77,19 +78,81 @@ TEST(HuggingFaceConfig, KeysOfBothVersionsSayTheSame) {
   }
 }
 
-TEST(HuggingFaceConfig, WhatIsLeftOutHasTheLibrarysDefault) {
-  Json json = small_llama_config();
-  for (const char* key : {"architectures", "rope_scaling", "rope_theta", "rms_norm_eps",
-                          "num_key_value_heads", "max_position_embeddings"}) {
-    json.erase(key);
+/// The sizes of a model of each class, with nothing that may be left out.
+Json sizes_alone(const std::string& model_type) {
+  Json json{{"model_type", model_type}, {"vocab_size", 300},         {"hidden_size", 1024},
+            {"num_hidden_layers", 2},   {"num_attention_heads", 16}, {"intermediate_size", 8}};
+  if (model_type == "olmoe") json["num_experts"] = 4;
+  if (model_type == "mixtral") json["num_local_experts"] = 4;
+  if (model_type == "olmoe" || model_type == "mixtral") json["num_experts_per_tok"] = 2;
+  if (model_type == "zaya") {
+    json.erase("intermediate_size");
+    json.update({{"num_experts", 4}, {"moe_intermediate_size", 8}, {"router_hidden_size", 8}});
   }
-  const ModelConfig model = read(json).model;
-  EXPECT_EQ(model.rope_theta, 10000);
-  EXPECT_EQ(model.rope_scaling, RopeScaling::none);
-  EXPECT_EQ(model.norm_epsilon, 1e-6);
-  EXPECT_EQ(model.kv_heads, 4);
-  EXPECT_EQ(model.max_context, 2048);
-  EXPECT_FALSE(model.tied_head);
+  return json;
+}
+
+/// What the classes of transformers 5.24.0 take for keys that are left out.
+TEST(HuggingFaceConfig, WhatIsLeftOutHasTheLibrarysDefault) {
+  struct Defaults {
+    const char* model_type;
+    int64_t kv_heads, head_dim, max_context;
+    double rope_theta, rotary_fraction, norm_epsilon, balance;
+    bool tied, renormalises;
+    int64_t bos, eos, pad;  // of a vocabulary that has them
+  };
+  const std::vector<Defaults> classes{
+      {"olmo", 16, 64, 2048, 1e4, 1, 1e-5, 0, false, false, -1, 50279, 1},
+      {"olmoe", 16, 64, 4096, 1e4, 1, 1e-5, 0.01, false, false, -1, 50279, 1},
+      {"llama", 16, 64, 2048, 1e4, 1, 1e-6, 0, false, false, 1, 2, -1},
+      {"mixtral", 8, 64, 131072, 1e6, 1, 1e-5, 0.001, false, true, 1, 2, -1},
+      {"zaya", 2, 128, 131072, 5e6, 0.5, 1e-5, 0, true, false, 2, 106, 0}};
+  for (const Defaults& expected : classes) {
+    SCOPED_TRACE(expected.model_type);
+    const ReadConfig config = read(sizes_alone(expected.model_type));
+    const ModelConfig& model = config.model;
+    EXPECT_EQ(model.kv_heads, expected.kv_heads);
+    EXPECT_EQ(model.head_size(), expected.head_dim);
+    EXPECT_EQ(model.max_context, expected.max_context);
+    EXPECT_EQ(model.rope_theta, expected.rope_theta);
+    EXPECT_EQ(model.rope_scaling, RopeScaling::none);
+    EXPECT_EQ(model.rotary_fraction, expected.rotary_fraction);
+    EXPECT_EQ(model.norm_epsilon, expected.norm_epsilon);
+    EXPECT_EQ(model.tied_head, expected.tied);
+    EXPECT_EQ(model.clip_qkv, 0);
+    EXPECT_EQ(model.activation, Activation::silu);
+    EXPECT_EQ(model.initialization_deviation, 0.02);
+    EXPECT_EQ(model.renormalise_weights, expected.renormalises);
+    if (model.mixture()) {
+      EXPECT_EQ(model.balance_coefficient, expected.balance);
+    }
+    const int64_t known = expected.eos + 1;
+    const Architecture& architecture = *config.architecture;
+    EXPECT_EQ(default_token_id(architecture, "bos_token_id", known), expected.bos);
+    EXPECT_EQ(default_token_id(architecture, "eos_token_id", known), expected.eos);
+    EXPECT_EQ(default_token_id(architecture, "pad_token_id", known), expected.pad);
+    EXPECT_EQ(default_token_id(architecture, "eos_token_id", expected.eos), -1)
+        << "a token that the vocabulary does not have";
+  }
+}
+
+/// The class has no default for what rope_parameters leaves out, but for the fraction: all.
+TEST(HuggingFaceConfig, ZayasRotaryEmbeddingIsAsItsObjectSays) {
+  const auto with = [](const Json& rope) {
+    Json json = sizes_alone("zaya");
+    json["rope_parameters"] = rope;
+    return json;
+  };
+  const Json alone{{"hybrid", {{"rope_type", "default"}, {"rope_theta", 7.0}}}};
+  EXPECT_EQ(read(with(alone)).model.rotary_fraction, 1);
+  EXPECT_EQ(read(with(alone)).model.rope_theta, 7);
+  Json both = alone;
+  both["hybrid"]["partial_rotary_factor"] = 0.25;
+  EXPECT_EQ(read(with(both)).model.rotary_fraction, 0.25);
+  const auto keep = [](Json&) {};
+  EXPECT_THAT(error(with(Json::object()), keep), HasSubstr("the key 'hybrid' is missing"));
+  EXPECT_THAT(error(with({{"hybrid", {{"rope_type", "default"}}}}), keep),
+              HasSubstr("rope_parameters.hybrid: the key 'rope_theta' is missing"));
 }
 
 TEST(HuggingFaceConfig, WhatTesseraDoesNotHaveIsNamedWithItsValue) {

@@ -219,11 +219,28 @@ TEST_F(ImportTest, ASourceThatShrinksIsNamed) {
 
 TEST_F(ImportTest, ComputedFrequenciesOfOldFilesAreNotWeights) {
   HuggingFaceFolder source = model();
-  source.add("model.layers.0.self_attn.rotary_emb.inv_freq", {4}, DType::f32);
+  source.add("model.rotary_emb.inv_freq", {4}, DType::f32);
+  source.write();
+  EXPECT_THAT(SourceModel(source.path()).notes(),
+              ElementsAre(HasSubstr("tensor 'model.rotary_emb.inv_freq' is computed")));
+  source.remove("model.rotary_emb.inv_freq");
+  for (const char* layer : {"0", "1"}) {
+    source.add(fmt::format("model.layers.{}.self_attn.rotary_emb.inv_freq", layer), {4},
+               DType::f32);
+  }
   source.write();
   const SourceModel opened(source.path());
-  EXPECT_THAT(opened.notes(), ElementsAre(HasSubstr("inv_freq' is computed")));
+  EXPECT_THAT(opened.notes(), ElementsAre(HasSubstr("each of 2 tensors such as 'model.layers.0")));
   EXPECT_EQ(opened.widest(), DType::bf16);
+}
+
+TEST_F(ImportTest, AMissingHeadMayBeATiedOne) {
+  HuggingFaceFolder source = model();
+  source.remove("lm_head.weight");
+  source.write();
+  EXPECT_THAT(import_error(source.path()),
+              HasSubstr("'lm_head.weight' [300, 16] is missing; if the model computes logits with "
+                        "its embedding, set tie_word_embeddings to true"));
 }
 
 TEST_F(ImportTest, TypesAreChecked) {
