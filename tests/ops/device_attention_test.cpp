@@ -149,16 +149,17 @@ TEST(AttentionOnADevice, IsRefusedWhereItIsNotToBeHad) {
 }
 
 TEST(AttentionOnADevice, PlansTheWorkspaceOfTheDeterministicGradient) {
-  // The gradients of 16 heads' scores, 2 bytes each, and delta; otherwise f32 sums of dQ.
+  // The gradients of 16 heads' scores, 2 bytes each, and delta; otherwise f32 sums of dQ. Beside
+  // what cuDNN 9.19 takes there is room for what another version takes.
   const AttentionCase test{
       .sequences = 2, .sequence = 4096, .heads = 16, .kv_heads = 16, .head_dim = 128};
   const DeviceAttention backward = attention_of(test, DType::bf16, true);
   const int64_t scores = int64_t{2} * 16 * 4096 * 4096;
   const int64_t rows = int64_t{2} * 16 * 4096;
   EXPECT_EQ(device_attention_workspace(target_on(Device::cuda), backward),
-            2 * scores + 4 * rows + 2 * 256);
+            2 * scores + 2 * scores / 32 + kCudnnRoom + 4 * rows + 3 * 256);
   EXPECT_EQ(device_attention_workspace(target_on(Device::cuda, false), backward),
-            4 * rows * 128 + 4 * rows + 2 * 256);
+            4 * rows * 128 + kCudnnRoom + 4 * rows + 3 * 256);
 }
 
 TEST(AttentionOnADevice, PacksDocumentsUnlessTheRunIsDeterministic) {
@@ -193,7 +194,7 @@ TEST(AttentionOnADevice, PlansTheWorkspaceOfPackedDocuments) {
   };
   // Starts of documents for 8 groups of each sequence, and a log-sum-exp for each row.
   const int64_t packing = int64_t{16} * 4096 * 4 + 4 * rows;
-  constexpr int64_t kLittle = 1 << 16;
+  constexpr int64_t kLittle = kCudnnRoom + (1 << 16);
   EXPECT_GE(planned(false, false), packing);
   EXPECT_LE(planned(false, false), packing + kLittle);
   // Besides: delta, the f32 sums of dQ, and the gradients of keys and values of each query head.

@@ -93,7 +93,7 @@ void require_device_attention(Runtime& runtime, const DeviceAttention& attention
   require_code(device, attention);
 #if defined(TESSERA_CUDA)
   if (device == Device::cuda && by_cudnn(attention)) {
-    require_cudnn_attention(runtime, cudnn_kind(runtime.target(), attention));
+    require_cudnn_attention(cudnn_kind(runtime.target(), attention));
   }
 #endif
 }

@@ -20,10 +20,10 @@ struct CudnnAttentionOperands {
   void* of_v = nullptr;
 };
 
-/// Loads cuDNN and makes the plan of an attention, which takes seconds, unless that was done
-/// before. Throws Error if cuDNN is missing, has no plan, or asks for more workspace than
-/// CudnnWorkspace(kind) has.
-void require_cudnn_attention(Runtime& runtime, const CudnnAttentionKind& kind);
+/// Loads cuDNN and makes the plan of an attention for the calling thread's GPU, which takes a
+/// second, unless the process has done that before. Throws Error if cuDNN is missing, has no plan,
+/// or asks for more workspace than CudnnWorkspace(kind) has.
+void require_cudnn_attention(const CudnnAttentionKind& kind);
 
 /// Puts an attention into the stream of a device of NVIDIA. The first run of a kind makes
 /// the plan, unless require_cudnn_attention() did; later ones neither allocate memory of the device

@@ -2,6 +2,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include <cuda_runtime_api.h>
 
@@ -36,46 +37,62 @@ void require_packing(const CudnnAttentionKind& kind) {
       major, gpu_attribute(cudaDevAttrComputeCapabilityMinor));
 }
 
-/// A rank's handle of cuDNN and its plans.
+/// The handle of cuDNN for one GPU, and its plans. Several threads may use it.
 class CudnnPlans {
  public:
-  CudnnPlans() {
-    library_.check(library_.create(&handle_), "open the device");
-    device_ = std::make_unique<CudnnDescriptor>(cudnn_device(library_, handle_));
-  }
-  ~CudnnPlans() {
-    device_.reset();
-    library_.destroy(handle_);
-  }
+  /// For the calling thread's GPU.
+  CudnnPlans() { library_.check(library_.create(&handle_), "open the device"); }
   CudnnPlans(const CudnnPlans&) = delete;
 
   const CudnnLibrary& library() const { return library_; }
-  cudnnHandle_t handle() const { return handle_; }
 
   /// The plan for a kind, made at its first use.
   const CudnnAttentionPlan& plan(const CudnnAttentionKind& kind) {
+    const std::scoped_lock lock(mutex_);
     std::unique_ptr<CudnnAttentionPlan>& plan = plans_[kind];
     if (plan) return *plan;
     require_packing(kind);
-    auto made = std::make_unique<CudnnAttentionPlan>(library_, *device_, kind);
+    auto made =
+        std::make_unique<CudnnAttentionPlan>(library_, CudnnPlanDevice{.handle = handle_}, kind);
     const int64_t planned = CudnnWorkspace(kind).library;
     if (made->workspace_bytes() > planned) {
       throw Error(
-          "cuDNN {} asks for {} bytes of workspace for {}; {} were planned, as cuDNN 9.19 has it "
-          "on "
-          "Hopper. Install that, or train on another device",
+          "cuDNN {} asks for {} bytes of workspace for {}; {} were planned, more than cuDNN 9.19 "
+          "takes on Hopper. Install that, or train on another device",
           library_.version_text(), made->workspace_bytes(), text(kind), planned);
     }
     plan = std::move(made);
     return *plan;
   }
 
+  /// Puts the run of a plan into a stream.
+  void run(const CudnnAttentionPlan& plan, cudnnBackendDescriptor_t variant_pack, Stream& stream) {
+    const std::scoped_lock lock(mutex_);
+    library_.check(library_.set_stream(handle_, static_cast<cudaStream_t>(stream.handle())),
+                   "take a stream");
+    library_.check(library_.execute(handle_, plan.get(), variant_pack), "run attention");
+  }
+
  private:
   CudnnLibrary library_;
+  std::mutex mutex_;
   cudnnHandle_t handle_ = nullptr;
-  std::unique_ptr<CudnnDescriptor> device_;
   std::map<CudnnAttentionKind, std::unique_ptr<CudnnAttentionPlan>> plans_;
 };
+
+/// The plans for the calling thread's GPU. A plan takes a second to make, so the process keeps
+/// them: a test, or a run that is measured, opens the device many times. They are never freed,
+/// because the driver may be gone when the process ends.
+CudnnPlans& plans_of_gpu() {
+  int gpu = 0;
+  const cudaError_t status = cudaGetDevice(&gpu);
+  if (status != cudaSuccess)
+    throw Error("cannot ask which GPU is used: {}", cudaGetErrorString(status));
+  static std::mutex mutex;
+  static auto& plans = *std::make_unique<std::map<int, CudnnPlans>>().release();
+  const std::scoped_lock lock(mutex);
+  return plans[gpu];
+}
 
 /// The addresses of a run, by the ids of the graph's tensors.
 class VariantPack {
@@ -174,14 +191,12 @@ void add_operands(VariantPack& pack, const CudnnAttentionOperands& operands) {
 
 }  // namespace
 
-void require_cudnn_attention(Runtime& runtime, const CudnnAttentionKind& kind) {
-  runtime.cache<CudnnPlans>().plan(kind);
-}
+void require_cudnn_attention(const CudnnAttentionKind& kind) { plans_of_gpu().plan(kind); }
 
 void cudnn_attention(const Execution& execution, const CudnnAttentionKind& kind, double scale,
                      const CudnnAttentionOperands& operands, std::byte* workspace) {
   using Id = CudnnAttentionTensor;
-  auto& plans = execution.runtime.cache<CudnnPlans>();
+  CudnnPlans& plans = plans_of_gpu();
   const CudnnAttentionPlan& plan = plans.plan(kind);
   const CudnnLibrary& library = plans.library();
   Stream& stream = *execution.stream;
@@ -212,10 +227,7 @@ void cudnn_attention(const Execution& execution, const CudnnAttentionKind& kind,
     pack.add(Id::document_starts, operands.document_starts);
   }
   pack.add(Id::log_sum_exp, packed ? log_sum_exp : operands.log_sum_exp);
-  library.check(library.set_stream(plans.handle(), static_cast<cudaStream_t>(stream.handle())),
-                "take a stream");
-  library.check(library.execute(plans.handle(), plan.get(), pack.finish(parts.take(sizes.library))),
-                "run attention");
+  plans.run(plan, pack.finish(parts.take(sizes.library)), stream);
   if (packed && !kind.backward) {
     rows_from_tokens_device<Cuda>(row_numbers(kind, log_sum_exp, operands.log_sum_exp), stream);
   }

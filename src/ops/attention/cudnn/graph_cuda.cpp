@@ -137,8 +137,9 @@ void CudnnGraph::reshape(const Tensor& x, const Tensor& result) {
   add_operation(operation, "reshape");
 }
 
-const CudnnDescriptor& CudnnGraph::finish() {
+const CudnnDescriptor& CudnnGraph::finish(cudnnHandle_t handle) {
   CudnnDescriptor& graph = add(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  if (handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             std::span<const cudnnBackendDescriptor_t>(operations_));
   graph.finalize("describe the graph of attention");

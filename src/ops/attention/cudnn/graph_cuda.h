@@ -80,8 +80,9 @@ class CudnnGraph {
   /// Another layout of the same elements.
   void reshape(const Tensor& x, const Tensor& result);
 
-  /// Ends the graph. Throws Error if cuDNN does not accept it.
-  const CudnnDescriptor& finish();
+  /// Ends the graph, for the device of `handle`, or for a described one if that is null. Throws
+  /// Error if cuDNN does not accept it.
+  const CudnnDescriptor& finish(cudnnHandle_t handle);
 
  private:
   Tensor tensor(int64_t id, const CudnnLayout& layout, cudnnDataType_t type, bool is_virtual,

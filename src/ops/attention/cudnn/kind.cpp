@@ -31,9 +31,9 @@ int64_t packed_library_bytes(const CudnnAttentionKind& kind) {
   return std::max(kMostMultiprocessors, 2 * (groups + 2)) * kDescription;
 }
 
-/// What cuDNN keeps in its workspace. The deterministic backward pass writes the gradients of all
-/// scores, in whole tiles, and sums them over the keys afterwards. Both backward passes write the
-/// gradients of keys and values for each query head before they are summed over a group.
+/// What cuDNN 9.19 keeps in its workspace. The deterministic backward pass writes the gradients of
+/// all scores, in whole tiles, and sums them over the keys afterwards. Both backward passes write
+/// the gradients of keys and values for each query head before they are summed over a group.
 int64_t library_bytes(const CudnnAttentionKind& kind) {
   int64_t bytes = kCudnnAlignment;
   if (packed(kind)) return bytes + round_up(packed_library_bytes(kind), kCudnnAlignment);
@@ -79,7 +79,9 @@ std::string text(const CudnnAttentionKind& kind) {
                      kind.backward && kind.deterministic ? ", deterministic" : "");
 }
 
-CudnnWorkspace::CudnnWorkspace(const CudnnAttentionKind& kind) : library(library_bytes(kind)) {
+CudnnWorkspace::CudnnWorkspace(const CudnnAttentionKind& kind) {
+  const int64_t known = library_bytes(kind);
+  library = known + kCudnnRoom + round_up(known / 32, kCudnnAlignment);
   int64_t rows = kind.sequences * kind.sequence * kind.heads;
   if (packed(kind)) {
     rows = packed_tokens(kind) * kind.heads;

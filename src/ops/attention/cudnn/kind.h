@@ -45,8 +45,8 @@ inline constexpr int64_t kCudnnMostHeadDim = 256;
 
 /// The parts of an attention's workspace, in bytes, each a multiple of kCudnnAlignment. They follow
 /// from the shape alone, because a plan must know them where there is no cuDNN. They bound what
-/// cuDNN 9.19 asks for on Hopper: tests compare them with its plans. Rows of packed documents are
-/// one for each token, in whole tiles.
+/// cuDNN 9.19 asks for on Hopper, and leave room for what a newer one may ask for beside it: tests
+/// compare them with its plans. Rows of packed documents are one for each token, in whole tiles.
 struct CudnnWorkspace {
   explicit CudnnWorkspace(const CudnnAttentionKind& kind);
 
@@ -57,11 +57,12 @@ struct CudnnWorkspace {
   int64_t of_head_keys = 0;
   int64_t packed_log_sum_exp = 0;  ///< f32 [tokens, heads], if documents are packed
   int64_t packing = 0;             ///< where packed documents lie, as PackedDocuments has it
-  int64_t library = 0;             ///< cuDNN's own
+  int64_t library = 0;             ///< cuDNN's own, with kCudnnRoom and a 32nd to spare
 
   /// All of it, with room to begin at a multiple of kCudnnAlignment.
   int64_t bytes() const;
 };
 inline constexpr int64_t kCudnnAlignment = 256;
+inline constexpr int64_t kCudnnRoom = int64_t{1} << 20;
 
 }  // namespace tessera

@@ -12,11 +12,13 @@ namespace {
 /// The engines that cuDNN's heuristics propose for a graph on a device, best first.
 std::vector<CudnnDescriptor> engine_configs(const CudnnLibrary& library,
                                             const CudnnDescriptor& graph,
-                                            const CudnnDescriptor& device) {
+                                            const CudnnPlanDevice& device) {
   CudnnDescriptor heuristics(library, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
+  if (device.description != nullptr) {
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *device.description);
+  }
   std::vector<CudnnDescriptor> configs;
   if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return configs;
   const int64_t most = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -59,13 +61,6 @@ void expect_whole_tiles(const CudnnLibrary& library, const CudnnAttentionKind& k
 
 }  // namespace
 
-CudnnDescriptor cudnn_device(const CudnnLibrary& library, cudnnHandle_t handle) {
-  CudnnDescriptor device(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  device.set(CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, handle);
-  device.finalize("describe its device");
-  return device;
-}
-
 CudnnDescriptor cudnn_device(const CudnnLibrary& library, const std::string& description) {
   CudnnDescriptor device(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
@@ -74,12 +69,12 @@ CudnnDescriptor cudnn_device(const CudnnLibrary& library, const std::string& des
   return device;
 }
 
-CudnnAttentionPlan::CudnnAttentionPlan(const CudnnLibrary& library, const CudnnDescriptor& device,
+CudnnAttentionPlan::CudnnAttentionPlan(const CudnnLibrary& library, const CudnnPlanDevice& device,
                                        const CudnnAttentionKind& kind)
     : graph_(library) {
   expect_whole_tiles(library, kind);
   kind.backward ? write_attention_backward(graph_, kind) : write_attention_forward(graph_, kind);
-  const CudnnDescriptor& graph = graph_.finish();
+  const CudnnDescriptor& graph = graph_.finish(device.handle);
   std::string failures;
   const auto fails = [&](const std::string& why) {
     failures += (failures.empty() ? "" : "; ") + why;
@@ -91,6 +86,9 @@ CudnnAttentionPlan::CudnnAttentionPlan(const CudnnLibrary& library, const CudnnD
     }
     auto plan = std::make_unique<CudnnDescriptor>(library, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan->set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    if (device.handle != nullptr) {
+      plan->set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, device.handle);
+    }
     const cudnnStatus_t status = plan->try_finalize();
     if (status != CUDNN_STATUS_SUCCESS) {
       fails(library.last_failure(status));

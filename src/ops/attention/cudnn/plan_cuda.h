@@ -7,18 +7,22 @@
 
 namespace tessera {
 
-/// A device for which cuDNN makes plans: the one of a handle, or a described one, for which no
-/// hardware is needed.
-CudnnDescriptor cudnn_device(const CudnnLibrary& library, cudnnHandle_t handle);
-/// `description` is the JSON that cuDNN writes of its devices.
+/// Describes a device for which cuDNN makes plans where there is no hardware. `description` is the
+/// JSON that cuDNN writes of its devices.
 CudnnDescriptor cudnn_device(const CudnnLibrary& library, const std::string& description);
+
+/// The device of a plan. One of the two is null.
+struct CudnnPlanDevice {
+  cudnnHandle_t handle = nullptr;                ///< of a device that is there
+  const CudnnDescriptor* description = nullptr;  ///< of one that need not be: plans cannot run
+};
 
 /// What cuDNN runs for one attention.
 class CudnnAttentionPlan {
  public:
   /// Takes the first engine of cuDNN's heuristics that supports the attention, and that is
   /// deterministic if the kind is. Throws Error, naming the attention, if there is none.
-  CudnnAttentionPlan(const CudnnLibrary& library, const CudnnDescriptor& device,
+  CudnnAttentionPlan(const CudnnLibrary& library, const CudnnPlanDevice& device,
                      const CudnnAttentionKind& kind);
 
   cudnnBackendDescriptor_t get() const { return plan_->get(); }
