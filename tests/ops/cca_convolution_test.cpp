@@ -214,10 +214,12 @@ TEST(CompressedConvolutions, BitsOfProductsDoNotDependOnTheThreads) {
 RC_GTEST_PROP(CompressedConvolutions, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
   ConvolutionCase test = random_convolution();
   if (*rc::gen::arbitrary<bool>()) test.outputs = 0;
-  testing::expect_device_agrees(test.function(), test.operands(),
-                                {.dtype = *rc::gen::element(DType::f32, DType::bf16),
-                                 .inputs_fit_bf16 = true,
-                                 .fixed = test.tokens.fixed()});
+  const DType dtype = *rc::gen::element(DType::f32, DType::bf16);
+  test.inputs = testing::product_size(test.inputs, dtype);
+  test.outputs = testing::product_size(test.outputs, dtype);
+  testing::expect_device_agrees(
+      test.function(), test.operands(),
+      {.dtype = dtype, .inputs_fit_bf16 = true, .fixed = test.tokens.fixed()});
 }
 
 /// More channels than a block has threads, and tokens for several parts of the weights' gradients,

@@ -145,6 +145,8 @@ TEST(CrossEntropy, FastAgreesWithPlain) {
 
 void expect_devices_agree(DType dtype, int64_t tokens, int64_t vocabulary, int64_t hidden,
                           int lanes) {
+  vocabulary = testing::product_size(vocabulary, dtype);
+  hidden = testing::product_size(hidden, dtype);
   const Result plain = run(dtype, Kernels::plain, tokens, vocabulary, hidden, 1);
   const double bound = testing::device_tolerance(dtype).of_entry;
   testing::expect_equal_bits_on_devices(

@@ -89,13 +89,12 @@ RC_GTEST_PROP(Linear, FastAgreesWithPlain, ()) {
 }
 
 RC_GTEST_PROP(Linear, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
-  const auto size = [] { return *rc::gen::inRange<int64_t>(1, 40); };
+  const DType dtype = *rc::gen::element(DType::f32, DType::bf16);
+  const auto size = [&] { return testing::product_size(*rc::gen::inRange<int64_t>(1, 40), dtype); };
   const int64_t in = size();
   const std::vector<testing::RunInput> inputs{
       {{*rc::gen::inRange<int64_t>(1, 300), in}}, {{size(), in}}, {{size(), in}}, {{size(), in}}};
-  testing::expect_device_agrees(
-      three_linears, inputs,
-      {.dtype = *rc::gen::element(DType::f32, DType::bf16), .inputs_fit_bf16 = true});
+  testing::expect_device_agrees(three_linears, inputs, {.dtype = dtype, .inputs_fit_bf16 = true});
 }
 
 /// Fewer rows than 1024: oneDNN may sum a product over more of them in as many parts as it has

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/round_up.h"
 #include "base/words.h"
 #include "support/bits.h"
 
@@ -68,6 +69,18 @@ inline std::vector<std::string> words_of_devices() {
 inline std::string describe(const Emulation& device) {
   if (device.device != Device::emulated) return std::string(word(device.device));
   return fmt::format("warps of {}, order {}", device.lanes, static_cast<int>(device.options.order));
+}
+
+/// Returns the size of an operand of a matrix product: on a real device the next multiple of 8 in
+/// bf16, because libraries there multiply no rows that begin at odd addresses.
+inline int64_t product_size(int64_t size, DType dtype) {
+  return dtype == DType::bf16 && devices_under_test().real ? round_up(size, 8) : size;
+}
+
+/// Prints a figure of a real device beside the bound that it is to be compared with but need not
+/// keep. scripts/gpu_check keeps such lines with its results.
+inline void print_figure(std::string_view what, double figure, double bound) {
+  fmt::print("figure: {} {:.3g} beside {:.3g}\n", what, figure, bound);
 }
 
 /// Runs of one device that must give equal bits.
