@@ -28,11 +28,16 @@ const Tensor& WholeTensor::values(const std::string& name) const {
   return values_;
 }
 
-void CollectedResults::put(const std::string& kind, const std::string& name,
+void CollectedResults::put(const CollectedKey& key, const std::string& name,
                            const TensorPiece& piece, const Tensor& part) {
   const std::scoped_lock lock(mutex_);
-  const auto whole = wholes_[kind].try_emplace(name, piece.whole(), part.dtype()).first;
-  whole->second.put(piece, part, kind + " " + name);
+  const auto whole = wholes_[key].try_emplace(name, piece.whole(), part.dtype()).first;
+  whole->second.put(piece, part, fmt::format("{} {}", word(key.what), name));
+}
+
+void CollectedResults::put_bytes(const GradientBytes& of_rank) {
+  const std::scoped_lock lock(mutex_);
+  bytes_ += of_rank;
 }
 
 void CollectedResults::put_step(size_t number, const LayoutStep& step) {
@@ -51,12 +56,13 @@ void CollectedResults::put_stream(int rank, int ranks, ValueStream stream) {
 }
 
 LayoutResults CollectedResults::results() const {
-  LayoutResults results{.steps = steps_, .choices = choices_, .streams = streams_};
-  for (const auto& [name, whole] : wholes_.at("gradient")) {
-    results.gradients.emplace(name, whole.values(name));
-  }
-  for (const auto& [name, whole] : wholes_.at("weight")) {
-    results.weights.emplace(name, whole.values(name));
+  LayoutResults results{
+      .steps = steps_, .choices = choices_, .gradient_bytes = bytes_, .streams = streams_};
+  for (const auto& [key, tensors] : wholes_) {
+    NamedTensors& named = key.what == Collected::gradient ? results.gradients.emplace_back()
+                          : key.what == Collected::weight ? results.weights
+                                                          : results.computed_weights;
+    for (const auto& [name, whole] : tensors) named.emplace(name, whole.values(name));
   }
   return results;
 }

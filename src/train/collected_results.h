@@ -1,10 +1,15 @@
 #pragma once
 
+#include <array>
+#include <compare>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/words.h"
 #include "comm/tensor_piece.h"
 #include "train/layout_run.h"
 
@@ -26,40 +31,57 @@ class WholeTensor {
   std::vector<bool> known_;
 };
 
+/// What is put together of the ranks' pieces.
+enum class Collected { gradient, weight, computed_weight };
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<Collected>{"gradient", "weight",
+                                                                   "computed weight"};
+struct CollectedKey {
+  Collected what = Collected::weight;
+  size_t step = 0;  ///< of a gradient
+  auto operator<=>(const CollectedKey&) const = default;
+};
+
+/// Returns the pieces of a tensor that a rank has, as they follow each other in its memory.
+using PiecesOfRank = std::function<std::vector<TensorPiece>(int rank)>;
+
 /// What the ranks of a layout give, put together. Several threads may call it.
 class CollectedResults {
  public:
-  /// `kind` is "gradient" or "weight".
-  void put(const std::string& kind, const std::string& name, const TensorPiece& piece,
+  void put(const CollectedKey& key, const std::string& name, const TensorPiece& piece,
            const Tensor& part);
   /// Throws Error if another rank reported something else.
   void put_step(size_t number, const LayoutStep& step);
   void put_choices(StepChoices step) { choices_.push_back(std::move(step)); }
+  /// Adds a rank's bytes to those of the others.
+  void put_bytes(const GradientBytes& of_rank);
   void put_stream(int rank, int ranks, ValueStream stream);
   LayoutResults results() const;
 
  private:
   std::mutex mutex_;
   std::vector<LayoutStep> steps_;
-  std::vector<StepChoices> choices_;                                  // of one rank
-  std::vector<ValueStream> streams_;                                  // by rank
-  std::map<std::string, std::map<std::string, WholeTensor>> wholes_;  // by kind and name
+  std::vector<StepChoices> choices_;  // of one rank
+  GradientBytes bytes_;
+  std::vector<ValueStream> streams_;                                   // by rank
+  std::map<CollectedKey, std::map<std::string, WholeTensor>> wholes_;  // by name
 };
 
 /// Takes what one rank gives, in the order in which it comes. It is the same on all ranks.
 class ResultSink {
  public:
   virtual ~ResultSink() = default;
-  /// What this rank holds of a parameter's gradient or weights (see ParameterState::held).
-  virtual void put(const std::string& kind, const ParameterStore& store, size_t parameter,
-                   const Tensor& held) = 0;
+  /// What this rank holds of a parameter's gradient or weights. `pieces` says it for every rank.
+  virtual void put(const CollectedKey& key, const std::string& name, const Tensor& values,
+                   const PiecesOfRank& pieces) = 0;
   virtual void put_step(size_t number, const LayoutStep& step) = 0;
   virtual void put_choices(StepChoices step) = 0;
+  virtual void put_bytes(const GradientBytes& of_rank) = 0;
   virtual void put_stream(ValueStream stream) = 0;
 };
 
 /// Trains on one rank of a trial's mesh, whose groups these are.
 void run_layout_rank(const LayoutTrial& trial, int threads, RankGroups& groups,
-                     std::span<const std::vector<Batch>> steps, ResultSink& sink);
+                     const TrialBatches& batches, ResultSink& sink);
 
 }  // namespace tessera

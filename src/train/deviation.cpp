@@ -4,10 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -19,12 +20,21 @@ double relative(double difference, double size) {
   return std::isnan(result) ? std::numeric_limits<double>::infinity() : result;
 }
 
-double tensor_deviation(const Tensor& one, const Tensor& layout) {
-  double largest = 0, difference = 0;
+double largest_number(const Tensor& tensor) {
+  double largest = 0;
+  dispatch_wide(tensor.dtype(), [&](auto type) {
+    for (const auto element : tensor.values<decltype(type)>()) {
+      largest = std::max(largest, std::abs(static_cast<double>(element)));
+    }
+  });
+  return largest;
+}
+
+double largest_difference(const Tensor& one, const Tensor& layout) {
+  double difference = 0;
   const auto compare = [&](auto of_one, auto of_layout) {
     for (int64_t i = 0; i < one.elements(); ++i) {
       const auto a = static_cast<double>(of_one[i]), b = static_cast<double>(of_layout[i]);
-      largest = std::max(largest, std::abs(a));
       if (std::isnan(a - b)) difference = std::numeric_limits<double>::infinity();
       difference = std::max(difference, std::abs(a - b));
     }
@@ -33,7 +43,7 @@ double tensor_deviation(const Tensor& one, const Tensor& layout) {
     dispatch_wide(layout.dtype(),
                   [&](auto b) { compare(one.data<decltype(a)>(), layout.data<decltype(b)>()); });
   });
-  return relative(difference, largest);
+  return difference;
 }
 
 /// Compares two runs and keeps what it finds.
@@ -44,8 +54,7 @@ class Comparison {
   void numbers(const char* quantity, double StepResults::*number) {
     for (size_t i = 0; i < one_.steps.size(); ++i) {
       const double a = one_.steps[i].results.*number, b = layout_.steps[i].results.*number;
-      add(quantity, relative(std::abs(a - b), std::abs(a)), fmt::format("step {}", i + 1),
-          i > 0 || number == &StepResults::gradient_norm);
+      add(quantity, std::abs(a - b), std::abs(a), fmt::format("step {}", i + 1));
     }
   }
 
@@ -54,27 +63,46 @@ class Comparison {
       const auto &a = one_.steps[i].expert_tokens, &b = layout_.steps[i].expert_tokens;
       for (size_t layer = 0; layer < a.size(); ++layer) {
         for (size_t expert = 0; expert < a[layer].size(); ++expert) {
-          add("router counts",
-              relative(std::abs(a[layer][expert] - b[layer][expert]),
-                       *std::ranges::max_element(a[layer])),
-              fmt::format("mixture layer {}, expert {}, step {}", layer, expert, i + 1), i > 0);
+          add("router counts", std::abs(a[layer][expert] - b[layer][expert]),
+              *std::ranges::max_element(a[layer]),
+              fmt::format("mixture layer {}, expert {}, step {}", layer, expert, i + 1));
         }
       }
     }
   }
 
-  using Tensors = std::map<std::string, Tensor>;
-  void tensors(const char* quantity, Tensors LayoutResults::*tensors) {
-    for (const auto& [name, tensor] : one_.*tensors) {
-      add(quantity, tensor_deviation(tensor, (layout_.*tensors).at(name)), name);
+  void gradients() {
+    for (size_t i = 0; i < one_.gradients.size(); ++i) {
+      double of_all = 0;
+      for (const auto& [name, tensor] : one_.gradients[i]) {
+        of_all = std::max(of_all, largest_number(tensor));
+      }
+      for (const auto& [name, tensor] : one_.gradients[i]) {
+        add("gradients", largest_difference(tensor, layout_.gradients[i].at(name)),
+            std::max(largest_number(tensor), kZeroGradient * of_all),
+            fmt::format("{}, step {}", name, i + 1), name);
+      }
+    }
+  }
+
+  void weights() {
+    for (const auto& [name, tensor] : one_.weights) {
+      add("weights", largest_difference(tensor, layout_.weights.at(name)), largest_number(tensor),
+          name, name);
     }
   }
 
   std::vector<Deviation> found() && { return std::move(found_); }
 
  private:
-  void add(const char* quantity, double found, std::string where, bool of_gradients = true) {
-    found_.push_back({quantity, found, std::move(where), of_gradients});
+  void add(const char* quantity, double difference, double largest, std::string where,
+           std::string tensor = "") {
+    found_.push_back({.quantity = quantity,
+                      .relative = relative(difference, largest),
+                      .where = std::move(where),
+                      .tensor = std::move(tensor),
+                      .difference = difference,
+                      .largest = largest});
   }
 
   const LayoutResults &one_, &layout_;
@@ -86,7 +114,7 @@ std::vector<Deviation> largest_of(const std::vector<Deviation>& all) {
   std::vector<Deviation> result;
   for (const Deviation& deviation : all) {
     if (result.empty() || result.back().quantity != deviation.quantity) {
-      result.push_back({deviation.quantity, 0, {}, deviation.of_gradients});
+      result.push_back({.quantity = deviation.quantity});
     }
     if (deviation.relative > result.back().relative) result.back() = deviation;
   }
@@ -97,6 +125,13 @@ std::vector<Deviation> largest_of(const std::vector<Deviation>& all) {
 double rounding_of(DType type) {
   if (type == DType::bf16) return std::ldexp(1.0, -9);
   return type == DType::f32 ? std::ldexp(1.0, -24) : std::ldexp(1.0, -53);
+}
+
+/// The type to which a quantity is rounded at least once.
+DType type_of(const Deviation& deviation, DType compute, DType wire) {
+  if (deviation.quantity == "gradients") return wire;
+  const bool follows = deviation.quantity == "weights" || deviation.quantity == "gradient norm";
+  return follows ? accumulation_dtype(compute) : compute;
 }
 
 bool same_bits(const Tensor& one, const Tensor& layout) {
@@ -115,8 +150,8 @@ std::vector<Deviation> all_deviations(const LayoutResults& one, const LayoutResu
     comparison.counts();
   }
   comparison.numbers("gradient norm", &StepResults::gradient_norm);
-  comparison.tensors("gradients", &LayoutResults::gradients);
-  comparison.tensors("weights", &LayoutResults::weights);
+  comparison.gradients();
+  comparison.weights();
   return std::move(comparison).found();
 }
 
@@ -126,28 +161,40 @@ std::vector<Deviation> deviations(const LayoutResults& one, const LayoutResults&
 
 RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& rounded,
                                const LayoutResults& layout, DType compute, DType wire) {
-  const std::vector<Deviation> expected = all_deviations(exact, rounded);
-  const std::vector<Deviation> largest = largest_of(expected);
-  const std::vector<Deviation> found = all_deviations(rounded, layout);
-  TESSERA_CHECK(expected.size() == found.size(), "{} and {} numbers of one model", expected.size(),
-                found.size());
+  std::map<std::pair<std::string, std::string>, double> expected;  // by quantity and tensor
+  for (const Deviation& deviation : all_deviations(exact, rounded)) {
+    double& of_steps = expected[{deviation.quantity, deviation.tensor}];
+    of_steps = std::max(of_steps, deviation.difference);
+  }
   RoundingRatio result;
-  for (size_t i = 0; i < found.size(); ++i) {
-    const auto of_quantity = std::ranges::find(largest, found[i].quantity, &Deviation::quantity);
-    const Deviation& to_expect = found[i].quantity == "gradients" ? expected[i] : *of_quantity;
-    const double least = rounding_of(found[i].of_gradients ? wire : compute);
-    const RoundingRatio ratio{found[i], std::max(to_expect.relative, least)};
-    if (ratio.times() > result.times()) result = ratio;
+  for (const Deviation& deviation : all_deviations(rounded, layout)) {
+    if (deviation.difference == 0) continue;
+    const double least = deviation.largest * rounding_of(type_of(deviation, compute, wire));
+    const double to_expect = expected.at({deviation.quantity, deviation.tensor});
+    const double times = deviation.difference / std::max(to_expect, least);
+    if (times > result.times) result = {deviation, times};
   }
   return result;
+}
+
+std::optional<std::string> first_stale_weight(const LayoutResults& layout) {
+  for (const auto& [name, computed] : layout.computed_weights) {
+    const Tensor rounded(computed.shape(), computed.dtype());
+    convert(layout.weights.at(name), rounded);
+    if (!same_bits(rounded, computed)) return name;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> first_other_bits(const LayoutResults& one, const LayoutResults& layout) {
   for (size_t i = 0; i < one.steps.size(); ++i) {
     if (!(one.steps[i] == layout.steps[i])) return fmt::format("the results of step {}", i + 1);
   }
-  for (const auto& [name, tensor] : one.gradients) {
-    if (!same_bits(tensor, layout.gradients.at(name))) return "the gradient of " + name;
+  for (size_t i = 0; i < one.gradients.size(); ++i) {
+    for (const auto& [name, tensor] : one.gradients[i]) {
+      if (same_bits(tensor, layout.gradients[i].at(name))) continue;
+      return fmt::format("the gradient of {}, step {}", name, i + 1);
+    }
   }
   for (const auto& [name, tensor] : one.weights) {
     if (!same_bits(tensor, layout.weights.at(name))) return "the weight " + name;

@@ -1,5 +1,7 @@
 #include "train/layout_processes.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -78,18 +80,27 @@ class SendingSink final : public ResultSink {
  public:
   explicit SendingSink(const RankControl& control) : control_(control) {}
 
-  void put(const std::string& kind, const ParameterStore& store, size_t parameter,
-           const Tensor& held) override {
-    const Tensor host = on_host(held);
+  void put(const CollectedKey& key, const std::string& name, const Tensor& values,
+           const PiecesOfRank& pieces) override {
+    const Tensor host = on_host(values);
     std::vector<std::string> texts = control_.texts_for_first(
         std::string(reinterpret_cast<const char*>(host.raw()), static_cast<size_t>(host.bytes())));
     for (size_t rank = 0; rank < texts.size(); ++rank) {
       auto* next = reinterpret_cast<std::byte*>(texts[rank].data());
-      for (const TensorPiece& piece : store.shards().pieces(parameter, static_cast<int>(rank))) {
+      for (const TensorPiece& piece : pieces(static_cast<int>(rank))) {
         const Tensor part = Tensor::wrap(next, piece.shape(), host.dtype());
-        results_.put(kind, store.parameters()[parameter].spec.name, piece, part);
+        results_.put(key, name, piece, part);
         next += part.bytes();
       }
+    }
+  }
+
+  void put_bytes(const GradientBytes& of_rank) override {
+    const uint64_t own[] = {std::bit_cast<uint64_t>(of_rank.counted),
+                            std::bit_cast<uint64_t>(of_rank.expected)};
+    const std::vector<uint64_t> all = control_.gather(own);
+    for (size_t i = 0; i < all.size(); i += 2) {
+      results_.put_bytes({std::bit_cast<double>(all[i]), std::bit_cast<double>(all[i + 1])});
     }
   }
 
@@ -133,20 +144,27 @@ class SendingSink final : public ResultSink {
 
 }  // namespace
 
-LayoutProcesses::LayoutProcesses(const LayoutTrial& trial,
-                                 std::span<const std::vector<Batch>> steps, Processes& processes)
-    : trial_(trial),
-      steps_(steps),
-      processes_(processes),
-      groups_(groups_of(trial.mesh, processes)),
+LayoutProcesses::LayoutProcesses(const RunConfig& config, const Mesh& mesh, Processes& processes)
+    : processes_(processes),
+      groups_(groups_of(mesh, processes)),
       control_(control_of(groups_, processes)),
       cores_(
-          find_shared_cores(processes.hosts()[static_cast<size_t>(processes.rank())], control_)) {}
-
-void LayoutProcesses::require_ready(const RunConfig& config) const {
+          find_shared_cores(processes.hosts()[static_cast<size_t>(processes.rank())], control_)) {
   require_same_start(config, processes_, control_);
-  control_.together(
-      [&] { require_verify_memory(trial_, usable_memory(), processes_.ranks_here()); });
+}
+
+size_t LayoutProcesses::largest(size_t own) const {
+  const uint64_t number[] = {own};
+  return std::ranges::max(control_.gather(number));
+}
+
+void LayoutProcesses::begin(const LayoutTrial& trial, const TrialBatches& batches) {
+  trial_ = trial;
+  batches_ = &batches;
+  const auto steps = static_cast<int>(batches.whole.size());
+  control_.together([&] {
+    require_verify_memory(trial_, steps, usable_memory(), processes_.ranks_here());
+  });
 }
 
 LayoutResults LayoutProcesses::run(const LayoutTrial& trial) {
@@ -167,7 +185,7 @@ void LayoutProcesses::finish() { control_.any_text(""); }
 
 LayoutResults LayoutProcesses::run_own(const LayoutTrial& trial) {
   SendingSink sink(control_);
-  run_layout_rank(trial, threads_of_rank(trial.threads, cores_.ranks), groups_, steps_, sink);
+  run_layout_rank(trial, threads_of_rank(trial.threads, cores_.ranks), groups_, *batches_, sink);
   return first() ? sink.results().results() : LayoutResults();
 }
 

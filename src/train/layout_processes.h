@@ -1,7 +1,6 @@
 #pragma once
 
-#include <span>
-#include <vector>
+#include <cstddef>
 
 #include "comm/processes.h"
 #include "comm/rank_control.h"
@@ -15,19 +14,20 @@ namespace tessera {
 /// the others; those serve it until it is done.
 class LayoutProcesses {
  public:
-  /// All ranks make it with the same trial and steps. The first rank says of each run its precision
-  /// and the pinned choices.
-  LayoutProcesses(const LayoutTrial& trial, std::span<const std::vector<Batch>> steps,
-                  Processes& processes);
+  /// All ranks make it. Throws Error that names a rank with another program or configuration.
+  LayoutProcesses(const RunConfig& config, const Mesh& mesh, Processes& processes);
 
-  /// Throws Error that names a rank with another program or configuration, and Error if the ranks
-  /// of a machine do not fit in its memory. All ranks call it.
-  void require_ready(const RunConfig& config) const;
+  /// The largest number of all ranks, which all call it.
+  size_t largest(size_t own) const;
+  /// Takes the trial and the batches, which are the same on all ranks. The first rank says of each
+  /// run its precision and the pinned choices. Throws Error if the ranks of a machine do not fit in
+  /// its memory. All ranks call it, before all that follows. Refers to the batches.
+  void begin(const LayoutTrial& trial, const TrialBatches& batches);
 
   bool first() const { return control_.first(); }
   /// The ranks that share this machine's cores.
   int of_machine() const { return cores_.ranks; }
-  /// Runs a trial on all ranks. Only the first rank calls it. The trial is that of the constructor
+  /// Runs a trial on all ranks. Only the first rank calls it. The trial is that of begin()
   /// but for the precision and the choices.
   LayoutResults run(const LayoutTrial& trial);
   /// Takes part in the trials that the first rank runs, until finish(). The other ranks call it.
@@ -38,8 +38,8 @@ class LayoutProcesses {
  private:
   LayoutResults run_own(const LayoutTrial& trial);
 
-  LayoutTrial trial_;
-  std::span<const std::vector<Batch>> steps_;
+  LayoutTrial trial_{.model = {}, .mesh = {}};
+  const TrialBatches* batches_ = nullptr;
   Processes& processes_;
   RankGroups groups_;
   RankControl control_;

@@ -1,8 +1,14 @@
 #include "train/layout_run.h"
 
-#include "base/random.h"
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "base/rank_threads.h"
+#include "base/words.h"
+#include "comm/communicator.h"
 #include "comm/in_process/run_mesh.h"
+#include "config/mesh_of.h"
 #include "engine/executor.h"
 #include "ops/host_target.h"
 #include "plan/programs.h"
@@ -17,6 +23,7 @@ class RankRun {
  public:
   RankRun(const LayoutTrial& trial, int threads, RankGroups& groups)
       : trial_(trial),
+        groups_(groups),
         runtime_(host_target(threads)),
         programs_(layout_programs(trial, groups.rank())),
         executor_(programs_.list(), programs_.actions(), runtime_),
@@ -31,24 +38,96 @@ class RankRun {
     }
   }
 
-  void run(std::span<const std::vector<Batch>> steps, ResultSink& collected) {
+  void run(const StepBatches& steps, ResultSink& collected) {
+    GradientBytes bytes;
     for (size_t i = 0; i < steps.size(); ++i) {
-      const auto number = static_cast<int64_t>(i) + 1;
       accumulate(steps[i], i, collected);
-      step_.update(trial_.optimizer, {.step = number, .steps = std::ssize(steps)});
-      collected.put_step(i, {step_.results().wait(), expert_tokens()});
-      for (size_t parameter = 0; parameter < store_.parameters().size(); ++parameter) {
-        const ParameterState& state = store_.parameters()[parameter];
-        if (i == 0 && state.gradient.defined()) {
-          collected.put("gradient", store_, parameter, state.held_gradient());
-        }
-        if (i + 1 == steps.size()) collected.put("weight", store_, parameter, state.master);
+      if (!trial_.followed.empty()) {
+        put_gradients(i, collected);
+        follow(trial_.followed[i]);
       }
+      bytes.counted += update({.step = static_cast<int64_t>(i) + 1, .steps = std::ssize(steps)});
+      if (trial_.followed.empty()) put_gradients(i, collected);
+      collected.put_step(i, {step_.results().wait(), expert_tokens()});
     }
+    bytes.expected = static_cast<double>(steps.size()) *
+                     gradient_bytes_of_rank(place(), chunk().parameters, store_.shards(),
+                                            trial_.shard.gradients_wire);
+    collected.put_bytes(bytes);
+    put_weights(collected);
   }
 
  private:
   const Chunk& chunk() const { return programs_.chunks.front(); }
+  MeshRank place() const { return {groups_.mesh(), groups_.rank()}; }
+
+  /// Puts the gradients: before an update those of this rank, after it the sums of all ranks.
+  void put_gradients(size_t step, ResultSink& collected) const {
+    for (size_t i = 0; i < store_.parameters().size(); ++i) {
+      const ParameterState& state = store_.parameters()[i];
+      if (!state.gradient.defined()) continue;
+      collected.put({Collected::gradient, step}, state.spec.name, state.held_gradient(),
+                    pieces_of_states(i));
+    }
+  }
+
+  void put_weights(ResultSink& collected) const {
+    for (size_t i = 0; i < store_.parameters().size(); ++i) {
+      const ParameterState& state = store_.parameters()[i];
+      collected.put({Collected::weight}, state.spec.name, state.master, pieces_of_states(i));
+      if (groups_.mesh().ranks() == 1) continue;
+      collected.put({Collected::computed_weight}, state.spec.name, state.weight, [&](int rank) {
+        return std::vector<TensorPiece>{
+            {groups_.mesh(), state.spec.distribution, state.spec.shape, rank}};
+      });
+    }
+  }
+
+  PiecesOfRank pieces_of_states(size_t parameter) const {
+    return [=, this](int rank) { return store_.shards().pieces(parameter, rank); };
+  }
+
+  /// Takes gradients instead of its own for the next update.
+  void follow(const NamedTensors& gradients) const {
+    TESSERA_CHECK(groups_.mesh().ranks() == 1, "one of {} ranks follows", groups_.mesh().ranks());
+    for (const ParameterState& state : store_.parameters()) {
+      if (state.gradient.defined()) convert(gradients.at(state.spec.name), state.gradient);
+    }
+  }
+
+  /// Updates the weights. Returns the bytes that this rank got meanwhile for sums of gradients.
+  double update(const WeightUpdate& update) {
+    for (const Node& node : programs_.update.program.nodes()) newly_received(node);
+    int64_t of_gradients = 0;
+    executor_.set_observer([&](const Program& of, const Node& node, std::span<const Tensor>) {
+      const int64_t received = newly_received(node);
+      if (sums_gradient(of, node)) of_gradients += received;
+    });
+    step_.update(trial_.optimizer, update);
+    executor_.set_observer({});
+    return static_cast<double>(of_gradients);
+  }
+
+  /// The bytes that came over the groups of a node since they were last counted.
+  int64_t newly_received(const Node& node) {
+    int64_t bytes = 0;
+    for (const std::vector<Axis>& axes : node.operation->meets()) {
+      const Communicator& group = groups_.over(axes, word(node.operation->lane()));
+      int64_t received = 0;
+      for (size_t kind = 0; kind < kWords<Collective>.size(); ++kind) {
+        received += group.traffic(static_cast<Collective>(kind)).received_bytes;
+      }
+      bytes += received - std::exchange(counted_[&group], received);
+    }
+    return bytes;
+  }
+
+  static bool sums_gradient(const Program& of, const Node& node) {
+    return std::ranges::any_of(node.operation->updated_inputs(), [&](int input) {
+      const Value changed = node.inputs[static_cast<size_t>(input)];
+      return of.info(of.base(changed)).kind == ValueKind::main_gradient;
+    });
+  }
 
   void take_initial() {
     for (size_t i = 0; i < store_.parameters().size(); ++i) {
@@ -132,11 +211,13 @@ class RankRun {
   }
 
   const LayoutTrial& trial_;
+  RankGroups& groups_;
   Runtime runtime_;
   StepPrograms programs_;
   Executor executor_;
   ParameterStore store_;
   TrainingStep step_;
+  std::map<const Communicator*, int64_t> counted_;  // bytes so far
 };
 
 /// Gives what a rank that is a thread has to the others of its process.
@@ -145,15 +226,18 @@ class SharedSink final : public ResultSink {
   SharedSink(const Mesh& mesh, int rank, CollectedResults& results)
       : mesh_(mesh), rank_(rank), results_(results) {}
 
-  void put(const std::string& kind, const ParameterStore& store, size_t parameter,
-           const Tensor& held) override {
-    const std::string& name = store.parameters()[parameter].spec.name;
-    for (const auto& [part, piece] : store.parts(parameter, held)) {
-      results_.put(kind, name, piece, part);
+  void put(const CollectedKey& key, const std::string& name, const Tensor& values,
+           const PiecesOfRank& pieces) override {
+    int64_t offset = 0;
+    for (const TensorPiece& piece : pieces(rank_)) {
+      const Tensor part = values.view(offset, piece.shape());
+      results_.put(key, name, piece, part);
+      offset += part.elements();
     }
   }
   void put_step(size_t number, const LayoutStep& step) override { results_.put_step(number, step); }
   void put_choices(StepChoices step) override { results_.put_choices(std::move(step)); }
+  void put_bytes(const GradientBytes& of_rank) override { results_.put_bytes(of_rank); }
   void put_stream(ValueStream stream) override {
     results_.put_stream(rank_, mesh_.ranks(), std::move(stream));
   }
@@ -166,9 +250,14 @@ class SharedSink final : public ResultSink {
 
 }  // namespace
 
+const StepBatches& TrialBatches::of_rank(const MeshRank& place) const {
+  if (place.mesh.ranks() == 1 || parts.empty()) return whole;
+  return parts[static_cast<size_t>(data_rank(place))];
+}
+
 void run_layout_rank(const LayoutTrial& trial, int threads, RankGroups& groups,
-                     std::span<const std::vector<Batch>> steps, ResultSink& sink) {
-  RankRun(trial, threads, groups).run(steps, sink);
+                     const TrialBatches& batches, ResultSink& sink) {
+  RankRun(trial, threads, groups).run(batches.of_rank({groups.mesh(), groups.rank()}), sink);
 }
 
 StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
@@ -183,41 +272,19 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   return programs;
 }
 
-LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<Batch>> steps) {
+LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches) {
   World world(trial.mesh.ranks(), trial.rank_timeout);
   CollectedResults collected;
   const int threads = threads_of_rank(trial.threads, trial.mesh.ranks());
   run_mesh(world, trial.mesh, [&](RankGroups& groups) {
     SharedSink sink(trial.mesh, groups.rank(), collected);
-    run_layout_rank(trial, threads, groups, steps, sink);
+    run_layout_rank(trial, threads, groups, batches, sink);
   });
   return collected.results();
 }
 
-std::vector<std::vector<Batch>> random_batches(const ProgramSize& size, int64_t vocabulary_size,
-                                               int steps, int micro_batches, uint64_t seed) {
-  const CounterRandom random(seed, "verify");
-  const auto vocabulary = static_cast<uint64_t>(vocabulary_size);
-  uint64_t next = 0;
-  std::vector<std::vector<Batch>> result(static_cast<size_t>(steps));
-  for (std::vector<Batch>& step : result) {
-    for (int i = 0; i < micro_batches; ++i) {
-      Batch batch{.rows = size.sequences, .context = size.context};
-      for (int64_t t = 0; t < size.sequences * size.context; ++t) {
-        batch.tokens.push_back(static_cast<int32_t>(random.bits(next++) % vocabulary));
-      }
-      // A token that occurs ends documents, so that there are several in a row.
-      complete_batch(batch, batch.tokens.front());
-      for (int32_t& target : batch.targets) {
-        if (target >= 0 && random.bits(next++) % 5 == 0) {
-          target = -1;
-          --batch.target_count;
-        }
-      }
-      step.push_back(std::move(batch));
-    }
-  }
-  return result;
+LayoutResults run_layout(const LayoutTrial& trial, const StepBatches& steps) {
+  return run_layout(trial, TrialBatches{.whole = steps, .parts = {}});
 }
 
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "model/chunk.h"
 #include "state/optimizer_config.h"
 #include "state/shard_config.h"
+#include "train/gradient_bytes.h"
 #include "train/sums_of_parts.h"
 #include "train/training_step.h"
 #include "train/value_stream.h"
@@ -20,6 +21,9 @@ namespace tessera {
 
 /// The experts that every token of a step chose, [tokens, k], by micro-batch and mixture layer.
 using StepChoices = std::vector<std::vector<std::vector<int32_t>>>;
+
+/// Tensors of a model by the parameters' names.
+using NamedTensors = std::map<std::string, Tensor>;
 
 /// What a layout is tried with: a model, its size, and how ranks share it.
 struct LayoutTrial {
@@ -30,12 +34,15 @@ struct LayoutTrial {
   DType compute = DType::f64;
   uint64_t seed = 1;
   /// Whole weights to begin with, by the parameters' names. If there are none, all are drawn.
-  std::map<std::string, Tensor> initial = {};
+  NamedTensors initial = {};
   Mesh mesh;
   ExpertLayout experts;
   ShardConfig shard = {};
   /// By step: the choices of experts that are taken instead of the routers' own. Empty: those.
   std::vector<StepChoices> pinned = {};
+  /// By step: the whole gradients that the update of one rank takes instead of its own. So one rank
+  /// begins each step with the weights of the run that computed these. Empty: its own.
+  std::vector<NamedTensors> followed = {};
   /// The data ranks whose parts of a micro-batch one rank computes one after the other, and adds up
   /// as they would.
   int parts = 1;
@@ -57,11 +64,26 @@ struct LayoutStep {
 /// What some training steps of a model give, put together from the pieces of all ranks.
 struct LayoutResults {
   std::vector<LayoutStep> steps;
-  std::vector<StepChoices> choices;  ///< of one rank, by step; empty for several
-  /// By the parameter's name: the gradients of the first step, and the weights after the last one.
-  std::map<std::string, Tensor> gradients;
-  std::map<std::string, Tensor> weights;
+  std::vector<StepChoices> choices;      ///< of one rank, by step; empty for several
+  std::vector<NamedTensors> gradients;   ///< by step, before the update
+  NamedTensors weights;                  ///< the masters after the last step
+  /// What the programs of several ranks compute with after the last step: the weights, rounded.
+  NamedTensors computed_weights;
+  GradientBytes gradient_bytes;      ///< of all steps and ranks
   std::vector<ValueStream> streams;  ///< by rank, if the trial wants them
+};
+
+/// The batches of some steps: of each step, its micro-batches.
+using StepBatches = std::vector<std::vector<Batch>>;
+
+/// The batches of a trial, as the loaders of a run give them.
+struct TrialBatches {
+  StepBatches whole;  ///< of all ranks together, for one rank
+  /// By data rank. If there are none, each rank takes its sequences out of the whole.
+  std::vector<StepBatches> parts;
+
+  /// Those that a rank of a mesh takes.
+  const StepBatches& of_rank(const MeshRank& place) const;
 };
 
 /// The programs of a rank of a trial.
@@ -70,11 +92,8 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank);
 /// Trains for some steps, each of some micro-batches of all ranks, with ranks that are threads of
 /// this process. Throws Error if ranks that hold the same piece hold different numbers, with its
 /// name, and if the model does not divide over the mesh.
-LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<Batch>> steps);
-
-/// Batches of random tokens for `steps` steps of `micro_batches`. Some targets are left out, and
-/// documents begin at random places. They depend on the seed alone.
-std::vector<std::vector<Batch>> random_batches(const ProgramSize& size, int64_t vocabulary_size,
-                                               int steps, int micro_batches, uint64_t seed);
+LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches);
+/// The same of whole batches.
+LayoutResults run_layout(const LayoutTrial& trial, const StepBatches& steps);
 
 }  // namespace tessera

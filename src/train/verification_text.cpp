@@ -48,11 +48,11 @@ std::string compared_text(const Verification& found) {
     text += fmt::format("  {:<15} {:.1e}   ({:.1e})\n", found.rounded[i].quantity,
                         found.rounded[i].relative, found.expected[i].relative);
   }
-  if (found.rounding.times() > 0) {
+  if (found.rounding.times > 0) {
     text += fmt::format(
         "  at most {:.1f} times what is to be expected, where a mistake is over "
         "{}: {}\n",
-        found.rounding.times(), Verification::kRoundingBound, place_of(found.rounding.deviation));
+        found.rounding.times, Verification::kRoundingBound, place_of(found.rounding.deviation));
   }
   return text;
 }
@@ -71,8 +71,23 @@ std::string rounded_text(const Verification& found) {
                      : "one rank that adds up in the layout's order has the same bits\n");
 }
 
+std::string bytes_text(const GradientBytes& bytes) {
+  if (bytes.equal()) return "";
+  return fmt::format("for the sums of gradients {:.0f} bytes were counted on the wire, and {:.0f} "
+                     "are what shard.gradients_wire says\n",
+                     bytes.counted, bytes.expected);
+}
+
 std::string verdict(const Verification& found) {
   if (!found.same()) return "the layout computes ANOTHER model: see the places above\n";
+  if (found.stale_weight) {
+    return fmt::format("the layout computes with OTHER WEIGHTS than it updates: {} is not its "
+                       "master, rounded\n",
+                       *found.stale_weight);
+  }
+  if (!found.gradient_bytes.equal()) {
+    return "the layout computes the same model, but sends OTHER BYTES than it should\n";
+  }
   if (!found.rounds_as_expected()) {
     return fmt::format("the layout computes the same model, but ROUNDS MORE than it should: {}\n",
                        place_of(found.rounding.deviation));
@@ -97,12 +112,13 @@ std::string verification_text(const Verification& found) {
   const ProgramSize& size = found.trial.size;
   std::string text = fmt::format(
       "one rank against {}: {} steps of {} micro-batches, each {} sequences of {} random tokens\n"
-      "in fp64, where a mistake is larger than {:.0e}:\n",
+      "{}in fp64, where a mistake is larger than {:.0e}:\n",
       found.trial.mesh.text(), found.steps, found.micro_batches, size.sequences, size.context,
+      found.cut.empty() ? "" : fmt::format("{}, so that it fits\n", found.cut),
       Verification::kBound);
   add_lines(text, found.exact, Verification::kBound);
   if (found.values) text += values_text(*found.values);
-  return text + rounded_text(found) + verdict(found);
+  return text + rounded_text(found) + bytes_text(found.gradient_bytes) + verdict(found);
 }
 
 std::string verification_json(const Verification& found, const std::string& phase) {
@@ -126,16 +142,23 @@ std::string verification_json(const Verification& found, const std::string& phas
                       {"values", values},
                       {"layout", found.trial.mesh.text()},
                       {"ranks", found.trial.mesh.ranks()},
+                      {"sequences", found.trial.size.sequences},
+                      {"context", found.trial.size.context},
+                      {"cut", found.cut},
                       {"passed", found.passed()},
                       {"same", found.same()},
                       {"bound", Verification::kBound},
                       {"fp64", json_of(found.exact)},
+                      {"stale_weight", found.stale_weight.value_or("")},
+                      {"gradient_bytes",
+                       {{"counted", found.gradient_bytes.counted},
+                        {"expected", found.gradient_bytes.expected}}},
                       {"precision", dtype_name(found.trial.compute)},
                       {"pinned_choices", found.trial.model.mixture()},
                       {"rounded", json_of(found.rounded)},
                       {"expected_rounding", json_of(found.expected)},
                       {"largest_rounding",
-                       {{"times_expected", rounding.times()},
+                       {{"times_expected", rounding.times},
                         {"bound", Verification::kRoundingBound},
                         {"quantity", rounding.deviation.quantity},
                         {"where", rounding.deviation.where}}},

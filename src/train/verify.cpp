@@ -6,40 +6,16 @@
 
 #include "base/error.h"
 #include "base/rank_threads.h"
-#include "config/check_context.h"
+#include "base/usable_memory.h"
 #include "config/mesh_of.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/host_target.h"
 #include "train/layout_processes.h"
+#include "train/trial_batches.h"
 #include "train/verify_memory.h"
 
 namespace tessera {
 namespace {
-
-constexpr int kMicroBatches = 2;  // enough to see that gradients are added up
-
-LayoutTrial trial_of(RunConfig config, const Mesh& mesh, const VerifyOptions& options) {
-  if (config.run.device != Device::cpu) {
-    throw Error(
-        "run.device is \"{}\": verify computes in fp64, on the processor; set it to \"cpu\"",
-        word(config.run.device));
-  }
-  config.train.micro_batch = std::min<int64_t>(config.train.micro_batch, 2);
-  if (options.context > 0) require_context(config, mesh, {"--context", options.context});
-  return {.model = config.model,
-          .optimizer = config.optimizer,
-          .recompute = recompute_of(config.train.recompute),
-          .size = {.sequences = config.train.micro_batch * data_ranks(mesh),
-                   .context = options.context > 0 ? options.context : short_context(config),
-                   .document_mask = config.data.document_mask},
-          .compute = compute_dtype(config.train.precision),
-          .seed = config.train.seed,
-          .mesh = mesh,
-          .experts = expert_layout(config.parallel),
-          .shard = config.shard,
-          .threads = static_cast<int>(config.run.threads),
-          .rank_timeout = std::chrono::seconds(config.run.rank_timeout)};
-}
 
 /// Which tokens the results of a token depend on: those of its data rank's part of a micro-batch,
 /// or those of all ranks.
@@ -94,21 +70,21 @@ LayoutTrial trial_of_one(const LayoutTrial& of, DType compute) {
 /// Runs the first micro-batch once more and compares all values. A difference that needs more than
 /// one micro-batch is not found. One rank does not divide it here: in both, the balance loss and
 /// the capacity are of all its tokens.
-StreamComparison compare_values(const LayoutTrial& of,
-                                std::span<const std::vector<Batch>> batches) {
-  const std::vector<std::vector<Batch>> once{{batches[0][0]}};
+StreamComparison compare_values(const LayoutTrial& of, const TrialBatches& batches) {
+  const auto first_of = [](const StepBatches& steps) { return StepBatches{{steps[0][0]}}; };
+  TrialBatches first{.whole = first_of(batches.whole), .parts = {}};
+  for (const StepBatches& part : batches.parts) first.parts.push_back(first_of(part));
   LayoutTrial trial = of;
   trial.compute = DType::f64;
   trial.streams = true;
   trial.model.balance_tokens = BalanceTokens::micro_batch;
   trial.experts.capacity_tokens = TokenSet::micro_batch;
-  const LayoutResults layout = run_layout(trial, once);
+  const LayoutResults layout = run_layout(trial, first);
   trial.mesh = Mesh();
-  const LayoutResults one = run_layout(trial, once);
+  const LayoutResults one = run_layout(trial, first);
   return compare_streams(one.streams[0], of.mesh, layout.streams, Verification::kBound);
 }
 
-using Batches = std::vector<std::vector<Batch>>;
 using OnPart = std::function<void(const std::string& part)>;
 /// The ranks of the layout.
 struct LayoutRanks {
@@ -116,9 +92,17 @@ struct LayoutRanks {
   int of_machine;  ///< that share the threads of a trial
 };
 
+/// One rank that begins each step with the weights of the layout.
+LayoutResults run_following(const LayoutTrial& of, DType compute, const TrialBatches& batches,
+                            const LayoutResults& layout) {
+  LayoutTrial trial = trial_of_one(of, compute);
+  trial.followed = layout.gradients;
+  return run_layout(trial, batches);
+}
+
 /// One rank that adds up in the order of the trial's data ranks and nodes, and rounds what would
 /// travel so, against the layout.
-BitComparison compare_bits(const LayoutTrial& of, const Batches& batches,
+BitComparison compare_bits(const LayoutTrial& of, const TrialBatches& batches,
                            const LayoutResults& layout, int ranks_of_machine) {
   LayoutTrial trial = trial_of_one(of, of.compute);
   // It has all threads, unless products have other bits then.
@@ -131,48 +115,66 @@ BitComparison compare_bits(const LayoutTrial& of, const Batches& batches,
   return {first_other_bits(run_layout(trial, batches), layout)};
 }
 
+/// Notes what needs no other run to be compared with.
+void note_layout(Verification& found, const LayoutResults& layout) {
+  if (!found.stale_weight) found.stale_weight = first_stale_weight(layout);
+  found.gradient_bytes = layout.gradient_bytes;
+}
+
 /// Compares in the precision of the trial, with the choices of experts that were made in f64. In
 /// f64 there is nothing more to compare than bits.
-void compare_rounded(Verification& found, const Batches& batches, const LayoutResults& exact,
-                     const LayoutRanks& ranks, const OnPart& begins) {
-  LayoutTrial& trial = found.trial;
-  trial.pinned = exact.choices;
+void compare_rounded(Verification& found, const TrialBatches& batches, const LayoutRanks& ranks,
+                     const OnPart& begins) {
+  const LayoutTrial& trial = found.trial;
   const bool rounds = trial.compute != DType::f64;
   if (!rounds && !adds_up_parts(trial)) return;
   const std::string precision(dtype_name(trial.compute));
   begins(precision + ", the layout");
   const LayoutResults layout = ranks.run(trial);
+  note_layout(found, layout);
   if (rounds) {
+    begins("fp64, one rank with the weights of " + precision);
+    const LayoutResults exact = run_following(trial, DType::f64, batches, layout);
     begins(precision + ", one rank");
-    const LayoutResults one = run_layout(trial_of_one(trial, trial.compute), batches);
+    const LayoutResults one = run_following(trial, trial.compute, batches, layout);
     found.rounded = deviations(one, layout);
     found.expected = deviations(exact, one);
     const bool bf16 = trial.shard.gradients_wire == WireFormat::bf16;
-    found.rounding =
-        largest_rounding(exact, one, layout, trial.compute, bf16 ? DType::bf16 : trial.compute);
+    found.rounding = largest_rounding(exact, one, layout, trial.compute,
+                                      bf16 ? DType::bf16 : trial.compute);
   }
   if (!adds_up_parts(trial)) return;
   begins(precision + ", one rank in the order of the layout");
   found.bits = compare_bits(trial, batches, layout, ranks.of_machine);
 }
 
-Batches batches_of(const LayoutTrial& trial, int steps) {
-  return random_batches(trial.size, trial.model.vocabulary_size, steps, kMicroBatches, trial.seed);
+/// Compares in f64. Returns the choices of experts of one rank.
+std::vector<StepChoices> compare_exact(Verification& found, const TrialBatches& batches,
+                                       const LayoutRanks& ranks, const OnPart& begins) {
+  LayoutTrial trial = found.trial;
+  trial.compute = DType::f64;
+  begins("fp64, the layout");
+  const LayoutResults layout = ranks.run(trial);
+  note_layout(found, layout);
+  begins("fp64, one rank");
+  const LayoutResults one = run_following(trial, DType::f64, batches, layout);
+  found.exact = deviations(one, layout);
+  return one.choices;
 }
 
 /// Compares one rank with a layout.
-Verification compare(const LayoutTrial& trial, const Batches& batches, const LayoutRanks& ranks,
-                     const OnPart& begins) {
-  Verification found{
-      .trial = trial, .steps = static_cast<int>(batches.size()), .micro_batches = kMicroBatches};
-  begins("fp64, one rank");
-  const LayoutResults exact = run_layout(trial_of_one(trial, DType::f64), batches);
-  LayoutTrial layout = trial;
-  layout.compute = DType::f64;
-  begins("fp64, the layout");
-  found.exact = deviations(exact, ranks.run(layout));
-  compare_rounded(found, batches, exact, ranks, begins);
+Verification compare(const LayoutTrial& trial, const TrialBatches& batches,
+                     const LayoutRanks& ranks, const OnPart& begins) {
+  Verification found{.trial = trial,
+                     .steps = static_cast<int>(batches.whole.size()),
+                     .micro_batches = static_cast<int>(batches.whole.front().size())};
+  found.trial.pinned = compare_exact(found, batches, ranks, begins);
+  compare_rounded(found, batches, ranks, begins);
   return found;
+}
+
+TrialBatches batches_of(const LayoutTrial& trial, int steps) {
+  return loader_batches(trial, steps, kTrialMicroBatches);
 }
 
 }  // namespace
@@ -195,23 +197,25 @@ std::string why_other_bits(const LayoutTrial& trial) {
   return "";
 }
 
-int64_t short_context(const RunConfig& config) {
-  const ParallelSection& parallel = config.parallel;
-  const int64_t pieces = (parallel.context > 1 ? 2 * parallel.context : 1) * parallel.tensor;
-  constexpr int64_t kShort = 64;
-  return std::min(config.data.context, (kShort + pieces - 1) / pieces * pieces);
-}
-
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options) {
-  return verify(trial_of(config, mesh, options), options.steps, options.progress);
+  const std::vector<TrialSize> sizes = trial_sizes(config, options.context);
+  const TrialSize& size =
+      sizes[first_that_fits(config, mesh, sizes, options.steps, usable_memory().bytes)];
+  Verification found =
+      verify(trial_of(config, mesh, options.context, size), options.steps, options.progress);
+  found.cut = cut_text(config, size);
+  return found;
 }
 
-Verification verify(const LayoutTrial& trial, int steps,
-                    const std::function<void(const std::string&)>& on_part) {
-  const OnPart begins = on_part ? on_part : [](const std::string&) {};
+Verification verify(const LayoutTrial& trial, int steps, const OnPart& on_part) {
   require_same_tokens(trial);
-  require_verify_memory(trial);
-  const Batches batches = batches_of(trial, steps);
+  require_verify_memory(trial, steps);
+  return verify(trial, batches_of(trial, steps), on_part);
+}
+
+Verification verify(const LayoutTrial& trial, const TrialBatches& batches,
+                    const OnPart& on_part) {
+  const OnPart begins = on_part ? on_part : [](const std::string&) {};
   const LayoutRanks ranks{[&](const LayoutTrial& of) { return run_layout(of, batches); },
                           trial.mesh.ranks()};
   Verification found = compare(trial, batches, ranks, begins);
@@ -225,11 +229,15 @@ Verification verify(const LayoutTrial& trial, int steps,
 std::optional<Verification> verify_as_process(const RunConfig& config, const Mesh& mesh,
                                               const VerifyOptions& options, Processes& processes) {
   processes.set_timeout(std::chrono::seconds(config.run.rank_timeout));
-  const LayoutTrial trial = trial_of(config, mesh, options);
+  LayoutProcesses ranks(config, mesh, processes);
+  const std::vector<TrialSize> sizes = trial_sizes(config, options.context);
+  const TrialSize& size = sizes[ranks.largest(
+      first_that_fits(config, mesh, sizes, options.steps, usable_memory().bytes,
+                      processes.ranks_here()))];
+  const LayoutTrial trial = trial_of(config, mesh, options.context, size);
   require_same_tokens(trial);
-  const Batches batches = batches_of(trial, options.steps);
-  LayoutProcesses ranks(trial, batches, processes);
-  ranks.require_ready(config);
+  const TrialBatches batches = batches_of(trial, options.steps);
+  ranks.begin(trial, batches);
   if (!ranks.first()) {
     ranks.serve();
     return std::nullopt;
@@ -237,7 +245,8 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
   const OnPart begins = options.progress ? options.progress : [](const std::string&) {};
   const LayoutRanks layout{[&](const LayoutTrial& of) { return ranks.run(of); },
                            ranks.of_machine()};
-  const Verification found = compare(trial, batches, layout, begins);
+  Verification found = compare(trial, batches, layout, begins);
+  found.cut = cut_text(config, size);
   ranks.finish();
   return found;
 }

@@ -9,6 +9,7 @@
 #include "config/run_config.h"
 #include "train/deviation.h"
 #include "train/layout_run.h"
+#include "train/verify_size.h"
 
 namespace tessera {
 
@@ -16,7 +17,7 @@ class Processes;
 
 struct VerifyOptions {
   int steps = 2;
-  int64_t context = 0;  ///< positions of a sequence; 0: those of short_context()
+  int64_t context = 0;  ///< positions of a sequence; 0: those of the run, or fewer (see verify())
   /// Is called as each part begins, with its name.
   std::function<void(const std::string& part)> progress = {};
 };
@@ -31,7 +32,11 @@ struct Verification {
   LayoutTrial trial;
   int steps = 0;
   int micro_batches = 0;         ///< of a step
+  std::string cut;               ///< what of the run's sizes was cut, in words; empty: nothing
   std::vector<Deviation> exact;  ///< in f64
+  GradientBytes gradient_bytes;  ///< of the layout in the configured precision
+  /// The weight of which ranks compute with other numbers than with the rounded master.
+  std::optional<std::string> stale_weight;
   /// If a quantity differs: how the values compare that are computed on the way, in f64.
   std::optional<StreamComparison> values;
   /// In the configured precision: of the layout from one rank, and of one rank from f64, which is
@@ -48,8 +53,11 @@ struct Verification {
   static constexpr double kRoundingBound = 10;
 
   bool same() const;  ///< in f64
-  bool rounds_as_expected() const { return rounding.times() <= kRoundingBound; }
-  bool passed() const { return same() && rounds_as_expected() && !(bits && bits->first_other); }
+  bool rounds_as_expected() const { return rounding.times <= kRoundingBound; }
+  bool passed() const {
+    return same() && !stale_weight && gradient_bytes.equal() && rounds_as_expected() &&
+           !(bits && bits->first_other);
+  }
 };
 
 /// Whether each rank of a layout computes a part of the batch by itself until sums are taken at the
@@ -60,20 +68,23 @@ bool adds_up_parts(const LayoutTrial& trial);
 /// Why it does not; empty if it does.
 std::string why_other_bits(const LayoutTrial& trial);
 
-/// The positions that a verification uses of each sequence unless it is told another number: at
-/// most 64, or the fewest that divide over the mesh.
-int64_t short_context(const RunConfig& config);
-
 /// Trains the configured model for a few steps of random tokens, on one rank and on the ranks of a
-/// mesh, and compares losses, gradients, the norm, router counts and weights. The ranks are threads
-/// of this process. The configuration is resolved. Throws Error if the run is for a device, if
-/// the options' context is none that the configuration could have, if one
-/// rank cannot see the tokens together that the layout's balance loss and capacity see together,
-/// and if the verification does not fit in this machine's memory.
+/// mesh, and compares losses, gradients, the norm, router counts and weights. Each rank takes its
+/// tokens from a loader of its own, as in a run. One rank begins each step with the weights of the
+/// layout: it takes the layout's gradients for its update, so that a rounding of gradients is not
+/// compared again in weights and later losses. The ranks are threads of this process. The
+/// micro-batch and the context are the configured ones, or the largest of trial_sizes() that fits.
+/// The configuration is resolved. Throws Error if the run is for a device, if the options' context
+/// is none that the configuration could have, if one rank cannot see the tokens together that the
+/// layout's balance loss and capacity see together, and if the verification does not fit in this
+/// machine's memory.
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options);
 
 /// The same for a trial, in whose precision runs are rounded.
 Verification verify(const LayoutTrial& trial, int steps,
+                    const std::function<void(const std::string& part)>& on_part = {});
+/// The same with these batches.
+Verification verify(const LayoutTrial& trial, const TrialBatches& batches,
                     const std::function<void(const std::string& part)>& on_part = {});
 
 /// The same with ranks that are processes, all of which call it. The first one runs what one rank

@@ -32,15 +32,15 @@ int64_t stream_bytes(const Program& program) {
 }  // namespace
 
 VerifyMemory VerifyMemory::peak() const {
-  const int64_t compared = results + std::max(one_rank, layout + results);
-  const int64_t named = results + streams + std::max(one_rank, layout);
-  if (named > compared) {
+  const int64_t compared = results + std::max(layout, one_rank + results);
+  const int64_t named = streams + std::max(one_rank, layout) + results;
+  if (streams > 0 && named > compared) {
     return one_rank > layout
                ? VerifyMemory{.one_rank = one_rank, .results = results, .streams = streams}
                : VerifyMemory{.layout = layout, .results = results, .streams = streams};
   }
-  if (one_rank > layout + results) return {.one_rank = one_rank, .results = results};
-  return {.layout = layout, .results = 2 * results};
+  if (layout > one_rank + results) return {.layout = layout, .results = results};
+  return {.one_rank = one_rank, .results = 2 * results};
 }
 
 int64_t VerifyMemory::bytes() const {
@@ -48,7 +48,8 @@ int64_t VerifyMemory::bytes() const {
   return most.one_rank + most.layout + most.results + most.streams;
 }
 
-VerifyMemory verify_memory(const LayoutTrial& trial, const std::optional<std::vector<int>>& here) {
+VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
+                           const std::optional<std::vector<int>>& here) {
   VerifyMemory memory;
   LayoutTrial one = trial;
   one.mesh = Mesh();
@@ -58,7 +59,8 @@ VerifyMemory verify_memory(const LayoutTrial& trial, const std::optional<std::ve
   const MemoryPlan plan = plan_of(programs, trial.threads);
   memory.one_rank = plan.arena_bytes;
   memory.states = plan.kept_bytes;
-  memory.results = 2 * chunk.parameters.elements() * dtype_size(DType::f64);
+  // Gradients of each step, the weights, and those that the ranks compute with.
+  memory.results = (steps + 2) * chunk.parameters.elements() * dtype_size(DType::f64);
   memory.streams = stream_bytes(chunk.program);
   one.mesh = trial.mesh;
   const int ranks_here = here ? static_cast<int>(here->size()) : trial.mesh.ranks();
@@ -74,9 +76,9 @@ VerifyMemory verify_memory(const LayoutTrial& trial, const std::optional<std::ve
   return memory;
 }
 
-void require_verify_memory(const LayoutTrial& trial, const UsableMemory& memory,
+void require_verify_memory(const LayoutTrial& trial, int steps, const UsableMemory& memory,
                            const std::optional<std::vector<int>>& here) {
-  const VerifyMemory needed = verify_memory(trial, here);
+  const VerifyMemory needed = verify_memory(trial, steps, here);
   if (needed.bytes() <= memory.bytes) return;
   const bool small_batches_help = needed.states + 2 * needed.results <= memory.bytes;
   const VerifyMemory most = needed.peak();
@@ -96,8 +98,9 @@ void require_verify_memory(const LayoutTrial& trial, const UsableMemory& memory,
       memory.text(),
       small_batches_help
           ? fmt::format(
-                "lower --context ({}), train.micro_batch or --ranks, or take a smaller model",
-                trial.size.context)
+                "lower --steps ({}), --context ({}), train.micro_batch or --ranks, or take a "
+                "smaller model",
+                steps, trial.size.context)
           : fmt::format("only a smaller model helps (model.layers is {}), because weights, "
                         "gradients and the optimizer's states alone do not fit",
                         trial.model.layers));

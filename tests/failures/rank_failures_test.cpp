@@ -25,6 +25,7 @@
 #include "support/prepared_data.h"
 #include "train/layout_run.h"
 #include "train/trainer.h"
+#include "train/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -15,6 +15,7 @@
 #include "support/small_family.h"
 #include "train/layout_run.h"
 #include "train/training_step.h"
+#include "train/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -20,6 +20,7 @@
 #include "state/parameter_store.h"
 #include "train/layout_run.h"
 #include "train/training_step.h"
+#include "train/trial_batches.h"
 
 namespace tessera::testing {
 

@@ -14,6 +14,7 @@
 #include "train/deviation.h"
 #include "train/layout_trials.h"
 #include "train/verify.h"
+#include "train/trial_batches.h"
 
 namespace tessera {
 namespace {

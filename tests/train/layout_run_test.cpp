@@ -15,6 +15,7 @@
 #include "support/layouts.h"
 #include "support/small_family.h"
 #include "train/layout_trials.h"
+#include "train/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -19,6 +19,7 @@
 #include "ops/update/sum_of_squares.h"
 #include "support/tiny_mixture.h"
 #include "train/verify.h"
+#include "train/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -216,7 +217,7 @@ TEST_F(MistakeInNumbers, TheZLossIsDoubled) {
 TEST_F(MistakeInNumbers, UpdatesAreSmallerThanTheirGradientsSay) {
   trial_.optimizer.learning_rate /= 2;
   trial_.optimizer.minimum_learning_rate /= 2;
-  const auto first = std::span(batches_).first(1);
+  const StepBatches first{batches_[0]};
   trial_.mesh = Mesh();
   one_ = run_layout({.model = trial_.model, .size = trial_.size, .mesh = {}}, first);
   trial_.mesh = Mesh({.data = {2}, .expert = 2});

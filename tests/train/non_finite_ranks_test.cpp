@@ -10,6 +10,7 @@
 #include "ops/host_target.h"
 #include "plan/programs.h"
 #include "train/layout_run.h"
+#include "train/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -12,6 +12,7 @@
 #include "train/changed_programs.h"
 #include "train/deviation.h"
 #include "train/layout_run.h"
+#include "train/trial_batches.h"
 
 namespace tessera {
 namespace {

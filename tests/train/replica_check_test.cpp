@@ -17,6 +17,7 @@
 #include "train/layout_run.h"
 #include "train/rank_runs.h"
 #include "train/rank_trainer.h"
+#include "train/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -12,6 +12,7 @@
 #include "ops/host_target.h"
 #include "train/layout_run.h"
 #include "train/training_step.h"
+#include "train/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -12,6 +12,7 @@
 #include "state/parameter_store.h"
 #include "support/tiny_mixture.h"
 #include "train/layout_run.h"
+#include "train/trial_batches.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 

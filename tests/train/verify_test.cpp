@@ -1,4 +1,6 @@
 #include "train/verify.h"
+#include "train/trial_batches.h"
+#include "train/verify_memory.h"
 
 #include <algorithm>
 #include <functional>
@@ -18,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 RunConfig small_mixture() {
   RunConfig config = parse_config(R"(
@@ -148,7 +151,7 @@ TEST_F(VerifyTest, ALayoutOfUnevenPiecesIsTheModelOfOneRank) {
 class OneMistake : public VerifyTest {
  protected:
   OneMistake() {
-    trial_ = verify(config_, mesh_, {.steps = 1}).trial;
+    trial_ = trial_of(config_, mesh_, 0, trial_sizes(config_, 0).front());
     trial_.compute = DType::f64;
     trial_.mesh = Mesh();
     const auto batches = random_batches(trial_.size, 32, 1, 1, 3);
@@ -165,7 +168,7 @@ class OneMistake : public VerifyTest {
 TEST_F(OneMistake, IsNone) { EXPECT_TRUE(found().same()) << verification_text(found()); }
 
 TEST_F(OneMistake, OfOneElementOfOneGradientIsNamed) {
-  const Tensor& gradient = other_.gradients.at("layers.1.experts.down");
+  const Tensor& gradient = other_.gradients[0].at("layers.1.experts.down");
   double largest = 0;
   for (const double element : gradient.values<double>()) largest = std::max(largest, element);
   gradient.data<double>()[5] += 1e-9 * largest;
@@ -270,13 +273,46 @@ TEST_F(OneMistake, IsReportedWithTheValuesThatWereNotCompared) {
   EXPECT_EQ(nlohmann::json::parse(verification_json(report))["values"]["not_compared"], 9);
 }
 
-TEST(ShortContext, DividesOverTheMesh) {
+std::vector<std::pair<int64_t, int64_t>> sizes_of(const RunConfig& config, int64_t context) {
+  std::vector<std::pair<int64_t, int64_t>> result;
+  for (const TrialSize& size : trial_sizes(config, context)) {
+    result.emplace_back(size.micro_batch, size.context);
+  }
+  return result;
+}
+
+TEST(TrialSizes, AreHalvedAndDivideOverTheMesh) {
   RunConfig config = small_mixture();
-  config.data.context = 4096;
-  EXPECT_EQ(short_context(config), 64);
-  config.parallel.tensor = 3;
-  config.parallel.context = 5;
-  EXPECT_EQ(short_context(config), 90);
+  config.data.context = 270;
+  config.train.micro_batch = 9;
+  config.parallel = {.tensor = 3, .context = 5};
+  EXPECT_THAT(sizes_of(config, 0),
+              ::testing::ElementsAre(Pair(9, 270), Pair(4, 270), Pair(4, 150), Pair(4, 90),
+                                     Pair(2, 90)));
+  EXPECT_THAT(sizes_of(config, 30), ::testing::ElementsAre(Pair(9, 30), Pair(4, 30), Pair(2, 30)));
+}
+
+/// What does not fit is cut, and the text says so. What the user asks for is not.
+TEST(TrialSizes, AreThoseOfTheRunWhereTheyFit) {
+  RunConfig config = small_mixture();
+  config.parallel = {};
+  config.model.layers = 1;
+  const Mesh mesh = mesh_of(config, 2);
+  config.data.context = 128;
+  config.train.micro_batch = 8;
+  const std::vector<TrialSize> sizes = trial_sizes(config, 0);
+  const auto first = [&](int64_t memory) { return first_that_fits(config, mesh, sizes, 2, memory); };
+  EXPECT_EQ(cut_text(config, sizes[0]), "");
+  const int64_t whole = verify_memory(trial_of(config, mesh, 0, sizes[0]), 2).bytes();
+  EXPECT_EQ(first(whole), 0U);
+  EXPECT_EQ(first(whole - 1), 1U);
+  EXPECT_EQ(first(1), sizes.size() - 1);
+  EXPECT_EQ(cut_text(config, sizes.back()),
+            "train.micro_batch is 8, of which 2 were computed; data.context is 128, of which 64 "
+            "were computed");
+  config.data.context = int64_t{1} << 22;
+  EXPECT_GT(first_that_fits(config, mesh, trial_sizes(config, 0), 2, int64_t{1} << 60), 0U)
+      << "the work is too much";
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ void expect_first_step(const LayoutResults& found, const ReferenceModel& referen
   const double balance = reference.expected("balance_loss")[0];
   EXPECT_NEAR(losses.balance, balance, kParityTolerance * balance);
   EXPECT_EQ(balance > 0, reference.config().balance_coefficient > 0);
-  for (const auto& [name, gradient] : found.gradients) {
+  for (const auto& [name, gradient] : found.gradients[0]) {
     EXPECT_LT(largest_error(numbers_of(gradient), reference.expected("gradient/" + name)),
               kParityTolerance)
         << name;
@@ -115,7 +115,7 @@ class TransformersOnRanks : public ::testing::TestWithParam<std::string> {
         const LayoutResults found = run_layout(trial, batches);
         const auto balanced = std::ranges::count_if(
             trial.initial, [](const auto& weight) { return is_balanced(weight.first); });
-        EXPECT_EQ(std::ssize(found.gradients) + balanced, std::ssize(trial.initial));
+        EXPECT_EQ(std::ssize(found.gradients[0]) + balanced, std::ssize(trial.initial));
         check(found);
       }
     }
@@ -146,7 +146,7 @@ TEST_P(TransformersOnRanks, GradientsInBfloat16AreAsNearAsTransformersAre) {
     const double loss = reference_.expected("loss")[0];
     EXPECT_NEAR(found.steps.front().results.cross_entropy, loss,
                 reference_.loss_tolerance() * loss);
-    for (const auto& [name, gradient] : found.gradients) {
+    for (const auto& [name, gradient] : found.gradients[0]) {
       const double error =
           mean_error(numbers_of(gradient), reference_.expected("gradient/" + name));
       const double theirs = reference_.expected_error(name);

@@ -1,0 +1,49 @@
+#include "train/gradient_bytes.h"
+
+#include <cmath>
+
+namespace tessera {
+namespace {
+
+int64_t element_bytes(const ParameterUnit& unit, WireFormat wire) {
+  if (unit.dtype == DType::f64) return dtype_size(DType::f64);
+  return dtype_size(wire == WireFormat::bf16 ? DType::bf16 : DType::f32);
+}
+
+/// The ranks that each have an addend of a unit's gradient.
+int ranks_of_sum(const Mesh& mesh, const ParameterUnit& unit) {
+  int ranks = 1;
+  for (const Axis axis : mesh.of_view(unit.gradient_distribution.view())) {
+    const bool sums = unit.gradient_distribution.on(axis).placement == Placement::partial;
+    if (sums) ranks *= mesh.size(axis);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+GradientBytes& GradientBytes::operator+=(const GradientBytes& other) {
+  counted += other.counted;
+  expected += other.expected;
+  return *this;
+}
+
+bool GradientBytes::equal() const { return std::abs(counted - expected) <= 1e-9 * expected; }
+
+double gradient_bytes_of_rank(const MeshRank& place, const ParameterList& parameters,
+                              const StateShards& shards, WireFormat wire) {
+  double bytes = 0;
+  for (size_t i = 0; i < parameters.units().size(); ++i) {
+    const ParameterUnit& unit = parameters.units()[i];
+    if (!unit.has_gradients()) continue;
+    const int ranks = ranks_of_sum(place.mesh, unit);
+    const FlatPieces& pieces = shards.of_unit(i, place.rank);
+    int cut = 1;
+    for (const Axis axis : pieces.axes) cut *= place.mesh.size(axis);
+    const double times = cut > 1 ? (ranks - 1) + (ranks / cut - 1) : 2 * (ranks - 1);
+    bytes += times / ranks * static_cast<double>(unit.elements * element_bytes(unit, wire));
+  }
+  return bytes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,157 @@
+#include "train/trial_batches.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "config/mesh_of.h"
+#include "train/run_loader.h"
+
+namespace tessera {
+namespace {
+
+constexpr int32_t kEndOfDocument = 0;
+
+/// Instances of random tokens. They are cut into documents of some ten tokens.
+class RandomTokens final : public InstanceSource {
+ public:
+  RandomTokens(uint64_t seed, int64_t vocabulary_size, int64_t context, int64_t instances)
+      : random_(seed, "verify"),
+        vocabulary_size_(vocabulary_size),
+        context_(context),
+        instances_(instances) {}
+
+  int64_t context() const override { return context_; }
+  int64_t instances(Split) const override { return instances_; }
+  void read(Split, int64_t, int64_t instance, std::span<int32_t> tokens) const override {
+    auto next = static_cast<uint64_t>(2 * instance * context_);
+    for (int32_t& token : tokens) {
+      const bool ends = random_.bits(next++) % 10 == 0;
+      const auto drawn = random_.bits(next++) % static_cast<uint64_t>(vocabulary_size_);
+      token = ends ? kEndOfDocument : static_cast<int32_t>(drawn);
+    }
+  }
+  void will_need(Split, int64_t, int64_t) const override {}
+  std::string place(Split, int64_t, int64_t instance, int64_t token) const override {
+    return fmt::format("token {} of instance {} of {}", token, instance, description());
+  }
+  std::string fingerprint() const override { return description(); }
+  std::string description() const override { return "random tokens"; }
+
+ private:
+  CounterRandom random_;
+  int64_t vocabulary_size_;
+  int64_t context_;
+  int64_t instances_;
+};
+
+/// A run of the trial's sizes, as its loaders read it. `sequences` are those of a data rank.
+RunPhase phase_of(const LayoutTrial& trial, int64_t sequences, int micro_batches) {
+  RunPhase phase;
+  phase.config.model.vocabulary_size = trial.model.vocabulary_size;
+  phase.config.train.micro_batch = sequences;
+  phase.config.train.global_batch = trial.size.sequences * micro_batches;
+  return phase;
+}
+
+StepBatches read(const RunData& data, const RunPhase& phase, const MeshRank& place, int steps) {
+  RunLoader loader(data, {&phase, 1}, place);
+  StepBatches result;
+  for (int step = 0; step < steps; ++step) result.push_back(loader.next_step());
+  return result;
+}
+
+/// Leaves out the targets of some positions, by their number in all steps. The last position of a
+/// row has none to begin with.
+class LeftOut {
+ public:
+  LeftOut(const LayoutTrial& trial, int micro_batches)
+      : random_(trial.seed, "verify targets"),
+        size_(trial.size),
+        micro_batches_(micro_batches) {}
+
+  void take_from(StepBatches& steps) const {
+    int64_t first_row = 0;
+    for (std::vector<Batch>& step : steps) {
+      for (Batch& batch : step) {
+        for (int64_t row = 0; row < size_.sequences; ++row) take_from(batch, row, first_row + row);
+        first_row += size_.sequences;
+      }
+    }
+  }
+
+ private:
+  /// `row` counts those of all parts of the batch, `number` those of all steps.
+  void take_from(Batch& batch, int64_t row, int64_t number) const {
+    const int64_t own = row - batch.part * batch.rows;
+    for (int64_t position = 0; position + 1 < size_.context; ++position) {
+      const auto at = static_cast<uint64_t>(number * size_.context + position);
+      if (random_.bits(at) % 5 != 0) continue;
+      --batch.target_count;
+      if (own < 0 || own >= batch.rows) continue;
+      batch.targets[static_cast<size_t>(own * size_.context + position)] = -1;
+    }
+  }
+
+  CounterRandom random_;
+  ProgramSize size_;
+  int micro_batches_;
+};
+
+}  // namespace
+
+StepBatches random_batches(const ProgramSize& size, int64_t vocabulary_size, int steps,
+                           int micro_batches, uint64_t seed) {
+  const CounterRandom random(seed, "verify");
+  const auto vocabulary = static_cast<uint64_t>(vocabulary_size);
+  uint64_t next = 0;
+  StepBatches result(static_cast<size_t>(steps));
+  for (std::vector<Batch>& step : result) {
+    for (int i = 0; i < micro_batches; ++i) {
+      Batch batch{.rows = size.sequences, .context = size.context};
+      for (int64_t t = 0; t < size.sequences * size.context; ++t) {
+        batch.tokens.push_back(static_cast<int32_t>(random.bits(next++) % vocabulary));
+      }
+      // A token that occurs ends documents, so that there are several in a row.
+      complete_batch(batch, batch.tokens.front());
+      for (int32_t& target : batch.targets) {
+        if (target >= 0 && random.bits(next++) % 5 == 0) {
+          target = -1;
+          --batch.target_count;
+        }
+      }
+      step.push_back(std::move(batch));
+    }
+  }
+  return result;
+}
+
+TrialBatches loader_batches(const LayoutTrial& trial, int steps, int micro_batches) {
+  const int64_t parts = data_ranks(trial.mesh);
+  const int64_t instances = steps * micro_batches * trial.size.sequences;
+  TrainingData tokens{.tokenizer = {.range = {.vocabulary_size = trial.model.vocabulary_size,
+                                              .end_of_document = kEndOfDocument}}};
+  tokens.sources.push_back(
+      {.name = "random", .instances = std::make_shared<RandomTokens>(
+                             trial.seed, trial.model.vocabulary_size, trial.size.context,
+                             instances)});
+  const RunData data(std::move(tokens));
+  const LeftOut left_out(trial, micro_batches);
+  TrialBatches batches;
+  batches.whole =
+      read(data, phase_of(trial, trial.size.sequences, micro_batches), {Mesh(), 0}, steps);
+  left_out.take_from(batches.whole);
+  batches.parts.resize(static_cast<size_t>(parts));
+  for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
+    const MeshRank place{trial.mesh, rank};
+    StepBatches& part = batches.parts[static_cast<size_t>(data_rank(place))];
+    if (!part.empty()) continue;
+    part = read(data, phase_of(trial, trial.size.sequences / parts, micro_batches), place, steps);
+    left_out.take_from(part);
+  }
+  return batches;
+}
+
+}  // namespace tessera

@@ -1,0 +1,99 @@
+#include "train/verify_size.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/words.h"
+#include "config/check_context.h"
+#include "config/mesh_of.h"
+#include "train/verify_memory.h"
+
+namespace tessera {
+namespace {
+
+/// The floating-point operations of a verification's steps on one rank.
+double work_of(const LayoutTrial& trial, int steps) {
+  const Chunk chunk = write_training(trial.model, DType::f64, trial.size, trial.recompute);
+  double flops = 0;
+  for (const Node& node : chunk.program.nodes()) {
+    const Cost cost = node.operation->cost(chunk.program.specs(node.inputs),
+                                           chunk.program.specs(node.outputs));
+    flops += cost.flops + cost.repeated_flops;
+  }
+  return flops * kTrialMicroBatches * steps;
+}
+
+}  // namespace
+
+std::vector<TrialSize> trial_sizes(const RunConfig& config, int64_t context) {
+  const ParallelSection& parallel = config.parallel;
+  const int64_t pieces = (parallel.context > 1 ? 2 * parallel.context : 1) * parallel.tensor;
+  const auto whole_pieces = [&](int64_t positions) {
+    return (positions + pieces - 1) / pieces * pieces;
+  };
+  std::vector<TrialSize> sizes{
+      {config.train.micro_batch, context > 0 ? context : config.data.context}};
+  const auto halve = [&](int64_t TrialSize::*number, int64_t least, auto&& rounded) {
+    while (sizes.back().*number > least) {
+      TrialSize next = sizes.back();
+      next.*number = std::max(least, rounded(next.*number / 2));
+      if (next.*number >= sizes.back().*number) return;
+      sizes.push_back(next);
+    }
+  };
+  const auto as_it_is = [](int64_t number) { return number; };
+  halve(&TrialSize::micro_batch, 4, as_it_is);
+  if (context == 0) halve(&TrialSize::context, whole_pieces(64), whole_pieces);
+  halve(&TrialSize::micro_batch, 2, as_it_is);
+  return sizes;
+}
+
+LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, int64_t given_context,
+                     const TrialSize& size) {
+  if (config.run.device != Device::cpu) {
+    throw Error(
+        "run.device is \"{}\": verify computes in fp64, on the processor; set it to \"cpu\"",
+        word(config.run.device));
+  }
+  if (given_context > 0) require_context(config, mesh, {"--context", given_context});
+  return {.model = config.model,
+          .optimizer = config.optimizer,
+          .recompute = recompute_of(config.train.recompute),
+          .size = {.sequences = size.micro_batch * data_ranks(mesh),
+                   .context = size.context,
+                   .document_mask = config.data.document_mask},
+          .compute = compute_dtype(config.train.precision),
+          .seed = config.train.seed,
+          .mesh = mesh,
+          .experts = expert_layout(config.parallel),
+          .shard = config.shard,
+          .threads = static_cast<int>(config.run.threads),
+          .rank_timeout = std::chrono::seconds(config.run.rank_timeout)};
+}
+
+size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
+                       const std::vector<TrialSize>& sizes, int steps, int64_t memory,
+                       const std::optional<std::vector<int>>& here) {
+  for (size_t i = 0; i + 1 < sizes.size(); ++i) {
+    const LayoutTrial trial = trial_of(config, mesh, 0, sizes[i]);
+    if (work_of(trial, steps) > kMostWork) continue;
+    if (verify_memory(trial, steps, here).bytes() <= memory) return i;
+  }
+  return sizes.size() - 1;
+}
+
+std::string cut_text(const RunConfig& config, const TrialSize& size) {
+  std::string text;
+  const auto add = [&](std::string_view key, int64_t configured, int64_t computed) {
+    if (configured == computed) return;
+    text += fmt::format("{}{} is {}, of which {} were computed", text.empty() ? "" : "; ", key,
+                        configured, computed);
+  };
+  add("train.micro_batch", config.train.micro_batch, size.micro_batch);
+  add("data.context", config.data.context, size.context);
+  return text;
+}
+
+}  // namespace tessera

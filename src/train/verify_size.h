@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "train/layout_run.h"
+
+namespace tessera {
+
+/// The micro-batches of a step of a verification: enough to see that gradients are added up.
+inline constexpr int kTrialMicroBatches = 2;
+
+/// How much of a run's micro-batch a verification computes.
+struct TrialSize {
+  int64_t micro_batch = 0;  ///< sequences of one data rank
+  int64_t context = 0;      ///< positions of a sequence
+};
+
+/// Returns the sizes to choose from, the configured one first. The micro-batch is halved down to 4
+/// sequences, then the context down to 64 positions or the fewest that divide over the mesh, then
+/// the micro-batch down to 2. `context` is taken as it is, unless it is 0.
+std::vector<TrialSize> trial_sizes(const RunConfig& config, int64_t context);
+
+/// Returns the trial of a resolved configuration. `given_context` is what the user asked for, or 0.
+/// Throws Error if the run is for a device, or could not have that context.
+LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, int64_t given_context,
+                     const TrialSize& size);
+
+/// Returns the index of the first size whose verification fits in a memory and takes no more work
+/// than kMostWork; the last one if none does. If the ranks are processes, the memory is that of
+/// those `here`.
+size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
+                       const std::vector<TrialSize>& sizes, int steps, int64_t memory,
+                       const std::optional<std::vector<int>>& here = {});
+
+/// Returns what a size leaves out of the configured one, in words; nothing if it is the same.
+std::string cut_text(const RunConfig& config, const TrialSize& size);
+
+/// The floating-point operations of all steps on one rank. In f64 a core does about 1e9 a second.
+inline constexpr double kMostWork = 1e12;
+
+}  // namespace tessera
