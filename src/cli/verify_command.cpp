@@ -72,8 +72,9 @@ void add_verify_command(CLI::App& app) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command
-      ->add_option("--context", arguments->options.context,
-                   "Positions of a sequence; left out: up to 64, because fp64 is slow")
+      ->add_option(
+          "--context", arguments->options.context,
+          "Positions of a sequence; left out: those of the run, or fewer if they do not fit")
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", arguments->json, "JSON");
   command->callback([arguments] {

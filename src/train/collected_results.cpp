@@ -44,6 +44,9 @@ void CollectedResults::put_step(size_t number, const LayoutStep& step) {
   const std::scoped_lock lock(mutex_);
   if (number >= steps_.size()) {
     steps_.push_back(step);
+  } else if (steps_[number].results.targets != step.results.targets) {
+    throw Error("ranks count {} and {} targets of step {}, which must be those of all ranks",
+                steps_[number].results.targets, step.results.targets, number + 1);
   } else if (!(steps_[number] == step)) {
     throw Error("ranks report different results of step {}", number + 1);
   }

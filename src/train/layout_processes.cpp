@@ -162,9 +162,8 @@ void LayoutProcesses::begin(const LayoutTrial& trial, const TrialBatches& batche
   trial_ = trial;
   batches_ = &batches;
   const auto steps = static_cast<int>(batches.whole.size());
-  control_.together([&] {
-    require_verify_memory(trial_, steps, usable_memory(), processes_.ranks_here());
-  });
+  control_.together(
+      [&] { require_verify_memory(trial_, steps, usable_memory(), processes_.ranks_here()); });
 }
 
 LayoutResults LayoutProcesses::run(const LayoutTrial& trial) {

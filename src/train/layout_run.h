@@ -64,9 +64,9 @@ struct LayoutStep {
 /// What some training steps of a model give, put together from the pieces of all ranks.
 struct LayoutResults {
   std::vector<LayoutStep> steps;
-  std::vector<StepChoices> choices;      ///< of one rank, by step; empty for several
-  std::vector<NamedTensors> gradients;   ///< by step, before the update
-  NamedTensors weights;                  ///< the masters after the last step
+  std::vector<StepChoices> choices;     ///< of one rank, by step; empty for several
+  std::vector<NamedTensors> gradients;  ///< by step, before the update
+  NamedTensors weights;                 ///< the masters after the last step
   /// What the programs of several ranks compute with after the last step: the weights, rounded.
   NamedTensors computed_weights;
   GradientBytes gradient_bytes;      ///< of all steps and ranks

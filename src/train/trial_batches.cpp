@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/random.h"
 #include "config/mesh_of.h"
 #include "train/run_loader.h"
@@ -67,10 +69,8 @@ StepBatches read(const RunData& data, const RunPhase& phase, const MeshRank& pla
 /// row has none to begin with.
 class LeftOut {
  public:
-  LeftOut(const LayoutTrial& trial, int micro_batches)
-      : random_(trial.seed, "verify targets"),
-        size_(trial.size),
-        micro_batches_(micro_batches) {}
+  explicit LeftOut(const LayoutTrial& trial)
+      : random_(trial.seed, "verify targets"), size_(trial.size) {}
 
   void take_from(StepBatches& steps) const {
     int64_t first_row = 0;
@@ -97,7 +97,6 @@ class LeftOut {
 
   CounterRandom random_;
   ProgramSize size_;
-  int micro_batches_;
 };
 
 }  // namespace
@@ -134,11 +133,11 @@ TrialBatches loader_batches(const LayoutTrial& trial, int steps, int micro_batch
   TrainingData tokens{.tokenizer = {.range = {.vocabulary_size = trial.model.vocabulary_size,
                                               .end_of_document = kEndOfDocument}}};
   tokens.sources.push_back(
-      {.name = "random", .instances = std::make_shared<RandomTokens>(
-                             trial.seed, trial.model.vocabulary_size, trial.size.context,
-                             instances)});
+      {.name = "random",
+       .instances = std::make_shared<RandomTokens>(trial.seed, trial.model.vocabulary_size,
+                                                   trial.size.context, instances)});
   const RunData data(std::move(tokens));
-  const LeftOut left_out(trial, micro_batches);
+  const LeftOut left_out(trial);
   TrialBatches batches;
   batches.whole =
       read(data, phase_of(trial, trial.size.sequences, micro_batches), {Mesh(), 0}, steps);

@@ -15,10 +15,10 @@
 namespace tessera {
 namespace {
 
-std::string place_of(const Node& node, size_t output) {
+std::string name_of(const Node& node) {
   const std::string layer = node.layer < 0 ? "" : fmt::format("layers.{} ", node.layer);
-  return fmt::format("{}{}: {} ({}), output {}", layer, word(node.block), node.operation->name(),
-                     word(node.phase), output);
+  return fmt::format("{}{}: {} ({})", layer, word(node.block), node.operation->name(),
+                     word(node.phase));
 }
 
 std::vector<double> numbers_of(const Tensor& tensor) {
@@ -103,30 +103,42 @@ std::optional<double> difference(const ValueStream::Entry& one, const Mesh& mesh
     Whole whole(one.values.shape());
     for (const int rank : members) {
       const Tensor& part = ranks[static_cast<size_t>(rank)]->values;
-      if (!whole.add(mesh, *lies, rank, part)) return std::numeric_limits<double>::infinity();
+      // Another logical shape is another value: heads that ranks share are repeated for each.
+      if (!whole.add(mesh, *lies, rank, part)) return std::nullopt;
     }
     largest = std::max(largest, whole.difference(numbers, addends_of(mesh, *lies)));
   }
   return largest;
 }
 
+std::span<const size_t> numbers_at(const std::map<std::string, std::vector<size_t>>& map,
+                                   const std::string& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? std::span<const size_t>() : found->second;
+}
+
 }  // namespace
 
 void ValueStream::note(const Program& program, const Node& node, std::span<const Tensor> outputs) {
   if (node.operation->view(0)) return;
+  const std::string nodes = name_of(node);
+  outputs_[nodes].push_back(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!is_floating(outputs[i].dtype())) continue;
     Tensor copy(outputs[i].shape(), outputs[i].dtype());
     copy.copy_from(outputs[i]);
-    const std::string place = place_of(node, i);
+    const std::string place = fmt::format("{}, output {}", nodes, i);
     by_place_[place].push_back(entries_.size());
-    entries_.push_back({place, program.spec(node.outputs[i]).distribution, std::move(copy)});
+    entries_.push_back({place, nodes, program.spec(node.outputs[i]).distribution, std::move(copy)});
   }
 }
 
 std::span<const size_t> ValueStream::at(const std::string& place) const {
-  const auto found = by_place_.find(place);
-  return found == by_place_.end() ? std::span<const size_t>() : found->second;
+  return numbers_at(by_place_, place);
+}
+
+std::span<const size_t> ValueStream::outputs_of(const std::string& nodes) const {
+  return numbers_at(outputs_, nodes);
 }
 
 StreamComparison compare_streams(const ValueStream& one, const Mesh& mesh,
@@ -138,8 +150,9 @@ StreamComparison compare_streams(const ValueStream& one, const Mesh& mesh,
     const auto number = static_cast<size_t>(std::ranges::find(equal, i) - equal.begin());
     std::vector<const ValueStream::Entry*> made;
     for (const ValueStream& rank : ranks) {
-      const std::span<const size_t> there = rank.at(entry.place);
-      if (there.size() == equal.size()) made.push_back(&rank.entries()[there[number]]);
+      const bool same_nodes =
+          std::ranges::equal(one.outputs_of(entry.nodes), rank.outputs_of(entry.nodes));
+      if (same_nodes) made.push_back(&rank.entries()[rank.at(entry.place)[number]]);
     }
     const auto relative =
         made.size() == ranks.size() ? difference(entry, mesh, made) : std::nullopt;

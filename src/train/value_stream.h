@@ -13,7 +13,9 @@ namespace tessera {
 
 /// What the nodes of a program make on one rank, in the order in which they run. The programs of
 /// two layouts have the same operations but for those that move values between ranks, so a node is
-/// known by its pass, its place in the model, its operation, and its number among equal ones.
+/// known by its pass, its block of the model, its operation, and its number among equal ones. Where
+/// a layout has more or fewer of these, or they have other outputs, nothing says which is which:
+/// ranks that share key heads project them apart from the queries.
 class ValueStream {
  public:
   /// Copies what a node made. Views and integers are left out: they are no numbers of their own, or
@@ -22,6 +24,7 @@ class ValueStream {
 
   struct Entry {
     std::string place;  ///< "layers.3 attention: linear (forward), output 0"
+    std::string nodes;  ///< "layers.3 attention: linear (forward)"
     Distribution distribution;
     Tensor values;
   };
@@ -29,10 +32,13 @@ class ValueStream {
   const std::vector<Entry>& entries() const { return entries_; }
   /// The entries of an operation at a place that run in a pass, by their number there.
   std::span<const size_t> at(const std::string& place) const;
+  /// The number of outputs of each node with that name, in the order in which they run.
+  std::span<const size_t> outputs_of(const std::string& nodes) const;
 
  private:
   std::vector<Entry> entries_;
   std::map<std::string, std::vector<size_t>> by_place_;
+  std::map<std::string, std::vector<size_t>> outputs_;
 };
 
 /// The first value, in the order of one rank, that a layout makes differently.

@@ -73,17 +73,19 @@ std::string rounded_text(const Verification& found) {
 
 std::string bytes_text(const GradientBytes& bytes) {
   if (bytes.equal()) return "";
-  return fmt::format("for the sums of gradients {:.0f} bytes were counted on the wire, and {:.0f} "
-                     "are what shard.gradients_wire says\n",
-                     bytes.counted, bytes.expected);
+  return fmt::format(
+      "for the sums of gradients {:.0f} bytes were counted on the wire, and {:.0f} "
+      "are what shard.gradients_wire says\n",
+      bytes.counted, bytes.expected);
 }
 
 std::string verdict(const Verification& found) {
   if (!found.same()) return "the layout computes ANOTHER model: see the places above\n";
   if (found.stale_weight) {
-    return fmt::format("the layout computes with OTHER WEIGHTS than it updates: {} is not its "
-                       "master, rounded\n",
-                       *found.stale_weight);
+    return fmt::format(
+        "the layout computes with OTHER WEIGHTS than it updates: {} is not its "
+        "master, rounded\n",
+        *found.stale_weight);
   }
   if (!found.gradient_bytes.equal()) {
     return "the layout computes the same model, but sends OTHER BYTES than it should\n";
@@ -138,32 +140,32 @@ std::string verification_json(const Verification& found, const std::string& phas
             {"first_other", found.bits->first_other.value_or("")}};
   }
   const RoundingRatio& rounding = found.rounding;
-  nlohmann::json json{{"first_difference", first},
-                      {"values", values},
-                      {"layout", found.trial.mesh.text()},
-                      {"ranks", found.trial.mesh.ranks()},
-                      {"sequences", found.trial.size.sequences},
-                      {"context", found.trial.size.context},
-                      {"cut", found.cut},
-                      {"passed", found.passed()},
-                      {"same", found.same()},
-                      {"bound", Verification::kBound},
-                      {"fp64", json_of(found.exact)},
-                      {"stale_weight", found.stale_weight.value_or("")},
-                      {"gradient_bytes",
-                       {{"counted", found.gradient_bytes.counted},
-                        {"expected", found.gradient_bytes.expected}}},
-                      {"precision", dtype_name(found.trial.compute)},
-                      {"pinned_choices", found.trial.model.mixture()},
-                      {"rounded", json_of(found.rounded)},
-                      {"expected_rounding", json_of(found.expected)},
-                      {"largest_rounding",
-                       {{"times_expected", rounding.times},
-                        {"bound", Verification::kRoundingBound},
-                        {"quantity", rounding.deviation.quantity},
-                        {"where", rounding.deviation.where}}},
-                      {"bits_in_the_layouts_order", bits},
-                      {"bits_not_compared", found.bits ? "" : why_other_bits(found.trial)}};
+  nlohmann::json json{
+      {"first_difference", first},
+      {"values", values},
+      {"layout", found.trial.mesh.text()},
+      {"ranks", found.trial.mesh.ranks()},
+      {"sequences", found.trial.size.sequences},
+      {"context", found.trial.size.context},
+      {"cut", found.cut},
+      {"passed", found.passed()},
+      {"same", found.same()},
+      {"bound", Verification::kBound},
+      {"fp64", json_of(found.exact)},
+      {"stale_weight", found.stale_weight.value_or("")},
+      {"gradient_bytes",
+       {{"counted", found.gradient_bytes.counted}, {"expected", found.gradient_bytes.expected}}},
+      {"precision", dtype_name(found.trial.compute)},
+      {"pinned_choices", found.trial.model.mixture()},
+      {"rounded", json_of(found.rounded)},
+      {"expected_rounding", json_of(found.expected)},
+      {"largest_rounding",
+       {{"times_expected", rounding.times},
+        {"bound", Verification::kRoundingBound},
+        {"quantity", rounding.deviation.quantity},
+        {"where", rounding.deviation.where}}},
+      {"bits_in_the_layouts_order", bits},
+      {"bits_not_compared", found.bits ? "" : why_other_bits(found.trial)}};
   if (!phase.empty()) json["phase"] = phase;
   return json.dump(2) + "\n";
 }

@@ -140,8 +140,8 @@ void compare_rounded(Verification& found, const TrialBatches& batches, const Lay
     found.rounded = deviations(one, layout);
     found.expected = deviations(exact, one);
     const bool bf16 = trial.shard.gradients_wire == WireFormat::bf16;
-    found.rounding = largest_rounding(exact, one, layout, trial.compute,
-                                      bf16 ? DType::bf16 : trial.compute);
+    found.rounding =
+        largest_rounding(exact, one, layout, trial.compute, bf16 ? DType::bf16 : trial.compute);
   }
   if (!adds_up_parts(trial)) return;
   begins(precision + ", one rank in the order of the layout");
@@ -198,11 +198,10 @@ std::string why_other_bits(const LayoutTrial& trial) {
 }
 
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options) {
-  const std::vector<TrialSize> sizes = trial_sizes(config, options.context);
+  const std::vector<TrialSize> sizes = trial_sizes(config, mesh, options.context);
   const TrialSize& size =
       sizes[first_that_fits(config, mesh, sizes, options.steps, usable_memory().bytes)];
-  Verification found =
-      verify(trial_of(config, mesh, options.context, size), options.steps, options.progress);
+  Verification found = verify(trial_of(config, mesh, size), options.steps, options.progress);
   found.cut = cut_text(config, size);
   return found;
 }
@@ -213,8 +212,7 @@ Verification verify(const LayoutTrial& trial, int steps, const OnPart& on_part) 
   return verify(trial, batches_of(trial, steps), on_part);
 }
 
-Verification verify(const LayoutTrial& trial, const TrialBatches& batches,
-                    const OnPart& on_part) {
+Verification verify(const LayoutTrial& trial, const TrialBatches& batches, const OnPart& on_part) {
   const OnPart begins = on_part ? on_part : [](const std::string&) {};
   const LayoutRanks ranks{[&](const LayoutTrial& of) { return run_layout(of, batches); },
                           trial.mesh.ranks()};
@@ -230,11 +228,10 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
                                               const VerifyOptions& options, Processes& processes) {
   processes.set_timeout(std::chrono::seconds(config.run.rank_timeout));
   LayoutProcesses ranks(config, mesh, processes);
-  const std::vector<TrialSize> sizes = trial_sizes(config, options.context);
-  const TrialSize& size = sizes[ranks.largest(
-      first_that_fits(config, mesh, sizes, options.steps, usable_memory().bytes,
-                      processes.ranks_here()))];
-  const LayoutTrial trial = trial_of(config, mesh, options.context, size);
+  const std::vector<TrialSize> sizes = trial_sizes(config, mesh, options.context);
+  const TrialSize& size = sizes[ranks.largest(first_that_fits(
+      config, mesh, sizes, options.steps, usable_memory().bytes, processes.ranks_here()))];
+  const LayoutTrial trial = trial_of(config, mesh, size);
   require_same_tokens(trial);
   const TrialBatches batches = batches_of(trial, options.steps);
   ranks.begin(trial, batches);

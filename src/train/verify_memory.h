@@ -31,7 +31,8 @@ VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
                            const std::optional<std::vector<int>>& here = {});
 
 /// Throws Error, with the numbers and what to do, if the verification does not fit in a memory.
-void require_verify_memory(const LayoutTrial& trial, int steps, const UsableMemory& memory = usable_memory(),
+void require_verify_memory(const LayoutTrial& trial, int steps,
+                           const UsableMemory& memory = usable_memory(),
                            const std::optional<std::vector<int>>& here = {});
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "train/verify_size.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -18,8 +19,8 @@ double work_of(const LayoutTrial& trial, int steps) {
   const Chunk chunk = write_training(trial.model, DType::f64, trial.size, trial.recompute);
   double flops = 0;
   for (const Node& node : chunk.program.nodes()) {
-    const Cost cost = node.operation->cost(chunk.program.specs(node.inputs),
-                                           chunk.program.specs(node.outputs));
+    const Cost cost =
+        node.operation->cost(chunk.program.specs(node.inputs), chunk.program.specs(node.outputs));
     flops += cost.flops + cost.repeated_flops;
   }
   return flops * kTrialMicroBatches * steps;
@@ -27,7 +28,8 @@ double work_of(const LayoutTrial& trial, int steps) {
 
 }  // namespace
 
-std::vector<TrialSize> trial_sizes(const RunConfig& config, int64_t context) {
+std::vector<TrialSize> trial_sizes(const RunConfig& config, const Mesh& mesh, int64_t context) {
+  if (context > 0) require_context(config, mesh, {"--context", context});
   const ParallelSection& parallel = config.parallel;
   const int64_t pieces = (parallel.context > 1 ? 2 * parallel.context : 1) * parallel.tensor;
   const auto whole_pieces = [&](int64_t positions) {
@@ -50,14 +52,12 @@ std::vector<TrialSize> trial_sizes(const RunConfig& config, int64_t context) {
   return sizes;
 }
 
-LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, int64_t given_context,
-                     const TrialSize& size) {
+LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const TrialSize& size) {
   if (config.run.device != Device::cpu) {
     throw Error(
         "run.device is \"{}\": verify computes in fp64, on the processor; set it to \"cpu\"",
         word(config.run.device));
   }
-  if (given_context > 0) require_context(config, mesh, {"--context", given_context});
   return {.model = config.model,
           .optimizer = config.optimizer,
           .recompute = recompute_of(config.train.recompute),
@@ -77,7 +77,7 @@ size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
                        const std::vector<TrialSize>& sizes, int steps, int64_t memory,
                        const std::optional<std::vector<int>>& here) {
   for (size_t i = 0; i + 1 < sizes.size(); ++i) {
-    const LayoutTrial trial = trial_of(config, mesh, 0, sizes[i]);
+    const LayoutTrial trial = trial_of(config, mesh, sizes[i]);
     if (work_of(trial, steps) > kMostWork) continue;
     if (verify_memory(trial, steps, here).bytes() <= memory) return i;
   }

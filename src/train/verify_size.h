@@ -21,13 +21,12 @@ struct TrialSize {
 
 /// Returns the sizes to choose from, the configured one first. The micro-batch is halved down to 4
 /// sequences, then the context down to 64 positions or the fewest that divide over the mesh, then
-/// the micro-batch down to 2. `context` is taken as it is, unless it is 0.
-std::vector<TrialSize> trial_sizes(const RunConfig& config, int64_t context);
+/// the micro-batch down to 2. A context that the user gives is taken as it is; 0: none is given.
+/// Throws Error if the run could not have it.
+std::vector<TrialSize> trial_sizes(const RunConfig& config, const Mesh& mesh, int64_t context);
 
-/// Returns the trial of a resolved configuration. `given_context` is what the user asked for, or 0.
-/// Throws Error if the run is for a device, or could not have that context.
-LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, int64_t given_context,
-                     const TrialSize& size);
+/// Returns the trial of a resolved configuration. Throws Error if the run is for a device.
+LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const TrialSize& size);
 
 /// Returns the index of the first size whose verification fits in a memory and takes no more work
 /// than kMostWork; the last one if none does. If the ranks are processes, the memory is that of
@@ -39,7 +38,7 @@ size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
 /// Returns what a size leaves out of the configured one, in words; nothing if it is the same.
 std::string cut_text(const RunConfig& config, const TrialSize& size);
 
-/// The floating-point operations of all steps on one rank. In f64 a core does about 1e9 a second.
-inline constexpr double kMostWork = 1e12;
+/// The floating-point operations of all steps on one rank, so that a verification takes minutes.
+inline constexpr double kMostWork = 1e11;
 
 }  // namespace tessera

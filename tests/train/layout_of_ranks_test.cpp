@@ -13,8 +13,8 @@
 #include "support/layouts.h"
 #include "train/deviation.h"
 #include "train/layout_trials.h"
-#include "train/verify.h"
 #include "train/trial_batches.h"
+#include "train/verify.h"
 
 namespace tessera {
 namespace {

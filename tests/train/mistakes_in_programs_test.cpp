@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "support/tiny_mixture.h"
 #include "train/changed_programs.h"
-#include "train/verify.h"
 #include "train/trial_batches.h"
+#include "train/verify.h"
 
 namespace tessera {
 namespace {

@@ -9,9 +9,9 @@
 #include "base/bfloat16.h"
 #include "support/error_of.h"
 #include "train/changed_programs.h"
+#include "train/trial_batches.h"
 #include "train/verify.h"
 #include "train/verify_memory.h"
-#include "train/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -285,7 +285,7 @@ TEST(VerifyMemory, IsThatOfAllRanksAndOfWhatIsCompared) {
   const Chunk chunk = write_training(trial.model, DType::f64, trial.size, {});
   const int64_t parameters = chunk.parameters.elements();
   EXPECT_EQ(memory.results, 4 * 8 * parameters);  // two gradients, and two kinds of weights
-  EXPECT_GE(memory.states, 4 * 8 * parameters);  // weights, gradients and two moments
+  EXPECT_GE(memory.states, 4 * 8 * parameters);   // weights, gradients and two moments
   EXPECT_GT(memory.one_rank, memory.states);
   EXPECT_GT(memory.layout, 4 * memory.states);
   EXPECT_GE(memory.bytes(), memory.layout + memory.results);
@@ -317,9 +317,10 @@ TEST(VerifyMemory, IsRefusedWithTheNumbersAndWhatToDo) {
     }
     return "accepted";
   };
-  EXPECT_THAT(refusal(verify_memory(trial, 2).bytes() - 1),
-              AllOf(HasSubstr("this verification needs"),
-                    HasSubstr("for the 4 ranks of the layout"), HasSubstr("lower --steps (2), --context (16)")));
+  EXPECT_THAT(
+      refusal(verify_memory(trial, 2).bytes() - 1),
+      AllOf(HasSubstr("this verification needs"), HasSubstr("for the 4 ranks of the layout"),
+            HasSubstr("lower --steps (2), --context (16)")));
   EXPECT_THAT(refusal(1000), HasSubstr("only a smaller model helps (model.layers is 2)"));
 }
 

@@ -1,6 +1,4 @@
 #include "train/verify.h"
-#include "train/trial_batches.h"
-#include "train/verify_memory.h"
 
 #include <algorithm>
 #include <functional>
@@ -14,6 +12,8 @@
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "support/error_of.h"
+#include "train/trial_batches.h"
+#include "train/verify_memory.h"
 
 namespace tessera {
 namespace {
@@ -123,6 +123,7 @@ TEST_F(VerifyTest, RefusesARunForADevice) {
 }
 
 TEST_F(VerifyTest, RefusesAContextThatDataCouldNotHave) {
+  config_.train.micro_batch = 8;  // other sizes are tried after this one
   EXPECT_THAT(error_of([&] { verify(config_, mesh_, {.context = 7}); }),
               ::testing::StartsWith("--context (7) does not divide over"));
   EXPECT_THAT(error_of([&] { verify(config_, mesh_, {.context = 99'999'999'999}); }),
@@ -151,7 +152,7 @@ TEST_F(VerifyTest, ALayoutOfUnevenPiecesIsTheModelOfOneRank) {
 class OneMistake : public VerifyTest {
  protected:
   OneMistake() {
-    trial_ = trial_of(config_, mesh_, 0, trial_sizes(config_, 0).front());
+    trial_ = trial_of(config_, mesh_, trial_sizes(config_, mesh_, 0).front());
     trial_.compute = DType::f64;
     trial_.mesh = Mesh();
     const auto batches = random_batches(trial_.size, 32, 1, 1, 3);
@@ -235,6 +236,17 @@ TEST_F(Streams, NameTheFirstOperationThatDiffers) {
   EXPECT_EQ(z_loss.first->place, "router: router_z_loss (forward), output 0");
 }
 
+/// Ranks that share a key head have it more often than one rank has, which is no difference.
+TEST_F(Streams, NameNoHeadThatRanksShare) {
+  config_.model.kv_heads = 1;
+  const StreamComparison right = compare([](ModelConfig&) {});
+  EXPECT_FALSE(right.first) << right.first->place;
+  const StreamComparison z_loss =
+      compare([](ModelConfig& model) { model.router_z_coefficient *= 2; });
+  ASSERT_TRUE(z_loss.first);
+  EXPECT_EQ(z_loss.first->place, "router: router_z_loss (forward), output 0");
+}
+
 TEST_F(Streams, SayHowManyValuesBeforeTheFirstHaveNoCounterpart) {
   const StreamComparison found =
       compare([](ModelConfig& model) { model.router_z_coefficient *= 2; });
@@ -275,7 +287,8 @@ TEST_F(OneMistake, IsReportedWithTheValuesThatWereNotCompared) {
 
 std::vector<std::pair<int64_t, int64_t>> sizes_of(const RunConfig& config, int64_t context) {
   std::vector<std::pair<int64_t, int64_t>> result;
-  for (const TrialSize& size : trial_sizes(config, context)) {
+  const Mesh mesh = mesh_of(config, 15);
+  for (const TrialSize& size : trial_sizes(config, mesh, context)) {
     result.emplace_back(size.micro_batch, size.context);
   }
   return result;
@@ -285,10 +298,12 @@ TEST(TrialSizes, AreHalvedAndDivideOverTheMesh) {
   RunConfig config = small_mixture();
   config.data.context = 270;
   config.train.micro_batch = 9;
+  config.train.global_batch = 9;
+  config.model.heads = config.model.kv_heads = 3;
+  config.model.hidden_size = 18;
   config.parallel = {.tensor = 3, .context = 5};
-  EXPECT_THAT(sizes_of(config, 0),
-              ::testing::ElementsAre(Pair(9, 270), Pair(4, 270), Pair(4, 150), Pair(4, 90),
-                                     Pair(2, 90)));
+  EXPECT_THAT(sizes_of(config, 0), ::testing::ElementsAre(Pair(9, 270), Pair(4, 270), Pair(4, 150),
+                                                          Pair(4, 90), Pair(2, 90)));
   EXPECT_THAT(sizes_of(config, 30), ::testing::ElementsAre(Pair(9, 30), Pair(4, 30), Pair(2, 30)));
 }
 
@@ -300,10 +315,12 @@ TEST(TrialSizes, AreThoseOfTheRunWhereTheyFit) {
   const Mesh mesh = mesh_of(config, 2);
   config.data.context = 128;
   config.train.micro_batch = 8;
-  const std::vector<TrialSize> sizes = trial_sizes(config, 0);
-  const auto first = [&](int64_t memory) { return first_that_fits(config, mesh, sizes, 2, memory); };
+  const std::vector<TrialSize> sizes = trial_sizes(config, mesh, 0);
+  const auto first = [&](int64_t memory) {
+    return first_that_fits(config, mesh, sizes, 2, memory);
+  };
   EXPECT_EQ(cut_text(config, sizes[0]), "");
-  const int64_t whole = verify_memory(trial_of(config, mesh, 0, sizes[0]), 2).bytes();
+  const int64_t whole = verify_memory(trial_of(config, mesh, sizes[0]), 2).bytes();
   EXPECT_EQ(first(whole), 0U);
   EXPECT_EQ(first(whole - 1), 1U);
   EXPECT_EQ(first(1), sizes.size() - 1);
@@ -311,7 +328,7 @@ TEST(TrialSizes, AreThoseOfTheRunWhereTheyFit) {
             "train.micro_batch is 8, of which 2 were computed; data.context is 128, of which 64 "
             "were computed");
   config.data.context = int64_t{1} << 22;
-  EXPECT_GT(first_that_fits(config, mesh, trial_sizes(config, 0), 2, int64_t{1} << 60), 0U)
+  EXPECT_GT(first_that_fits(config, mesh, trial_sizes(config, mesh, 0), 2, int64_t{1} << 60), 0U)
       << "the work is too much";
 }
 
