@@ -47,9 +47,9 @@ std::vector<Batch> random_batches(const RunConfig& config) {
 namespace {
 
 /// The micro-batches of one step after the other.
-class StepBatches {
+class MeasuredBatches {
  public:
-  StepBatches(const RunConfig& config, StepTokens tokens)
+  MeasuredBatches(const RunConfig& config, StepTokens tokens)
       : count_(config.train.global_batch / config.train.micro_batch) {
     if (tokens == StepTokens::random) {
       batches_ = random_batches(config);
@@ -80,7 +80,7 @@ class StepTimer {
 
   /// Issues a step. The one before is settled first, but only after the device has this one's
   /// passes to work on.
-  void issue(StepBatches& batches, const OptimizerConfig& optimizer, const WeightUpdate& update,
+  void issue(MeasuredBatches& batches, const OptimizerConfig& optimizer, const WeightUpdate& update,
              bool measured) {
     if (!issued_) watch_ = Stopwatch();
     step_.accumulate(batches.next());
@@ -139,7 +139,7 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
     const RankControl control;
     load_initial_weights(config, store, Logger(), {runtime, control});
   }
-  StepBatches batches(config, tokens);
+  MeasuredBatches batches(config, tokens);
   const auto micro_batches =
       static_cast<double>(config.train.global_batch / config.train.micro_batch);
   StepMeasurement result{.tokens = config.train.global_batch * config.data.context,

@@ -28,15 +28,11 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::AllOf;
+using testing::end_well;
 using testing::free_address;
 using ::testing::HasSubstr;
 using testing::kPatience;
 using testing::kToken;
-
-void end_well(Processes& processes) {
-  EXPECT_EQ(processes.report_end("", kPatience), Processes::Report::none);
-  EXPECT_TRUE(processes.all_ended());
-}
 
 /// A step of a run, in which two ranks sum up.
 void step(Processes& processes) {

@@ -27,6 +27,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+using testing::end_well;
 using testing::free_address;
 using testing::kPatience;
 using testing::kToken;
@@ -47,11 +48,6 @@ void run_by_tcp(int ranks, const std::function<void(Processes&)>& body) {
       body(*processes);
     });
   }
-}
-
-void end_well(Processes& processes) {
-  EXPECT_EQ(processes.report_end("", kPatience), Processes::Report::none);
-  EXPECT_TRUE(processes.all_ended());
 }
 
 /// All kinds of calls of one rank, as bytes.

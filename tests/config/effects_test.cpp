@@ -27,7 +27,7 @@ struct Example {
 };
 
 const std::vector<std::string> kDense{"model.family=llama"};
-const std::vector<std::string> kMixture{"model.family=olmoe"};
+const std::vector<std::string> kExperts{"model.family=olmoe"};
 const std::vector<std::string> kStretched{"model.rope_scaling=llama3"};
 const std::vector<std::string> kMuon{"optimizer.name=muon"};
 const std::vector<std::string> kConstant{"optimizer.schedule=constant"};
@@ -72,7 +72,7 @@ const std::vector<Example>& examples() {
        "\"none\""},
       {"model.balance_bias_rate",
        {"model.balance_bias_rate=0.01"},
-       kMixture,
+       kExperts,
        {"model.balance_biases=sign"},
        "balance_biases is \"none\""},
       {"model.renormalise_weights", {"model.renormalise_weights=true"}, kDense, {}, "dense"},

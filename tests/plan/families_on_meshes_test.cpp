@@ -195,9 +195,8 @@ void expect_types(const Program& one, const Program& several) {
 /// What one rank computes has the types that it has on meshes of every axis, so that it is refused
 /// or accepted as they are.
 TEST(Types, OfOneRankAreThoseOfSeveral) {
-  for (const auto& entry : fs::directory_iterator(fs::path(TESSERA_SOURCE) / "configs")) {
-    if (entry.path().extension() != ".toml") continue;
-    RunConfig config = shortened(entry.path());
+  for (const fs::path& path : shipped_kinds()) {
+    RunConfig config = shortened(path);
     const int experts = config.model.mixture() ? 2 : 1;
     for (const ExpertExchange exchange : {ExpertExchange::all_gather, ExpertExchange::all_to_all}) {
       config.parallel.expert_exchange = exchange;
@@ -237,10 +236,9 @@ std::set<std::string> run_for_ranks(const StepPrograms& programs) {
 }
 
 TEST(Types, OneRankRunsNothingForThem) {
-  for (const auto& entry : fs::directory_iterator(fs::path(TESSERA_SOURCE) / "configs")) {
-    if (entry.path().extension() != ".toml") continue;
-    SCOPED_TRACE(entry.path().filename().string());
-    RunConfig config = shortened(entry.path());
+  for (const fs::path& path : shipped_kinds()) {
+    SCOPED_TRACE(path.filename().string());
+    RunConfig config = shortened(path);
     for (const ExpertExchange exchange : {ExpertExchange::all_gather, ExpertExchange::all_to_all}) {
       config.parallel = {.expert_exchange = exchange};
       EXPECT_THAT(run_for_ranks(step_programs(config, {mesh_of(config, 1), 0})),
