@@ -340,7 +340,9 @@ void RankTrainer::require_finite_weights() const {
 void RankTrainer::save() {
   if (keeper_ != nullptr) keeper_->console().clear();
   require_finite_weights();
-  control_.on_first([&] { keeper_->require_folder(); });
+  control_.on_first([&] {
+    if (keeper_ != nullptr) keeper_->require_folder();
+  });
   // The files beside a checkpoint on the disk must reach its step. Lines that cannot be brought
   // there are saved with it, and a resume writes them.
   if (keeper_ != nullptr) {

@@ -173,20 +173,20 @@ TEST(RemovedMeanwhile, IsNoBrokenCheckpointOfAListing) {
   for (const int64_t step : {1, 2, 3}) save(folder.path(), step);
   const fs::path name = checkpoint_path(folder.path(), 1);
   const fs::path deleted = checkpoint_path(folder.path(), 1, FolderState::deleted);
-  std::atomic<bool> listed{false};
-  std::thread other([&] {
-    while (!listed) {
+  for (int i = 0; i < 100; ++i) {
+    std::atomic<bool> listing_begins{false};
+    std::thread other([&] {
+      listing_begins.wait(false);
       fs::rename(name, deleted);
-      fs::rename(deleted, name);
-    }
-  });
-  for (int i = 0; i < 200; ++i) {
+    });
+    listing_begins = true;
+    listing_begins.notify_one();
     const CheckpointListing listing = list_checkpoints(folder.path());
     EXPECT_EQ(listing.broken.size(), 0U) << listing.broken.front().problem;
     EXPECT_EQ(listing.complete.back().step, 3);
+    other.join();
+    fs::rename(deleted, name);
   }
-  listed = true;
-  other.join();
 }
 
 TEST(RemovedMeanwhile, TheNewestIsChosenAgainAndOneThatWasNamedIsAnError) {

@@ -110,10 +110,10 @@ TEST(DeviceStep, AStepThatIsNotFiniteEndsTheRunBeforeTheNextOneChangesWeights) {
   for (const std::string& device : testing::words_of_devices()) {
     SCOPED_TRACE(device);
     // A rate so high that the weights overflow within a few steps; no checkpoint in between.
-    const RunConfig config =
-        device_config(folder.path(), device,
-                      {"train.steps=20", "optimizer.learning_rate=1e30", "optimizer.warmup_steps=1",
-                       "optimizer.minimum_learning_rate=0"});
+    RunConfig config = device_config(
+        folder.path(), device,
+        {"train.steps=20", "optimizer.warmup_steps=1", "optimizer.minimum_learning_rate=0"});
+    config.optimizer.learning_rate = 1e30;
     const std::string message = error_of([&] { train(config, kQuiet, Logger()); });
     EXPECT_THAT(message, AllOf(HasSubstr("step 2"), HasSubstr("is not finite"),
                                HasSubstr("Nothing of this step was kept")));

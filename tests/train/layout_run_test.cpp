@@ -194,7 +194,7 @@ TEST_P(LayoutOfFamily, GivesWhatOneRankGives) {
       .model = config.model, .size = {.sequences = 8, .context = config.data.context}, .mesh = {}};
   const auto batches = two_steps(trial);
   const LayoutResults expected = run_layout(trial, batches);
-  for (const MeshSizes& sizes : testing::every_layout(8)) {
+  for (const MeshSizes& sizes : testing::every_layout(4)) {
     const int data = sizes.data.front();
     const int ranks = sizes.tensor * sizes.context * data;
     config.parallel = {.tensor = sizes.tensor, .context = sizes.context, .expert = sizes.expert};

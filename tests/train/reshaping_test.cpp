@@ -72,17 +72,21 @@ class Reshaped : public Ranks, public ::testing::WithParamInterface<SavedUnder> 
     keys.emplace_back("model.feed_forward_size=51");
     return config(run, keys);
   }
-  /// Whether it is loaded under a layout. The sanitizers make each pair take ten times as long.
-  static bool tried([[maybe_unused]] size_t layout) {
+  /// Whether it is loaded under a layout. A checkpoint does not say under which layout it was
+  /// saved, so each layout meets few others, not all. The sanitizers make each pair take ten times
+  /// as long.
+  static bool tried(size_t layout) {
+    const size_t layouts = GetParam().layouts().size();
+    const size_t ahead = (layout + layouts - GetParam().layout) % layouts;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return (GetParam().layout * 5 + layout) % 12 == 0;
+    return ahead == 5;
 #else
-    return true;
+    return ahead == 0 || ahead == 1 || ahead == 5;
 #endif
   }
 };
 
-TEST_P(Reshaped, GoesOnUnderEveryLayout) {
+TEST_P(Reshaped, GoesOnUnderOthers) {
   const std::vector<Reshaping>& layouts = GetParam().layouts();
   const Reshaping& from = layouts[GetParam().layout];
   train_on(1, config_of("unbroken", layouts[0].with({})));
