@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-std::unique_ptr<DeviceLinks> links_of(Communicator& group,
+std::unique_ptr<DeviceLinks> links_of([[maybe_unused]] Communicator& group,
                                       const std::function<Communicator()>& another,
                                       Accelerator& accelerator,
                                       [[maybe_unused]] std::chrono::milliseconds timeout) {

@@ -104,7 +104,7 @@ std::string rope_stretched(const Circumstances& here) {
 }
 
 std::string rope_scaling(const Circumstances& here) {
-  const std::string none = rope_stretched(here);
+  std::string none = rope_stretched(here);
   if (!none.empty()) return none;
   return here.config.model.rope_factor == 1 ? "model.rope_factor is 1" : "";
 }
@@ -127,7 +127,7 @@ std::string bounds_rows(const Circumstances& here) {
 
 std::string counts_capacity(const Circumstances& here) {
   if (here.config.model.capacity_factor == 0) return "model.capacity_factor is 0";
-  const std::string none = drops_tokens(here);
+  std::string none = drops_tokens(here);
   return none.empty() ? several_ranks(here) : none;
 }
 
@@ -151,7 +151,7 @@ std::string muon(const Circumstances& here) {
 }
 
 std::string muon_over_tensor(const Circumstances& here) {
-  const std::string none = muon(here);
+  std::string none = muon(here);
   if (!none.empty()) return none;
   return here.config.parallel.tensor == 1 ? "parallel.tensor is 1" : "";
 }

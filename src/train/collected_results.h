@@ -1,12 +1,12 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/words.h"
@@ -39,7 +39,9 @@ inline constexpr std::array<std::string_view, 3> kWords<Collected>{"gradient", "
 struct CollectedKey {
   Collected what = Collected::weight;
   size_t step = 0;  ///< of a gradient
-  auto operator<=>(const CollectedKey&) const = default;
+  bool operator<(const CollectedKey& other) const {
+    return std::tie(what, step) < std::tie(other.what, other.step);
+  }
 };
 
 /// Returns the pieces of a tensor that a rank has, as they follow each other in its memory.

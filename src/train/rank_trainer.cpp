@@ -6,6 +6,7 @@
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "train/initial_weights.h"
+#include "train/save_state.h"
 #include "train/source_metrics.h"
 
 namespace tessera {
@@ -57,6 +58,7 @@ void RankTrainer::enter_phase_of(int64_t step) {
 TrainReport RankTrainer::run(const TrainOptions& options) {
   start(options.resume);
   if (position_.step >= run_.last_step()) return nothing_to_do();
+  require_savable(checkpoints_directory(config_), control_);
   if (keeper_ != nullptr) keeper_->begin(chunk(), position_);
   on_batches_ = options.on_batches;
   TrainReport report{.step = position_.step};

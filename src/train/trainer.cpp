@@ -28,7 +28,6 @@
 #include "train/run_keeper.h"
 #include "train/run_lock.h"
 #include "train/same_run.h"
-#include "train/save_state.h"
 #include "train/shared_cores.h"
 #include "train/training_state.h"
 
@@ -209,7 +208,6 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
     if (!options.resume) require_fresh(resolved);
   });
   require_shared_folder(resolved.run.directory, control);
-  require_savable(checkpoints_directory(resolved), control);
   const double peak_flops = peak_of_processes(resolved, runtime, control);
   std::optional<SharedRun> run;
   control.together(
@@ -244,7 +242,6 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   require_runnable(plans.front().programs.list(), *runtime);
   RunLock lock(resolved.run.directory, logger);
   if (!options.resume) require_fresh(resolved);
-  require_savable(checkpoints_directory(resolved), RankControl());
   peak_flops = prepare_products(resolved, peak_flops, *runtime);
   int64_t memory_bytes = 0;
   for (const StepPlan& plan : plans) memory_bytes += plan.memory.arena_bytes;

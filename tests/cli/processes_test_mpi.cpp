@@ -127,7 +127,7 @@ TEST_F(ProcessesTest, VerifyAsThreadsDo) {
   EXPECT_EQ(of(threads), of(processes));
   EXPECT_EQ(of(processes).at("passed"), true);
   EXPECT_EQ(of(processes).at("ranks"), 4);
-  EXPECT_EQ(occurrences(processes.output, "fp64, one rank"), 1U) << "one log";
+  EXPECT_EQ(occurrences(processes.output, "fp64, one rank with the weights of"), 1U) << "one log";
 
   const Arguments plain{"verify", (folder_ / "run.toml").string()};
   const Result other = run_processes(
