@@ -1,5 +1,6 @@
 #include "cli/as_one_of.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
@@ -9,14 +10,12 @@
 #include "cli/commands.h"
 #include "cli/standard_output.h"
 #include "cli/user_error.h"
-#include "comm/wait_time.h"
 
 namespace tessera {
 namespace {
 
-/// How long a rank that ends by an error waits for the others to end, before it ends them. One that
-/// has done its work waits as long as for any call: the first rank may still remove checkpoints.
-constexpr std::chrono::seconds kPatience{10};
+/// The longest that a rank that ends by an error waits for the others to end, before it ends them.
+constexpr std::chrono::milliseconds kPatience{10'000};
 
 /// How the work of a process ended.
 struct Ending {
@@ -41,8 +40,10 @@ Ending ending_of(const std::function<void()>& work) {
 
 void run_as_one_of(Processes& processes, const std::function<void()>& work) {
   const auto [error, status] = ending_of(work);
-  const Processes::Report report = processes.report_end(
-      error, error.empty() ? std::chrono::milliseconds(kRankTimeout) : kPatience);
+  // One that has done its work waits as long as in any call: the first may still remove checkpoints.
+  const auto patience =
+      error.empty() ? processes.timeout() : std::min(kPatience, processes.timeout());
+  const Processes::Report report = processes.report_end(error, patience);
   if (report == Processes::Report::for_all) {
     say(fmt::format("tessera: error: {}", error));
   } else if (report == Processes::Report::own) {

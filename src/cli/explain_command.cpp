@@ -56,6 +56,13 @@ struct Explained {
   std::function<Fit(const RunConfig& config, const StepPlan& plan)> fit = {};
 };
 
+PhaseNeeds needs_of(const RunConfig& phase, const Explained& machine) {
+  const StepPlan plan = machine.plan(phase);
+  PhaseNeeds needs = phase_needs(plan);
+  if (machine.fit) needs.least_seconds = machine.fit(phase, plan).seconds();
+  return needs;
+}
+
 /// Explains a run: its phases if it has any, and the step of one of them.
 void explain_run(const ExplainArguments& arguments, const RunConfig& config,
                  const Explained& machine) {
@@ -67,12 +74,8 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& config,
   const StepPlan plan = machine.plan(chosen.config);
   std::vector<PhaseAccount> accounts;
   if (!config.train.phases.empty()) {
-    accounts = phase_accounts(config, machine.plan);
-    for (PhaseAccount& account : accounts) {
-      if (!machine.fit) continue;
-      const RunConfig& of_phase = account.phase.config;
-      account.least_seconds = machine.fit(of_phase, machine.plan(of_phase)).seconds();
-    }
+    accounts = phase_accounts(
+        config, [&](const RunConfig& of_phase) { return needs_of(of_phase, machine); });
     if (!arguments.json) {
       fmt::print("{}\nthe step of {}:\n",
                  phases_table(accounts, machine.plan(config).memory.arena_bytes), chosen.name);

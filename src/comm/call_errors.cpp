@@ -7,6 +7,11 @@
 
 namespace tessera {
 
+std::string waited_text(std::chrono::milliseconds timeout) {
+  return fmt::format("after {:g} s (run.rank_timeout; of a benchmark, --rank-timeout)",
+                     std::chrono::duration<double>(timeout).count());
+}
+
 std::string group_text(std::span<const int> ranks, std::string_view lane) {
   return fmt::format("group [{}] on lane {}", fmt::join(ranks, ", "), lane);
 }
@@ -18,18 +23,23 @@ std::string failed_text(int rank, std::string_view why) {
 std::string not_asked_for_text(std::string_view rank, std::string_view group,
                                std::chrono::milliseconds timeout,
                                std::span<const std::string> missing) {
-  return fmt::format("{} waits for the others of the {}: after {:g} s, {} did not ask for it", rank,
-                     group, std::chrono::duration<double>(timeout).count(),
-                     fmt::join(missing, ", "));
+  return fmt::format("{} waits for the others of the {}: {}, {} did not ask for it", rank, group,
+                     waited_text(timeout), fmt::join(missing, ", "));
+}
+
+std::string not_ended_text(std::string_view rank, std::chrono::milliseconds patience) {
+  return fmt::format("{} has not come to the end of the run: {}, the others end without it", rank,
+                     waited_text(patience));
 }
 
 std::string timeout_text(std::string_view mark, std::string_view group,
                          std::chrono::milliseconds timeout, std::span<const int> there,
                          std::span<const int> not_there, std::span<const std::string> last) {
   return fmt::format(
-      "{} of {}: after {:g} s, {} waited and {} did not come. {}. Find out what held them up", mark,
-      group, std::chrono::duration<double>(timeout).count(), ranks_text(there),
-      ranks_text(not_there), fmt::join(last, "; "));
+      "{} of {}: {}, {} waited and {} did not come. {}. Find out what held them up, or let ranks "
+      "wait longer",
+      mark, group, waited_text(timeout), ranks_text(there), ranks_text(not_there),
+      fmt::join(last, "; "));
 }
 
 std::string ended_text(const Fingerprint& mark, std::string_view group, std::span<const int> ranks,

@@ -11,6 +11,10 @@ namespace tessera {
 
 // What ranks say when a call of a group fails. All transports say the same.
 
+/// How long a rank waited for others, and what sets it: "after 1800 s (run.rank_timeout)". The
+/// benchmark of collectives has an option for it.
+std::string waited_text(std::chrono::milliseconds timeout);
+
 /// The group in words: "group [0, 2] on lane network".
 std::string group_text(std::span<const int> ranks, std::string_view lane);
 
@@ -21,6 +25,9 @@ std::string failed_text(int rank, std::string_view why);
 std::string not_asked_for_text(std::string_view rank, std::string_view group,
                                std::chrono::milliseconds timeout,
                                std::span<const std::string> missing);
+
+/// A rank's work has not ended, for which the others waited at the end of theirs.
+std::string not_ended_text(std::string_view rank, std::chrono::milliseconds patience);
 
 /// Some ranks waited and others did not come. `last` says what these did last, one text a rank.
 std::string timeout_text(std::string_view mark, std::string_view group,

@@ -35,6 +35,7 @@ class Processes {
 
   /// How long a call waits for other ranks from now on.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
+  virtual std::chrono::milliseconds timeout() const = 0;
 
   /// This rank's communicator in a group, an ordered list of ranks with this one among them. All
   /// ranks of the group ask for it with the same list, and each waits for the others. Throws Error
@@ -58,7 +59,8 @@ class Processes {
   /// After report_end(): whether all ranks have come. If not, abort() is to end the others.
   virtual bool all_ended() const = 0;
 
-  /// Ends all processes of the run at once, this one with the status.
+  /// Ends all processes of the run at once, this one with the status. After report_end(), names
+  /// the ranks that have not come, if no rank has an error to report.
   [[noreturn]] virtual void abort(int status) = 0;
 };
 

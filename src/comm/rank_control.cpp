@@ -31,11 +31,21 @@ std::optional<std::string> RankControl::first_failure(const std::optional<std::s
   return fmt::format("{}: {}", text(world_->ranks()[position]), failure);
 }
 
+RankControl RankControl::during(std::string what) const {
+  RankControl control = *this;
+  control.what_ = std::move(what);
+  return control;
+}
+
+std::string RankControl::named(std::string_view call) const {
+  return what_.empty() ? std::string(call) : fmt::format("{} of {}", call, what_);
+}
+
 bool RankControl::any(bool own) const {
   if (world_ == nullptr) return own;
   const Tensor flag({1}, DType::f32);
   flag.data<float>()[0] = own ? 1 : 0;
-  world_->all_reduce("any", flag, flag, Reduction::maximum);
+  world_->all_reduce(named("any"), flag, flag, Reduction::maximum);
   return flag.data<float>()[0] > 0;
 }
 
@@ -45,17 +55,17 @@ std::optional<std::string> RankControl::any_text(const std::optional<std::string
   const Tensor from_end({1}, DType::f64);
   double& position = from_end.data<double>()[0];
   position = own ? world_->size() - world_->position() : 0;
-  world_->all_reduce("any_text", from_end, from_end, Reduction::maximum);
+  world_->all_reduce(named("any_text"), from_end, from_end, Reduction::maximum);
   if (position == 0) return {};
   const int root = world_->size() - static_cast<int>(position);
   const Tensor length({1}, DType::i32);
   int32_t& bytes = length.data<int32_t>()[0];
   bytes = own ? static_cast<int32_t>(own->size()) : 0;
-  world_->broadcast("length_of_text", root, length);
+  world_->broadcast(named("length_of_text"), root, length);
   if (bytes == 0) return "";
   const Tensor text({bytes}, DType::u8);
   if (world_->position() == root) std::ranges::copy(*own, text.data<uint8_t>());
-  world_->broadcast("text", root, text);
+  world_->broadcast(named("text"), root, text);
   return std::string(text.data<uint8_t>(), text.data<uint8_t>() + bytes);
 }
 
@@ -66,7 +76,7 @@ std::optional<std::string> RankControl::lowest_text(int64_t number,
   const double negative = own ? -static_cast<double>(number) : -kNone;
   const Tensor lowest({1}, DType::f64);
   lowest.data<double>()[0] = negative;
-  world_->all_reduce("lowest_text", lowest, lowest, Reduction::maximum);
+  world_->all_reduce(named("lowest_text"), lowest, lowest, Reduction::maximum);
   const bool is_own = own && lowest.data<double>()[0] == negative;
   return any_text(is_own ? own : std::nullopt);
 }
@@ -75,7 +85,7 @@ int RankControl::tell(int number) const {
   if (world_ == nullptr) return number;
   const Tensor told({1}, DType::i32);
   told.data<int32_t>()[0] = number;
-  world_->broadcast("tell", 0, told);
+  world_->broadcast(named("tell"), 0, told);
   return told.data<int32_t>()[0];
 }
 
@@ -85,7 +95,7 @@ std::vector<uint64_t> RankControl::gather(std::span<const uint64_t> own) const {
   const Tensor from({std::ssize(bytes)}, DType::u8);
   std::ranges::copy(bytes, static_cast<std::byte*>(from.address()));
   const Tensor to({world_->size() * from.elements()}, DType::u8);
-  world_->all_gather("gather", even_pieces(to.elements(), world_->size()), from, to);
+  world_->all_gather(named("gather"), even_pieces(to.elements(), world_->size()), from, to);
   std::vector<uint64_t> all(own.size() * static_cast<size_t>(world_->size()));
   std::memcpy(all.data(), to.address(), static_cast<size_t>(to.bytes()));
   return all;
@@ -101,7 +111,7 @@ std::vector<std::string> RankControl::texts_for_first(const std::string& own) co
   const Tensor from({std::ssize(own)}, DType::u8);
   std::ranges::copy(own, from.data<uint8_t>());
   const Tensor to({std::accumulate(received.begin(), received.end(), int64_t{0})}, DType::u8);
-  world_->all_to_all_rows("texts_for_first", from, sent, to, received);
+  world_->all_to_all_rows(named("texts_for_first"), from, sent, to, received);
   std::vector<std::string> texts;
   const uint8_t* begin = to.data<uint8_t>();
   for (const int64_t length : received) {
@@ -112,7 +122,7 @@ std::vector<std::string> RankControl::texts_for_first(const std::string& own) co
 }
 
 void RankControl::wait() const {
-  if (world_ != nullptr) world_->barrier("wait");
+  if (world_ != nullptr) world_->barrier(named("wait"));
 }
 
 }  // namespace tessera

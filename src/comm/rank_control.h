@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,10 @@ class RankControl {
 
   /// What messages call a rank.
   std::string text(int rank) const;
+
+  /// Returns the same control for a longer work: "the save of step 12". If a rank does not come in
+  /// time, the error names the work. All ranks must give the same words.
+  RankControl during(std::string what) const;
 
   /// Whether any rank says so.
   bool any(bool own) const;
@@ -103,9 +108,13 @@ class RankControl {
     return std::nullopt;
   }
 
+  /// The name of a call, for messages.
+  std::string named(std::string_view call) const;
+
   Communicator* world_ = nullptr;
   RankGroups* groups_ = nullptr;
   std::vector<std::string> names_;  // by rank
+  std::string what_;                // see during(); empty: nothing longer
 };
 
 }  // namespace tessera

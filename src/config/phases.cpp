@@ -123,9 +123,8 @@ std::vector<RunPhase> phases_of(const RunConfig& config) {
 }
 
 size_t phase_at(std::span<const RunPhase> phases, int64_t step) {
-  size_t index = 0;
-  while (index + 1 < phases.size() && phases[index].last_step < step) ++index;
-  return index;
+  const auto found = std::ranges::lower_bound(phases, step, {}, &RunPhase::last_step);
+  return std::min(static_cast<size_t>(found - phases.begin()), phases.size() - 1);
 }
 
 size_t find_phase(std::span<const RunPhase> phases, std::string_view text) {

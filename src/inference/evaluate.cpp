@@ -49,24 +49,12 @@ LoaderOptions Evaluator::own_rows(int64_t rows) const {
           .vocabulary_size = inputs_.vocabulary_size};
 }
 
+double Evaluator::batch_loss(const Batch& batch) { return sum(token_losses(batch)); }
+
 Evaluation Evaluator::run(Loader& loader, int64_t instances) {
-  Evaluation result;
-  result.instances = instances > 0 ? std::min(instances, loader.instances()) : loader.instances();
-  double total = 0;
-  for (int64_t done = 0; done < result.instances;) {
-    Batch batch = loader.next();
-    // The last batch may have more rows than are asked for. Those rows do not count.
-    const int64_t all = batch.parts * batch.rows;
-    const int64_t counted = std::min(all, result.instances - done);
-    const int64_t own = std::clamp<int64_t>(counted - batch.part * batch.rows, 0, batch.rows);
-    std::fill(batch.targets.begin() + own * batch.context, batch.targets.end(), -1);
-    total += sum(token_losses(batch));
-    result.targets += batch.target_count / all * counted;  // each row of a loader has as many
-    done += all;
-  }
-  result.loss = total / static_cast<double>(std::max<int64_t>(result.targets, 1));
-  result.perplexity = std::exp(result.loss);
-  return result;
+  LoaderEvaluation evaluation(*this, loader, instances);
+  while (!evaluation.done()) evaluation.next();
+  return evaluation.result();
 }
 
 StandaloneEvaluator::StandaloneEvaluator(const ModelConfig& config, DType compute,
@@ -111,19 +99,65 @@ void require_evaluation_memory(const EvaluationProgram& program, const GivenTens
               size.context, format_bytes(needed), memory.text());
 }
 
-std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
-                                               int64_t rows, int64_t instances) {
-  std::vector<SourceEvaluation> results;
+LoaderEvaluation::LoaderEvaluation(Evaluator& evaluator, Loader& loader, int64_t instances)
+    : evaluator_(evaluator), loader_(loader) {
+  evaluation_.instances =
+      instances > 0 ? std::min(instances, loader.instances()) : loader.instances();
+}
+
+void LoaderEvaluation::next() {
+  Batch batch = loader_.next();
+  // The last batch may have more rows than are asked for. Those rows do not count.
+  const int64_t all = batch.parts * batch.rows;
+  const int64_t counted = std::min(all, evaluation_.instances - done_);
+  const int64_t own = std::clamp<int64_t>(counted - batch.part * batch.rows, 0, batch.rows);
+  std::fill(batch.targets.begin() + own * batch.context, batch.targets.end(), -1);
+  loss_ += evaluator_.batch_loss(batch);
+  evaluation_.targets += batch.target_count / all * counted;  // each row of a loader has as many
+  done_ += all;
+}
+
+Evaluation LoaderEvaluation::result() const {
+  Evaluation result = evaluation_;
+  result.loss = loss_ / static_cast<double>(std::max<int64_t>(result.targets, 1));
+  result.perplexity = std::exp(result.loss);
+  return result;
+}
+
+SourcesEvaluation::SourcesEvaluation(Evaluator& evaluator, const TrainingData& data, int64_t rows,
+                                     int64_t instances)
+    : evaluator_(evaluator),
+      data_(data),
+      options_(evaluator.own_rows(rows)),
+      instances_(instances) {
   for (const DataSource& source : data.sources) {
     const bool alone = data.sources.size() == 1;  // the loader then reports missing held-out data
-    if (!alone && source.instances->instances(Split::held_out) == 0) continue;
-    Loader loader({data.tokenizer, {source}}, evaluator.own_rows(rows));
-    results.push_back({source.name, source.weight, evaluator.run(loader, instances)});
+    if (alone || source.instances->instances(Split::held_out) > 0) sources_.push_back(&source);
   }
-  if (results.empty()) {
+  if (sources_.empty()) {
     throw Error("no source has held-out data; {}", empty_split_advice(Split::held_out));
   }
-  return results;
+  begin_source();
+}
+
+void SourcesEvaluation::begin_source() {
+  loader_.emplace(TrainingData{data_.tokenizer, {*sources_[results_.size()]}}, options_);
+  evaluation_.emplace(evaluator_, *loader_, instances_);
+}
+
+void SourcesEvaluation::next() {
+  evaluation_->next();
+  if (!evaluation_->done()) return;
+  const DataSource& source = *sources_[results_.size()];
+  results_.push_back({source.name, source.weight, evaluation_->result()});
+  if (!done()) begin_source();
+}
+
+std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
+                                               int64_t rows, int64_t instances) {
+  SourcesEvaluation evaluation(evaluator, data, rows, instances);
+  while (!evaluation.done()) evaluation.next();
+  return evaluation.results();
 }
 
 int64_t evaluation_rows(const TrainingData& data, int64_t rows, int64_t instances) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ class Evaluator {
   /// Returns the cross-entropy (nats) of each row's target tokens, summed. The batch must have the
   /// program's size. Throws Error on a token outside the model's vocabulary.
   std::vector<double> row_losses(const Batch& batch);
+  /// Returns the cross-entropy (nats) of all target tokens of a batch, summed. Otherwise as
+  /// row_losses().
+  double batch_loss(const Batch& batch);
   /// Which instances of the held-out data a rank reads: a loader's part of batches of `rows` rows,
   /// counted over all ranks, which divide over those that have sequences of their own.
   LoaderOptions own_rows(int64_t rows) const;
@@ -91,10 +95,56 @@ struct SourceEvaluation {
   Evaluation evaluation;
 };
 
-/// Evaluates on the held-out part of every source that has one, at most `instances` instances of
-/// each (0: all). `rows` instances run at a time; it must be the evaluator's number. Throws Error
-/// when no source has a held-out part, and as Evaluator::run() does. All ranks of the program call
-/// it together, as Evaluator::run().
+/// The evaluation of a loader's instances, batch by batch. The caller may leave between two of them.
+class LoaderEvaluation {
+ public:
+  /// Takes the first `instances` instances, 0: a whole epoch. Refers to the other arguments.
+  LoaderEvaluation(Evaluator& evaluator, Loader& loader, int64_t instances);
+
+  bool done() const { return done_ >= evaluation_.instances; }
+  /// Runs the next batch. Throws as Evaluator::run().
+  void next();
+  /// Returns the losses, once it is done.
+  Evaluation result() const;
+
+ private:
+  Evaluator& evaluator_;
+  Loader& loader_;
+  Evaluation evaluation_;  // but for the losses
+  double loss_ = 0;        // summed over the targets
+  int64_t done_ = 0;       // instances
+};
+
+/// The evaluation of every source of the data that has a held-out part, batch by batch. All ranks
+/// of the program go through it together.
+class SourcesEvaluation {
+ public:
+  /// Takes at most `instances` instances of each source, 0: all. `rows` instances run at a time; it
+  /// must be the evaluator's number. Refers to the evaluator and the data. Throws Error when no
+  /// source has a held-out part.
+  SourcesEvaluation(Evaluator& evaluator, const TrainingData& data, int64_t rows,
+                    int64_t instances);
+
+  bool done() const { return results_.size() == sources_.size(); }
+  /// Runs the next batch. Throws as Evaluator::run().
+  void next();
+  /// Returns the losses by source, once it is done.
+  const std::vector<SourceEvaluation>& results() const { return results_; }
+
+ private:
+  void begin_source();
+
+  Evaluator& evaluator_;
+  const TrainingData& data_;
+  LoaderOptions options_;
+  int64_t instances_;
+  std::vector<const DataSource*> sources_;
+  std::optional<Loader> loader_;  // of the source that results_ has next
+  std::optional<LoaderEvaluation> evaluation_;
+  std::vector<SourceEvaluation> results_;
+};
+
+/// Runs a SourcesEvaluation to its end, and returns the losses by source.
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
                                                int64_t rows, int64_t instances);
 

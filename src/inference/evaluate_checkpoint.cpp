@@ -65,8 +65,14 @@ std::string CheckpointEvaluation::text() const {
   } else {
     add("this checkpoint", model.loss);
   }
-  return fmt::format("{} (step {}), {} held-out tokens\n{}", checkpoint.string(), step,
-                     model.targets, table.text());
+  std::string text = fmt::format("{} (step {}), {} held-out tokens\n{}", checkpoint.string(), step,
+                                 model.targets, table.text());
+  if (capacity_factor > 0) {
+    text += fmt::format(
+        "no token was dropped: model.capacity_factor ({:g}) bounds the experts in training alone\n",
+        capacity_factor);
+  }
+  return text;
 }
 
 std::string CheckpointEvaluation::json() const {
@@ -90,6 +96,7 @@ std::string CheckpointEvaluation::json() const {
     json["bigram_loss"] = baselines->bigram;
     json["baseline_tokens"] = baselines->targets;
   }
+  if (capacity_factor > 0) json["dropped_tokens"] = 0;
   return json.dump() + "\n";
 }
 

@@ -38,6 +38,7 @@ struct CheckpointEvaluation {
   std::vector<SourceEvaluation> sources;
   Evaluation model;  ///< over all sources
   std::optional<BaselineLoss> baselines;
+  double capacity_factor = 0;  ///< of the training; an evaluation drops no token
 
   /// Sets the losses, and their mean.
   void set(std::vector<SourceEvaluation> of_sources);

@@ -108,7 +108,9 @@ std::vector<SourceEvaluation> EvaluationTask::run_rank(int rank, Runtime& runtim
 }
 
 CheckpointEvaluation EvaluationTask::report() const {
-  CheckpointEvaluation report{.checkpoint = model.checkpoint, .step = model.step};
+  CheckpointEvaluation report{.checkpoint = model.checkpoint,
+                              .step = model.step,
+                              .capacity_factor = model.config.model.capacity_factor};
   if (options.baselines) report.baselines = baseline(data);
   return report;
 }

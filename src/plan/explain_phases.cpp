@@ -38,9 +38,33 @@ int64_t tokens_of(const RunPhase& phase) { return phase.steps() * phase.tokens_o
 
 }  // namespace
 
+PhaseNeeds phase_needs(const StepPlan& plan) {
+  return {.step_flops = plan.flops.useful() * static_cast<double>(plan.micro_batches),
+          .memory_bytes = plan.memory.arena_bytes};
+}
+
+std::vector<PhaseAccount> phase_accounts(
+    const RunConfig& config, const std::function<PhaseNeeds(const RunConfig&)>& needs_of) {
+  std::vector<PhaseAccount> accounts;
+  std::vector<size_t> different;  // accounts of different work
+  for (RunPhase& phase : phases_of(config)) {
+    const auto same = [&](size_t at) {
+      const RunPhase& known = accounts[at].phase;
+      return known.same_programs(phase) &&
+             known.config.train.global_batch == phase.config.train.global_batch;
+    };
+    const auto known = std::ranges::find_if(different, same);
+    const bool is_known = known != different.end();
+    if (!is_known) different.push_back(accounts.size());
+    PhaseNeeds needs = is_known ? accounts[*known].needs : needs_of(phase.config);
+    accounts.push_back({std::move(phase), std::move(needs)});
+  }
+  return accounts;
+}
+
 std::string phases_table(std::span<const PhaseAccount> accounts, int64_t run_bytes) {
   const bool timed = std::ranges::any_of(
-      accounts, [](const PhaseAccount& account) { return account.least_seconds.has_value(); });
+      accounts, [](const PhaseAccount& account) { return account.needs.least_seconds.has_value(); });
   std::vector<std::string> columns{"phase",   "steps",        "tokens", "context",
                                    "batch",   "micro-batch",  "theta",  "learning rate",
                                    "sources", "FLOPs a step", "memory"};
@@ -57,10 +81,10 @@ std::string phases_table(std::span<const PhaseAccount> accounts, int64_t run_byt
                                    fmt::format("{}", phase.config.model.rope_theta),
                                    rates_text(phase),
                                    shares_text(phase),
-                                   format_count(account.step_flops),
-                                   format_bytes(account.memory_bytes)};
+                                   format_count(account.needs.step_flops),
+                                   format_bytes(account.needs.memory_bytes)};
     if (timed) {
-      const double seconds = account.least_seconds.value_or(0);
+      const double seconds = account.needs.least_seconds.value_or(0);
       cells.push_back(format_seconds(seconds));
       cells.push_back(format_duration(seconds * static_cast<double>(phase.steps())));
     }
@@ -90,9 +114,9 @@ nlohmann::ordered_json phases_json(std::span<const PhaseAccount> accounts) {
                     {"first_learning_rate", rate_at(phase, phase.first_step)},
                     {"last_learning_rate", rate_at(phase, phase.last_step)},
                     {"sources", sources},
-                    {"flops_per_step", account.step_flops},
-                    {"peak_bytes", account.memory_bytes}});
-    if (account.least_seconds) json.back()["least_seconds_per_step"] = *account.least_seconds;
+                    {"flops_per_step", account.needs.step_flops},
+                    {"peak_bytes", account.needs.memory_bytes}});
+    if (account.needs.least_seconds) json.back()["least_seconds_per_step"] = *account.needs.least_seconds;
   }
   return json;
 }

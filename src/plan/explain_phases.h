@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,28 +13,26 @@
 
 namespace tessera {
 
-/// What a phase of a run takes, planned as if it were all of the run.
-struct PhaseAccount {
-  RunPhase phase;
+/// What a step of a phase takes, planned as if the phase were all of the run.
+struct PhaseNeeds {
   double step_flops = 0;     ///< useful ones, of this rank
   int64_t memory_bytes = 0;  ///< of this rank
   /// The least seconds of a step on the accelerator of a hardware file (see Fit).
   std::optional<double> least_seconds = {};
 };
 
-/// Returns the accounts of all phases, without times. `plan` returns the plan of a configuration.
-template <typename Plan>
-std::vector<PhaseAccount> phase_accounts(const RunConfig& config, const Plan& plan) {
-  std::vector<PhaseAccount> accounts;
-  for (const RunPhase& phase : phases_of(config)) {
-    const StepPlan alone = plan(phase.config);
-    accounts.push_back(
-        {.phase = phase,
-         .step_flops = alone.flops.useful() * static_cast<double>(alone.micro_batches),
-         .memory_bytes = alone.memory.arena_bytes});
-  }
-  return accounts;
-}
+/// Returns the needs of a phase that is planned as a run, without the time.
+PhaseNeeds phase_needs(const StepPlan& plan);
+
+struct PhaseAccount {
+  RunPhase phase;
+  PhaseNeeds needs;
+};
+
+/// Returns the accounts of all phases. `needs_of` returns those of a configuration; it is asked
+/// once for all phases whose steps are the same work.
+std::vector<PhaseAccount> phase_accounts(
+    const RunConfig& config, const std::function<PhaseNeeds(const RunConfig&)>& needs_of);
 
 /// Returns a table of the phases: their steps, tokens, contexts, batches, RoPE bases, learning
 /// rates and sources, and what each takes. `run_bytes` is what the run reserves for all of them.

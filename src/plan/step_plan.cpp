@@ -1,6 +1,7 @@
 #include "plan/step_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -58,13 +59,15 @@ StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank
     const bool embeds = spec.role == ParameterRole::embedding || spec.role == ParameterRole::head;
     if (embeds) plan.embedding_parameters += spec.shape.elements();
   }
+  std::map<int, FlopCount> flops;  // by the set of programs, which many phases may share
   for (const RunPhase& phase : phases_of(config)) {
     const TrainSection& train = phase.config.train;
     const int set = plan.programs.set_of_phase[plan.phases.size()];
+    if (!flops.contains(set)) flops[set] = count_flops(plan.programs.chunk(set).program);
     plan.phases.push_back(
         {.tokens = train.micro_batch * phase.config.data.context,
          .micro_batches = train.global_batch / (train.micro_batch * data_ranks(place.mesh)),
-         .flops = count_flops(plan.programs.chunk(set).program)});
+         .flops = flops[set]});
   }
   plan.tokens = plan.phases.front().tokens;
   plan.micro_batches = plan.phases.front().micro_batches;

@@ -229,6 +229,7 @@ void Builder::rewrite_backward(const std::function<std::vector<Value>(const Node
   std::vector<Node> backward(std::make_move_iterator(first),
                              std::make_move_iterator(program_.nodes_.end()));
   program_.nodes_.erase(first, program_.nodes_.end());
+  uses_.forget();
   for (Node& node : backward) {
     const std::vector<Value> inputs = inputs_of(node);
     TESSERA_CHECK(inputs.size() == node.inputs.size(), "{} inputs for {} of {}", inputs.size(),

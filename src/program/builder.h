@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "program/parameter_uses.h"
 #include "program/program.h"
 
 namespace tessera {
@@ -15,7 +16,7 @@ namespace tessera {
 /// apply().
 class Builder {
  public:
-  explicit Builder(Program& program) : program_(program) {}
+  explicit Builder(Program& program) : program_(program), uses_(program) {}
 
   /// The program as written so far.
   const Program& program() const { return program_; }
@@ -124,7 +125,7 @@ class Builder {
   /// parts is replicated (on all axes, if there are uses in both views of the mesh), and otherwise
   /// as the dual of the parameter. Uses of what conversions made
   /// of it do not count, but the conversions do.
-  Distribution main_gradient_type(Value parameter, const Spec& use) const;
+  Distribution main_gradient_type(Value parameter, const Spec& use);
   /// The place of a part of a parameter in the parameter's main gradient.
   Value part_of_main_gradient(const ValueInfo& part, Value whole);
   /// The main gradient, under the type that gradients of `value` have, of what an elided conversion
@@ -132,6 +133,7 @@ class Builder {
   Value main_gradient_of_converted(Value value);
 
   Program& program_;
+  ParameterUses uses_;
   std::map<std::string, Labels> labels_;  // by their text
   std::string path_;
   Block block_ = Block::other;

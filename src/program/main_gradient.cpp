@@ -5,22 +5,7 @@
 #include "program/view.h"
 
 namespace tessera {
-
 namespace {
-
-/// The node that made a computed value.
-const Node& maker_of(const Program& program, Value value) {
-  const auto& nodes = program.nodes();
-  const auto found = std::ranges::find_if(nodes.rbegin(), nodes.rend(), [&](const Node& node) {
-    return std::ranges::find(node.outputs, value) != node.outputs.end();
-  });
-  TESSERA_CHECK(found != nodes.rend(), "no node makes '{}'", program.info(value).name);
-  return *found;
-}
-
-/// Whether a value of a parameter's memory would be in it with more ranks too: no conversion that
-/// would move something lies between.
-bool in_stored_memory(const ValueInfo& value) { return !value.view || !value.view->converted; }
 
 /// How gradients of a value lie beside others in `whole`: partial where other uses of the parameter
 /// make that partial and this gradient is one.
@@ -82,10 +67,8 @@ Value Builder::main_gradient_of_all(Value value) {
 
 Value Builder::part_of_main_gradient(const ValueInfo& part, Value whole) {
   // The part may be used under another type; it has the name under which it was declared.
-  const auto declared = std::ranges::find_if(program_.values_, [&](const ValueInfo& other) {
-    return other.view == part.view && other.spec.shape == part.spec.shape;
-  });
-  const std::string name = "gradient:" + declared->name;
+  const Value declared = uses_.declared(*part.view, part.spec.shape);
+  const std::string name = "gradient:" + program_.info(declared).name;
   const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
   const Distribution lies = program_.spec(whole).distribution;
   const MeshView used_in = part.spec.distribution.view();
@@ -99,7 +82,7 @@ Value Builder::part_of_main_gradient(const ValueInfo& part, Value whole) {
 }
 
 Value Builder::main_gradient_of_converted(Value value) {
-  const Node& maker = maker_of(program_, value);
+  const Node& maker = uses_.maker(value);
   const View lies = *maker.operation->view(0);
   const Value input = maker.inputs[static_cast<size_t>(lies.input)];
   const Value of_input = main_gradient_of_all(input);
@@ -118,7 +101,7 @@ Value Builder::main_gradient_of_converted(Value value) {
   return view(*this, of_input, first, info.spec.shape, distribution, name);
 }
 
-Distribution Builder::main_gradient_type(Value parameter, const Spec& use) const {
+Distribution Builder::main_gradient_type(Value parameter, const Spec& use) {
   Distribution distribution = program_.spec(parameter).distribution.dual();
   bool crosses = false;
   bool sums_elsewhere = false;
@@ -132,16 +115,7 @@ Distribution Builder::main_gradient_type(Value parameter, const Spec& use) const
     }
   };
   add_use(use.distribution);
-  for (const Node& node : program_.nodes_) {
-    if (node.outputs.empty()) continue;
-    // What only gives the memory another name is no use; a conversion that would move it is one.
-    const std::optional<ViewOf>& view = program_.info(node.outputs[0]).view;
-    if (view && view->converted != node.outputs[0]) continue;
-    for (const Value input : node.inputs) {
-      if (program_.base(input) != parameter || !in_stored_memory(program_.info(input))) continue;
-      add_use(program_.spec(input).distribution);
-    }
-  }
+  for (const Value used : uses_.of(parameter)) add_use(program_.spec(used).distribution);
   return crosses ? partial_everywhere_or_nowhere(program_.mesh(), distribution, sums_elsewhere)
                  : distribution;
 }

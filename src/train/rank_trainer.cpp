@@ -61,6 +61,7 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
   require_savable(checkpoints_directory(config_), control_);
   if (keeper_ != nullptr) keeper_->begin(chunk(), position_);
   on_batches_ = options.on_batches;
+  before_evaluation_batch_ = options.before_evaluation_batch;
   TrainReport report{.step = position_.step};
   bool end = false;
   while (!end) {
@@ -68,8 +69,9 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
     if (options.before_step) options.before_step(rank_, step);
     enter_phase_of(step);
     step == config_.run.trace_step ? traced_step(step) : issue(step, nullptr);
-    report.interrupted = InterruptGuard::requested();
-    if (issued_ && (report.interrupted || ending_ || settles_at_once(step))) settle();
+    const bool settles = settles_at_once(step);
+    if (!settles) agree(report);
+    if (issued_ && (settles || report.interrupted || ending_)) settle();
     agree(report);
     end = position_.step == run_.last_step() || report.interrupted || ending_;
     if (end || (!issued_ && saves_after(position_.step))) save();
@@ -83,7 +85,8 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
 void RankTrainer::start(bool resume) {
   if (control_.several() && runtime_.accelerator() != nullptr) executor_.join_groups();
   if (resume) {
-    position_ = load_training(config_, store_, data_, logger_, {runtime_, control_});
+    position_ = load_training(config_, store_, data_, logger_,
+                              {runtime_, control_.during("the load of a checkpoint")});
     loader_.seek(phase_at(run_.phases, position_.step), position_.data);
   } else {
     start_weights();
@@ -102,7 +105,8 @@ void RankTrainer::start_weights() {
   if (config_.checkpoint.initial.empty()) {
     store_.initialize(config_.train.seed, runtime_.threads());
   } else {
-    load_initial_weights(config_, store_, logger_, {runtime_, control_});
+    load_initial_weights(config_, store_, logger_,
+                         {runtime_, control_.during("the load of initial weights")});
   }
 }
 
@@ -203,11 +207,14 @@ void RankTrainer::settle() {
 }
 
 /// Makes the end of the run a decision of all ranks: any of them may hear of a signal, and the
-/// first one writes the records.
+/// first one writes the records. So all settle the same steps.
 void RankTrainer::agree(TrainReport& report) {
-  report.interrupted = control_.any(report.interrupted);
+  report.interrupted = is_interrupted();
   ending_ = control_.any_text(ending_);
 }
+
+/// Whether any rank has got a signal that ends the run. All ranks ask together.
+bool RankTrainer::is_interrupted() const { return control_.any(InterruptGuard::requested()); }
 
 std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
   const Trace::Span span(trace, "next_batches", "data");
@@ -288,17 +295,28 @@ void RankTrainer::report_non_finite(const StepMetrics& metrics, std::span<const 
 
 void RankTrainer::evaluate(StepMetrics& metrics) {
   if (!evaluates_after(metrics.step)) return;
-  std::vector<SourceEvaluation> evaluations;
-  const std::optional<std::string> failure = control_.attempt_work([&] {
-    evaluations =
-        evaluate_sources(*evaluator_, loader_.drawn(), loader_.rows(),
-                         config_.train.evaluate_batches * phase().config.train.micro_batch);
-  });
-  if (failure) {
+  std::optional<SourcesEvaluation> evaluation;
+  const auto attempt = [&](auto&& action) {
+    const std::optional<std::string> failure = control_.attempt_work(action);
+    if (!failure) return true;
     ending_ = fmt::format("{}; the held-out loss of step {} is lost", *failure, metrics.step);
-    return;
+    return false;
+  };
+  const bool begun = attempt([&] {
+    evaluation.emplace(*evaluator_, loader_.drawn(), loader_.rows(),
+                       config_.train.evaluate_batches * phase().config.train.micro_batch);
+  });
+  if (!begun) return;
+  for (int64_t batch = 0; !evaluation->done(); ++batch) {
+    if (before_evaluation_batch_) before_evaluation_batch_(rank_, batch);
+    if (is_interrupted()) {
+      logger_.warn("step {} is not evaluated to the end, and has no held-out loss: a signal came",
+                   metrics.step);
+      return;
+    }
+    if (!attempt([&] { evaluation->next(); })) return;
   }
-  add_held_out(metrics, evaluations);
+  add_held_out(metrics, evaluation->results());
   if (!std::isfinite(*metrics.held_out_loss)) {
     throw Error(
         "step {}: the held-out loss is {}: the update of this step went out of range; "
@@ -342,7 +360,8 @@ void RankTrainer::require_finite_weights() const {
 void RankTrainer::save() {
   if (keeper_ != nullptr) keeper_->console().clear();
   require_finite_weights();
-  control_.on_first([&] {
+  const RankControl saving = control_.during(fmt::format("the save of step {}", position_.step));
+  saving.on_first([&] {
     if (keeper_ != nullptr) keeper_->require_folder();
   });
   // The files beside a checkpoint on the disk must reach its step. Lines that cannot be brought
@@ -352,13 +371,14 @@ void RankTrainer::save() {
     position_.unsaved_metrics = keeper_->unsaved_metrics();
   }
   try {
-    save_training(config_, store_, position_, data_, {runtime_, control_});
+    save_training(config_, store_, position_, data_, {runtime_, saving});
   } catch (const Error& error) {
     if (!ending_) throw;
     throw Error("{}; and step {} could not be saved: {}", *ending_, position_.step, error.what());
   }
   saved_step_ = position_.step;
   if (keeper_ != nullptr) keeper_->tidy(chunk().parameters.elements(), position_.tokens);
+  saving.wait();  // the first rank may have much to remove
   if (ending_) {
     throw Error("{} (step {} was saved: go on from it with --resume once that is mended)", *ending_,
                 position_.step);

@@ -23,6 +23,8 @@ struct TrainOptions {
   std::function<void(int rank, int64_t step)> before_step = {};
   /// Told each rank's batches of each of its steps, before they are computed.
   std::function<void(int rank, int64_t step, std::span<const Batch> batches)> on_batches = {};
+  /// Called on each rank before each batch of an evaluation, which it counts.
+  std::function<void(int rank, int64_t batch)> before_evaluation_batch = {};
   /// Opens the run's device for one of the machine's ranks; null for the processor.
   std::function<std::unique_ptr<Accelerator>(const RunConfig&, const DevicePlace&)> open =
       open_device;
@@ -36,7 +38,7 @@ struct TrainReport {
 
 /// Trains as the configuration says, on one or several ranks, and writes run.directory:
 /// config.toml, metrics.jsonl, loss.svg, checkpoints/. While an InterruptGuard lives, a signal ends
-/// the run after the current step, with a checkpoint saved. Throws Error on anything that a user
+/// the run after the current step, with a checkpoint saved; an evaluation is left at its next batch. Throws Error on anything that a user
 /// can correct, and before anything is written if the run does not fit the memory of its device.
 /// Throws Error on the first loss or gradient norm that is not finite, with the step and the value.
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger);

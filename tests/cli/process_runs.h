@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -15,6 +17,7 @@
 #include "config/differences.h"
 #include "config/load_config.h"
 #include "config/resolve.h"
+#include "fault/preload.h"
 #include "metrics/metrics.h"
 #include "support/names_in.h"
 #include "support/prepared_data.h"
@@ -114,6 +117,28 @@ class ProcessRuns : public ::testing::Test {
     const Result processes = run_processes(2, training(of_processes, layout));
     ASSERT_EQ(processes.status, 0) << processes.output;
     expect_same_run(of_threads, of_processes, 4);
+  }
+  /// Trains on two processes of which the first is stopped by a fault, "KIND:N:PATH" with the path
+  /// in the run's folder, and expects the other to say these words and to end.
+  void expect_end_without_first(const std::string& name, const std::string& fault,
+                                const std::vector<std::string>& words) const {
+    const size_t path = fault.rfind(':') + 1;
+    const PreloadedFault stop(fault.substr(0, path) +
+                              (fs::canonical(folder_.path()) / name / fault.substr(path)).string());
+    const auto started = start(2, training(name, set("run.rank_timeout", "2")));
+    const auto said = [&] {
+      const std::string output = started->output();
+      return std::ranges::all_of(words, [&](const std::string& word) {
+        return output.find(word) != std::string::npos;
+      });
+    };
+    for (int i = 0; i < 600 && !said(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    EXPECT_TRUE(said()) << started->output();
+    // The second has said it. The launcher may wait for the first.
+    for (const pid_t rank : processes_of(*started)) ::kill(rank, SIGKILL);
+    EXPECT_NE(started->wait(), 0);
   }
   fs::path checkpoint(const std::string& name, int64_t step = 4) const {
     return folder_ / name / "checkpoints" / fmt::format("step-{:08}", step);

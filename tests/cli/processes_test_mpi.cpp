@@ -357,6 +357,20 @@ TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
   EXPECT_THAT(resumed.output, HasSubstr("going on after step"));
 }
 
+TEST_F(ProcessesTest, ASaveThatLastsTooLongIsNamed) {
+  expect_end_without_first(
+      "slow", "stop:1:checkpoints/step-00000004.partial/manifest.json",
+      {"the save of step 4", "after 2 s (run.rank_timeout", "rank 1 waited and rank 0 did not come"});
+}
+
+/// The first has trained and saved, and is stopped before it says that it has ended.
+TEST_F(ProcessesTest, OneThatIsStoppedAtTheEndHoldsTheOthersForTheTimeout) {
+  expect_end_without_first(
+      "stopped-last", "stop_at_removal:1:run.lock",
+      {"rank 0 (", "has not come to the end of the run: after 2 s (run.rank_timeout"});
+  EXPECT_TRUE(path_exists(checkpoint("stopped-last")));
+}
+
 /// The ranks are mostly within MPI's own collective here, which would wait for ever. One that has
 /// done its part of it already waits for the next call, and finds out there.
 TEST_F(ProcessesTest, AProcessThatIsStoppedWithinACollectiveOfMpiIsNamed) {
@@ -368,7 +382,7 @@ TEST_F(ProcessesTest, AProcessThatIsStoppedWithinACollectiveOfMpiIsNamed) {
   ::kill(ranks[ranks.size() - 2], SIGSTOP);
   EXPECT_NE(started->wait(), 0);
   EXPECT_THAT(started->output(),
-              AllOf(HasSubstr("after 4 s, rank"), HasSubstr(" rank 1 ("),
+              AllOf(HasSubstr("after 4 s ("), HasSubstr(" rank 1 ("),
                     HasSubstr("does not answer: it is stopped, or gone, or cannot be reached")));
 }
 

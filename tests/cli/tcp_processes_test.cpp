@@ -182,6 +182,18 @@ TEST_F(TcpProcessesTest, AProcessThatIsStoppedIsNamed) {
   }
 }
 
+TEST_F(TcpProcessesTest, ASaveThatLastsTooLongIsNamed) {
+  expect_end_without_first("slow", "stop:1:checkpoints/step-00000004.partial/manifest.json",
+                           {"it has not answered for ", "run.rank_timeout"});
+}
+
+/// The first has trained and saved, and is stopped before it says that it has ended.
+TEST_F(TcpProcessesTest, OneThatIsStoppedAtTheEndHoldsTheOthersForTheTimeout) {
+  expect_end_without_first("stopped-last", "stop_at_removal:1:run.lock",
+                           {"rank 0", "does not answer"});
+  EXPECT_TRUE(path_exists(checkpoint("stopped-last")));
+}
+
 TEST_F(TcpProcessesTest, SaveAndEndWhenTheyAreToldTo) {
   const auto started = start(2, long_training("ended", set("checkpoint.every", "0")));
   await(folder_ / "ended" / "metrics.jsonl");

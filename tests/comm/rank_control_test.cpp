@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "comm/in_process/run_mesh.h"
@@ -13,6 +14,9 @@
 
 namespace tessera {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 using Text = std::optional<std::string>;
 
@@ -49,6 +53,20 @@ TEST(RankControl, TellsAllRanksWhatOneSays) {
       EXPECT_EQ(control.tell(groups.rank() == 0 ? -5 : 9), -5);
     });
   }
+}
+
+TEST(RankControl, NamesTheWorkThatARankIsMissingIn) {
+  World world(2, std::chrono::milliseconds(50));
+  std::atomic<bool> ended = false;
+  run_mesh(world, Mesh({.data = {2}}), [&](RankGroups& groups) {
+    const RankControl control(groups);
+    if (groups.rank() == 0) return ended.wait(false);
+    EXPECT_THAT(error_of([&] { control.during("the save of step 12").wait(); }),
+                AllOf(HasSubstr("'wait of the save of step 12'"),
+                      HasSubstr("after 0.05 s (run.rank_timeout"), HasSubstr("rank 0 did not come")));
+    ended = true;
+    ended.notify_one();
+  });
 }
 
 TEST(RankControl, GathersTheNumbersOfAll) {

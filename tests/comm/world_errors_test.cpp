@@ -288,7 +288,8 @@ TEST(WorldErrors, NameTheRankThatDoesNotCome) {
   EXPECT_THAT(
       errors[0],
       StartsWith("call 1, all_reduce (sum) 'second' of f32 [8] of group [0, 1, 2] on lane network: "
-                 "after 0.5 s, ranks 0, 1 waited and rank 2 did not come. Rank 2 last finished "
+                 "after 0.5 s (run.rank_timeout; of a benchmark, --rank-timeout), ranks 0, 1 waited and rank "
+                 "2 did not come. Rank 2 last finished "
                  "call 0, all_reduce (sum) 'first' of f32 [4] of group [0, 1, 2] on lane network"));
 }
 
@@ -330,8 +331,8 @@ TEST(WorldErrors, NameTheRankThatDoesNotSendOrReceive) {
     EXPECT_THAT(error,
                 StartsWith(fmt::format(
                     "message 0 'x' of f32 [2] from rank 0 to rank 1 of group [0, 1] on lane "
-                    "network: after 0.05 s, rank {} waited and rank {} did not come. Rank {} has "
-                    "not made any call",
+                    "network: after 0.05 s (run.rank_timeout; of a benchmark, --rank-timeout), "
+                    "rank {} waited and rank {} did not come. Rank {} has not made any call",
                     1 - absent, absent, absent)));
   }
 }

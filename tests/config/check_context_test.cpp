@@ -39,6 +39,14 @@ void expect_same(const std::string& option, const std::string& key) {
   EXPECT_EQ(option.substr(at + name.size()), key.substr(key_at + key_name.size()));
 }
 
+/// A sequence of one token has nothing to predict.
+TEST(CheckContext, TakesTwoTokensAtLeast) {
+  EXPECT_THAT(of_option(1, 1), HasSubstr("expected a whole number from 2 to 16777216"));
+  EXPECT_THAT(of_key(1, 1), HasSubstr("data.context: found 1; expected a whole number from 2"));
+  EXPECT_THAT(error_of([] { parse(kMixture, {"train.phases=[{steps=1, context=1}]"}); }),
+              HasSubstr("train.phases.0.context: found 1; expected a whole number from 2"));
+}
+
 TEST(CheckContext, SaysOfAnOptionWhatItSaysOfTheKey) {
   expect_same(of_option(7, 2, {"parallel.tensor=2"}), of_key(7, 2, {"parallel.tensor=2"}));
   expect_same(of_option(7, 2, {"parallel.context=2"}), of_key(7, 2, {"parallel.context=2"}));

@@ -93,6 +93,7 @@ class NamedProcesses final : public Processes {
     throw Error("they do not meet");
   }
   void end_work(std::string_view) override {}
+  std::chrono::milliseconds timeout() const override { return {}; }
   Report report_end(std::string_view, std::chrono::milliseconds) override { return Report::none; }
   bool all_ended() const override { return true; }
   [[noreturn]] void abort(int) override { std::abort(); }

@@ -152,7 +152,7 @@ std::string wrong(const std::vector<std::string>& overrides) {
 
 TEST(Phases, SayWhichKeyIsWrong) {
   EXPECT_THAT(wrong({"train.phases.1.context=0"}),
-              HasSubstr("train.phases.1.context: found 0; expected a whole number from 1"));
+              HasSubstr("train.phases.1.context: found 0; expected a whole number from 2"));
   EXPECT_THAT(wrong({"train.phases.1.steps=2"}),
               HasSubstr("train.phases.1.steps (2) and train.phases.1.tokens (25601) are both"));
   EXPECT_THAT(message_of("[[train.phases]]\nname = \"x\"\n"),

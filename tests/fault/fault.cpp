@@ -75,6 +75,7 @@ Act decide(bool moves) {
     if (moves) return Act::half_and_die;
     ::kill(::getpid(), SIGKILL);
   }
+  if (fault == Fault::stop) ::kill(::getpid(), SIGSTOP);
   return Act::pass;
 }
 
@@ -86,6 +87,14 @@ Act on_path(int folder, const char* path) {
 Act on_descriptor(int descriptor, bool moves = false) {
   if (armed == Fault::none || !is_watched(path_of(descriptor))) return Act::pass;
   return decide(moves);
+}
+
+Act on_removal(int folder, const char* path) {
+  if (armed == Fault::stop_at_removal && is_watched(path_at(folder, path))) {
+    armed = Fault::none;
+    ::kill(::getpid(), SIGSTOP);
+  }
+  return on_path(folder, path);
 }
 
 int fail_with(int error) {
@@ -136,11 +145,13 @@ __attribute__((constructor)) void arm_by_environment() {
   const size_t first = all.find(':');
   const size_t second = all.find(':', first + 1);
   const std::string kind = all.substr(0, first);
-  const Fault fault = kind == "fail"     ? Fault::fail
-                      : kind == "broken" ? Fault::broken
-                      : kind == "cut"    ? Fault::cut
-                      : kind == "kill"   ? Fault::kill
-                                         : Fault::count;
+  const Fault fault = kind == "fail"              ? Fault::fail
+                      : kind == "broken"          ? Fault::broken
+                      : kind == "cut"             ? Fault::cut
+                      : kind == "kill"            ? Fault::kill
+                      : kind == "stop"            ? Fault::stop
+                      : kind == "stop_at_removal" ? Fault::stop_at_removal
+                                                  : Fault::count;
   arm_fault(fault, std::atoll(all.c_str() + first + 1), all.c_str() + second + 1);
 }
 
@@ -278,22 +289,22 @@ int renameat(int from_folder, const char* from, int to_folder, const char* to) n
 
 int unlink(const char* path) noexcept {
   static const auto real = next<int(const char*)>("unlink");
-  return on_path(AT_FDCWD, path) == Act::fail ? fail_with(EIO) : real(path);
+  return on_removal(AT_FDCWD, path) == Act::fail ? fail_with(EIO) : real(path);
 }
 
 int unlinkat(int folder, const char* path, int flags) noexcept {
   static const auto real = next<int(int, const char*, int)>("unlinkat");
-  return on_path(folder, path) == Act::fail ? fail_with(EIO) : real(folder, path, flags);
+  return on_removal(folder, path) == Act::fail ? fail_with(EIO) : real(folder, path, flags);
 }
 
 int remove(const char* path) noexcept {
   static const auto real = next<int(const char*)>("remove");
-  return on_path(AT_FDCWD, path) == Act::fail ? fail_with(EIO) : real(path);
+  return on_removal(AT_FDCWD, path) == Act::fail ? fail_with(EIO) : real(path);
 }
 
 int rmdir(const char* path) noexcept {
   static const auto real = next<int(const char*)>("rmdir");
-  return on_path(AT_FDCWD, path) == Act::fail ? fail_with(EIO) : real(path);
+  return on_removal(AT_FDCWD, path) == Act::fail ? fail_with(EIO) : real(path);
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {

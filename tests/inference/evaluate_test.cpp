@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "base/usable_memory.h"
+#include "inference/evaluate_checkpoint.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
 #include "support/small_model.h"
@@ -13,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::SmallModel;
 
 TEST(Evaluate, ABatchIsNoLargerThanTheInstancesAtHand) {
@@ -46,6 +49,15 @@ TEST(Evaluate, WhatDoesNotFitTheMachineIsRefusedBeforeItIsTaken) {
   // What fits by its largest value alone, and not with all that is there beside it.
   const int64_t rows = usable_memory().bytes / (2 * 16 * 4);  // of half the memory in hidden values
   EXPECT_THAT(refusal_of(rows, 1), HasSubstr("sequences of 1 tokens at once take "));
+}
+
+TEST(Evaluate, ReportsSayThatNothingIsDropped) {
+  CheckpointEvaluation report{.checkpoint = "run"};
+  EXPECT_THAT(report.text(), Not(HasSubstr("dropped")));
+  EXPECT_FALSE(nlohmann::json::parse(report.json()).contains("dropped_tokens"));
+  report.capacity_factor = 1.25;
+  EXPECT_THAT(report.text(), HasSubstr("no token was dropped: model.capacity_factor (1.25)"));
+  EXPECT_EQ(nlohmann::json::parse(report.json())["dropped_tokens"], 0);
 }
 
 TEST(Evaluate, ATokenThatTheModelHasNotIsNamedWithItsPlace) {

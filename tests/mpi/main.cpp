@@ -1,3 +1,7 @@
+#include <chrono>
+#include <csignal>
+#include <string_view>
+
 #include <gtest/gtest.h>
 
 #include "comm/processes.h"
@@ -12,6 +16,21 @@ std::unique_ptr<Processes>& joined_slot() {
 
 }  // namespace tessera
 
+namespace {
+
+/// The last rank is stopped once all have said that their work has ended. MPI_Finalize would hold
+/// the others for ever.
+int stop_at_the_end() {
+  tessera::Processes& processes = tessera::joined();
+  processes.set_timeout(std::chrono::seconds(1));
+  processes.report_end("", std::chrono::seconds(60));
+  if (processes.rank() == processes.ranks() - 1) std::raise(SIGSTOP);
+  tessera::joined_slot().reset();
+  return 0;
+}
+
+}  // namespace
+
 /// All processes go through the same tests in the same order, and each says what fails on it.
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
@@ -21,6 +40,7 @@ int main(int argc, char** argv) {
     std::fputs("test_mpi is started by mpirun, with 2 processes or more\n", stderr);
     return 1;
   }
+  if (argc > 1 && std::string_view(argv[1]) == "--stop-at-the-end") return stop_at_the_end();
   if (tessera::joined_slot()->rank() != 0) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     // Failures of other ranks are printed, successes are not.

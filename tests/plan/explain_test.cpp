@@ -56,8 +56,8 @@ TEST(Explain, ShowsEachPhase) {
                                   "context = 32, rope_theta = 1e6, learning_rate = 2e-4, "
                                   "minimum_learning_rate = 1e-4, schedule = \"linear\"}]",
                                   "train.steps=15"});
-  const auto plan = [](const RunConfig& of) { return plan_of(of, 1); };
-  const std::vector<PhaseAccount> accounts = phase_accounts(config, plan);
+  const auto needs = [](const RunConfig& of) { return phase_needs(plan_of(of, 1)); };
+  const std::vector<PhaseAccount> accounts = phase_accounts(config, needs);
   const std::string table = phases_table(accounts, int64_t{3} << 20);
   EXPECT_THAT(table, AllOf(HasSubstr("phase 1"), HasSubstr("1 to 10"), HasSubstr("11 to 15"),
                            HasSubstr("1000000"), HasSubstr("to 0.0001, linear"),
@@ -73,6 +73,30 @@ TEST(Explain, ShowsEachPhase) {
   EXPECT_NEAR(last["last_learning_rate"].get<double>(), 1e-4, 1e-12);
   EXPECT_GT(last["flops_per_step"], json["phases"][0]["flops_per_step"]);
   EXPECT_EQ(last["peak_bytes"], json["totals"]["peak_bytes"]);
+}
+
+/// Many phases of few kinds are planned once for each kind.
+TEST(Explain, PlansTheSameWorkOfPhasesOnce) {
+  std::string phases;
+  for (int i = 0; i < 300; ++i) {
+    phases += fmt::format("{{steps = 1, context = {}, global_batch = {}}}, ", i % 3 == 0 ? 32 : 16,
+                          i % 2 == 0 ? 8 : 4);
+  }
+  const RunConfig config = dense({"optimizer.warmup_steps=0", "train.phases=[" + phases + "]",
+                                  "train.steps=300"});
+  int planned = 0;
+  const auto needs = [&](const RunConfig& of) {
+    ++planned;
+    return phase_needs(plan_of(of, 1));
+  };
+  const std::vector<PhaseAccount> accounts = phase_accounts(config, needs);
+  EXPECT_EQ(planned, 4);
+  ASSERT_EQ(accounts.size(), 300U);
+  for (size_t i = 0; i < 12; ++i) {
+    const PhaseNeeds expected = phase_needs(plan_of(accounts[i].phase.config, 1));
+    EXPECT_EQ(accounts[i].needs.step_flops, expected.step_flops) << i;
+    EXPECT_EQ(accounts[i].needs.memory_bytes, expected.memory_bytes) << i;
+  }
 }
 
 TEST(Explain, SaysWhatARankHoldsAndHowItsValuesLie) {

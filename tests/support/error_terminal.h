@@ -18,7 +18,7 @@ namespace tessera::testing {
 class ErrorTerminal {
  public:
   ErrorTerminal(uint16_t columns, std::map<std::string, std::string> variables)
-      : error_(::dup(STDERR_FILENO)), terminal_(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK)) {
+      : error_(::dup(STDERR_FILENO)), terminal_(::posix_openpt(O_RDWR | O_NOCTTY)) {
     EXPECT_TRUE(::grantpt(terminal_) == 0 && ::unlockpt(terminal_) == 0);
     const int program = ::open(::ptsname(terminal_), O_RDWR | O_NOCTTY);
     const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
@@ -47,11 +47,13 @@ class ErrorTerminal {
   ErrorTerminal(const ErrorTerminal&) = delete;
   ErrorTerminal& operator=(const ErrorTerminal&) = delete;
 
-  /// Takes what was written to it since the last call.
+  /// Takes what was written to it since the last call. The system passes it on when it likes, so a
+  /// mark follows it, up to which it is read.
   std::string take() const {
-    std::string text(65536, '\0');
-    const ssize_t count = ::read(terminal_, text.data(), text.size());
-    text.resize(count > 0 ? static_cast<size_t>(count) : 0);
+    constexpr char kMark = '\x1e';
+    EXPECT_EQ(::write(STDERR_FILENO, &kMark, 1), 1);
+    std::string text;
+    for (char next = 0; ::read(terminal_, &next, 1) == 1 && next != kMark;) text += next;
     return text;
   }
 

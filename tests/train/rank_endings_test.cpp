@@ -1,4 +1,5 @@
 // How runs of several ranks end: by a signal, by an error of one rank, by a full disk.
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <optional>
@@ -66,6 +67,57 @@ TEST_F(Ranks, AreEndedByASignalAtAnyMoment) {
     EXPECT_TRUE(report.interrupted);
     EXPECT_TRUE(fs::exists(checkpoint(run, report.step))) << report.step;
     EXPECT_EQ(metrics(run).size(), static_cast<size_t>(report.step));
+  }
+}
+
+/// The signal comes within the evaluation: it is left, and no further step follows.
+TEST_F(Ranks, LeaveAnEvaluationAtASignal) {
+  for (const int ranks : {1, 4}) {
+    SCOPED_TRACE(ranks);
+    const std::string run = fmt::format("left-evaluation-{}", ranks);
+    std::atomic<int64_t> batches = 0;
+    const auto signal = [&](int rank, int64_t batch) {
+      if (rank != 0) return;
+      batches = batch + 1;
+      if (batch == 1) std::raise(SIGTERM);
+    };
+    TrainReport report;
+    {
+      const InterruptGuard guard;
+      report = train_on(ranks, config(run, {"train.evaluate_every=5", "train.evaluate_batches=6"}),
+                        {.before_evaluation_batch = signal});
+    }
+    EXPECT_TRUE(report.interrupted);
+    EXPECT_EQ(report.step, 5);
+    EXPECT_EQ(batches, 2);
+    ASSERT_EQ(metrics(run).size(), 5U);
+    EXPECT_FALSE(metrics(run).back().held_out_loss.has_value());
+    EXPECT_TRUE(fs::exists(checkpoint(run, 5)));
+  }
+}
+
+/// On devices a step is settled while the next one is computed. Ranks that hear of a signal at
+/// different times settle the same steps.
+TEST_F(Ranks, OnDevicesSaveTheStepThatTheySay) {
+  const std::vector<std::string> keys{"run.device=\"emulated\"", "train.precision=\"fp32\"",
+                                      "run.hardware=\"\"", "train.micro_batch=1"};
+  std::vector<std::string> all = keys;
+  all.insert(all.end(), {"checkpoint.every=1", "checkpoint.keep=100"});
+  train_on(2, config("every-step", all));
+  for (const int64_t at : {3, 4, 6, 9}) {
+    const std::string run = fmt::format("heard-apart-{}", at);
+    std::vector<std::string> some = keys;
+    some.emplace_back("checkpoint.every=0");
+    TrainReport report;
+    {
+      const InterruptGuard guard;
+      const auto signal = [&](int rank, int64_t step) {
+        if (rank == 1 && step == at) std::raise(SIGTERM);
+      };
+      report = train_on(2, config(run, some), {.before_step = signal});
+    }
+    EXPECT_TRUE(report.interrupted);
+    EXPECT_EQ(tensors(run, report.step), tensors("every-step", report.step)) << report.step;
   }
 }
 

@@ -183,9 +183,9 @@ MpiGroup::Stuck MpiGroup::timed_out(const std::string& mark, std::span<const int
   const int speaker = there.front();
   if (not_there.empty()) {
     return {fmt::format(
-                "{} of {}: after {:g} s all ranks wait in it, and the network does not carry it. "
-                "Look at the links between the machines",
-                mark, text_, std::chrono::duration<double>(timeout_.load()).count()),
+                "{} of {}: {} all ranks wait in it, and the network does not carry it. Look at the "
+                "links between the machines",
+                mark, text_, waited_text(timeout_.load())),
             speaker};
   }
   return {timeout_text(mark, text_, timeout_.load(), there, not_there, last), speaker};

@@ -23,7 +23,7 @@
 #include "comm/mpi/mpi_group_mpi.h"
 #include "comm/mpi/mpi_news_mpi.h"
 #include "comm/mpi/mpi_transport_mpi.h"
-#include "comm/mpi/start_watch_mpi.h"
+#include "comm/mpi/meeting_watch_mpi.h"
 #include "comm/processes.h"
 #include "comm/wait_time.h"
 
@@ -61,12 +61,14 @@ class MpiProcesses final : public Processes {
   ~MpiProcesses() override {
     watch_.request_stop();
     watch_.join();
+    const MeetingWatch end = watch_end(text(rank_), timeout_);
     MPI_Finalize();
   }
 
   int rank() const override { return rank_; }
   std::span<const std::string> hosts() const override { return hosts_; }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  std::chrono::milliseconds timeout() const override { return timeout_; }
 
   Communicator group(std::span<const int> ranks, std::string_view lane) override {
     const auto own = std::ranges::find(ranks, rank_);
@@ -97,6 +99,8 @@ class MpiProcesses final : public Processes {
     const auto ends = news_.ends();
     const auto same = [&](const auto& end) { return end.second.error == error; };
     all_ended_ = std::ssize(ends) == ranks();
+    const auto failed = [](const auto& end) { return !end.second.error.empty(); };
+    if (std::ranges::none_of(ends, failed) && ends.begin()->first == rank_) note_missing(patience);
     if (error.empty()) return Report::none;
     if (all_ended_ && std::ranges::all_of(ends, same)) {
       return rank_ == 0 ? Report::for_all : Report::none;
@@ -110,11 +114,15 @@ class MpiProcesses final : public Processes {
   bool all_ended() const override { return all_ended_; }
 
   [[noreturn]] void abort(int status) override {
+    if (!missing_.empty()) say_error(fmt::format("{}", fmt::join(missing_, "; ")));
     MPI_Abort(MPI_COMM_WORLD, status);
     std::abort();
   }
 
  private:
+  /// After a run without an error: this rank says for all which ranks have not come to its end.
+  void note_missing(std::chrono::milliseconds patience);
+  static void say_error(std::string_view error);
   /// Waits until all members ask for the group, in the same order. The making of MPI's own group
   /// would wait for ever. Returns a tag for it.
   int gather_members(std::span<const int> ranks, std::string_view lane);
@@ -127,12 +135,25 @@ class MpiProcesses final : public Processes {
   MpiNews news_;
   int rank_ = 0;
   bool all_ended_ = false;
+  std::vector<std::string> missing_;  // what abort() says of ranks that have not ended
   std::vector<std::string> hosts_;
   std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
   std::mutex mutex_;  // of groups_
   std::list<MpiGroup> groups_;
   std::jthread watch_;
 };
+
+void MpiProcesses::note_missing(std::chrono::milliseconds patience) {
+  const auto ends = news_.ends();
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (!ends.contains(rank)) missing_.push_back(not_ended_text(text(rank), patience));
+  }
+}
+
+void MpiProcesses::say_error(std::string_view error) {
+  fmt::print(stderr, "tessera: error: {}\n", error);
+  std::fflush(stderr);
+}
 
 void MpiProcesses::watch(const std::stop_token& stop) {
   std::mutex mutex;
@@ -155,8 +176,7 @@ void MpiProcesses::watch(const std::stop_token& stop) {
 /// for all ranks that wait with it, and ends them.
 void MpiProcesses::end_stuck(const MpiGroup::Stuck& stuck) {
   if (stuck.speaker == rank_) {
-    fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_), stuck.error);
-    std::fflush(stderr);
+    say_error(fmt::format("{}: {}", text(rank_), stuck.error));
   } else {
     std::this_thread::sleep_for(kSpeakersTime);
   }
@@ -245,7 +265,7 @@ void require_meeting(const Launch& launch) {
 }  // namespace
 
 std::unique_ptr<Processes> join_by_mpi(const Launch& launch, std::chrono::milliseconds patience) {
-  const StartWatch watch(launch, patience);
+  const MeetingWatch start = watch_start(launch, patience);
   initialize_mpi();
   require_meeting(launch);
   return std::make_unique<MpiProcesses>();

@@ -31,12 +31,13 @@ int64_t CallConnection::ask(int group, const WireWriter& letter, Given given, Re
   }
   try {
     send(letter, given, look);
+    end_sending(question);
     await(question, look);
   } catch (const ConnectionLost&) {
-    give_up(group, std::nullopt);
+    give_up(group, question, std::nullopt);
     throw;
   } catch (const std::exception& error) {
-    give_up(group, error.what());
+    give_up(group, question, error.what());
     throw;
   }
   if (!question.error.empty()) throw Error("{}", question.error);
@@ -47,6 +48,15 @@ void CallConnection::send(const WireWriter& letter, Given given, const TcpSocket
   const Lock lock(sending_);
   send_letter(socket_, letter, look);
   for (const auto& part : given) socket_.send(part, look);
+}
+
+/// Lets the result be written: a collective in place gives the memory that its result comes into.
+void CallConnection::end_sending(Question& question) {
+  {
+    const Lock lock(mutex_);
+    question.sent = true;
+  }
+  changed_.notify_all();
 }
 
 void CallConnection::await(const Question& question, const TcpSocket::Look& look) {
@@ -62,7 +72,8 @@ void CallConnection::await(const Question& question, const TcpSocket::Look& look
 
 /// Ends the connection, of which what is on its way is of no use any more. Waits until nobody
 /// writes to the result of the group's question.
-void CallConnection::give_up(int group, std::optional<std::string> why) {
+void CallConnection::give_up(int group, Question& question, std::optional<std::string> why) {
+  end_sending(question);
   Lock lock(mutex_);
   if (!given_up_) given_up_ = std::move(why);
   socket_.shut_down();
@@ -100,10 +111,11 @@ void CallConnection::hear_answer(WireReader& answer) {
   answer.end();
   Question* question = nullptr;
   {
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
     const auto found = questions_.find(group);
     if (found == questions_.end()) throw BadLetter("an answer that nobody waits for");
     question = found->second;
+    if (error.empty()) changed_.wait(lock, [&] { return question->sent; });
   }
   if (error.empty()) {
     for (const auto& part : question->result) socket_.receive(part);

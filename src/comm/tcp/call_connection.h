@@ -43,14 +43,16 @@ class CallConnection {
 
   struct Question {
     Result result;
+    bool sent = false;  // nobody reads what the call gives any more: the result may lie there
     bool answered = false;
     std::string error;
     int64_t received = 0;
   };
 
   void send(const WireWriter& letter, Given given, const TcpSocket::Look& look);
+  void end_sending(Question& question);
   void await(const Question& question, const TcpSocket::Look& look);
-  void give_up(int group, std::optional<std::string> why);
+  void give_up(int group, Question& question, std::optional<std::string> why);
   void throw_if_lost() const;
   void hear_answers();
   void hear_answer(WireReader& answer);

@@ -23,11 +23,12 @@ Processes::Report FirstProcess::report_end(std::string_view error,
   const auto [report, all] = hub_.end(0, error, patience);
   all_ended_ = all;
   reports_ = report != Report::none;
+  patience_ = patience;
   return report;
 }
 
 void FirstProcess::abort(int status) {
-  const std::string missing = hub_.text_of_missing();
+  const std::string missing = hub_.text_of_missing(patience_);
   if (!reports_ && !missing.empty()) fmt::print(stderr, "tessera: error: {}\n", missing);
   hub_.abort_others(0, status);
   std::fflush(nullptr);

@@ -26,6 +26,7 @@ class FirstProcess final : public Processes {
   void set_timeout(std::chrono::milliseconds timeout) override {
     hub_.world().set_timeout(0, timeout);
   }
+  std::chrono::milliseconds timeout() const override { return hub_.world().timeout(0); }
   Communicator group(std::span<const int> ranks, std::string_view lane) override;
   void end_work(std::string_view why) override { hub_.end_work(0, why); }
   Report report_end(std::string_view error, std::chrono::milliseconds patience) override;
@@ -36,6 +37,7 @@ class FirstProcess final : public Processes {
   TcpHub hub_;
   bool all_ended_ = false;
   bool reports_ = false;  // this rank says an error
+  std::chrono::milliseconds patience_{};  // of report_end()
 };
 
 }  // namespace tessera

@@ -217,7 +217,8 @@ void OtherProcess::look() const {
   }
   if (!is_silent()) return;
   throw Error("{}", lost_text(fmt::format(
-                        "it has not answered for {:.0f} s: it is stopped, or cannot be reached",
+                        "it has not answered for {:.0f} s, longer than run.rank_timeout: it is "
+                        "stopped, or cannot be reached",
                         std::chrono::duration<double>(Clock::now() - heard_.load()).count())));
 }
 

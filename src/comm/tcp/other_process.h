@@ -35,6 +35,7 @@ class OtherProcess final : public Processes {
   int rank() const override { return rank_; }
   std::span<const std::string> hosts() const override { return hosts_; }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  std::chrono::milliseconds timeout() const override { return timeout_; }
   Communicator group(std::span<const int> ranks, std::string_view lane) override;
   void end_work(std::string_view why) override;
   Report report_end(std::string_view error, std::chrono::milliseconds patience) override;

@@ -205,7 +205,7 @@ void TcpHub::lose(int rank, std::string_view why) {
   member.calls->shut_down();
 }
 
-std::string TcpHub::text_of_missing() {
+std::string TcpHub::text_of_missing(std::chrono::milliseconds patience) {
   const Lock lock(mutex_);
   std::vector<std::string> missing;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -213,7 +213,7 @@ std::string TcpHub::text_of_missing() {
     const auto gone = gone_.find(rank);
     std::string what = gone != gone_.end()
                            ? failed_text(rank, gone->second)
-                           : fmt::format("{} has not come to the end of the run", text(rank));
+                           : not_ended_text(text(rank), patience);
     const auto says_it = [&](const auto& end) { return end.second == what; };
     if (std::ranges::none_of(ends_, says_it)) missing.push_back(std::move(what));
   }

@@ -37,6 +37,7 @@ class TcpHub {
   /// Where they meet, their machines, and the network of this one by which those of other machines
   /// came, if there are any. Empty if that is not known.
   World& world() { return world_; }
+  const World& world() const { return world_; }
   const std::vector<std::string>& hosts() const { return hosts_; }
   const std::string& network() const { return network_; }
 
@@ -51,7 +52,8 @@ class TcpHub {
   End end(int rank, std::string_view error, std::chrono::milliseconds patience);
 
   /// After end(): what is to be said of ranks that have not ended, if no other rank says it.
-  std::string text_of_missing();
+  /// `patience` is how long they were waited for.
+  std::string text_of_missing(std::chrono::milliseconds patience);
 
   /// Ends all other processes that still work. Those that wait for what end() returns get it first.
   void abort_others(int rank, int status);

@@ -16,7 +16,7 @@ void phase_keys(KeyWriter<PhaseConfig>& writer) {
            "optimizer steps; give this or tokens")
       .key("tokens", &PhaseConfig::tokens, whole(1, kMostTokens), {always},
            "tokens to train on: as many whole steps as have at least so many")
-      .key("context", &PhaseConfig::context, whole(1, 1 << 24), {always},
+      .key("context", &PhaseConfig::context, whole(2, 1 << 24), {always},
            "tokens of one sequence; left out: data.context")
       .key("global_batch", &PhaseConfig::global_batch, whole(1, 1 << 30), {always},
            "sequences of an optimizer step; left out: train.global_batch")

@@ -66,7 +66,10 @@ class ExportTest : public ::testing::Test {
   }
   /// A checkpoint of f32 masters as training saves them, `value` in one element.
   Imported trained(float value = 0.5F, const std::vector<CarriedFile>& extra = {}) {
-    const ModelConfig model = read_config(small_olmoe_config().dump(), "config.json").model;
+    return trained(read_config(small_olmoe_config().dump(), "config.json").model, value, extra);
+  }
+  Imported trained(const ModelConfig& model, float value = 0.5F,
+                   const std::vector<CarriedFile>& extra = {}) {
     SampleTensors tensors;
     const ParameterList parameters = model_parameters(model, DType::f32);
     for (const ParameterSpec& spec : parameters.specs()) {
@@ -114,6 +117,21 @@ TEST_F(ExportTest, FusedAndShardedExportsHoldTheSameModel) {
     export_to(name + ".single", again);
     expect_same_tensors(source, folder_ / (name + ".single"));
   }
+}
+
+/// transformers 5 checks that heads divide the hidden size; version 4 and Tessera do not.
+TEST_F(ExportTest, SizesThatTheLibraryRefusesAreNoted) {
+  nlohmann::json config = small_llama_config();
+  config["hidden_size"] = 20;
+  config["num_attention_heads"] = 3;
+  config["num_key_value_heads"] = 3;
+  config["head_dim"] = 8;
+  const ModelConfig model = read_config(config.dump(), "config.json").model;
+  EXPECT_THAT(export_to("odd", trained(model)).note,
+              AllOf(HasSubstr("transformers 5 refuses a LlamaForCausalLM whose "
+                              "num_attention_heads (3) does not divide its hidden_size (20)"),
+                    HasSubstr("multiple of model.heads")));
+  EXPECT_EQ(export_to("even", trained()).note, "");
 }
 
 TEST_F(ExportTest, EachTensorKeepsItsOwnTypeOrAllGetOne) {
