@@ -105,7 +105,7 @@ function(tessera_test name)
     target_precompile_headers(test_${name} REUSE_FROM ${first})
   elseif(TESSERA_UNITY)
     target_precompile_headers(test_${name} PRIVATE <gmock/gmock.h> <gtest/gtest.h> <rapidcheck.h> <rapidcheck/gtest.h>
-      <fmt/format.h> <filesystem> <fstream> <map> <thread>)
+      <fmt/format.h> <nlohmann/json.hpp> <filesystem> <fstream> <map> <thread>)
   endif()
   foreach(source IN LISTS TEST_OPTIMISED)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/${name}/${source} PROPERTIES
