@@ -23,7 +23,7 @@ struct RunSection {
   Device device = Device::cpu;
   /// Whether equal runs give equal bits on a device; on the processor they always do.
   bool deterministic = true;
-  int64_t threads = 0;       ///< of all ranks together; 0: all cores
+  int64_t threads = 0;       ///< of all ranks together; 0: all usable cores
   bool bind_threads = true;  ///< each thread on its own core, if there are as many threads as cores
   bool graphs = true;        ///< a device's repeated work is captured once and launched as a whole
   /// Every so many steps, what several ranks must hold alike is compared; 0: never.

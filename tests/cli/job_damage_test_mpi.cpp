@@ -217,7 +217,8 @@ TEST_F(JobDamage, ARankThatIsMissingAtTheStart) {
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("error: rank 0 ("),
-                    HasSubstr("is here, but after 2 s not all of the 2 processes that mpirun "
+                    HasSubstr("is here, but after 2 s (run.rank_timeout; of a benchmark, "
+                              "--rank-timeout) not all of the 2 processes that mpirun "
                               "started are")));
   EXPECT_FALSE(path_exists(folder_ / "refused"));
 }

@@ -35,8 +35,7 @@ ConfigSection run_section() {
       .key("rank_timeout", &RunSection::rank_timeout, whole(1, kMostRankTimeout),
            {several_ranks, RunSection().rank_timeout},
            "seconds that a rank waits for another one before the run ends and names the call and "
-           "the ranks that did not come; it must be longer than it takes to write a checkpoint and "
-           "to evaluate")
+           "the ranks that did not come; it must be longer than it takes to write a checkpoint")
       .key("trace_step", &RunSection::trace_step, whole(0, kMostSteps), {traces_a_step, int64_t{0}},
            "the step whose timeline is written to trace.json; 0: none")
       .key("tensorboard", &RunSection::tensorboard, FlagRule{}, {always},
