@@ -127,13 +127,30 @@ std::optional<int64_t> bytes_in(const fs::path& path) {
   return words.size() == 1 ? number_of<int64_t>(words[0]) : std::nullopt;
 }
 
-/// What memory.stat of version 1 says of all groups around one, those that are not visible too.
-std::optional<int64_t> hierarchical_limit(const fs::path& path) {
-  constexpr std::string_view kKey = "hierarchical_memory_limit ";
+/// Returns a number of memory.stat, of which each line has a key and a number.
+std::optional<int64_t> in_statistics(const fs::path& path, const std::string& key) {
   for (const std::string& line : lines_of(path)) {
-    if (line.starts_with(kKey)) return number_of<int64_t>(line.substr(kKey.size()));
+    if (line.starts_with(key + " ")) return number_of<int64_t>(line.substr(key.size() + 1));
   }
   return std::nullopt;
+}
+
+/// Returns the limit that memory.stat of version 1 has of all groups around one, those that are not
+/// visible too.
+std::optional<int64_t> hierarchical_limit(const fs::path& statistics) {
+  return in_statistics(statistics, "hierarchical_memory_limit");
+}
+
+/// Returns the bytes that a group has and cannot give back at once.
+int64_t held_bytes(const fs::path& group, bool second_version) {
+  const int64_t all =
+      bytes_in(group / (second_version ? "memory.current" : "memory.usage_in_bytes")).value_or(0);
+  int64_t of_files = 0;
+  for (const std::string key : {"inactive_file", "active_file"}) {
+    of_files +=
+        in_statistics(group / "memory.stat", second_version ? key : "total_" + key).value_or(0);
+  }
+  return std::max<int64_t>(all - of_files, 0);
 }
 
 std::optional<double> ratio(const std::optional<double>& quota,
@@ -173,23 +190,42 @@ void lower(std::optional<GroupLimit<Number>>& lowest, const std::optional<Number
   if (found && (!lowest || *found < lowest->value)) lowest = {*found, file.string()};
 }
 
+/// Keeps the lowest limit of memory that the files of one group have.
+void lower_by_group(std::optional<GroupLimit<int64_t>>& lowest, const fs::path& root,
+                    const fs::path& folder, bool second_version) {
+  const fs::path here = root / folder.relative_path();
+  if (second_version) {
+    for (const char* name : {"memory.max", "memory.high"}) {
+      lower(lowest, bytes_in(here / name), folder / name);
+    }
+  } else {
+    const char* const own = "memory.limit_in_bytes";
+    lower(lowest, bytes_in(here / own), folder / own);
+    lower(lowest, hierarchical_limit(here / "memory.stat"), folder / "memory.stat");
+  }
+}
+
 }  // namespace
 
 std::optional<GroupLimit<int64_t>> memory_of_control_groups(const fs::path& root) {
   std::optional<GroupLimit<int64_t>> lowest;
   for_groups(root, "memory", [&](const fs::path& folder, bool second_version) {
-    const fs::path here = root / folder.relative_path();
-    if (second_version) {
-      for (const char* name : {"memory.max", "memory.high"}) {
-        lower(lowest, bytes_in(here / name), folder / name);
-      }
-    } else {
-      const char* const own = "memory.limit_in_bytes";
-      lower(lowest, bytes_in(here / own), folder / own);
-      lower(lowest, hierarchical_limit(here / "memory.stat"), folder / "memory.stat");
-    }
+    lower_by_group(lowest, root, folder, second_version);
   });
   return lowest;
+}
+
+std::optional<int64_t> free_memory_of_control_groups(const fs::path& root) {
+  std::optional<int64_t> least;
+  for_groups(root, "memory", [&](const fs::path& folder, bool second_version) {
+    std::optional<GroupLimit<int64_t>> limit;
+    lower_by_group(limit, root, folder, second_version);
+    if (!limit) return;
+    const int64_t held = held_bytes(root / folder.relative_path(), second_version);
+    const int64_t left = std::max<int64_t>(limit->value - held, 0);
+    if (!least || left < *least) least = left;
+  });
+  return least;
 }
 
 std::optional<GroupLimit<double>> cores_of_control_groups(const fs::path& root) {

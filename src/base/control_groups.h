@@ -26,6 +26,10 @@ struct GroupLimit {
 /// others it kills one of them.
 std::optional<GroupLimit<int64_t>> memory_of_control_groups(const fs::path& root = "/");
 
+/// Returns the bytes that these limits leave now: each less what the processes of its group have,
+/// but for files that the system keeps in memory only while nobody needs it.
+std::optional<int64_t> free_memory_of_control_groups(const fs::path& root = "/");
+
 /// Returns the processor time that they may have, in seconds a second: cpu.max of version 2,
 /// cpu.cfs_quota_us and cpu.cfs_period_us of version 1.
 std::optional<GroupLimit<double>> cores_of_control_groups(const fs::path& root = "/");

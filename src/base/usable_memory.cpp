@@ -1,5 +1,6 @@
 #include "base/usable_memory.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <fmt/format.h>
@@ -28,8 +29,9 @@ UsableMemory usable_memory(const fs::path& root) {
 }
 
 int64_t available_memory(const fs::path& root) {
-  return kibibytes_line(root / "proc/meminfo", "MemAvailable:")
-      .value_or(std::numeric_limits<int64_t>::max());
+  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+  return std::min(kibibytes_line(root / "proc/meminfo", "MemAvailable:").value_or(kUnknown),
+                  free_memory_of_control_groups(root).value_or(kUnknown));
 }
 
 }  // namespace tessera

@@ -22,8 +22,9 @@ struct UsableMemory {
 /// memory_of_control_groups().
 UsableMemory usable_memory(const fs::path& root = "/");
 
-/// Returns the bytes that are free on the machine now or that the system can free at once
-/// (MemAvailable), or the largest int64_t if it does not say.
+/// Returns the bytes that are free now or that the system can free at once: on the machine
+/// (MemAvailable), or less if this process's control groups leave less. The largest int64_t if the
+/// system does not say.
 int64_t available_memory(const fs::path& root = "/");
 
 }  // namespace tessera

@@ -40,7 +40,8 @@ Ending ending_of(const std::function<void()>& work) {
 
 void run_as_one_of(Processes& processes, const std::function<void()>& work) {
   const auto [error, status] = ending_of(work);
-  // One that has done its work waits as long as in any call: the first may still remove checkpoints.
+  // One that has done its work waits as long as in any call: the first may still remove
+  // checkpoints.
   const auto patience =
       error.empty() ? processes.timeout() : std::min(kPatience, processes.timeout());
   const Processes::Report report = processes.report_end(error, patience);

@@ -68,6 +68,13 @@ std::string draws_weights(const Circumstances& here) {
   return here.config.checkpoint.initial.empty() ? "" : "checkpoint.initial gives the weights";
 }
 
+std::string recomputes(const Circumstances& here) {
+  const std::vector<Recomputed>& blocks = here.config.train.recompute;
+  const bool experts_alone =
+      std::ranges::all_of(blocks, [](Recomputed block) { return block == Recomputed::experts; });
+  return !blocks.empty() && experts_alone ? mixture(here) : "";
+}
+
 std::string keeps_a_checkpoint(const Circumstances& here) {
   return ends_before(here, here.config.checkpoint.keep_every);
 }

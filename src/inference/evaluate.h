@@ -95,7 +95,8 @@ struct SourceEvaluation {
   Evaluation evaluation;
 };
 
-/// The evaluation of a loader's instances, batch by batch. The caller may leave between two of them.
+/// The evaluation of a loader's instances, batch by batch. The caller may leave between two of
+/// them.
 class LoaderEvaluation {
  public:
   /// Takes the first `instances` instances, 0: a whole epoch. Refers to the other arguments.

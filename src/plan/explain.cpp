@@ -185,16 +185,21 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
         "from data sheets)\n",
         word(config.run.device));
   }
-  const UsableMemory memory = usable_memory();
-  if (plan.memory.arena_bytes > memory.bytes) {
-    return fmt::format("{}: the run does not fit\n", memory.text());
+  const int ranks = plan.place().mesh.ranks();
+  const int64_t beside = ranks > 1 ? beside_arena_bytes(plan) : 0;
+  const int64_t needed = ranks * (plan.memory.arena_bytes + beside);
+  std::string run = "the run does not fit";
+  if (ranks > 1) {
+    run =
+        fmt::format("{} ranks like this one take {}, so the run does not fit with all of them here",
+                    ranks, format_bytes(needed));
   }
+  const UsableMemory memory = usable_memory();
+  if (needed > memory.bytes) return fmt::format("{}: {}\n", memory.text(), run);
   const int64_t available = available_memory();
-  if (plan.memory.arena_bytes <= available) return "";
-  return fmt::format(
-      "{} of this machine's memory are free now: the run does not fit beside what "
-      "other programs use\n",
-      format_bytes(available));
+  if (needed <= available) return "";
+  return fmt::format("{} of memory are free here now: {} beside what other programs use\n",
+                     format_bytes(available), run);
 }
 
 std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit,

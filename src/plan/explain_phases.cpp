@@ -63,8 +63,9 @@ std::vector<PhaseAccount> phase_accounts(
 }
 
 std::string phases_table(std::span<const PhaseAccount> accounts, int64_t run_bytes) {
-  const bool timed = std::ranges::any_of(
-      accounts, [](const PhaseAccount& account) { return account.needs.least_seconds.has_value(); });
+  const bool timed = std::ranges::any_of(accounts, [](const PhaseAccount& account) {
+    return account.needs.least_seconds.has_value();
+  });
   std::vector<std::string> columns{"phase",   "steps",        "tokens", "context",
                                    "batch",   "micro-batch",  "theta",  "learning rate",
                                    "sources", "FLOPs a step", "memory"};
@@ -116,7 +117,8 @@ nlohmann::ordered_json phases_json(std::span<const PhaseAccount> accounts) {
                     {"sources", sources},
                     {"flops_per_step", account.needs.step_flops},
                     {"peak_bytes", account.needs.memory_bytes}});
-    if (account.needs.least_seconds) json.back()["least_seconds_per_step"] = *account.needs.least_seconds;
+    if (account.needs.least_seconds)
+      json.back()["least_seconds_per_step"] = *account.needs.least_seconds;
   }
   return json;
 }

@@ -30,8 +30,8 @@ class ParameterUses {
   void read_on();
 
   const Program& program_;
-  size_t nodes_ = 0;   // that were read
-  size_t values_ = 0;  // that were read
+  size_t nodes_ = 0;                         // that were read
+  size_t values_ = 0;                        // that were read
   std::map<int, std::vector<Value>> uses_;   // by the parameter's id
   std::map<int, std::vector<Value>> views_;  // by the id of what they are views of
   std::map<int, size_t> makers_;             // by the value's id

@@ -71,8 +71,10 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
     step == config_.run.trace_step ? traced_step(step) : issue(step, nullptr);
     const bool settles = settles_at_once(step);
     if (!settles) agree(report);
-    if (issued_ && (settles || report.interrupted || ending_)) settle();
-    agree(report);
+    if (settles || report.interrupted || ending_) {
+      if (issued_) settle();
+      agree(report);
+    }
     end = position_.step == run_.last_step() || report.interrupted || ending_;
     if (end || (!issued_ && saves_after(position_.step))) save();
   }
@@ -310,8 +312,10 @@ void RankTrainer::evaluate(StepMetrics& metrics) {
   for (int64_t batch = 0; !evaluation->done(); ++batch) {
     if (before_evaluation_batch_) before_evaluation_batch_(rank_, batch);
     if (is_interrupted()) {
-      logger_.warn("step {} is not evaluated to the end, and has no held-out loss: a signal came",
-                   metrics.step);
+      logger_.warn(
+          "a signal ended the evaluation of step {}, which has no held-out loss in metrics.jsonl: "
+          "tessera eval --checkpoint {} computes it once the step is saved",
+          metrics.step, config_.run.directory);
       return;
     }
     if (!attempt([&] { evaluation->next(); })) return;
@@ -358,6 +362,7 @@ void RankTrainer::require_finite_weights() const {
 }
 
 void RankTrainer::save() {
+  TESSERA_CHECK(!issued_, "step {} is saved while the next one is computed", position_.step);
   if (keeper_ != nullptr) keeper_->console().clear();
   require_finite_weights();
   const RankControl saving = control_.during(fmt::format("the save of step {}", position_.step));

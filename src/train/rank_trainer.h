@@ -109,7 +109,7 @@ class RankTrainer {
   std::optional<ReplicaCheck> replicas_;  // with run.check_replicas, of several ranks
   TrainingPosition position_;             // after the last step that is settled
   std::function<void(int, int64_t, std::span<const Batch>)> on_batches_;  // see TrainOptions
-  std::function<void(int, int64_t)> before_evaluation_batch_;                  // see TrainOptions
+  std::function<void(int, int64_t)> before_evaluation_batch_;             // see TrainOptions
   std::optional<IssuedStep> issued_;   // the step after that, if its results are still to be read
   Stopwatch watch_;                    // since the last step was settled, or the first one issued
   double loss_ = 0;                    // of the last step that is settled

@@ -38,9 +38,10 @@ struct TrainReport {
 
 /// Trains as the configuration says, on one or several ranks, and writes run.directory:
 /// config.toml, metrics.jsonl, loss.svg, checkpoints/. While an InterruptGuard lives, a signal ends
-/// the run after the current step, with a checkpoint saved; an evaluation is left at its next batch. Throws Error on anything that a user
-/// can correct, and before anything is written if the run does not fit the memory of its device.
-/// Throws Error on the first loss or gradient norm that is not finite, with the step and the value.
+/// the run after the current step, with a checkpoint saved; an evaluation is left at its next
+/// batch. Throws Error on anything that a user can correct, and before anything is written if the
+/// run does not fit the memory of its device. Throws Error on the first loss or gradient norm that
+/// is not finite, with the step and the value.
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger);
 
 }  // namespace tessera

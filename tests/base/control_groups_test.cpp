@@ -60,6 +60,27 @@ TEST_F(ControlGroups, OfVersion2TheLowestLimitAroundAProcessHolds) {
   EXPECT_EQ(cores(), "2.5 /sys/fs/cgroup/jobs/cpu.max");
 }
 
+/// Of what groups have, files that the system may drop are free.
+TEST_F(ControlGroups, LeaveWhatTheirProcessesDoNotHave) {
+  process("0::/jobs/7\n", second_);
+  EXPECT_EQ(free_memory_of_control_groups(root_.path()), std::nullopt);
+  EXPECT_EQ(available_memory(root_.path()), 1000 * kMebi);
+  write("jobs/7/memory.max", fmt::format("{}", 900 * kMebi));
+  write("jobs/memory.max", fmt::format("{}", 950 * kMebi));
+  EXPECT_EQ(available_memory(root_.path()), 900 * kMebi);
+  write("jobs/memory.current", fmt::format("{}", 300 * kMebi));
+  write("jobs/memory.stat",
+        fmt::format("anon 1\ninactive_file {}\nactive_file {}", 30 * kMebi, 20 * kMebi));
+  EXPECT_EQ(available_memory(root_.path()), 700 * kMebi);
+  write("jobs/7/memory.current", fmt::format("{}", 2000 * kMebi));
+  EXPECT_EQ(available_memory(root_.path()), 0) << "beyond the limit";
+  process("4:memory:/box\n", first_);
+  write("memory/box/memory.limit_in_bytes", fmt::format("{}", 500 * kMebi));
+  write("memory/box/memory.usage_in_bytes", fmt::format("{}", 200 * kMebi));
+  write("memory/box/memory.stat", fmt::format("total_inactive_file {}", 50 * kMebi));
+  EXPECT_EQ(available_memory(root_.path()), 350 * kMebi);
+}
+
 TEST_F(ControlGroups, OfVersion1EachControllerHasItsOwn) {
   process("4:memory:/box\n2:cpu,cpuacct:/box/inner\n1:name=systemd:/else\n", first_);
   EXPECT_EQ(memory() + cores(), "");

@@ -128,9 +128,8 @@ class ProcessRuns : public ::testing::Test {
     const auto started = start(2, training(name, set("run.rank_timeout", "2")));
     const auto said = [&] {
       const std::string output = started->output();
-      return std::ranges::all_of(words, [&](const std::string& word) {
-        return output.find(word) != std::string::npos;
-      });
+      return std::ranges::all_of(
+          words, [&](const std::string& word) { return output.find(word) != std::string::npos; });
     };
     for (int i = 0; i < 600 && !said(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -358,9 +358,9 @@ TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
 }
 
 TEST_F(ProcessesTest, ASaveThatLastsTooLongIsNamed) {
-  expect_end_without_first(
-      "slow", "stop:1:checkpoints/step-00000004.partial/manifest.json",
-      {"the save of step 4", "after 2 s (run.rank_timeout", "rank 1 waited and rank 0 did not come"});
+  expect_end_without_first("slow", "stop:1:checkpoints/step-00000004.partial/manifest.json",
+                           {"the save of step 4", "after 2 s (run.rank_timeout",
+                            "rank 1 waited and rank 0 did not come"});
 }
 
 /// The first has trained and saved, and is stopped before it says that it has ended.

@@ -61,9 +61,10 @@ TEST(RankControl, NamesTheWorkThatARankIsMissingIn) {
   run_mesh(world, Mesh({.data = {2}}), [&](RankGroups& groups) {
     const RankControl control(groups);
     if (groups.rank() == 0) return ended.wait(false);
-    EXPECT_THAT(error_of([&] { control.during("the save of step 12").wait(); }),
-                AllOf(HasSubstr("'wait of the save of step 12'"),
-                      HasSubstr("after 0.05 s (run.rank_timeout"), HasSubstr("rank 0 did not come")));
+    EXPECT_THAT(
+        error_of([&] { control.during("the save of step 12").wait(); }),
+        AllOf(HasSubstr("'wait of the save of step 12'"),
+              HasSubstr("after 0.05 s (run.rank_timeout"), HasSubstr("rank 0 did not come")));
     ended = true;
     ended.notify_one();
   });

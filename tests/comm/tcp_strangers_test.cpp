@@ -1,6 +1,9 @@
 // What somebody does at the port by which processes meet, or in the place of one of them.
 #include <array>
 #include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <list>
@@ -15,11 +18,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "comm/ranks_and_values.h"
 #include "comm/tcp/first_process.h"
 #include "comm/tcp/other_process.h"
 #include "comm/tcp/tcp_call.h"
+#include "comm/tcp/tcp_hello.h"
 #include "comm/tcp_support.h"
 #include "support/error_of.h"
 
@@ -206,7 +213,7 @@ class Altering {
   TcpAddress address() const { return {"127.0.0.1", listener_.port()}; }
 
  private:
-  static constexpr size_t kHandshake = 369;
+  static constexpr size_t kHandshake = sizeof(TcpSignedHello);
 
   void begin(int connection, TcpSocket from) {
     auto& pair = pairs_.emplace_back(std::move(from), TcpSocket::connect(first_, kPatience));
@@ -265,6 +272,72 @@ std::string try_calls(Processes& processes) {
     return error.what();
   }
   return "";
+}
+
+/// The process of the first rank has few descriptors, and strangers take all that it has left. They
+/// give way to a rank that comes.
+TEST(TcpStrangers, TakeNoDescriptorThatARankNeeds) {
+  const TcpAddress address = free_address();
+  int many_have_come[2];
+  ASSERT_EQ(::pipe(many_have_come), 0);
+  const pid_t stranger = ::fork();
+  if (stranger == 0) {
+    std::list<TcpSocket> idle;
+    for (;;) {
+      try {
+        idle.push_back(TcpSocket::connect(address, milliseconds(100)));
+        if (idle.size() == 60 && ::write(many_have_come[1], "", 1) != 1) std::_Exit(1);
+        if (idle.size() > 200) idle.pop_front();
+      } catch (const std::exception&) {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    }
+  }
+  const pid_t member = ::fork();
+  if (member == 0) {
+    char word = 0;
+    int status = ::read(many_have_come[0], &word, 1) == 1 ? 0 : 1;
+    try {
+      OtherProcess processes(address, 2, 1, "host1", kToken, kPatience);
+      processes.group(first_ranks(2), "network").barrier("step");
+      processes.report_end("", kPatience);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      status = 1;
+    }
+    std::_Exit(status);
+  }
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{.rlim_cur = 24, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  {
+    FirstProcess processes(address, 2, "host0", kToken, kPatience);
+    processes.group(first_ranks(2), "network").barrier("step");
+    end_well(processes);
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  int status = -1;
+  EXPECT_EQ(::waitpid(member, &status, 0), member);
+  EXPECT_EQ(status, 0);
+  ::kill(stranger, SIGKILL);
+  ::waitpid(stranger, nullptr, 0);
+  for (const int end : many_have_come) ::close(end);
+}
+
+/// A rank that announces a long letter and sends little of it takes no memory for it.
+TEST(TcpStrangers, ALetterTakesTheMemoryOfWhatHasCome) {
+  TcpListener listener({"127.0.0.1", 0});
+  std::vector<std::byte> memory;
+  std::jthread sender([&] {
+    TcpSocket socket = TcpSocket::connect({"127.0.0.1", listener.port()}, kPatience);
+    const int64_t length = 64 << 20;
+    socket.send(std::as_bytes(std::span(&length, 1)));
+    socket.send(std::vector<std::byte>(1000));
+  });
+  TcpSocket socket = accept_one(listener);
+  EXPECT_THROW(receive_letter(socket, memory), ConnectionLost);
+  EXPECT_LT(memory.capacity(), size_t{1} << 17);
 }
 
 /// The first rank ends by an error, or goes on, whatever a rank sends in its letters.

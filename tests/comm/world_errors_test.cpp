@@ -288,7 +288,8 @@ TEST(WorldErrors, NameTheRankThatDoesNotCome) {
   EXPECT_THAT(
       errors[0],
       StartsWith("call 1, all_reduce (sum) 'second' of f32 [8] of group [0, 1, 2] on lane network: "
-                 "after 0.5 s (run.rank_timeout; of a benchmark, --rank-timeout), ranks 0, 1 waited and rank "
+                 "after 0.5 s (run.rank_timeout; of a benchmark, --rank-timeout), ranks 0, 1 "
+                 "waited and rank "
                  "2 did not come. Rank 2 last finished "
                  "call 0, all_reduce (sum) 'first' of f32 [4] of group [0, 1, 2] on lane network"));
 }

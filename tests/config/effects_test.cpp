@@ -48,6 +48,7 @@ const std::vector<Example>& examples() {
       {"run.check_replicas", {"run.check_replicas=5"}, {}, {}, "one rank", 1, 2},
       {"run.rank_timeout", {"run.rank_timeout=5"}, {}, {}, "one rank", 1, 2},
       {"run.trace_step", {"run.trace_step=40"}, {"train.steps=30"}, {}, "after step 30"},
+      {"train.recompute", {"train.recompute=[\"experts\"]"}, kDense, kExperts, "a dense model"},
       {"model.rope_theta",
        {"model.rope_theta=1e4"},
        phases("rope_theta=1e4", "rope_theta=1e5"),

@@ -110,9 +110,9 @@ TEST(MpiErrors, ARankThatDoesNotComeIsNamed) {
     return;
   }
   EXPECT_THAT(error_of([&] { group.barrier("step"); }),
-              AllOf(HasSubstr("call 0, barrier 'step' of group [0, 1"), HasSubstr("after 0.4 s (run.rank_timeout"),
-                    HasSubstr("rank 1 did not come"), HasSubstr("Rank 1 "),
-                    HasSubstr("last finished call 0, barrier 'again'"),
+              AllOf(HasSubstr("call 0, barrier 'step' of group [0, 1"),
+                    HasSubstr("after 0.4 s (run.rank_timeout"), HasSubstr("rank 1 did not come"),
+                    HasSubstr("Rank 1 "), HasSubstr("last finished call 0, barrier 'again'"),
                     HasSubstr("(on " + joined().hosts()[1] + ")")));
 }
 

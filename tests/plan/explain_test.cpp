@@ -82,8 +82,8 @@ TEST(Explain, PlansTheSameWorkOfPhasesOnce) {
     phases += fmt::format("{{steps = 1, context = {}, global_batch = {}}}, ", i % 3 == 0 ? 32 : 16,
                           i % 2 == 0 ? 8 : 4);
   }
-  const RunConfig config = dense({"optimizer.warmup_steps=0", "train.phases=[" + phases + "]",
-                                  "train.steps=300"});
+  const RunConfig config =
+      dense({"optimizer.warmup_steps=0", "train.phases=[" + phases + "]", "train.steps=300"});
   int planned = 0;
   const auto needs = [&](const RunConfig& of) {
     ++planned;

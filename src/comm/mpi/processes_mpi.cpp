@@ -19,11 +19,11 @@
 #include "comm/call_errors.h"
 #include "comm/launch.h"
 #include "comm/mpi/join_by_mpi.h"
+#include "comm/mpi/meeting_watch_mpi.h"
 #include "comm/mpi/mpi_call_mpi.h"
 #include "comm/mpi/mpi_group_mpi.h"
 #include "comm/mpi/mpi_news_mpi.h"
 #include "comm/mpi/mpi_transport_mpi.h"
-#include "comm/mpi/meeting_watch_mpi.h"
 #include "comm/processes.h"
 #include "comm/wait_time.h"
 

@@ -36,7 +36,7 @@ class FirstProcess final : public Processes {
  private:
   TcpHub hub_;
   bool all_ended_ = false;
-  bool reports_ = false;  // this rank says an error
+  bool reports_ = false;                  // this rank says an error
   std::chrono::milliseconds patience_{};  // of report_end()
 };
 

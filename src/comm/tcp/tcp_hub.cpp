@@ -211,9 +211,8 @@ std::string TcpHub::text_of_missing(std::chrono::milliseconds patience) {
   for (int rank = 0; rank < ranks_; ++rank) {
     if (ends_.contains(rank)) continue;
     const auto gone = gone_.find(rank);
-    std::string what = gone != gone_.end()
-                           ? failed_text(rank, gone->second)
-                           : not_ended_text(text(rank), patience);
+    std::string what = gone != gone_.end() ? failed_text(rank, gone->second)
+                                           : not_ended_text(text(rank), patience);
     const auto says_it = [&](const auto& end) { return end.second == what; };
     if (std::ranges::none_of(ends_, says_it)) missing.push_back(std::move(what));
   }
