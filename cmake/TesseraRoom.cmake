@@ -80,7 +80,8 @@ endfunction()
 # tessera_test(ROOM LIBRARIES linked... OPTIMISED sources... ONE_AT_A_TIME suites...) builds tests/ROOM as
 # the program test_ROOM, each of its cases a test of ctest. OPTIMISED are those of its files that test what the
 # compiler makes of loops in headers, or whose own definitions take long. ONE_AT_A_TIME are the suites that
-# start more processes than there are cores: beside one another they would wait for each other's turns.
+# start more processes than there are cores: beside one another they would wait for each other's turns. These
+# start first (COST), beside all others: at the end they would leave cores idle. The longest rooms come next.
 function(tessera_test name)
   cmake_parse_arguments(TEST "" "" "LIBRARIES;OPTIMISED;ONE_AT_A_TIME" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*.cpp)
@@ -116,6 +117,9 @@ function(tessera_test name)
   set_property(GLOBAL APPEND PROPERTY TESSERA_TEST_PROGRAMS test_${name})
   set(discovery TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
   set(properties TIMEOUT 300 ENVIRONMENT "OMP_WAIT_POLICY=passive")
+  if(name MATCHES "^(cli|train|ops)$")
+    list(APPEND properties COST 100)
+  endif()
   if(NOT TEST_ONE_AT_A_TIME)
     gtest_discover_tests(test_${name} ${discovery} PROPERTIES ${properties})
     return()
@@ -125,5 +129,5 @@ function(tessera_test name)
   gtest_discover_tests(test_${name} ${discovery} TEST_FILTER "-${alone}" TEST_LIST ${name}_beside
     PROPERTIES ${properties})
   gtest_discover_tests(test_${name} ${discovery} TEST_FILTER "${alone}" TEST_LIST ${name}_alone
-    PROPERTIES ${properties} RESOURCE_LOCK processes)
+    PROPERTIES ${properties} RESOURCE_LOCK processes COST 1000)
 endfunction()
