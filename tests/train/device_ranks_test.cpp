@@ -40,9 +40,9 @@ class DeviceRanks : public Ranks {
   }
   static void expect_same_curve(const std::string& run, const std::string& expected, double bound) {
     const auto left = metrics(run), right = metrics(expected);
-    ASSERT_EQ(left.size(), 4U);
-    ASSERT_EQ(right.size(), 4U);
-    for (size_t i = 0; i < 4; ++i) {
+    ASSERT_EQ(left.size(), right.size());
+    ASSERT_FALSE(right.empty());
+    for (size_t i = 0; i < right.size(); ++i) {
       EXPECT_NEAR(left[i].loss, right[i].loss, bound * right[i].loss) << "step " << i + 1;
       EXPECT_NEAR(left[i].grad_norm, right[i].grad_norm, 10 * bound * right[i].grad_norm);
     }
@@ -114,18 +114,20 @@ TEST_F(DeviceRanks, ShareOutTheOptimizersStates) {
            {"node", {"parallel.node_ranks=4"}},
            {"nodes", {"parallel.node_ranks=2"}},
            {"muon",
-            {"parallel.node_ranks=2", "model.feed_forward_size=301", "optimizer.name=\"muon\""}},
+            {"parallel.node_ranks=2", "model.feed_forward_size=301", "model.layers=1",
+             "optimizer.name=\"muon\""}},
        }) {
     SCOPED_TRACE(name);
     std::vector<std::string> each = on_device(keys);
-    each.emplace_back("train.micro_batch=1");
+    each.insert(each.end(), {"train.micro_batch=1", "train.steps=2", "optimizer.warmup_steps=1",
+                             "train.global_batch=4"});
     std::vector<std::string> shared = each;
     shared.emplace_back("shard.optimizer=\"all\"");
     EXPECT_EQ(cuts_matrices(config("plan", shared), 4), name == "muon");
     train_on(4, config("each " + name, each));
     train_on(4, config("shared " + name, shared));
     expect_same_curve("shared " + name, "each " + name, 0);
-    EXPECT_TRUE(tensors("shared " + name, 4) == tensors("each " + name, 4));
+    EXPECT_TRUE(tensors("shared " + name, 2) == tensors("each " + name, 2));
   }
 }
 

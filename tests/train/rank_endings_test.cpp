@@ -43,7 +43,7 @@ TEST_F(Ranks, EndWithTheErrorOfTheOneThatThrows) {
 
 TEST_F(Ranks, EndWhenOneDoesNotComeInTime) {
   const auto stays_away = [](int rank, int64_t step) {
-    if (rank == 1 && step == 2) std::this_thread::sleep_for(std::chrono::seconds(3));
+    if (rank == 1 && step == 2) std::this_thread::sleep_for(std::chrono::seconds(2));
   };
   const std::string problem = error_of([&] {
     train_on(2, config("stays-away", {"run.rank_timeout=1"}), {.before_step = stays_away});

@@ -17,8 +17,8 @@ struct Reshaping {
     more.insert(more.end(), keys.begin(), keys.end());
     more.emplace_back("train.global_batch=24");
     more.push_back(fmt::format("train.micro_batch={}", 24 / data));
-    more.emplace_back("train.steps=6");
-    more.emplace_back("checkpoint.every=3");
+    more.emplace_back("train.steps=4");
+    more.emplace_back("checkpoint.every=2");
     return more;
   }
 };
@@ -73,15 +73,15 @@ class Reshaped : public Ranks, public ::testing::WithParamInterface<SavedUnder> 
     return config(run, keys);
   }
   /// Whether it is loaded under a layout. A checkpoint does not say under which layout it was
-  /// saved, so each layout meets few others, not all. The sanitizers make each pair take ten times
-  /// as long.
+  /// saved, so each layout meets few others, not all; SharedStates goes on under the same. The
+  /// sanitizers make each pair take ten times as long.
   static bool tried(size_t layout) {
     const size_t layouts = GetParam().layouts().size();
     const size_t ahead = (layout + layouts - GetParam().layout) % layouts;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return ahead == 5;
 #else
-    return ahead == 0 || ahead == 1 || ahead == 5;
+    return ahead == 1 || ahead == 5;
 #endif
   }
 };
@@ -90,20 +90,21 @@ TEST_P(Reshaped, GoesOnUnderOthers) {
   const std::vector<Reshaping>& layouts = GetParam().layouts();
   const Reshaping& from = layouts[GetParam().layout];
   train_on(1, config_of("unbroken", layouts[0].with({})));
-  train_on(from.ranks, config_of("from", from.with({"train.stop_after=3"})));
-  const std::string saved = tensors("from", 3);
+  train_on(from.ranks, config_of("from", from.with({"train.stop_after=2"})));
+  const std::string saved = tensors("from", 2);
   for (size_t number = 0; number < layouts.size(); ++number) {
     if (!tried(number)) continue;
     const Reshaping& layout = layouts[number];
     const std::string run = fmt::format("layout-{}", number);
     SCOPED_TRACE(run);
     load_and_save(config_of("from", layout.with({})), folder(run).string(), layout.ranks);
-    EXPECT_TRUE(tensors(run, 3) == saved) << "the gathered bits differ";
+    EXPECT_TRUE(tensors(run, 2) == saved) << "the gathered bits differ";
     fs::copy(folder("from") / "metrics.jsonl", folder(run) / "metrics.jsonl");
     train_on(layout.ranks, config_of(run, layout.with({})), {.resume = true});
     expect_same_training(metrics(run), metrics("unbroken"), 1e-9);
     fs::remove_all(folder(run));
   }
+  for (const char* run : {"unbroken", "from"}) fs::remove_all(folder(run));
 }
 
 std::vector<SavedUnder> all_layouts(bool mixture) {

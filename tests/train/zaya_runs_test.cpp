@@ -35,16 +35,18 @@ TEST_F(ZayaRuns, GoOnBitForBit) {
     SCOPED_TRACE(::testing::PrintToString(layout));
     const std::string straight = fmt::format("straight-{}-{}", ranks, layout.size());
     const std::string stopped = fmt::format("stopped-{}-{}", ranks, layout.size());
-    train_on(ranks, zaya(straight, layout));
-    std::vector<std::string> first = layout;
-    first.emplace_back("train.stop_after=7");
+    std::vector<std::string> whole = layout;
+    whole.emplace_back("train.steps=6");
+    train_on(ranks, zaya(straight, whole));
+    std::vector<std::string> first = whole;
+    first.emplace_back("train.stop_after=3");
     train_on(ranks, zaya(stopped, first));
-    train_on(ranks, zaya(stopped, layout), {.resume = true});
-    EXPECT_TRUE(tensors(stopped, 20) == tensors(straight, 20));
+    train_on(ranks, zaya(stopped, whole), {.resume = true});
+    EXPECT_TRUE(tensors(stopped, 6) == tensors(straight, 6));
 
-    const CheckpointReader reader(checkpoint(straight, 20));
+    const CheckpointReader reader(checkpoint(straight, 6));
     // 8 sequences a step, 2 of each data rank at once; two ranks share their sequences.
-    EXPECT_EQ(reader.state().integer("micro_batches"), ranks == 1 ? 20 * 4 : 20 * 2);
+    EXPECT_EQ(reader.state().integer("micro_batches"), ranks == 1 ? 6 * 4 : 6 * 2);
     EXPECT_NE(reader.find("parameters", "layers.1.router.balancing_biases"), nullptr);
     EXPECT_NE(reader.find("optimizer", "layers.1.router.balancing_biases.first_moment"), nullptr);
   }
