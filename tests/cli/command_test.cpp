@@ -303,14 +303,23 @@ TEST_F(CommandTest, KilledRunsResumeToTheSameBits) {
   whole.insert(whole.end(), {"--set", "run.directory=" + path("whole")});
   ASSERT_EQ(run(whole).status, 0);
   const CounterRandom random(11, "kill");
+  const auto lines = [&] {
+    const fs::path metrics = path("run/metrics.jsonl");
+    return fs::exists(metrics) ? testing::occurrences(read_file(metrics), "\n") : 0;
+  };
   bool finished = false;
   for (uint64_t round = 0; round < 12 && !finished; ++round) {
     auto arguments = train(often);
     // Killed before its first checkpoint was complete, it starts as if nothing had been.
     const bool saved = run({"checkpoint", "inspect", path("run")}).status == 0;
     if (saved) arguments.emplace_back("--resume");
+    // Somewhere within the save of one of its next steps.
+    const size_t steps = lines() + 1 + random.bits(2 * round) % 10;
     auto process = start(arguments);
-    std::this_thread::sleep_for(std::chrono::milliseconds(400 + random.bits(round) % 700));
+    while (process->running() && lines() < steps) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random.bits(2 * round + 1) % 10000));
     finished = !process->running();
     process->signal(SIGKILL);
     process->wait();

@@ -212,14 +212,13 @@ TEST_F(JobDamage, AnOlderCheckpointOnOneNode) {
 }
 
 TEST_F(JobDamage, ARankThatIsMissingAtTheStart) {
-  const Result result =
-      run_beside(training("refused", set("run.rank_timeout", "2")), {"sleep", "100"});
-  EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.output,
-              AllOf(HasSubstr("error: rank 0 ("),
-                    HasSubstr("is here, but after 2 s (run.rank_timeout; of a benchmark, "
-                              "--rank-timeout) not all of the 2 processes that mpirun "
-                              "started are")));
+  const auto started =
+      start(1, training("refused", set("run.rank_timeout", "1")), {":", "-n", "1", "sleep", "100"});
+  EXPECT_EQ(started->wait(), 1);
+  EXPECT_THAT(
+      started->output(),
+      AllOf(HasSubstr("error: rank 0 ("), HasSubstr("is here, but after 1 s (run.rank_timeout"),
+            HasSubstr("not all of the 2 processes that mpirun started are")));
   EXPECT_FALSE(path_exists(folder_ / "refused"));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -33,6 +34,9 @@ class ProcessRuns : public ::testing::Test {
   void SetUp() override {
     prepare_small_data(folder_.path());
     write_file(folder_ / "run.toml", small_config(folder_.path()));
+    // After an error of one, mpirun would wait for two seconds before it kills the others. All of
+    // them have said what they have to say before one ends.
+    ::setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1);
   }
 
   static Arguments set(const std::string& key, const std::string& value) {

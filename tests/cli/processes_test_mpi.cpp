@@ -1,7 +1,9 @@
 // Training by several processes, as mpirun starts them.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "base/random.h"
 #include "cli/process_runs.h"
@@ -25,7 +28,40 @@ using testing::joined;
 using ::testing::Not;
 using testing::occurrences;
 
-class ProcessesTest : public testing::ProcessRuns {};
+class ProcessesTest : public testing::ProcessRuns {
+ protected:
+  /// Waits until so many processes of mpirun have each computed for half a second, which they take
+  /// for more than their start. Returns whether they have.
+  static bool await_computing(testing::Subprocess& mpirun, size_t processes) {
+    const auto computes = [](pid_t process) {
+      std::ifstream file(fmt::format("/proc/{}/stat", process));
+      std::string field;
+      for (int skipped = 0; skipped < 13; ++skipped) file >> field;
+      long user = 0, system = 0;
+      file >> user >> system;
+      return user + system > ::sysconf(_SC_CLK_TCK) / 2;
+    };
+    while (mpirun.running()) {
+      const std::vector<pid_t> all = processes_of(mpirun);
+      if (all.size() >= processes && std::all_of(all.end() - processes, all.end(), computes)) {
+        return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+  /// Waits until a process has taken a signal that it was sent.
+  static void await_taken(pid_t process, int signal) {
+    const uint64_t bit = uint64_t{1} << (signal - 1);
+    for (uint64_t pending = bit; (pending & bit) != 0;) {
+      std::ifstream status(fmt::format("/proc/{}/status", process));
+      pending = 0;
+      for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("ShdPnd:")) pending = std::stoull(line.substr(7), nullptr, 16);
+      }
+    }
+  }
+};
 
 TEST_F(ProcessesTest, GiveTheBitsOfThreads) {
   for (const std::string exchange : {"all_gather", "all_to_all"}) {
@@ -303,7 +339,7 @@ TEST_F(ProcessesTest, ALauncherThatSpeaksAnotherLanguageIsRefused) {
 
 /// mpirun waits so many seconds before it hands the signal on, and as long until it kills.
 TEST_F(ProcessesTest, SaveAndEndWhenMpirunIsToldTo) {
-  ::setenv("OMPI_MCA_odls_base_sigkill_timeout", "4", 1);
+  ::setenv("OMPI_MCA_odls_base_sigkill_timeout", "2", 1);
   const auto started = start(2, training("ended", joined(joined(set("train.steps", "100000"),
                                                                 set("train.stop_after", "100000")),
                                                          set("checkpoint.every", "0"))));
@@ -327,7 +363,7 @@ TEST_F(ProcessesTest, EndAtOnceWhenMpirunIsToldTwice) {
   const std::vector<pid_t> ranks = processes_of(*started);
   ASSERT_GE(ranks.size(), 2U) << started->output();
   started->signal(SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  await_taken(started->id(), SIGTERM);
   started->signal(SIGTERM);
   EXPECT_NE(started->wait(), 0);
   EXPECT_THAT(started->output(), Not(HasSubstr("saved step")));
@@ -375,14 +411,14 @@ TEST_F(ProcessesTest, OneThatIsStoppedAtTheEndHoldsTheOthersForTheTimeout) {
 /// done its part of it already waits for the next call, and finds out there.
 TEST_F(ProcessesTest, AProcessThatIsStoppedWithinACollectiveOfMpiIsNamed) {
   const auto started = start(3, {"bench", "collectives", "--sizes", "32MiB", "--collectives",
-                                 "all_gather", "--seconds", "1000", "--rank-timeout", "4"});
-  std::this_thread::sleep_for(std::chrono::seconds(3));
+                                 "all_gather", "--seconds", "1000", "--rank-timeout", "2"});
+  ASSERT_TRUE(await_computing(*started, 3)) << started->output();
   const std::vector<pid_t> ranks = processes_of(*started);
   ASSERT_GE(ranks.size(), 3U) << started->output();
   ::kill(ranks[ranks.size() - 2], SIGSTOP);
   EXPECT_NE(started->wait(), 0);
   EXPECT_THAT(started->output(),
-              AllOf(HasSubstr("after 4 s ("), HasSubstr(" rank 1 ("),
+              AllOf(HasSubstr("after 2 s ("), HasSubstr(" rank 1 ("),
                     HasSubstr("does not answer: it is stopped, or gone, or cannot be reached")));
 }
 

@@ -31,11 +31,11 @@ class RanksCommandTest : public ::testing::Test {
     Arguments arguments{command, std::string(TESSERA_SOURCE) + "/configs/demo.toml"};
     for (const std::string& key :
          {fmt::format("data.directory=\"{}\"", (folder_ / "data").string()),
-          fmt::format("data.context={}", kContext), std::string("train.global_batch=4"),
-          std::string("train.micro_batch=1"), std::string("train.precision=\"fp64\""),
-          std::string("train.steps=2"), std::string("train.evaluate_every=2"),
-          std::string("optimizer.warmup_steps=1"), std::string("run.trace_step=0"),
-          fmt::format("run.threads={}", testing::two_threads()),
+          fmt::format("data.context={}", kContext), std::string("model.layers=2"),
+          std::string("train.global_batch=4"), std::string("train.micro_batch=1"),
+          std::string("train.precision=\"fp64\""), std::string("train.steps=2"),
+          std::string("train.evaluate_every=2"), std::string("optimizer.warmup_steps=1"),
+          std::string("run.trace_step=0"), fmt::format("run.threads={}", testing::two_threads()),
           fmt::format("run.hardware=\"{}\"", (folder_ / "hardware.json").string())}) {
       arguments.insert(arguments.end(), {"--set", key});
     }

@@ -165,7 +165,7 @@ TEST_F(TcpProcessesTest, AProcessThatIsStoppedIsNamed) {
     SCOPED_TRACE(victim);
     const std::string name = "stopped-" + std::to_string(victim);
     const Arguments batch = joined(set("train.global_batch", "3"), set("train.micro_batch", "1"));
-    const auto started = start(3, long_training(name, joined(batch, set("run.rank_timeout", "3"))));
+    const auto started = start(3, long_training(name, joined(batch, set("run.rank_timeout", "2"))));
     await(folder_ / name / "metrics.jsonl");
     const std::vector<pid_t> ranks = processes_of(*started);
     ASSERT_EQ(ranks.size(), 3U) << started->output();
