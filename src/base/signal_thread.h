@@ -15,7 +15,8 @@ namespace tessera {
 /// thread gets for what it does itself: SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, and
 /// SIGPIPE and SIGXFSZ of writes. They must have no handler, unless the process is to end there.
 ///
-/// Child processes get the signals that were not blocked before. At most one exists at a time.
+/// Child processes that fork() makes get the signals that were not blocked before. At most one
+/// exists at a time.
 class SignalThread {
  public:
   /// Throws Error if the system refuses a thread.

@@ -44,11 +44,8 @@ std::optional<std::string> token_in(const char* text) {
   if (text == nullptr) return std::nullopt;
   const std::string_view token(text);
   if (token.size() < kLeastTokenBytes) {
-    throw Error(
-        "{} has {} characters, expected {} or more that nobody can guess, such as openssl rand "
-        "-hex "
-        "32 gives",
-        kTokenVariable, token.size(), kLeastTokenBytes);
+    throw Error("{} has {} characters, expected {} or more that nobody can guess, such as {} gives",
+                kTokenVariable, token.size(), kLeastTokenBytes, kTokenCommand);
   }
   return std::string(token);
 }

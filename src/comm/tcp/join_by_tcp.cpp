@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/tcp/first_process.h"
 #include "comm/tcp/other_process.h"
 #include "comm/tcp/tcp_address.h"
@@ -34,9 +35,14 @@ std::unique_ptr<Processes> join_by_tcp(const Launch& launch, std::chrono::millis
   if (!launch.token && !is_loopback(address)) {
     throw Error(
         "{} is not set. Other machines reach {}, so the processes of a run must prove that they "
-        "belong to it: set it to the same secret for all of them, such as openssl rand -hex 32 "
-        "gives",
-        kTokenVariable, address.text());
+        "belong to it: set it to the same secret for all of them, such as {} gives",
+        kTokenVariable, address.text(), kTokenCommand);
+  }
+  if (!launch.token && launch.rank == 0) {
+    Logger().warn(
+        "{} is not set: whoever has an account on this machine may take the place of one of the "
+        "processes",
+        kTokenVariable);
   }
   const std::string token = launch.token.value_or("");
   if (launch.rank == 0) {
