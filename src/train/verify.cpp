@@ -115,10 +115,10 @@ BitComparison compare_bits(const LayoutTrial& of, const TrialBatches& batches,
   return {first_other_bits(run_layout(trial, batches), layout)};
 }
 
-/// Notes what needs no other run to be compared with.
+/// Notes what needs no other run to be compared with, and keeps what is wrong of an earlier run.
 void note_layout(Verification& found, const LayoutResults& layout) {
   if (!found.stale_weight) found.stale_weight = first_stale_weight(layout);
-  found.gradient_bytes = layout.gradient_bytes;
+  if (found.gradient_bytes.equal()) found.gradient_bytes = layout.gradient_bytes;
 }
 
 /// Compares in the precision of the trial, with the choices of experts that were made in f64. In

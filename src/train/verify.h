@@ -34,7 +34,8 @@ struct Verification {
   int micro_batches = 0;         ///< of a step
   std::string cut;               ///< what of the run's sizes was cut, in words; empty: nothing
   std::vector<Deviation> exact;  ///< in f64
-  GradientBytes gradient_bytes;  ///< of the layout in the configured precision
+  /// Of the layout's first run whose bytes are not what they should be; of its last one if all are.
+  GradientBytes gradient_bytes;
   /// The weight of which ranks compute with other numbers than with the rounded master.
   std::optional<std::string> stale_weight;
   /// If a quantity differs: how the values compare that are computed on the way, in f64.

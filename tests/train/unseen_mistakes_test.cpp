@@ -123,6 +123,27 @@ TEST_F(UnseenMistake, GradientsTravelInBf16WhereNobodySaidSo) {
   }
 }
 
+/// The run in fp64 comes first, and the one in the run's precision sends what it should.
+TEST_F(UnseenMistake, GradientsAreSentTwiceInFp64Alone) {
+  LayoutTrial tried = trial();
+  tried.change = [](StepPrograms& programs) {
+    run_by(nodes_of(programs.update.program, "take_sum"),
+           [](const Operation& sum, const Execution& execution) {
+             const Tensor& gradient = execution.inputs[0];
+             const Tensor kept(gradient.shape(), gradient.dtype());
+             kept.copy_from(gradient);
+             sum.run(execution);
+             if (gradient.dtype() != DType::f64) return;
+             gradient.copy_from(kept);
+             sum.run(execution);
+           });
+  };
+  const Verification found = verify(tried, 1);
+  EXPECT_TRUE(found.same() && found.rounds_as_expected()) << verification_text(found);
+  EXPECT_FALSE(found.passed());
+  EXPECT_THAT(verification_text(found), HasSubstr("sends OTHER BYTES than it should"));
+}
+
 TEST_F(UnseenMistake, PositionsFrom64OnAreTurnedWrongly) {
   config_.data.context = 72;
   config_.train.precision = Precision::fp32;
