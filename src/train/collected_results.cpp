@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-void WholeTensor::put(const TensorPiece& piece, const Tensor& part, const std::string& name) {
+std::optional<size_t> WholeTensor::put(const TensorPiece& piece, const Tensor& part) {
+  std::optional<size_t> first_other;
   const auto size = static_cast<size_t>(dtype_size(values_.dtype()));
   const auto* from = static_cast<const std::byte*>(part.address());
   auto* const to = static_cast<std::byte*>(values_.address());
@@ -16,11 +17,11 @@ void WholeTensor::put(const TensorPiece& piece, const Tensor& part, const std::s
     if (!known_[place]) {
       std::memcpy(to + place * size, from, size);
       known_[place] = true;
-    } else if (std::memcmp(to + place * size, from, size) != 0) {
-      throw Error("ranks that hold the same piece of {} hold different numbers at element {}", name,
-                  place);
+    } else if (!first_other && std::memcmp(to + place * size, from, size) != 0) {
+      first_other = place;
     }
   }
+  return first_other;
 }
 
 const Tensor& WholeTensor::values(const std::string& name) const {
@@ -32,7 +33,10 @@ void CollectedResults::put(const CollectedKey& key, const std::string& name,
                            const TensorPiece& piece, const Tensor& part) {
   const std::scoped_lock lock(mutex_);
   const auto whole = wholes_[key].try_emplace(name, piece.whole(), part.dtype()).first;
-  whole->second.put(piece, part, fmt::format("{} {}", word(key.what), name));
+  const std::optional<size_t> other = whole->second.put(piece, part);
+  if (!other) return;
+  const CopyPlace place{key, name, *other};
+  if (!first_other_ || place < *first_other_) first_other_ = place;
 }
 
 void CollectedResults::put_bytes(const GradientBytes& of_rank) {
@@ -66,6 +70,11 @@ LayoutResults CollectedResults::results() const {
                           : key.what == Collected::weight ? results.weights
                                                           : results.computed_weights;
     for (const auto& [name, whole] : tensors) named.emplace(name, whole.values(name));
+  }
+  if (first_other_) {
+    results.other_copies =
+        fmt::format("ranks that hold the same piece of {} {} hold different numbers at element {}",
+                    word(first_other_->key.what), first_other_->name, first_other_->element);
   }
   return results;
 }

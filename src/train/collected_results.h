@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -21,8 +22,9 @@ class WholeTensor {
   WholeTensor(const Shape& shape, DType dtype)
       : values_(shape, dtype), known_(static_cast<size_t>(shape.elements())) {}
 
-  /// Throws Error, with the name, if another rank that holds some of the piece has other numbers.
-  void put(const TensorPiece& piece, const Tensor& part, const std::string& name);
+  /// Takes what is not known yet. Returns the first element of the whole, if there is one, of which
+  /// another rank has other bits.
+  std::optional<size_t> put(const TensorPiece& piece, const Tensor& part);
   /// Throws InternalError if the pieces did not make a whole.
   const Tensor& values(const std::string& name) const;
 
@@ -50,6 +52,7 @@ using PiecesOfRank = std::function<std::vector<TensorPiece>(int rank)>;
 /// What the ranks of a layout give, put together. Several threads may call it.
 class CollectedResults {
  public:
+  /// Notes it in the results if another rank that holds some of the piece has other numbers.
   void put(const CollectedKey& key, const std::string& name, const TensorPiece& piece,
            const Tensor& part);
   /// Throws Error if another rank reported something else.
@@ -61,10 +64,21 @@ class CollectedResults {
   LayoutResults results() const;
 
  private:
+  /// An element of a tensor. The order is the same whichever rank comes first.
+  struct CopyPlace {
+    CollectedKey key;
+    std::string name;
+    size_t element = 0;
+    bool operator<(const CopyPlace& other) const {
+      return std::tie(key, name, element) < std::tie(other.key, other.name, other.element);
+    }
+  };
+
   std::mutex mutex_;
   std::vector<LayoutStep> steps_;
   std::vector<StepChoices> choices_;  // of one rank
   GradientBytes bytes_;
+  std::optional<CopyPlace> first_other_;                               // of ranks' copies
   std::vector<ValueStream> streams_;                                   // by rank
   std::map<CollectedKey, std::map<std::string, WholeTensor>> wholes_;  // by name
 };

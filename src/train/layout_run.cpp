@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/error.h"
 #include "base/rank_threads.h"
 #include "base/words.h"
 #include "comm/communicator.h"
@@ -272,7 +273,7 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   return programs;
 }
 
-LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches) {
+LayoutResults try_layout(const LayoutTrial& trial, const TrialBatches& batches) {
   World world(trial.mesh.ranks(), trial.rank_timeout);
   CollectedResults collected;
   const int threads = threads_of_rank(trial.threads, trial.mesh.ranks());
@@ -281,6 +282,12 @@ LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches) 
     run_layout_rank(trial, threads, groups, batches, sink);
   });
   return collected.results();
+}
+
+LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches) {
+  LayoutResults results = try_layout(trial, batches);
+  if (results.other_copies) throw Error("{}", *results.other_copies);
+  return results;
 }
 
 LayoutResults run_layout(const LayoutTrial& trial, const StepBatches& steps) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,6 +72,9 @@ struct LayoutResults {
   NamedTensors computed_weights;
   GradientBytes gradient_bytes;      ///< of all steps and ranks
   std::vector<ValueStream> streams;  ///< by rank, if the trial wants them
+  /// Names the first gradient or weight of which ranks that hold the same piece hold different
+  /// numbers. The results have one of these. None: all copies are the same.
+  std::optional<std::string> other_copies;
 };
 
 /// The batches of some steps: of each step, its micro-batches.
@@ -90,8 +94,9 @@ struct TrialBatches {
 StepPrograms layout_programs(const LayoutTrial& trial, int rank);
 
 /// Trains for some steps, each of some micro-batches of all ranks, with ranks that are threads of
-/// this process. Throws Error if ranks that hold the same piece hold different numbers, with its
-/// name, and if the model does not divide over the mesh.
+/// this process. Throws Error if the model does not divide over the mesh.
+LayoutResults try_layout(const LayoutTrial& trial, const TrialBatches& batches);
+/// The same. Throws Error, too, if ranks hold other copies (see LayoutResults).
 LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches);
 /// The same of whole batches.
 LayoutResults run_layout(const LayoutTrial& trial, const StepBatches& steps);

@@ -79,8 +79,15 @@ std::string bytes_text(const GradientBytes& bytes) {
       bytes.counted, bytes.expected);
 }
 
+std::string copies_text(const Verification& found) {
+  return found.other_copies ? *found.other_copies + "\n" : "";
+}
+
 std::string verdict(const Verification& found) {
   if (!found.same()) return "the layout computes ANOTHER model: see the places above\n";
+  if (found.other_copies) {
+    return "the ranks of the layout have OTHER COPIES of what they should hold alike\n";
+  }
   if (found.stale_weight) {
     return fmt::format(
         "the layout computes with OTHER WEIGHTS than it updates: {} is not its "
@@ -120,7 +127,8 @@ std::string verification_text(const Verification& found) {
       Verification::kBound);
   add_lines(text, found.exact, Verification::kBound);
   if (found.values) text += values_text(*found.values);
-  return text + rounded_text(found) + bytes_text(found.gradient_bytes) + verdict(found);
+  return text + rounded_text(found) + copies_text(found) + bytes_text(found.gradient_bytes) +
+         verdict(found);
 }
 
 std::string verification_json(const Verification& found, const std::string& phase) {
@@ -152,6 +160,7 @@ std::string verification_json(const Verification& found, const std::string& phas
       {"same", found.same()},
       {"bound", Verification::kBound},
       {"fp64", json_of(found.exact)},
+      {"other_copies", found.other_copies.value_or("")},
       {"stale_weight", found.stale_weight.value_or("")},
       {"gradient_bytes",
        {{"counted", found.gradient_bytes.counted}, {"expected", found.gradient_bytes.expected}}},

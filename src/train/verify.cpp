@@ -79,7 +79,7 @@ StreamComparison compare_values(const LayoutTrial& of, const TrialBatches& batch
   trial.streams = true;
   trial.model.balance_tokens = BalanceTokens::micro_batch;
   trial.experts.capacity_tokens = TokenSet::micro_batch;
-  const LayoutResults layout = run_layout(trial, first);
+  const LayoutResults layout = try_layout(trial, first);
   trial.mesh = Mesh();
   const LayoutResults one = run_layout(trial, first);
   return compare_streams(one.streams[0], of.mesh, layout.streams, Verification::kBound);
@@ -117,6 +117,7 @@ BitComparison compare_bits(const LayoutTrial& of, const TrialBatches& batches,
 
 /// Notes what needs no other run to be compared with, and keeps what is wrong of an earlier run.
 void note_layout(Verification& found, const LayoutResults& layout) {
+  if (!found.other_copies) found.other_copies = layout.other_copies;
   if (!found.stale_weight) found.stale_weight = first_stale_weight(layout);
   if (found.gradient_bytes.equal()) found.gradient_bytes = layout.gradient_bytes;
 }
@@ -214,7 +215,7 @@ Verification verify(const LayoutTrial& trial, int steps, const OnPart& on_part) 
 
 Verification verify(const LayoutTrial& trial, const TrialBatches& batches, const OnPart& on_part) {
   const OnPart begins = on_part ? on_part : [](const std::string&) {};
-  const LayoutRanks ranks{[&](const LayoutTrial& of) { return run_layout(of, batches); },
+  const LayoutRanks ranks{[&](const LayoutTrial& of) { return try_layout(of, batches); },
                           trial.mesh.ranks()};
   Verification found = compare(trial, batches, ranks, begins);
   if (!found.same()) {

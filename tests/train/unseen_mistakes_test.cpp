@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "base/usable_memory.h"
 #include "support/error_of.h"
@@ -19,6 +20,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::nodes_of;
 using testing::run_by;
@@ -75,8 +77,15 @@ TEST_F(UnseenMistake, WeightsAreNotGatheredAfterAnUpdate) {
              if (execution.inputs[1].dtype() != DType::bf16) gather.run(execution);
            });
   };
-  EXPECT_THAT(error_of([&] { verify(tried, 1); }),
-              HasSubstr("hold the same piece of computed weight"));
+  const Verification found = verify(tried, 1);
+  EXPECT_TRUE(found.same()) << verification_text(found);
+  EXPECT_FALSE(found.passed());
+  EXPECT_THAT(verification_text(found),
+              AllOf(HasSubstr("ranks that hold the same piece of computed weight "),
+                    HasSubstr("have OTHER COPIES of what they should hold alike")));
+  const auto json = nlohmann::json::parse(verification_json(found));
+  EXPECT_EQ(json["passed"], false);
+  EXPECT_THAT(json["other_copies"].get<std::string>(), HasSubstr("hold different numbers"));
 }
 
 TEST_F(UnseenMistake, MastersAreNotRoundedToWeightsAfterAnUpdate) {
