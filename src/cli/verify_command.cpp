@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -24,6 +25,7 @@ struct VerifyArguments {
   std::string phase;
   int ranks = 0;  ///< threads of this process; 0: not given
   VerifyOptions options;
+  bool full = false;  ///< whatever work it takes
   bool json = false;
 };
 
@@ -33,6 +35,7 @@ void verify_with(VerifyArguments& arguments, Processes* processes) {
     throw ranks_beside_processes(arguments.ranks, *processes);
   }
   const RunConfig config = resolve(arguments.config.load());
+  if (arguments.full) arguments.options.most_work = std::numeric_limits<double>::infinity();
   const Stopwatch watch;
   arguments.options.progress = [&](const std::string& part) {
     fmt::print(stderr, "verify: {:.0f} s: {}\n", watch.seconds(), part);
@@ -74,8 +77,12 @@ void add_verify_command(CLI::App& app) {
   command
       ->add_option(
           "--context", arguments->options.context,
-          "Positions of a sequence; left out: those of the run, or fewer if they do not fit")
+          "Positions of a sequence; left out: those of the run, or fewer if they are too much "
+          "work or do not fit in memory")
       ->check(CLI::PositiveNumber);
+  command->add_flag("--full", arguments->full,
+                    "The configured micro-batch and context, however long that takes, if they fit "
+                    "in memory");
   command->add_flag("--json", arguments->json, "JSON");
   command->callback([arguments] {
     const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());

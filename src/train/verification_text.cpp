@@ -123,8 +123,7 @@ std::string verification_text(const Verification& found) {
       "one rank against {}: {} steps of {} micro-batches, each {} sequences of {} random tokens\n"
       "{}in fp64, where a mistake is larger than {:.0e}:\n",
       found.trial.mesh.text(), found.steps, found.micro_batches, size.sequences, size.context,
-      found.cut.empty() ? "" : fmt::format("{}, so that it fits\n", found.cut),
-      Verification::kBound);
+      found.cut.empty() ? "" : found.cut + "\n", Verification::kBound);
   add_lines(text, found.exact, Verification::kBound);
   if (found.values) text += values_text(*found.values);
   return text + rounded_text(found) + copies_text(found) + bytes_text(found.gradient_bytes) +

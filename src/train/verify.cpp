@@ -200,10 +200,11 @@ std::string why_other_bits(const LayoutTrial& trial) {
 
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options) {
   const std::vector<TrialSize> sizes = trial_sizes(config, mesh, options.context);
-  const TrialSize& size =
-      sizes[first_that_fits(config, mesh, sizes, options.steps, usable_memory().bytes)];
-  Verification found = verify(trial_of(config, mesh, size), options.steps, options.progress);
-  found.cut = cut_text(config, size);
+  const int steps = options.steps;
+  const size_t within = first_within_work(config, mesh, sizes, steps, options.most_work);
+  const size_t chosen = first_that_fits(config, mesh, sizes, steps, usable_memory().bytes, within);
+  Verification found = verify(trial_of(config, mesh, sizes[chosen]), steps, options.progress);
+  found.cut = cut_text(config, mesh, sizes, within, chosen, steps, options.most_work);
   return found;
 }
 
@@ -230,9 +231,10 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
   processes.set_timeout(std::chrono::seconds(config.run.rank_timeout));
   LayoutProcesses ranks(config, mesh, processes);
   const std::vector<TrialSize> sizes = trial_sizes(config, mesh, options.context);
-  const TrialSize& size = sizes[ranks.largest(first_that_fits(
-      config, mesh, sizes, options.steps, usable_memory().bytes, processes.ranks_here()))];
-  const LayoutTrial trial = trial_of(config, mesh, size);
+  const size_t within = first_within_work(config, mesh, sizes, options.steps, options.most_work);
+  const size_t chosen = ranks.largest(first_that_fits(
+      config, mesh, sizes, options.steps, usable_memory().bytes, within, processes.ranks_here()));
+  const LayoutTrial trial = trial_of(config, mesh, sizes[chosen]);
   require_same_tokens(trial);
   const TrialBatches batches = batches_of(trial, options.steps);
   ranks.begin(trial, batches);
@@ -244,7 +246,7 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
   const LayoutRanks layout{[&](const LayoutTrial& of) { return ranks.run(of); },
                            ranks.of_machine()};
   Verification found = compare(trial, batches, layout, begins);
-  found.cut = cut_text(config, size);
+  found.cut = cut_text(config, mesh, sizes, within, chosen, options.steps, options.most_work);
   ranks.finish();
   return found;
 }

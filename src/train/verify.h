@@ -18,6 +18,7 @@ class Processes;
 struct VerifyOptions {
   int steps = 2;
   int64_t context = 0;  ///< positions of a sequence; 0: those of the run, or fewer (see verify())
+  double most_work = kMostWork;  ///< floating-point operations on one rank; infinite: any number
   /// Is called as each part begins, with its name.
   std::function<void(const std::string& part)> progress = {};
 };
@@ -31,8 +32,8 @@ struct BitComparison {
 struct Verification {
   LayoutTrial trial;
   int steps = 0;
-  int micro_batches = 0;         ///< of a step
-  std::string cut;               ///< what of the run's sizes was cut, in words; empty: nothing
+  int micro_batches = 0;  ///< of a step
+  std::string cut;        ///< what of the run's sizes was cut and why, in words; empty: nothing
   std::vector<Deviation> exact;  ///< in f64
   /// Of the layout's first run whose bytes are not what they should be; of its last one if all are.
   GradientBytes gradient_bytes;
@@ -76,11 +77,11 @@ std::string why_other_bits(const LayoutTrial& trial);
 /// tokens from a loader of its own, as in a run. One rank begins each step with the weights of the
 /// layout: it takes the layout's gradients for its update, so that a rounding of gradients is not
 /// compared again in weights and later losses. The ranks are threads of this process. The
-/// micro-batch and the context are the configured ones, or the largest of trial_sizes() that fits.
-/// The configuration is resolved. Throws Error if the run is for a device, if the options' context
-/// is none that the configuration could have, if one rank cannot see the tokens together that the
-/// layout's balance loss and capacity see together, and if the verification does not fit in this
-/// machine's memory.
+/// micro-batch and the context are the configured ones, or the largest of trial_sizes() that takes
+/// no more work than the options say and fits in memory. The configuration is resolved. Throws
+/// Error if the run is for a device, if the options' context is none that the configuration could
+/// have, if one rank cannot see the tokens together that the layout's balance loss and capacity see
+/// together, and if the verification does not fit in this machine's memory.
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options);
 
 /// The same for a trial, in whose precision runs are rounded.

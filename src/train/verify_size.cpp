@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/words.h"
 #include "config/check_context.h"
 #include "config/mesh_of.h"
@@ -14,16 +15,17 @@
 namespace tessera {
 namespace {
 
-/// The floating-point operations of a verification's steps on one rank.
-double work_of(const LayoutTrial& trial, int steps) {
-  const Chunk chunk = write_training(trial.model, DType::f64, trial.size, trial.recompute);
-  double flops = 0;
-  for (const Node& node : chunk.program.nodes()) {
-    const Cost cost =
-        node.operation->cost(chunk.program.specs(node.inputs), chunk.program.specs(node.outputs));
-    flops += cost.flops + cost.repeated_flops;
-  }
-  return flops * kTrialMicroBatches * steps;
+/// Returns what one size leaves out of another, in words.
+std::string left_out(const TrialSize& all, const TrialSize& computed) {
+  std::vector<std::string> parts;
+  const auto add = [&](std::string_view key, int64_t whole, int64_t part) {
+    if (whole != part) {
+      parts.push_back(fmt::format("{} is {}, of which {} were computed", key, whole, part));
+    }
+  };
+  add("train.micro_batch", all.micro_batch, computed.micro_batch);
+  add("data.context", all.context, computed.context);
+  return join(parts, "; ");
 }
 
 }  // namespace
@@ -73,27 +75,61 @@ LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const TrialSize&
           .rank_timeout = std::chrono::seconds(config.run.rank_timeout)};
 }
 
-size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
-                       const std::vector<TrialSize>& sizes, int steps, int64_t memory,
-                       const std::optional<std::vector<int>>& here) {
-  for (size_t i = 0; i + 1 < sizes.size(); ++i) {
-    const LayoutTrial trial = trial_of(config, mesh, sizes[i]);
-    if (work_of(trial, steps) > kMostWork) continue;
-    if (verify_memory(trial, steps, here).bytes() <= memory) return i;
+double verify_work(const LayoutTrial& trial, int steps) {
+  const Chunk chunk = write_training(trial.model, DType::f64, trial.size, trial.recompute);
+  double flops = 0;
+  for (const Node& node : chunk.program.nodes()) {
+    const Cost cost =
+        node.operation->cost(chunk.program.specs(node.inputs), chunk.program.specs(node.outputs));
+    flops += cost.flops + cost.repeated_flops;
   }
-  return sizes.size() - 1;
+  return flops * kTrialMicroBatches * steps;
 }
 
-std::string cut_text(const RunConfig& config, const TrialSize& size) {
-  std::string text;
-  const auto add = [&](std::string_view key, int64_t configured, int64_t computed) {
-    if (configured == computed) return;
-    text += fmt::format("{}{} is {}, of which {} were computed", text.empty() ? "" : "; ", key,
-                        configured, computed);
-  };
-  add("train.micro_batch", config.train.micro_batch, size.micro_batch);
-  add("data.context", config.data.context, size.context);
-  return text;
+size_t first_within_work(const RunConfig& config, const Mesh& mesh,
+                         const std::vector<TrialSize>& sizes, int steps, double most) {
+  size_t i = 0;
+  while (i + 1 < sizes.size() && verify_work(trial_of(config, mesh, sizes[i]), steps) > most) ++i;
+  return i;
+}
+
+size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
+                       const std::vector<TrialSize>& sizes, int steps, int64_t memory, size_t from,
+                       const std::optional<std::vector<int>>& here) {
+  size_t i = from;
+  while (i + 1 < sizes.size() &&
+         verify_memory(trial_of(config, mesh, sizes[i]), steps, here).bytes() > memory) {
+    ++i;
+  }
+  return i;
+}
+
+std::string cut_text(const RunConfig& config, const Mesh& mesh, const std::vector<TrialSize>& sizes,
+                     size_t within, size_t chosen, int steps, double most) {
+  std::vector<std::string> parts;
+  if (sizes[0].context != config.data.context) {
+    parts.push_back(fmt::format("data.context is {}, and --context {} was computed",
+                                config.data.context, sizes[0].context));
+  }
+  if (chosen > 0) {
+    std::vector<std::string> reasons;
+    if (within > 0) {
+      reasons.push_back(
+          fmt::format("so that one rank takes no more than {:.0e} floating-point operations "
+                      "(--full lifts that)",
+                      most));
+    }
+    if (chosen > within) reasons.push_back("so that it fits in memory");
+    parts.push_back(left_out(sizes[0], sizes[chosen]) + ", " + join(reasons, " and "));
+  }
+  const double work = verify_work(trial_of(config, mesh, sizes[chosen]), steps);
+  if (work > most) {
+    parts.push_back(fmt::format(
+        "the smallest size takes {:.1e} floating-point operations on one rank, which is more than "
+        "{:.0e} and may be long",
+        work, most));
+  }
+  return join(parts, "; ");
 }
 
 }  // namespace tessera

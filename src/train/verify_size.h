@@ -28,17 +28,27 @@ std::vector<TrialSize> trial_sizes(const RunConfig& config, const Mesh& mesh, in
 /// Returns the trial of a resolved configuration. Throws Error if the run is for a device.
 LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const TrialSize& size);
 
-/// Returns the index of the first size whose verification fits in a memory and takes no more work
-/// than kMostWork; the last one if none does. If the ranks are processes, the memory is that of
-/// those `here`.
-size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
-                       const std::vector<TrialSize>& sizes, int steps, int64_t memory,
-                       const std::optional<std::vector<int>>& here = {});
-
-/// Returns what a size leaves out of the configured one, in words; nothing if it is the same.
-std::string cut_text(const RunConfig& config, const TrialSize& size);
-
 /// The floating-point operations of all steps on one rank, so that a verification takes minutes.
 inline constexpr double kMostWork = 1e11;
+
+/// Returns the floating-point operations of all steps on one rank.
+double verify_work(const LayoutTrial& trial, int steps);
+
+/// Returns the index of the first size that takes no more work than `most`; the last one if none
+/// does.
+size_t first_within_work(const RunConfig& config, const Mesh& mesh,
+                         const std::vector<TrialSize>& sizes, int steps, double most);
+
+/// Returns the index of the first size, at `from` or later, whose verification fits in a memory;
+/// the last one if none does. If the ranks are processes, the memory is that of those `here`.
+size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
+                       const std::vector<TrialSize>& sizes, int steps, int64_t memory,
+                       size_t from = 0, const std::optional<std::vector<int>>& here = {});
+
+/// Returns what a size leaves out of the configured one and what cut it, in words; nothing if
+/// nothing is left out. The sizes up to `within` are too much work, and those from there up to
+/// `chosen` do not fit in memory. If even the chosen one takes more work than `most`, it says so.
+std::string cut_text(const RunConfig& config, const Mesh& mesh, const std::vector<TrialSize>& sizes,
+                     size_t within, size_t chosen, int steps, double most = kMostWork);
 
 }  // namespace tessera

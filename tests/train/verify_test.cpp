@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 
 RunConfig small_mixture() {
@@ -307,29 +308,84 @@ TEST(TrialSizes, AreHalvedAndDivideOverTheMesh) {
   EXPECT_THAT(sizes_of(config, 30), ::testing::ElementsAre(Pair(9, 30), Pair(4, 30), Pair(2, 30)));
 }
 
-/// What does not fit is cut, and the text says so. What the user asks for is not.
-TEST(TrialSizes, AreThoseOfTheRunWhereTheyFit) {
-  RunConfig config = small_mixture();
-  config.parallel = {};
-  config.model.layers = 1;
-  const Mesh mesh = mesh_of(config, 2);
-  config.data.context = 128;
-  config.train.micro_batch = 8;
-  const std::vector<TrialSize> sizes = trial_sizes(config, mesh, 0);
-  const auto first = [&](int64_t memory) {
-    return first_that_fits(config, mesh, sizes, 2, memory);
-  };
-  EXPECT_EQ(cut_text(config, sizes[0]), "");
-  const int64_t whole = verify_memory(trial_of(config, mesh, sizes[0]), 2).bytes();
-  EXPECT_EQ(first(whole), 0U);
-  EXPECT_EQ(first(whole - 1), 1U);
-  EXPECT_EQ(first(1), sizes.size() - 1);
-  EXPECT_EQ(cut_text(config, sizes.back()),
+/// What is too much work or does not fit is cut, and the text says which of both it was.
+class CutSizes : public ::testing::Test {
+ protected:
+  CutSizes() {
+    config_.parallel = {};
+    config_.model.layers = 1;
+    config_.data.context = 128;
+    config_.train.micro_batch = 8;
+    mesh_ = mesh_of(config_, 2);
+    sizes_ = trial_sizes(config_, mesh_, 0);
+  }
+  size_t within(double most) const { return first_within_work(config_, mesh_, sizes_, 2, most); }
+  size_t fits(int64_t memory, size_t from = 0) const {
+    return first_that_fits(config_, mesh_, sizes_, 2, memory, from);
+  }
+  int64_t memory_of(size_t i) const {
+    return verify_memory(trial_of(config_, mesh_, sizes_[i]), 2).bytes();
+  }
+  double work_of(size_t i) const { return verify_work(trial_of(config_, mesh_, sizes_[i]), 2); }
+  std::string text(size_t within, size_t chosen, double most) const {
+    return cut_text(config_, mesh_, sizes_, within, chosen, 2, most);
+  }
+
+  RunConfig config_ = small_mixture();
+  Mesh mesh_;
+  std::vector<TrialSize> sizes_;
+};
+
+constexpr double kAnyWork = std::numeric_limits<double>::infinity();
+
+TEST_F(CutSizes, AreThoseOfTheRunWhereTheyFit) {
+  EXPECT_EQ(text(0, 0, kMostWork), "");
+  EXPECT_EQ(fits(memory_of(0)), 0U);
+  EXPECT_EQ(fits(memory_of(0) - 1), 1U);
+  EXPECT_EQ(fits(memory_of(0), 2), 2U);
+  EXPECT_EQ(fits(1), sizes_.size() - 1);
+  EXPECT_EQ(text(0, sizes_.size() - 1, kAnyWork),
             "train.micro_batch is 8, of which 2 were computed; data.context is 128, of which 64 "
-            "were computed");
-  config.data.context = int64_t{1} << 22;
-  EXPECT_GT(first_that_fits(config, mesh, trial_sizes(config, mesh, 0), 2, int64_t{1} << 60), 0U)
-      << "the work is too much";
+            "were computed, so that it fits in memory");
+}
+
+TEST_F(CutSizes, AreCutForTheWork) {
+  EXPECT_EQ(within(work_of(0)), 0U);
+  EXPECT_EQ(within(work_of(0) * 0.999), 1U);
+  EXPECT_EQ(within(1), sizes_.size() - 1);
+  EXPECT_EQ(within(kAnyWork), 0U);
+  EXPECT_EQ(text(1, 1, 1e9),
+            "train.micro_batch is 8, of which 4 were computed, so that one rank takes no more than "
+            "1e+09 floating-point operations (--full lifts that)");
+  EXPECT_THAT(text(1, 2, 1e9), HasSubstr("(--full lifts that) and so that it fits in memory"));
+}
+
+TEST_F(CutSizes, SayThatTheSmallestIsTooMuchWork) {
+  const size_t last = sizes_.size() - 1;
+  EXPECT_THAT(text(last, last, 1e3),
+              AllOf(HasSubstr("no more than 1e+03"), HasSubstr("; the smallest size takes "),
+                    HasSubstr("on one rank, which is more than 1e+03")));
+}
+
+/// A context that the user gives is nothing that was cut.
+TEST_F(CutSizes, SayThatTheContextIsTheUsers) {
+  sizes_ = trial_sizes(config_, mesh_, 32);
+  EXPECT_EQ(text(0, 0, kAnyWork), "data.context is 128, and --context 32 was computed");
+  EXPECT_EQ(text(0, 1, kAnyWork),
+            "data.context is 128, and --context 32 was computed; train.micro_batch is 8, of which "
+            "4 were computed, so that it fits in memory");
+}
+
+TEST_F(CutSizes, AreSaidByTheVerification) {
+  config_.train.micro_batch = 4;
+  config_.data.context = 16;
+  const Verification cut = verify(config_, mesh_, {.steps = 1, .most_work = 1});
+  EXPECT_EQ(cut.trial.size.sequences, 4);
+  EXPECT_THAT(verification_text(cut), AllOf(HasSubstr("--full"), HasSubstr("the smallest size")));
+  EXPECT_THAT(verification_text(cut), Not(HasSubstr("memory")));
+  const Verification full = verify(config_, mesh_, {.steps = 1, .most_work = kAnyWork});
+  EXPECT_EQ(full.trial.size.sequences, 8);
+  EXPECT_EQ(full.cut, "");
 }
 
 }  // namespace
