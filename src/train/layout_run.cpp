@@ -253,7 +253,7 @@ class SharedSink final : public ResultSink {
 
 const StepBatches& TrialBatches::of_rank(const MeshRank& place) const {
   if (place.mesh.ranks() == 1 || parts.empty()) return whole;
-  return parts[static_cast<size_t>(data_rank(place))];
+  return parts[static_cast<size_t>(place.rank)];
 }
 
 void run_layout_rank(const LayoutTrial& trial, int threads, RankGroups& groups,

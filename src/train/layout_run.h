@@ -83,7 +83,7 @@ using StepBatches = std::vector<std::vector<Batch>>;
 /// The batches of a trial, as the loaders of a run give them.
 struct TrialBatches {
   StepBatches whole;  ///< of all ranks together, for one rank
-  /// By data rank. If there are none, each rank takes its sequences out of the whole.
+  /// By rank of the mesh. If there are none, each rank takes its sequences out of the whole.
   std::vector<StepBatches> parts;
 
   /// Those that a rank of a mesh takes.

@@ -1,5 +1,6 @@
 #include "train/trial_batches.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/random.h"
 #include "config/mesh_of.h"
 #include "train/run_loader.h"
@@ -142,15 +144,29 @@ TrialBatches loader_batches(const LayoutTrial& trial, int steps, int micro_batch
   batches.whole =
       read(data, phase_of(trial, trial.size.sequences, micro_batches), {Mesh(), 0}, steps);
   left_out.take_from(batches.whole);
-  batches.parts.resize(static_cast<size_t>(parts));
+  const RunPhase phase = phase_of(trial, trial.size.sequences / parts, micro_batches);
   for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
-    const MeshRank place{trial.mesh, rank};
-    StepBatches& part = batches.parts[static_cast<size_t>(data_rank(place))];
-    if (!part.empty()) continue;
-    part = read(data, phase_of(trial, trial.size.sequences / parts, micro_batches), place, steps);
-    left_out.take_from(part);
+    batches.parts.push_back(read(data, phase, {trial.mesh, rank}, steps));
+    left_out.take_from(batches.parts.back());
   }
   return batches;
+}
+
+void require_shared_batches(const Mesh& mesh, const TrialBatches& batches) {
+  if (batches.parts.empty()) return;
+  std::vector<int> firsts(static_cast<size_t>(data_ranks(mesh)), -1);  // by data rank
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    int& first = firsts[static_cast<size_t>(data_rank({mesh, rank}))];
+    if (first < 0) first = rank;
+    const StepBatches& expected = batches.parts[static_cast<size_t>(first)];
+    const StepBatches& found = batches.parts[static_cast<size_t>(rank)];
+    if (found == expected) continue;
+    const auto step = std::ranges::mismatch(expected, found).in1 - expected.begin();
+    throw Error(
+        "the loader of rank {} gives other batches than that of rank {}, first in step {}: ranks "
+        "that share sequences must get the same ones",
+        rank, first, step + 1);
+  }
 }
 
 }  // namespace tessera

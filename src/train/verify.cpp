@@ -166,6 +166,7 @@ std::vector<StepChoices> compare_exact(Verification& found, const TrialBatches& 
 /// Compares one rank with a layout.
 Verification compare(const LayoutTrial& trial, const TrialBatches& batches,
                      const LayoutRanks& ranks, const OnPart& begins) {
+  require_shared_batches(trial.mesh, batches);
   Verification found{.trial = trial,
                      .steps = static_cast<int>(batches.whole.size()),
                      .micro_batches = static_cast<int>(batches.whole.front().size())};

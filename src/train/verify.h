@@ -81,13 +81,14 @@ std::string why_other_bits(const LayoutTrial& trial);
 /// no more work than the options say and fits in memory. The configuration is resolved. Throws
 /// Error if the run is for a device, if the options' context is none that the configuration could
 /// have, if one rank cannot see the tokens together that the layout's balance loss and capacity see
-/// together, and if the verification does not fit in this machine's memory.
+/// together, if ranks that share sequences get other batches, and if the verification does not fit
+/// in this machine's memory.
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options);
 
 /// The same for a trial, in whose precision runs are rounded.
 Verification verify(const LayoutTrial& trial, int steps,
                     const std::function<void(const std::string& part)>& on_part = {});
-/// The same with these batches.
+/// The same with these batches, which ranks that share sequences have alike.
 Verification verify(const LayoutTrial& trial, const TrialBatches& batches,
                     const std::function<void(const std::string& part)>& on_part = {});
 

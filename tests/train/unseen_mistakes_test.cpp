@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -45,7 +46,7 @@ class UnseenMistake : public ::testing::Test {
     return trial_of(config_, mesh_,
                     sizes[first_that_fits(config_, mesh_, sizes, 1, usable_memory().bytes)]);
   }
-  /// Verifies with batches that a change made wrong for each data rank.
+  /// Verifies with batches that a change made wrong for each rank.
   static Verification with_parts(const LayoutTrial& trial,
                                  const std::function<void(Batch&)>& change) {
     TrialBatches batches = loader_batches(trial, 1, 1);
@@ -190,6 +191,23 @@ TEST_F(UnseenMistake, ALoaderCountsTheTargetsOfItsRank) {
   };
   EXPECT_THAT(error_of([&] { with_parts(trial(), count); }),
               HasSubstr("targets of step 1, which must be those of all ranks"));
+}
+
+/// Each rank has a loader of its own, also those that share sequences.
+TEST_F(UnseenMistake, ALoaderGivesOneOfTwoTensorRanksAnotherToken) {
+  mesh_ = Mesh({.tensor = 2, .data = {2}});
+  const LayoutTrial tried = trial();
+  const TrialBatches right = loader_batches(tried, 2, 1);
+  ASSERT_EQ(right.parts.size(), 4U);
+  EXPECT_TRUE(verify(tried, right).passed());
+  for (const int rank : {1, 3}) {
+    TrialBatches wrong = right;
+    wrong.parts[static_cast<size_t>(rank)][1][0].tokens[2] ^= 1;
+    EXPECT_THAT(error_of([&] { verify(tried, wrong); }),
+                HasSubstr(fmt::format("the loader of rank {} gives other batches than that of rank "
+                                      "{}, first in step 2",
+                                      rank, rank - 1)));
+  }
 }
 
 }  // namespace
