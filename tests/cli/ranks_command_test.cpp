@@ -90,11 +90,12 @@ TEST_F(RanksCommandTest, VerifySaysThatTheyAreTheSameModel) {
   EXPECT_EQ(text.status, 0) << text.output;
   EXPECT_THAT(text.output, AllOf(HasSubstr("2 tensor x 4 data, 4 expert"),
                                  HasSubstr("the layout computes the same model")));
-  const Result json = run("verify", joined(eight_, {"--steps", "1", "--json"}));
+  const Result json = run("verify", joined(eight_, {"--steps", "1", "--full", "--json"}));
   EXPECT_EQ(json.status, 0);
   const Json found = Json::parse(json.output.substr(json.output.find('{')));
   EXPECT_EQ(found["same"], true);
   EXPECT_EQ(found["ranks"], 8);
+  EXPECT_EQ(found["cut"], "");
   EXPECT_TRUE(found["first_difference"].is_null());
 }
 
