@@ -87,7 +87,9 @@ std::string manual_page(const CommandDescription& program, const std::string& ve
   }
   page +=
       ".SH EXIT STATUS\n0 on success, 1 on an error that the message says how to mend, 2 on a "
-      "fault of the program itself, 100 and more on a command line that cannot be read.\n";
+      "command line that cannot be read and on a fault of the program itself. A run that a signal "
+      "has "
+      "ended after saving exits with 0.\n";
   return page;
 }
 

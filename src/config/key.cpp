@@ -62,6 +62,9 @@ struct RuleText {
   }
 
   std::string operator()(const NumberRule& rule) const {
+    if (rule.least_above_zero > 0) {
+      return fmt::format("0 or a number from {} to {}", rule.least_above_zero, rule.maximum);
+    }
     std::string text = fmt::format("a number {} {}",
                                    rule.excludes_minimum ? "above" : "of at least", rule.minimum);
     if (rule.maximum != NumberRule{}.maximum) {
@@ -133,6 +136,7 @@ struct Checker {
       refuse(rule);
     }
     if (!within(rule, found)) refuse(rule);
+    if (found != 0 && found < rule.least_above_zero) refuse(rule);
     const double used = rule.single ? rounded_to_f32(found) : found;
     // The ends of a range are meant as written, even if f32 has no such number.
     if (found != rule.minimum && found != rule.maximum && !within(rule, used)) {
@@ -149,6 +153,7 @@ struct Checker {
     if (found == nullptr) refuse(rule);
     if (rule.choices.empty() && found->empty() && !rule.may_be_empty)
       refuse(rule, ", not an empty one");
+    if (found->find('\0') != std::string::npos) refuse(rule, " without the character 0");
     if (rule.choices.empty() || contains(rule.choices, *found)) return value;
     if (contains(rule.absent, *found)) {
       throw Error("{} is not in this build; it has {}", quote(*found), quote_all(rule.choices));

@@ -43,7 +43,8 @@ struct NumberRule {
   double maximum = std::numeric_limits<double>::max();
   bool excludes_minimum = false;
   bool excludes_maximum = false;
-  bool single = false;  ///< whether it is used in f32
+  bool single = false;          ///< whether it is used in f32
+  double least_above_zero = 0;  ///< below which only 0 is accepted
 };
 /// Accepts one of `choices`. Without choices, accepts any text; the empty text only if
 /// `may_be_empty`. `absent` holds names that Tessera's documentation knows but this build does not
@@ -135,6 +136,10 @@ inline IntegerRule whole(int64_t minimum, int64_t maximum) { return {minimum, ma
 inline NumberRule between(double minimum, double maximum) { return {minimum, maximum}; }
 inline NumberRule single_between(double minimum, double maximum) {
   return {.minimum = minimum, .maximum = maximum, .single = true};
+}
+/// The same of a number that is 0 or not too small.
+inline NumberRule zero_or_between(double minimum, double maximum) {
+  return {.minimum = 0, .maximum = maximum, .least_above_zero = minimum};
 }
 inline NumberRule single_above_zero(double maximum) {
   return {.minimum = 0, .maximum = maximum, .excludes_minimum = true, .single = true};

@@ -77,6 +77,10 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
     }
     end = position_.step == run_.last_step() || report.interrupted || ending_;
     if (end || (!issued_ && saves_after(position_.step))) save();
+    if (!end && saved_step_ == position_.step) {  // a signal may have come in the save
+      agree(report);
+      end = report.interrupted || ending_;
+    }
   }
   report.loss = loss_;
   report.step = position_.step;

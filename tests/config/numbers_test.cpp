@@ -123,7 +123,13 @@ TEST(Numbers, AreRefusedAsF32RoundsThem) {
   EXPECT_THAT(message_of("", {"optimizer.learning_rate=1e-60"}),
               HasSubstr("optimizer.learning_rate: found 1e-60; expected a number above 0 and at "
                         "most 1000000; fp32, in which it is used, rounds it to 0"));
-  EXPECT_THAT(message_of("", {"model.capacity_factor=1e18"}), HasSubstr("at most 65536"));
+  EXPECT_THAT(message_of("", {"model.capacity_factor=1e18"}),
+              HasSubstr("0 or a number from 0.001 to 65536"));
+  EXPECT_THAT(message_of("", {"model.capacity_factor=1e-300"}), HasSubstr("0 or a number from"));
+  EXPECT_THAT(message_of("", {"model.initialization_cutoff=1e-30"}),
+              HasSubstr("0 or a number from 0.01 to 1000000"));
+  EXPECT_THAT(message_of("", {R"(run.directory="a\u0000b")"}),
+              HasSubstr("without the character 0"));
 }
 
 TEST(Numbers, WhoseProductsExceed64BitsAreRefused) {

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/interrupt.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/find_checkpoint.h"
 #include "comm/in_process/run_mesh.h"
@@ -31,6 +32,7 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using testing::Fault;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -102,6 +104,21 @@ class RankFailures : public ::testing::Test {
   TemporaryFolder folder_;
   fs::path root_;
 };
+
+/// A signal within a save ends the run with that save: no step follows, and no second save.
+TEST_F(RankFailures, ASignalInASaveEndsTheRunWithIt) {
+  const RunConfig run = config("run");
+  testing::arm_fault(Fault::signal, 3, (root_ / "run/checkpoints/step-00000002.partial").c_str());
+  TrainReport report;
+  {
+    const InterruptGuard guard;
+    report = train_on_four(run);
+  }
+  testing::arm_fault(Fault::none, 0, "");
+  EXPECT_TRUE(report.interrupted);
+  EXPECT_EQ(report.step, 2);
+  EXPECT_THAT(testing::names_in(root_ / "run/checkpoints"), ElementsAre("step-00000002"));
+}
 
 TEST_F(RankFailures, OfAnyFileEndATrainingRun) {
   with_failing_files(

@@ -75,6 +75,7 @@ Act decide(bool moves) {
     if (moves) return Act::half_and_die;
     ::kill(::getpid(), SIGKILL);
   }
+  if (fault == Fault::signal) ::kill(::getpid(), SIGTERM);
   if (fault == Fault::stop) ::kill(::getpid(), SIGSTOP);
   return Act::pass;
 }

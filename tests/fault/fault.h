@@ -13,6 +13,7 @@ enum class Fault : int {
   broken,  ///< the N-th and all that follow do
   cut,     ///< the N-th, if it reads or writes, does half of it
   kill,    ///< the process is killed at the N-th, of which a write has done its first half
+  signal,  ///< the process gets SIGTERM before the N-th
   stop,    ///< the process is stopped before the N-th, as by SIGSTOP
   stop_at_removal,  ///< the same before the first that removes something
 };

@@ -1,6 +1,7 @@
 #include "checkpoint/hugging_face/weight_folder.h"
 
 #include "base/error.h"
+#include "base/links.h"
 #include "base/strict_json.h"
 #include "checkpoint/hugging_face/weight_index.h"
 
@@ -30,7 +31,10 @@ WeightFolder::WeightFolder(const fs::path& folder) {
   } else {
     const bool pickled =
         is_file(folder / "pytorch_model.bin") || is_file(folder / "pytorch_model.bin.index.json");
-    throw Error("{} holds no {} and no {}{}", folder.string(), kWeightsName, kWeightsIndexName,
+    const std::string dangling =
+        dangling_link_text(folder / kWeightsName) + dangling_link_text(folder / kWeightsIndexName);
+    throw Error("{} holds no {} and no {}{}{}", folder.string(), kWeightsName, kWeightsIndexName,
+                dangling,
                 pickled ? "; its pytorch_model.bin is a program as much as data and is not read: "
                           "save it as safetensors with transformers"
                         : "; give the folder of a model of transformers");

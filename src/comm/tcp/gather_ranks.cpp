@@ -11,6 +11,7 @@
 #include <poll.h>
 
 #include "base/error.h"
+#include "comm/call_errors.h"
 #include "comm/launch.h"
 #include "comm/tcp/tcp_hello.h"
 #include "comm/tcp/tcp_listener.h"
@@ -211,10 +212,11 @@ class Gathering {
       if (!is_here(ranks_[rank])) missing.push_back(rank);
     }
     std::string text = fmt::format(
-        "after {:g} s, {} of the {} processes have not come to rank 0 ({}): rank {}. Find out "
-        "what holds them up, and whether their machines reach this one",
-        std::chrono::duration<double>(patience).count(), missing.size(), ranks_.size(),
-        ranks_[0].host, fmt::join(missing, ", "));
+        "{}, {} of the {} processes have not come to rank 0 ({}): rank {}. Find out what holds "
+        "them "
+        "up, and whether their machines reach this one",
+        waited_text(patience), missing.size(), ranks_.size(), ranks_[0].host,
+        fmt::join(missing, ", "));
     if (other_tokens_ > 0) {
       text +=
           fmt::format(". Connections with another {} came {} times", kTokenVariable, other_tokens_);

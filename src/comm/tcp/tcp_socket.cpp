@@ -20,6 +20,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "comm/call_errors.h"
+
 namespace tessera {
 namespace {
 
@@ -141,8 +143,7 @@ TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::millisecond
       why = reason(problem);
     }
     if (std::chrono::steady_clock::now() > end) {
-      throw Error("{} does not answer after {:g} s: {}", address.text(),
-                  std::chrono::duration<double>(patience).count(), why);
+      throw Error("{} does not answer {}: {}", address.text(), waited_text(patience), why);
     }
     if (look) look();
     std::this_thread::sleep_for(kTryAgain);

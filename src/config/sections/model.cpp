@@ -114,7 +114,7 @@ void add_routing(SectionWriter<ModelConfig>& writer) {
            "so far")
       .key("router_z_coefficient", &ModelConfig::router_z_coefficient,
            single_between(0, kMostWeight), {mixture, 0.0}, "weight of the router's z-loss")
-      .key("capacity_factor", &ModelConfig::capacity_factor, between(0, kMostLayers),
+      .key("capacity_factor", &ModelConfig::capacity_factor, zero_or_between(0.001, kMostLayers),
            {drops_tokens, 0.0},
            "an expert's tokens at most, over its even share; 0: no token is dropped")
       .key("forced_uniform_routing", &ModelConfig::forced_uniform_routing, FlagRule{},
@@ -131,8 +131,9 @@ void add_training(SectionWriter<ModelConfig>& writer) {
            "of weights; \"scaled\" divides output layers' deviation by sqrt(2 layers)")
       .key("initialization_deviation", &ModelConfig::initialization_deviation,
            single_above_zero(kMostWeight), {draws_weights}, "standard deviation of initial weights")
-      .key("initialization_cutoff", &ModelConfig::initialization_cutoff, between(0, kMostWeight),
-           {draws_weights}, "deviations at which initial weights are truncated; 0: nowhere");
+      .key("initialization_cutoff", &ModelConfig::initialization_cutoff,
+           zero_or_between(0.01, kMostWeight), {draws_weights},
+           "deviations at which initial weights are truncated; 0: nowhere");
 }
 
 }  // namespace
