@@ -80,7 +80,7 @@ std::vector<Group> groups_of_process(const fs::path& root) {
   return groups;
 }
 
-/// Whether a word is one of those of a list with commas between them.
+/// Returns whether a word is one of those of a list with commas between them.
 bool lists(std::string_view list, std::string_view word) {
   std::istringstream words{std::string(list)};
   for (std::string each; std::getline(words, each, ',');) {

@@ -13,7 +13,7 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void on_signal(int /*signal*/) { interrupted.store(true); }
 
-/// Whether a signal warns of an end, and may come again before it.
+/// Returns whether a signal warns of an end, and may come again before it.
 bool is_warning(int signal) { return signal != SIGINT && signal != SIGTERM; }
 
 struct sigaction reaction_to(int signal) {

@@ -10,8 +10,8 @@ namespace tessera {
 /// or a folder on its way, is such a link; otherwise an empty text.
 std::string dangling_link_text(const fs::path& path);
 
-/// Whether `path`, with links followed, leads to the file or folder behind an open descriptor. It
-/// does not if that was renamed, removed or replaced since it was opened.
+/// Returns whether `path`, with links followed, leads to the file or folder behind an open
+/// descriptor. It does not if that was renamed, removed or replaced since it was opened.
 bool leads_to(const fs::path& path, int descriptor);
 
 }  // namespace tessera

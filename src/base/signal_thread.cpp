@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// What the process blocked before. The handlers of fork() can reach only globals.
+/// The signals that the process blocked before. The handlers of fork() can reach only globals.
 sigset_t blocked_before;
 std::atomic<bool> lives{false};
 

@@ -4,14 +4,14 @@
 
 namespace tessera {
 
-/// What standard error can show.
+/// The kinds of output that standard error can show.
 
-/// Whether a line on standard error can be drawn over: it is a terminal, and TERM names one that
-/// knows how to (neither "dumb" nor empty).
+/// Returns whether a line on standard error can be drawn over: it is a terminal, and TERM names one
+/// that knows how to (neither "dumb" nor empty).
 bool error_redraws();
 
-/// Whether text on standard error may have colours: it can be drawn over, and NO_COLOR is not set,
-/// or is empty (no-color.org).
+/// Returns whether text on standard error may have colours: it can be drawn over, and NO_COLOR is
+/// not set, or is empty (no-color.org).
 bool error_has_colours();
 
 /// Returns the columns of a line of the terminal on standard error as it is now: COLUMNS if that is

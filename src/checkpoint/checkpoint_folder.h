@@ -74,8 +74,9 @@ struct LatestCheckpoint {
 };
 LatestCheckpoint latest_checkpoint(const fs::path& directory);
 
-/// Whether a checkpoint that could not be read was removed meanwhile, or replaced by a newer save,
-/// by the process that trains beside the reader. `handle` was opened before it was read.
+/// Returns whether a checkpoint that could not be read was removed meanwhile, or replaced by a
+/// newer save, by the process that trains beside the reader. `handle` was opened before it was
+/// read.
 bool was_removed(const fs::path& checkpoint, const FolderHandle& handle);
 
 /// Locks a folder of checkpoints for one process that changes it. The system releases the lock when

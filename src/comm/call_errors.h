@@ -11,8 +11,8 @@ namespace tessera {
 
 // What ranks say when a call of a group fails. All transports say the same.
 
-/// How long a rank waited for others, and what sets it: "after 1800 s (run.rank_timeout)". The
-/// benchmark of collectives has an option for it.
+/// Returns how long a rank waited for others, and what sets it: "after 1800 s (run.rank_timeout)".
+/// The benchmark of collectives has an option for it.
 std::string waited_text(std::chrono::milliseconds timeout);
 
 /// The group in words: "group [0, 2] on lane network".

@@ -37,7 +37,7 @@ std::optional<int> number_in(std::string_view text, int least) {
   return number;
 }
 
-/// Who listens to what processes say when they meet can try tokens against it.
+/// A shorter token could be guessed by trying: whoever listens has what to try it against.
 constexpr size_t kLeastTokenBytes = 16;
 
 std::optional<std::string> token_in(const char* text) {

@@ -11,7 +11,7 @@ inline constexpr const char* kAddressVariable = "TESSERA_ADDRESS";
 
 /// The secret of a run, by which its processes know each other without MPI.
 inline constexpr const char* kTokenVariable = "TESSERA_TOKEN";
-/// What makes such a secret.
+/// The command that makes such a secret.
 inline constexpr const char* kTokenCommand = "openssl rand -hex 32";
 
 /// How a launcher started this process: as one of several.

@@ -11,7 +11,7 @@ bool constant(const RunPhase& course) {
   return course.config.optimizer.schedule == Schedule::constant;
 }
 
-/// Why nothing of the schedule follows the warm-up; empty if something does.
+/// Returns why nothing of the schedule follows the warm-up; empty if something does.
 std::string never_decays(const RunPhase& course) {
   const OptimizerConfig& optimizer = course.config.optimizer;
   if (optimizer.warmup_steps < course.config.train.steps) return "";
@@ -28,8 +28,8 @@ std::string why_no_minimum(const RunPhase& course) {
   return constant(course) ? "the schedule is \"constant\"" : never_decays(course);
 }
 
-/// Why a key of [optimizer] has no effect: each phase that begins a course gives its own, or none
-/// of the other courses reads it.
+/// Returns why a key of [optimizer] has no effect: each phase that begins a course gives its own,
+/// or none of the other courses reads it.
 template <typename Field>
 std::string why_none(const Circumstances& here, std::optional<Field> PhaseConfig::*field,
                      std::string (*why_none_in)(const RunPhase& course)) {

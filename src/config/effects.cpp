@@ -18,7 +18,7 @@ std::string ends_before(const Circumstances& here, int64_t step) {
   return fmt::format("the run ends after step {}", last_step(here));
 }
 
-/// Whether all phases of a run that has phases give a key of their own.
+/// Returns whether all phases of a run that has phases give a key of their own.
 template <typename Field>
 bool all_phases_give(const Circumstances& here, std::optional<Field> PhaseConfig::*field) {
   const std::vector<PhaseConfig>& phases = here.config.train.phases;

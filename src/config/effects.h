@@ -16,7 +16,7 @@ namespace tessera {
 // GPU, AdamW and Muon. It gets a line, if the user has set it. Keys that contradict each other are
 // refused by validate().
 
-/// What decides whether a key has an effect.
+/// The circumstances that decide whether a key has an effect.
 struct Circumstances {
   const RunConfig& config;
   std::span<const RunPhase> phases;  ///< those of the configuration
@@ -82,7 +82,7 @@ std::string schedule_of_this_phase(const Circumstances& here);
 
 }  // namespace effects
 
-/// Whether a phase begins a course of the learning rate whose only step has a rate of 0.
+/// Returns whether a phase begins a course of the learning rate whose only step has a rate of 0.
 bool learns_nothing(const RunPhase& phase);
 
 /// Returns why a key has no effect, as it is set; empty if it has one, or asks for none.

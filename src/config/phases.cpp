@@ -31,7 +31,7 @@ OptimizerConfig course_of(const OptimizerConfig& given, const PhaseConfig& phase
   return course;
 }
 
-/// What all phases have of the run.
+/// Returns what all phases have of the run.
 RunConfig without_phases(const RunConfig& run) {
   RunConfig result = run;
   result.train.phases = {};

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// What a configuration is that leaves all keys out but the model's family, with as many tables.
+/// Returns a configuration whose keys have their defaults, of the same family and number of tables.
 RunConfig left_out(const RunConfig& config) {
   RunConfig result;
   result.model = family_preset(config.model.family);

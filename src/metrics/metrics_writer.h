@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Where the metrics of a run, or of a resumed part of it, begin.
+/// The beginning of the metrics of a run, or of a resumed part of it.
 struct MetricsStart {
   int64_t last_step = 0;     ///< the last step that the run has done
   std::string unsaved;       ///< lines up to that step, see MetricsFile

@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// What a step of a phase takes, planned as if the phase were all of the run.
+/// The needs of a step of a phase, planned as if the phase were all of the run.
 struct PhaseNeeds {
   double step_flops = 0;     ///< useful ones, of this rank
   int64_t memory_bytes = 0;  ///< of this rank

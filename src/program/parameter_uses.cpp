@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// Whether a node gives memory another name, and does nothing else on more ranks either.
+/// Returns whether a node gives memory another name, and does nothing else on more ranks either.
 bool only_renames(const Program& program, const Node& node) {
   const std::optional<ViewOf>& view = program.info(node.outputs[0]).view;
   return view && view->converted != node.outputs[0];

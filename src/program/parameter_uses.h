@@ -37,8 +37,8 @@ class ParameterUses {
   std::map<int, size_t> makers_;             // by the value's id
 };
 
-/// Whether a value of a parameter's memory would be in it with more ranks too: no conversion that
-/// would move something lies between.
+/// Returns whether a value of a parameter's memory would be in it with more ranks too: no
+/// conversion that would move something lies between.
 inline bool in_stored_memory(const ValueInfo& value) {
   return !value.view || !value.view->converted;
 }

@@ -33,7 +33,7 @@ class WholeTensor {
   std::vector<bool> known_;
 };
 
-/// What is put together of the ranks' pieces.
+/// The results that are put together of the ranks' pieces.
 enum class Collected { gradient, weight, computed_weight };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Collected>{"gradient", "weight",

@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// What ranks get from each other to sum their gradients, in bytes.
+/// The bytes that ranks get from each other to sum their gradients.
 struct GradientBytes {
   double counted = 0;   ///< by the transports
   double expected = 0;  ///< from the sizes of the gradients and the configured wire format
 
   GradientBytes& operator+=(const GradientBytes& other);
-  /// Whether both are the same but for the rounding of their sums.
+  /// Returns whether both are the same but for the rounding of their sums.
   bool equal() const;
 };
 

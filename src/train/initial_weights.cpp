@@ -43,8 +43,8 @@ ModelConfig model_of(const CheckpointReader& reader) {
   return config_of_weights(saved, reader.state().step).model;
 }
 
-/// Whether a run changes the biases of the weights' routers by another rule. The rules change the
-/// same parameters.
+/// Returns whether a run changes the biases of the weights' routers by another rule. The rules
+/// change the same parameters.
 bool other_rule(const ModelConfig& initial, const ModelConfig& given) {
   return initial.balance_biases != BiasBalancing::none &&
          given.balance_biases != BiasBalancing::none;

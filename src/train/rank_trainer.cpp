@@ -219,7 +219,7 @@ void RankTrainer::agree(TrainReport& report) {
   ending_ = control_.any_text(ending_);
 }
 
-/// Whether any rank has got a signal that ends the run. All ranks ask together.
+/// Returns whether any rank has got a signal that ends the run. All ranks ask together.
 bool RankTrainer::is_interrupted() const { return control_.any(InterruptGuard::requested()); }
 
 std::vector<Batch> RankTrainer::next_batches(Trace* trace) {

@@ -13,7 +13,7 @@ namespace tessera {
 /// The micro-batches of a step of a verification: enough to see that gradients are added up.
 inline constexpr int kTrialMicroBatches = 2;
 
-/// How much of a run's micro-batch a verification computes.
+/// The part of a run's micro-batch that a verification computes.
 struct TrialSize {
   int64_t micro_batch = 0;  ///< sequences of one data rank
   int64_t context = 0;      ///< positions of a sequence

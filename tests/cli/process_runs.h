@@ -114,13 +114,14 @@ class ProcessRuns : public ::testing::Test {
                                          const std::vector<std::string>& keys) const {
     Arguments layout = joined(set("run.device", "'emulated'"), set("run.hardware", "''"));
     layout = joined(layout, set("train.micro_batch", "1"));
+    layout = joined(layout, set("train.stop_after", "2"));
     for (const std::string& key : keys) layout = joined(layout, {"--set", key});
     const std::string of_threads = name + "-threads", of_processes = name + "-processes";
     const Result threads = run(training(of_threads, joined(layout, {"--ranks", "2"})));
     ASSERT_EQ(threads.status, 0) << threads.output;
     const Result processes = run_processes(2, training(of_processes, layout));
     ASSERT_EQ(processes.status, 0) << processes.output;
-    expect_same_run(of_threads, of_processes, 4);
+    expect_same_run(of_threads, of_processes, 4, {}, 2);
   }
   /// Trains on two processes of which the first is stopped by a fault, "KIND:N:PATH" with the path
   /// in the run's folder, and expects the other to say these words and to end.
@@ -149,29 +150,31 @@ class ProcessRuns : public ::testing::Test {
   /// The same numbers, and the same configuration but for the folder and, if they are named so, for
   /// keys of one of them.
   void expect_same_run(const std::string& a, const std::string& b, size_t tensor_files,
-                       const std::vector<std::string>& other_keys = {}) const {
+                       const std::vector<std::string>& other_keys = {}, int64_t steps = 4) const {
     std::vector<std::string> others{"run.directory"};
     others.insert(others.end(), other_keys.begin(), other_keys.end());
     EXPECT_EQ(other_keys_of(folder_ / a, folder_ / b), others);
-    EXPECT_EQ(other_keys_of(checkpoint(a), checkpoint(b)), others);
+    const fs::path saved_a = checkpoint(a, steps);
+    const fs::path saved_b = checkpoint(b, steps);
+    EXPECT_EQ(other_keys_of(saved_a, saved_b), others);
     const std::vector<StepMetrics> of_a = metrics(a);
     const std::vector<StepMetrics> of_b = metrics(b);
-    ASSERT_EQ(of_a.size(), 4U);
-    ASSERT_EQ(of_b.size(), 4U);
-    for (size_t i = 0; i < 4; ++i) {
+    ASSERT_EQ(std::ssize(of_a), steps);
+    ASSERT_EQ(std::ssize(of_b), steps);
+    for (size_t i = 0; i < of_a.size(); ++i) {
       EXPECT_EQ(of_a[i].loss, of_b[i].loss) << "step " << i + 1;
       EXPECT_EQ(of_a[i].grad_norm, of_b[i].grad_norm);
       EXPECT_EQ(of_a[i].expert_load, of_b[i].expert_load);
       EXPECT_EQ(of_a[i].tokens, of_b[i].tokens);
       EXPECT_EQ(of_a[i].memory_bytes, of_b[i].memory_bytes);
     }
-    const std::vector<std::string> files = names_in(checkpoint(a));
-    EXPECT_EQ(files, names_in(checkpoint(b)));
+    const std::vector<std::string> files = names_in(saved_a);
+    EXPECT_EQ(files, names_in(saved_b));
     size_t of_tensors = 0;
     for (const std::string& file : files) {
       if (!file.ends_with(".safetensors")) continue;
       ++of_tensors;
-      EXPECT_TRUE(read_file(checkpoint(a) / file) == read_file(checkpoint(b) / file)) << file;
+      EXPECT_TRUE(read_file(saved_a / file) == read_file(saved_b / file)) << file;
     }
     EXPECT_EQ(of_tensors, tensor_files) << "each rank writes parameters and moments";
   }

@@ -202,6 +202,33 @@ RC_GTEST_PROP(SumOfSquares, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
       {1e-13, 0});
 }
 
+/// Whole numbers, whose sum is exact: none is left out or counted twice where blocks share them.
+TEST(AddInOrder, TheDevicesBlocksTakeEachSumOnce) {
+  for (const int64_t size : {1, 511, 8191, 8192, 8193, 20'000, 50'000}) {
+    for (const Emulation& device : testing::every_device()) {
+      SCOPED_TRACE(fmt::format("{} sums on {}", size, describe(device)));
+      Program program;
+      Builder builder(program);
+      const Value first = builder.input("first", {{size}, DType::f64, {}});
+      const Value second = builder.input("second", {{3}, DType::f64, {}});
+      const Value sum = add_in_order(builder, std::vector{first, second},
+                                     {{0, 0, size}, {1, 1, 3}, {0, 0, size / 2}});
+      builder.output(sum);
+      Runtime runtime = runtime_of(device);
+      testing::ProgramRun run(program, runtime);
+      for (const auto& [value, count] : {std::pair{first, size}, {second, int64_t{3}}}) {
+        const Tensor numbers({count}, DType::f64);
+        for (int64_t i = 0; i < count; ++i) numbers.data<double>()[i] = static_cast<double>(i + 1);
+        run.bind(value, numbers);
+      }
+      const auto up_to = [](int64_t count) { return static_cast<double>(count * (count + 1) / 2); };
+      const double expected = up_to(size) + 2 + 3 + up_to(size / 2);
+      run.run();
+      EXPECT_EQ(testing::as_doubles(run[sum]), std::vector{expected});
+    }
+  }
+}
+
 RC_GTEST_PROP(Clip, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
   const double infinity = std::numeric_limits<double>::infinity();
   const double squares = *rc::gen::element(0.0, 9.0, 1e300, infinity, std::nan(""));

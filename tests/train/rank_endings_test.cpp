@@ -102,9 +102,9 @@ TEST_F(Ranks, OnDevicesSaveTheStepThatTheySay) {
   const std::vector<std::string> keys{"run.device=\"emulated\"", "train.precision=\"fp32\"",
                                       "run.hardware=\"\"", "train.micro_batch=1"};
   std::vector<std::string> all = keys;
-  all.insert(all.end(), {"checkpoint.every=1", "checkpoint.keep=100"});
+  all.insert(all.end(), {"checkpoint.every=1", "checkpoint.keep=100", "train.stop_after=8"});
   train_on(2, config("every-step", all));
-  for (const int64_t at : {3, 4, 6, 9}) {
+  for (const int64_t at : {3, 6}) {
     const std::string run = fmt::format("heard-apart-{}", at);
     std::vector<std::string> some = keys;
     some.emplace_back("checkpoint.every=0");

@@ -36,8 +36,8 @@ constexpr std::array<std::string_view, 11> kCarriedFiles{kConfigName,
 
 std::string shape_text(const std::vector<int64_t>& dims) { return Shape(dims).text(); }
 
-/// Whether a tensor holds frequencies that old versions of transformers stored, for each layer or
-/// once, although they are computed. The library passes over the same names.
+/// Returns whether a tensor holds frequencies that old versions of transformers stored, for each
+/// layer or once, although they are computed. The library passes over the same names.
 bool is_derived(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 bool names_fused_experts(const WeightFolder& weights) {

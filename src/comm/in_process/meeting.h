@@ -23,7 +23,8 @@ namespace tessera {
 /// them have left.
 struct Visit {
   const Fingerprint* mark = nullptr;
-  /// What is done with the memory: a barrier if nothing is, whatever the mark says.
+  /// The movement of the memory; a barrier if nothing moves, even where the mark is of another
+  /// call.
   Collective moves = Collective::barrier;
   const PieceLayout* layout = nullptr;
   const std::byte* from = nullptr;

@@ -142,7 +142,7 @@ class Gathering {
     rank.member.emplace(std::move(stranger.socket));
   }
 
-  /// Why this process cannot be that rank; empty if it can.
+  /// Returns why this process cannot be that rank; empty if it can.
   std::string why_refused(const TcpHello& hello) const {
     const std::string& first_host = ranks_[0].host;
     if (hello.ranks != std::ssize(ranks_)) {

@@ -20,7 +20,7 @@ struct GatheredRank {
   std::optional<TcpSocket> calls;
 };
 
-/// What the first rank does for connections of which it does not know yet whose they are. Each
+/// The limits on connections of which the first rank does not know yet whose they are. Each
 /// takes a descriptor and less than a kilobyte.
 struct StrangerLimits {
   size_t most = 256;                         ///< one of them is closed for each that comes then

@@ -10,10 +10,10 @@ namespace tessera {
 
 /// A number that is used once.
 using TcpNonce = std::array<std::byte, 32>;
-/// What only who knows the job's token can make.
+/// A number that nobody can make without the job's token.
 using TcpProof = std::array<std::byte, 32>;
 
-/// Who proves that it knows the token. A proof of one is none of the other.
+/// The side that proves that it knows the token. One side's proof is not accepted as the other's.
 enum class TcpSide : uint8_t { first, other };
 
 /// Returns a number that nobody can guess. Throws Error if the system gives none.
@@ -24,7 +24,7 @@ TcpNonce fresh_nonce();
 TcpProof prove(std::string_view token, TcpSide side, std::span<const std::byte> challenge,
                std::span<const std::byte> hello);
 
-/// Whether two proofs are equal, in a time that does not depend on them.
+/// Returns whether two proofs are equal, in a time that does not depend on them.
 bool same_proof(const TcpProof& a, const TcpProof& b);
 
 }  // namespace tessera

@@ -20,7 +20,7 @@ namespace {
 
 std::string_view first_label(std::string_view host) { return host.substr(0, host.find('.')); }
 
-/// Whether a name is that of this machine, and not of its loopback alone.
+/// Returns whether a name is that of this machine, and not of its loopback alone.
 bool is_own_name(std::string_view host) {
   std::array<char, 256> own{};
   ::gethostname(own.data(), own.size() - 1);

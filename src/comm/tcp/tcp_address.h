@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-/// Where ranks meet: a machine's name, or the address of one of its networks, and a port.
+/// The address at which ranks meet: a machine's name, or the address of one of its networks, and a
+/// port.
 struct TcpAddress {
   std::string host;
   uint16_t port = 0;
@@ -44,8 +45,8 @@ std::vector<SystemAddress> look_up(const TcpAddress& address, int& problem);
 /// name is unknown.
 std::vector<SystemAddress> listening_addresses(const TcpAddress& address);
 
-/// Whether no other machine reaches what listens at listening_addresses(). False for a name that is
-/// not known now.
+/// Returns whether no other machine reaches what listens at listening_addresses(). False for a name
+/// that is not known now.
 bool is_loopback(const TcpAddress& address);
 
 }  // namespace tessera

@@ -22,7 +22,7 @@ struct TcpMessage {
 /// A call of a rank in a group, as a letter has it. Its operands follow the letter and its answer.
 /// Their sizes are not in the letter: they follow from the rest of it.
 struct TcpCall {
-  /// What is done with the operands: a barrier if devices move them.
+  /// The movement of the operands; a barrier if devices move them.
   Collective moves = Collective::barrier;
   std::chrono::milliseconds timeout{};
   OwnedMark mark;                     ///< of all calls but messages

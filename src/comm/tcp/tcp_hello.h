@@ -32,7 +32,7 @@ using TcpChallenge = std::array<std::byte, kChallengeBytes>;
 using TcpSignedHello = std::array<std::byte, kHelloBytes + sizeof(TcpProof)>;
 using TcpVerdict = std::array<std::byte, 1 + sizeof(TcpProof)>;
 
-/// Who comes to the first rank, and for what.
+/// The introduction of a process that comes to the first rank.
 struct TcpHello {
   TcpPurpose purpose = TcpPurpose::member;
   int ranks = 0;

@@ -177,7 +177,7 @@ void TcpHub::report(int rank, WireReader& ended) {
   tell(rank, letter);
 }
 
-/// What is said of a rank whose connection ended so.
+/// Returns what is said of a rank whose connection ended so.
 std::string TcpHub::why_lost(int rank, const std::exception& error) const {
   const std::string& host = hosts_[static_cast<size_t>(rank)];
   const bool is_lost = dynamic_cast<const ConnectionLost*>(&error) != nullptr;

@@ -32,10 +32,9 @@ enum class TcpTold : uint8_t {
   abort,        ///< status
 };
 
-/// What a rank asks of the first one by its calls' connection. It gives its groups numbers. Each
-/// question has one answer: the group's number, an error
-/// or an empty text, the bytes that the call has received from others; then the result's bytes, if
-/// there is no error.
+/// The questions of a rank to the first one by its calls' connection. It gives its groups numbers.
+/// Each question has one answer: the group's number, an error or an empty text, the bytes that the
+/// call has received from others; then the result's bytes, if there is no error.
 enum class TcpAsked : uint8_t {
   group,  ///< number, timeout in ms, ranks, lane: to be one of a group
   call,   ///< number, a TcpCall; then the bytes that the rank gives

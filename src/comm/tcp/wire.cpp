@@ -13,8 +13,8 @@ constexpr size_t kFirstLetterBytes = size_t{64} << 10;
 constexpr int64_t kMostLetterBytes = int64_t{64} << 20;
 constexpr std::chrono::milliseconds kMostWait = std::chrono::hours(366 * 24);
 
-/// Whether numbers are counts whose product is no more than kMostElements. Where one of them is 0,
-/// that of the others is not either.
+/// Returns whether numbers are counts whose product is no more than kMostElements. Where one of
+/// them is 0, that of the others is not either.
 bool are_sizes(std::span<const int64_t> sizes) {
   int64_t product = 1;
   for (const int64_t size : sizes) {

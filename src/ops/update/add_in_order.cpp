@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 /// inputs: f64 [sums] each; output: f64 [1]. On a device, the workspace has the table of the
-/// sections.
+/// sections, and then what blocks have added up.
 class AddInOrder final : public Operation {
  public:
   explicit AddInOrder(std::vector<Section> sections) : sections_(std::move(sections)) {}
@@ -32,7 +32,9 @@ class AddInOrder final : public Operation {
     return {{{1}, DType::f64, {}}};
   }
   int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
-    return target.device == Device::cpu ? 0 : table_bytes<SumsRow>(sections_.size());
+    if (target.device == Device::cpu) return 0;
+    return table_bytes<SumsRow>(sections_.size()) +
+           SumsRow::first_stage_blocks(count_of_sums()) * static_cast<int64_t>(sizeof(double));
   }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
@@ -45,6 +47,12 @@ class AddInOrder final : public Operation {
   }
 
  private:
+  int64_t count_of_sums() const {
+    int64_t count = 0;
+    for (const Section& section : sections_) count += section.end - section.begin;
+    return count;
+  }
+
   void run_on_device(const Execution& execution) const {
     std::vector<SumsRow> rows;
     for (const Section& section : sections_) {
@@ -54,7 +62,9 @@ class AddInOrder final : public Operation {
     }
     const DeviceTable<SumsRow> table = put_table(execution, std::move(rows));
     for_vendor(*execution.stream, [&](auto vendor) {
-      add_in_order_device<decltype(vendor)>(table, execution.outputs[0].pointer<double>(),
+      auto* const partial = reinterpret_cast<double*>(execution.workspace.data() +
+                                                      table_bytes<SumsRow>(sections_.size()));
+      add_in_order_device<decltype(vendor)>(table, partial, execution.outputs[0].pointer<double>(),
                                             *execution.stream);
     });
   }

@@ -4,18 +4,32 @@
 namespace tessera {
 namespace {
 
-/// One block adds all of them: each thread those of its places, in the order of the rows.
-__global__ void add_sums_in_order(DeviceTable<SumsRow> sections, double* sum) {
+constexpr int kThreads = kMostThreads / 2;
+
+/// Each block adds up those of some places, each thread every kThreads-th of them. A place counts
+/// over all rows, so that threads have as much to do where rows are short.
+__global__ void add_sums_of_places(DeviceTable<SumsRow> sections, double* sums) {
+  const int64_t begin = blockIdx.x * SumsRow::kOfFirstStage;
+  const int64_t end = begin + SumsRow::kOfFirstStage;
   double total = 0;
   for (int64_t row = 0; row < sections.count; ++row) {
     const SumsRow of = sections.rows[row];
-    // A place counts over all rows, so that threads have as much to do where rows are short.
-    const int64_t first = (of.first_block + blockDim.x - threadIdx.x - 1) / blockDim.x;
-    for (int64_t i = first * blockDim.x + threadIdx.x - of.first_block; i < of.count;
-         i += blockDim.x) {
-      total += of.values[i];
+    const int64_t first = of.first_block > begin ? of.first_block : begin;
+    const int64_t row_end = of.first_block + of.count;
+    const int64_t last = row_end < end ? row_end : end;
+    const int64_t turn = (first + kThreads - 1 - threadIdx.x) / kThreads;
+    for (int64_t place = turn * kThreads + threadIdx.x; place < last; place += kThreads) {
+      total += of.values[place - of.first_block];
     }
   }
+  total = block_sum(total);
+  if (threadIdx.x == 0) sums[blockIdx.x] = total;
+}
+
+/// One block adds up what the others have.
+__global__ void add_partial_sums(int64_t count, const double* partial, double* sum) {
+  double total = 0;
+  for (int64_t i = threadIdx.x; i < count; i += kThreads) total += partial[i];
   total = block_sum(total);
   if (threadIdx.x == 0) *sum = total;
 }
@@ -23,10 +37,18 @@ __global__ void add_sums_in_order(DeviceTable<SumsRow> sections, double* sum) {
 }  // namespace
 
 template <typename Vendor>
-void add_in_order_device(const DeviceTable<SumsRow>& sections, double* sum, Stream& stream) {
-  launch(add_sums_in_order, {.threads = kMostThreads / 2}, stream, sections, sum);
+void add_in_order_device(const DeviceTable<SumsRow>& sections, double* partial, double* sum,
+                         Stream& stream) {
+  const int64_t blocks = SumsRow::first_stage_blocks(sections.blocks);
+  if (blocks <= 1) {
+    launch(add_sums_of_places, {.threads = kThreads}, stream, sections, sum);
+    return;
+  }
+  launch(add_sums_of_places, {.blocks = blocks, .threads = kThreads}, stream, sections, partial);
+  launch(add_partial_sums, {.threads = kThreads}, stream, blocks, partial, sum);
 }
 
-template void add_in_order_device<ThisVendor>(const DeviceTable<SumsRow>&, double*, Stream&);
+template void add_in_order_device<ThisVendor>(const DeviceTable<SumsRow>&, double*, double*,
+                                              Stream&);
 
 }  // namespace tessera

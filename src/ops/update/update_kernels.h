@@ -40,6 +40,12 @@ struct SquaresRow {
 /// Sums that are added up. `first_block` is their place among those of all rows.
 struct SumsRow {
   static constexpr int64_t kOfBlock = 1;
+  /// How many sums of all rows together a block adds up, in the first of two stages.
+  static constexpr int64_t kOfFirstStage = 8192;
+  /// Returns the blocks of the first stage for so many sums.
+  static int64_t first_stage_blocks(int64_t sums) {
+    return (sums + kOfFirstStage - 1) / kOfFirstStage;
+  }
   int64_t first_block;
   int64_t count;
   const double* values;
@@ -92,9 +98,11 @@ void zero_device(const DeviceTable<ZeroRow>& values, Stream& stream);
 /// sum on.
 template <typename Vendor>
 void sum_of_squares_device(const DeviceTable<SquaresRow>& sections, double* sums, Stream& stream);
-/// sum = the sum of all sections of sums, in one order.
+/// sum = the sum of all sections of sums, in one order. `partial` has an element for each
+/// block of the first stage; it is not used if there is one.
 template <typename Vendor>
-void add_in_order_device(const DeviceTable<SumsRow>& sections, double* sum, Stream& stream);
+void add_in_order_device(const DeviceTable<SumsRow>& sections, double* partial, double* sum,
+                         Stream& stream);
 template <typename Vendor>
 void clip_device(const ClipInputs& inputs, double* norm, double* scale, Stream& stream);
 template <typename Vendor>

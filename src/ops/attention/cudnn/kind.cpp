@@ -31,9 +31,10 @@ int64_t packed_library_bytes(const CudnnAttentionKind& kind) {
   return std::max(kMostMultiprocessors, 2 * (groups + 2)) * kDescription;
 }
 
-/// What cuDNN 9.19 keeps in its workspace. The deterministic backward pass writes the gradients of
-/// all scores, in whole tiles, and sums them over the keys afterwards. Both backward passes write
-/// the gradients of keys and values for each query head before they are summed over a group.
+/// The contents of the workspace of cuDNN 9.19. The deterministic backward pass writes the
+/// gradients of all scores, in whole tiles, and sums them over the keys afterwards. Both backward
+/// passes write the gradients of keys and values for each query head before they are summed over a
+/// group.
 int64_t library_bytes(const CudnnAttentionKind& kind) {
   int64_t bytes = kCudnnAlignment;
   if (packed(kind)) return bytes + round_up(packed_library_bytes(kind), kCudnnAlignment);
