@@ -4,10 +4,10 @@
 namespace tessera {
 namespace {
 
-constexpr int kThreads = kMostThreads / 2;
+constexpr int kAddingThreads = kMostThreads / 2;
 
-/// Each block adds up those of some places, each thread every kThreads-th of them. A place counts
-/// over all rows, so that threads have as much to do where rows are short.
+/// Each block adds up those of some places, each thread every kAddingThreads-th of them. A place
+/// counts over all rows, so that threads have as much to do where rows are short.
 __global__ void add_sums_of_places(DeviceTable<SumsRow> sections, double* sums) {
   const int64_t begin = blockIdx.x * SumsRow::kOfFirstStage;
   const int64_t end = begin + SumsRow::kOfFirstStage;
@@ -17,8 +17,9 @@ __global__ void add_sums_of_places(DeviceTable<SumsRow> sections, double* sums) 
     const int64_t first = of.first_block > begin ? of.first_block : begin;
     const int64_t row_end = of.first_block + of.count;
     const int64_t last = row_end < end ? row_end : end;
-    const int64_t turn = (first + kThreads - 1 - threadIdx.x) / kThreads;
-    for (int64_t place = turn * kThreads + threadIdx.x; place < last; place += kThreads) {
+    const int64_t turn = (first + kAddingThreads - 1 - threadIdx.x) / kAddingThreads;
+    for (int64_t place = turn * kAddingThreads + threadIdx.x; place < last;
+         place += kAddingThreads) {
       total += of.values[place - of.first_block];
     }
   }
@@ -29,7 +30,7 @@ __global__ void add_sums_of_places(DeviceTable<SumsRow> sections, double* sums) 
 /// One block adds up what the others have.
 __global__ void add_partial_sums(int64_t count, const double* partial, double* sum) {
   double total = 0;
-  for (int64_t i = threadIdx.x; i < count; i += kThreads) total += partial[i];
+  for (int64_t i = threadIdx.x; i < count; i += kAddingThreads) total += partial[i];
   total = block_sum(total);
   if (threadIdx.x == 0) *sum = total;
 }
@@ -41,11 +42,12 @@ void add_in_order_device(const DeviceTable<SumsRow>& sections, double* partial, 
                          Stream& stream) {
   const int64_t blocks = SumsRow::first_stage_blocks(sections.blocks);
   if (blocks <= 1) {
-    launch(add_sums_of_places, {.threads = kThreads}, stream, sections, sum);
+    launch(add_sums_of_places, {.threads = kAddingThreads}, stream, sections, sum);
     return;
   }
-  launch(add_sums_of_places, {.blocks = blocks, .threads = kThreads}, stream, sections, partial);
-  launch(add_partial_sums, {.threads = kThreads}, stream, blocks, partial, sum);
+  launch(add_sums_of_places, {.blocks = blocks, .threads = kAddingThreads}, stream, sections,
+         partial);
+  launch(add_partial_sums, {.threads = kAddingThreads}, stream, blocks, partial, sum);
 }
 
 template void add_in_order_device<ThisVendor>(const DeviceTable<SumsRow>&, double*, double*,
