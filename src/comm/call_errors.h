@@ -26,7 +26,8 @@ std::string not_asked_for_text(std::string_view rank, std::string_view group,
                                std::chrono::milliseconds timeout,
                                std::span<const std::string> missing);
 
-/// A rank's work has not ended, for which the others waited at the end of theirs.
+/// Returns what is said of a rank whose work has not ended, after the others have waited for it at
+/// the end of theirs.
 std::string not_ended_text(std::string_view rank, std::chrono::milliseconds patience);
 
 /// Some ranks waited and others did not come. `last` says what these did last, one text a rank.

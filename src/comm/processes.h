@@ -35,6 +35,7 @@ class Processes {
 
   /// How long a call waits for other ranks from now on.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
+  /// Returns how long that is.
   virtual std::chrono::milliseconds timeout() const = 0;
 
   /// This rank's communicator in a group, an ordered list of ranks with this one among them. All

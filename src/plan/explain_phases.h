@@ -24,6 +24,7 @@ struct PhaseNeeds {
 /// Returns the needs of a phase that is planned as a run, without the time.
 PhaseNeeds phase_needs(const StepPlan& plan);
 
+/// A phase with its needs.
 struct PhaseAccount {
   RunPhase phase;
   PhaseNeeds needs;

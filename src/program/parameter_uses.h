@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Finds by whom a program's parameters are used, and who makes a value. Reads each node once: ask
-/// again after nodes were appended.
+/// Finds the uses of a program's parameters, and the node that makes a value. Reads each node once:
+/// ask again after nodes were appended.
 class ParameterUses {
  public:
   /// Refers to the program.

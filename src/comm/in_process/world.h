@@ -47,6 +47,7 @@ class World {
   void set_timeout(int rank, std::chrono::milliseconds timeout) {
     timeouts_[static_cast<size_t>(rank)] = timeout;
   }
+  /// Returns how long that is.
   std::chrono::milliseconds timeout(int rank) const { return timeouts_[static_cast<size_t>(rank)]; }
 
   /// Says that a rank has ended and makes no more calls. Those that need it, in all groups, throw
