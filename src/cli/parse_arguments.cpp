@@ -5,6 +5,10 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/strict_json.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -29,6 +33,31 @@ void remove_marks(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) remove_marks(*command);
 }
 
+/// Returns the arguments that neither an option nor a command took, as they were typed.
+std::vector<std::string> unexpected_arguments(const CLI::App& app) {
+  std::vector<std::string> unexpected = app.remaining(/*recurse=*/true);
+  std::ranges::transform(unexpected, unexpected.begin(), as_typed);
+  return unexpected;
+}
+
+/// Throws an error that names the command if the arguments ask for one that does not exist.
+void refuse_unknown_command(const CLI::App& app) {
+  const CLI::App* reached = &app;
+  while (!reached->get_subcommands().empty()) reached = reached->get_subcommands().back();
+  const std::vector<std::string> unexpected = unexpected_arguments(app);
+  if (reached->get_require_subcommand_min() == 0 || unexpected.empty()) return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : reached->get_subcommands({})) {
+    names.push_back(command->get_name());
+  }
+  const std::string nearest = nearest_name(unexpected.front(), names);
+  throw CLI::RequiredError(
+      fmt::format("there is no command {}; {}", in_quotes(unexpected.front()),
+                  nearest.empty() ? "there are " + join(names, ", ")
+                                  : fmt::format("did you mean '{}'?", nearest)),
+      CLI::ExitCodes::RequiredError);
+}
+
 }  // namespace
 
 void parse_arguments(CLI::App& app, std::span<const char* const> arguments) {
@@ -40,10 +69,12 @@ void parse_arguments(CLI::App& app, std::span<const char* const> arguments) {
   try {
     app.parse(std::move(last_first));
   } catch (const CLI::ExtrasError&) {
-    std::vector<std::string> unexpected = app.remaining(/*recurse=*/true);
-    std::ranges::transform(unexpected, unexpected.begin(), as_typed);
+    std::vector<std::string> unexpected = unexpected_arguments(app);
     std::ranges::reverse(unexpected);  // the library lists them from the end
     throw CLI::ExtrasError(app.get_name(), unexpected);
+  } catch (const CLI::RequiredError&) {
+    refuse_unknown_command(app);
+    throw;
   }
 }
 

@@ -60,8 +60,9 @@ std::optional<Launch> find_launch(const std::function<const char*(const char* na
     if (value == nullptr) continue;
     const std::optional<int> processes = number_in(value, 1);
     if (!processes) {
-      throw Error("{} is {}, expected the number of processes that {} started", of_processes,
-                  in_quotes(value), launcher);
+      throw Error(
+          "{} is {}, expected the number of processes, 1 or more{}", of_processes, in_quotes(value),
+          std::string_view(launcher) == kByHand ? "" : fmt::format(", that {} started", launcher));
     }
     if (found) {
       // Ours were set by hand, or forgotten.

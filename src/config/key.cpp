@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -112,7 +113,7 @@ struct Checker {
   const ConfigValue& value;
 
   [[noreturn]] void refuse(const Rule& rule, std::string_view hint = "") const {
-    throw Error("found {}; expected {}{}", value_text(value), rule_text(rule), hint);
+    throw Error("found {}; expected {}{}", printable(value_text(value)), rule_text(rule), hint);
   }
 
   ConfigValue operator()(const FlagRule& rule) const {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "base/text.h"
 #include "config/absent_keys.h"
 #include "config/phases.h"
@@ -28,7 +29,7 @@ std::string section_names(const std::vector<ConfigSection>& sections) {
   std::vector<std::string> names;
   for (const ConfigSection& section : sections) names.push_back(section.name);
   const std::string nearest = nearest_name(setting.section, names);
-  throw Error("{}: unknown section [{}]; {}", setting.where, setting.section,
+  throw Error("{}: unknown section [{}]; {}", setting.where, printable(setting.section),
               nearest.empty() ? "known are " + section_names(sections)
                               : fmt::format("did you mean [{}]?", nearest));
 }
@@ -55,7 +56,7 @@ std::string homes(std::string_view key, const std::vector<ConfigSection>& sectio
                              const std::vector<std::string>& known,
                              const std::vector<ConfigSection>& sections) {
   const std::string start =
-      fmt::format("{}: unknown key '{}' in {}", setting.where, setting.key, home);
+      fmt::format("{}: unknown key {} in {}", setting.where, in_quotes(setting.key), home);
   const std::string elsewhere = homes(setting.key, sections);
   if (!elsewhere.empty()) throw Error("{}; it is a key of {}", start, elsewhere);
   const std::string nearest = nearest_name(setting.key, known);
@@ -76,7 +77,7 @@ std::vector<std::string> names_of(const std::vector<Key>& keys) {
                 setting.key, setting.key);
   }
   const std::string elsewhere = homes(setting.key, sections);
-  throw Error("{}: the key '{}' stands in no section; {}", setting.where, setting.key,
+  throw Error("{}: the key {} stands in no section; {}", setting.where, in_quotes(setting.key),
               elsewhere.empty() ? "sections are " + section_names(sections)
                                 : "write it below " + elsewhere);
 }
@@ -123,7 +124,7 @@ size_t table_number(const Setting& setting, const TableList& list, const RunConf
   throw Error(
       "{}: there is no table {} in [[{}.{}]], which has {}{}; name one of them or its "
       "number, counted from 0",
-      setting.where, setting.table, setting.section, setting.list, size,
+      setting.where, printable(setting.table), setting.section, setting.list, size,
       labels.empty() ? "" : " (" + join(labels, ", ") + ")");
 }
 
@@ -137,8 +138,8 @@ void apply_to_table(const Setting& setting, const ConfigSection& section,
         lists.push_back(fmt::format("[[{}.{}]]", other.name, known.name));
       }
     }
-    throw Error("{}: [{}] has no list of tables '{}'; lists are {}", setting.where, section.name,
-                setting.list, join(lists, ", "));
+    throw Error("{}: [{}] has no list of tables {}; lists are {}", setting.where, section.name,
+                in_quotes(setting.list), join(lists, ", "));
   }
   if (setting.table.empty()) {
     clear_list(section.name, *list, config);

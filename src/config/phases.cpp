@@ -89,6 +89,10 @@ bool RunPhase::same_programs(const RunPhase& other) const {
          config.model.rope_theta == other.config.model.rope_theta;
 }
 
+bool RunPhase::same_work(const RunPhase& other) const {
+  return same_programs(other) && config.train.global_batch == other.config.train.global_batch;
+}
+
 std::string phase_key(size_t phase, std::string_view key) {
   return fmt::format("train.phases.{}.{}", phase, key);
 }

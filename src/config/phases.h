@@ -33,6 +33,8 @@ struct RunPhase {
   ContextLength context() const { return {context_key, config.data.context, micro_batch_key}; }
   /// Whether both run the same programs.
   bool same_programs(const RunPhase& other) const;
+  /// Whether both run them equally often in a step.
+  bool same_work(const RunPhase& other) const;
 };
 
 /// Returns the phases of a run in their order. Tokens of a phase are turned into steps: the least

@@ -8,6 +8,7 @@
 #include <toml++/toml.h>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "config/key_depth.h"
 
 namespace tessera {
@@ -123,10 +124,10 @@ std::vector<Setting> settings_of_override(const std::string& text) {
   const size_t dot = path.find('.');
   if (equals == std::string::npos || dot == std::string::npos || dot == 0 ||
       dot + 1 == path.size()) {
-    throw Error("the override '{}' is not of the form section.key=VALUE, such as train.steps=100",
-                text);
+    throw Error("the override {} is not of the form section.key=VALUE, such as train.steps=100",
+                in_quotes(text));
   }
-  std::string where = "override " + text;
+  std::string where = "override " + printable(text);
   const std::string section = path.substr(0, dot);
   const std::string rest = path.substr(dot + 1);
   std::vector<Setting> settings;
@@ -140,9 +141,9 @@ std::vector<Setting> settings_of_override(const std::string& text) {
   }
   if (parsed.size() != 1) {
     throw Error(
-        "the override '{}' has no value that TOML knows after the '='; write for example "
+        "the override {} has no value that TOML knows after the '='; write for example "
         "train.steps=100, run.directory=\"my runs/1\" or train.recompute='[\"norm\"]'",
-        text);
+        in_quotes(text));
   }
   const toml::node& value = *parsed.get("value");
   const size_t list_end = rest.find('.');

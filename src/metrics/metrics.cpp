@@ -111,8 +111,13 @@ std::string lines_until(const fs::path& path, int64_t last_step) {
       kept += line;
       reached = step;
     });
-  } catch (const BadMetricsLine&) {
-    if (reached != last_step) throw;
+  } catch (const BadMetricsLine& error) {
+    if (reached != last_step) {
+      throw Error(
+          "{}. It was changed or damaged after it was written: mend the line, or move the file "
+          "away, and the run goes on without the lines until step {}",
+          error.what(), last_step);
+    }
   }
   return kept;
 }

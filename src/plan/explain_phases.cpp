@@ -48,11 +48,7 @@ std::vector<PhaseAccount> phase_accounts(
   std::vector<PhaseAccount> accounts;
   std::vector<size_t> different;  // accounts of different work
   for (RunPhase& phase : phases_of(config)) {
-    const auto same = [&](size_t at) {
-      const RunPhase& known = accounts[at].phase;
-      return known.same_programs(phase) &&
-             known.config.train.global_batch == phase.config.train.global_batch;
-    };
+    const auto same = [&](size_t at) { return accounts[at].phase.same_work(phase); };
     const auto known = std::ranges::find_if(different, same);
     const bool is_known = known != different.end();
     if (!is_known) different.push_back(accounts.size());

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "config/key_of_file.h"
+
 namespace tessera {
 
 bool rounds_to_tf32(const RunConfig& config, Device device) {
@@ -18,17 +20,19 @@ std::optional<ProductPeak> configured_peak(const RunConfig& config,
                                            const Accelerator* accelerator) {
   const std::string& path = config.run.hardware;
   if (path.empty()) return std::nullopt;
-  const Hardware hardware = read_hardware(path);
-  if (accelerator == nullptr) {
-    require_same_processor(hardware, static_cast<int>(config.run.threads), path);
-  } else {
-    require_same_accelerator(hardware, *accelerator, path);
-  }
-  const bool sheet = hardware.gemms.empty() ||
-                     (accelerator != nullptr && rounds_to_tf32(config, accelerator->device()));
-  return ProductPeak{
-      .flops = product_peak(hardware, config),
-      .source = fmt::format("{} {}", sheet ? "the data sheet in" : "measured, in", path)};
+  return read_for_key("run.hardware", path, [&] {
+    const Hardware hardware = read_hardware(path);
+    if (accelerator == nullptr) {
+      require_same_processor(hardware, static_cast<int>(config.run.threads), path);
+    } else {
+      require_same_accelerator(hardware, *accelerator, path);
+    }
+    const bool sheet = hardware.gemms.empty() ||
+                       (accelerator != nullptr && rounds_to_tf32(config, accelerator->device()));
+    return ProductPeak{
+        .flops = product_peak(hardware, config),
+        .source = fmt::format("{} {}", sheet ? "the data sheet in" : "measured, in", path)};
+  });
 }
 
 }  // namespace tessera

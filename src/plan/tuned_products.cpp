@@ -4,13 +4,16 @@
 
 #include "base/error.h"
 #include "base/words.h"
+#include "config/key_of_file.h"
 #include "ops/gemm/device_gemm.h"
 
 namespace tessera {
 
 void use_tuned_products(const RunConfig& config, Runtime& runtime) {
   const std::string& path = config.run.tuned_products;
-  if (!path.empty()) use_tuned_products(runtime, read_tuned_products(path), path);
+  if (path.empty()) return;
+  read_for_key("run.tuned_products", path,
+               [&] { use_tuned_products(runtime, read_tuned_products(path), path); });
 }
 
 void use_tuned_products(Runtime& runtime, TunedTable&& table, const std::string& origin) {

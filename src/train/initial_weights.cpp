@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
 #include "config/differences.h"
+#include "config/key_of_file.h"
 #include "config/load_config.h"
 #include "config/phases.h"
 #include "data/tokenizer.h"
@@ -29,12 +30,10 @@ constexpr std::array<std::string_view, 12> kOfTraining{
 
 /// Opens the initial checkpoint. Logs the newer checkpoints that are skipped.
 CheckpointReader open_initial(const std::string& initial, const Logger& logger) {
-  try {
+  return read_for_key("checkpoint.initial", initial, [&] {
     return read_chosen(initial, logger,
                        [](const fs::path& path) { return CheckpointReader(path); });
-  } catch (const Error& error) {
-    throw Error("checkpoint.initial = \"{}\": {}", initial, error.what());
-  }
+  });
 }
 
 ModelConfig model_of(const CheckpointReader& reader) {

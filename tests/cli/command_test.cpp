@@ -138,6 +138,21 @@ TEST_F(CommandTest, ValuesArriveAsTheyWereTyped) {
               HasSubstr("not expected: [y] z"));
 }
 
+TEST_F(CommandTest, ThatDoesNotExistIsNamed) {
+  const auto refusal = [&](const std::vector<std::string>& arguments) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.status, 2);
+    return result.output;
+  };
+  EXPECT_THAT(refusal({"trian", "x.toml"}),
+              HasSubstr("there is no command 'trian'; did you mean 'train'?; see tessera --help"));
+  EXPECT_THAT(refusal({"bogus"}), HasSubstr("there is no command 'bogus'; there are prepare, "));
+  EXPECT_THAT(refusal({"checkpoint", "import]"}),
+              HasSubstr("there is no command 'import]'; did you mean 'import'?; see tessera "
+                        "checkpoint --help"));
+  EXPECT_THAT(refusal({}), HasSubstr("A subcommand is required"));
+}
+
 TEST_F(CommandTest, TheWholeWayFromTextToText) {
   prepare();
   EXPECT_EQ(run(train()).status, 0);

@@ -92,6 +92,10 @@ TEST(Launch, HasATokenWhereThereIsAnAddress) {
 
 TEST(Launch, RefusesWhatIsNoNumber) {
   for (const std::string value : {"", "eight", "8x", "0", "-1", "99999999999"}) {
+    EXPECT_EQ(error_of([&] {
+                launch_with({{"TESSERA_RANKS", value}});
+              }),
+              "TESSERA_RANKS is '" + value + "', expected the number of processes, 1 or more");
     EXPECT_THAT(error_of([&] {
                   launch_with({{"OMPI_COMM_WORLD_SIZE", value}});
                 }),

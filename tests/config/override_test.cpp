@@ -61,5 +61,16 @@ TEST(Override, SaysItsFormWhenItHasAnother) {
   }
 }
 
+TEST(Override, IsNotRepeatedWholeWhenItIsLong) {
+  std::string parts = "model";
+  for (int i = 0; i < 5000; ++i) parts += ".a";
+  for (const std::string& wrong : {parts, parts + "=1", "model." + parts + "=1", parts + "=[",
+                                   "model.layers=" + parts, parts.substr(6) + ".b=1"}) {
+    const std::string message = message_of("", {wrong});
+    EXPECT_THAT(message, HasSubstr("override"));
+    EXPECT_LT(message.size(), 2000U) << message;
+  }
+}
+
 }  // namespace
 }  // namespace tessera

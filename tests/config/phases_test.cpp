@@ -70,6 +70,8 @@ TEST(Phases, TakeFromTheSectionsWhatTheyDoNotName) {
   }
   EXPECT_TRUE(phases[0].same_programs(phases[1]));
   EXPECT_FALSE(phases[0].same_programs(phases[2]));
+  EXPECT_FALSE(phases[0].same_work(phases[1])) << "their global batches differ";
+  EXPECT_TRUE(phases[0].same_work(phases[0]));
 }
 
 TEST(Phases, FollowOneAnotherAndTokensAreRoundedUpToSteps) {

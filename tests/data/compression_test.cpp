@@ -222,6 +222,12 @@ TEST(Compression, OtherKindsOfFilesAreRefusedByName) {
     EXPECT_THAT(error_of([&] { unpack(inside); }),
                 HasSubstr("b.jsonl.gz unpacks to is " + expected));
   }
+  std::string latin;  // in UTF-16, without a mark
+  for (const char letter : std::string_view("{\"text\": \"words\"}\n")) latin += {letter, '\0'};
+  EXPECT_THAT(error_of([&] { detect_compression(write_quickly(folder / "c.jsonl", latin)); }),
+              HasSubstr("c.jsonl is not text in UTF-8: 18 of its first 36 bytes are zero"));
+  EXPECT_EQ(detect_compression(write_quickly(folder / "d.txt", std::string("a\0b", 3) + "words")),
+            Compression::none);
   for (const auto& [content, kind] : kinds) {
     EXPECT_THAT(error_of([&] { detect_compression(write_quickly(folder / "a.txt", content)); }),
                 HasSubstr(kind + " file"));

@@ -16,6 +16,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -118,7 +119,8 @@ TEST(Metrics, LinesThatCouldNotBeWrittenAreWrittenLaterOrAtTheNextStart) {
     EXPECT_EQ(steps[static_cast<size_t>(step - 1)].loss, sample_metrics(step).loss);
   }
   write_file(path, text.substr(0, 9) + "\n" + text);
-  EXPECT_THAT(error_of([&] { MetricsFile(path, 4); }), HasSubstr("metrics.jsonl:1: not a line"));
+  EXPECT_THAT(error_of([&] { MetricsFile(path, 4); }),
+              AllOf(HasSubstr("metrics.jsonl:1: not a line"), HasSubstr("move the file away")));
 }
 
 TEST(Metrics, ALineThatIsNotValidIsNamed) {

@@ -49,6 +49,7 @@ constexpr std::array<OtherEncoding, 4> kOtherEncodings = {{
     {"\xFE\xFF"sv, "UTF-16"},
 }};
 constexpr size_t kLongestStart = 512;  // enough for every signature
+constexpr size_t kLeastToJudge = 16;   // bytes from which the share of zeros says something
 
 bool is_zstd(std::string_view start) {
   const bool skippable =
@@ -91,6 +92,14 @@ void refuse_other_kinds(std::string_view start, std::string_view name) {
         "{} is {} text, by its byte-order mark; expected UTF-8: convert it first (iconv -f {} -t "
         "UTF-8)",
         name, encoding, encoding);
+  }
+  // Latin letters in UTF-16 are zeros to a half, in UTF-32 to three quarters.
+  const auto zeros = static_cast<size_t>(std::ranges::count(start, '\0'));
+  if (start.size() >= kLeastToJudge && zeros >= start.size() / 4) {
+    throw Error(
+        "{} is not text in UTF-8: {} of its first {} bytes are zero. If it is UTF-16 or UTF-32 "
+        "without a byte-order mark, convert it first (for example iconv -f UTF-16LE -t UTF-8)",
+        name, zeros, start.size());
   }
 }
 
