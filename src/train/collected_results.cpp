@@ -6,6 +6,19 @@
 #include "base/error.h"
 
 namespace tessera {
+namespace {
+
+/// Says in what a rank's results of a step differ from those of the first rank.
+std::string difference_text(size_t number, const LayoutStep& first, const LayoutStep& other) {
+  const int64_t targets = first.results.targets;
+  if (other.results.targets == targets) {
+    return fmt::format("ranks report different results of step {}", number);
+  }
+  return fmt::format("ranks count {} and {} targets of step {}, which must be those of all ranks",
+                     targets, other.results.targets, number);
+}
+
+}  // namespace
 
 std::optional<size_t> WholeTensor::put(const TensorPiece& piece, const Tensor& part) {
   std::optional<size_t> first_other;
@@ -44,16 +57,10 @@ void CollectedResults::put_bytes(const GradientBytes& of_rank) {
   bytes_ += of_rank;
 }
 
-void CollectedResults::put_step(size_t number, const LayoutStep& step) {
+void CollectedResults::put_step(int rank, size_t number, const LayoutStep& step) {
   const std::scoped_lock lock(mutex_);
-  if (number >= steps_.size()) {
-    steps_.push_back(step);
-  } else if (steps_[number].results.targets != step.results.targets) {
-    throw Error("ranks count {} and {} targets of step {}, which must be those of all ranks",
-                steps_[number].results.targets, step.results.targets, number + 1);
-  } else if (!(steps_[number] == step)) {
-    throw Error("ranks report different results of step {}", number + 1);
-  }
+  if (number >= steps_.size()) steps_.resize(number + 1);
+  steps_[number].emplace(rank, step);
 }
 
 void CollectedResults::put_stream(int rank, int ranks, ValueStream stream) {
@@ -64,7 +71,14 @@ void CollectedResults::put_stream(int rank, int ranks, ValueStream stream) {
 
 LayoutResults CollectedResults::results() const {
   LayoutResults results{
-      .steps = steps_, .choices = choices_, .gradient_bytes = bytes_, .streams = streams_};
+      .steps = {}, .choices = choices_, .gradient_bytes = bytes_, .streams = streams_};
+  for (const std::map<int, LayoutStep>& by_rank : steps_) {
+    const LayoutStep& first = results.steps.emplace_back(by_rank.begin()->second);
+    for (const auto& [rank, step] : by_rank) {
+      if (results.other_results || step == first) continue;
+      results.other_results = difference_text(results.steps.size(), first, step);
+    }
+  }
   for (const auto& [key, tensors] : wholes_) {
     NamedTensors& named = key.what == Collected::gradient ? results.gradients.emplace_back()
                           : key.what == Collected::weight ? results.weights

@@ -55,8 +55,9 @@ class CollectedResults {
   /// Notes it in the results if another rank that holds some of the piece has other numbers.
   void put(const CollectedKey& key, const std::string& name, const TensorPiece& piece,
            const Tensor& part);
-  /// Throws Error if another rank reported something else.
-  void put_step(size_t number, const LayoutStep& step);
+  /// Takes what a rank reports of a step. The results have that of the first rank, and a note if
+  /// another rank reported something else.
+  void put_step(int rank, size_t number, const LayoutStep& step);
   void put_choices(StepChoices step) { choices_.push_back(std::move(step)); }
   /// Adds a rank's bytes to those of the others.
   void put_bytes(const GradientBytes& of_rank);
@@ -75,8 +76,8 @@ class CollectedResults {
   };
 
   std::mutex mutex_;
-  std::vector<LayoutStep> steps_;
-  std::vector<StepChoices> choices_;  // of one rank
+  std::vector<std::map<int, LayoutStep>> steps_;  // by rank
+  std::vector<StepChoices> choices_;              // of one rank
   GradientBytes bytes_;
   std::optional<CopyPlace> first_other_;                               // of ranks' copies
   std::vector<ValueStream> streams_;                                   // by rank

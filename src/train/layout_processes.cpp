@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "base/error.h"
 #include "base/rank_threads.h"
@@ -105,27 +106,23 @@ class SendingSink final : public ResultSink {
   }
 
   void put_step(size_t number, const LayoutStep& step) override {
-    const StepResults& own = step.results;
-    std::vector<double> numbers{own.cross_entropy,
-                                own.balance,
-                                own.router_z,
-                                static_cast<double>(own.targets),
-                                static_cast<double>(own.tokens),
-                                own.expert_load,
-                                own.skipped.value_or(0),
-                                own.gradient_norm,
-                                own.update_rms.value_or(0),
-                                own.orthogonality_error.value_or(0),
-                                own.updated ? 1.0 : 0.0};
+    static_assert(std::is_trivially_copyable_v<StepResults>);
+    std::string text(reinterpret_cast<const char*>(&step.results), sizeof(step.results));
     for (const std::vector<double>& layer : step.expert_tokens) {
-      numbers.insert(numbers.end(), layer.begin(), layer.end());
+      text.append(reinterpret_cast<const char*>(layer.data()), layer.size() * sizeof(double));
     }
-    const auto* bytes = reinterpret_cast<const char*>(numbers.data());
-    const std::string text(bytes, numbers.size() * sizeof(double));
+    int rank = 0;
     for (const std::string& of_rank : control_.texts_for_first(text)) {
-      if (of_rank != text) throw Error("ranks report different results of step {}", number + 1);
+      LayoutStep other = step;  // of the same layers and experts
+      TESSERA_CHECK(of_rank.size() == text.size(), "ranks have other layers in step {}", number);
+      std::memcpy(&other.results, of_rank.data(), sizeof(other.results));
+      const char* next = of_rank.data() + sizeof(other.results);
+      for (std::vector<double>& layer : other.expert_tokens) {
+        std::memcpy(layer.data(), next, layer.size() * sizeof(double));
+        next += layer.size() * sizeof(double);
+      }
+      results_.put_step(rank++, number, other);
     }
-    results_.put_step(number, step);
   }
 
   void put_choices(StepChoices /*step*/) override {

@@ -236,7 +236,9 @@ class SharedSink final : public ResultSink {
       offset += part.elements();
     }
   }
-  void put_step(size_t number, const LayoutStep& step) override { results_.put_step(number, step); }
+  void put_step(size_t number, const LayoutStep& step) override {
+    results_.put_step(rank_, number, step);
+  }
   void put_choices(StepChoices step) override { results_.put_choices(std::move(step)); }
   void put_bytes(const GradientBytes& of_rank) override { results_.put_bytes(of_rank); }
   void put_stream(ValueStream stream) override {
@@ -286,6 +288,7 @@ LayoutResults try_layout(const LayoutTrial& trial, const TrialBatches& batches) 
 
 LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches) {
   LayoutResults results = try_layout(trial, batches);
+  if (results.other_results) throw Error("{}", *results.other_results);
   if (results.other_copies) throw Error("{}", *results.other_copies);
   return results;
 }

@@ -75,6 +75,9 @@ struct LayoutResults {
   /// Names the first gradient or weight of which ranks that hold the same piece hold different
   /// numbers. The results have one of these. None: all copies are the same.
   std::optional<std::string> other_copies;
+  /// Says of which step ranks report different results first, which should be those of all ranks.
+  /// The results have one of these. None: all report the same.
+  std::optional<std::string> other_results;
 };
 
 /// The batches of some steps: of each step, its micro-batches.
@@ -96,7 +99,7 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank);
 /// Trains for some steps, each of some micro-batches of all ranks, with ranks that are threads of
 /// this process. Throws Error if the model does not divide over the mesh.
 LayoutResults try_layout(const LayoutTrial& trial, const TrialBatches& batches);
-/// The same. Throws Error, too, if ranks hold other copies (see LayoutResults).
+/// The same. Throws Error, too, if ranks hold other copies or report other results.
 LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches);
 /// The same of whole batches.
 LayoutResults run_layout(const LayoutTrial& trial, const StepBatches& steps);

@@ -79,15 +79,23 @@ std::string bytes_text(const GradientBytes& bytes) {
       bytes.counted, bytes.expected);
 }
 
-std::string copies_text(const Verification& found) {
-  return found.other_copies ? *found.other_copies + "\n" : "";
+std::string disagreement_text(const Verification& found) {
+  std::string text;
+  for (const auto& difference : {found.other_results, found.other_copies}) {
+    if (difference) text += *difference + "\n";
+  }
+  return text;
 }
 
 std::string verdict(const Verification& found) {
-  if (!found.same()) return "the layout computes ANOTHER model: see the places above\n";
+  // Where ranks disagree, what was compared is what one of them has.
+  if (found.other_results) {
+    return "the ranks of the layout report OTHER RESULTS, which should be those of all ranks\n";
+  }
   if (found.other_copies) {
     return "the ranks of the layout have OTHER COPIES of what they should hold alike\n";
   }
+  if (!found.same()) return "the layout computes ANOTHER model: see the places above\n";
   if (found.stale_weight) {
     return fmt::format(
         "the layout computes with OTHER WEIGHTS than it updates: {} is not its "
@@ -126,7 +134,7 @@ std::string verification_text(const Verification& found) {
       found.cut.empty() ? "" : found.cut + "\n", Verification::kBound);
   add_lines(text, found.exact, Verification::kBound);
   if (found.values) text += values_text(*found.values);
-  return text + rounded_text(found) + copies_text(found) + bytes_text(found.gradient_bytes) +
+  return text + rounded_text(found) + disagreement_text(found) + bytes_text(found.gradient_bytes) +
          verdict(found);
 }
 
@@ -160,6 +168,7 @@ std::string verification_json(const Verification& found, const std::string& phas
       {"bound", Verification::kBound},
       {"fp64", json_of(found.exact)},
       {"other_copies", found.other_copies.value_or("")},
+      {"other_results", found.other_results.value_or("")},
       {"stale_weight", found.stale_weight.value_or("")},
       {"gradient_bytes",
        {{"counted", found.gradient_bytes.counted}, {"expected", found.gradient_bytes.expected}}},

@@ -118,6 +118,7 @@ BitComparison compare_bits(const LayoutTrial& of, const TrialBatches& batches,
 /// Notes what needs no other run to be compared with, and keeps what is wrong of an earlier run.
 void note_layout(Verification& found, const LayoutResults& layout) {
   if (!found.other_copies) found.other_copies = layout.other_copies;
+  if (!found.other_results) found.other_results = layout.other_results;
   if (!found.stale_weight) found.stale_weight = first_stale_weight(layout);
   if (found.gradient_bytes.equal()) found.gradient_bytes = layout.gradient_bytes;
 }

@@ -41,6 +41,8 @@ struct Verification {
   std::optional<std::string> stale_weight;
   /// What ranks hold alike and have different numbers of, in words (see LayoutResults).
   std::optional<std::string> other_copies;
+  /// Of which step ranks report different results, in words (see LayoutResults).
+  std::optional<std::string> other_results;
   /// If a quantity differs: how the values compare that are computed on the way, in f64.
   std::optional<StreamComparison> values;
   /// In the configured precision: of the layout from one rank, and of one rank from f64, which is
@@ -59,7 +61,7 @@ struct Verification {
   bool same() const;  ///< in f64
   bool rounds_as_expected() const { return rounding.times <= kRoundingBound; }
   bool passed() const {
-    return same() && !other_copies && !stale_weight && gradient_bytes.equal() &&
+    return same() && !other_copies && !other_results && !stale_weight && gradient_bytes.equal() &&
            rounds_as_expected() && !(bits && bits->first_other);
   }
 };

@@ -186,6 +186,26 @@ TEST_F(MistakeInPrograms, AWeightThatIsCalledInvariantDiffersByRank) {
                     HasSubstr("hold different numbers at element 0")));
 }
 
+TEST_F(MistakeInPrograms, ALossThatIsOfAllRanksDiffersByRank) {
+  trial_.compute = DType::f64;
+  trial_.change = [](StepPrograms& programs) {
+    const Program& update = programs.update.program;
+    if (update.rank() != 1) return;
+    const Value loss = update.base(programs.update.totals[0]);
+    for (Node* sum : nodes_of(update, "take_sum")) {
+      if (update.base(sum->inputs[0]).id != loss.id) continue;
+      run_by({sum}, [](const Operation& taken, const Execution& execution) {
+        taken.run(execution);
+        execution.inputs[0].values<double>()[0] += 1;
+      });
+    }
+  };
+  const Verification found = verify(trial_, 2);
+  EXPECT_FALSE(found.passed());
+  EXPECT_EQ(found.other_results, "ranks report different results of step 1");
+  EXPECT_THAT(verification_text(found), HasSubstr("report OTHER RESULTS"));
+}
+
 TEST_F(MistakeInPrograms, CountsOfARouterAreOverwrittenByTheNextMicroBatch) {
   trial_.change = [](StepPrograms& programs) {
     run_by(nodes_of(programs.chunks[0].program, "running_sum"),
