@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "support/error_of.h"
+#include "support/fork_child.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -51,7 +52,7 @@ TEST(FileLock, EndsWithAProcessThatIsKilled) {
   const TemporaryFolder folder;
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
-  const pid_t child = ::fork();
+  const pid_t child = testing::fork_child();
   if (child == 0) {
     const FileLock lock = FileLock::on_file(folder / "lock");
     (void)!::write(ends[1], "x", 1);

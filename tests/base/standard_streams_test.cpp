@@ -5,13 +5,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/fork_child.h"
+
 namespace tessera {
 namespace {
 
 /// What `action` gives in a child process that has no standard streams.
 template <typename Action>
 int without_streams(Action&& action) {
-  const pid_t child = ::fork();
+  const pid_t child = testing::fork_child();
   if (child == 0) {
     ::close_range(0, ~0U, 0);  // also what the test's parent left open
     ::_exit(action());
@@ -39,7 +41,7 @@ TEST(StandardStreams, MessagesAreDroppedAndResultsFail) {
 }
 
 TEST(StandardStreams, WhatIsOpenStays) {
-  const pid_t child = ::fork();
+  const pid_t child = testing::fork_child();
   if (child == 0) {
     int ends[2];
     if (::pipe(ends) != 0) ::_exit(1);

@@ -13,6 +13,7 @@
 #include "checkpoint/save.h"
 #include "checkpoint/verify_checkpoint.h"
 #include "sample.h"
+#include "support/fork_child.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -63,7 +64,7 @@ class Saver {
   Saver(const fs::path& directory, int64_t seed) {
     std::array<int, 2> ends{};
     if (::pipe(ends.data()) != 0) throw std::runtime_error("cannot make a pipe");
-    child_ = ::fork();
+    child_ = testing::fork_child();
     if (child_ < 0) throw std::runtime_error("cannot fork");
     if (child_ == 0) {
       ::close(ends[0]);

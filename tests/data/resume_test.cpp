@@ -8,6 +8,7 @@
 #include "data/prepare.h"
 #include "data/shards/output_folder.h"
 #include "data/support.h"
+#include "support/fork_child.h"
 
 namespace tessera {
 namespace {
@@ -17,7 +18,7 @@ using ::testing::HasSubstr;
 /// Runs prepare in a child process; after `microseconds` the child is killed without warning.
 /// Returns true when it had finished.
 bool run_and_kill(const PrepareOptions& options, int64_t microseconds) {
-  const pid_t child = ::fork();
+  const pid_t child = testing::fork_child();
   if (child == 0) {
     int status = 0;
     try {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "fault/fault.h"
+#include "support/fork_child.h"
 
 namespace tessera::testing {
 
@@ -26,7 +27,7 @@ struct CallUnderFault {
 inline CallUnderFault call_under(Fault fault, int64_t at, const fs::path& folder,
                                  const std::function<void()>& call) {
   const fs::path note = folder.parent_path() / "note";
-  const pid_t child = ::fork();
+  const pid_t child = testing::fork_child();
   if (child == 0) {
     std::string error;
     arm_fault(fault, at, folder.c_str());

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "support/error_of.h"
+#include "support/fork_child.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -70,7 +71,7 @@ TEST(RunLock, OfAKilledProcessHoldsNobodyUp) {
   const fs::path run = folder / "run";
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
-  const pid_t child = ::fork();
+  const pid_t child = testing::fork_child();
   if (child == 0) {
     const RunLock lock(run, Logger());
     (void)!::write(ends[1], "x", 1);

@@ -27,6 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::HuggingFaceFolder;
 using testing::names_in;
+using testing::small_llama_config;
 using testing::small_olmoe_config;
 
 constexpr const char* kExported[] = {
