@@ -50,12 +50,16 @@ void refuse_unknown_command(const CLI::App& app) {
   for (const CLI::App* command : reached->get_subcommands({})) {
     names.push_back(command->get_name());
   }
-  const std::string nearest = nearest_name(unexpected.front(), names);
-  throw CLI::RequiredError(
-      fmt::format("there is no command {}; {}", in_quotes(unexpected.front()),
-                  nearest.empty() ? "there are " + join(names, ", ")
-                                  : fmt::format("did you mean '{}'?", nearest)),
-      CLI::ExitCodes::RequiredError);
+  const std::string& first = unexpected.front();
+  const std::string nearest = nearest_name(first, names);
+  std::string message = fmt::format("there is no command {}; {}", in_quotes(first),
+                                    nearest.empty() ? "there are " + join(names, ", ")
+                                                    : fmt::format("did you mean '{}'?", nearest));
+  if (first.starts_with('-')) {
+    message =
+        fmt::format("found {}, expected a command first: {}", in_quotes(first), join(names, ", "));
+  }
+  throw CLI::RequiredError(message, CLI::ExitCodes::RequiredError);
 }
 
 }  // namespace

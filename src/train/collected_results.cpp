@@ -60,7 +60,8 @@ void CollectedResults::put_bytes(const GradientBytes& of_rank) {
 void CollectedResults::put_step(int rank, size_t number, const LayoutStep& step) {
   const std::scoped_lock lock(mutex_);
   if (number >= steps_.size()) steps_.resize(number + 1);
-  steps_[number].emplace(rank, step);
+  const bool is_new = steps_[number].emplace(rank, step).second;
+  TESSERA_CHECK(is_new, "rank {} reports step {} twice", rank, number + 1);
 }
 
 void CollectedResults::put_stream(int rank, int ranks, ValueStream stream) {
@@ -73,6 +74,7 @@ LayoutResults CollectedResults::results() const {
   LayoutResults results{
       .steps = {}, .choices = choices_, .gradient_bytes = bytes_, .streams = streams_};
   for (const std::map<int, LayoutStep>& by_rank : steps_) {
+    TESSERA_CHECK(!by_rank.empty(), "no rank reports step {}", results.steps.size() + 1);
     const LayoutStep& first = results.steps.emplace_back(by_rank.begin()->second);
     for (const auto& [rank, step] : by_rank) {
       if (results.other_results || step == first) continue;

@@ -114,7 +114,8 @@ class SendingSink final : public ResultSink {
     int rank = 0;
     for (const std::string& of_rank : control_.texts_for_first(text)) {
       LayoutStep other = step;  // of the same layers and experts
-      TESSERA_CHECK(of_rank.size() == text.size(), "ranks have other layers in step {}", number);
+      TESSERA_CHECK(of_rank.size() == text.size(), "ranks have other layers in step {}",
+                    number + 1);
       std::memcpy(&other.results, of_rank.data(), sizeof(other.results));
       const char* next = of_rank.data() + sizeof(other.results);
       for (std::vector<double>& layer : other.expert_tokens) {

@@ -1,6 +1,8 @@
 #include "train/training_step.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <tuple>
 
@@ -140,9 +142,13 @@ std::optional<double> PendingResults::skipped() const {
 
 bool StepResults::operator==(const StepResults& other) const {
   const auto compared = [](const StepResults& results) {
-    return std::tie(results.cross_entropy, results.balance, results.router_z, results.tokens,
-                    results.targets, results.expert_load, results.skipped, results.gradient_norm,
-                    results.updated);
+    std::array<uint64_t, 6> bits{};  // a number that is not finite equals itself
+    std::ranges::transform(
+        std::array{results.cross_entropy, results.balance, results.router_z, results.expert_load,
+                   results.skipped.value_or(0), results.gradient_norm},
+        bits.begin(), [](double number) { return std::bit_cast<uint64_t>(number); });
+    return std::tuple(bits, results.tokens, results.targets, results.skipped.has_value(),
+                      results.updated);
   };
   return compared(*this) == compared(other);
 }

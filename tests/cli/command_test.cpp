@@ -150,6 +150,12 @@ TEST_F(CommandTest, ThatDoesNotExistIsNamed) {
   EXPECT_THAT(refusal({"checkpoint", "import]"}),
               HasSubstr("there is no command 'import]'; did you mean 'import'?; see tessera "
                         "checkpoint --help"));
+  for (const std::vector<std::string>& option : {std::vector<std::string>{"--verison"},
+                                                 {"--verison", "plot", "x"},
+                                                 {"--verison", "2", "x"}}) {
+    EXPECT_THAT(refusal(option), HasSubstr("--verison"));
+  }
+  EXPECT_THAT(refusal({"--verison"}), HasSubstr("expected a command first: prepare, "));
   EXPECT_THAT(refusal({}), HasSubstr("A subcommand is required"));
 }
 

@@ -182,6 +182,24 @@ TEST_F(TcpProcessesTest, AProcessThatIsStoppedIsNamed) {
   }
 }
 
+TEST_F(TcpProcessesTest, AProcessThatGoesOnAfterTheOthersGaveUpSaysSo) {
+  const auto started = start(2, long_training("late", set("run.rank_timeout", "1")));
+  await(folder_ / "late" / "metrics.jsonl");
+  const std::vector<pid_t> ranks = processes_of(*started);
+  ASSERT_EQ(ranks.size(), 2U) << started->output();
+  ::kill(ranks[1], SIGSTOP);
+  for (int i = 0; i < 600 && path_exists("/proc/" + std::to_string(ranks[0])); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  const size_t before = started->output().size();
+  ::kill(ranks[1], SIGCONT);
+  EXPECT_NE(started->wait(), 0);
+  // It hears the first rank's last letter, or finds the connection lost in what it does.
+  EXPECT_THAT(started->output().substr(before),
+              ::testing::AnyOf(HasSubstr("rank 1: another rank has ended the run"),
+                               HasSubstr("tessera: error: rank 1 (")));
+}
+
 TEST_F(TcpProcessesTest, ASaveThatLastsTooLongIsNamed) {
   expect_end_without_first("slow", "stop:1:checkpoints/step-00000004.partial/manifest.json",
                            {"it has not answered for ", "run.rank_timeout"});

@@ -225,7 +225,8 @@ TEST(Compression, OtherKindsOfFilesAreRefusedByName) {
   std::string latin;  // in UTF-16, without a mark
   for (const char letter : std::string_view("{\"text\": \"words\"}\n")) latin += {letter, '\0'};
   EXPECT_THAT(error_of([&] { detect_compression(write_quickly(folder / "c.jsonl", latin)); }),
-              HasSubstr("c.jsonl is not text in UTF-8: 18 of its first 36 bytes are zero"));
+              HasSubstr("c.jsonl looks like UTF-16 or UTF-32 without a byte-order mark: 18 of its "
+                        "first 36 bytes are zero"));
   EXPECT_EQ(detect_compression(write_quickly(folder / "d.txt", std::string("a\0b", 3) + "words")),
             Compression::none);
   for (const auto& [content, kind] : kinds) {

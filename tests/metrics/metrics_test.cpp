@@ -121,6 +121,9 @@ TEST(Metrics, LinesThatCouldNotBeWrittenAreWrittenLaterOrAtTheNextStart) {
   write_file(path, text.substr(0, 9) + "\n" + text);
   EXPECT_THAT(error_of([&] { MetricsFile(path, 4); }),
               AllOf(HasSubstr("metrics.jsonl:1: not a line"), HasSubstr("move the file away")));
+  fs::rename(path, folder / "away.jsonl");
+  MetricsFile(path, 4).append(sample_metrics(5));
+  EXPECT_EQ(read_metrics(path).size(), 1U);
 }
 
 TEST(Metrics, ALineThatIsNotValidIsNamed) {

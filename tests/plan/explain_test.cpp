@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/usable_memory.h"
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 
@@ -48,6 +49,14 @@ TEST(Explain, CountsOneRingOfTheGradientsForDataParallelism) {
   EXPECT_NEAR(sent["data"].get<double>(), 2 * 3 / 4.0 * static_cast<double>(gradients), 64);
   EXPECT_EQ(json["layout"]["ranks"], 4);
   EXPECT_EQ(json["layout"]["axes"]["data"], 4);
+}
+
+TEST(Explain, SaysWhereARunDoesNotFit) {
+  EXPECT_EQ(explain_fit(dense(), plan_of(dense(), 1)), "");
+  const RunConfig huge = dense({"model.hidden_size=65536", "model.vocabulary_size=1000000"});
+  EXPECT_THAT(explain_fit(huge, plan_of(huge, 1)),
+              AllOf(HasSubstr(usable_memory().text()), HasSubstr("the run does not fit")));
+  EXPECT_THAT(explain_fit(huge, plan_of(huge, 4)), HasSubstr("4 ranks like this one take "));
 }
 
 TEST(Explain, ShowsEachPhase) {

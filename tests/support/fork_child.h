@@ -7,11 +7,15 @@
 
 namespace tessera::testing {
 
-/// Forks a process that the system kills when this one ends, even if a test ends early. Returns
-/// what fork() does.
+/// Forks a process that the system kills when the calling thread ends, even if a test ends early.
+/// Returns what fork() does.
 inline pid_t fork_child() {
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child == 0) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);  // it has ended already
+  }
   return child;
 }
 

@@ -2,6 +2,7 @@
 // not its place. Each changes one thing in the programs of the real model, and `verify` has to see
 // it.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
@@ -126,7 +127,8 @@ TEST_F(MistakeInPrograms, TheBalanceLossIsMultipliedByTheRanksOfContext) {
 }
 
 /// Takes the loss's gradient, one over the number of targets, from a rank's own targets. It is
-/// declared invariant, and is another number on each rank.
+/// declared invariant, and is another number on each rank. A seed that is not finite makes all that
+/// the loss gives so, as a mean over nothing.
 void use_own_targets(StepPrograms& programs, const std::function<double(int64_t own)>& seed) {
   run_by(nodes_of(programs.chunks[0].program, "linear_cross_entropy"),
          [=](const Operation& loss, const Execution& execution) {
@@ -140,6 +142,11 @@ void use_own_targets(StepPrograms& programs, const std::function<double(int64_t 
                      .outputs = execution.outputs,
                      .workspace = execution.workspace,
                      .name = execution.name});
+           if (std::isfinite(seed(own))) return;
+           for (const Tensor& output : execution.outputs) {
+             if (output.dtype() == DType::f64)
+               std::ranges::fill(output.values<double>(), seed(own));
+           }
          });
 }
 
@@ -184,6 +191,17 @@ TEST_F(MistakeInPrograms, AWeightThatIsCalledInvariantDiffersByRank) {
   EXPECT_THAT(found.other_copies.value_or(""),
               AllOf(HasSubstr("ranks that hold the same piece of "),
                     HasSubstr("hold different numbers at element 0")));
+}
+
+/// Ranks that report the same NaN do not disagree.
+TEST_F(MistakeInPrograms, ALossThatIsNoNumberOnAllRanks) {
+  trial_.compute = DType::f64;
+  trial_.change = [](StepPrograms& programs) {
+    use_own_targets(programs, [](int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+  };
+  const Verification found = verify(trial_, 2);
+  EXPECT_FALSE(found.same());
+  EXPECT_EQ(found.other_results, std::nullopt);
 }
 
 TEST_F(MistakeInPrograms, ALossThatIsOfAllRanksDiffersByRank) {

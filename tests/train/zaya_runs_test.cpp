@@ -69,6 +69,11 @@ TEST_F(ZayaRuns, GoOnBitForBitWithTheSignsRule) {
   EXPECT_NE(CheckpointReader(checkpoint("goes-on", 1))
                 .find("optimizer", "layers.1.router.balancing_biases.first_moment"),
             nullptr);
+  const std::string controlled = "checkpoint.initial=\"" + folder("goes-on").string() + "\"";
+  train_on(1, zaya("goes-back", {controlled, rule[0], "train.stop_after=1"}));
+  EXPECT_EQ(CheckpointReader(checkpoint("goes-back", 1))
+                .find("optimizer", "layers.1.router.balancing_biases.first_moment"),
+            nullptr);
   EXPECT_THAT(error_of([&] {
                 train_on(1, zaya("without", {initial, "model.balance_biases=\"none\""}));
               }),

@@ -188,8 +188,12 @@ void OtherProcess::hear(TcpTold what, WireReader& told) {
       break;
     }
     case TcpTold::abort: {
-      if (!ended_) std::_Exit(told.take<int>());           // who ends the run has said why
-      if (!report_) report_.emplace(Report::none, false);  // it ends by itself
+      if (report_) break;  // it ends by itself
+      // Who ends the run has said why, where that rank writes. An error of this stream is nobody's.
+      std::fputs(fmt::format("tessera: rank {}: another rank has ended the run\n", rank_).c_str(),
+                 stderr);
+      if (!ended_) std::_Exit(told.take<int>());
+      report_.emplace(Report::none, false);
       break;
     }
     case TcpTold::alive:

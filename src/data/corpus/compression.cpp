@@ -97,8 +97,8 @@ void refuse_other_kinds(std::string_view start, std::string_view name) {
   const auto zeros = static_cast<size_t>(std::ranges::count(start, '\0'));
   if (start.size() >= kLeastToJudge && zeros >= start.size() / 4) {
     throw Error(
-        "{} is not text in UTF-8: {} of its first {} bytes are zero. If it is UTF-16 or UTF-32 "
-        "without a byte-order mark, convert it first (for example iconv -f UTF-16LE -t UTF-8)",
+        "{} looks like UTF-16 or UTF-32 without a byte-order mark: {} of its first {} bytes are "
+        "zero; expected UTF-8: convert it first (for example iconv -f UTF-16LE -t UTF-8)",
         name, zeros, start.size());
   }
 }
