@@ -51,15 +51,16 @@ void refuse_unknown_command(const CLI::App& app) {
     names.push_back(command->get_name());
   }
   const std::string& first = unexpected.front();
-  const std::string nearest = nearest_name(first, names);
-  std::string message = fmt::format("there is no command {}; {}", in_quotes(first),
-                                    nearest.empty() ? "there are " + join(names, ", ")
-                                                    : fmt::format("did you mean '{}'?", nearest));
-  if (first.starts_with('-')) {
-    message =
-        fmt::format("found {}, expected a command first: {}", in_quotes(first), join(names, ", "));
-  }
-  throw CLI::RequiredError(message, CLI::ExitCodes::RequiredError);
+  const std::string all = join(names, ", "), nearest = nearest_name(first, names);
+  const auto message = [&] {
+    if (first.starts_with('-')) {
+      return fmt::format("found {}, expected a command first: {}", in_quotes(first), all);
+    }
+    return fmt::format(
+        "there is no command {}; {}", in_quotes(first),
+        nearest.empty() ? "there are " + all : fmt::format("did you mean '{}'?", nearest));
+  };
+  throw CLI::RequiredError(message(), CLI::ExitCodes::RequiredError);
 }
 
 }  // namespace

@@ -31,9 +31,9 @@ struct RunPhase {
   int64_t steps() const { return last_step - first_step + 1; }
   int64_t tokens_of_step() const { return config.train.global_batch * config.data.context; }
   ContextLength context() const { return {context_key, config.data.context, micro_batch_key}; }
-  /// Whether both run the same programs.
+  /// Returns whether both run the same programs.
   bool same_programs(const RunPhase& other) const;
-  /// Whether both run them equally often in a step.
+  /// Returns whether both run the same programs, and equally often in a step.
   bool same_work(const RunPhase& other) const;
 };
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "config/key_of_file.h"
+#include "config/read_for_key.h"
 
 namespace tessera {
 

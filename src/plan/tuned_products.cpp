@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/words.h"
-#include "config/key_of_file.h"
+#include "config/read_for_key.h"
 #include "ops/gemm/device_gemm.h"
 
 namespace tessera {

@@ -10,9 +10,9 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
 #include "config/differences.h"
-#include "config/key_of_file.h"
 #include "config/load_config.h"
 #include "config/phases.h"
+#include "config/read_for_key.h"
 #include "data/tokenizer.h"
 #include "train/load_state.h"
 

@@ -4,8 +4,9 @@
 #include <bit>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
-#include <type_traits>
+#include <vector>
 
 #include "base/error.h"
 #include "base/rank_threads.h"
@@ -106,23 +107,20 @@ class SendingSink final : public ResultSink {
   }
 
   void put_step(size_t number, const LayoutStep& step) override {
-    static_assert(std::is_trivially_copyable_v<StepResults>);
-    std::string text(reinterpret_cast<const char*>(&step.results), sizeof(step.results));
+    std::vector<uint64_t> own = bits_of(step.results);
+    const size_t counts_begin = own.size();
     for (const std::vector<double>& layer : step.expert_tokens) {
-      text.append(reinterpret_cast<const char*>(layer.data()), layer.size() * sizeof(double));
+      for (const double tokens : layer) own.push_back(std::bit_cast<uint64_t>(tokens));
     }
-    int rank = 0;
-    for (const std::string& of_rank : control_.texts_for_first(text)) {
+    const std::vector<uint64_t> all = control_.gather(own);
+    for (size_t begin = 0; begin < all.size(); begin += own.size()) {
       LayoutStep other = step;  // of the same layers and experts
-      TESSERA_CHECK(of_rank.size() == text.size(), "ranks have other layers in step {}",
-                    number + 1);
-      std::memcpy(&other.results, of_rank.data(), sizeof(other.results));
-      const char* next = of_rank.data() + sizeof(other.results);
+      other.results = step_results_of(std::span(all).subspan(begin, counts_begin));
+      const uint64_t* next = all.data() + begin + counts_begin;
       for (std::vector<double>& layer : other.expert_tokens) {
-        std::memcpy(layer.data(), next, layer.size() * sizeof(double));
-        next += layer.size() * sizeof(double);
+        for (double& tokens : layer) tokens = std::bit_cast<double>(*next++);
       }
-      results_.put_step(rank++, number, other);
+      results_.put_step(static_cast<int>(begin / own.size()), number, other);
     }
   }
 

@@ -75,8 +75,8 @@ struct LayoutResults {
   /// Names the first gradient or weight of which ranks that hold the same piece hold different
   /// numbers. The results have one of these. None: all copies are the same.
   std::optional<std::string> other_copies;
-  /// Says of which step ranks report different results first, which should be those of all ranks.
-  /// The results have one of these. None: all report the same.
+  /// Names the first step of which ranks report different results. All should report the same.
+  /// The results have one of these. None: all do.
   std::optional<std::string> other_results;
 };
 

@@ -1,10 +1,7 @@
 #include "train/training_step.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
-#include <tuple>
 
 #include "base/error.h"
 #include "state/schedule.h"
@@ -140,19 +137,6 @@ std::optional<double> PendingResults::skipped() const {
   return skipped / std::max(total, 1.0);
 }
 
-bool StepResults::operator==(const StepResults& other) const {
-  const auto compared = [](const StepResults& results) {
-    std::array<uint64_t, 6> bits{};  // a number that is not finite equals itself
-    std::ranges::transform(
-        std::array{results.cross_entropy, results.balance, results.router_z, results.expert_load,
-                   results.skipped.value_or(0), results.gradient_norm},
-        bits.begin(), [](double number) { return std::bit_cast<uint64_t>(number); });
-    return std::tuple(bits, results.tokens, results.targets, results.skipped.has_value(),
-                      results.updated);
-  };
-  return compared(*this) == compared(other);
-}
-
 std::optional<MuonMeasures> PendingResults::muon_measures() const {
   if (places_.muon_measures < 0) return {};
   const std::vector<double> sums =
@@ -173,9 +157,9 @@ StepResults PendingResults::wait() const {
           .expert_load = expert_load(),
           .skipped = skipped(),
           .gradient_norm = number(places_.gradient_norm),
+          .updated = !std::isnan(number(places_.scale)),
           .update_rms = muon ? std::optional(muon->rms()) : std::nullopt,
-          .orthogonality_error = muon ? std::optional(muon->deviation()) : std::nullopt,
-          .updated = !std::isnan(number(places_.scale))};
+          .orthogonality_error = muon ? std::optional(muon->deviation()) : std::nullopt};
 }
 
 /// Names the first parameter that is not finite. Counts those before it in `number`.

@@ -14,33 +14,9 @@
 #include "plan/batch_inputs.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
+#include "train/step_results.h"
 
 namespace tessera {
-
-/// The results of a step. The losses are summed over its micro-batches; the means are over the
-/// whole global batch.
-struct StepResults {
-  double cross_entropy = 0;  ///< mean over target tokens
-  double balance = 0;        ///< mean over tokens
-  double router_z = 0;       ///< mean over tokens
-  int64_t targets = 0;
-  int64_t tokens = 0;
-  /// The tokens of the fullest expert over the mean of a layer's experts, the largest of any layer.
-  /// 0 without experts.
-  double expert_load = 0;
-  /// The part of the tokens, over all layers, that a router sent to no expert; none without a skip
-  /// class.
-  std::optional<double> skipped = {};
-  double gradient_norm = 0;  ///< Euclidean, of all main gradients, before they were clipped
-  /// Of Muon's updates; none without Muon (see MuonMeasures).
-  std::optional<double> update_rms = {};
-  std::optional<double> orthogonality_error = {};
-  /// Whether the weights changed: every loss and the gradients' norm were finite.
-  bool updated = false;
-  /// Whether the bits are the same, but for the measures of Muon's updates: ranks add these up in
-  /// an order that depends on who has which matrices.
-  bool operator==(const StepResults& other) const;
-};
 
 /// The results of a step that a device may yet have to compute.
 class PendingResults {

@@ -39,9 +39,9 @@ struct Verification {
   GradientBytes gradient_bytes;
   /// The weight of which ranks compute with other numbers than with the rounded master.
   std::optional<std::string> stale_weight;
-  /// What ranks hold alike and have different numbers of, in words (see LayoutResults).
+  /// Names what ranks hold alike and have different numbers of (see LayoutResults).
   std::optional<std::string> other_copies;
-  /// Of which step ranks report different results, in words (see LayoutResults).
+  /// Names the first step of which ranks report different results (see LayoutResults).
   std::optional<std::string> other_results;
   /// If a quantity differs: how the values compare that are computed on the way, in f64.
   std::optional<StreamComparison> values;

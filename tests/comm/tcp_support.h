@@ -1,11 +1,18 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "comm/processes.h"
+#include "comm/tcp/first_process.h"
+#include "comm/tcp/other_process.h"
 #include "comm/tcp/tcp_address.h"
 #include "comm/tcp/tcp_listener.h"
 
@@ -24,6 +31,24 @@ inline TcpAddress free_address() {
 inline void end_well(Processes& processes) {
   EXPECT_EQ(processes.report_end("", kPatience), Processes::Report::none);
   EXPECT_TRUE(processes.all_ended());
+}
+
+/// Runs body(processes) for each of so many ranks that meet by TCP, in threads of this process.
+inline void run_by_tcp(int ranks, const std::function<void(Processes&)>& body) {
+  const TcpAddress address = free_address();
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::string host = "host" + std::to_string(rank);
+      std::unique_ptr<Processes> processes;
+      if (rank == 0) {
+        processes = std::make_unique<FirstProcess>(address, ranks, host, kToken, kPatience);
+      } else {
+        processes = std::make_unique<OtherProcess>(address, ranks, rank, host, kToken, kPatience);
+      }
+      body(*processes);
+    });
+  }
 }
 
 }  // namespace tessera::testing

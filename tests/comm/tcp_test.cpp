@@ -31,24 +31,7 @@ using testing::end_well;
 using testing::free_address;
 using testing::kPatience;
 using testing::kToken;
-
-/// Runs body(processes) for each of so many ranks.
-void run_by_tcp(int ranks, const std::function<void(Processes&)>& body) {
-  const TcpAddress address = free_address();
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      const std::string host = "host" + std::to_string(rank);
-      std::unique_ptr<Processes> processes;
-      if (rank == 0) {
-        processes = std::make_unique<FirstProcess>(address, ranks, host, kToken, kPatience);
-      } else {
-        processes = std::make_unique<OtherProcess>(address, ranks, rank, host, kToken, kPatience);
-      }
-      body(*processes);
-    });
-  }
-}
+using testing::run_by_tcp;
 
 /// All kinds of calls of one rank, as bytes.
 std::string all_calls(Communicator& group) {

@@ -58,6 +58,20 @@ inline void run_by(const std::vector<Node*>& nodes, const ChangedOperation::Run&
   }
 }
 
+/// Makes a rank report another loss than the others.
+inline void add_to_loss_of(int rank, const StepPrograms& programs) {
+  const Program& update = programs.update.program;
+  if (update.rank() != rank) return;
+  const Value loss = update.base(programs.update.totals[0]);
+  for (Node* sum : nodes_of(update, "take_sum")) {
+    if (update.base(sum->inputs[0]).id != loss.id) continue;
+    run_by({sum}, [](const Operation& taken, const Execution& execution) {
+      taken.run(execution);
+      execution.inputs[0].values<double>()[0] += 1;
+    });
+  }
+}
+
 /// The numbers of a tensor of f32 or f64 before they are changed.
 template <typename T>
 std::vector<T> copied(const Tensor& tensor) {

@@ -10,6 +10,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "support/tiny_mixture.h"
 #include "train/changed_programs.h"
@@ -206,22 +207,14 @@ TEST_F(MistakeInPrograms, ALossThatIsNoNumberOnAllRanks) {
 
 TEST_F(MistakeInPrograms, ALossThatIsOfAllRanksDiffersByRank) {
   trial_.compute = DType::f64;
-  trial_.change = [](StepPrograms& programs) {
-    const Program& update = programs.update.program;
-    if (update.rank() != 1) return;
-    const Value loss = update.base(programs.update.totals[0]);
-    for (Node* sum : nodes_of(update, "take_sum")) {
-      if (update.base(sum->inputs[0]).id != loss.id) continue;
-      run_by({sum}, [](const Operation& taken, const Execution& execution) {
-        taken.run(execution);
-        execution.inputs[0].values<double>()[0] += 1;
-      });
-    }
-  };
+  trial_.change = [](StepPrograms& programs) { testing::add_to_loss_of(1, programs); };
   const Verification found = verify(trial_, 2);
   EXPECT_FALSE(found.passed());
   EXPECT_EQ(found.other_results, "ranks report different results of step 1");
   EXPECT_THAT(verification_text(found), HasSubstr("report OTHER RESULTS"));
+  const auto json = nlohmann::json::parse(verification_json(found));
+  EXPECT_EQ(json.at("other_results"), "ranks report different results of step 1");
+  EXPECT_FALSE(json.at("passed"));
 }
 
 TEST_F(MistakeInPrograms, CountsOfARouterAreOverwrittenByTheNextMicroBatch) {

@@ -1,0 +1,94 @@
+#include "train/step_results.h"
+
+#include <bit>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+/// Calls a function with each member that all ranks report alike.
+void for_each_common(auto& results, auto&& visit) {
+  visit(results.cross_entropy);
+  visit(results.balance);
+  visit(results.router_z);
+  visit(results.targets);
+  visit(results.tokens);
+  visit(results.expert_load);
+  visit(results.skipped);
+  visit(results.gradient_norm);
+  visit(results.updated);
+}
+
+/// Calls a function with every member.
+void for_each_member(auto& results, auto&& visit) {
+  for_each_common(results, visit);
+  visit(results.update_rms);
+  visit(results.orthogonality_error);
+}
+
+/// Appends members as bits.
+struct BitWriter {
+  std::vector<uint64_t>& bits;
+
+  void operator()(double value) const { bits.push_back(std::bit_cast<uint64_t>(value)); }
+  void operator()(int64_t value) const { bits.push_back(static_cast<uint64_t>(value)); }
+  void operator()(bool value) const { bits.push_back(value ? 1 : 0); }
+  void operator()(const std::optional<double>& value) const {
+    (*this)(value.has_value());
+    (*this)(value.value_or(0));
+  }
+};
+
+/// Reads members from bits.
+class BitReader {
+ public:
+  explicit BitReader(std::span<const uint64_t> bits) : bits_(bits) {}
+
+  void operator()(double& value) { value = std::bit_cast<double>(next()); }
+  void operator()(int64_t& value) { value = static_cast<int64_t>(next()); }
+  void operator()(bool& value) { value = next() != 0; }
+  void operator()(std::optional<double>& value) {
+    const bool has_value = next() != 0;
+    const auto number = std::bit_cast<double>(next());
+    value = has_value ? std::optional(number) : std::nullopt;
+  }
+
+ private:
+  uint64_t next() {
+    const uint64_t first = bits_.front();
+    bits_ = bits_.subspan(1);
+    return first;
+  }
+
+  std::span<const uint64_t> bits_;
+};
+
+std::vector<uint64_t> common_bits(const StepResults& results) {
+  std::vector<uint64_t> bits;
+  for_each_common(results, BitWriter{bits});
+  return bits;
+}
+
+}  // namespace
+
+bool StepResults::operator==(const StepResults& other) const {
+  return common_bits(*this) == common_bits(other);
+}
+
+std::vector<uint64_t> bits_of(const StepResults& results) {
+  std::vector<uint64_t> bits;
+  for_each_member(results, BitWriter{bits});
+  return bits;
+}
+
+StepResults step_results_of(std::span<const uint64_t> bits) {
+  StepResults results;
+  const size_t expected = bits_of(results).size();
+  TESSERA_CHECK(bits.size() == expected, "the results of a step are {} numbers, not {}", expected,
+                bits.size());
+  for_each_member(results, BitReader(bits));
+  return results;
+}
+
+}  // namespace tessera

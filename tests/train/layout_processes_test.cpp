@@ -1,0 +1,66 @@
+// The ranks of a layout as processes, each in a thread of this process.
+#include "train/layout_processes.h"
+
+#include <gtest/gtest.h>
+
+#include "comm/tcp_support.h"
+#include "support/bits.h"
+#include "train/changed_programs.h"
+#include "train/layout_trials.h"
+#include "train/trial_batches.h"
+
+namespace tessera {
+namespace {
+
+class LayoutProcessesTest : public ::testing::Test {
+ protected:
+  LayoutProcessesTest() {
+    trial_.model = laid_out_mixture();
+    trial_.size = {.sequences = 4, .context = 8};
+  }
+
+  /// Two steps of two ranks that are processes.
+  LayoutResults by_processes() const {
+    LayoutResults results;
+    testing::run_by_tcp(2, [&](Processes& processes) {
+      {
+        LayoutProcesses ranks(RunConfig(), trial_.mesh, processes);
+        ranks.begin(trial_, batches_);
+        if (ranks.first()) {
+          results = ranks.run(trial_);
+          ranks.finish();
+        } else {
+          ranks.serve();
+        }
+      }
+      testing::end_well(processes);
+    });
+    return results;
+  }
+
+  LayoutTrial trial_{.model = {}, .mesh = Mesh({.data = {2}, .expert = 2})};
+  TrialBatches batches_{.whole = random_batches({.sequences = 4, .context = 8}, 32, 2, 2, 3),
+                        .parts = {}};
+};
+
+TEST_F(LayoutProcessesTest, GiveWhatThreadsGive) {
+  const LayoutResults threads = try_layout(trial_, batches_), processes = by_processes();
+  EXPECT_EQ(processes.other_results, std::nullopt);
+  EXPECT_EQ(processes.other_copies, std::nullopt);
+  EXPECT_EQ(processes.steps, threads.steps);
+  EXPECT_EQ(processes.steps.size(), 2);
+  ASSERT_EQ(processes.weights.size(), threads.weights.size());
+  for (const auto& [name, tensor] : threads.weights) {
+    EXPECT_EQ(testing::bits_of(processes.weights.at(name).values<double>()),
+              testing::bits_of(tensor.values<double>()))
+        << name;
+  }
+}
+
+TEST_F(LayoutProcessesTest, ReportDifferentResults) {
+  trial_.change = [](StepPrograms& programs) { testing::add_to_loss_of(1, programs); };
+  EXPECT_EQ(by_processes().other_results, "ranks report different results of step 1");
+}
+
+}  // namespace
+}  // namespace tessera
