@@ -14,7 +14,7 @@
 #include "comm/processes.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
-#include "train/verify.h"
+#include "verify/verify.h"
 
 namespace tessera {
 

@@ -24,9 +24,9 @@
 #include "support/known_peak.h"
 #include "support/names_in.h"
 #include "support/prepared_data.h"
-#include "train/layout_run.h"
 #include "train/trainer.h"
-#include "train/trial_batches.h"
+#include "verify/layout_run.h"
+#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "train/layout_run.h"
-#include "train/trial_batches.h"
+#include "verify/layout_run.h"
+#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {

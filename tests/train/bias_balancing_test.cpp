@@ -13,9 +13,9 @@
 #include "state/parameter_store.h"
 #include "support/run_program.h"
 #include "support/small_family.h"
-#include "train/layout_run.h"
 #include "train/training_step.h"
-#include "train/trial_batches.h"
+#include "verify/layout_run.h"
+#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {

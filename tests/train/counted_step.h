@@ -18,9 +18,9 @@
 #include "ops/host_target.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
-#include "train/layout_run.h"
 #include "train/training_step.h"
-#include "train/trial_batches.h"
+#include "verify/layout_run.h"
+#include "verify/trial_batches.h"
 
 namespace tessera::testing {
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/words.h"
-#include "train/layout_run.h"
+#include "verify/layout_run.h"
 
 namespace tessera {
 namespace {

@@ -9,8 +9,8 @@
 #include "comm/in_process/run_mesh.h"
 #include "ops/host_target.h"
 #include "plan/programs.h"
-#include "train/layout_run.h"
-#include "train/trial_batches.h"
+#include "verify/layout_run.h"
+#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -9,10 +9,10 @@
 #include "plan/run_target.h"
 #include "support/tiny_mixture.h"
 #include "support/two_threads.h"
-#include "train/changed_programs.h"
-#include "train/deviation.h"
-#include "train/layout_run.h"
-#include "train/trial_batches.h"
+#include "verify/changed_programs.h"
+#include "verify/deviation.h"
+#include "verify/layout_run.h"
+#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -14,10 +14,10 @@
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "support/error_of.h"
-#include "train/layout_run.h"
 #include "train/rank_runs.h"
 #include "train/rank_trainer.h"
-#include "train/trial_batches.h"
+#include "verify/layout_run.h"
+#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 #include "train/cut_matrices.h"
 #include "train/load_and_save.h"
 #include "train/rank_runs.h"
-#include "train/verify.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

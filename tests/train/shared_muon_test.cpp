@@ -10,9 +10,9 @@
 #include "engine/executor.h"
 #include "engine/memory_plan.h"
 #include "ops/host_target.h"
-#include "train/layout_run.h"
 #include "train/training_step.h"
-#include "train/trial_batches.h"
+#include "verify/layout_run.h"
+#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -11,8 +11,8 @@
 #include "ops/host_target.h"
 #include "state/parameter_store.h"
 #include "support/tiny_mixture.h"
-#include "train/layout_run.h"
-#include "train/trial_batches.h"
+#include "verify/layout_run.h"
+#include "verify/trial_batches.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 

@@ -6,9 +6,9 @@
 
 #include "plan/programs.h"
 #include "support/operation_run.h"
-#include "train/layout_run.h"
 #include "train/parity/parity_errors.h"
 #include "train/parity/reference_model.h"
+#include "verify/layout_run.h"
 
 // What Hugging Face transformers computed, against ranks that share the model. The tolerances are
 // those of one rank in transformers_test.cpp.

@@ -1,4 +1,4 @@
-#include "train/verify.h"
+#include "verify/verify.h"
 
 #include <algorithm>
 #include <functional>
@@ -12,8 +12,8 @@
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "support/error_of.h"
-#include "train/trial_batches.h"
-#include "train/verify_memory.h"
+#include "verify/trial_batches.h"
+#include "verify/verify_memory.h"
 
 namespace tessera {
 namespace {

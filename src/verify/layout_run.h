@@ -13,10 +13,10 @@
 #include "model/chunk.h"
 #include "state/optimizer_config.h"
 #include "state/shard_config.h"
-#include "train/gradient_bytes.h"
-#include "train/sums_of_parts.h"
 #include "train/training_step.h"
-#include "train/value_stream.h"
+#include "verify/gradient_bytes.h"
+#include "verify/sums_of_parts.h"
+#include "verify/value_stream.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "train/sums_of_parts.h"
+#include "verify/sums_of_parts.h"
 
 #include <algorithm>
 #include <utility>

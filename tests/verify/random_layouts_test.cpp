@@ -16,7 +16,7 @@
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "support/small_family.h"
-#include "train/verify.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

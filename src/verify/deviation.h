@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "train/layout_run.h"
+#include "verify/layout_run.h"
 
 namespace tessera {
 

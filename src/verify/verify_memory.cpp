@@ -1,4 +1,4 @@
-#include "train/verify_memory.h"
+#include "verify/verify_memory.h"
 
 #include <algorithm>
 #include <string>

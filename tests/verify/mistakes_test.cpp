@@ -18,8 +18,8 @@
 #include "ops/router/losses.h"
 #include "ops/update/sum_of_squares.h"
 #include "support/tiny_mixture.h"
-#include "train/trial_batches.h"
-#include "train/verify.h"
+#include "verify/trial_batches.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/verify_size.h"
+#include "verify/verify_size.h"
 
 #include <algorithm>
 #include <string_view>
@@ -10,7 +10,7 @@
 #include "base/words.h"
 #include "config/check_context.h"
 #include "config/mesh_of.h"
-#include "train/verify_memory.h"
+#include "verify/verify_memory.h"
 
 namespace tessera {
 namespace {

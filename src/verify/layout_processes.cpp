@@ -1,4 +1,4 @@
-#include "train/layout_processes.h"
+#include "verify/layout_processes.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/rank_threads.h"
 #include "comm/process_groups.h"
-#include "train/collected_results.h"
 #include "train/same_run.h"
-#include "train/verify_memory.h"
+#include "verify/collected_results.h"
+#include "verify/verify_memory.h"
 
 namespace tessera {
 namespace {

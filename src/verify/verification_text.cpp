@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "train/verify.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/verify.h"
+#include "verify/verify.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,9 +10,9 @@
 #include "config/mesh_of.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/host_target.h"
-#include "train/layout_processes.h"
-#include "train/trial_batches.h"
-#include "train/verify_memory.h"
+#include "verify/layout_processes.h"
+#include "verify/trial_batches.h"
+#include "verify/verify_memory.h"
 
 namespace tessera {
 namespace {

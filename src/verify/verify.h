@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "config/run_config.h"
-#include "train/deviation.h"
-#include "train/layout_run.h"
-#include "train/verify_size.h"
+#include "verify/deviation.h"
+#include "verify/layout_run.h"
+#include "verify/verify_size.h"
 
 namespace tessera {
 

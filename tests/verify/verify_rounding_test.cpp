@@ -8,10 +8,10 @@
 
 #include "base/bfloat16.h"
 #include "support/error_of.h"
-#include "train/changed_programs.h"
-#include "train/trial_batches.h"
-#include "train/verify.h"
-#include "train/verify_memory.h"
+#include "verify/changed_programs.h"
+#include "verify/trial_batches.h"
+#include "verify/verify.h"
+#include "verify/verify_memory.h"
 
 namespace tessera {
 namespace {

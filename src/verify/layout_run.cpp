@@ -1,4 +1,4 @@
-#include "train/layout_run.h"
+#include "verify/layout_run.h"
 
 #include <algorithm>
 #include <map>
@@ -14,7 +14,7 @@
 #include "ops/host_target.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
-#include "train/collected_results.h"
+#include "verify/collected_results.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/deviation.h"
+#include "verify/deviation.h"
 
 #include <algorithm>
 #include <cmath>

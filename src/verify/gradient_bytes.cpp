@@ -1,4 +1,4 @@
-#include "train/gradient_bytes.h"
+#include "verify/gradient_bytes.h"
 
 #include <cmath>
 

@@ -12,7 +12,7 @@
 
 #include "base/words.h"
 #include "comm/tensor_piece.h"
-#include "train/layout_run.h"
+#include "verify/layout_run.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "train/value_stream.h"
+#include "verify/value_stream.h"
 
 #include <algorithm>
 #include <cmath>

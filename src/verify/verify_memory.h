@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/usable_memory.h"
-#include "train/layout_run.h"
+#include "verify/layout_run.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 
 #include "support/layouts.h"
 #include "support/relative_difference.h"
-#include "train/layout_run.h"
+#include "verify/layout_run.h"
 
 namespace tessera {
 

@@ -1,13 +1,13 @@
 // The ranks of a layout as processes, each in a thread of this process.
-#include "train/layout_processes.h"
+#include "verify/layout_processes.h"
 
 #include <gtest/gtest.h>
 
 #include "comm/tcp_support.h"
 #include "support/bits.h"
-#include "train/changed_programs.h"
-#include "train/layout_trials.h"
-#include "train/trial_batches.h"
+#include "verify/changed_programs.h"
+#include "verify/layout_trials.h"
+#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {

@@ -14,9 +14,9 @@
 #include "base/usable_memory.h"
 #include "support/error_of.h"
 #include "support/tiny_mixture.h"
-#include "train/changed_programs.h"
-#include "train/trial_batches.h"
-#include "train/verify.h"
+#include "verify/changed_programs.h"
+#include "verify/trial_batches.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

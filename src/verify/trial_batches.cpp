@@ -1,4 +1,4 @@
-#include "train/trial_batches.h"
+#include "verify/trial_batches.h"
 
 #include <algorithm>
 #include <memory>

@@ -11,10 +11,10 @@
 #include "ops/host_target.h"
 #include "plan/programs.h"
 #include "support/layouts.h"
-#include "train/deviation.h"
-#include "train/layout_trials.h"
-#include "train/trial_batches.h"
-#include "train/verify.h"
+#include "verify/deviation.h"
+#include "verify/layout_trials.h"
+#include "verify/trial_batches.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

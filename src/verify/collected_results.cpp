@@ -1,4 +1,4 @@
-#include "train/collected_results.h"
+#include "verify/collected_results.h"
 
 #include <algorithm>
 #include <cstring>

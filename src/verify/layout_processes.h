@@ -5,8 +5,8 @@
 #include "comm/processes.h"
 #include "comm/rank_control.h"
 #include "config/run_config.h"
-#include "train/layout_run.h"
 #include "train/shared_cores.h"
+#include "verify/layout_run.h"
 
 namespace tessera {
 

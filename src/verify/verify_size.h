@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/run_config.h"
-#include "train/layout_run.h"
+#include "verify/layout_run.h"
 
 namespace tessera {
 

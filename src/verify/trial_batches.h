@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "train/layout_run.h"
+#include "verify/layout_run.h"
 
 namespace tessera {
 

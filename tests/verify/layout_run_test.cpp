@@ -1,4 +1,4 @@
-#include "train/layout_run.h"
+#include "verify/layout_run.h"
 
 #include <functional>
 #include <ostream>
@@ -14,8 +14,8 @@
 #include "support/error_of.h"
 #include "support/layouts.h"
 #include "support/small_family.h"
-#include "train/layout_trials.h"
-#include "train/trial_batches.h"
+#include "verify/layout_trials.h"
+#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {
