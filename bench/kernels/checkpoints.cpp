@@ -49,15 +49,14 @@ std::vector<Tensor> some_tensors() {
 }
 
 /// What one of several writers writes: its rows of each tensor.
-std::vector<GroupStream> streams_of(const std::vector<Tensor>& tensors, CheckpointWriter writer) {
-  std::vector<GroupStream> streams;
+std::vector<TensorToSave> streams_of(const std::vector<Tensor>& tensors, CheckpointWriter writer) {
+  std::vector<TensorToSave> streams;
   const int64_t rows = kRows / writer.count;
   for (int i = 0; i < kTensors; ++i) {
     const Tensor& tensor = tensors[static_cast<size_t>(i)];
     const Region region{{{writer.number * rows, rows}, {0, kColumns}}};
     streams.push_back({"parameters", name_of(i), tensor.dtype(), tensor.shape(), {}});
-    streams.back().pieces.push_back(
-        piece_stream(region, tensor, Region::whole_of(tensor.shape()).runs()));
+    streams.back().parts.push_back(part_to_save(region, TensorPiece(tensor.shape()), tensor));
   }
   return streams;
 }

@@ -19,8 +19,8 @@ std::vector<int32_t> chosen_experts() {
   std::vector<int32_t> chosen;
   for (int64_t token = 0; token < kTokens; ++token) {
     const Permutation experts(kExperts, static_cast<uint64_t>(token));
-    for (uint64_t place = 0; place < kChosen; ++place) {
-      chosen.push_back(static_cast<int32_t>(experts(place)));
+    for (uint64_t choice = 0; choice < kChosen; ++choice) {
+      chosen.push_back(static_cast<int32_t>(experts(choice)));
     }
   }
   return chosen;

@@ -39,11 +39,11 @@ std::vector<Value> write_scaled_residual(BlockProgram&, Builder& builder, DType 
   const Shape rows{kTokens, kHidden};
   const DType wide = accumulation_dtype(dtype);
   const auto vector = [&](const char* name) { return given(builder, name, {kHidden}, wide); };
-  const ResidualScale of_x{vector("x_scale"), vector("x_bias")};
-  const ResidualScale of_stream{vector("stream_scale"), vector("stream_bias")};
-  const ScaledResidual result =
-      scaled_residual_norm(builder, given(builder, "x", rows, dtype), of_x,
-                           given(builder, "stream", rows, wide), of_stream, vector("weight"), {});
+  const ResidualScale x_scaling{vector("x_scale"), vector("x_bias")};
+  const ResidualScale stream_scaling{vector("stream_scale"), vector("stream_bias")};
+  const ScaledResidual result = scaled_residual_norm(
+      builder, given(builder, "x", rows, dtype), x_scaling, given(builder, "stream", rows, wide),
+      stream_scaling, vector("weight"), {});
   return {result.output, result.stream};
 }
 
@@ -77,9 +77,9 @@ std::vector<Value> write_router(BlockProgram&, Builder& builder, DType dtype) {
 }
 
 std::vector<Value> write_rotary(BlockProgram& block, Builder& builder, DType dtype) {
-  std::vector<int32_t> places(kTokens);
-  std::iota(places.begin(), places.end(), 0);
-  const Value positions = integers(block, builder, "positions", {kTokens}, std::move(places));
+  std::vector<int32_t> values(kTokens);
+  std::iota(values.begin(), values.end(), 0);
+  const Value positions = integers(block, builder, "positions", {kTokens}, std::move(values));
   const Value table = rotary_table(builder, positions, {.channels = kHeadSize, .theta = 10000},
                                    accumulation_dtype(dtype));
   const Value x = given(builder, "x", {kTokens, kHeads * kHeadSize}, dtype);

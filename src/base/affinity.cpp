@@ -18,8 +18,8 @@ cpu_set_t cores_of_this_thread() {
   return cores;
 }
 
-/// The cores that this process may use, read before any thread is bound here. Empty if the system
-/// does not say or has more cores than the set can hold.
+/// Returns the cores that this process may use, read before any thread is bound here. The set is
+/// empty if the system does not say or has more cores than the set can hold.
 const cpu_set_t& start_cores() {
   static const cpu_set_t cores = cores_of_this_thread();
   return cores;
@@ -32,7 +32,8 @@ bool user_has_bound() {
   return false;
 }
 
-/// Ignores errors: if a core has gone offline meanwhile, the thread stays where it may run.
+/// Binds the calling thread to `cores`. Ignores errors: if a core has gone offline meanwhile, the
+/// thread keeps the cores that it had.
 void set_cores(const cpu_set_t& cores) { ::sched_setaffinity(0, sizeof(cores), &cores); }
 
 }  // namespace

@@ -4,13 +4,13 @@
 
 namespace tessera {
 
-/// Binds each thread of the calling thread's team of `threads` to a core of its own while it lives.
-/// The system then does not move a thread away from what it has in its caches. Several teams of one
-/// size share the cores, the first team taking the first ones. Nothing is bound unless this process
-/// may use exactly as many cores as the teams have threads: with fewer threads than cores, another
-/// program may be on any of them. Nothing is bound either if the user has bound
-/// OpenMP's threads (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY). Threads that a bound thread
-/// starts are bound to its core too, unless they call run_on_any_core().
+/// A guard that binds each thread of the calling thread's team of `threads` to a core of its own
+/// until it is destroyed. The system then does not move a thread away from the data in its caches.
+/// Several teams of one size share the cores: the first team takes the first cores. Nothing is
+/// bound unless this process may use exactly as many cores as the teams have threads: with fewer
+/// threads than cores, another program may be on any of them. Nothing is bound either if the user
+/// has bound OpenMP's threads (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY). Threads that a bound
+/// thread starts are bound to its core too, unless they call run_on_any_core().
 class BoundTeam {
  public:
   explicit BoundTeam(int threads, int team = 0, int teams = 1);
@@ -18,14 +18,15 @@ class BoundTeam {
   BoundTeam(const BoundTeam&) = delete;
   BoundTeam& operator=(const BoundTeam&) = delete;
 
-  /// Whether it bound the threads.
+  /// Returns whether it bound the threads.
   bool bound() const { return threads_ > 0; }
 
  private:
   int threads_ = 0;  // the number of bound threads
 };
 
-/// The cores that this process may use, as it was started; empty if the system does not say.
+/// Returns the cores that this process could use when it was started; empty if the system does not
+/// say.
 std::vector<int> cores_at_start();
 
 /// Lets the calling thread run on all cores that the program was started on. Background threads

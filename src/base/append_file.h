@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// A file that grows piece by piece while others may read it. Each piece is there whole or not at
-/// all, unless the machine itself stops in the middle of one.
+/// A file that grows piece by piece while others may read it. Each piece is in the file whole or
+/// not at all, unless the machine itself stops while a piece is written.
 class AppendFile {
  public:
   /// Opens `path` at its end, or creates it, durably. Throws Error if it cannot be written.
@@ -20,8 +20,8 @@ class AppendFile {
   AppendFile& operator=(const AppendFile&) = delete;
 
   /// Adds one piece. If the file system refuses it, cuts the file back to what it was before and
-  /// throws Error. If the cut fails too, the message says so, and the next call tries it again
-  /// first. Throws Error, and adds nothing, if another file or none is at the path by now.
+  /// throws Error. If the cut fails too, the message says so, and the next call first tries it
+  /// again. Throws Error, and adds nothing, if the path no longer leads to the opened file.
   void append(std::string_view bytes);
 
   /// Returns once all pieces are on the disk. Throws Error if they cannot be brought there.
@@ -32,7 +32,7 @@ class AppendFile {
 
   fs::path path_;
   int descriptor_ = -1;
-  std::optional<off_t> incomplete_at_;  ///< where a piece begins that could not be cut off
+  std::optional<off_t> incomplete_at_;  ///< the offset of a piece that could not be cut off
 };
 
 }  // namespace tessera

@@ -20,7 +20,8 @@ std::string first_word(const fs::path& path) {
   return word;
 }
 
-/// The number of caches of that index in the machine: one per set of processors that share one.
+/// Returns the number of caches of that index in the machine: one per set of processors that share
+/// a cache.
 int64_t count_caches(const fs::path& folder, int index) {
   std::set<std::string> sharers;
   for (const fs::path& processor : list_folder(folder)) {

@@ -6,11 +6,11 @@
 
 namespace tessera {
 
-/// The sizes in bytes of this machine's data caches; 0 if the system does not tell.
+/// The sizes in bytes of this machine's data caches; 0 if the system does not say.
 struct CacheSizes {
   int64_t first_level = 0;   ///< of the first core
   int64_t second_level = 0;  ///< of the first core
-  int64_t last_level = 0;    ///< of the whole machine together
+  int64_t last_level = 0;    ///< the sum over the whole machine
 
   bool operator==(const CacheSizes&) const = default;
 };

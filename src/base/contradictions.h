@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-/// The contradictions found in a configuration, collected to report all of them at once, each once.
+/// The contradictions found in a configuration, collected so that one error can report each of them
+/// once.
 class Contradictions {
  public:
   template <typename... Arguments>

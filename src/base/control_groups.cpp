@@ -10,10 +10,10 @@
 namespace tessera {
 namespace {
 
-/// A line of /proc/self/mountinfo: a file system and where it is.
+/// A line of /proc/self/mountinfo: a mounted file system.
 struct Mount {
   std::string root;    // the folder of the file system that is mounted
-  std::string folder;  // where it is mounted
+  std::string folder;  // the folder at which it is mounted
   std::string type;
   std::string options;
 };
@@ -32,7 +32,8 @@ std::vector<std::string> lines_of(const fs::path& path) {
   return lines;
 }
 
-/// The text with the characters that mountinfo writes as a backslash and three octal digits.
+/// Returns the text with the characters that mountinfo writes as a backslash and three octal
+/// digits.
 std::string without_escapes(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -80,7 +81,7 @@ std::vector<Group> groups_of_process(const fs::path& root) {
   return groups;
 }
 
-/// Returns whether a word is one of those of a list with commas between them.
+/// Returns whether `word` is one of the words of a comma-separated list.
 bool lists(std::string_view list, std::string_view word) {
   std::istringstream words{std::string(list)};
   for (std::string each; std::getline(words, each, ',');) {
@@ -89,8 +90,8 @@ bool lists(std::string_view list, std::string_view word) {
   return false;
 }
 
-/// The folders of a group and of those around it, up to the one that is mounted. That one alone if
-/// the mount shows another part of the tree, as in some containers.
+/// Returns the folders of a group and of its parent groups, up to the mounted folder. Returns the
+/// mounted folder alone if the mount shows another part of the tree, as in some containers.
 std::vector<fs::path> folders_of(const Group& group, const Mount& mount) {
   const fs::path top = mount.folder;
   const fs::path within = fs::path(group.path).lexically_relative(mount.root);
@@ -112,7 +113,7 @@ std::optional<Number> number_of(std::string_view word) {
   return number;
 }
 
-/// The words of a file's first line.
+/// Returns the words of a file's first line.
 std::vector<std::string> first_words(const fs::path& path) {
   const std::vector<std::string> lines = lines_of(path);
   std::vector<std::string> words;
@@ -127,7 +128,7 @@ std::optional<int64_t> bytes_in(const fs::path& path) {
   return words.size() == 1 ? number_of<int64_t>(words[0]) : std::nullopt;
 }
 
-/// Returns a number of memory.stat, of which each line has a key and a number.
+/// Returns the number of one key in memory.stat, whose lines each hold a key and a number.
 std::optional<int64_t> in_statistics(const fs::path& path, const std::string& key) {
   for (const std::string& line : lines_of(path)) {
     if (line.starts_with(key + " ")) return number_of<int64_t>(line.substr(key.size() + 1));
@@ -135,22 +136,22 @@ std::optional<int64_t> in_statistics(const fs::path& path, const std::string& ke
   return std::nullopt;
 }
 
-/// Returns the limit that memory.stat of version 1 has of all groups around one, those that are not
-/// visible too.
+/// Returns the limit that memory.stat of version 1 gives for all parent groups together, including
+/// those that are not visible.
 std::optional<int64_t> hierarchical_limit(const fs::path& statistics) {
   return in_statistics(statistics, "hierarchical_memory_limit");
 }
 
-/// Returns the bytes that a group has and cannot give back at once.
+/// Returns the bytes that a group uses and cannot give back at once.
 int64_t held_bytes(const fs::path& group, bool second_version) {
   const int64_t all =
       bytes_in(group / (second_version ? "memory.current" : "memory.usage_in_bytes")).value_or(0);
-  int64_t of_files = 0;
+  int64_t files = 0;
   for (const std::string key : {"inactive_file", "active_file"}) {
-    of_files +=
+    files +=
         in_statistics(group / "memory.stat", second_version ? key : "total_" + key).value_or(0);
   }
-  return std::max<int64_t>(all - of_files, 0);
+  return std::max<int64_t>(all - files, 0);
 }
 
 std::optional<double> ratio(const std::optional<double>& quota,
@@ -159,15 +160,15 @@ std::optional<double> ratio(const std::optional<double>& quota,
   return *quota / *period;
 }
 
-/// Of cpu.max, "150000 100000" or "max 100000".
+/// Returns the cores in a cpu.max file: "150000 100000" is 1.5, "max 100000" is no limit.
 std::optional<double> cores_in(const fs::path& path) {
   const std::vector<std::string> words = first_words(path);
   if (words.size() != 2) return std::nullopt;
   return ratio(number_of<double>(words[0]), number_of<double>(words[1]));
 }
 
-/// Calls visit(folder, version 2) for all groups of the process that a controller of version 1 or
-/// any of version 2 may limit.
+/// Calls visit(folder, second_version) for all groups of the process that may limit it: those of
+/// version 1 with the given controller, and all of version 2.
 template <typename Visit>
 void for_groups(const fs::path& root, std::string_view controller, Visit&& visit) {
   const std::vector<Mount> mounts = mounts_of_groups(root);
@@ -190,7 +191,7 @@ void lower(std::optional<GroupLimit<Number>>& lowest, const std::optional<Number
   if (found && (!lowest || *found < lowest->value)) lowest = {*found, file.string()};
 }
 
-/// Keeps the lowest limit of memory that the files of one group have.
+/// Keeps the lowest limit of memory in the files of one group.
 void lower_by_group(std::optional<GroupLimit<int64_t>>& lowest, const fs::path& root,
                     const fs::path& folder, bool second_version) {
   const fs::path here = root / folder.relative_path();

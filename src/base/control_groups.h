@@ -15,23 +15,25 @@ struct GroupLimit {
   std::string file;
 };
 
-// The limits of this process's control groups, of version 1, version 2 or both: the lowest of its
-// own group and of all groups around it that are visible here. Null if none is set. A file that is
-// missing, cannot be read or says no number limits nothing, because the system decides which files
-// there are. `root` is the folder in which /proc and /sys are, another one in tests.
+// The functions below read the limits of this process's control groups, of version 1, version 2 or
+// both. They return the lowest limit of the process's own group and of all its parent groups that
+// are visible here; null if none is set. A file that is missing, cannot be read or holds no number
+// sets no limit, because the system decides which files there are. `root` is the folder that holds
+// /proc and /sys; tests pass another one.
 
 /// Returns the bytes of memory that all processes of a group together may have: memory.max and
 /// memory.high of version 2, memory.limit_in_bytes and hierarchical_memory_limit of version 1.
-/// Beyond memory.high the system slows the processes down until they hardly go on, beyond the
-/// others it kills one of them.
+/// Beyond memory.high the system slows the processes down until they hardly make progress. Beyond
+/// the other limits it kills one of them.
 std::optional<GroupLimit<int64_t>> memory_of_control_groups(const fs::path& root = "/");
 
-/// Returns the bytes that these limits leave now: each less what the processes of its group have,
-/// but for files that the system keeps in memory only while nobody needs it.
+/// Returns the bytes that these limits leave now: the least, over the groups, of the limit minus
+/// the memory in use. Files that the system caches, and can drop at once, do not count as memory in
+/// use.
 std::optional<int64_t> free_memory_of_control_groups(const fs::path& root = "/");
 
-/// Returns the processor time that they may have, in seconds a second: cpu.max of version 2,
-/// cpu.cfs_quota_us and cpu.cfs_period_us of version 1.
+/// Returns the processor time that the processes of a group together may have, in seconds per
+/// second: cpu.max of version 2, cpu.cfs_quota_us and cpu.cfs_period_us of version 1.
 std::optional<GroupLimit<double>> cores_of_control_groups(const fs::path& root = "/");
 
 }  // namespace tessera

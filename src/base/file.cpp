@@ -70,8 +70,8 @@ void add_files_below(const fs::path& folder, std::vector<fs::path>& found) {
   if (code) throw Error("cannot list {}: {}", at.string(), code.message());
 }
 
-/// Throws Error if there is something other than a regular file at the path: the rename in commit()
-/// would replace a device or a pipe.
+/// Throws Error if something other than a regular file is at the path: the rename in commit() would
+/// replace a device or a pipe.
 void require_replaceable(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
@@ -217,7 +217,7 @@ void require_writable(const fs::path& path) {
     throw Error("cannot write {}: there is no folder {}{}; make it first", path.string(),
                 folder.string(), dangling_link_text(folder));
   }
-  const AtomicFile attempt{path};  // removes itself
+  const AtomicFile attempt{path};  // its destructor removes the file
 }
 
 void write_file(const fs::path& path, std::string_view text) {
@@ -248,7 +248,8 @@ std::vector<fs::path> find_inputs(const std::string& pattern) {
     }
   }
   if (found.empty()) {
-    if (pattern.find_first_of("*?[{") == std::string::npos) status_of(pattern);  // may say why
+    // For a path, status_of() may throw Error with a better reason.
+    if (pattern.find_first_of("*?[{") == std::string::npos) status_of(pattern);
     throw Error("no input file matches '{}'{}; give a file, a folder or a glob", pattern,
                 dangling_link_text(pattern));
   }

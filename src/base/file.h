@@ -15,24 +15,28 @@ namespace fs = std::filesystem;
 /// Reads a whole regular file. Throws Error with the path and the system's reason.
 std::string read_file(const fs::path& path);
 
-/// Whether `name`, joined to a folder's path, names an entry of that folder and leads nowhere else.
+/// Returns whether `name`, joined to a folder's path, names an entry of that folder and leads
+/// nowhere else.
 bool is_plain_name(std::string_view name);
 
-/// The system's reason (errno) for a failed write, with advice if the system ran out of something.
+/// Returns the system's reason (errno) for a failed write, with advice if the system ran out of
+/// something.
 std::string write_failure();
 
-/// Tell what is at a path, following links. If nothing is there they return false. If the system
-/// cannot say (a folder without permission, a name too long, a circle of links), they throw Error
-/// with the path and the system's reason, where std::filesystem would throw its own exception.
+/// Return whether something, a regular file or a folder is at a path, following links. They return
+/// false if nothing is there. If the system cannot say (a folder without permission, a name too
+/// long, a circle of links), they throw Error with the path and the system's reason, not the
+/// exception of std::filesystem.
 bool path_exists(const fs::path& path);
-bool is_file(const fs::path& path);  // a regular one
+bool is_file(const fs::path& path);  // a regular file
 bool is_folder(const fs::path& path);
 
-/// The paths of a folder's entries, sorted. Throws Error with the path and the system's reason.
+/// Returns the paths of a folder's entries, sorted. Throws Error with the path and the system's
+/// reason.
 std::vector<fs::path> list_folder(const fs::path& folder);
 
-/// The absolute path, with links and dots resolved as far as it exists. Throws Error with the path
-/// and the system's reason.
+/// Returns the absolute path, with links and dots resolved as far as it exists. Throws Error with
+/// the path and the system's reason.
 fs::path canonical_path(const fs::path& path);
 
 /// Creates a folder and its parents. Throws Error with the path and the system's reason.
@@ -41,10 +45,10 @@ void ensure_directory(const fs::path& path);
 /// Makes the entries of a folder durable: what was created or renamed in it survives a power cut.
 void sync_directory(const fs::path& path);
 
-/// A file that appears whole or not at all: bytes go to `path` + ".partial" in the same folder,
-/// and commit() flushes them to the disk, renames the file into place and flushes the folder.
-/// Without commit() the destructor removes the partial file. Every failure (full disk, unwritable
-/// folder) throws Error with the path and the system's reason.
+/// A file that appears whole or not at all: bytes go to `path` + ".partial" in the same folder, and
+/// commit() flushes them to the disk, renames the file to `path` and flushes the folder. Without
+/// commit() the destructor removes the partial file. Every failure (full disk, unwritable folder)
+/// throws Error with the path and the system's reason.
 class AtomicFile {
  public:
   explicit AtomicFile(fs::path path);
@@ -58,8 +62,8 @@ class AtomicFile {
   void write_values(std::span<const T> values) {
     write(std::as_bytes(values));
   }
-  /// Overwrites bytes that are already written. `offset` counts from the start of the file. For
-  /// header fields that are known late.
+  /// Overwrites bytes that are already written, for header fields that are known late. `offset`
+  /// counts from the start of the file.
   void overwrite(int64_t offset, std::span<const std::byte> bytes);
   int64_t size() const { return size_ + static_cast<int64_t>(buffer_.size()); }
   void commit();
@@ -81,8 +85,8 @@ void require_writable(const fs::path& path);
 /// Writes a whole file atomically (see AtomicFile).
 void write_file(const fs::path& path, std::string_view text);
 
-/// The regular files that `pattern` names, sorted: a file, a folder (everything below it), or a
-/// glob such as "corpus/*.jsonl". Throws Error when nothing matches.
+/// Returns the regular files that `pattern` names, sorted: a file, a folder (everything below it),
+/// or a glob such as "corpus/*.jsonl". Throws Error when nothing matches.
 std::vector<fs::path> find_inputs(const std::string& pattern);
 
 }  // namespace tessera

@@ -26,10 +26,11 @@ class FileLock {
   FileLock& operator=(FileLock&& other) noexcept;
 
   State state() const { return state_; }
-  /// Whether `path` still leads to what was opened. It may have been renamed or removed since.
+  /// Returns whether `path` still leads to what was opened. It may have been renamed or removed
+  /// since.
   bool is_at(const fs::path& path) const;
-  /// Returns the path at which the system knows what was opened now; none if it was removed or the
-  /// system does not say.
+  /// Returns the present path of what was opened; none if it was removed or the system does not
+  /// say.
   std::optional<fs::path> present_path() const;
 
  private:

@@ -11,8 +11,8 @@ constexpr int64_t kWindowBytes = 4096;
 }  // namespace
 
 void FileWindow::move_to(int64_t offset, int64_t needed) {
-  // Reads up to the end of the page, which the system reads anyway. A value that reaches beyond it
-  // takes the next page too.
+  // Reads up to the end of the page, which the system reads anyway. If the value reaches beyond
+  // that, the next page is read too.
   const int64_t to_page = kWindowBytes - offset % kWindowBytes;
   const int64_t wanted = to_page < needed ? to_page + kWindowBytes : to_page;
   const int64_t bytes = std::max(needed, std::min(wanted, file_->size() - offset));

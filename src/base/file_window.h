@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-/// Reads small values from a file. It keeps the last few kilobytes that it read, so one system call
-/// serves many values that are read one after another. Used by one thread.
+/// A reader of small values in a file. It keeps the last few kilobytes that it read, so one system
+/// call serves many values that are read one after another. Only one thread may use it.
 class FileWindow {
  public:
   /// `file` must outlive the window.
   explicit FileWindow(const ReadFile& file) : file_(&file) {}
 
-  /// The value at byte `offset` of the file. Throws Error if ReadFile::read_at() does.
+  /// Returns the value at byte `offset` of the file. Throws Error if ReadFile::read_at() does.
   template <typename Value>
   Value load(int64_t offset) {
     Value value{};

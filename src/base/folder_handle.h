@@ -4,10 +4,10 @@
 
 namespace tessera {
 
-/// Keeps hold of a folder, so that one can tell whether it is still at its path.
+/// An open folder, kept to find out whether it is still at its path.
 class FolderHandle {
  public:
-  /// If the folder cannot be opened, the handle holds none, and is_at() is false.
+  /// Opens the folder. If it cannot be opened, the handle holds none, and is_at() is false.
   explicit FolderHandle(const fs::path& path);
   ~FolderHandle();
   FolderHandle(const FolderHandle&) = delete;

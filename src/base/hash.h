@@ -9,15 +9,14 @@
 
 namespace tessera {
 
-/// The 64-bit XXH3 hash.
+/// Returns the 64-bit XXH3 hash.
 uint64_t hash(std::span<const std::byte> bytes, uint64_t seed = 0);
 uint64_t hash(std::string_view text, uint64_t seed = 0);
 
-/// The value as sixteen lower-case hexadecimal digits.
+/// Returns the value as sixteen lower-case hexadecimal digits.
 std::string hash_text(uint64_t value);
 
-/// Computes the XXH3 hash of bytes that arrive in pieces. The value is the same as hash() of the
-/// whole.
+/// The XXH3 hash of bytes that arrive in pieces. The value equals hash() of the whole.
 class StreamHash {
  public:
   StreamHash();

@@ -5,18 +5,18 @@
 
 namespace tessera {
 
-/// JSON files with a hash line, which reveals damage. The first key of the object, on the second
-/// line, is the hash of all bytes after that line.
+/// These functions write and check JSON texts with a hash line, which reveals damage. The first key
+/// of the object, on the second line, is the hash of all bytes after that line.
 ///
 ///   {
 ///    "xxh3": "0123456789abcdef",
 ///    ...
 
-/// The text of `object` with a hash line. `object` must be the text of a JSON object that begins
-/// with "{\n".
+/// Returns the text of `object` with a hash line. `object` must be the text of a JSON object that
+/// begins with "{\n".
 std::string with_hash_line(std::string_view object);
 
-/// Whether a text begins with a hash line.
+/// Returns whether a text begins with a hash line.
 bool has_hash_line(std::string_view text);
 
 /// Throws Error if the hash of `text` differs from the one in its hash line. The message says that

@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// The sum of term(i) over [0, count), taken in the type Sum. Element i goes to partial sum i mod
-/// 64, and the partial sums are added in pairs at the end. The loop iterations are independent, so
-/// the loops vectorise. The order of the additions depends on `count` alone.
+/// Returns the sum of term(i) over [0, count), computed in the type Sum. Element i goes to partial
+/// sum i mod 64, and the partial sums are added in pairs at the end. The loop iterations are
+/// independent, so the loops vectorise. The order of the additions depends on `count` alone.
 template <typename Sum, typename Term>
 inline Sum interleaved_sum(int64_t count, Term term) {
   constexpr int64_t kSums = 64;

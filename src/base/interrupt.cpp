@@ -13,7 +13,8 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void on_signal(int /*signal*/) { interrupted.store(true); }
 
-/// Returns whether a signal warns of an end, and may come again before it.
+/// Returns whether a signal only warns that the process will be ended, and may come again before
+/// that.
 bool is_warning(int signal) { return signal != SIGINT && signal != SIGTERM; }
 
 struct sigaction reaction_to(int signal) {

@@ -5,16 +5,16 @@
 
 namespace tessera {
 
-/// Lets long work end in an orderly way. While a guard exists, signals that ask for the end set a
-/// flag instead of ending the process.
+/// A guard that lets long work end in an orderly way. While it exists, signals that ask for the end
+/// set a flag instead of ending the process.
 ///
-/// Ctrl-C (SIGINT) and SIGTERM end it at once when they come a second time. The others are warnings
-/// and may come again: a closing terminal sends SIGHUP, schedulers send SIGUSR1 or SIGUSR2 before
-/// they kill, and the system sends SIGXCPU every second beyond the soft limit of processor time.
-/// Warnings stay ignored if the process was started that way (nohup).
+/// Ctrl-C (SIGINT) and SIGTERM end the process at once when they come a second time. The others are
+/// warnings and may come again: a closing terminal sends SIGHUP, schedulers send SIGUSR1 or SIGUSR2
+/// before they kill, and the system sends SIGXCPU every second beyond the soft limit of processor
+/// time. Warnings stay ignored if the process was started that way (nohup).
 ///
-/// The destructor restores the previous reactions. Signals belong to the process, so at most one
-/// guard exists at a time. Where kernels of libraries may run, a SignalThread must live too.
+/// The destructor restores the previous signal handlers. Signals belong to the process, so at most
+/// one guard exists at a time. Where kernels of libraries may run, a SignalThread must exist too.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -22,7 +22,7 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  /// True once a signal has come.
+  /// Returns true once a signal has come.
   static bool requested();
 
  private:

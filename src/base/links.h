@@ -11,7 +11,8 @@ namespace tessera {
 std::string dangling_link_text(const fs::path& path);
 
 /// Returns whether `path`, with links followed, leads to the file or folder behind an open
-/// descriptor. It does not if that was renamed, removed or replaced since it was opened.
+/// descriptor. It does not if the file or folder was renamed, removed or replaced since it was
+/// opened.
 bool leads_to(const fs::path& path, int descriptor);
 
 }  // namespace tessera

@@ -8,7 +8,8 @@
 namespace tessera {
 namespace {
 
-/// The library's own choice knows neither NO_COLOR nor a dumb terminal with COLORTERM set.
+/// Returns the sink for standard error. We choose the colours, because the library's own choice
+/// ignores NO_COLOR and takes a dumb terminal with COLORTERM set for one with colours.
 std::shared_ptr<spdlog::sinks::sink> standard_error() {
   return std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
       error_has_colours() ? spdlog::color_mode::always : spdlog::color_mode::never);

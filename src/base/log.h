@@ -9,13 +9,14 @@
 
 namespace tessera {
 
-/// Writes one rank's messages to standard error, one line each. It is a value that is passed down,
-/// not a global, so ranks that are threads of one process do not share it.
+/// A logger that writes one rank's messages to standard error, one line each. It is a value that is
+/// passed down, not a global, so ranks that are threads of one process do not share it.
 class Logger {
  public:
   /// A `name` that is not empty (for example "rank 3") is put in front of each message.
   explicit Logger(const std::string& name = "");
-  /// A logger that writes nothing, for ranks whose messages would repeat those of the first one.
+  /// Returns a logger that writes nothing, for ranks whose messages would repeat those of the first
+  /// rank.
   static Logger silent();
 
   template <typename... Arguments>

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-// A team has either `threads` threads or one. If a team were smaller, OpenMP would end the threads
-// left over and start them again for the next team.
+// Work runs on either `threads` threads or one. If a team were smaller, OpenMP would end the
+// threads left over and start them again for the next team.
 
-/// Marks a function that is compiled once, for all its callers.
+/// Marks a function that is compiled once for all its callers.
 #if defined(__GNUC__) && !defined(__clang__)
 #define TESSERA_MADE_ONCE [[gnu::noipa]]
 #else

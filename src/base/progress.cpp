@@ -12,14 +12,14 @@
 namespace tessera {
 namespace {
 
-/// Ignores errors: if standard error cannot be written because its reader is gone, there is nobody
-/// to tell.
+/// Prints to standard error. Ignores errors: if standard error cannot be written, there is no other
+/// way to report it.
 void print_if_possible(const std::string& text) {
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);
 }
 
-/// Returns the first `columns` characters of a text in UTF-8, each counted as one column.
+/// Returns the first `columns` characters of a UTF-8 text. Each character counts as one column.
 std::string_view first_columns(std::string_view text, int64_t columns) {
   size_t end = 0;
   for (; end < text.size(); ++end) {

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Seconds since construction.
+/// A clock that starts when it is constructed.
 class Stopwatch {
  public:
   double seconds() const {
@@ -17,8 +17,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Shows the progress of long work in one line on standard error. On a terminal the line is redrawn
-/// in place, at most ten times a second, and cut off where the terminal ends. Elsewhere, also on a
+/// The progress of long work, shown in one line on standard error. On a terminal the line is drawn
+/// over, at most ten times a second, and cut off at the terminal's width. Elsewhere, also on a
 /// terminal that cannot draw over a line, a line is printed about every ten seconds, which keeps
 /// logs short.
 class Progress {
@@ -31,10 +31,10 @@ class Progress {
   /// Shows `text` now if the line is due. With `last`, shows it in any case, once, and ends the
   /// line.
   void show(std::string_view text, bool last = false);
-  /// Makes "62% [=====   ] 3.1 of 5.0 M tokens, 1m15s left" from a fraction, the seconds spent so
+  /// Returns "62% [=====   ] 3.1 of 5.0 M tokens, 1m15s left" for a fraction, the seconds spent so
   /// far and a detail.
   static std::string bar(double fraction, double seconds_spent, std::string_view detail);
-  /// Removes a line drawn in place before other output follows.
+  /// Removes a line that could be drawn over, before other output follows.
   void clear();
 
  private:

@@ -13,10 +13,10 @@ double quantile(std::span<const double> numbers, double fraction) {
                 fraction, numbers.size());
   std::vector<double> sorted(numbers.begin(), numbers.end());
   std::sort(sorted.begin(), sorted.end());
-  const double place = fraction * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(place);
+  const double position = fraction * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(position);
   const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - std::floor(place)) * (sorted[above] - sorted[below]);
+  return sorted[below] + (position - std::floor(position)) * (sorted[above] - sorted[below]);
 }
 
 }  // namespace tessera

@@ -6,17 +6,17 @@
 namespace tessera {
 
 /// A counter-based random number generator (Philox 4x32-10). The value at an index depends on the
-/// key and the index alone, never on how many were drawn before or by which rank or thread.
+/// key and the index alone, never on the number of values drawn before, the rank or the thread.
 class CounterRandom {
  public:
   /// The key is (seed, name): for example the run's seed and a parameter's name.
   CounterRandom(uint64_t seed, std::string_view name);
 
-  /// 64 uniform bits at `index`.
+  /// Returns 64 uniform bits.
   uint64_t bits(uint64_t index) const;
-  /// Uniform in [0, 1) with 53 bits.
+  /// Returns a number that is uniform in [0, 1), with 53 bits.
   double uniform(uint64_t index) const;
-  /// Standard normal (Box-Muller over the two halves of one Philox block).
+  /// Returns a standard normal number (Box-Muller over the two halves of one Philox block).
   double normal(uint64_t index) const;
 
  private:

@@ -18,7 +18,7 @@ ReadFile::ReadFile(const fs::path& path) : path_(path) {
     if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
     throw Error("cannot {} {}: {}{}", verb, path.string(), why, dangling_link_text(path));
   };
-  // O_NONBLOCK, because opening a pipe would otherwise wait for its writer.
+  // O_NONBLOCK, because opening a pipe would otherwise wait for a writer.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail("open", std::strerror(errno));
   struct stat status {};

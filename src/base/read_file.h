@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-/// A regular file that is open for reading at any offset. It is read by system calls, not mapped: a
-/// bad block, or a file cut short meanwhile, is an Error that names the file and not a signal.
+/// A regular file that is open for reading at any offset. It is read by system calls, not mapped. A
+/// bad block, or a file that is cut short meanwhile, is then an Error that names the file and not a
+/// signal.
 class ReadFile {
  public:
   ReadFile() = default;
@@ -20,12 +21,12 @@ class ReadFile {
   ReadFile(ReadFile&& other) noexcept;
   ReadFile& operator=(ReadFile&& other) noexcept;
 
-  /// The size in bytes when the file was opened.
+  /// Returns the size in bytes at the time when the file was opened.
   int64_t size() const { return size_; }
   const fs::path& path() const { return path_; }
 
   /// Fills `to` with the bytes from `offset` on. Throws Error if it cannot read all of them, also
-  /// if the file ends before. Many threads may call it at once.
+  /// if the file ends earlier. Many threads may call it at once.
   void read_at(int64_t offset, std::span<std::byte> to) const;
   /// Asks the system to read this range ahead of its use.
   void will_need(int64_t offset, int64_t length) const;

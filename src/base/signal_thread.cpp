@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-/// The signals that the process blocked before. The handlers of fork() can reach only globals.
+/// The signals that the process blocked before. It is a global, because the handlers of fork() can
+/// reach only globals.
 sigset_t blocked_before;
 std::atomic<bool> lives{false};
 
@@ -29,8 +30,8 @@ void unblock_in_child() {
   if (lives.load()) pthread_sigmask(SIG_SETMASK, &blocked_before, nullptr);
 }
 
-/// Libraries start programs: Open MPI its daemon where no launcher did, CUDA one that makes the
-/// files of devices.
+/// Makes child processes unblock signals. Libraries start such processes: Open MPI starts its
+/// daemon if no launcher did, and CUDA starts a program that makes the device files.
 void free_child_processes() {
   static const int refused = pthread_atfork(nullptr, nullptr, unblock_in_child);
   TESSERA_CHECK(refused == 0, "pthread_atfork: {}", std::strerror(refused));
@@ -42,7 +43,8 @@ SignalThread::SignalThread() {
   TESSERA_CHECK(!lives.load(), "there is a thread for signals already");
   free_child_processes();
   const sigset_t blocked = signals_from_outside();
-  // Blocked before the thread is there: a signal that comes meanwhile waits for it.
+  // The signals are blocked before the thread exists, so a signal that comes meanwhile waits for
+  // it.
   pthread_sigmask(SIG_BLOCK, &blocked, &blocked_before);
   try {
     thread_ = std::thread([this] {

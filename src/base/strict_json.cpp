@@ -14,9 +14,9 @@ using Json = nlohmann::json;
 
 namespace {
 
-/// Checks a text while it is read, and keeps nothing of it but the keys of the objects that are
-/// open. The library's callback of parse() could check too, but after each object it looks through
-/// all members of the object around it, which takes the square of their number.
+/// A check of a JSON text while it is read. It keeps only the keys of the objects that are open.
+/// The callback of the library's parse() could check too, but after each object it looks through
+/// all members of the enclosing object, which takes time quadratic in their number.
 class StrictReading final : public nlohmann::json_sax<Json> {
  public:
   StrictReading(const std::string& origin, size_t maximum_depth)
@@ -37,7 +37,7 @@ class StrictReading final : public nlohmann::json_sax<Json> {
     if (open_.back().insert(key).second) return true;
     throw Error("{}: found the key {} twice in one object, expected once", origin_, in_quotes(key));
   }
-  /// Stops. parse() then says what is wrong.
+  /// Stops the reading. The error of parse() then says what is wrong.
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
     return false;
   }
@@ -58,7 +58,7 @@ class StrictReading final : public nlohmann::json_sax<Json> {
 
   const std::string& origin_;
   size_t maximum_depth_;
-  std::vector<std::set<std::string>> open_;  // the keys of each object, none for an array
+  std::vector<std::set<std::string>> open_;  // the keys of each open object; none for an array
 };
 
 }  // namespace
@@ -80,7 +80,7 @@ Json parse_strict_json(std::string_view text, const std::string& origin, int max
 std::string printable(std::string_view text) {
   constexpr size_t kLongest = 200;
   size_t size = std::min(text.size(), kLongest);
-  // Does not cut within a character: the bytes that continue one are 10xxxxxx.
+  // The text is not cut within a character. The bytes that continue a character are 10xxxxxx.
   const auto continues = [&](size_t at) { return (text[at] & 0xc0) == 0x80; };
   for (int i = 0; i < 3 && size > 0 && size < text.size() && continues(size); ++i) --size;
   const Json escaped(std::string(text.substr(0, size)));

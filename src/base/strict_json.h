@@ -13,11 +13,12 @@ namespace tessera {
 nlohmann::json parse_strict_json(std::string_view text, const std::string& origin,
                                  int maximum_depth);
 
-/// Makes text from a file that may be hostile fit for a terminal. Control characters become '?',
-/// bytes that are not UTF-8 become U+FFFD, and what exceeds 200 bytes becomes "...".
+/// Returns text from a file that may be hostile in a form that is safe to print on a terminal.
+/// Control characters become '?', bytes that are not UTF-8 become U+FFFD, and what exceeds 200
+/// bytes becomes "...".
 std::string printable(std::string_view text);
 
-/// printable(text) in single quotes.
+/// Returns printable(text) in single quotes.
 std::string in_quotes(std::string_view text);
 
 }  // namespace tessera

@@ -4,18 +4,16 @@
 
 namespace tessera {
 
-/// The kinds of output that standard error can show.
-
 /// Returns whether a line on standard error can be drawn over: it is a terminal, and TERM names one
 /// that knows how to (neither "dumb" nor empty).
 bool error_redraws();
 
 /// Returns whether text on standard error may have colours: it can be drawn over, and NO_COLOR is
-/// not set, or is empty (no-color.org).
+/// not set or is empty (no-color.org).
 bool error_has_colours();
 
-/// Returns the columns of a line of the terminal on standard error as it is now: COLUMNS if that is
-/// a number above 0, else what the terminal says, else 80.
+/// Returns the present number of columns of the terminal on standard error: COLUMNS if that is a
+/// number above 0, else what the terminal says, else 80.
 int64_t error_columns();
 
 }  // namespace tessera

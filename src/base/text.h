@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// The candidate nearest to `word` by edit distance. Empty if none is near enough for `word` to be
-/// a likely typing error: the distance may be a third of the letters of `word`, or 2 if that is
-/// more.
+/// Returns the candidate nearest to `word` by edit distance. Returns an empty text if none is near
+/// enough for `word` to be a likely typing error: the distance may be at most a third of the
+/// letters of `word`, or 2 if that is more.
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 
 /// Formats a number of bytes: 1536 -> "1.5 KiB"; always in binary units.

@@ -7,9 +7,9 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kUsualStack = size_t{8} << 20;  // that of a main thread
+constexpr size_t kUsualStack = size_t{8} << 20;  // the usual stack of a main thread
 
-/// What a new thread is told. It ends with this object.
+/// The attributes of a new thread, destroyed with this object.
 class ThreadAttributes {
  public:
   ThreadAttributes() { pthread_attr_init(&attributes_); }

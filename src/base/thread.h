@@ -8,14 +8,15 @@
 
 namespace tessera {
 
-/// The stack of a Thread: 8 MiB, or what other threads of this process get where that is more. That
-/// follows from the limit on stacks (ulimit -s), which may be too small for a step of training.
+/// Returns the size of a Thread's stack: 8 MiB, or the size that other threads of this process get
+/// if that is more. The latter follows from the limit on stacks (ulimit -s), which may be too small
+/// for a training step.
 size_t thread_stack_bytes();
 
-/// A thread with a stack of thread_stack_bytes(). Its end is awaited when this goes out of scope.
+/// A thread with a stack of thread_stack_bytes(). The destructor waits for its end.
 class Thread {
  public:
-  /// Throws std::system_error when the system refuses a thread. The body must not throw.
+  /// Starts the thread. Throws std::system_error if the system refuses it. The body must not throw.
   explicit Thread(std::function<void()> body);
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;

@@ -19,7 +19,7 @@ namespace {
 class WaitingThreads {
  public:
   ~WaitingThreads() { stop(); }
-  /// Throws std::system_error when the system refuses one more.
+  /// Starts one more thread. Throws std::system_error if the system refuses it.
   void add() {
     threads_.emplace_back([this] { stopped_.wait(false); });
   }

@@ -9,7 +9,8 @@ namespace tessera {
 
 namespace transposition {
 
-/// As many entries as a vector of 16 bytes holds. Every processor has instructions for these.
+/// The number of entries in a vector of 16 bytes. Every processor has instructions for such
+/// vectors.
 template <typename T>
 constexpr int64_t kSide = 16 / static_cast<int64_t>(sizeof(T));
 
@@ -28,7 +29,7 @@ struct VectorOf<8> {
   using Type = uint64_t __attribute__((vector_size(16)));
 };
 
-/// The lower (or upper) halves of two vectors, entry beside entry.
+/// Returns the lower (or upper) halves of two vectors, with their entries in turn.
 template <bool upper, typename Vector, size_t... lane>
 Vector interleave(Vector first, Vector second, std::index_sequence<lane...>) {
   constexpr size_t kLanes = sizeof...(lane);
@@ -36,8 +37,8 @@ Vector interleave(Vector first, Vector second, std::index_sequence<lane...>) {
   return __builtin_shufflevector(first, second, (kBegin + lane / 2 + (lane % 2) * kLanes)...);
 }
 
-/// Transposes a square of kSide rows in registers: each turn interleaves the upper half of the rows
-/// with the lower half, and log2(kSide) turns bring each entry to its place.
+/// Transposes a square of kSide rows in registers. Each turn interleaves the rows of the upper half
+/// with those of the lower half, and log2(kSide) turns transpose the square.
 template <typename T>
 void square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
   constexpr int64_t kRows = kSide<T>;
@@ -60,8 +61,9 @@ void square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
 
 }  // namespace transposition
 
-/// to [columns, rows] = the transposed `from` [rows, columns], for types of 2, 4 or 8 bytes. A
-/// stride is the distance between rows, in entries. Both should lie in the first-level cache.
+/// Writes the transposed `from` [rows, columns] to `to` [columns, rows], for types of 2, 4 or 8
+/// bytes. A stride is the distance between rows, in entries. Both should fit in the first-level
+/// cache.
 template <typename T>
 void transpose(int64_t rows, int64_t columns, const T* from, int64_t from_stride, T* to,
                int64_t to_stride) {

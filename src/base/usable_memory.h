@@ -10,21 +10,21 @@ namespace tessera {
 /// The memory that the processes of a run may use on this machine.
 struct UsableMemory {
   int64_t bytes = 0;
-  std::string limited_by;  ///< the file of the control group that says so; empty for the machine
+  std::string limited_by;  ///< the control group's file that sets the limit; else empty
 
-  /// "this machine has 23 GiB", or "this process's control group may have 2 GiB
+  /// Returns "this machine has 23 GiB", or "this process's control group may have 2 GiB
   /// (/sys/fs/cgroup/jobs/memory.max)".
   std::string text() const;
 };
 
-/// Returns it: what the machine has, or less if a control group of this process may have less. What
-/// other processes use of it is not known to last, so it is not taken off. `root` is as of
+/// Returns the memory of the machine, or less if a control group of this process may have less. The
+/// memory that other processes use is not subtracted, because they may free it. `root` is as in
 /// memory_of_control_groups().
 UsableMemory usable_memory(const fs::path& root = "/");
 
 /// Returns the bytes that are free now or that the system can free at once: on the machine
-/// (MemAvailable), or less if this process's control groups leave less. The largest int64_t if the
-/// system does not say.
+/// (MemAvailable), or less if this process's control groups leave less. Returns the largest int64_t
+/// if the system does not say.
 int64_t available_memory(const fs::path& root = "/");
 
 }  // namespace tessera

@@ -9,16 +9,16 @@ namespace tessera {
 
 inline constexpr size_t kLongestCharacter = 4;  ///< bytes of UTF-8
 
-/// The character that a text begins with.
+/// The first character of a text.
 struct Utf8Character {
   size_t length;  ///< bytes of the character, or of its maximal valid start if it is broken
   bool valid;
 };
 
-/// The first character of `text`, which must not be empty.
+/// Returns the first character of `text`, which must not be empty.
 Utf8Character first_character(std::string_view text);
 
-/// Whether a byte of valid UTF-8 belongs to a character that began before it.
+/// Returns whether a byte of valid UTF-8 belongs to a character that began before it.
 inline bool is_inside_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
@@ -28,15 +28,15 @@ inline bool is_inside_character(char byte) {
 /// Adds the number of replacements to `replaced`.
 std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t& replaced);
 
-/// The position at which the character that contains byte `place` begins. `text` must be valid
-/// UTF-8.
-inline size_t character_begin(std::string_view text, size_t place) {
-  while (place > 0 && is_inside_character(text[place])) --place;
-  return place;
+/// Returns the offset at which the character that contains the byte at `offset` begins.
+/// `text` must be valid UTF-8.
+inline size_t character_begin(std::string_view text, size_t offset) {
+  while (offset > 0 && is_inside_character(text[offset])) --offset;
+  return offset;
 }
 
-/// The first position from `position` on that is not inside a character, valid or broken. It is at
-/// most 3 bytes further and at most the end of the text. The parts before and after it can be
+/// Returns the first offset from `position` on that is not inside a character, valid or broken. It
+/// is at most 3 bytes further and at most the end of the text. The parts before and after it can be
 /// repaired separately, with the same result as for the whole.
 size_t next_character(std::string_view text, size_t position);
 

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// The word of a value.
+/// Returns the word of a value.
 template <Worded Enum>
 std::string_view word(Enum value) {
   const auto index = static_cast<size_t>(value);
@@ -20,7 +20,7 @@ std::string_view word(Enum value) {
   return kWords<Enum>[index];
 }
 
-/// The value of a word, or none if no value has that word.
+/// Returns the value of a word, or none if no value has that word.
 template <Worded Enum>
 std::optional<Enum> find_word(std::string_view text) {
   const auto found = std::ranges::find(kWords<Enum>, text);
@@ -28,14 +28,14 @@ std::optional<Enum> find_word(std::string_view text) {
   return static_cast<Enum>(found - kWords<Enum>.begin());
 }
 
-/// All words, for rules and options that accept one of them.
+/// Returns all words of an enum, for rules and options that accept one of them.
 template <Worded Enum>
 std::vector<std::string> words_of() {
   return {kWords<Enum>.begin(), kWords<Enum>.end()};
 }
 
-/// The value of a word out of a file. Throws Error, naming the known words, if no value has it.
-/// `what` is the thing that the enum says, such as "memory loop".
+/// Returns the value of a word that was read from a file. Throws Error, naming the known words, if
+/// no value has it. `what` names what the enum describes, such as "memory loop".
 template <Worded Enum>
 Enum known_word(std::string_view text, std::string_view what) {
   const std::optional<Enum> value = find_word<Enum>(text);
@@ -45,7 +45,7 @@ Enum known_word(std::string_view text, std::string_view what) {
   return *value;
 }
 
-/// The value of a word that is known to be valid.
+/// Returns the value of a word that is known to be valid.
 template <Worded Enum>
 Enum from_word(std::string_view text) {
   const std::optional<Enum> value = find_word<Enum>(text);

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// Reads the files of the data's tokenizer, wherever it was found.
+/// Returns the files of the data's tokenizer from the path where it was found.
 std::vector<TokenizerFile> read_again(const DataTokenizer& tokenizer) {
   constexpr std::string_view kAdvice = "start again once it is what the data was opened with";
   if (is_prepared_folder(tokenizer.origin)) {

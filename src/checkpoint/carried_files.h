@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Reads the files of the tokenizer of a run's data, for its checkpoints to carry. Throws Error
+/// Returns the files of the tokenizer of a run's data, for its checkpoints to carry. Throws Error
 /// when the tokenizer has changed since the data was opened.
 std::vector<CarriedFile> tokenizer_files(const DataTokenizer& tokenizer);
 
@@ -20,11 +20,12 @@ void add_other_files(const CheckpointReader& reader, std::vector<CarriedFile>& f
                      const Logger& logger);
 
 /// Compares the tokenizer's files in a checkpoint's folder with the hashes in its manifest. Throws
-/// Error naming the first file that is damaged, or that is in the folder but not in the manifest.
+/// Error that names the first file that is damaged, or that is in the folder but not in the
+/// manifest.
 void verify_carried_tokenizer(const CheckpointReader& reader);
 
-/// Loads the tokenizer that a checkpoint carries, after verifying its files. Throws Error also when
-/// there is no tokenizer, or one that Tessera cannot read.
+/// Returns the tokenizer that a checkpoint carries, after verifying its files. Throws Error also
+/// when there is no tokenizer, or one that Tessera cannot read.
 std::unique_ptr<Tokenizer> load_carried_tokenizer(const CheckpointReader& reader);
 
 }  // namespace tessera

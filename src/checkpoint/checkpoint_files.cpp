@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// How an entry of a header differs from what the manifest says of it.
+/// Returns the difference between an entry of a header and its description in the manifest.
 std::string entry_difference(const SafetensorsEntry* entry, std::string_view dtype,
                              std::span<const int64_t> shape) {
   if (entry == nullptr) return "its file's header does not name it";

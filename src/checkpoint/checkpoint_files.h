@@ -13,20 +13,20 @@
 
 namespace tessera {
 
-/// The tensor files of a checkpoint. A file is opened when it is first asked for: a rank that reads
-/// some pieces opens the files that hold them.
+/// The tensor files of a checkpoint. A file is opened at its first use, so a rank that reads some
+/// pieces opens only the files that hold them.
 class CheckpointFiles {
  public:
   CheckpointFiles(fs::path folder, const CheckpointManifest& manifest);
 
-  /// The file, whose header is that which the manifest describes. Throws Error if it is not, or
-  /// cannot be read. Any thread may call it.
+  /// Returns the file of that name. Throws Error if it cannot be read, or if its header is not the
+  /// one that the manifest describes. Any thread may call it.
   const SafetensorsReader& at(const std::string& name) const;
 
  private:
   struct File {
     CheckpointFile stated;
-    /// What the manifest says that it holds.
+    /// An entry that the file has according to the manifest.
     struct Entry {
       std::string name, tensor, dtype;
       std::vector<int64_t> shape;
@@ -42,8 +42,8 @@ class CheckpointFiles {
   std::map<std::string, std::unique_ptr<File>> files_;
 };
 
-/// Returns how a piece's description in the manifest differs from the one in its file's header, or
-/// an empty text if they agree.
+/// Returns the difference between a piece's description in the manifest and the one in its file's
+/// header, as a text; empty if they agree.
 std::string header_difference(const CheckpointTensor& tensor, const SavedPiece& piece,
                               const SafetensorsReader& file);
 

@@ -38,7 +38,8 @@ std::optional<std::pair<int64_t, FolderState>> parse_name(std::string_view name)
   return std::nullopt;
 }
 
-/// Parses a path as a user writes it: with a slash at its end, or as ".".
+/// Returns the step and the state that a path as written by a user gives: it may end with a slash,
+/// or be ".".
 std::optional<std::pair<int64_t, FolderState>> parse_path(const fs::path& path) {
   fs::path plain = path.lexically_normal();
   if (!plain.has_filename()) plain = plain.parent_path();
@@ -60,7 +61,7 @@ std::vector<Folder> find_folders(const fs::path& directory) {
   return found;
 }
 
-/// Returns why a folder is not a complete checkpoint, or an empty text if it is one.
+/// Returns the reason that a folder is not a complete checkpoint, or an empty text if it is one.
 std::string find_problem(const Folder& folder) {
   try {
     const CheckpointManifest manifest = read_checkpoint_manifest(folder.path);
@@ -119,8 +120,8 @@ std::vector<fs::path> unfinished_checkpoints(const fs::path& directory) {
 
 namespace {
 
-/// Lists the checkpoints, or returns nothing if one was renamed meanwhile by the process that
-/// changes the folder.
+/// Returns the checkpoints, or nothing if the process that changes the folder renamed one of them
+/// meanwhile.
 std::optional<CheckpointListing> try_list(const fs::path& directory) {
   CheckpointListing listing;
   for (const Folder& folder : find_folders(directory)) {
@@ -145,7 +146,7 @@ std::optional<CheckpointListing> try_list(const fs::path& directory) {
 }  // namespace
 
 CheckpointListing list_checkpoints(const fs::path& directory) {
-  for (;;) {  // ends: a process changes a folder much more seldom than it can be listed
+  for (;;) {  // ends: a folder changes much less often than it can be listed
     if (auto listing = try_list(directory)) return std::move(*listing);
   }
 }
@@ -153,7 +154,7 @@ CheckpointListing list_checkpoints(const fs::path& directory) {
 bool was_removed(const fs::path& checkpoint, const FolderHandle& handle) {
   if (handle.is_at(checkpoint)) return false;
   std::error_code code;
-  // A link that leads nowhere and a file are not what a checkpoint that is removed leaves.
+  // Removing a checkpoint leaves neither a link that leads nowhere nor a file.
   const fs::file_type found = fs::symlink_status(checkpoint, code).type();
   return found == fs::file_type::not_found ||
          (found == fs::file_type::directory && handle.is_open());
@@ -195,7 +196,7 @@ void remove_stale_checkpoints(const fs::path& directory) {
     if (folder.state == FolderState::complete) continue;
     const fs::path name = checkpoint_path(directory, folder.step);
     if (folder.state == FolderState::deleted) {
-      std::error_code ignored;  // it does no harm, and the code that removes checkpoints reports it
+      std::error_code ignored;  // harmless, and reported by the code that removes checkpoints
       fs::remove_all(folder.path, ignored);
     } else if (folder.state == FolderState::partial) {
       remove_folder(folder.path);

@@ -33,9 +33,9 @@ fs::path checkpoint_path(const fs::path& directory, int64_t step,
 /// is not a checkpoint's.
 std::optional<int64_t> step_of_name(const fs::path& folder);
 
-/// Compares the name of a checkpoint's folder with `step`, the step in its manifest. Returns a
-/// problem if the name has another step, or says that the folder is being written or removed.
-/// Otherwise returns an empty text.
+/// Returns the problem of a checkpoint folder's name, given `step`, the step in its manifest: the
+/// name has another step, or says that the folder is being written or removed. Returns an empty
+/// text if there is none.
 std::string name_problem(const fs::path& folder, int64_t step);
 
 /// Returns the folders of checkpoints that are being written or removed, or that a killed process
@@ -61,13 +61,12 @@ struct CheckpointListing {
   std::vector<BrokenCheckpoint> broken;
 };
 
-/// Lists the checkpoints of a folder; none if it does not exist. A checkpoint that another process
-/// removes meanwhile is not broken: it is no longer there. Throws Error when the folder cannot be
-/// read.
+/// Returns the checkpoints of a folder; none if it does not exist. A checkpoint that another
+/// process removes meanwhile is not listed as broken. Throws Error when the folder cannot be read.
 CheckpointListing list_checkpoints(const fs::path& directory);
 
 /// The newest complete checkpoint, and every broken one of the same or a newer step. A caller
-/// should warn of these before it resumes from the complete one.
+/// should warn of the broken ones before it resumes from the complete one.
 struct LatestCheckpoint {
   std::optional<fs::path> path;
   std::vector<BrokenCheckpoint> newer_broken;
@@ -75,8 +74,8 @@ struct LatestCheckpoint {
 LatestCheckpoint latest_checkpoint(const fs::path& directory);
 
 /// Returns whether a checkpoint that could not be read was removed meanwhile, or replaced by a
-/// newer save, by the process that trains beside the reader. `handle` was opened before it was
-/// read.
+/// newer save, by a process that trains at the same time. `handle` was opened before the checkpoint
+/// was read.
 bool was_removed(const fs::path& checkpoint, const FolderHandle& handle);
 
 /// Locks a folder of checkpoints for one process that changes it. The system releases the lock when
@@ -87,7 +86,7 @@ class CheckpointLock {
   /// Locks any folder. `busy` is the error's message when another process holds the lock.
   CheckpointLock(const fs::path& directory, const std::string& busy);
 
-  /// Whether `path` is the locked folder. The folder may have been renamed or removed since.
+  /// Returns whether `path` is the locked folder, which may have been renamed or removed since.
   bool is_at(const fs::path& path) const { return lock_.is_at(path); }
 
  private:
@@ -95,16 +94,16 @@ class CheckpointLock {
 };
 
 /// Cleans up after killed processes. Removes partial and deleted folders, and replaced ones whose
-/// newer save is complete. Gives a replaced folder without a newer save its name back. A folder is
-/// never removed because it could not be read. A deleted folder that cannot be removed stays. The
-/// caller holds the lock.
+/// newer save is complete. Renames a replaced folder without a newer save back to its original
+/// name. Never removes a folder because it could not be read. A deleted folder that cannot be
+/// removed stays. The caller holds the lock.
 void remove_stale_checkpoints(const fs::path& directory);
 
 /// Renames a folder within its parent folder. Throws Error when that fails.
 void rename_folder(const fs::path& from, const fs::path& to);
 
-/// Removes the folder of the given step. It is first renamed to ".deleted", durably, so a
-/// half-removed folder is never taken for complete. The caller holds the lock.
+/// Removes the folder of the given step. First renames it to ".deleted", durably, so that a
+/// half-removed folder is never taken for a complete one. The caller holds the lock.
 void discard_checkpoint(const fs::path& path, int64_t step);
 
 }  // namespace tessera

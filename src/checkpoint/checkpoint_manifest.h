@@ -14,14 +14,14 @@
 
 namespace tessera {
 
-/// A piece of a tensor, as a file of the checkpoint holds it.
+/// A piece of a tensor in a file of the checkpoint.
 struct SavedPiece {
   std::string file;  ///< one of the manifest's tensor_files
   Region region;
   std::vector<uint64_t> hashes;  ///< XXH3 of each block of its bytes
 };
 
-/// A tensor of a checkpoint. Its pieces cover it, each element once.
+/// A tensor of a checkpoint. Its pieces cover it: each element is in exactly one.
 struct CheckpointTensor {
   std::string group;
   std::string name;
@@ -31,9 +31,10 @@ struct CheckpointTensor {
 
   int64_t bytes() const { return shape.elements() * dtype_size(dtype); }
   std::string label() const { return group + "/" + name; }
-  /// The name of a piece in its file: the tensor's if it is all of it, "NAME[0:4, 8:16]" otherwise.
+  /// Returns the name of a piece in its file: the tensor's if the piece is the whole tensor,
+  /// otherwise "NAME[0:4, 8:16]".
   std::string entry_name(const Region& region) const;
-  /// "'GROUP/NAME'", with the region if it is not all, as used in messages.
+  /// Returns "'GROUP/NAME'" for messages, with the region if the piece is not the whole tensor.
   std::string text(const SavedPiece& piece) const;
 };
 
@@ -41,20 +42,20 @@ struct CheckpointTensor {
 struct CheckpointFile {
   std::string name;
   int64_t bytes = 0;
-  std::string hash;  // XXH3, hexadecimal: of the header of a .safetensors file, of the whole of
-                     // another file
+  std::string hash;  // XXH3, hexadecimal: of the header of a .safetensors file, of all of another
+                     // file
 };
 
 /// The content of manifest.json, which is the last file written into a checkpoint's folder.
 /// docs/checkpoints.md describes it. Together its hashes cover every byte of the checkpoint.
 struct CheckpointManifest {
-  CheckpointState state;  // without `config`, which is the extra file config.toml
+  CheckpointState state;  // without `config`, which is in the extra file config.toml
   std::vector<CheckpointFile> tensor_files;
   std::vector<CheckpointFile> extra_files;
-  int64_t block_bytes = kOneBlock;  // of a piece, that have one hash
+  int64_t block_bytes = kOneBlock;  // the bytes of a piece that have one hash
   std::vector<CheckpointTensor> tensors;
 
-  /// The number of bytes of all tensors.
+  /// Returns the number of bytes of all tensors.
   int64_t tensor_bytes() const;
 };
 
@@ -65,16 +66,16 @@ inline constexpr std::string_view kCheckpointConfigName = "config.toml";
 /// cover it.
 void write_checkpoint_manifest(const fs::path& folder, const CheckpointManifest& manifest);
 
-/// Reads folder/manifest.json and checks that it is undamaged and consistent. Throws Error saying
-/// what is wrong.
+/// Reads folder/manifest.json and checks that it is undamaged and consistent. Throws Error that
+/// says what is wrong.
 CheckpointManifest read_checkpoint_manifest(const fs::path& folder);
 
-/// Adds the files and the pieces that another writer of the same checkpoint has written. Throws
-/// InternalError if the writers do not agree about a tensor, or wrote a file of the same name.
+/// Adds the files and pieces that another writer of the same checkpoint has written. Throws
+/// InternalError if the writers disagree about a tensor, or wrote a file of the same name.
 void add_part(CheckpointManifest& manifest, CheckpointManifest part);
 
-/// Checks that the manifest's files are in the folder and have the sizes it states. Does not read
-/// the files. Throws Error naming the first wrong file.
+/// Checks that the manifest's files are in the folder and have the sizes that it states. Does not
+/// read the files. Throws Error that names the first wrong file.
 void check_checkpoint_files(const fs::path& folder, const CheckpointManifest& manifest);
 
 }  // namespace tessera

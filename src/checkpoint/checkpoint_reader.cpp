@@ -8,19 +8,18 @@
 #include "base/strict_json.h"
 #include "base/text.h"
 #include "checkpoint/parallel_tasks.h"
-#include "checkpoint/region_copy.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kMostDifferences = 10;  // the most listed in one message
+constexpr size_t kMostDifferences = 10;  // listed in one message
 
 std::string type_text(DType dtype, const Shape& shape) {
   return fmt::format("{} {}", dtype_name(dtype), shape.text());
 }
 
-/// Copies elements of the type `stored`, which `from` begins with, to the elements of `to` from
-/// number `first` on. Widens them if `to` has another type.
+/// Copies the first `count` elements of `from`, of the type `stored`, to the elements of `to` from
+/// index `first` on. Widens them if `to` has another type.
 void copy_elements(std::byte* from, DType stored, int64_t count, const Tensor& to, int64_t first) {
   if (stored == to.dtype()) {
     const int64_t size = dtype_size(stored);
@@ -30,7 +29,7 @@ void copy_elements(std::byte* from, DType stored, int64_t count, const Tensor& t
   }
 }
 
-/// Returns the result of `read`. Its Error means that the checkpoint is damaged.
+/// Returns the result of `read`. Rethrows its Error as DamagedCheckpoint.
 template <typename Read>
 decltype(auto) undamaged(Read&& read) {
   try {
@@ -113,8 +112,8 @@ void CheckpointReader::read_pieces(const CheckpointTensor& tensor, int64_t begin
   }
 }
 
-/// Fills `to` with the bytes of the whole tensor from byte `begin` on. What a piece has of them
-/// lies together in its file.
+/// Fills `to` with the bytes of the whole tensor from byte `begin` on. Those that one piece has are
+/// consecutive in its file.
 void CheckpointReader::put_together(const CheckpointTensor& tensor, int64_t begin,
                                     std::span<std::byte> to) const {
   struct Run {
@@ -128,10 +127,10 @@ void CheckpointReader::put_together(const CheckpointTensor& tensor, int64_t begi
   std::vector<std::byte> bytes;
   for (const SavedPiece& piece : tensor.pieces) {
     runs.clear();
-    RegionCopy(whole, piece.region.runs())
-        .for_each(first, last, [&](int64_t in_whole, int64_t in_piece, int64_t count) {
-          runs.push_back({in_whole, in_piece, count});
-        });
+    visit_common(whole, piece.region.piece_of(tensor.shape), first, last,
+                 [&](int64_t in_whole, int64_t in_piece, int64_t count) {
+                   runs.push_back({in_whole, in_piece, count});
+                 });
     if (runs.empty()) continue;
     const int64_t from = runs.front().in_piece;
     bytes.resize(static_cast<size_t>((runs.back().in_piece + runs.back().count - from) * size));
@@ -183,35 +182,38 @@ void CheckpointReader::load(const NamedTensor& target) const {
   const bool on_device = target.tensor.accelerator() != nullptr;
   const Tensor to =
       on_device ? Tensor(target.tensor.shape(), target.tensor.dtype()) : target.tensor;
-  const PieceRuns wanted = target.piece.value_or(TensorPiece(target.shape())).runs();
+  const TensorPiece wanted = target.piece.value_or(TensorPiece(target.shape()));
   for (const SavedPiece& piece : tensor.pieces) {
     load_piece(tensor, piece, wanted, to.reshape({to.elements()}));
   }
   if (on_device) upload({to.raw(), static_cast<size_t>(to.bytes())}, target.tensor);
 }
 
-/// Copies what a stored piece has of a wanted one. The bytes that are copied are those that are
-/// checked.
+/// Copies the elements that a stored piece and the wanted piece have in common. Each block is read
+/// once, so the bytes that are copied are those whose hash is checked.
 void CheckpointReader::load_piece(const CheckpointTensor& tensor, const SavedPiece& piece,
-                                  const PieceRuns& wanted, const Tensor& to) const {
-  const RegionCopy copy(piece.region, wanted);
+                                  const TensorPiece& wanted, const Tensor& to) const {
   const int64_t size = dtype_size(tensor.dtype);
   const int64_t bytes = piece.region.elements() * size;
   for (size_t block = 0; block < piece.hashes.size(); ++block) {
     const int64_t begin = static_cast<int64_t>(block) * manifest_.block_bytes;
     const int64_t count = std::min(bytes - begin, manifest_.block_bytes);
-    if (bytes > 0 && !copy.any(begin / size, (begin + count) / size)) continue;
+    if (bytes > 0 && !any_common(piece.region, wanted, begin / size, (begin + count) / size)) {
+      continue;
+    }
     const SafetensorsReader& file = file_of(piece);
     const SafetensorsEntry& entry = *file.find(tensor.entry_name(piece.region));
     StreamHash hash;
-    int64_t at = begin / size;  // of the piece's elements
+    int64_t at = begin / size;  // an index among the piece's elements
     undamaged([&] {
       file.read_pieces(entry, begin, count, [&](std::span<std::byte> part) {
         hash.update(part);
         const int64_t end = at + std::ssize(part) / size;
-        copy.for_each(at, end, [&](int64_t from, int64_t place, int64_t elements) {
-          copy_elements(part.data() + (from - at) * size, tensor.dtype, elements, to, place);
-        });
+        visit_common(piece.region, wanted, at, end,
+                     [&](int64_t from, int64_t in_wanted, int64_t elements) {
+                       copy_elements(part.data() + (from - at) * size, tensor.dtype, elements, to,
+                                     in_wanted);
+                     });
         at = end;
       });
     });

@@ -17,8 +17,8 @@
 
 namespace tessera {
 
-/// Thrown when a checkpoint cannot be read, or when its bytes differ from those that were saved. An
-/// older checkpoint may replace it.
+/// Thrown when a checkpoint cannot be read, or when its bytes differ from those that were saved.
+/// The caller may load an older checkpoint instead.
 class DamagedCheckpoint : public Error {
  public:
   using Error::Error;
@@ -41,7 +41,7 @@ class CheckpointReader {
 
   const fs::path& path() const { return folder_; }
   const CheckpointManifest& manifest() const { return manifest_; }
-  /// The state of the checkpoint, including the text of config.toml.
+  /// Returns the state of the checkpoint, including the text of config.toml.
   const CheckpointState& state() const { return manifest_.state; }
 
   /// Returns the tensor of (group, name), or null.
@@ -49,9 +49,10 @@ class CheckpointReader {
   /// Throws DamagedCheckpoint when the tensor cannot be read, and when its bytes do not have the
   /// hashes in the manifest.
   void check(const CheckpointTensor& tensor) const;
-  /// Passes `count` bytes of the whole tensor, from byte `begin` on, to the sink. Pieces of it are
-  /// put together in little memory: the sink gets whole elements, and kReadPiece bytes each time
-  /// but the last. Does not check their hash; see check(). Throws Error when they cannot be read.
+  /// Passes `count` bytes of the whole tensor, from byte `begin` on, to the sink. The sink gets
+  /// whole elements, and kReadPiece bytes each time but the last, joined from the stored pieces in
+  /// a buffer of that size. Does not check their hash; see check(). Throws Error when they cannot
+  /// be read.
   void read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
                    const PieceSink& sink) const;
 
@@ -59,12 +60,12 @@ class CheckpointReader {
   /// file of this name, and DamagedCheckpoint when it is damaged.
   std::string extra_file(const std::string& name) const;
 
-  /// Fills the tensor of (group, name), or the piece of it that is asked for. What is read and
-  /// checked are the blocks that hold its elements (see SaveOptions::block_bytes). If the
-  /// checkpoint stores a shorter floating type, such as the bf16 of an imported model, the elements
-  /// are widened exactly. Throws Error naming the tensor when the checkpoint does not have it, and
-  /// on any other difference in element type or shape. Throws DamagedCheckpoint when it cannot be
-  /// read, and when bytes that are read do not have the hash in the manifest (a flipped bit). The
+  /// Fills the tensor of (group, name), or the piece of it that `target` names. Reads and checks
+  /// only the blocks that hold its elements (see SaveOptions::block_bytes). If the checkpoint
+  /// stores a shorter floating type, such as the bf16 of an imported model, the elements are
+  /// widened exactly. Throws Error naming the tensor when the checkpoint does not have it, and on
+  /// any other difference in element type or shape. Throws DamagedCheckpoint when it cannot be
+  /// read, and when bytes that it reads do not have the hash in the manifest (a flipped bit). The
   /// tensor's contents are then undefined.
   void load(const NamedTensor& target) const;
 
@@ -77,7 +78,7 @@ class CheckpointReader {
   void load_group(const std::string& group, std::span<const NamedTensor> targets,
                   int threads = 1) const;
 
-  /// Fills each target as load() does.
+  /// Fills each target as load() does, on so many threads.
   void load_each(std::span<const NamedTensor> targets, int threads = 1) const;
 
   /// Throws Error, as load_all() does, if the targets are not all the tensors of a group, or of the
@@ -91,8 +92,8 @@ class CheckpointReader {
   void check_block(const CheckpointTensor& tensor, const SavedPiece& piece, size_t block,
                    uint64_t found) const;
   std::string difference(const NamedTensor& target) const;
-  void load_piece(const CheckpointTensor& tensor, const SavedPiece& piece, const PieceRuns& wanted,
-                  const Tensor& to) const;
+  void load_piece(const CheckpointTensor& tensor, const SavedPiece& piece,
+                  const TensorPiece& wanted, const Tensor& to) const;
   void put_together(const CheckpointTensor& tensor, int64_t begin, std::span<std::byte> to) const;
 
   fs::path folder_;

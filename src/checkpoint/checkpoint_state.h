@@ -19,18 +19,18 @@ struct CarriedFile {
   bool operator==(const CarriedFile&) const = default;
 };
 
-/// One tensor to save, or to load into. The pair (group, name) identifies it. Each group has files
-/// of its own, and a name may occur in several groups ("parameters", "optimizer").
+/// A tensor to save, or to load into. The pair (group, name) identifies it. Each group has files of
+/// its own, and a name may occur in several groups ("parameters", "optimizer").
 struct NamedTensor {
   std::string group;
   std::string name;
   Tensor tensor;
-  /// Which piece of the saved tensor this one is; none: all of it. Only loading knows pieces.
+  /// The piece of the saved tensor that this one is; none: all of it. Used only for loading.
   std::optional<TensorPiece> piece = {};
 
-  /// Of the saved tensor.
+  /// Returns the shape of the saved tensor.
   const Shape& shape() const { return piece ? piece->whole() : tensor.shape(); }
-  /// "GROUP/NAME", as used in messages.
+  /// Returns "GROUP/NAME" for messages.
   std::string label() const { return group + "/" + name; }
 };
 
@@ -45,7 +45,7 @@ struct CheckpointState {
   std::string config;                        ///< the run's resolved TOML, stored as config.toml
   std::string created_by = "tessera";        ///< the program and its version
 
-  /// Return one of `values`. Throw Error naming it when it is missing or of another type.
+  /// Returns one of `values`. Throws Error that names it when it is missing or of another type.
   int64_t integer(const std::string& name) const;
   double number(const std::string& name) const;
   const std::string& text(const std::string& name) const;

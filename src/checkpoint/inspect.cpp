@@ -52,7 +52,7 @@ OrderedJson value_json(const StateValue& value) {
   return real != nullptr ? fmt::format("{}", *real) : std::get<std::string>(value);
 }
 
-/// The hash of a tensor that has one.
+/// Returns the hash of a tensor that has one, else "several".
 std::string hash_of(const CheckpointTensor& tensor) {
   const bool one = tensor.pieces.size() == 1 && tensor.pieces[0].hashes.size() == 1;
   return one ? hash_text(tensor.pieces[0].hashes[0]) : "several";
@@ -63,7 +63,7 @@ OrderedJson pieces_json(const CheckpointTensor& tensor) {
   for (const SavedPiece& piece : tensor.pieces) {
     OrderedJson region = OrderedJson::array();
     for (const ElementRun& run : piece.region.dims) {
-      region.push_back({run.place, run.place + run.length});
+      region.push_back({run.begin, run.begin + run.length});
     }
     OrderedJson hashes = OrderedJson::array();
     for (const uint64_t hash : piece.hashes) hashes.push_back(hash_text(hash));
@@ -73,7 +73,7 @@ OrderedJson pieces_json(const CheckpointTensor& tensor) {
   return pieces;
 }
 
-/// Null if a piece has one hash, however large it is.
+/// Returns the block size, or null if each piece has one hash, however large it is.
 OrderedJson block_bytes_json(const CheckpointManifest& manifest) {
   return manifest.block_bytes == kOneBlock ? OrderedJson() : OrderedJson(manifest.block_bytes);
 }

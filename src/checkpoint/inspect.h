@@ -12,10 +12,10 @@ namespace tessera {
 /// damaged.
 std::string inspect_checkpoint(const fs::path& checkpoint);
 
-/// Returns the same as one JSON object: {"path", "step", "created_by", "state", "files": [{"name",
-/// "bytes", "xxh3" or, for a .safetensors file, "header_xxh3"}], "groups": [{"name", "tensors",
-/// "elements", "bytes"}], "tensors": [{"group", "name", "file", "dtype", "shape", "elements",
-/// "bytes", "xxh3"}]}.
+/// Returns the content of inspect_checkpoint() as one JSON object: {"path", "step", "created_by",
+/// "state", "files": [{"name", "bytes", "xxh3" or, for a .safetensors file, "header_xxh3"}],
+/// "block_bytes", "groups": [{"name", "tensors", "elements", "bytes"}], "tensors": [{"group",
+/// "name", "dtype", "shape", "elements", "bytes", "pieces": [{"file", "region", "xxh3"}]}]}.
 std::string inspect_checkpoint_json(const fs::path& checkpoint);
 
 }  // namespace tessera

@@ -35,7 +35,7 @@ OrderedJson to_json(const StateValue& value) {
   return std::get<std::string>(value);
 }
 
-/// The hashes of a piece's blocks, separated by blanks.
+/// Returns the hashes of a piece's blocks, separated by blanks.
 std::string hashes_text(const SavedPiece& piece) {
   std::vector<std::string> words;
   for (const uint64_t hash : piece.hashes) words.push_back(hash_text(hash));
@@ -45,7 +45,7 @@ std::string hashes_text(const SavedPiece& piece) {
 OrderedJson to_json(const SavedPiece& piece) {
   OrderedJson region = OrderedJson::array();
   for (const ElementRun& run : piece.region.dims) {
-    region.push_back({run.place, run.place + run.length});
+    region.push_back({run.begin, run.begin + run.length});
   }
   return {{"file", piece.file}, {"region", std::move(region)}, {"xxh3", hashes_text(piece)}};
 }
@@ -247,7 +247,7 @@ class ManifestParser {
     }
   }
 
-  /// Reads the region of a piece, which is one of the tensor's.
+  /// Returns the region of a piece, which must be within the tensor.
   Region region(const Json& entry, const CheckpointTensor& tensor) const {
     Region region;
     for (const Json& dim : list(entry, "region")) {
@@ -268,7 +268,7 @@ class ManifestParser {
     return region;
   }
 
-  /// Reads the hashes of the blocks of so many bytes.
+  /// Returns the hashes of the blocks of that many bytes.
   std::vector<uint64_t> hashes(const Json& entry, int64_t bytes, int64_t block_bytes,
                                const std::string& label) const {
     const std::string words = text(entry, "xxh3");
@@ -284,7 +284,7 @@ class ManifestParser {
     return result;
   }
 
-  /// Reads the shape and adds the tensor's bytes to `total`. Throws Error when `total` would
+  /// Returns the shape and adds the tensor's bytes to `total`. Throws Error when `total` would
   /// overflow.
   Shape shape(const Json& entry, const std::string& label, int64_t bytes, int64_t& total) const {
     std::vector<int64_t> dims;

@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// Calls task(index) for each index of [0, count) on at most `threads` threads. Tasks may throw.
-/// All tasks run, and then the exception of the lowest index is rethrown, so the outcome does not
+/// All tasks run. Then the exception of the lowest index is rethrown, so the outcome does not
 /// depend on the threads.
 template <typename Task>
 void parallel_tasks(int threads, int64_t count, Task&& task) {

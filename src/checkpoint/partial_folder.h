@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// A folder to write files into. The destructor removes it unless keep() was called. This also
-/// frees the disk space of a failed write. A folder that was moved away meanwhile stays, and so
-/// does another one that is at its path by then.
+/// A folder to write files into. The destructor removes it, unless keep() was called, so that a
+/// failed write frees its disk space. It does not remove a folder that was moved away meanwhile,
+/// nor another one that is then at its path.
 class PartialFolder {
  public:
   explicit PartialFolder(fs::path path) : path_(std::move(path)) {
@@ -33,8 +33,8 @@ class PartialFolder {
   bool kept_ = false;
 };
 
-/// Creates a folder and its missing parents. Unless keep() was called, the destructor removes those
-/// it created, as far as they are empty. It is for results whose writing may fail.
+/// Creates a folder and its missing parents, for results whose writing may fail. Unless keep() was
+/// called, the destructor removes the folders that it created and that are empty.
 class CreatedFolders {
  public:
   explicit CreatedFolders(const fs::path& path) {

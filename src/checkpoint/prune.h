@@ -7,16 +7,16 @@
 
 namespace tessera {
 
-/// A rule that says which complete checkpoints are kept. The newest always is.
+/// A rule for the complete checkpoints that are kept. The newest always is.
 struct KeepRule {
   int64_t newest = 2;        ///< keep this many of the newest; 0 keeps every checkpoint
-  int64_t multiples_of = 0;  ///< and those whose step is a multiple of this; 0 for none
+  int64_t multiples_of = 0;  ///< keep also those whose step is a multiple of this; 0 for none
 };
 
 /// Removes the complete checkpoints that the rule does not keep, oldest first, and leftovers of
 /// killed processes. Returns the paths of the removed checkpoints. Broken checkpoints stay, so that
 /// a person can look at them. If the process is killed meanwhile, no half-removed checkpoint counts
-/// as complete. If a checkpoint cannot be removed, the others still are, and then Error is thrown.
+/// as complete. If a checkpoint cannot be removed, removes the others and then throws Error.
 std::vector<fs::path> prune_checkpoints(const fs::path& directory, const KeepRule& rule);
 
 }  // namespace tessera

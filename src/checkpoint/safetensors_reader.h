@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// The bytes of a tensor that are read at once, and then hashed and used.
+/// The bytes of a tensor that read_pieces() reads at once, which are then hashed and used.
 inline constexpr int64_t kReadPiece = int64_t{1} << 20;
 
 /// Receives a tensor's bytes, in order and in pieces. It may change a piece.
@@ -25,7 +25,7 @@ struct SafetensorsEntry {
   std::string dtype;  ///< as spelled in the file: "BF16"
   std::vector<int64_t> shape;
   int64_t begin = 0;  ///< byte offset, counted from the end of the header
-  int64_t end = 0;
+  int64_t end = 0;    ///< the offset after its last byte
 
   int64_t bytes() const { return end - begin; }
 };
@@ -48,27 +48,27 @@ class SafetensorsReader {
   explicit SafetensorsReader(const fs::path& path);
 
   const fs::path& path() const { return file_.path(); }
-  /// The tensors, in the order of their bytes.
+  /// Returns the tensors, in the order of their bytes.
   std::span<const SafetensorsEntry> entries() const { return entries_; }
   /// Returns the tensor with this name, or null.
   const SafetensorsEntry* find(std::string_view name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// The size of the whole file.
+  /// Returns the size of the whole file, in bytes.
   int64_t file_bytes() const { return file_.size(); }
-  /// The size of the header, including the 8 bytes that state it.
+  /// Returns the size of the header, including the 8 bytes that state it.
   int64_t header_bytes() const { return data_offset_; }
-  /// The XXH3 hash of these bytes.
+  /// Returns the XXH3 hash of these bytes.
   uint64_t header_hash() const { return header_hash_; }
-  /// Reads bytes of one of entries(), from its byte `begin` on. Any thread may call it.
+  /// Reads bytes of one of entries(), from its byte `begin` on. Safe to call from several threads.
   void read(const SafetensorsEntry& entry, int64_t begin, std::span<std::byte> to) const;
   /// Reads all bytes of one of entries(). Only for tensors that are known to be small.
   std::vector<std::byte> read(const SafetensorsEntry& entry) const;
   /// Passes `count` bytes of one of entries(), from its byte `begin` on, to the sink. The pieces
-  /// stay in the cache: they are aligned, consist of whole elements and have kReadPiece bytes,
+  /// fit in the cache: they are aligned, consist of whole elements and have kReadPiece bytes,
   /// except for the last.
   void read_pieces(const SafetensorsEntry& entry, int64_t begin, int64_t count,
                    const PieceSink& sink) const;
-  /// Asks the system to read a tensor ahead.
+  /// Asks the operating system to read a tensor ahead.
   void will_need(const SafetensorsEntry& entry) const;
 
  private:

@@ -16,7 +16,7 @@ inline constexpr uint64_t kLargestSafetensorsHeader = 100'000'000;
 /// so that files with such tensors can still be checked and listed.
 std::optional<int> safetensors_bits(std::string_view name);
 
-/// Returns our type for a safetensors name, or nothing if we have none.
+/// Returns our type for a safetensors name, or nothing if there is none.
 std::optional<DType> dtype_from_safetensors(std::string_view name);
 
 /// Returns the safetensors name of our type: f32 -> "F32".

@@ -13,6 +13,7 @@
 
 namespace tessera {
 
+/// A tensor in memory, and its name in the file.
 struct SafetensorsItem {
   std::string name;
   Tensor tensor;
@@ -37,7 +38,7 @@ TensorStream stream_of(const SafetensorsItem& item);
 
 /// The result of write_streams() and write_safetensors().
 struct SafetensorsSummary {
-  int64_t bytes = 0;         // of the whole file
+  int64_t bytes = 0;         // the size of the whole file
   uint64_t header_hash = 0;  // XXH3 of the header, including the 8 bytes of its size
   /// XXH3 of the blocks of each tensor's bytes, in the order of the items.
   std::vector<std::vector<uint64_t>> hashes;

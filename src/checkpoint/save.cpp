@@ -9,16 +9,15 @@
 #include "base/hash.h"
 #include "base/strict_json.h"
 #include "checkpoint/parallel_tasks.h"
-#include "checkpoint/region_copy.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::string_view kExtension = ".safetensors";
 
-constexpr int64_t kCopiedAtOnce = int64_t{1} << 20;  // bytes of a piece that are put together
+constexpr int64_t kCopiedAtOnce = int64_t{1} << 20;  // bytes that are gathered in a buffer
 
-/// A piece of a tensor, by their numbers.
+/// A piece of a tensor, by the indices of both.
 struct PlannedPiece {
   size_t tensor, piece;
 };
@@ -39,24 +38,25 @@ void check_group(const std::string& group) {
 
 /// Returns the files of each group, in order of the group's first appearance. A group is split
 /// where a file would exceed the limit. A group of which this writer has nothing gets no file.
-std::vector<PlannedFile> plan_files(std::span<const GroupStream> tensors,
+std::vector<PlannedFile> plan_files(std::span<const TensorToSave> tensors,
                                     const CheckpointWriter& writer, int64_t limit) {
   std::vector<std::string> groups;
-  for (const GroupStream& item : tensors) {
+  for (const TensorToSave& item : tensors) {
     if (std::find(groups.begin(), groups.end(), item.group) != groups.end()) continue;
     check_group(item.group);
     groups.push_back(item.group);
   }
-  const std::string of_writer = writer.count == 1 ? "" : fmt::format("-rank-{:05}", writer.number);
+  const std::string writer_suffix =
+      writer.count == 1 ? "" : fmt::format("-rank-{:05}", writer.number);
   std::vector<PlannedFile> files;
   for (const std::string& group : groups) {
     const size_t first = files.size();
     int64_t bytes = 0;
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].group != group) continue;
-      for (size_t piece = 0; piece < tensors[i].pieces.size(); ++piece) {
+      for (size_t piece = 0; piece < tensors[i].parts.size(); ++piece) {
         const int64_t size =
-            tensors[i].pieces[piece].region.elements() * dtype_size(tensors[i].dtype);
+            tensors[i].parts[piece].region.elements() * dtype_size(tensors[i].dtype);
         if (files.size() == first || (bytes > 0 && size > limit - bytes)) {
           files.push_back({group, "", {}});
           bytes = 0;
@@ -68,15 +68,15 @@ std::vector<PlannedFile> plan_files(std::span<const GroupStream> tensors,
     const size_t count = files.size() - first;
     for (size_t i = 0; i < count; ++i) {
       const std::string part = count == 1 ? "" : fmt::format("-{:05}-of-{:05}", i + 1, count);
-      files[first + i].name = fmt::format("{}{}{}{}", group, of_writer, part, kExtension);
+      files[first + i].name = fmt::format("{}{}{}{}", group, writer_suffix, part, kExtension);
     }
   }
   return files;
 }
 
-void check_tensors(std::span<const GroupStream> tensors) {
+void check_tensors(std::span<const TensorToSave> tensors) {
   std::set<std::pair<std::string_view, std::string_view>> identities;
-  for (const GroupStream& item : tensors) {
+  for (const TensorToSave& item : tensors) {
     if (!identities.emplace(item.group, item.name).second) {
       throw Error("the tensor {} is to be saved twice; rename one", in_quotes(item.label()));
     }
@@ -99,13 +99,13 @@ void check_file_names(const std::vector<CheckpointFile>& files, const Checkpoint
 
 /// Writes the file. Fills in `file` and the pieces of its tensors for the manifest.
 void write_tensor_file(const fs::path& folder, const PlannedFile& plan, int64_t step,
-                       std::span<const GroupStream> streams, CheckpointManifest& manifest,
+                       std::span<const TensorToSave> streams, CheckpointManifest& manifest,
                        CheckpointFile& file) {
   std::vector<TensorStream> items;
   for (const auto& [tensor, piece] : plan.pieces) {
-    const PieceStream& stream = streams[tensor].pieces[piece];
-    items.push_back({manifest.tensors[tensor].entry_name(stream.region), streams[tensor].dtype,
-                     stream.region.shape(), stream.produce});
+    const TensorToSave::Part& part = streams[tensor].parts[piece];
+    items.push_back({manifest.tensors[tensor].entry_name(part.region), streams[tensor].dtype,
+                     part.region.shape(), part.produce});
   }
   SafetensorsSummary summary =
       write_streams(folder / plan.name, items,
@@ -113,7 +113,7 @@ void write_tensor_file(const fs::path& folder, const PlannedFile& plan, int64_t 
   file = {plan.name, summary.bytes, hash_text(summary.header_hash)};
   for (size_t i = 0; i < plan.pieces.size(); ++i) {
     const auto& [tensor, piece] = plan.pieces[i];
-    manifest.tensors[tensor].pieces[piece] = {plan.name, streams[tensor].pieces[piece].region,
+    manifest.tensors[tensor].pieces[piece] = {plan.name, streams[tensor].parts[piece].region,
                                               std::move(summary.hashes[i])};
   }
 }
@@ -130,8 +130,8 @@ void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
   const fs::path replaced = checkpoint_path(directory, step, FolderState::replaced);
   if (path_exists(name)) {
     if (path_exists(replaced)) {
-      discard_checkpoint(name,
-                         step);  // it is broken: otherwise `replaced` would be gone
+      // `name` is broken, or else `replaced` would have been removed.
+      discard_checkpoint(name, step);
     } else {
       rename_folder(name, replaced);
       sync_directory(directory);
@@ -145,7 +145,7 @@ void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
 
 }  // namespace
 
-GroupStream whole_stream(const std::string& group, TensorStream stream) {
+TensorToSave whole_to_save(const std::string& group, TensorStream stream) {
   return {group,
           std::move(stream.name),
           stream.dtype,
@@ -153,20 +153,20 @@ GroupStream whole_stream(const std::string& group, TensorStream stream) {
           {{Region::whole_of(stream.shape), std::move(stream.produce)}}};
 }
 
-PieceStream piece_stream(const Region& box, const Tensor& piece, const PieceRuns& runs) {
-  return {box, [box, piece, runs](const ByteSink& sink) {
-            const Tensor host = on_host(piece);
-            const RegionCopy copy(box, runs);
+TensorToSave::Part part_to_save(const Region& region, const TensorPiece& piece,
+                                const Tensor& memory) {
+  return {region, [region, piece, memory](const ByteSink& sink) {
+            const Tensor host = on_host(memory);
             const auto size = static_cast<int64_t>(dtype_size(host.dtype()));
-            const int64_t elements = box.elements();
+            const int64_t elements = region.elements();
             std::vector<std::byte> chunk;
             for (int64_t begin = 0; begin < elements;) {
               const int64_t end = std::min(elements, begin + kCopiedAtOnce / size);
               chunk.clear();
-              copy.for_each(begin, end, [&](int64_t, int64_t from, int64_t count) {
+              visit_common(region, piece, begin, end, [&](int64_t, int64_t from, int64_t count) {
                 const std::byte* first = host.raw() + from * size;
                 const std::span bytes(first, static_cast<size_t>(count * size));
-                if (count == end - begin) return sink(bytes);  // they lie together
+                if (count == end - begin) return sink(bytes);  // they are consecutive
                 chunk.insert(chunk.end(), bytes.begin(), bytes.end());
               });
               if (!chunk.empty()) sink(chunk);
@@ -178,17 +178,17 @@ PieceStream piece_stream(const Region& box, const Tensor& piece, const PieceRuns
 fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
                          std::span<const NamedTensor> tensors, std::span<const CarriedFile> carried,
                          const SaveOptions& options) {
-  std::vector<GroupStream> streams;
+  std::vector<TensorToSave> streams;
   for (const NamedTensor& item : tensors) {
     TESSERA_CHECK(item.tensor.defined() || item.tensor.bytes() == 0, "tensor {} has no memory",
                   in_quotes(item.label()));
-    streams.push_back(whole_stream(item.group, stream_of({item.name, item.tensor})));
+    streams.push_back(whole_to_save(item.group, stream_of({item.name, item.tensor})));
   }
   return save_streams(directory, state, streams, carried, options);
 }
 
 fs::path save_streams(const fs::path& directory, const CheckpointState& state,
-                      std::span<const GroupStream> tensors, std::span<const CarriedFile> carried,
+                      std::span<const TensorToSave> tensors, std::span<const CarriedFile> carried,
                       const SaveOptions& options) {
   SharedSave save(directory, state.step);
   CheckpointManifest written = write_part(save.folder(), state.step, tensors, {}, options);
@@ -196,7 +196,7 @@ fs::path save_streams(const fs::path& directory, const CheckpointState& state,
 }
 
 CheckpointManifest write_part(const fs::path& folder, int64_t step,
-                              std::span<const GroupStream> tensors, const CheckpointWriter& writer,
+                              std::span<const TensorToSave> tensors, const CheckpointWriter& writer,
                               const SaveOptions& options) {
   check_tensors(tensors);
   const std::vector<PlannedFile> plan = plan_files(tensors, writer, options.file_bytes);
@@ -204,9 +204,9 @@ CheckpointManifest write_part(const fs::path& folder, int64_t step,
   manifest.state.step = step;
   manifest.block_bytes = options.block_bytes;
   manifest.tensor_files.resize(plan.size());
-  for (const GroupStream& item : tensors) {
+  for (const TensorToSave& item : tensors) {
     manifest.tensors.push_back({item.group, item.name, item.dtype, item.shape, {}});
-    manifest.tensors.back().pieces.resize(item.pieces.size());
+    manifest.tensors.back().pieces.resize(item.parts.size());
   }
   parallel_tasks(options.threads, static_cast<int64_t>(plan.size()), [&](int64_t index) {
     const auto at = static_cast<size_t>(index);

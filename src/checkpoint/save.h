@@ -22,8 +22,8 @@ struct SaveOptions {
   int64_t file_bytes = int64_t{4} << 30;
   /// The number of files written at once. It does not change the bytes written.
   int threads = 2;
-  /// The bytes of a piece that have one hash: the least that a reader of a region must read. A
-  /// multiple of 8.
+  /// The bytes of a piece that have one hash, and so the least that a reader of a region must read.
+  /// A multiple of 8.
   int64_t block_bytes = int64_t{16} << 20;
 };
 
@@ -42,44 +42,46 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state
                          std::span<const CarriedFile> carried = {},
                          const SaveOptions& options = {});
 
-/// A piece of a tensor whose bytes are made while it is saved.
-struct PieceStream {
-  Region region;
-  /// See TensorStream.
-  std::function<void(const ByteSink&)> produce;
-};
+/// A tensor of a group, and the regions of it that one writer writes.
+struct TensorToSave {
+  /// A region whose bytes are made while it is saved (see TensorStream).
+  struct Part {
+    Region region;
+    std::function<void(const ByteSink&)> produce;
+  };
 
-/// The pieces of a tensor of a group that one writer writes.
-struct GroupStream {
   std::string group;
   std::string name;
   DType dtype = DType::f32;
-  Shape shape;  ///< of the whole tensor
-  std::vector<PieceStream> pieces;
+  Shape shape;  ///< the shape of the whole tensor
+  std::vector<Part> parts;
 
   std::string label() const { return group + "/" + name; }
 };
 
-/// A tensor that one writer writes whole.
-GroupStream whole_stream(const std::string& group, TensorStream stream);
+/// Returns a tensor that one writer writes as a whole.
+TensorToSave whole_to_save(const std::string& group, TensorStream stream);
 
-/// A box of a tensor, of which `piece` has all elements; the piece has those of `runs`.
-PieceStream piece_stream(const Region& box, const Tensor& piece, const PieceRuns& runs);
+/// Returns a part that saves a region of a tensor. `memory` has the elements of `piece`, which
+/// holds the whole region.
+TensorToSave::Part part_to_save(const Region& region, const TensorPiece& piece,
+                                const Tensor& memory);
 
 /// Does the same as save_checkpoint() with tensors that need not be in memory. If a stream throws,
 /// the save ends with that exception.
 fs::path save_streams(const fs::path& directory, const CheckpointState& state,
-                      std::span<const GroupStream> tensors,
+                      std::span<const TensorToSave> tensors,
                       std::span<const CarriedFile> carried = {}, const SaveOptions& options = {});
 
-/// One of those that write a checkpoint together.
+/// One of the writers that write a checkpoint together.
 struct CheckpointWriter {
-  int number = 0;
-  int count = 1;
+  int number = 0;  ///< from 0 to count - 1
+  int count = 1;   ///< the number of writers
 };
 
-/// A checkpoint that several write together. One of them makes this and commits it. Between the
-/// two, each calls write_part() with its folder(). If this is destroyed before, the folder goes.
+/// A checkpoint that several writers write together. One of them constructs this and commits it.
+/// Between the two, each calls write_part() with its folder(). If this is destroyed before
+/// commit(), the folder is removed.
 class SharedSave {
  public:
   /// Locks `directory`, removes what killed processes left in it, and makes an empty folder for the
@@ -88,8 +90,8 @@ class SharedSave {
 
   const fs::path& folder() const { return partial_->path(); }
 
-  /// Adds the files that no writer writes, and publishes the checkpoint. `written` has what all
-  /// writers have written (see add_part()). Throws Error if one of their files is not there.
+  /// Adds the files that no writer writes, and publishes the checkpoint. `written` has the
+  /// entries of all writers (see add_part()). Throws Error if one of their files is not there.
   fs::path commit(const CheckpointState& state, CheckpointManifest written,
                   std::span<const CarriedFile> carried);
 
@@ -101,11 +103,10 @@ class SharedSave {
   std::optional<PartialFolder> partial_;
 };
 
-/// Writes the tensor files of one writer into a checkpoint's folder, and returns what the manifest
-/// is to say of them. Their names are those of the groups, with the writer's number if there are
-/// several.
+/// Writes the tensor files of one writer into a checkpoint's folder. Returns their entries in the
+/// manifest. The files are named after the groups, with the writer's number if there are several.
 CheckpointManifest write_part(const fs::path& folder, int64_t step,
-                              std::span<const GroupStream> tensors, const CheckpointWriter& writer,
+                              std::span<const TensorToSave> tensors, const CheckpointWriter& writer,
                               const SaveOptions& options);
 
 }  // namespace tessera

@@ -33,7 +33,7 @@ struct TensorResult {
   int64_t infinities = 0;
 };
 
-/// Counts the NaNs and infinities among the elements into `result`.
+/// Adds the NaNs and infinities among the elements to the counts of `result`.
 void count_non_finite(std::span<const std::byte> bytes, DType dtype, TensorResult& result) {
   dispatch_stored(dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -47,7 +47,7 @@ void count_non_finite(std::span<const std::byte> bytes, DType dtype, TensorResul
   });
 }
 
-/// Returns what is wrong, or an empty text if nothing is.
+/// Returns the result of a check, or the message of the Error that it throws; empty: no problem.
 template <typename Check>
 std::string problem_of(Check&& check) {
   try {
@@ -168,7 +168,7 @@ void check_tensors(const CheckpointManifest& manifest, const Readers& readers, i
     const auto& [tensor, piece] = pieces[i];
     const TensorResult& result = results[i];
     const std::string name =
-        tensor->group + "/" + tensor->entry_name(piece->region);  // as its file has it
+        tensor->group + "/" + tensor->entry_name(piece->region);  // the tensor's name in its file
     if (!result.problem.empty()) report.problems.push_back({piece->file, name, result.problem});
     if (result.nans + result.infinities > 0) {
       report.warnings.push_back(
@@ -263,8 +263,8 @@ VerifyReport examine(const fs::path& checkpoint, int threads) {
   return report;
 }
 
-/// Examines a checkpoint that was found in its folder. Throws RemovedCheckpoint when it is removed
-/// meanwhile.
+/// Returns the report on a checkpoint that was found in its folder. Throws RemovedCheckpoint when
+/// it is removed meanwhile.
 VerifyReport examine_found(const fs::path& checkpoint, int threads) {
   const FolderHandle handle(checkpoint);
   return read_or_advise(checkpoint, [&] {
@@ -276,8 +276,8 @@ VerifyReport examine_found(const fs::path& checkpoint, int threads) {
   });
 }
 
-/// Does what verify_newest() does. Throws RemovedCheckpoint when the newest one is removed
-/// meanwhile.
+/// Does what verify_newest() does, but throws RemovedCheckpoint when the newest checkpoint is
+/// removed meanwhile.
 VerifyReport try_newest(const fs::path& directory, int threads) {
   CheckpointListing listing = list_checkpoints(directory);
   const auto& complete = listing.complete;

@@ -22,7 +22,7 @@ struct VerifyReport {
   int64_t step = -1;  // -1 if the manifest cannot be read
   int64_t tensors = 0;
   int64_t bytes = 0;                    // of the tensors
-  std::vector<VerifyFinding> problems;  // the checkpoint is damaged
+  std::vector<VerifyFinding> problems;  // damage of the checkpoint
   std::vector<VerifyFinding> warnings;  // as saved, but suspicious: NaN, infinities, foreign files
   /// Set by verify_newest(): all other broken checkpoints of the folder, and the newest of the
   /// others that is complete by its manifest and the sizes of its files.
@@ -38,19 +38,19 @@ struct VerifyReport {
   std::string json() const;
 };
 
-/// Reads a whole checkpoint. Checks the manifest, the structure of every file and the hash of every
-/// header, tensor and extra file, and counts NaN and infinities. A folder whose name has another
-/// step, or says that it is unfinished, is damaged too. Reports everything that is wrong. Throws
-/// Error only when `checkpoint` is not a folder, or is removed meanwhile.
+/// Reads a whole checkpoint and returns all problems. Checks the manifest, the structure of every
+/// file and the hash of every header, tensor and extra file, and counts NaN and infinities. A
+/// folder whose name has another step, or says that it is unfinished, is damaged too. Throws Error
+/// only when `checkpoint` is not a folder, or is removed meanwhile.
 VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads = 1);
 
-/// Verifies the newest checkpoint, by its name, in a folder of checkpoints, broken or not. An older
-/// complete one does not vouch for the run. The report also lists every other broken checkpoint.
-/// Throws Error when there is none.
+/// Verifies the newest checkpoint, by its name, in a folder of checkpoints, even if it is broken:
+/// that an older one is complete does not mean that the run's newest state is. The report also
+/// lists every other broken checkpoint. Throws Error when there is no checkpoint.
 VerifyReport verify_newest(const fs::path& directory, int threads = 1);
 
-/// Verifies the checkpoint that a path names, or the newest one of the run that it names. It passes
-/// over no broken checkpoint, since finding one is the purpose.
+/// Verifies the checkpoint that a path names, or the newest one of the run that it names. It skips
+/// no broken checkpoint, since finding one is the purpose.
 VerifyReport verify_named(const fs::path& path, int threads = 1);
 
 }  // namespace tessera

@@ -14,15 +14,17 @@
 namespace tessera {
 namespace {
 
-/// The longest that a rank that ends by an error waits for the others to end, before it ends them.
+/// The longest time that a rank with an error waits for the other ranks to end before it aborts
+/// them.
 constexpr std::chrono::milliseconds kPatience{10'000};
 
-/// How the work of a process ended.
+/// The result of a process's work.
 struct Ending {
-  std::string error;  // empty: none
-  int status = 0;     // of the command
+  std::string error;  // the message; empty: none
+  int status = 0;     // the command's exit status
 };
 
+/// Runs the work, and returns the error that it threw or the status of its CommandStatus.
 Ending ending_of(const std::function<void()>& work) {
   try {
     work();
@@ -40,10 +42,11 @@ Ending ending_of(const std::function<void()>& work) {
 
 void run_as_one_of(Processes& processes, const std::function<void()>& work) {
   const auto [error, status] = ending_of(work);
-  // One that has done its work waits as long as in any call: the first may still remove
-  // checkpoints.
+  // A rank without an error waits for the full timeout, as in any collective: the first rank may
+  // still be removing old checkpoints.
   const auto patience =
       error.empty() ? processes.timeout() : std::min(kPatience, processes.timeout());
+  // Waits for the other ranks. The report says whether this rank is to print the error.
   const Processes::Report report = processes.report_end(error, patience);
   if (report == Processes::Report::for_all) {
     say(fmt::format("tessera: error: {}", error));

@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-/// Runs a command's work in one of several processes, so that an error is reported once and all of
-/// them end: by the first rank if it is the same on all, and otherwise by those ranks that it comes
-/// from, with the rank and its machine. Throws CommandStatus if the work did not succeed, or threw
-/// it.
+/// Runs a command's work as one of several processes, and waits for all of them to end. An error of
+/// the work is printed once: by the first rank if all ranks have the same error, otherwise by the
+/// ranks where it arose, with the rank and its machine. If other ranks do not end in time, ends all
+/// processes with status 1. Throws CommandStatus if the work threw it or an error.
 void run_as_one_of(Processes& processes, const std::function<void()>& work);
 
-/// What is to be said of `--ranks` given to one of several processes.
+/// Returns the error for `--ranks` given to one of several processes.
 Error ranks_beside_processes(int ranks, const Processes& processes);
 
 }  // namespace tessera

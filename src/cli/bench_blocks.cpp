@@ -20,7 +20,7 @@ void add_size(CLI::App& command, const std::string& name, int64_t& size, const s
       ->capture_default_str();
 }
 
-/// What both blocks ask for.
+/// The arguments that both blocks have in common.
 struct BlockArguments {
   std::string precision{word(Precision::bf16)};
   std::string device{word(Device::cpu)};
@@ -37,7 +37,7 @@ void add_block_arguments(CLI::App& command, BlockArguments& arguments) {
   add_picture(command, arguments.picture);
 }
 
-/// Measures, prints and draws. `measure` takes BlockBenchOptions.
+/// Measures, prints and draws a block. `measure` takes BlockBenchOptions.
 template <typename Measure>
 void run(const BlockArguments& arguments, const Measure& measure) {
   const auto device = from_word<Device>(arguments.device);

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// What `gemm`, `memory` and `all` ask for.
+/// The arguments of `gemm`, `memory` and `all`.
 struct CeilingArguments {
   CeilingOptions options;
   GemmSweep gemm;  // without types and layouts
@@ -48,7 +48,7 @@ void add_sizes(CLI::App& command, const std::string& name, std::vector<int64_t>&
       ->capture_default_str();
 }
 
-/// What `gemm` and `all` ask of matrix products.
+/// Adds the arguments of `gemm` and `all` about matrix products.
 void add_gemm_arguments(CLI::App& command, CeilingArguments& arguments) {
   add_sizes(command, "--m", arguments.gemm.m, "Rows of A and C");
   add_sizes(command, "--n", arguments.gemm.n, "Columns of B and C");
@@ -72,7 +72,7 @@ void add_gemm_arguments(CLI::App& command, CeilingArguments& arguments) {
       ->capture_default_str();
 }
 
-/// What `memory` and `all` ask of working sets.
+/// Adds the arguments of `memory` and `all` about working sets.
 void add_memory_sizes(CLI::App& command, CeilingArguments& arguments) {
   command
       .add_option("--sizes", arguments.sizes,

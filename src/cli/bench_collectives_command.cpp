@@ -57,15 +57,15 @@ std::vector<CollectiveRate> measure_threads(const CollectiveArguments& arguments
     for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
     run_ranks(world, [&](int rank) {
       Communicator group = world.group(rank, members);
-      const auto of_rank =
+      const auto measured =
           measure_collectives(group, {.carrier = Carrier::threads, .ranks = ranks}, sweep);
-      if (rank == 0) rates.insert(rates.end(), of_rank.begin(), of_rank.end());
+      if (rank == 0) rates.insert(rates.end(), measured.begin(), measured.end());
     });
   }
   return rates;
 }
 
-/// Of the first ranks of the processes: of as many as is asked for.
+/// Returns the rates among the first N processes, for each N of --ranks.
 std::vector<CollectiveRate> measure_processes(const CollectiveArguments& arguments,
                                               Processes& processes) {
   const CollectiveSweep sweep = sweep_of(arguments);
@@ -91,7 +91,8 @@ std::vector<CollectiveRate> measure_processes(const CollectiveArguments& argumen
   return rates;
 }
 
-/// Puts the rates into a hardware file, in place of those of the same calls.
+/// Writes the rates into a hardware file. They replace those of the same collective, type, ranks
+/// and bytes.
 void keep(const std::vector<CollectiveRate>& rates, const fs::path& path) {
   Hardware hardware = read_hardware(path);
   for (const CollectiveRate& rate : rates) {

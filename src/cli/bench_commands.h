@@ -13,7 +13,7 @@ class App;
 
 namespace tessera {
 
-// Each adds one subcommand of `bench`. The subcommand's callback runs it.
+// Each function adds one subcommand of `bench`. The subcommand's callback runs it.
 
 void add_bench_all(CLI::App& bench);
 void add_bench_gemm(CLI::App& bench);
@@ -42,7 +42,7 @@ struct RepeatArguments {
 void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
                           const std::string& repeats_name);
 
-/// Adds --device, which is measured, to a command.
+/// Adds --device, the device that is measured, to a command.
 void add_device(CLI::App& command, std::string& device);
 
 /// Returns the precision of an option --precision. Throws Error if the device of --device does not
@@ -53,7 +53,7 @@ Precision precision_on(Device device, const std::string& precision);
 void add_picture(CLI::App& command, std::string& picture);
 
 /// Throws Error unless the picture's name ends in .svg and the file can be written. Call it before
-/// the measurement. An empty path asks for no picture.
+/// the measurement. An empty path means no picture.
 void require_picture(const std::string& path);
 
 }  // namespace tessera

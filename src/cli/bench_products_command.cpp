@@ -24,8 +24,7 @@ void add_bench_products(CLI::App& bench) {
       "products",
       "The fastest algorithm of each matrix product in a configuration's training step, and the "
       "faster library of each product of experts, on the device cuda, as a table that `train` "
-      "reads "
-      "as run.tuned_products");
+      "reads as run.tuned_products");
   auto arguments = std::make_shared<Arguments>();
   add_config_arguments(*command, arguments->config);
   command->add_option("--output", arguments->output, "The file that is written")

@@ -39,8 +39,8 @@ struct StepArguments {
   }
 };
 
-/// Adds a command that measures the steps of a configuration. It calls measure(arguments), during
-/// which a signal ends the measurement.
+/// Adds a command that measures the steps of a configuration. It calls measure(arguments). A signal
+/// ends the measurement.
 template <typename Measure>
 CLI::App& add_step_command(CLI::App& bench, const char* name, const char* description,
                            const std::shared_ptr<StepArguments>& arguments, Measure measure) {

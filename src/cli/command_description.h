@@ -16,7 +16,7 @@ struct OptionDescription {
   bool takes_value = false;  ///< a positional argument always does
   bool required = false;
   bool repeats = false;       ///< takes any number of values
-  std::string value;          ///< what the value is: "TEXT", "INT"; empty for a flag
+  std::string value;          ///< the kind of the value: "TEXT", "INT"; empty for a flag
   std::string default_value;  ///< empty if there is none
   std::string description;
   std::vector<std::string> choices;  ///< the only values allowed; empty if any value is
@@ -32,7 +32,7 @@ struct CommandDescription {
   std::vector<CommandDescription> subcommands;
 };
 
-/// Describes a command of the parser and all its subcommands.
+/// Returns the description of a command of the parser and all its subcommands.
 CommandDescription describe_command(const CLI::App& app);
 
 }  // namespace tessera

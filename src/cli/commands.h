@@ -6,8 +6,8 @@ class App;
 
 namespace tessera {
 
-// Each adds one subcommand. The subcommand's callback runs it. A callback that ends with a status
-// other than 0 throws CommandStatus.
+// Each function adds one subcommand. The subcommand's callback runs it. A callback that ends with a
+// status other than 0 throws CommandStatus.
 
 void add_prepare_command(CLI::App& app);
 void add_train_command(CLI::App& app);

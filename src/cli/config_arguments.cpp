@@ -13,9 +13,9 @@ namespace tessera {
 std::chrono::seconds ConfigArguments::rank_timeout() const {
   const auto by_default = std::chrono::seconds(RunSection().rank_timeout);
   if (!find_launch())
-    return by_default;  // nobody waits, and the file may be a pipe: it is read once
+    return by_default;  // no rank waits, and the file may be a pipe, which can be read only once
   try {
-    // No key of [run] follows from the model, so that of checkpoint.initial need not be read.
+    // No key of [run] depends on the model, so checkpoint.initial need not be read.
     const auto any_model = [](const RunConfig& /*named*/) { return ModelConfig(); };
     return std::chrono::seconds(load(any_model).run.rank_timeout);
   } catch (const Error&) {

@@ -18,12 +18,12 @@ struct ConfigArguments {
   std::string file;
   std::vector<std::string> overrides;
 
-  /// `initial` gives the model that the keys of [model] start from.
+  /// Returns the configuration. `initial` gives the model that the keys of [model] start from.
   RunConfig load(const InitialModel& initial = initial_model) const {
     return load_config(file, overrides, initial);
   }
-  /// run.rank_timeout, for the time before the ranks have met; its default if the configuration has
-  /// an error, which is said when they have.
+  /// Returns run.rank_timeout, for the time before the ranks have met. If the configuration has an
+  /// error, returns the default; the error is reported when the ranks have met.
   std::chrono::seconds rank_timeout() const;
 };
 
@@ -33,12 +33,12 @@ struct ChosenPhase {
   RunConfig config;
 };
 
-/// Returns the phase that `text` names or numbers. If it is empty, returns the phases of which no
-/// two run the same programs: without [[train.phases]] the run itself, without a name. Throws Error
-/// when there is no such phase.
+/// Returns the phase that `text` names or numbers. If `text` is empty, returns one phase for each
+/// different set of programs, or the run itself, without a name, if there are no [[train.phases]].
+/// Throws Error when there is no such phase.
 std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::string& text);
 
-/// Adds --phase to a command, with what happens without it.
+/// Adds --phase to a command. `without` says what the command does without it.
 void add_phase_argument(CLI::App& command, std::string& phase, const std::string& without);
 
 /// Adds CONFIG and --set to a command. `arguments` must live until the command line is parsed.

@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-/// Returns what may follow --set. Leaves out lists of tables, because their keys contain a table's
-/// name.
+/// Returns the keys that --set is completed with. Leaves out lists of tables, because their keys
+/// contain a table's name.
 std::vector<std::string> settable_keys() {
   std::vector<std::string> names;
   for (const ConfigSection& section : all_sections()) {

@@ -27,17 +27,17 @@ struct EvalArguments {
   std::string device{word(Device::cpu)};
   std::string predictions;  // file for the scores of each question; empty: none
   bool json = false;
-  std::string config;                  // whose [parallel] the ranks take; empty: none
+  std::string config;                  // the file whose [parallel] the ranks use; empty: none
   std::vector<std::string> overrides;  // of single keys of [parallel]
 };
 
 void add_task_options(CLI::App& command, EvalArguments& arguments,
-                      std::initializer_list<CLI::Option*> of_held_out_data) {
+                      std::initializer_list<CLI::Option*> held_out_options) {
   auto* files =
       command.add_option("--tasks", arguments.files,
                          "JSON Lines of multiple-choice questions to answer instead: "
                          "{\"context\": PROMPT, \"choices\": [TEXT, ...], \"answer\": N}");
-  for (CLI::Option* option : of_held_out_data) files->excludes(option);
+  for (CLI::Option* option : held_out_options) files->excludes(option);
   command
       .add_option("--predictions", arguments.predictions,
                   "With --tasks: a file for the scores of every question, JSON Lines")
@@ -67,7 +67,7 @@ void answer(const EvalArguments& arguments) {
   if (!arguments.predictions.empty()) write_file(arguments.predictions, answers.predictions());
 }
 
-/// How the ranks share the work: as [parallel] of the configuration says, with its overrides.
+/// Returns [parallel] of the configuration with its overrides.
 ParallelSection parallel_of(const EvalArguments& arguments) {
   for (const std::string& override : arguments.overrides) {
     if (!override.starts_with("parallel.")) {
@@ -81,7 +81,7 @@ ParallelSection parallel_of(const EvalArguments& arguments) {
              : load_config(arguments.config, arguments.overrides, initial_model).parallel;
 }
 
-/// Evaluates, with threads or as one of several processes. The first of these reports.
+/// Evaluates with threads, or as one of several processes, of which the first reports.
 void run(EvalArguments& arguments, Processes* processes) {
   CheckpointEvaluationOptions& options = arguments.held_out;
   if (processes != nullptr && options.ranks > 1)
@@ -142,7 +142,7 @@ void add_eval_command(CLI::App& app) {
   command->add_option("--device", arguments->device, "What computes")
       ->check(CLI::IsMember(words_of<Device>()))
       ->capture_default_str();
-  // The baselines cover the whole split, so they would say nothing beside a part of it.
+  // The baselines count the whole split, so they do not compare with a loss on a part of it.
   auto* baselines = command
                         ->add_flag("--baselines", options.baselines,
                                    "Also count a unigram and a bigram model on the training split")

@@ -40,7 +40,7 @@ void print(const ExplainArguments& arguments, const RunConfig& config, const Ste
                                   : explain(config, plan, arguments.options));
 }
 
-MeshRank place_of(const ExplainArguments& arguments, const RunConfig& config) {
+MeshRank chosen_rank(const ExplainArguments& arguments, const RunConfig& config) {
   const Mesh mesh = mesh_of(config, arguments.ranks);
   if (arguments.rank < 0 || arguments.rank >= mesh.ranks()) {
     throw Error("--rank is {}; the run has {} ({}), counted from 0", arguments.rank,
@@ -49,8 +49,8 @@ MeshRank place_of(const ExplainArguments& arguments, const RunConfig& config) {
   return {mesh, arguments.rank};
 }
 
-/// A configuration as it is planned for a machine, and what `fit_on` says of it, if it is of an
-/// accelerator.
+/// The functions that plan a configuration for a machine and, if that is an accelerator of a
+/// hardware file, say whether it fits (see fit_on()).
 struct Explained {
   std::function<StepPlan(const RunConfig& config)> plan;
   std::function<Fit(const RunConfig& config, const StepPlan& plan)> fit = {};
@@ -74,8 +74,8 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& config,
   const StepPlan plan = machine.plan(chosen.config);
   std::vector<PhaseAccount> accounts;
   if (!config.train.phases.empty()) {
-    accounts = phase_accounts(
-        config, [&](const RunConfig& of_phase) { return needs_of(of_phase, machine); });
+    accounts =
+        phase_accounts(config, [&](const RunConfig& phase) { return needs_of(phase, machine); });
     if (!arguments.json) {
       fmt::print("{}\nthe step of {}:\n",
                  phases_table(accounts, machine.plan(config).memory.arena_bytes), chosen.name);
@@ -87,7 +87,7 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& config,
   if (fit && !arguments.json) fmt::print("{}", fit_text(*fit, chosen.config));
 }
 
-/// Explains for the accelerator of a hardware file.
+/// Explains a run for the accelerator of a hardware file.
 void run_for(const ExplainArguments& arguments, const Hardware& hardware, RunConfig config) {
   const AcceleratorFacts& facts = *hardware.accelerator;
   if (config.run.device != Device::cpu && config.run.device != facts.device) {
@@ -97,9 +97,9 @@ void run_for(const ExplainArguments& arguments, const Hardware& hardware, RunCon
   require_precision(facts.device, config.train.precision, "train.precision", R"("bf16" or "fp32")");
   config.run.device = facts.device;
   const RunConfig there = resolve_data(config);
-  const MeshRank place = place_of(arguments, there);
+  const MeshRank mesh_rank = chosen_rank(arguments, there);
   const auto planned = [&](const RunConfig& of) {
-    return plan_step(of, run_target(of, facts), place);
+    return plan_step(of, run_target(of, facts), mesh_rank);
   };
   explain_run(arguments, there, {planned, [&](const RunConfig& of, const StepPlan& plan) {
                                    return fit_on(of, plan, hardware);
@@ -110,9 +110,9 @@ void run(const ExplainArguments& arguments) {
   const RunConfig config = arguments.config.load();
   if (arguments.hardware.empty()) {
     const RunConfig here = resolve(config);
-    const MeshRank place = place_of(arguments, here);
+    const MeshRank mesh_rank = chosen_rank(arguments, here);
     const auto planned = [&](const RunConfig& of) {
-      return plan_step(of, run_target(of, nullptr, arguments.ranks), place);
+      return plan_step(of, run_target(of, nullptr, arguments.ranks), mesh_rank);
     };
     explain_run(arguments, here, {planned});
     if (!arguments.json) fmt::print("{}", explain_fit(here, planned(here)));
@@ -123,9 +123,9 @@ void run(const ExplainArguments& arguments) {
     if (config.run.threads > 0) target.threads = static_cast<int>(config.run.threads);
     target.threads = threads_of_rank(target.threads, arguments.ranks);
     const RunConfig there = resolve_data(config);
-    const MeshRank place = place_of(arguments, there);
+    const MeshRank mesh_rank = chosen_rank(arguments, there);
     explain_run(arguments, there,
-                {[&](const RunConfig& of) { return plan_step(of, target, place); }});
+                {[&](const RunConfig& of) { return plan_step(of, target, mesh_rank); }});
   }
 }
 

@@ -32,8 +32,8 @@ void write_json(const LoadedModel& model, const GenerateArguments& arguments, Ru
                          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-/// Writes the text as it arrives. The prompt is printed with the first piece, because errors in the
-/// options are found before that.
+/// Writes the text as it arrives. Prints the prompt with the first piece, because errors in the
+/// options are thrown before that.
 void write_text(const LoadedModel& model, const GenerateArguments& arguments, Runtime& runtime) {
   bool begun = false;
   const auto stream = [&](std::string_view text) {

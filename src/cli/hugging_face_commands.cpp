@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// Returns what is wrong with a size of files; empty if nothing is.
+/// Returns the problem with a size of files; empty if there is none.
 std::string check_shard_size(const std::string& text) {
   constexpr int64_t kLeast = 1'000;
   constexpr int64_t kMost = 1'000'000'000'000'000;

@@ -24,25 +24,25 @@
 namespace tessera {
 namespace {
 
-/// OpenMP's waiting threads spin. On a machine shared with others, that costs far more than waking
-/// them. Here they spin for some tens of microseconds, the time from one product to the next, and
-/// then sleep. OpenMP reads its settings before main() runs, so the program restarts itself with
-/// them set. Settings of the user stay.
+/// Makes OpenMP's waiting threads sleep. They spin by default, which costs far more than waking
+/// them on a machine shared with others. Here they spin for some tens of microseconds, the time
+/// from one product to the next, and then sleep. OpenMP reads its settings before main() runs, so
+/// the program restarts itself with them set. Settings of the user stay.
 void let_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::setenv("GOMP_SPINCOUNT", "2000", 0);
   // The program's own path comes first, because lists of processes then show the program's name.
   // The link is used if another program has taken that path. If both fail, this process continues
-  // as it is.
+  // unchanged.
   std::error_code error;
   ::execv(std::filesystem::read_symlink("/proc/self/exe", error).c_str(), argv);
   ::execv("/proc/self/exe", argv);
 }
 
-constexpr int kUsageStatus = 2;  // as of other programs
+constexpr int kUsageStatus = 2;  // the status that other programs use, too
 
-/// What is said of a command line that cannot be read: why, and where its help is.
+/// Returns the message on a command line that cannot be read: the reason, and the --help to see.
 std::string usage_message(const CLI::App* app, const CLI::Error& error) {
   std::string command = "tessera";
   while (!app->get_subcommands().empty()) {
@@ -66,8 +66,8 @@ int run_command(CLI::App& app, std::span<const char* const> arguments) {
   return 0;
 }
 
-/// Does the same, and reports output that did not arrive. Printed text may wait in a buffer until
-/// the end, and only then is it known whether the system accepts it.
+/// Runs the command as run_command() does, and reports output that did not arrive. Printed text may
+/// stay in a buffer until the end. Only then is it known whether the system accepts it.
 int run_to_the_end(CLI::App& app, std::span<const char* const> arguments) {
   try {
     const SignalThread signals;  // the first thread
@@ -81,9 +81,9 @@ int run_to_the_end(CLI::App& app, std::span<const char* const> arguments) {
     return 1;
   } catch (const std::exception& error) {
     // The printing library throws std::system_error if the stream refuses.
-    const auto* of_system = dynamic_cast<const std::system_error*>(&error);
-    if (of_system != nullptr && std::ferror(stdout) != 0) {
-      return report_output_error({of_system->code().value()});
+    const auto* system_error = dynamic_cast<const std::system_error*>(&error);
+    if (system_error != nullptr && std::ferror(stdout) != 0) {
+      return report_output_error({system_error->code().value()});
     }
     if (const auto message = user_error(error)) {
       say(fmt::format("tessera: error: {}", *message));
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   let_waiting_threads_sleep(argv);
   flush_denormals();  // before any thread is started
   // A write beyond the user's limit of file size then fails with an error that names the file. The
-  // signal would end the program with half of the file on the disk.
+  // signal would end the program and leave half of the file on the disk.
   std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("tessera: pretrain large language models, mixtures of experts first of all");
   app.set_version_flag("--version", "tessera " TESSERA_VERSION);

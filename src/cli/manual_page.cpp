@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Escapes text for troff to show letter by letter. Lines that begin like a request get a mark.
+/// Escapes text so that troff shows it unchanged. A line that would be a request gets a mark.
 std::string troff(std::string_view text) {
   std::string result;
   bool line_start = true;
@@ -20,7 +20,7 @@ std::string troff(std::string_view text) {
     if (letter == '\\') {
       result += "\\e";
     } else if (letter == '-') {
-      result += "\\-";  // a plain one becomes a hyphen, which cannot be pasted
+      result += "\\-";  // a plain "-" becomes a hyphen, which cannot be pasted into a shell
     } else {
       result += letter;
     }
@@ -57,7 +57,7 @@ std::string synopsis(const CommandDescription& command, const std::string& path)
   return line;
 }
 
-/// Adds a command that does something itself. A command that only groups others adds just these.
+/// Adds the entry of a command, or those of its subcommands if it only groups others.
 void add_commands(const CommandDescription& command, const std::string& path, std::string& page) {
   if (command.subcommands.empty()) {
     page += fmt::format(".SS {}\n{}.\n.PP\n{}\n", troff(path), troff(command.description),
@@ -88,8 +88,7 @@ std::string manual_page(const CommandDescription& program, const std::string& ve
   page +=
       ".SH EXIT STATUS\n0 on success, 1 on an error that the message says how to mend, 2 on a "
       "command line that cannot be read and on a fault of the program itself. A run that a signal "
-      "has "
-      "ended after saving exits with 0.\n";
+      "has ended after saving exits with 0.\n";
   return page;
 }
 

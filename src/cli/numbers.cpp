@@ -15,7 +15,7 @@ bool is_number(const CLI::Option& option) {
   return type.starts_with("INT") || type.starts_with("UINT") || type.starts_with("FLOAT");
 }
 
-/// Returns what is wrong with a number's text; empty if nothing is that the library would miss.
+/// Returns the problem with a number's text; empty if there is none that the library would miss.
 std::string number_problem(std::string text) {
   if (text.empty()) return "found nothing; expected a number";
   std::ranges::transform(text, text.begin(),

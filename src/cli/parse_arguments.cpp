@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-/// Follows an argument that ends with a bracket while the library has it, so that the library finds
-/// no list in it. The system's arguments cannot contain this character.
+/// The mark that follows an argument that ends with a bracket, so that the library finds no list in
+/// it. The system's arguments cannot contain this character.
 constexpr char kMark = '\0';
 
 std::string marked(std::string argument) {

@@ -4,7 +4,7 @@ namespace tessera {
 
 #ifdef __x86_64__
 
-// Compiled for every processor, whatever the other code is compiled for.
+// Compiled for every x86-64 processor, whatever the other code is compiled for.
 __attribute__((target("arch=x86-64"))) const char* missing_processor_feature() {
   __builtin_cpu_init();
 #ifdef __AVX2__

@@ -18,8 +18,9 @@ namespace {
 constexpr std::array<std::string_view, 4> kOfProcesses{"train", "eval", "verify",
                                                        "bench collectives"};
 
-/// The launcher ends all processes when one ends by an error. So those that are not the first give
-/// it the time to, and the error is said once. They say it too if the first one does not run.
+/// The time that processes other than the first wait before they throw. The launcher ends all
+/// processes when one ends with an error, so the error is usually printed once, by the first. The
+/// others print it too if the first one does not run.
 constexpr std::chrono::seconds kTimeOfFirst{1};
 
 std::string named_command(const CLI::App& app) {

@@ -25,7 +25,7 @@ void for_each_command(
   }
 }
 
-/// Returns the words that may follow other than options: subcommands, or a positional argument's
+/// Returns the words other than options that may follow: subcommands, or a positional argument's
 /// choices.
 std::string words_of(const CommandDescription& command) {
   std::vector<std::string> names;
@@ -87,7 +87,7 @@ std::string zsh_function(const std::string& path) {
   return name;
 }
 
-/// Returns what zsh offers for a value.
+/// Returns the zsh action that completes a value.
 std::string zsh_action(const OptionDescription& option) {
   if (!option.choices.empty()) return fmt::format("({})", join(option.choices, " "));
   if (std::ranges::find(option.names, kSetOption) != option.names.end()) return "_tessera_keys";

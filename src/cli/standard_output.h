@@ -4,21 +4,21 @@
 
 namespace tessera {
 
-/// Standard output did not accept what was written to it. `code` is the system's error; 0 if it is
+/// The error that standard output did not accept a text. `code` is the system's error; 0 if it is
 /// no longer known.
 struct OutputError {
   int code = 0;
 };
 
-/// Passes to the system what was printed so far. Throws OutputError if the system does not accept
-/// it, now or earlier: the file system is full, or nobody reads the pipe.
+/// Passes the text that was printed so far to the system. Throws OutputError if the system does not
+/// accept it, now or earlier: the file system is full, or the pipe has no reader.
 void flush_output();
 
 /// Writes a line to standard error. If standard error is full or closed, the line is lost and
 /// nothing else changes.
 void say(const std::string& line);
 
-/// Reports on standard error that standard output failed, unless nobody reads standard output.
+/// Reports on standard error that standard output failed, unless it is a pipe without a reader.
 /// Returns the program's exit status.
 int report_output_error(const OutputError& error);
 

@@ -28,7 +28,7 @@ void train_as(TrainArguments& arguments, const Logger& logger) {
       arguments.config.load(arguments.options.resume ? resumed_model : initial_model);
   arguments.options.progress = !arguments.quiet;
   const InterruptGuard guard;
-  std::signal(SIGPIPE, SIG_IGN);  // a closed reader of messages does not end the run
+  std::signal(SIGPIPE, SIG_IGN);  // the run goes on without a reader of its messages
   train(config, arguments.options, logger);
 }
 

@@ -25,17 +25,17 @@ struct VerifyArguments {
   std::string phase;
   int ranks = 0;  ///< threads of this process; 0: not given
   VerifyOptions options;
-  bool full = false;  ///< whatever work it takes
+  bool full = false;  ///< no limit on the work
   bool json = false;
 };
 
-/// Verifies with threads, or as one of several processes. The first of these reports.
+/// Verifies with threads, or as one of several processes, of which the first reports.
 void verify_with(VerifyArguments& arguments, Processes* processes) {
   if (processes != nullptr && arguments.ranks != 0) {
     throw ranks_beside_processes(arguments.ranks, *processes);
   }
   const RunConfig config = resolve(arguments.config.load());
-  if (arguments.full) arguments.options.most_work = std::numeric_limits<double>::infinity();
+  if (arguments.full) arguments.options.work_limit = std::numeric_limits<double>::infinity();
   const Stopwatch watch;
   arguments.options.progress = [&](const std::string& part) {
     fmt::print(stderr, "verify: {:.0f} s: {}\n", watch.seconds(), part);

@@ -15,7 +15,7 @@ const std::byte* begin_of(const Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.address());
 }
 
-/// Whether a tensor starts at this element of another.
+/// Returns whether a tensor starts at this element of another.
 bool starts_at(const Tensor& tensor, const Tensor& whole, int64_t element) {
   return begin_of(tensor) == begin_of(whole) + element * dtype_size(whole.dtype());
 }
@@ -41,7 +41,7 @@ void check_reduction(std::string_view name, Reduction reduction, DType dtype) {
                 dtype_name(dtype));
 }
 
-/// Checks a piece and the whole, and that they overlap only where the piece is in its place.
+/// Checks a piece and the whole. They may overlap only where the piece is that part of the whole.
 void check_pieces(std::string_view name, const PieceLayout& layout, int ranks, int position,
                   const Tensor& piece, const Tensor& whole) {
   check_same_type(name, piece, whole);
@@ -59,7 +59,7 @@ void check_pieces(std::string_view name, const PieceLayout& layout, int ranks, i
   TESSERA_CHECK(in_place, "the piece of '{}' overlaps the whole, but is not in its place", name);
 }
 
-/// One row, and the check that there are at least so many.
+/// Returns the shape of one row. Checks that the tensor has at least as many rows as are counted.
 Shape row_shape(std::string_view name, const Tensor& tensor, std::span<const int64_t> counts,
                 int ranks) {
   TESSERA_CHECK(static_cast<int>(counts.size()) == ranks && tensor.shape().rank() > 0,
@@ -93,7 +93,7 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, std::vector<int
                 size());
 }
 
-/// Begins a call: what the ranks compare, with its number.
+/// Begins a call, and returns the fingerprint that the ranks compare, with the call's number.
 Fingerprint Communicator::next(std::string_view name, Collective collective, const Tensor& whole) {
   return {.name = name,
           .collective = collective,
@@ -102,7 +102,7 @@ Fingerprint Communicator::next(std::string_view name, Collective collective, con
           .shape = whole.shape()};
 }
 
-/// Ends a call: what the transport has received since the last one is its.
+/// Ends a call: counts what the transports have received since the last one.
 void Communicator::count(Collective collective) {
   Traffic& traffic = traffic_[static_cast<size_t>(collective)];
   const int64_t received = transport_->received_bytes() + (device_ ? device_->received_bytes() : 0);
@@ -264,7 +264,7 @@ void Communicator::exchange(std::string_view name, std::span<const Message> send
   count(Collective::message);
 }
 
-/// The ranks of each message compare it on the processor, and its bytes go from device to device.
+/// Compares each message on the processor, and then moves its bytes from device to device.
 void Communicator::exchange_on_device(std::string_view name, std::vector<MarkedMessage> sends,
                                       std::vector<MarkedMessage> receives, Stream& stream) {
   require_devices(name);

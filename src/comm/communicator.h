@@ -16,13 +16,13 @@
 
 namespace tessera {
 
-/// What a rank has got from the others of its group.
+/// The calls that a rank has made, and the bytes that it has received from the others of its group.
 struct Traffic {
   int64_t calls = 0;
-  int64_t received_bytes = 0;  ///< as the transport moved them
+  int64_t received_bytes = 0;  ///< as the transport counts them
 };
 
-/// What an all-to-all makes of the pieces of one whole: the pieces of another split.
+/// A change of the pieces of a whole, which an all-to-all makes.
 struct Repartition {
   Shape whole;
   uint64_t before = 0;  ///< PieceLayout::fingerprint()
@@ -31,49 +31,49 @@ struct Repartition {
 
 /// The collectives of one rank within one group of ranks.
 ///
-/// The group is an ordered list of ranks. A *position* is a place in that list, a *rank* a rank of
-/// the world. All ranks of the group make the same calls in the same order, each from one thread at
-/// a time. `name` is the program's node, for messages. A call returns when its result is there and
-/// its operands may change.
+/// The group is an ordered list of ranks. A *position* is an index in that list, a *rank* is a rank
+/// of the world. All ranks of the group make the same calls in the same order, each from one thread
+/// at a time. `name` is the name of the program's node, for messages. A call returns when its
+/// result is there and its operands may change.
 ///
 /// **Order of sums.** Each element of a sum is the value of the first rank of the group, to which
-/// the second's is added, and so on. Sums are taken in f32 for bf16, with one rounding at the end,
-/// and otherwise in the type of the elements; those of i32 wrap. So all ranks get the same bits, on
-/// every run and over every transport. A maximum is not a number if one of the values is not.
+/// the second's is added, and so on. Sums of bf16 are taken in f32 and rounded once, at the end.
+/// Other sums are taken in the type of the elements; those of i32 wrap. So all ranks get the same
+/// bits, on every run and over every transport. A maximum is NaN if one of the values is NaN.
 ///
-/// **Operands** are tensors whose elements alone count, not their shapes, unless a call says
-/// otherwise. They do not overlap but where a call allows it. Anything else throws InternalError.
+/// **Operands** are tensors of which only the elements count, not the shapes, unless a call says
+/// otherwise. They do not overlap unless a call allows it. A violation throws InternalError.
 ///
-/// **Devices.** Operands may lie in the memory of an accelerator, if use_devices() was called, and
-/// the call says in which stream. The ranks then compare the call at once, on the processor, and
-/// the work is done when the stream comes to it. Where the work is captured in a graph, it is
-/// repeated without another comparison.
+/// **Devices.** Operands may be in the memory of an accelerator, if use_devices() was called. The
+/// call then names a stream. The ranks compare the call at once, on the processor, and the work is
+/// done when the stream comes to it. If the work is captured in a graph, it is repeated without
+/// another comparison.
 ///
 /// **Errors.** If the ranks do not make the same call, all of them throw Error that says which rank
-/// called what. So they do if one waits in a call of all for another that waits for a message to or
-/// from it. If ranks have ended, or do not come before the world's timeout, those that wait throw
-/// Error that names them. After an error the communicator is broken: calls that wait and all later
-/// ones throw the same error at once. The results of a call that throws are undefined.
+/// called what. The same holds if one rank waits in a collective while another waits for a message
+/// to or from it. If ranks have ended, or do not come before the world's timeout, those that wait
+/// throw Error that names them. After an error the communicator is broken: calls that wait and all
+/// later ones throw the same error at once. The results of a call that throws are undefined.
 class Communicator {
  public:
-  /// `ranks` is the group, `position` the place of this rank in it.
+  /// Creates the communicator of the rank at `position` of the group `ranks`.
   Communicator(std::unique_ptr<Transport> transport, std::vector<int> ranks, int position);
 
   std::span<const int> ranks() const { return ranks_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   int position() const { return position_; }
 
-  /// Lets calls take operands in the memory of devices from now on, which `links` moves. All ranks
-  /// stage as much (see DeviceTransport).
+  /// Lets later calls take operands in the memory of devices, which `links` moves. `staging_bytes`
+  /// is the same on all ranks (see DeviceTransport).
   void use_devices(std::unique_ptr<DeviceLinks> links, int64_t staging_bytes = kDeviceStagingBytes);
 
-  /// Puts the pieces of all ranks together. `from` is this rank's piece, and may be its place in
-  /// `to` if the piece is one block there. Elements of any type.
+  /// Gathers the pieces of all ranks into the whole `to`. `from` is this rank's piece. It may be
+  /// the part of `to` that the piece fills, if that is one block. The elements may have any type.
   void all_gather(std::string_view name, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to, const DeviceCall& device = {});
-  /// Sums the wholes of all ranks; each rank gets its piece of the sum. `to` may be the place of
-  /// this rank's piece in `from` if the piece is one block there. What is elsewhere in `from` stays
-  /// as it is. The gradient of all_gather.
+  /// Sums the wholes `from` of all ranks; each rank gets its piece of the sum. `to` may be the part
+  /// of `from` that the piece comes from, if that is one block. The rest of `from` does not change.
+  /// This is the gradient of all_gather.
   void reduce_scatter(std::string_view name, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to, const DeviceCall& device = {});
   /// Gives every rank the sum, or the maximum (f32 and f64). `to` may be `from`.
@@ -81,14 +81,14 @@ class Communicator {
                   Reduction reduction = Reduction::sum, const DeviceCall& device = {});
 
   /// Sends block i of `from` to position i and receives block i of `to` from there. The blocks are
-  /// size() equal parts of the tensors. If they are pieces of a whole, `what` says which, and ranks
+  /// size() equal parts of the tensors. If they are pieces of a whole, `what` says of which. Ranks
   /// that do not agree about it throw Error.
   void all_to_all(std::string_view name, const Tensor& from, const Tensor& to,
                   const std::optional<Repartition>& what = {});
-  /// The same with blocks of rows: `sent[i]` rows of `from` go to position i, and `received[i]`
-  /// rows of `to` come from there. Rows are those of dim 0, and equal in all dims after it. Tensors
-  /// may have more rows than are sent or received; the rest stays as it is. Ranks that do not agree
-  /// about a number of rows throw Error.
+  /// Sends `sent[i]` rows of `from` to position i, and receives `received[i]` rows of `to` from
+  /// there. Rows are those of dim 0, and are equal in all dims after it. Tensors may have more rows
+  /// than are sent or received; the rest does not change. Ranks that do not agree about a number of
+  /// rows throw Error. `what` is as in all_to_all().
   void all_to_all_rows(std::string_view name, const Tensor& from, std::span<const int64_t> sent,
                        const Tensor& to, std::span<const int64_t> received,
                        const std::optional<Repartition>& what = {});
@@ -97,8 +97,8 @@ class Communicator {
   void broadcast(std::string_view name, int root, const Tensor& tensor,
                  const DeviceCall& device = {});
 
-  /// Sends all of these messages and receives all of those, in no order, so that ranks which send
-  /// to each other do not wait for each other. At most one message a direction and peer, and among
+  /// Sends and receives all of these messages, in no fixed order, so that ranks which send to each
+  /// other do not deadlock. There is at most one message for each direction and peer, and on
   /// devices none to this rank itself. The other ranks of the group need not call.
   void exchange(std::string_view name, std::span<const Message> sends,
                 std::span<const Message> receives, const DeviceCall& device = {});
@@ -113,8 +113,8 @@ class Communicator {
   /// Throws Error if no more calls can be made, because one failed or the work of a rank did.
   void throw_if_broken() { transport_->throw_if_broken(); }
 
-  /// What this rank has got by calls of one kind, as the transport counted it. No formula is
-  /// involved: what operations say of their bytes is compared with this.
+  /// Returns what this rank has received by calls of one kind, as the transport counted it. No
+  /// formula is involved: the bytes that operations state are compared with this.
   const Traffic& traffic(Collective collective) const {
     return traffic_[static_cast<size_t>(collective)];
   }
@@ -122,7 +122,8 @@ class Communicator {
  private:
   Fingerprint next(std::string_view name, Collective collective, const Tensor& whole);
   void count(Collective collective);
-  /// Compares a call whose work a device does. Throws InternalError if its workspace is too small.
+  /// Compares the ranks' calls before a device does the work, and returns the transport for it.
+  /// Throws InternalError if the workspace is too small.
   DeviceTransport& begin_on_device(const Fingerprint& mark, const DeviceCall& call,
                                    int64_t workspace_bytes);
   void exchange_on_device(std::string_view name, std::vector<MarkedMessage> sends,
@@ -137,9 +138,9 @@ class Communicator {
   std::vector<int64_t> messages_to_;  // counted by the peer's position
   std::vector<int64_t> messages_from_;
   std::array<Traffic, kWords<Collective>.size()> traffic_{};
-  int64_t counted_bytes_ = 0;  // of the transport's, those in traffic_
+  int64_t counted_bytes_ = 0;  // the received bytes that traffic_ has
   int64_t staging_bytes_ = kDeviceStagingBytes;
-  // Null if operands lie on the processor alone. Last, because links may refer to the rest.
+  // Null if operands are in the processor's memory only. Last, because links may refer to the rest.
   std::unique_ptr<DeviceTransport> device_;
 };
 

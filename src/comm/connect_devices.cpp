@@ -56,7 +56,7 @@ void require_device_links(Device device) {
 }
 
 void require_right_sums(Communicator& group, Accelerator& accelerator) {
-  // Slices of any number of ranks, and a rest.
+  // Enough elements for slices of any number of ranks, and for a rest.
   const int64_t elements = int64_t{20'003} + 64 * group.size();
   std::vector<float> numbers(static_cast<size_t>(elements));
   const auto addend = [](int position, int64_t element) {

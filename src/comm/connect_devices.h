@@ -8,21 +8,22 @@
 
 namespace tessera {
 
-/// Lets a group's calls take operands in the memory of the ranks' devices, and tries it once with
+/// Lets a group's calls take operands in the memory of the ranks' devices, and tries this once with
 /// known numbers. All ranks of the group call it, each with a device of the same kind. `another`
 /// makes one more communicator of the same ranks, on the processor. Throws Error if the devices
-/// cannot reach each other: the library that moves between them is missing or too old, or the
-/// numbers come out wrong. Work among them that takes longer than the timeout counts as stuck.
+/// cannot reach each other: the library that moves data between them is missing or too old, or the
+/// sums of the known numbers are wrong. Device work that takes longer than the timeout counts as
+/// stuck.
 void connect_devices(Communicator& group, const std::function<Communicator()>& another,
                      Accelerator& accelerator, std::chrono::milliseconds timeout);
 
 /// Throws Error if ranks cannot be joined on devices of this kind at all: their library is missing
-/// or too old, or this version does not call it. It is cheap, and may be called before a run
-/// begins; no thread of another rank runs yet.
+/// or too old, or this version does not call it. It is cheap, and is called before a run begins,
+/// when no thread of another rank runs yet.
 void require_device_links(Device device);
 
-/// Sums known numbers over the devices, by all ways that a sum takes. Throws Error on all ranks, if
-/// a number is wrong on any: it names that rank and the number.
+/// Sums known numbers over the devices, by every path that a sum takes. If a number is wrong on any
+/// rank, throws Error on all of them that names that rank and the number.
 void require_right_sums(Communicator& group, Accelerator& accelerator);
 
 }  // namespace tessera

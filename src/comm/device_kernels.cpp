@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-/// Where a run of a rank's piece begins in the whole and in the blocks of the piece, and how far it
-/// is from one outer block's to the next; in bytes.
+/// The offsets of a run of a rank's piece in the whole and in the blocks of the piece, and the
+/// strides from one outer block to the next; in bytes.
 struct Strides {
   int64_t in_whole;
   int64_t whole_stride;
@@ -28,7 +28,7 @@ void for_each_run(const PieceLayout& layout, int position, const OuterBlocks& bl
   int64_t in_piece = 0;
   for (const ElementRun& run : layout.runs(position)) {
     const int64_t row_bytes = run.length * layout.inner() * size;
-    visit(Strides{blocks.begin * whole_stride + run.place * layout.inner() * size, whole_stride,
+    visit(Strides{blocks.begin * whole_stride + run.begin * layout.inner() * size, whole_stride,
                   in_piece, piece_stride, row_bytes});
     in_piece += row_bytes;
   }

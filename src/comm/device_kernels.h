@@ -10,12 +10,13 @@
 
 namespace tessera {
 
-// The kernels of collectives among devices: what a library of collectives does not do as we do it.
+// Kernels of collectives among devices: the work for which we do not use a library of collectives.
 
-/// Addends of all ranks: one lies apart, the others in slots, rank by rank.
+/// The addends of all ranks for a sum: this rank's is apart, the others are in slots, in rank
+/// order.
 struct OrderedSum {
-  const std::byte* slots = nullptr;  ///< that of rank 0 first, aligned to 16 bytes
-  int64_t slot_bytes = 0;            ///< of one, a multiple of 16
+  const std::byte* slots = nullptr;  ///< the slot of rank 0 first, aligned to 16 bytes
+  int64_t slot_bytes = 0;            ///< of one slot, a multiple of 16
   const std::byte* own = nullptr;    ///< the addend at `position`, whose slot is not read
   int position = 0;
   int ranks = 1;
@@ -26,7 +27,7 @@ struct OrderedSum {
 /// Reduces the addends in the order of the ranks, with the bits of reduce() (comm/reduce.h).
 void ordered_sum(const OrderedSum& sum, Reduction reduction, DType dtype, Stream& stream);
 
-/// Rows of bytes that lie at two distances.
+/// A copy of rows of bytes whose source and destination have different strides.
 struct StridedCopy {
   const std::byte* from = nullptr;
   int64_t from_stride = 0;  ///< bytes from row to row
@@ -38,17 +39,17 @@ struct StridedCopy {
 
 void strided_copy(const StridedCopy& copy, Stream& stream);
 
-/// Outer blocks [begin, end) of a layout.
+/// The outer blocks [begin, end) of a layout.
 struct OuterBlocks {
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-/// Copies these blocks of the piece of the rank at a position from the whole to `piece`, which
-/// begins with them. Elements have `size` bytes.
+/// Copies these blocks of a piece, that of the rank at a position, from the whole to the beginning
+/// of `piece`. Elements have `size` bytes.
 void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
                      int64_t size, const std::byte* whole, std::byte* piece, Stream& stream);
-/// The same from the piece to the whole.
+/// Copies these blocks from the beginning of `piece` to the whole.
 void copy_to_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks, int64_t size,
                    const std::byte* piece, std::byte* whole, Stream& stream);
 

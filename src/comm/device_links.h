@@ -9,19 +9,20 @@
 
 namespace tessera {
 
-/// Memory of this rank's device that goes to the rank at a position of the group, or comes from it.
+/// Memory of this rank's device that is sent to the rank at a position of the group, or received
+/// from it.
 struct DevicePart {
   int peer = 0;
   std::byte* memory = nullptr;
   int64_t bytes = 0;
 };
 
-/// What a library moves between the devices of a group of ranks. A call puts the work into a stream
-/// and returns; the ranks have agreed about it before (see Communicator). All ranks make the same
-/// calls in the same order, but for exchanges of which they are no part. `name` is that of the
-/// call, for messages, and outlives the work.
+/// Moves data between the devices of a group of ranks, by a library. A call puts the work into a
+/// stream and returns. The ranks have compared the call before (see Communicator). All ranks make
+/// the same calls in the same order, except exchanges in which they have no part. `name` is the
+/// name of the call, for messages, and outlives the work.
 ///
-/// The calls may be captured in a graph. Throws Error if the library refuses a call.
+/// The calls may be captured in a graph. They throw Error if the library refuses a call.
 class DeviceLinks {
  public:
   DeviceLinks() = default;
@@ -29,13 +30,14 @@ class DeviceLinks {
   DeviceLinks(const DeviceLinks&) = delete;
   DeviceLinks& operator=(const DeviceLinks&) = delete;
 
-  /// Puts `bytes` bytes of each rank one after the other. `from` may be its place in `to`.
+  /// Gathers `bytes` bytes of each rank in `to`, in rank order. `from` may be this rank's part of
+  /// `to`.
   virtual void all_gather(std::string_view name, const std::byte* from, std::byte* to,
                           int64_t bytes, Stream& stream) = 0;
   virtual void broadcast(std::string_view name, int root, std::byte* memory, int64_t bytes,
                          Stream& stream) = 0;
-  /// Sends and receives parts, at most one a direction and peer, none of this rank itself and none
-  /// of 0 bytes. What is sent and what is received lie apart.
+  /// Sends and receives parts: at most one for each direction and peer, none to this rank itself
+  /// and none of 0 bytes. Memory that is sent and memory that is received do not overlap.
   virtual void exchange(std::string_view name, std::span<const DevicePart> sends,
                         std::span<const DevicePart> receives, Stream& stream) = 0;
 };

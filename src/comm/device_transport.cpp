@@ -9,16 +9,16 @@
 namespace tessera {
 namespace {
 
-/// What a rank stages of another at least, however many ranks there are.
+/// The least number of bytes that a rank stages of another, however many ranks there are.
 constexpr int64_t kLeastSlotBytes = int64_t{4} << 10;
-/// Up to so many bytes, sums are taken by every rank: one exchange instead of two.
+/// The most bytes of a sum that every rank takes by itself: one exchange instead of two.
 constexpr int64_t kWholeBytes = int64_t{64} << 10;
 
 int64_t most_slot_bytes(int ranks, int64_t staging) {
   return std::max(kLeastSlotBytes, staging / ranks / kAlignment * kAlignment);
 }
 
-/// The elements of a rank that are staged at a time, of `longest` at most.
+/// Returns the number of elements of a rank that are staged at a time, at most `longest`.
 int64_t round_elements(int64_t longest, int64_t size, int ranks, int64_t staging) {
   return std::min(longest, most_slot_bytes(ranks, staging) / size);
 }
@@ -33,8 +33,8 @@ int64_t longest_piece(const PieceLayout& layout) {
 
 /// Rounds over the outer blocks of a layout: a round has the same blocks of all pieces.
 struct OuterRounds {
-  int64_t blocks = 1;  ///< of one round
-  int64_t slot = 0;    ///< bytes
+  int64_t blocks = 1;  ///< blocks of one round
+  int64_t slot = 0;    ///< bytes for one rank
 };
 
 OuterRounds outer_rounds(const PieceLayout& layout, int64_t size, int64_t staging) {
@@ -45,8 +45,8 @@ OuterRounds outer_rounds(const PieceLayout& layout, int64_t size, int64_t stagin
   return {blocks, aligned_bytes(blocks * row)};
 }
 
-/// How a sum for all ranks is shared out: each rank sums a slice of `slice` elements, and every
-/// rank what is left.
+/// The division of a sum for all ranks: each rank sums a slice of `slice` elements, and every rank
+/// sums the `rest`.
 struct Slices {
   int64_t slice = 0;
   int64_t rest = 0;
@@ -78,7 +78,7 @@ int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks, int64_t s
   const int64_t size = dtype_size(dtype);
   const Slices slices = slices_of(elements, size, ranks);
   const int64_t round = round_elements(slices.slice, size, ranks, staging);
-  // No call of fewer elements takes more.
+  // Makes the result at least that of any call of fewer elements.
   const int64_t whole = std::min(elements, std::max(kWholeBytes / size, ranks * kAlignment));
   return ranks * aligned_bytes(std::max({round, slices.rest, whole}) * size);
 }
@@ -106,20 +106,20 @@ void DeviceTransport::all_gather(std::string_view name, const PieceLayout& layou
   }
 }
 
-/// Gathers pieces that each lie in the whole as one block.
+/// Gathers pieces that are each one block of the whole.
 void DeviceTransport::gather_blocks(std::string_view name, const PieceLayout& layout,
                                     const Tensor& from, const Tensor& to, Stream& stream) {
   const int64_t size = dtype_size(to.dtype());
   std::vector<DevicePart> sends;
   std::vector<DevicePart> receives;
   for (int rank = 0; rank < ranks_; ++rank) {
-    std::byte* const place = memory_of(to) + layout.begin(rank) * size;
+    std::byte* const block = memory_of(to) + layout.begin(rank) * size;
     if (rank == position_) {
-      if (place != memory_of(from)) stream.copy(place, memory_of(from), from.bytes());
+      if (block != memory_of(from)) stream.copy(block, memory_of(from), from.bytes());
       continue;
     }
     sends.push_back({rank, memory_of(from), from.bytes()});
-    receives.push_back({rank, place, layout.elements(rank) * size});
+    receives.push_back({rank, block, layout.elements(rank) * size});
   }
   exchange(name, std::move(sends), std::move(receives), stream);
 }
@@ -162,7 +162,7 @@ void DeviceTransport::reduce_scatter(std::string_view name, const PieceLayout& l
   }
 }
 
-/// Sums pieces that each lie in the whole as one block, from where they are sent.
+/// Sums pieces that are each one block of the whole. They are sent from there, without a copy.
 void DeviceTransport::scatter_blocks(std::string_view name, const PieceLayout& layout,
                                      const Tensor& from, const Tensor& to, const DeviceCall& call) {
   const int64_t size = dtype_size(to.dtype());
@@ -173,19 +173,19 @@ void DeviceTransport::scatter_blocks(std::string_view name, const PieceLayout& l
     const auto count = [&](int rank) {
       return std::clamp<int64_t>(layout.elements(rank) - begin, 0, round);
     };
-    const auto place = [&](int rank) {
+    const auto part = [&](int rank) {
       return memory_of(from) + (layout.begin(rank) + begin) * size;
     };
     std::vector<DevicePart> sends;
     std::vector<DevicePart> receives;
     for (int rank = 0; rank < ranks_; ++rank) {
       if (rank == position_) continue;
-      sends.push_back({rank, place(rank), count(rank) * size});
+      sends.push_back({rank, part(rank), count(rank) * size});
       receives.push_back({rank, arrived.of(rank), count(position_) * size});
     }
     exchange(name, std::move(sends), std::move(receives), *call.stream);
     sum(Reduction::sum, to.dtype(), arrived,
-        {place(position_), memory_of(to) + begin * size, count(position_)}, *call.stream);
+        {part(position_), memory_of(to) + begin * size, count(position_)}, *call.stream);
   }
 }
 

@@ -15,34 +15,35 @@
 
 namespace tessera {
 
-/// Where the work of a call goes whose operands lie in a device's memory. Without a stream the
-/// operands lie on the processor.
+/// The stream and the workspace of a call whose operands are in a device's memory. Without a stream
+/// the operands are in the processor's memory.
 struct DeviceCall {
   Stream* stream = nullptr;
-  /// Memory of the device that the work may use, as large as the functions below say.
+  /// Memory of the device for the work, as large as the functions below say.
   std::span<std::byte> workspace = {};
 };
 
-/// The memory in which the parts of all ranks are staged until they are summed or put in their
-/// place. Larger operands go through it in rounds.
+/// The size of the memory in which the parts of all ranks are staged until they are summed or
+/// copied into the whole. Larger operands go through it in rounds.
 inline constexpr int64_t kDeviceStagingBytes = int64_t{64} << 20;
 
-/// The bytes of workspace that calls among devices take.
+/// Returns the bytes of workspace that a call among devices needs.
 int64_t all_gather_workspace(const PieceLayout& layout, DType dtype,
                              int64_t staging_bytes = kDeviceStagingBytes);
 int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype,
                                  int64_t staging_bytes = kDeviceStagingBytes);
-/// That of fewer elements is not larger.
+/// Returns the bytes for an all-reduce. Fewer elements never need more.
 int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks,
                              int64_t staging_bytes = kDeviceStagingBytes);
 
-/// Moves and sums what lies in the memory of the devices of a group. The movement is a library's;
-/// sums are taken by a kernel in the order of the ranks, as reduce() takes them. So the bits are
-/// those of every other transport, whatever the library and its topology. The bytes that a rank
-/// receives are those of a ring, too, but for small sums, which every rank takes by itself.
+/// Moves and sums operands in the memory of the devices of a group. A library moves them; a kernel
+/// sums them in rank order, as reduce() does. So the bits are those of every other transport,
+/// whatever the library and its topology. A rank receives as many bytes as in a ring, except in
+/// small sums, which every rank takes by itself.
 class DeviceTransport {
  public:
-  /// Of the rank at `position` of `ranks`. All ranks stage as much.
+  /// Creates the transport of the rank at `position` of `ranks`. `staging_bytes` is the same on all
+  /// ranks.
   DeviceTransport(std::unique_ptr<DeviceLinks> links, int ranks, int position,
                   int64_t staging_bytes = kDeviceStagingBytes)
       : links_(std::move(links)),
@@ -57,15 +58,17 @@ class DeviceTransport {
   void all_reduce(std::string_view name, Reduction reduction, const Tensor& from, const Tensor& to,
                   const DeviceCall& call);
   void broadcast(std::string_view name, int root, const Tensor& tensor, const DeviceCall& call);
-  /// Sends and receives parts, those of 0 bytes left out. Only the ranks that they name need call.
+  /// Sends and receives parts, except those of 0 bytes. Only the ranks that the parts name need
+  /// call.
   void exchange(std::string_view name, std::vector<DevicePart> sends,
                 std::vector<DevicePart> receives, Stream& stream);
 
-  /// The bytes that calls have asked for from other ranks. What a graph repeats is not counted.
+  /// Returns the bytes that calls have requested from other ranks. Repetitions by a graph are not
+  /// counted.
   int64_t received_bytes() const { return received_bytes_; }
 
  private:
-  /// A part of the sum of all ranks: what this rank adds, and where the sum goes.
+  /// A part of the sum of all ranks: this rank's addend, and the destination of the sum.
   struct Addend {
     const std::byte* own;
     std::byte* sum;
@@ -73,7 +76,7 @@ class DeviceTransport {
   };
   struct Staging {
     std::byte* memory;
-    int64_t slot;  // bytes of a rank
+    int64_t slot;  // bytes for one rank
     std::byte* of(int rank) const { return memory + rank * slot; }
   };
 
@@ -85,7 +88,7 @@ class DeviceTransport {
                       const Tensor& to, const DeviceCall& call);
   void scatter_in_rounds(std::string_view name, const PieceLayout& layout, const Tensor& from,
                          const Tensor& to, const DeviceCall& call);
-  /// Gives every rank all addends, and sums them there.
+  /// Gives every rank all addends, which it then sums by itself.
   void reduce_whole(std::string_view name, Reduction reduction, DType dtype, const Addend& addend,
                     const DeviceCall& call);
   void sum(Reduction reduction, DType dtype, const Staging& staging, const Addend& addend,

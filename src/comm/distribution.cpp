@@ -123,8 +123,8 @@ std::string Distribution::text(const Mesh& mesh) const {
   }
   for (size_t dim = 0; dim < orders_.size(); ++dim) {
     const std::vector<Axis>& order = orders_[dim];
-    const auto place = [&](Axis axis) { return std::pair(on(axis).factor, -axis.index); };
-    if (std::ranges::is_sorted(order, {}, place)) continue;
+    const auto key = [&](Axis axis) { return std::pair(on(axis).factor, -axis.index); };
+    if (std::ranges::is_sorted(order, {}, key)) continue;
     std::vector<std::string> names;
     for (const Axis axis : order) names.emplace_back(mesh.name(axis));
     parts.push_back(fmt::format("dim {} over {}, outermost first", dim, join(names, ", ")));

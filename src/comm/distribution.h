@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// How a value lies over the ranks of one axis. They hold
+/// The way in which a value is distributed over the ranks of one axis. The ranks hold
 enum class Placement : uint8_t {
   invariant,   ///< one logical value, the same everywhere, used as one
   replicated,  ///< the same value, which each rank uses on its own data
@@ -25,7 +25,7 @@ template <>
 inline constexpr std::array<std::string_view, 5> kWords<Placement>{"invariant", "replicated",
                                                                    "sharded", "varying", "partial"};
 
-/// Which elements of a dim the ranks have.
+/// The rule that says which elements of a dim each rank has.
 enum class PieceKind : uint8_t {
   even,      ///< equal parts in the order of the ranks
   uneven,    ///< parts of the sizes that Pieces::sizes lists
@@ -33,8 +33,8 @@ enum class PieceKind : uint8_t {
              ///< work
   flat,      ///< consecutive parts of the padded memory of a unit of parameters: equal ones, or of
              ///< the sizes that Pieces::sizes lists
-  tokens,    ///< V: the own tokens of each rank, as Pieces::origin says in the dense view
-  exchange,  ///< V: the rows of the exchange Pieces::identity
+  tokens,    ///< of varying values: each rank's own tokens (see Pieces::origin)
+  exchange,  ///< of varying values: the rows of the exchange Pieces::identity
 };
 template <>
 inline constexpr std::array<std::string_view, 6> kWords<PieceKind>{"even", "uneven", "zigzag",
@@ -45,25 +45,27 @@ class Distribution;
 /// The pieces that a dim is split into along one axis. Two splits fit only if these are equal.
 struct Pieces {
   PieceKind kind = PieceKind::even;
-  /// Of uneven pieces, by position on the axis. Of flat ones too, where they are not equal; if
+  /// The sizes of uneven pieces, and of flat ones that are not equal, by position on the axis. If
   /// several axes that follow one another in a dim's order have the same flat pieces, they split it
-  /// together, and the list has a size for each of their ranks, the outermost axis counting
+  /// together. Then the list has a size for each of their ranks, the outermost axis counting
   /// slowest.
   std::vector<int64_t> sizes;
-  int identity = -1;  ///< of an exchange
-  /// What tokens were before they crossed to the expert view; they cross back to it.
+  int identity = -1;  ///< the number of an exchange
+  /// The distribution that tokens had before they crossed to the expert view, and get when they
+  /// cross back.
   std::shared_ptr<const Distribution> origin = {};
   bool operator==(const Pieces& other) const;
-  /// In words: "zigzag", "uneven 3 + 5", "exchange 4". Tokens are "tokens", whatever they were.
+  /// Returns the pieces in words: "zigzag", "uneven 3 + 5", "exchange 4". Tokens are "tokens",
+  /// whatever their origin.
   std::string text() const;
-  /// The same, and what tokens were; two that are not equal have different ones.
+  /// Returns text() and the origin of tokens. Pieces that are not equal have different texts.
   std::string text(const Mesh& mesh) const;
 };
 
-/// What is said of pieces, with the factor that is split and how often it repeats (see TypeOnAxis).
+/// Returns the text of pieces with the factor that is split and its repeats (see TypeOnAxis).
 std::string pieces_text(std::string_view pieces, int factor, int64_t repeats);
 
-/// How a value lies over one axis.
+/// The distribution of a value over one axis.
 ///
 /// A dim may be a product of factors, as tokens are sequences × positions, and `factor` says which
 /// of them is split, 0 being the outermost. `repeats` is the extent, on this rank, of the factors
@@ -71,21 +73,21 @@ std::string pieces_text(std::string_view pieces, int factor, int64_t repeats);
 /// them together sequence by sequence.
 struct TypeOnAxis {
   Placement placement = Placement::invariant;
-  int dim = 0;  ///< of sharded and varying values, as all that follows
+  int dim = 0;  ///< the dim that is split; used if split(), like all that follows
   Pieces pieces;
   int factor = 0;
   int64_t repeats = 1;
 
-  /// Whether the ranks hold different parts: sharded or varying.
+  /// Returns whether the ranks hold different parts: sharded or varying.
   bool split() const { return placement == Placement::sharded || placement == Placement::varying; }
-  /// Whether the ranks hold the same: invariant or replicated.
+  /// Returns whether the ranks hold the same: invariant or replicated.
   bool same_on_ranks() const {
     return placement == Placement::invariant || placement == Placement::replicated;
   }
   bool operator==(const TypeOnAxis&) const = default;
-  /// In words: "sharded (dim 0, even)".
+  /// Returns the type in words: "sharded (dim 0, even)".
   std::string text() const;
-  /// The same, and what tokens were; two that are not equal have different ones.
+  /// Returns text() and the origin of tokens. Types that are not equal have different texts.
   std::string text(const Mesh& mesh) const;
 };
 
@@ -95,12 +97,12 @@ TypeOnAxis partial();
 TypeOnAxis sharded(int dim, Pieces pieces = {}, int factor = 0, int64_t repeats = 1);
 TypeOnAxis varying(int dim, Pieces pieces, int factor = 0);
 
-/// The type of the gradient of a value of this type: replicated and partial change places.
+/// Returns the type of the gradient of a value of this type: replicated and partial are exchanged.
 TypeOnAxis dual(const TypeOnAxis& type);
 
-/// How a value lies over all axes of one view of the mesh: its type on each, and for each dim the
-/// order in which axes split it, outermost first. A value is invariant on axes of which nothing is
-/// said.
+/// The distribution of a value over all axes of one view of the mesh: its type on each, and for
+/// each dim the order in which axes split it, outermost first. A value is invariant on axes that
+/// have been given no type.
 class Distribution {
  public:
   Distribution() = default;
@@ -108,31 +110,31 @@ class Distribution {
 
   MeshView view() const { return view_; }
   const TypeOnAxis& on(Axis axis) const;
-  /// The axes that split a dim, outermost first.
+  /// Returns the axes that split a dim, outermost first.
   std::span<const Axis> order(int dim) const;
-  /// The same axes, innermost first: the order in which their pieces are joined.
+  /// Returns the axes that split a dim, innermost first: the order in which pieces are joined.
   std::vector<Axis> joining_order(int dim) const;
-  /// Whether it is invariant on every axis.
+  /// Returns whether the value is invariant on every axis.
   bool invariant() const { return types_.empty(); }
 
-  /// The same with another type on one axis. A new split is the innermost of its dim. A split that
-  /// stays on its dim keeps its place.
+  /// Returns a copy with another type on one axis. A new split is the innermost of its dim. A split
+  /// that stays on its dim keeps its position in the order.
   Distribution with(Axis axis, const TypeOnAxis& type) const;
-  /// The same in the other view.
+  /// Returns a copy in this view of the mesh.
   Distribution in_view(MeshView view) const;
-  /// The distribution of the gradient.
+  /// Returns the distribution of the gradient.
   Distribution dual() const;
 
-  /// The types in words: "tensor: sharded (dim 0, even), data: partial", or "invariant". The order
-  /// in which axes split a dim is said unless it is that of the factors and the mesh.
+  /// Returns the types in words: "tensor: sharded (dim 0, even), data: partial", or "invariant".
+  /// The order in which axes split a dim is named unless it is that of the factors and the mesh.
   std::string text(const Mesh& mesh) const;
 
   bool operator==(const Distribution&) const = default;
 
  private:
   MeshView view_ = MeshView::dense;
-  std::vector<TypeOnAxis> types_;          // by axis; none invariant at the end
-  std::vector<std::vector<Axis>> orders_;  // by dim; none empty at the end
+  std::vector<TypeOnAxis> types_;          // by axis; the last one is not invariant
+  std::vector<std::vector<Axis>> orders_;  // by dim; the last one is not empty
 };
 
 }  // namespace tessera

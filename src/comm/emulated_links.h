@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Moves bytes between emulated devices: in its stream's turn, each calls a communicator of ranks
-/// on the processor, which is for these calls alone. A call that fails ends the stream's work with
-/// its error.
+/// Returns links that move bytes between emulated devices. When its stream comes to a call, each
+/// device calls `group`, a communicator of ranks on the processor that is for these calls alone. A
+/// call that fails ends the stream's work with its error.
 std::unique_ptr<DeviceLinks> emulated_links(Communicator group);
 
 }  // namespace tessera

@@ -12,13 +12,13 @@
 
 namespace tessera {
 
-/// What the ranks of a group do together.
+/// A kind of call that the ranks of a group make together.
 enum class Collective : uint8_t {
   all_gather,       ///< every rank gets the whole of which each has a piece
   reduce_scatter,   ///< every rank gets its piece of the sum
   all_reduce,       ///< every rank gets the sum
   all_to_all,       ///< every rank sends a block of one size to every other
-  all_to_all_rows,  ///< the same with any number of rows
+  all_to_all_rows,  ///< every rank sends any number of rows to every other
   broadcast,        ///< every rank gets what one has
   message,          ///< one rank sends to another
   barrier,          ///< every rank waits for all
@@ -28,20 +28,20 @@ inline constexpr std::array<std::string_view, 8> kWords<Collective>{
     "all_gather",      "reduce_scatter", "all_reduce", "all_to_all",
     "all_to_all_rows", "broadcast",      "message",    "barrier"};
 
-/// How addends become one number.
+/// The way in which addends become one number.
 enum class Reduction : uint8_t {
   sum,
-  maximum,  ///< not a number, if one of them is not a number
+  maximum,  ///< NaN if one of them is NaN
 };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Reduction>{"sum", "maximum"};
 
-/// What the ranks of a group must agree about before they communicate.
+/// A call of a group, in the properties about which its ranks must agree before they communicate.
 struct Fingerprint {
-  std::string_view name;  ///< of the program's node, which outlives the call
+  std::string_view name;  ///< of the program's node; the text outlives the call
   Collective collective = Collective::barrier;
-  /// How many collectives the rank began with this communicator before. Messages are counted for
-  /// each pair of ranks in each direction.
+  /// The number of collectives that the rank began with this communicator before. Messages are
+  /// counted for each pair of ranks in each direction.
   int64_t sequence = 0;
   DType dtype = DType::u8;
   Shape shape;  ///< of the whole; [1, ...] for rows of any number
@@ -49,16 +49,16 @@ struct Fingerprint {
   int from = -1;              ///< the rank that broadcasts or sends a message; -1 for others
   int to = -1;                ///< the rank that a message goes to; -1 for others
   uint64_t layout = 0;        ///< PieceLayout::fingerprint() where there are pieces
-  uint64_t layout_after = 0;  ///< the same of the pieces that an all-to-all makes of them
+  uint64_t layout_after = 0;  ///< that of the pieces that an all-to-all makes of them
 
   bool operator==(const Fingerprint&) const = default;
-  /// The call in words: "call 3, all_reduce (sum) 'layers.0.norm' of f32 [4, 8]".
+  /// Returns the call in words: "call 3, all_reduce (sum) 'layers.0.norm' of f32 [4, 8]".
   std::string text() const;
-  /// A number that is the same for equal fingerprints and differs for different ones.
+  /// Returns a number that is the same for equal fingerprints and differs for different ones.
   uint64_t hash() const;
 };
 
-/// Ranks in words: "rank 3", "ranks 0, 1".
+/// Returns ranks in words: "rank 3", "ranks 0, 1".
 std::string ranks_text(std::span<const int> ranks);
 
 }  // namespace tessera

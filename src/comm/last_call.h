@@ -10,12 +10,12 @@
 
 namespace tessera {
 
-/// How far a rank is with a call.
+/// The state of a rank's call.
 enum class CallState : uint8_t {
-  none,      ///< it has not made any
-  inside,    ///< it waits in it, or computes its result
-  finished,  ///< it has the result
-  failed,    ///< it has given up
+  none,      ///< the rank has not made a call
+  inside,    ///< the rank waits in it, or computes its result
+  finished,  ///< the rank has the result
+  failed,    ///< the rank has given up
 };
 
 /// The call that a rank made last in a group.
@@ -25,12 +25,12 @@ struct LastCall {
   CallState state = CallState::none;
   std::chrono::steady_clock::time_point begun;
 
-  /// The call with its group, as messages name it.
+  /// Returns the call with its group, as messages name it.
   std::string with_group() const { return text + " of " + group; }
 };
 
-/// Keeps the call that a rank made last in a group. It stays known after what made it is gone. The
-/// owner guards it by a lock.
+/// Keeps the call that a rank made last in a group. The record stays valid after the caller's
+/// fingerprint is gone. The owner guards it by a lock.
 class CallRecord {
  public:
   void begin(const Fingerprint& mark);
@@ -39,15 +39,15 @@ class CallRecord {
   LastCall last(std::string group) const;
 
  private:
-  Fingerprint mark_;  // its name is empty
-  std::string name_;  // its memory is used again
+  Fingerprint mark_;  // without its name
+  std::string name_;  // its memory is reused
   CallState state_ = CallState::none;
   std::chrono::steady_clock::time_point begun_;
 };
 
-/// What a rank does, of its calls in all groups: those that it waits in, the last one that it gave
-/// up, and the last one that it finished. "Rank 2 waits in call 3, barrier 'step' of group [0, 2]
-/// on lane network".
+/// Returns what a rank does, given its calls in all groups: those that it waits in, the last one
+/// that it gave up, and the last one that it finished. "Rank 2 waits in call 3, barrier 'step' of
+/// group [0, 2] on lane network".
 std::string calls_text(int rank, std::span<const LastCall> calls);
 
 }  // namespace tessera

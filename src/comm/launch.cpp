@@ -11,25 +11,25 @@
 namespace tessera {
 namespace {
 
-/// The variables in which a launcher says how many processes it starts, and which this one is.
+/// The variables in which a launcher gives the number of processes and the rank of this one.
 struct LauncherVariables {
   const char* processes;
   const char* rank;
   const char* launcher;
 };
 
-/// The variable of a user's own launcher stands for it.
+/// The variable of users who start the processes themselves. Messages name it as the launcher.
 constexpr const char* kByHand = "TESSERA_RANKS";
 
 constexpr std::array<LauncherVariables, 4> kVariables{{
     {kByHand, "TESSERA_RANK", kByHand},
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"},
     {"PMI_SIZE", "PMI_RANK", "mpiexec"},
-    // srun alone sets the first: the step is what it starts
+    // Only srun sets the first one. It counts the tasks of the step that srun starts.
     {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun"},
 }};
 
-/// The number that a variable has. Nothing if it is none, or less than `least`.
+/// Returns the number in a variable's text; none if it is not a number, or less than `least`.
 std::optional<int> number_in(std::string_view text, int least) {
   int number = 0;
   const auto [end, problem] = std::from_chars(text.begin(), text.end(), number);
@@ -37,7 +37,8 @@ std::optional<int> number_in(std::string_view text, int least) {
   return number;
 }
 
-/// A shorter token could be guessed by trying: whoever listens has what to try it against.
+/// The least length of a token. A shorter one could be guessed: whoever sees a proof can test
+/// guesses against it.
 constexpr size_t kLeastTokenBytes = 16;
 
 std::optional<std::string> token_in(const char* text) {
@@ -55,27 +56,28 @@ std::optional<std::string> token_in(const char* text) {
 std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& variable) {
   const char* const address = variable(kAddressVariable);
   std::optional<Launch> found;
-  for (const auto& [of_processes, of_rank, launcher] : kVariables) {
-    const char* value = variable(of_processes);
+  for (const auto& [processes_variable, rank_variable, launcher] : kVariables) {
+    const char* value = variable(processes_variable);
     if (value == nullptr) continue;
     const std::optional<int> processes = number_in(value, 1);
     if (!processes) {
       throw Error(
-          "{} is {}, expected the number of processes, 1 or more{}", of_processes, in_quotes(value),
+          "{} is {}, expected the number of processes, 1 or more{}", processes_variable,
+          in_quotes(value),
           std::string_view(launcher) == kByHand ? "" : fmt::format(", that {} started", launcher));
     }
     if (found) {
-      // Ours were set by hand, or forgotten.
+      // TESSERA_RANKS was set by hand, or left from an earlier run.
       if (found->launcher == kByHand && *processes > 1 && found->processes != *processes) {
         throw Error("{} is {}, but {} started {} processes; unset it, or set it so", kByHand,
                     found->processes, launcher, *processes);
       }
       continue;
     }
-    const char* rank_text = variable(of_rank);
+    const char* rank_text = variable(rank_variable);
     const std::optional<int> rank = rank_text == nullptr ? std::nullopt : number_in(rank_text, 0);
     if (*processes > 1 && address != nullptr && (!rank || *rank >= *processes)) {
-      throw Error("{} is {}, expected the number of this process, from 0 to {}", of_rank,
+      throw Error("{} is {}, expected the number of this process, from 0 to {}", rank_variable,
                   rank_text == nullptr ? "not set" : in_quotes(rank_text), *processes - 1);
     }
     found = Launch{launcher, *processes, rank.value_or(0)};

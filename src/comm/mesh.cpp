@@ -15,7 +15,8 @@ void check_size(std::string_view name, int size) {
   if (size < 1) throw Error("{} = {}; it must be at least 1", name, size);
 }
 
-/// The product of all sizes, each at least 1. It does not overflow: it is refused before.
+/// Returns the product of all sizes, each at least 1. Throws Error above kMostRanks, so it does not
+/// overflow.
 int64_t ranks_of(const MeshSizes& sizes) {
   std::vector<int> factors{sizes.tensor, sizes.context, sizes.pipeline};
   factors.insert(factors.end(), sizes.data.begin(), sizes.data.end());
@@ -30,7 +31,7 @@ int64_t ranks_of(const MeshSizes& sizes) {
   return ranks;
 }
 
-/// The sizes of the levels of expert_data. The ranks of a stage divide by the experts'.
+/// Returns the sizes of the levels of expert_data. The experts' ranks divide those of a stage.
 std::vector<int> expert_data_levels(const MeshSizes& sizes) {
   std::vector<int> levels;
   int ranks = sizes.tensor * sizes.context;  // of a stage, up to this level
@@ -73,9 +74,9 @@ Mesh::Mesh(const MeshSizes& sizes) {
 }
 
 void Mesh::add_levels(std::string_view name, std::span<const int> levels, MeshView view) {
-  std::vector<Axis>& of_view = view == MeshView::dense ? dense_ : expert_;
+  std::vector<Axis>& view_axes = view == MeshView::dense ? dense_ : expert_;
   for (size_t level = 0; level < levels.size(); ++level) {
-    of_view.push_back({static_cast<int>(axes_.size())});
+    view_axes.push_back({static_cast<int>(axes_.size())});
     axes_.push_back({levels.size() == 1 ? std::string(name) : fmt::format("{}.{}", name, level),
                      levels[level], view});
   }
@@ -87,14 +88,14 @@ const AxisInfo& Mesh::info(Axis axis) const {
   return axes_[static_cast<size_t>(axis.index)];
 }
 
-/// The rank within its stage: tensor, context, data from the innermost outwards.
+/// Returns the rank within its stage: tensor, context, data from the innermost outwards.
 int Mesh::stage_rank(int rank) const {
   TESSERA_CHECK(rank >= 0 && rank < ranks_, "no rank {} among {}", rank, ranks_);
   const int inner = size(tensor()) * size(context());
   return rank % inner + inner * (rank / (inner * size(pipeline())));
 }
 
-/// How far neighbours along an axis of a view are apart within their stage.
+/// Returns the distance of neighbours along an axis of a view, within their stage.
 int Mesh::stride(Axis axis) const {
   int stride = 1;
   for (const Axis inner : of_view(info(axis).view)) {

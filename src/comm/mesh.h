@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// An axis of a Mesh: its place in Mesh::axes(). An axis is always one of the mesh, a dim always
-/// one of a tensor.
+/// An axis of a Mesh: its index in Mesh::axes(). An *axis* is always one of the mesh, a *dim*
+/// always one of a tensor.
 struct Axis {
   int index = 0;
   bool operator==(const Axis&) const = default;
@@ -20,22 +20,23 @@ struct Axis {
 /// tensor × context × data, experts see expert × expert_data; both products are the same ranks.
 enum class MeshView : uint8_t { dense, expert };
 
-/// What one axis is.
+/// The description of one axis.
 struct AxisInfo {
   std::string name;
   int size = 1;
   MeshView view = MeshView::dense;
 };
 
-/// The numbers of a layout, as a configuration gives them.
+/// The sizes of a layout, as a configuration gives them.
 struct MeshSizes {
   int tensor = 1;
   int context = 1;
   int pipeline = 1;
-  /// The data axis from its innermost level outwards: {2, 4} are two ranks of each of four nodes.
-  /// One level where the network has none.
+  /// The data axis from its innermost level outwards: {2, 4} means two ranks on each of four nodes.
+  /// It has one level if the network has none.
   std::vector<int> data{1};
-  /// Ranks that share the experts of a layer, of the tensor · context · data ranks of a stage.
+  /// The number of ranks that share the experts of a layer, of the tensor · context · data ranks of
+  /// a stage.
   int expert = 1;
 };
 
@@ -44,24 +45,24 @@ inline constexpr int kMostRanks = 1 << 20;
 
 /// The ranks of a run, arranged along named axes.
 ///
-/// The axes of the dense view are, from the innermost outwards: tensor, context, pipeline, data. It
-/// is the order of their need for bandwidth and low latency (Llama 3, section 5.2): tensor
+/// The axes of the dense view are, from the innermost outwards: tensor, context, pipeline, data.
+/// This is the order of their need for bandwidth and low latency (Llama 3, section 5.2): tensor
 /// parallelism communicates in every layer and waits for it; context parallelism does so in every
 /// attention; a pipeline sends only its boundaries, point to point; data parallelism communicates
 /// once a step and can hide it. Neighbouring ranks share a node, so the inner axes stay within it.
 ///
 /// The expert view folds tensor × context × data of one pipeline stage into expert (inner) and
-/// expert_data (outer): experts exchange tokens in every layer, and so they take the nearest ranks.
+/// expert_data (outer). Experts exchange tokens in every layer, and so they take the nearest ranks.
 ///
 /// The data axis may have levels, such as the ranks of a node and the nodes. Each level is an axis,
-/// and expert_data has as many. A level of expert_data has the ranks that lie within that level of
-/// the data axis, so where the experts alone fill it, or do not fit into it, its size is 1.
+/// and expert_data has as many. A level of expert_data has the ranks that are within that level of
+/// the data axis. So its size is 1 if the experts alone fill that level, or do not fit into it.
 class Mesh {
  public:
-  /// A mesh of one rank. It has every axis, each of size 1.
+  /// Creates a mesh of one rank. It has every axis, each of size 1.
   Mesh() : Mesh(MeshSizes{}) {}
-  /// Throws Error that names the numbers if a size is below 1, or if the experts' ranks do not
-  /// divide the ranks of a stage.
+  /// Creates a mesh of these sizes. Throws Error that names the numbers if a size is below 1, or if
+  /// the experts' ranks do not divide the ranks of a stage.
   explicit Mesh(const MeshSizes& sizes);
 
   int ranks() const { return ranks_; }
@@ -74,29 +75,30 @@ class Mesh {
   Axis context() const { return {1}; }
   Axis pipeline() const { return {2}; }
   Axis expert() const { return {3}; }
-  /// The levels of expert_data, innermost first.
+  /// Returns the levels of expert_data, innermost first.
   std::span<const Axis> expert_data() const { return std::span(expert_).subspan(1); }
-  /// The levels of the data axis, innermost first.
+  /// Returns the levels of the data axis, innermost first.
   std::span<const Axis> data() const { return std::span(dense_).subspan(2); }
-  /// The axes over which values of a stage lie, innermost first: tensor, context and the levels of
-  /// data; or expert and the levels of expert_data.
+  /// Returns the axes over which values of a stage are distributed, innermost first: tensor,
+  /// context and the levels of data; or expert and the levels of expert_data.
   std::span<const Axis> of_view(MeshView view) const {
     return view == MeshView::dense ? std::span(dense_) : std::span(expert_);
   }
 
-  /// The position of a rank along an axis. Throws InternalError if there is no such rank.
+  /// Returns the coordinate of a rank on an axis. Throws InternalError if there is no such rank.
   int coordinate(int rank, Axis axis) const;
-  /// The ranks that differ from `rank` along `axes` alone, itself among them, in the order of their
-  /// positions, the first of the axes being the innermost. All axes are of one view.
+  /// Returns the ranks that differ from `rank` along `axes` alone, including itself. They are in
+  /// the order of their coordinates, with the first of the axes innermost. All axes are of one
+  /// view.
   std::vector<int> group(int rank, std::span<const Axis> axes) const;
 
-  /// The same axes in the order in which a sum over them is taken level by level: first those of
-  /// the innermost level and all that lie within it, then the next level alone, and so on. `axes`
-  /// are of one view, innermost first. Axes of one rank are left out.
+  /// Returns the axes in the order in which a sum over them is taken level by level: first those of
+  /// the innermost level with all axes within it, then the next level alone, and so on. `axes` are
+  /// of one view, innermost first. Axes of one rank are left out.
   std::vector<std::vector<Axis>> by_level(std::span<const Axis> axes) const;
 
-  /// The layout in words: "2 tensor x 4 data, 4 expert", or "one rank". The product is the number
-  /// of ranks; the experts' axis lies over the same ones.
+  /// Returns the layout in words: "2 tensor x 4 data, 4 expert", or "one rank". The product of the
+  /// sizes before the comma is the number of ranks; the expert axis covers the same ranks.
   std::string text() const;
 
  private:

@@ -11,7 +11,7 @@ struct Add {
   }
 };
 
-/// Not a number if one of the values is not.
+/// The larger of two values; NaN if one of them is NaN.
 struct Larger {
   template <typename T>
   __device__ static T combine(T left, T right) {
@@ -19,7 +19,7 @@ struct Larger {
   }
 };
 
-/// Each thread reduces a pack of every rank's, or what is left of it element by element.
+/// Reduces a pack of every rank's elements in each thread, and the rest element by element.
 template <typename T, typename Total, typename Combine, int widest>
 __global__ void sum_slots(OrderedSum sum) {
   for_my_elements<widest>(sum.elements, [&](int64_t first, auto size) {

@@ -13,10 +13,11 @@
 namespace tessera {
 namespace {
 
-/// Whether the axes of a dim's order that have these pieces split it together.
+/// Returns whether the axes of a dim's order that have these pieces split it together.
 bool joint(const Pieces& pieces) { return pieces.kind == PieceKind::flat && !pieces.sizes.empty(); }
 
-/// Axes that split a dim in one go: one, or those that follow one another and share flat pieces.
+/// Returns the first of the axes and those after it that split the dim together with it, because
+/// they have the same flat pieces.
 std::span<const Axis> first_split(const Distribution& distribution, std::span<const Axis> axes) {
   size_t count = 1;
   const Pieces& first = distribution.on(axes[0]).pieces;
@@ -26,8 +27,8 @@ std::span<const Axis> first_split(const Distribution& distribution, std::span<co
   return axes.first(count);
 }
 
-/// A rank's place among those of the axes, the first of which is the outermost, and their number.
-std::pair<int, int> place_among(const Mesh& mesh, std::span<const Axis> axes, int rank) {
+/// Returns a rank's position among those of the axes, outermost first, and their number.
+std::pair<int, int> position_among(const Mesh& mesh, std::span<const Axis> axes, int rank) {
   int position = 0;
   int count = 1;
   for (const Axis axis : axes) {
@@ -51,8 +52,8 @@ std::vector<ElementRun> listed_run(std::span<const int64_t> sizes, int64_t exten
 }  // namespace
 
 ElementRun common(const ElementRun& a, const ElementRun& b) {
-  const int64_t begin = std::max(a.place, b.place);
-  return {begin, std::max<int64_t>(0, std::min(a.place + a.length, b.place + b.length) - begin)};
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max<int64_t>(0, std::min(a.begin + a.length, b.begin + b.length) - begin)};
 }
 
 Pieces nearly_even(int64_t extent, int ranks) {
@@ -103,7 +104,7 @@ int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int d
   if (all_tokens) return logical_extent(mesh, *origin(axes[0]), dim, own);
   int64_t extent = own;
   for (size_t i = axes.size(); i-- > 0;) {  // from the innermost split outwards
-    // The sizes of pieces that several axes share say the whole, on each of them.
+    // Axes that split the dim together all list the sizes of all pieces: count these once.
     const bool shared = i > 0 && first_split(distribution, axes.subspan(i - 1, 2)).size() == 2;
     if (!shared) extent = joined_extent(distribution.on(axes[i]), mesh.size(axes[i]), extent);
   }
@@ -141,15 +142,15 @@ std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, cons
 std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces) {
   std::vector<int64_t> indices;
   for (const ElementRun& run : piece_runs(extent, position, count, pieces)) {
-    for (int64_t i = 0; i < run.length; ++i) indices.push_back(run.place + i);
+    for (int64_t i = 0; i < run.length; ++i) indices.push_back(run.begin + i);
   }
   return indices;
 }
 
 std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribution, int dim,
                                   int64_t extent, int rank) {
-  // Splits of outer factors come first and leave the inner factor whole, so the repeats of what a
-  // rank has left are those that the types say.
+  // Splits of outer factors come first and leave the inner factor whole, so the indices that a rank
+  // still has repeat as often as the next type says.
   std::vector<int64_t> indices(static_cast<size_t>(extent));
   std::iota(indices.begin(), indices.end(), int64_t{0});
   for (std::span<const Axis> rest = distribution.order(dim); !rest.empty();) {
@@ -159,7 +160,7 @@ std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribu
     const auto left = static_cast<int64_t>(indices.size());
     TESSERA_CHECK(left % type.repeats == 0, "{} repeats of {} elements", type.repeats, left);
     const int64_t inner = left / type.repeats;
-    const auto [position, count] = place_among(mesh, axes, rank);
+    const auto [position, count] = position_among(mesh, axes, rank);
     const std::vector<int64_t> own = piece(inner, position, count, type.pieces);
     std::vector<int64_t> kept;
     kept.reserve(own.size() * static_cast<size_t>(type.repeats));

@@ -7,52 +7,52 @@
 
 namespace tessera {
 
-// Which elements of a dim a rank has: the arithmetic of the types of comm/distribution.h.
+// The elements of a dim that a rank has: the arithmetic of the types of comm/distribution.h.
 
-/// Consecutive pieces of a dim of `extent` elements over so many ranks: even ones if it divides,
-/// otherwise as equal ones as can be, of whole packs of 8 elements but for the last. So the rows of
-/// what bf16 products make begin on 16 bytes, as fast products want it. Throws Error if the ranks
-/// are more than the elements. Where there are less than 8 elements for each rank, packs are of
-/// one.
+/// Returns consecutive pieces of a dim of `extent` elements over `ranks` ranks: even ones if it
+/// divides, otherwise as equal ones as can be, of whole packs of 8 elements but for the last. So
+/// the rows of results of bf16 products begin at multiples of 16 bytes, which fast products need.
+/// With less than 8 elements for each rank, a pack is one element. Throws Error if there are more
+/// ranks than elements.
 Pieces nearly_even(int64_t extent, int ranks);
 
-/// The global indices that a rank has of a dim of `extent` elements in all, which `axes` split one
-/// after the other, outermost first. Throws Error if the pieces do not divide the dim, with the
-/// numbers.
+/// Returns the global indices that a rank has of dim `dim` of `extent` elements in all, which the
+/// axes of its order split one after the other, outermost first. Throws Error if the pieces do not
+/// divide the dim, with the numbers.
 std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribution, int dim,
                                   int64_t extent, int rank);
 
-/// Whether the ranks have different numbers of tokens: those of the expert view that were uneven
-/// pieces before they crossed.
+/// Returns whether the ranks have different numbers of tokens: tokens in the expert view that were
+/// uneven pieces before they crossed to it.
 bool uneven_tokens(const TypeOnAxis& type);
 
-/// The extent of a dim that `ranks` ranks have together along an axis, where one of them has `own`
-/// elements of it: pieces of listed sizes say it by themselves, even if `own` is 0. Throws Error if
-/// a rank has something else than one of these sizes, and for uneven tokens, of which one axis
-/// alone does not say it.
+/// Returns the extent of a dim that `ranks` ranks have together along an axis, where one of them
+/// has `own` elements of it. If the sizes of the pieces are listed, it is their sum, even if `own`
+/// is 0. Throws Error if `own` is not one of these sizes, and for uneven tokens, whose extent does
+/// not follow from one axis alone.
 int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own);
 
-/// The extent that a dim has in the whole, where a rank has `own` elements of it. Tokens of the
-/// expert view, if all its axes split them, are the parts of a whole that they were before they
-/// crossed.
+/// Returns the extent that a dim has in the whole, where a rank has `own` elements of it. Tokens in
+/// the expert view that all its axes split count as the parts of the whole that they were before
+/// they crossed.
 int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int dim, int64_t own);
 
 /// Consecutive elements of a dim.
 struct ElementRun {
-  int64_t place = 0;   ///< of the first one
+  int64_t begin = 0;   ///< the index of the first one
   int64_t length = 0;  ///< in elements of the dim
   bool operator==(const ElementRun&) const = default;
 };
 
-/// The elements that both runs have; 0 long if there are none.
+/// Returns the elements that both runs have; 0 long if there are none.
 ElementRun common(const ElementRun& a, const ElementRun& b);
 
-/// The runs, among `extent` elements, that position `position` of `count` has, in ascending order.
-/// Throws Error if they do not divide.
+/// Returns the runs of `extent` elements that the rank at position `position` of `count` has, in
+/// ascending order. Throws Error if they do not divide.
 std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, const Pieces& pieces);
 
-/// The indices, among `extent` elements, that position `position` of `count` has. Throws Error if
-/// they do not divide.
+/// Returns the indices of `extent` elements that the rank at position `position` of `count` has.
+/// Throws Error if they do not divide.
 std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces);
 
 }  // namespace tessera

@@ -11,12 +11,12 @@
 namespace tessera {
 namespace {
 
-/// The same elements in the fewest runs.
+/// Returns the same elements in the fewest runs.
 std::vector<ElementRun> joined(std::span<const ElementRun> runs) {
   std::vector<ElementRun> result;
   for (const ElementRun& run : runs) {
     if (run.length == 0) continue;
-    if (!result.empty() && result.back().place + result.back().length == run.place) {
+    if (!result.empty() && result.back().begin + result.back().length == run.begin) {
       result.back().length += run.length;
     } else {
       result.push_back(run);
@@ -38,15 +38,15 @@ PieceLayout::PieceLayout(int64_t outer, int64_t extent, int64_t inner,
     : outer_(outer), extent_(extent), inner_(inner), runs_(std::move(runs)) {
   TESSERA_CHECK(outer >= 0 && extent >= 0 && inner >= 0 && !runs_.empty(),
                 "{} ranks' pieces of {} x [{}] x {}", runs_.size(), outer, extent, inner);
-  for (std::vector<ElementRun>& of_rank : runs_) of_rank = joined(of_rank);
+  for (std::vector<ElementRun>& rank_runs : runs_) rank_runs = joined(rank_runs);
   check_cover();
   StreamHash stream;
   const auto add = [&](int64_t number) { stream.update(std::as_bytes(std::span(&number, 1))); };
   for (const int64_t number : {outer, extent, inner}) add(number);
-  for (const std::vector<ElementRun>& of_rank : runs_) {
-    add(static_cast<int64_t>(of_rank.size()));
-    for (const ElementRun& run : of_rank) {
-      add(run.place);
+  for (const std::vector<ElementRun>& rank_runs : runs_) {
+    add(static_cast<int64_t>(rank_runs.size()));
+    for (const ElementRun& run : rank_runs) {
+      add(run.begin);
       add(run.length);
     }
   }
@@ -55,15 +55,15 @@ PieceLayout::PieceLayout(int64_t outer, int64_t extent, int64_t inner,
 
 void PieceLayout::check_cover() const {
   std::vector<ElementRun> all;
-  for (const std::vector<ElementRun>& of_rank : runs_) {
-    all.insert(all.end(), of_rank.begin(), of_rank.end());
+  for (const std::vector<ElementRun>& rank_runs : runs_) {
+    all.insert(all.end(), rank_runs.begin(), rank_runs.end());
   }
-  std::ranges::sort(all, {}, &ElementRun::place);
+  std::ranges::sort(all, {}, &ElementRun::begin);
   int64_t end = 0;
   for (const ElementRun& run : all) {
-    TESSERA_CHECK(run.place == end && run.length > 0,
+    TESSERA_CHECK(run.begin == end && run.length > 0,
                   "the pieces {} do not cover each element once: one begins at {}, not at {}",
-                  text(), run.place, end);
+                  text(), run.begin, end);
     end += run.length;
   }
   TESSERA_CHECK(end == extent_, "the pieces {} end at {}", text(), end);
@@ -107,13 +107,13 @@ bool PieceLayout::even_blocks() const {
 
 std::string PieceLayout::text() const {
   std::vector<std::string> pieces;
-  for (const std::vector<ElementRun>& of_rank : runs_) {
+  for (const std::vector<ElementRun>& rank_runs : runs_) {
     std::vector<std::string> words;
-    words.reserve(of_rank.size());
-    for (const ElementRun& run : of_rank) {
-      const int64_t last = run.place + run.length - 1;
+    words.reserve(rank_runs.size());
+    for (const ElementRun& run : rank_runs) {
+      const int64_t last = run.begin + run.length - 1;
       words.push_back(run.length == 1 ? fmt::format("{}", last)
-                                      : fmt::format("{}-{}", run.place, last));
+                                      : fmt::format("{}-{}", run.begin, last));
     }
     pieces.push_back(words.empty() ? "none" : join(words, " "));
   }

@@ -10,7 +10,8 @@
 
 namespace tessera {
 
-/// The groups in which a rank that is a process meets the others of a mesh. Refers to `processes`.
+/// Returns the groups in which a rank that is a process meets the others of a mesh. The result
+/// refers to `processes`.
 inline RankGroups groups_of(const Mesh& mesh, Processes& processes) {
   return RankGroups(
       mesh, processes.rank(),
@@ -20,7 +21,8 @@ inline RankGroups groups_of(const Mesh& mesh, Processes& processes) {
       [&processes](std::string_view why) { processes.end_work(why); });
 }
 
-/// What these ranks agree by, whose messages name their machines. Refers to `groups`.
+/// Returns the control by which these ranks agree. Its messages name the ranks' machines. It refers
+/// to `groups`.
 inline RankControl control_of(RankGroups& groups, const Processes& processes) {
   std::vector<std::string> names;
   for (int rank = 0; rank < processes.ranks(); ++rank) names.push_back(processes.text(rank));

@@ -22,10 +22,11 @@ std::optional<std::string> RankControl::first_failure(const std::optional<std::s
   if (world_ == nullptr) return own;
   constexpr uint64_t kNone = 0;
   const std::vector<uint64_t> all = gather(std::array{own ? hash(*own) | 1 : kNone});
-  const auto failed = std::ranges::find_if(all, [&](uint64_t of_rank) { return of_rank != kNone; });
+  const auto failed =
+      std::ranges::find_if(all, [&](uint64_t failure_hash) { return failure_hash != kNone; });
   if (failed == all.end()) return std::nullopt;
   const std::string failure = any_text(own).value_or("");
-  const auto same = [&](uint64_t of_rank) { return of_rank == *failed; };
+  const auto same = [&](uint64_t failure_hash) { return failure_hash == *failed; };
   if (std::ranges::all_of(all, same)) return failure;
   const auto position = static_cast<size_t>(failed - all.begin());
   return fmt::format("{}: {}", text(world_->ranks()[position]), failure);
@@ -51,7 +52,7 @@ bool RankControl::any(bool own) const {
 
 std::optional<std::string> RankControl::any_text(const std::optional<std::string>& own) const {
   if (world_ == nullptr) return own;
-  // The position counted from the end, so that the largest is the first rank's; 0 for no text.
+  // Positions are counted from the end, so that the maximum is the first rank's; 0 is no text.
   const Tensor from_end({1}, DType::f64);
   double& position = from_end.data<double>()[0];
   position = own ? world_->size() - world_->position() : 0;

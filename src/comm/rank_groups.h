@@ -16,12 +16,11 @@
 
 namespace tessera {
 
-/// The lane on which ranks agree between the steps of their programs, and bring their state
-/// together.
+/// The lane on which ranks agree between the steps of their programs, and gather their state.
 inline constexpr std::string_view kControlLane = "control";
 
 /// The groups in which one rank of a mesh meets the others. Each lane has its own communicators,
-/// because the order of calls on one says nothing of that on another.
+/// because the order of calls on one lane is independent of that on another.
 class RankGroups {
  public:
   /// Makes the communicator of this rank in an ordered list of ranks, for a lane.
@@ -36,8 +35,8 @@ class RankGroups {
         join_(std::move(join)),
         end_work_(std::move(end_work)) {}
 
-  /// Lets the communicators that are made from now on take operands of this accelerator's memory
-  /// (see connect_devices()), but for those of kControlLane. It must outlive their calls.
+  /// Lets communicators that are made from now on take operands in this accelerator's memory (see
+  /// connect_devices()), except those of kControlLane. The accelerator must outlive their calls.
   void use_devices(Accelerator& accelerator, std::chrono::milliseconds timeout) {
     accelerator_ = &accelerator;
     timeout_ = timeout;
@@ -46,15 +45,15 @@ class RankGroups {
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
 
-  /// The communicator of the ranks that differ from this one along `axes` alone, in the order of
-  /// their positions, the first of the axes being the innermost. It is made at the first call, for
-  /// which nobody waits. All axes are of one view. Several threads may ask for one.
+  /// Returns the communicator of the ranks that differ from this one along `axes` alone, in the
+  /// order of their coordinates, with the first of the axes innermost. The first call makes it (see
+  /// Join). All axes are of one view. Several threads may ask for one.
   Communicator& over(std::span<const Axis> axes, std::string_view lane);
-  /// The communicator of all ranks of the mesh.
+  /// Returns the communicator of all ranks of the mesh.
   Communicator& world(std::string_view lane);
 
-  /// Says that this rank cannot go on with the work of the programs, and why. What other ranks wait
-  /// for in it ends by an error, and they still meet on kControlLane.
+  /// Tells the other ranks that this one cannot go on with the work of the programs, and why. Calls
+  /// in which they wait for that work end by an error. The ranks still meet on kControlLane.
   void end_work(std::string_view why) const {
     if (end_work_) end_work_(why);
   }
@@ -68,7 +67,7 @@ class RankGroups {
   EndWork end_work_;
   Accelerator* accelerator_ = nullptr;
   std::chrono::milliseconds timeout_{};  // of the devices' work
-  std::mutex mutex_;                     // of communicators_
+  std::mutex mutex_;                     // guards communicators_
   std::map<std::pair<std::vector<int>, std::string>, Communicator> communicators_;
 };
 

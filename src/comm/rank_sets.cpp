@@ -6,20 +6,21 @@
 namespace tessera {
 namespace {
 
-/// Ranks by their coordinates on the axes where the value is, or is not, the same on ranks.
+/// Returns all ranks, divided into sets with equal coordinates on some axes and in one pipeline
+/// stage. They are the axes whose ranks hold the same value if `same`, and the other axes if not.
 std::vector<RankSet> sets_by_axes(const Mesh& mesh, const Distribution& distribution, bool same) {
   std::map<std::vector<int>, RankSet> sets;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    std::vector<int> place{mesh.coordinate(rank, mesh.pipeline())};
+    std::vector<int> coordinates{mesh.coordinate(rank, mesh.pipeline())};
     for (const Axis axis : mesh.of_view(distribution.view())) {
       if (distribution.on(axis).same_on_ranks() == same) {
-        place.push_back(mesh.coordinate(rank, axis));
+        coordinates.push_back(mesh.coordinate(rank, axis));
       }
     }
-    sets[place].push_back(rank);
+    sets[coordinates].push_back(rank);
   }
   std::vector<RankSet> result;
-  for (auto& [place, ranks] : sets) result.push_back(std::move(ranks));
+  for (auto& [coordinates, ranks] : sets) result.push_back(std::move(ranks));
   return result;
 }
 

@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// Ranks of a mesh, ascending.
+/// A set of ranks of a mesh, in ascending order.
 using RankSet = std::vector<int>;
 
-/// All ranks, in sets that hold the same part of a value which lies so. Ranks of different pipeline
-/// stages are in different sets, here and below.
+/// Returns all ranks, divided into sets that hold the same part of a value with this distribution.
+/// Ranks of different pipeline stages are in different sets, here and below.
 std::vector<RankSet> sets_with_equal_parts(const Mesh& mesh, const Distribution& distribution);
 
-/// All ranks, in sets that together hold one copy of the value.
+/// Returns all ranks, divided into sets that together hold one copy of the value.
 std::vector<RankSet> sets_with_one_copy(const Mesh& mesh, const Distribution& distribution);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Elements that are reduced at a time, in a buffer that the first cache holds.
+/// The number of elements that are reduced at a time, in a buffer that fits into the L1 cache.
 constexpr int64_t kAtATime = 2048;
 
 struct Add {

@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-/// Whether ranks can reduce elements of this type so: sums of bf16, f32, f64 and i32, the maximum
-/// of f32 and f64.
+/// Returns whether ranks can reduce elements of this type in this way: sums of bf16, f32, f64 and
+/// i32, the maximum of f32 and f64.
 bool can_reduce(Reduction reduction, DType dtype);
 
-/// Reduces `elements` elements that begin at element `begin` of each of the addends, and writes
-/// them to `to`.
+/// Reduces `elements` elements of each of the addends, from element `begin` on, and writes them to
+/// `to`.
 ///
-/// Each element is the first addend's, then the second's is added, and so on: the order of the
+/// Each element is the first addend's, to which the second's is added, and so on: the order of the
 /// addends alone decides every bit. Sums of bf16 are taken in f32 and rounded once, at the end.
 /// Sums of i32 wrap. `to` may be the same memory as the part of an addend that is read.
 void reduce(Reduction reduction, DType dtype, std::span<const std::byte* const> addends,

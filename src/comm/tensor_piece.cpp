@@ -2,15 +2,51 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "base/error.h"
 
 namespace tessera {
+namespace {
+
+/// Appends a run, which is joined with the last one if it follows that.
+void append(std::vector<ElementRun>& runs, const ElementRun& run) {
+  if (run.length == 0) return;
+  if (!runs.empty() && runs.back().begin + runs.back().length == run.begin) {
+    runs.back().length += run.length;
+  } else {
+    runs.push_back(run);
+  }
+}
+
+/// Returns the runs of consecutive indices, in their order.
+std::vector<ElementRun> runs_of(std::span<const int64_t> indices) {
+  std::vector<ElementRun> runs;
+  for (const int64_t index : indices) append(runs, {index, 1});
+  return runs;
+}
+
+/// Returns `length` of the elements of runs, from element `begin` on.
+std::vector<ElementRun> part_of(std::span<const ElementRun> runs, int64_t begin, int64_t length) {
+  std::vector<ElementRun> part;
+  int64_t offset = 0;
+  for (const ElementRun& run : runs) {
+    const ElementRun both = common({begin, length}, {offset, run.length});
+    if (both.length > 0) part.push_back({run.begin + both.begin - offset, both.length});
+    offset += run.length;
+  }
+  return part;
+}
+
+}  // namespace
+
+TensorPiece::TensorPiece(const Shape& whole) : whole_(whole) {
+  for (const int64_t extent : whole.dims()) append(runs_.emplace_back(), {0, extent});
+  count();
+}
 
 TensorPiece::TensorPiece(const Mesh& mesh, const Distribution& distribution, const Shape& whole,
                          int rank)
-    : whole_(whole), shape_(whole) {
+    : TensorPiece(whole) {
   for (const Axis axis : mesh.of_view(distribution.view())) {
     const TypeOnAxis& type = distribution.on(axis);
     TESSERA_CHECK(!type.split() || type.dim < whole.rank(), "a split of dim {} of {}", type.dim,
@@ -21,66 +57,65 @@ TensorPiece::TensorPiece(const Mesh& mesh, const Distribution& distribution, con
   const auto several = [&](Axis axis) { return mesh.size(axis) > 1; };
   for (int dim = 0; dim < whole.rank(); ++dim) {
     if (std::ranges::none_of(distribution.order(dim), several)) continue;
-    indices_.resize(static_cast<size_t>(whole.rank()));
-    auto& indices = indices_[static_cast<size_t>(dim)];
-    indices = piece_of_dim(mesh, distribution, dim, whole[dim], rank);
-    shape_ = shape_.with_dim(dim, static_cast<int64_t>(indices.size()));
+    runs_[static_cast<size_t>(dim)] =
+        runs_of(piece_of_dim(mesh, distribution, dim, whole[dim], rank));
   }
+  count();
+}
+
+TensorPiece::TensorPiece(const Shape& whole, std::span<const std::vector<ElementRun>> runs)
+    : whole_(whole) {
+  TESSERA_CHECK(std::ssize(runs) == whole.rank(), "runs of {} dims of {}", runs.size(),
+                whole.text());
+  for (const std::vector<ElementRun>& dim_runs : runs) {
+    runs_.emplace_back();
+    for (const ElementRun& run : dim_runs) append(runs_.back(), run);
+  }
+  count();
+}
+
+void TensorPiece::count() {
+  ends_.clear();
+  std::vector<int64_t> extents;
+  for (const std::vector<ElementRun>& dim_runs : runs_) {
+    int64_t end = 0;
+    ends_.emplace_back();
+    for (const ElementRun& run : dim_runs) ends_.back().push_back(end += run.length);
+    extents.push_back(end);
+  }
+  shape_ = Shape(extents);
+  const auto one_run = [](const std::vector<ElementRun>& dim_runs) { return dim_runs.size() <= 1; };
+  is_whole_ = shape_ == whole_ && std::ranges::all_of(runs_, one_run);
 }
 
 int64_t TensorPiece::element_of_whole(int64_t element) const {
-  if (indices_.empty()) return element;
-  int64_t place = 0;
+  if (is_whole()) return element;
+  int64_t whole_index = 0;
   int64_t stride = 1;
   for (int dim = whole_.rank() - 1; dim >= 0; --dim) {
-    const auto& indices = indices_[static_cast<size_t>(dim)];
+    const std::vector<int64_t>& ends = ends_[static_cast<size_t>(dim)];
     const int64_t index = element % shape_[dim];
-    place += stride * (indices.empty() ? index : indices[static_cast<size_t>(index)]);
+    const auto run = std::ranges::upper_bound(ends, index) - ends.begin();
+    const ElementRun& found = runs(dim)[static_cast<size_t>(run)];
+    whole_index += stride * (found.begin + found.length - ends[static_cast<size_t>(run)] + index);
     element /= shape_[dim];
     stride *= whole_[dim];
   }
-  return place;
+  return whole_index;
 }
 
 TensorPiece TensorPiece::part(std::span<const ElementRun> dims) const {
   TESSERA_CHECK(std::ssize(dims) == whole_.rank(), "a part of {} dims of {}", dims.size(),
                 whole_.text());
-  TensorPiece part = *this;
-  part.indices_.resize(dims.size());
-  for (size_t dim = 0; dim < dims.size(); ++dim) {
-    const auto& [place, length] = dims[dim];
-    const int number = static_cast<int>(dim);
-    TESSERA_CHECK(place >= 0 && length > 0 && place + length <= shape_[number],
-                  "elements {} to {} of dim {} of a piece {}", place, place + length, dim,
-                  shape_.text());
-    std::vector<int64_t>& indices = part.indices_[dim];
-    if (indices.empty()) {
-      indices.resize(static_cast<size_t>(shape_[number]));
-      std::iota(indices.begin(), indices.end(), int64_t{0});
-    }
-    indices = {indices.begin() + place, indices.begin() + place + length};
-    part.shape_ = part.shape_.with_dim(number, length);
-  }
-  return part;
-}
-
-PieceRuns TensorPiece::runs() const {
-  PieceRuns runs(static_cast<size_t>(whole_.rank()));
+  std::vector<std::vector<ElementRun>> parts;
   for (int dim = 0; dim < whole_.rank(); ++dim) {
-    std::vector<ElementRun>& of_dim = runs[static_cast<size_t>(dim)];
-    if (indices_.empty() || indices_[static_cast<size_t>(dim)].empty()) {
-      if (shape_[dim] > 0) of_dim.push_back({0, shape_[dim]});
-      continue;
-    }
-    for (const int64_t index : indices_[static_cast<size_t>(dim)]) {
-      if (!of_dim.empty() && of_dim.back().place + of_dim.back().length == index) {
-        ++of_dim.back().length;
-      } else {
-        of_dim.push_back({index, 1});
-      }
-    }
+    const auto& [begin, length] = dims[static_cast<size_t>(dim)];
+    TESSERA_CHECK(begin >= 0 && length > 0 && begin + length <= shape_[dim],
+                  "elements {} to {} of dim {} of a piece {}", begin, begin + length, dim,
+                  shape_.text());
+    parts.push_back(part_of(runs(dim), begin, length));
   }
-  return runs;
+  return {whole_, parts};
 }
 
 void TensorPiece::take(const Tensor& whole, const Tensor& piece) const {
@@ -89,16 +124,15 @@ void TensorPiece::take(const Tensor& whole, const Tensor& piece) const {
       "a piece {} of {} from {} to {}", shape_.text(), whole_.text(), whole.shape().text(),
       piece.shape().text());
   const auto size = static_cast<size_t>(dtype_size(piece.dtype()));
-  const int64_t row = shape_.rank() == 0 ? 1 : shape_[shape_.rank() - 1];
-  for (int64_t begin = 0; begin < piece.elements(); begin += row) {
-    const int64_t first = element_of_whole(begin);
-    const bool together = element_of_whole(begin + row - 1) - first == row - 1;
-    const int64_t length = together ? row : 1;
-    for (int64_t i = 0; i < row; i += length) {
-      const int64_t from = together ? first : element_of_whole(begin + i);
-      std::memcpy(piece.raw() + static_cast<size_t>(begin + i) * size,
-                  whole.raw() + static_cast<size_t>(from) * size,
-                  static_cast<size_t>(length) * size);
+  const int last = shape_.rank() - 1;
+  const std::vector<ElementRun> one{{0, 1}};
+  const std::span<const ElementRun> runs_of_row = last < 0 ? std::span(one) : runs(last);
+  for (int64_t element = 0; element < piece.elements();) {
+    for (const ElementRun& run : runs_of_row) {
+      std::memcpy(piece.raw() + static_cast<size_t>(element) * size,
+                  whole.raw() + static_cast<size_t>(element_of_whole(element)) * size,
+                  static_cast<size_t>(run.length) * size);
+      element += run.length;
     }
   }
 }

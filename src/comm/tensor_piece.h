@@ -11,38 +11,45 @@
 
 namespace tessera {
 
-/// Of each dim of a tensor, the elements that a piece of it has, in the order of the piece.
-using PieceRuns = std::vector<std::vector<ElementRun>>;
-
-/// The piece of a logical tensor that one rank holds, and where its elements are in the whole.
-/// Random numbers and checkpoints go by the elements of the whole, so they do not depend on the
-/// layout.
+/// The piece of a logical tensor that one rank holds: the product of some runs of elements of each
+/// dim. Random numbers and checkpoints are keyed by elements of the whole, so they do not depend on
+/// the layout.
 class TensorPiece {
  public:
-  /// A tensor that lies whole on every rank.
-  explicit TensorPiece(const Shape& whole) : whole_(whole), shape_(whole) {}
-  /// Throws Error, with the numbers, if a dim does not divide into its pieces; InternalError if the
-  /// tensor varies over an axis and so has no logical whole.
+  /// Makes a piece that is the whole tensor.
+  explicit TensorPiece(const Shape& whole);
+  /// Makes the piece of a rank. Throws Error, with the numbers, if a dim does not divide into its
+  /// pieces; InternalError if the tensor varies over an axis and so has no logical whole.
   TensorPiece(const Mesh& mesh, const Distribution& distribution, const Shape& whole, int rank);
+  /// Makes the product of these runs, one list for each dim, in the order of the piece.
+  TensorPiece(const Shape& whole, std::span<const std::vector<ElementRun>> runs);
 
   const Shape& whole() const { return whole_; }
-  /// Of the piece.
+  /// Returns the shape of the piece.
   const Shape& shape() const { return shape_; }
-  /// The place, in the whole, of an element of the piece; both count row by row.
+  /// Returns the runs of a dim of the whole that the piece has, in the order of the piece.
+  std::span<const ElementRun> runs(int dim) const { return runs_[static_cast<size_t>(dim)]; }
+  /// Returns the index in the whole of an element of the piece; both count row by row.
   int64_t element_of_whole(int64_t element) const;
-  /// Which elements of the whole it has: the product of those of each dim.
-  PieceRuns runs() const;
-  /// The part of it that has these elements of each of its dims.
+  /// Returns the part of the piece that has these elements of each of its dims.
   TensorPiece part(std::span<const ElementRun> dims) const;
-  /// Whether it is all of the tensor.
-  bool is_whole() const { return shape_ == whole_; }
-  /// Copies it out of the whole. Both tensors lie on the processor and have one element type.
+  /// Returns whether the piece is the whole tensor.
+  bool is_whole() const { return is_whole_; }
+  /// Copies the piece out of the whole. Both tensors are on the processor and have one element
+  /// type.
   void take(const Tensor& whole, const Tensor& piece) const;
 
+  bool operator==(const TensorPiece&) const = default;
+
  private:
+  /// Fills in what follows from the runs.
+  void count();
+
   Shape whole_;
   Shape shape_;
-  std::vector<std::vector<int64_t>> indices_;  // by dim; empty where nothing is split
+  bool is_whole_ = true;
+  std::vector<std::vector<ElementRun>> runs_;  // by dim; none is empty, neighbours are joined
+  std::vector<std::vector<int64_t>> ends_;     // by dim: the index in the piece behind each run
 };
 
 }  // namespace tessera

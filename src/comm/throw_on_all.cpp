@@ -13,9 +13,9 @@ void throw_on_all(Communicator& group, const std::optional<std::string>& own) {
                    Tensor::wrap(text.data(), {kLongest}, DType::u8),
                    Tensor::wrap(all.data(), {kLongest * group.size()}, DType::u8));
   for (int position = 0; position < group.size(); ++position) {
-    const std::string of_rank = all.c_str() + position * kLongest;
-    if (of_rank.empty()) continue;
-    throw Error("rank {}: {}", group.ranks()[static_cast<size_t>(position)], of_rank);
+    const std::string error = all.c_str() + position * kLongest;
+    if (error.empty()) continue;
+    throw Error("rank {}: {}", group.ranks()[static_cast<size_t>(position)], error);
   }
 }
 

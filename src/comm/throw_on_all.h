@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Makes an error of one rank that of all: throws Error on every rank of the group if any has one,
-/// with the first such rank and its text. All ranks of the group call it.
+/// Throws Error on every rank of the group if any rank has an error, with the first such rank and
+/// its text. All ranks of the group call it.
 void throw_on_all(Communicator& group, const std::optional<std::string>& own);
 
 }  // namespace tessera

@@ -15,8 +15,8 @@ struct Message {
   Tensor tensor;
 };
 
-/// A message with what both of its ranks must agree about. The tensor is empty, whatever the mark
-/// says, if devices move the bytes.
+/// A message with the fingerprint about which both of its ranks must agree. If devices move the
+/// bytes, the tensor is empty, whatever shape the fingerprint has.
 struct MarkedMessage {
   Fingerprint mark;
   int peer = 0;
@@ -24,10 +24,11 @@ struct MarkedMessage {
 };
 
 /// Moves the bytes of one rank's calls within one group. A Communicator checks the operands before
-/// it calls a transport, so a transport compares what the ranks say, waits and copies.
+/// it calls a transport. A transport compares the ranks' fingerprints, waits for the ranks and
+/// copies.
 ///
 /// Every transport reduces in the order of the group's ranks, as reduce() does. A call returns when
-/// its result is there and its operands may change, or when it is in the stream that does it.
+/// its result is there and its operands may change.
 class Transport {
  public:
   Transport() = default;
@@ -40,9 +41,10 @@ class Transport {
   virtual void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout,
                               const Tensor& from, const Tensor& to) = 0;
   virtual void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) = 0;
-  /// Block i of `from` goes to position i, and block i of `to` comes from there.
+  /// Sends block i of `from` to position i, and receives block i of `to` from there.
   virtual void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) = 0;
-  /// The same with blocks of these numbers of rows, one after the other.
+  /// Sends `sent[i]` rows to position i and receives `received[i]` rows from there. The blocks of
+  /// rows follow each other in the tensors.
   virtual void all_to_all_rows(const Fingerprint& mark, const Tensor& from,
                                std::span<const int64_t> sent, const Tensor& to,
                                std::span<const int64_t> received) = 0;
@@ -55,12 +57,13 @@ class Transport {
   /// a rank did.
   virtual void throw_if_broken() = 0;
 
-  /// The bytes that this rank has taken from other ranks so far, as they were moved: what it copied
-  /// from their memory, and what it read there for sums. A message counts when it has arrived.
+  /// Returns the bytes that this rank has taken from other ranks so far, as they were moved: what
+  /// it copied from their memory, and what it read there for sums. A message counts when it has
+  /// arrived.
   int64_t received_bytes() const { return received_bytes_; }
 
  protected:
-  /// Is called where bytes of others are copied or summed.
+  /// Counts bytes of other ranks. Transports call it where they copy or sum such bytes.
   void received(int64_t bytes) { received_bytes_ += bytes; }
 
  private:

@@ -10,9 +10,9 @@ namespace tessera {
 
 /// The precision in which addends of f32 travel to the ranks that sum them.
 enum class WireFormat : uint8_t {
-  fp32,  ///< as they are
-  /// Rounded before each sum, which is taken in f32 (MegaScale-MoE, section 5). Then the sum is
-  /// rounded, because it travels on; there it is not.
+  fp32,  ///< not rounded
+  /// Rounded before each sum, which is taken in f32 (MegaScale-MoE, section 5). Here the sum is
+  /// rounded too, because it is sent on; in the paper it is not.
   bf16,
 };
 template <>

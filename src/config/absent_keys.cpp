@@ -30,7 +30,7 @@ std::vector<AbsentKey> absent_keys() {
           {"shard", "levels", {}}};
 }
 
-/// Returns "give 1, or ".
+/// Returns "give 1, or " with the values that ask for nothing; empty if there are none.
 std::string advice(const AbsentKey& key) {
   std::vector<std::string> values;
   for (const ConfigValue& value : key.neutral) values.push_back(value_text(value));

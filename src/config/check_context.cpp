@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kMostRows = 0x1p31;      // have 32-bit numbers
-constexpr double kMostElements = 0x1p56;  // whose bytes, in several copies, have 64-bit numbers
+constexpr double kMostRows = 0x1p31;      // fewer rows than this have 32-bit indices
+constexpr double kMostElements = 0x1p56;  // bytes of fewer, in several copies, fit 64 bits
 
 void check_range(const ContextLength& context) {
   const ConfigSection section = data_section();
@@ -26,7 +26,8 @@ double rows_of(const RunConfig& config, const ContextLength& context) {
          static_cast<double>(std::max<int64_t>(1, config.model.experts_per_token));
 }
 
-/// Requires what all layers hold of a micro-batch to have 64-bit sizes.
+/// Adds a contradiction if the activations of a micro-batch, of all layers, have sizes beyond 64
+/// bits.
 void check_activations(const RunConfig& config, const ContextLength& context,
                        Contradictions& found) {
   const ModelConfig& model = config.model;

@@ -29,16 +29,16 @@ void check_length(const PhaseConfig& phase, size_t index, Contradictions& found)
   }
 }
 
-/// The key of the phase if it is given, else that of [optimizer].
+/// Returns the phase's key if the phase gives it, else that of [optimizer].
 template <typename Field>
 std::string rate_key(const std::optional<Field>& given, size_t phase, std::string_view key) {
   return given ? phase_key(phase, key) : fmt::format("optimizer.{}", key);
 }
 
-/// Checks the course that a phase begins.
+/// Checks the learning-rate course that a phase begins.
 void check_course(const RunConfig& run, const RunPhase& phase, Contradictions& found) {
   const auto index = static_cast<size_t>(phase.number - 1);
-  if (!phase.begins_course()) return;  // an earlier phase did
+  if (!phase.begins_course()) return;  // the phase that began the course is checked
   const PhaseConfig& given = run.train.phases[index];
   const OptimizerConfig& course = phase.config.optimizer;
   const bool falls = course.schedule != Schedule::constant;

@@ -7,7 +7,7 @@
 namespace tessera::effects {
 namespace {
 
-/// The step after which the run ends.
+/// Returns the step after which the run ends.
 int64_t last_step(const Circumstances& here) {
   const TrainSection& train = here.config.train;
   return train.stop_after > 0 ? train.stop_after : train.steps;
@@ -86,7 +86,7 @@ std::string mixture(const Circumstances& here) {
 std::string drops_tokens(const Circumstances& here) {
   const ModelConfig& model = here.config.model;
   if (!model.mixture()) return mixture(here);
-  // An even load is k / experts of the tokens, and no expert gets more than all of them.
+  // An even load is k / experts of the tokens, and no expert gets more than all tokens.
   const auto k = static_cast<double>(model.experts_per_token);
   if (model.capacity_factor * k < static_cast<double>(model.experts)) return "";
   return fmt::format(

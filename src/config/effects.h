@@ -9,24 +9,25 @@
 
 namespace tessera {
 
-// When each key has an effect. Every key names one of these conditions in its line of
-// config/sections/, so no key can be added without one.
+// The conditions under which keys have an effect. Every key names one of these conditions in its
+// line of config/sections/, so no key can be added without one.
 //
-// A key that has no effect is not refused: one file serves one rank and many, the processor and a
-// GPU, AdamW and Muon. It gets a line, if the user has set it. Keys that contradict each other are
-// refused by validate().
+// A key without an effect is no error: one file serves one rank and many, the processor and a GPU,
+// AdamW and Muon. If the user has set such a key, the program prints a line about it. validate()
+// throws on keys that contradict each other.
 
 /// The circumstances that decide whether a key has an effect.
 struct Circumstances {
   const RunConfig& config;
   std::span<const RunPhase> phases;  ///< those of the configuration
   int ranks = 0;                     ///< of the run; 0: not known
-  size_t table = 0;                  ///< of a key of a list of tables: its number
+  size_t table = 0;                  ///< the number of the table, for a key of a list of tables
 };
 
 namespace effects {
 
-/// Of the keys that always have an effect, or whose errors say that they have none.
+/// Returns an empty text. For keys that always have an effect, or whose errors say that they have
+/// none.
 std::string always(const Circumstances&);
 
 // [run], [train] and [checkpoint]
@@ -65,13 +66,13 @@ std::string decays_weights(const Circumstances& here);
 std::string clips(const Circumstances& here);
 std::string clips_later(const Circumstances& here);
 
-// What the sections say for those phases that do not say it themselves.
+// The keys of sections, whose values apply to the phases that do not give their own.
 std::string context_of_a_phase(const Circumstances& here);
 std::string micro_batch_of_a_phase(const Circumstances& here);
 std::string global_batch_of_a_phase(const Circumstances& here);
 std::string rope_theta_of_a_phase(const Circumstances& here);
 
-// The course of the learning rate: of [optimizer], and of a phase.
+// The course of the learning rate: keys of [optimizer], and of a phase.
 std::string peak_of_a_course(const Circumstances& here);
 std::string minimum_of_a_course(const Circumstances& here);
 std::string schedule_of_a_course(const Circumstances& here);
@@ -85,11 +86,11 @@ std::string schedule_of_this_phase(const Circumstances& here);
 /// Returns whether a phase begins a course of the learning rate whose only step has a rate of 0.
 bool learns_nothing(const RunPhase& phase);
 
-/// Returns why a key has no effect, as it is set; empty if it has one, or asks for none.
+/// Returns why a key's present value has no effect; empty if it has one, or if it asks for nothing.
 std::string why_without_effect(const Key& key, const Circumstances& here);
 
-/// Returns sentences about a run of so many ranks: which of the keys that were set have no effect,
-/// one sentence for each reason, and which steps learn nothing.
+/// Returns sentences about a run of that many ranks: one for each reason, with the keys that were
+/// set but have no effect, and some about steps that learn nothing.
 std::vector<std::string> without_effect(const RunConfig& config, int ranks);
 
 }  // namespace tessera

@@ -101,7 +101,7 @@ bool within(const NumberRule& rule, double value) {
          !(rule.excludes_maximum && value == rule.maximum);
 }
 
-/// Returns the number as kernels read it in f32. They take numbers below the least normal one for
+/// Returns the number as kernels read it in f32: they take numbers below the least normal one for
 /// 0.
 double rounded_to_f32(double value) {
   const auto rounded = static_cast<float>(value);
@@ -139,7 +139,7 @@ struct Checker {
     if (!within(rule, found)) refuse(rule);
     if (found != 0 && found < rule.least_above_zero) refuse(rule);
     const double used = rule.single ? rounded_to_f32(found) : found;
-    // The ends of a range are meant as written, even if f32 has no such number.
+    // A number that is an end of the range is accepted, even if f32 rounds it out of the range.
     if (found != rule.minimum && found != rule.maximum && !within(rule, used)) {
       refuse(rule, fmt::format("; fp32, in which it is used, rounds it to {}", used));
     }

@@ -16,7 +16,7 @@
 namespace tessera {
 
 /// A value of a configuration file that no key takes: a table, a date, or an array that does not
-/// hold texts only. `description` says which.
+/// hold texts only. `description` says which of them.
 struct OtherValue {
   std::string description;
   bool operator==(const OtherValue&) const = default;
@@ -36,15 +36,15 @@ struct IntegerRule {
   int64_t minimum = std::numeric_limits<int64_t>::min();
   int64_t maximum = std::numeric_limits<int64_t>::max();
 };
-/// Accepts whole numbers too. Never accepts NaN or infinities. A number that is used in f32 must be
-/// in the range as f32 rounds it too.
+/// Accepts whole numbers too. Never accepts NaN or infinities. A number that is used in f32 must
+/// still be in the range after it is rounded to f32.
 struct NumberRule {
   double minimum = std::numeric_limits<double>::lowest();
   double maximum = std::numeric_limits<double>::max();
   bool excludes_minimum = false;
   bool excludes_maximum = false;
-  bool single = false;          ///< whether it is used in f32
-  double least_above_zero = 0;  ///< below which only 0 is accepted
+  bool single = false;          ///< true if it is used in f32
+  double least_above_zero = 0;  ///< smaller numbers are accepted only if they are 0
 };
 /// Accepts one of `choices`. Without choices, accepts any text; the empty text only if
 /// `may_be_empty`. `absent` holds names that Tessera's documentation knows but this build does not
@@ -58,7 +58,7 @@ struct TextRule {
 struct ListRule {
   std::vector<std::string> choices;
 };
-/// The rules for one word of an enum, and for a list of its words.
+/// Returns the rules for one word of an enum, and for a list of its words.
 template <Worded Enum>
 TextRule word_rule(const std::vector<std::string>& absent = {}) {
   return {.choices = words_of<Enum>(), .absent = absent};
@@ -78,17 +78,17 @@ ConfigValue checked_value(const Rule& rule, const ConfigValue& value);
 
 struct Circumstances;
 
-/// When a key has an effect. See effects.h.
+/// The condition under which a key has an effect. See effects.h.
 struct Effect {
-  /// Returns why the key has none, as it is set: "optimizer.name is \"adamw\"". Empty if it has
-  /// one.
+  /// Returns why the key's present value has no effect: "optimizer.name is \"adamw\"". Empty if it
+  /// has one.
   using WhyNone = std::string (*)(const Circumstances&);
   WhyNone why_none;
-  /// The value that asks for nothing, so that nobody misses its effect.
+  /// The value that asks for nothing. With this value, the lack of an effect needs no message.
   std::optional<ConfigValue> neutral = {};
 };
 
-/// One key of a section: its name, what it accepts, when it has an effect, what it is for, and the
+/// One key of a section: its name, what it accepts, when it has an effect, its purpose, and the
 /// field that it fills. Parsing, defaults, errors, printing and help all read this.
 struct Key {
   std::string name;
@@ -96,7 +96,7 @@ struct Key {
   Effect effect;
   std::string help;
   std::function<ConfigValue(const RunConfig&)> get;
-  /// Takes what checked_value() returned.
+  /// Sets the field to a value that checked_value() returned.
   std::function<void(RunConfig&, const ConfigValue&)> set;
 };
 
@@ -124,20 +124,21 @@ struct ConfigSection {
   std::vector<Key> keys;
   std::vector<TableList> lists;
 
-  /// Return the key or the list of that name, or null.
+  /// Returns the key or the list of that name, or null.
   const Key* find(std::string_view key) const { return find_key(keys, key); }
   const TableList* find_list(std::string_view list) const;
 };
 
-/// The range of a whole number.
+/// Returns the range of a whole number.
 inline IntegerRule at_least(int64_t minimum) { return {minimum}; }
 inline IntegerRule whole(int64_t minimum, int64_t maximum) { return {minimum, maximum}; }
-/// The range of a number that is used in f64, and of one that is used in f32.
+/// Returns the range of a number that is used in f64, and of one that is used in f32.
 inline NumberRule between(double minimum, double maximum) { return {minimum, maximum}; }
 inline NumberRule single_between(double minimum, double maximum) {
   return {.minimum = minimum, .maximum = maximum, .single = true};
 }
-/// The same of a number that is 0 or not too small.
+/// Returns the range of a number that is 0 or at least `minimum`, and of one above 0 that is used
+/// in f32.
 inline NumberRule zero_or_between(double minimum, double maximum) {
   return {.minimum = 0, .maximum = maximum, .least_above_zero = minimum};
 }
@@ -145,14 +146,14 @@ inline NumberRule single_above_zero(double maximum) {
   return {.minimum = 0, .maximum = maximum, .excludes_minimum = true, .single = true};
 }
 
-// Far beyond any run, so that products and sums of them are numbers too.
+// Bounds far beyond any run, so that products and sums of values within them do not overflow.
 inline constexpr int64_t kMostSteps = int64_t{1} << 40;
 inline constexpr double kLeastSourceWeight = 1e-30;
 inline constexpr double kMostWeight = 1e6;  // of losses, rates and deviations
 inline constexpr double kMostNumber = 1e30;
 
-/// How a field converts to and from a ConfigValue. Most fields stay as they are. Unsigned numbers
-/// become whole numbers, enums become their words.
+/// The conversion of a field to and from a ConfigValue. Most fields stay as they are. Unsigned
+/// numbers become whole numbers, enums become their words.
 template <typename Field>
 struct Stored {
   static ConfigValue of(const Field& field) { return field; }
@@ -172,7 +173,7 @@ struct Stored<Enum> {
     return from_word<Enum>(std::get<std::string>(value));
   }
 };
-/// A field that may be left out. Left out, it is an OtherValue, which no file holds.
+/// A field that may be left out. If it is, its value is an OtherValue, which no file holds.
 template <typename Field>
 struct Stored<std::optional<Field>> {
   static ConfigValue of(const std::optional<Field>& field) {

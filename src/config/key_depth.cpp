@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the index behind the string of TOML that begins at `begin`, or the text's end if it does
-/// not end.
+/// Returns the index behind the TOML string that begins at `begin`, or the text's end if the string
+/// does not end.
 size_t skip_string(std::string_view text, size_t begin) {
   const char quote = text[begin];
   const bool multiline = text.substr(begin, 3) == std::string(3, quote);

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// The most parts of a key such as train.phases.context. The parser descends one call for each
-/// part, so a key of very many would overflow the stack.
+/// The most parts of a key such as train.phases.context. The parser recurses once per part, so a
+/// key of very many parts would overflow the stack.
 inline constexpr int kMostKeyParts = 16;
 
 /// Throws Error, which names the text `name` and the line, if a key of a TOML text has more parts.

@@ -34,8 +34,8 @@ std::string section_names(const std::vector<ConfigSection>& sections) {
                               : fmt::format("did you mean [{}]?", nearest));
 }
 
-/// Returns the sections that have a key of that name, as "[train]"; if none has, the lists, whose
-/// tables may repeat keys of sections.
+/// Returns the sections that have a key of that name, as "[train]". If no section has it, returns
+/// the lists with such a key; lists come second, because their tables may repeat keys of sections.
 std::string homes(std::string_view key, const std::vector<ConfigSection>& sections) {
   std::vector<std::string> found;
   for (const ConfigSection& section : sections) {
@@ -51,7 +51,8 @@ std::string homes(std::string_view key, const std::vector<ConfigSection>& sectio
   return join(found, " and ");
 }
 
-/// `home` holds the keys `known`. It is written as "[train]".
+/// Throws Error on an unknown key. `home` is its section or list, written as "[train]", and `known`
+/// are the keys there.
 [[noreturn]] void refuse_key(const Setting& setting, const std::string& home,
                              const std::vector<std::string>& known,
                              const std::vector<ConfigSection>& sections) {
@@ -90,7 +91,8 @@ const ConfigSection& find_section(const Setting& setting,
   return *section;
 }
 
-/// `path` is the key with its section, for errors and for RunConfig::given.
+/// Sets a key and notes it as given. `path` is the key with its section, for errors and for
+/// RunConfig::given.
 void apply_value(const Setting& setting, const std::string& path, const Key& key,
                  RunConfig& config) {
   try {
@@ -101,7 +103,7 @@ void apply_value(const Setting& setting, const std::string& path, const Key& key
   config.given.insert(path);
 }
 
-/// Empties a list. What was set in its tables is no longer given.
+/// Empties a list. The keys of its tables no longer count as given.
 void clear_list(const std::string& section, const TableList& list, RunConfig& config) {
   list.resize(config, 0);
   const std::string prefix = fmt::format("{}.{}.", section, list.name);
@@ -182,7 +184,7 @@ void apply(const Setting& setting, const std::vector<ConfigSection>& sections, R
   apply_value(setting, section.name + "." + key->name, *key, config);
 }
 
-/// Whether the setting helps to decide what the rest of [model] starts from.
+/// Returns whether the setting is one of those that decide the starting values of [model].
 bool names_model(const Setting& setting) {
   return (setting.section == "model" && setting.key == "family") ||
          (setting.section == "checkpoint" && setting.key == "initial") ||
@@ -193,7 +195,7 @@ bool adds_table(const Setting& setting, std::string_view section, std::string_vi
   return setting.section == section && setting.list == list && !setting.table.empty();
 }
 
-/// The steps of a run that does not say them: those of its phases, or the default.
+/// Returns the steps of a run that leaves them out: those of its phases, or the default.
 int64_t steps_left_out(const RunConfig& config) {
   return config.train.phases.empty() ? TrainSection().steps : phases_of(config).back().last_step;
 }
@@ -210,20 +212,20 @@ RunConfig parse_config(std::string_view text, const std::string& name,
 
   const std::vector<ConfigSection> sections = all_sections();
   RunConfig config;
-  // First come the settings that decide what the whole of [model] starts from.
+  // First apply the settings that decide the starting values of [model].
   for (const Setting& setting : settings) {
     if (names_model(setting)) apply(setting, sections, config);
   }
   config.model = initial_model && !config.checkpoint.initial.empty()
                      ? initial_model(config)
                      : family_preset(config.model.family);
-  // A mix replaces data.directory, which has a default.
+  // A mix of sources replaces data.directory, which has a default.
   const auto adds = [&](std::string_view section, std::string_view list) {
     return std::ranges::any_of(
         settings, [&](const Setting& setting) { return adds_table(setting, section, list); });
   };
   if (adds("data", "sources")) config.data.directory.clear();
-  // So do phases replace train.steps. No file can say 0.
+  // Phases replace train.steps. 0 marks it as left out: no file can set it to 0.
   if (adds("train", "phases")) config.train.steps = 0;
   for (const Setting& setting : settings) apply(setting, sections, config);
   if (config.train.steps == 0) config.train.steps = steps_left_out(config);

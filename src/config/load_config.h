@@ -10,22 +10,22 @@
 
 namespace tessera {
 
-/// Returns the model of the checkpoint checkpoint.initial. The keys of [model] start from it. In
-/// `named`, checkpoint.initial and run.directory are as given.
+/// Returns the model of the checkpoint checkpoint.initial, from which the keys of [model] start.
+/// `named` has checkpoint.initial and run.directory as given.
 using InitialModel = std::function<ModelConfig(const RunConfig& named)>;
 
 /// Reads a run's configuration from a TOML file and validates it. The overrides, each
 /// `section.key=VALUE`, apply after the file's keys. VALUE is TOML, or a bare word that stands for
-/// a text. [model] starts from the preset of its family. If `initial_model` is given and
-/// checkpoint.initial is set, it starts from the model of that checkpoint. Every other section
-/// starts from the defaults in run_config.h.
+/// a text. [model] starts from the preset of its family, or from the model of the checkpoint
+/// checkpoint.initial if that is set and `initial_model` is given. Every other section starts from
+/// the defaults in run_config.h.
 ///
-/// Throws Error with the place and what to do instead when a text is not TOML, a section or key is
-/// unknown, a value has the wrong type or is out of range, or keys contradict each other.
+/// Throws Error with the position and what to do instead when a text is not TOML, a section or key
+/// is unknown, a value has the wrong type or is out of range, or keys contradict each other.
 RunConfig load_config(const fs::path& path, std::span<const std::string> overrides = {},
                       const InitialModel& initial_model = nullptr);
 
-/// The same for the text of a file. Errors call it `name`.
+/// Returns the configuration in the text of a file, as load_config() does. Errors call it `name`.
 RunConfig parse_config(std::string_view text, const std::string& name,
                        std::span<const std::string> overrides = {},
                        const InitialModel& initial_model = nullptr);
@@ -33,7 +33,7 @@ RunConfig parse_config(std::string_view text, const std::string& name,
 /// Returns the whole configuration as a TOML file. load_config() reads it back to the same values.
 std::string to_toml(const RunConfig& config);
 
-/// Returns all sections and keys, each with its default, what it accepts and what it is for.
+/// Returns a text of all sections and keys, each with its default, what it accepts and its purpose.
 std::string describe_keys();
 
 /// Throws Error when keys contradict each other. The error lists all contradictions, with keys and

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// A number of the configuration, by its key.
+/// A number of the configuration with its key.
 struct Number {
   const char* key;
   int64_t value;
@@ -29,7 +29,7 @@ void require_divides(Contradictions& found, const Number& divisor, const Number&
 
 void check_heads(const ModelConfig& model, const Number& tensor, Contradictions& found) {
   if (model.attention == AttentionKind::compressed_convolutional) {
-    // A key head goes through the convolutions with its query heads.
+    // A key head goes through the convolutions together with its query heads.
     require_divides(found, tensor, {"model.kv_heads", model.kv_heads});
     return;
   }
@@ -39,7 +39,8 @@ void check_heads(const ModelConfig& model, const Number& tensor, Contradictions&
             tensor.key, tensor.value, model.kv_heads);
 }
 
-/// Pieces may be of different sizes, but none is empty.
+/// Adds a contradiction if there are more ranks than elements. Pieces may differ in size, but none
+/// may be empty.
 void require_enough(Contradictions& found, const Number& ranks, const Number& number) {
   if (number.value >= ranks.value) return;
   found.add(
@@ -78,7 +79,8 @@ void check_batches(const RunPhase& phase, int64_t data, Contradictions& found) {
             train.micro_batch * data);
 }
 
-/// Throws Error unless the product of sizes divides the ranks. It names those above 1.
+/// Throws Error unless the product of the sizes divides the ranks. The error names the sizes above
+/// 1.
 void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
   std::vector<std::string> named;
   std::string change;
@@ -96,7 +98,8 @@ void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
               ranks, product, one ? change : "the sizes");
 }
 
-/// The mesh of so many ranks, and what of the model does not divide over them.
+/// Returns the mesh of that many ranks, and adds the parts of the model that do not divide over
+/// them to `found`.
 Mesh laid_out(const RunConfig& config, int ranks, int64_t node_ranks, Contradictions& found) {
   const ParallelSection& parallel = config.parallel;
   if (ranks < 1) throw Error("--ranks is {}; it must be at least 1", ranks);
@@ -116,7 +119,7 @@ Mesh laid_out(const RunConfig& config, int ranks, int64_t node_ranks, Contradict
   return mesh;
 }
 
-/// A mesh of which all is checked. Errors begin with the file, as those about its keys do.
+/// Returns a mesh after all checks. Errors begin with the file's name, as those about its keys do.
 Mesh checked_mesh(const RunConfig& config, int ranks, int64_t node_ranks, bool trains) {
   try {
     Contradictions found;
@@ -143,12 +146,12 @@ int64_t data_ranks(const Mesh& mesh) {
   return ranks;
 }
 
-int64_t data_rank(const MeshRank& place) {
+int64_t data_rank(const MeshRank& mesh_rank) {
   int64_t number = 0;
   int64_t inner = 1;
-  for (const Axis level : place.mesh.data()) {
-    number += inner * place.mesh.coordinate(place.rank, level);
-    inner *= place.mesh.size(level);
+  for (const Axis level : mesh_rank.mesh.data()) {
+    number += inner * mesh_rank.mesh.coordinate(mesh_rank.rank, level);
+    inner *= mesh_rank.mesh.size(level);
   }
   return number;
 }

@@ -10,33 +10,34 @@ namespace tessera {
 
 class Processes;
 
-/// The mesh of a run of `ranks` ranks, laid out as [parallel] says: data parallelism takes the
-/// ranks that its sizes leave over. The configuration is resolved (see resolve()). Nodes have as
-/// many ranks as parallel.node_ranks says, or as were found where it is 0 (see find_nodes()). What
-/// was found is of one start, and no part of the configuration. Throws Error that names the file,
-/// the keys and the numbers if the sizes do not divide the ranks, or the model or the batches do
-/// not divide over them.
+/// Returns the mesh of a run of `ranks` ranks that [parallel] describes: data parallelism takes the
+/// ranks that its sizes leave over. The configuration is resolved (see resolve()). Nodes have
+/// parallel.node_ranks ranks, or `found_node_ranks` if that key is 0 (see find_nodes()). The found
+/// number holds for one start of the run and is not part of the configuration. Throws Error that
+/// names the file, the keys and the numbers if the sizes do not divide the ranks, or the model or
+/// the batches do not divide over them.
 Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks = 0);
 
-/// The same for ranks that are processes, or if there are none, so many threads. Nodes are found by
-/// the processes' machines. On the first rank, `say` gets what of the gradients is not summed by
-/// node though there are several.
+/// Returns the mesh of a run whose ranks are processes, or `threads` threads if `processes` is
+/// null. Finds the nodes from the processes' machines. On the first rank, calls `say` with a
+/// sentence for each sum of gradients that is not taken by node although there are several nodes or
+/// machines.
 Mesh mesh_of_run(const RunConfig& config, const Processes* processes, int threads,
                  const std::function<void(const std::string& sentence)>& say);
 
-/// The same for a model that computes without training: nothing is said of batches, and there are
-/// no gradients whose sums nodes would order.
+/// Returns the mesh for a model that computes without training. Batches are not checked, and no
+/// nodes are needed, because there are no gradients to sum.
 Mesh mesh_of_model(const RunConfig& config, int ranks);
 
-/// How the experts lie over the ranks, as [parallel] says.
+/// Returns the distribution of the experts over the ranks that [parallel] asks for.
 ExpertLayout expert_layout(const ParallelSection& parallel);
 
-/// The ranks of a mesh that have sequences of their own.
+/// Returns the number of ranks of a mesh that have sequences of their own.
 int64_t data_ranks(const Mesh& mesh);
-/// The number of a rank among them: of several micro-batches side by side it has this one. Ranks
-/// that share their sequences have one number.
-int64_t data_rank(const MeshRank& place);
-/// So many of them, in words.
+/// Returns a rank's index among the data-parallel ranks, which is also the index of its micro-batch
+/// among those that run side by side. Ranks that share their sequences have the same index.
+int64_t data_rank(const MeshRank& mesh_rank);
+/// Returns "4 data-parallel ranks".
 std::string data_ranks_text(int64_t ranks);
 
 }  // namespace tessera

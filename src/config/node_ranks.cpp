@@ -10,12 +10,12 @@
 namespace tessera {
 namespace {
 
-/// The ranks of one data-parallel group: those that share the sequences of a micro-batch.
+/// Returns the ranks of one data-parallel group: those that share the sequences of a micro-batch.
 int64_t ranks_of_a_model(const ParallelSection& parallel) {
   return parallel.tensor * parallel.context * parallel.pipeline;
 }
 
-/// Whether a node has whole groups of so many ranks, or such a group whole nodes.
+/// Returns whether a node has whole groups of that many ranks, or a group has whole nodes.
 bool fits_nodes(int64_t group_ranks, int64_t node_ranks) {
   return node_ranks % group_ranks == 0 || group_ranks % node_ranks == 0;
 }

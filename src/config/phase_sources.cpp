@@ -38,19 +38,19 @@ NamedShare share_of(std::string_view text) {
   return share;
 }
 
-/// The weight that a text is; none if it is not one.
+/// Returns the weight that a text states; none if it states no valid one.
 std::optional<double> weight_of(const std::string& text) {
   try {
     size_t end = 0;
     const double weight = std::stod(text, &end);
     if (end == text.size() && weight >= kLeastSourceWeight && weight <= kMostNumber) return weight;
-  } catch (const std::logic_error&) {  // of stod(): no number, or one too large
+  } catch (const std::logic_error&) {  // from stod(): not a number, or one too large
     return std::nullopt;
   }
   return std::nullopt;
 }
 
-/// Checks the list of one phase. Notes in `used` what it draws from.
+/// Checks the list of one phase. Adds the sources that it draws from to `used`.
 void check_list(const std::vector<std::string>& list, const std::string& key,
                 const std::vector<std::string>& known, std::set<std::string>& used,
                 Contradictions& found) {

@@ -10,12 +10,12 @@
 namespace tessera {
 
 /// Returns the [[data.sources]] that a phase draws from, in their order and with the phase's
-/// weights. All of the run's if the phase names none; none if the run has data.directory. What is
-/// not the name of a source is left out.
+/// weights: all of the run's if the phase names none; none if the run has data.directory. Texts
+/// that do not name a source are skipped.
 std::vector<SourceConfig> sources_of_phase(const RunConfig& config, size_t phase);
 
-/// What is wrong with the phases' sources: names that do not exist, weights that are none, sources
-/// of which no phase draws.
+/// Adds the problems of the phases' sources to `found`: names that do not exist, weights that are
+/// not valid, sources that no phase draws from.
 void check_phase_sources(const RunConfig& config, Contradictions& found);
 
 }  // namespace tessera

@@ -16,12 +16,12 @@ bool begins_course(const PhaseConfig& phase) {
   return phase.learning_rate || phase.minimum_learning_rate || phase.schedule || phase.warmup_steps;
 }
 
-/// Ceiling of the quotient of whole numbers above zero.
+/// Returns the quotient of whole numbers above zero, rounded up.
 int64_t quotient_up(int64_t number, int64_t divisor) {
   return number / divisor + (number % divisor != 0 ? 1 : 0);
 }
 
-/// The optimizer of the course that begins with a phase.
+/// Returns the optimizer's settings for the learning-rate course that a phase begins.
 OptimizerConfig course_of(const OptimizerConfig& given, const PhaseConfig& phase, bool first) {
   OptimizerConfig course = given;
   course.learning_rate = phase.learning_rate.value_or(given.learning_rate);
@@ -31,7 +31,7 @@ OptimizerConfig course_of(const OptimizerConfig& given, const PhaseConfig& phase
   return course;
 }
 
-/// Returns what all phases have of the run.
+/// Returns the part of the run's configuration that all phases share.
 RunConfig without_phases(const RunConfig& run) {
   RunConfig result = run;
   result.train.phases = {};
@@ -40,7 +40,8 @@ RunConfig without_phases(const RunConfig& run) {
   return result;
 }
 
-/// A phase whose course of the learning rate is yet to be known. `shared` is what all have.
+/// Returns a phase without its learning-rate course. `shared` is the configuration that all phases
+/// share.
 RunPhase phase_of(const RunConfig& run, const RunConfig& shared, size_t index) {
   const PhaseConfig& given = run.train.phases[index];
   RunPhase phase{
@@ -65,7 +66,7 @@ int64_t steps_of(const PhaseConfig& given, const RunPhase& phase) {
   return given.tokens ? quotient_up(*given.tokens, phase.tokens_of_step()) : 0;
 }
 
-/// Tells the phases of a course how long it is.
+/// Sets the start, the length and the optimizer of a course in each of its phases.
 void end_course(std::span<RunPhase> course) {
   if (course.empty()) return;
   for (RunPhase& phase : course) {
@@ -109,7 +110,7 @@ std::vector<RunPhase> phases_of(const RunConfig& config) {
   }
   const RunConfig shared = without_phases(config);
   std::vector<RunPhase> phases;
-  size_t course = 0;  // the phase that began it
+  size_t course = 0;  // the index of the phase that began it
   int64_t done = 0;
   for (size_t i = 0; i < given.size(); ++i) {
     RunPhase phase = phase_of(config, shared, i);

@@ -19,12 +19,12 @@ struct RunPhase {
   std::string name;    ///< its own, or "phase 2"
   int64_t first_step = 1;
   int64_t last_step = 0;
-  /// The run as if the phase were all of it: contexts, batches, the model's rope_theta, the sources
+  /// The run as if it were this phase alone: contexts, batches, the model's rope_theta, the sources
   /// that it draws from, and the [optimizer] and train.steps of its learning rate's course. It has
   /// no phases.
   RunConfig config;
   int64_t course_begin = 0;  ///< the steps before the course, which may begin in an earlier phase
-  /// The keys that say its sizes: "train.phases.1.context" or "data.context".
+  /// The keys that set its sizes: "train.phases.1.context" or "data.context".
   std::string context_key, micro_batch_key, global_batch_key;
 
   bool begins_course() const { return course_begin + 1 == first_step; }
@@ -33,30 +33,30 @@ struct RunPhase {
   ContextLength context() const { return {context_key, config.data.context, micro_batch_key}; }
   /// Returns whether both run the same programs.
   bool same_programs(const RunPhase& other) const;
-  /// Returns whether both run the same programs, and equally often in a step.
+  /// Returns whether both run the same programs, the same number of times in a step.
   bool same_work(const RunPhase& other) const;
 };
 
-/// Returns the phases of a run in their order. Tokens of a phase are turned into steps: the least
-/// number of whole steps that have as many. Never throws: validate() says what is wrong with them.
+/// Returns the phases of a run in their order. A phase given in tokens gets the least number of
+/// whole steps that have as many. Never throws: validate() reports problems of the phases.
 std::vector<RunPhase> phases_of(const RunConfig& config);
 
-/// Returns the index of the phase that has a step. Step 0 is of the first one, and what lies beyond
-/// the last step of the last.
+/// Returns the index of the phase that contains a step. Step 0 belongs to the first phase, and
+/// steps beyond the end to the last.
 size_t phase_at(std::span<const RunPhase> phases, int64_t step);
 
-/// Returns the phase of that name or number; its index. Throws Error that names all phases.
+/// Returns the index of the phase of that name or number. Throws Error that names all phases.
 size_t find_phase(std::span<const RunPhase> phases, std::string_view text);
 
 /// Returns "train.phases.1.context" for the phase of index 1.
 std::string phase_key(size_t phase, std::string_view key);
 
-/// Returns the configuration to use weights with that were trained for so many steps: the
-/// rope_theta of the phase of that step, and the longest context up to it. Without phases it is
-/// the configuration as it is.
+/// Returns the configuration for using weights that were trained for that many steps: the
+/// rope_theta of the phase of that step, and the longest context up to it. Without phases it is the
+/// unchanged configuration.
 RunConfig config_of_weights(const RunConfig& config, int64_t step);
 
-/// The problems of a configuration's phases beside those of their sizes.
+/// Adds the problems of a configuration's phases to `found`, except those of their sizes.
 void check_phases(const RunConfig& config, std::span<const RunPhase> phases, Contradictions& found);
 
 }  // namespace tessera

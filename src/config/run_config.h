@@ -19,14 +19,14 @@ namespace tessera {
 
 /// The [run] section.
 struct RunSection {
-  std::string directory = "runs/demo";  ///< where a run writes everything
+  std::string directory = "runs/demo";  ///< the folder that a run writes everything to
   Device device = Device::cpu;
-  /// Whether equal runs give equal bits on a device; on the processor they always do.
+  /// True if equal runs give equal bits on a device; on the processor they always do.
   bool deterministic = true;
   int64_t threads = 0;       ///< of all ranks together; 0: all usable cores
   bool bind_threads = true;  ///< each thread on its own core, if there are as many threads as cores
   bool graphs = true;        ///< a device's repeated work is captured once and launched as a whole
-  /// Every so many steps, what several ranks must hold alike is compared; 0: never.
+  /// The steps between comparisons of the data that several ranks must hold alike; 0: never.
   int64_t check_replicas = 0;
   int64_t rank_timeout = 1800;  ///< seconds that a rank waits for another one
   int64_t trace_step = 0;       ///< the step whose trace is written to trace.json; 0: none
@@ -40,12 +40,12 @@ struct RunSection {
   bool csv = false;  ///< write metrics.csv beside metrics.jsonl
 };
 
-/// One [[train.phases]]: a stretch of the run. What it does not name is as the sections say (see
-/// phases_of()).
+/// One [[train.phases]]: a stretch of the run. Keys that it leaves out have the sections' values
+/// (see phases_of()).
 struct PhaseConfig {
   std::string name;               ///< in reports and pictures; empty: by its number
   std::optional<int64_t> steps;   ///< optimizer steps; this or `tokens`
-  std::optional<int64_t> tokens;  ///< as many steps as it takes to train on them
+  std::optional<int64_t> tokens;  ///< training takes as many steps as these tokens need
   std::optional<int64_t> context;
   std::optional<int64_t> global_batch;
   std::optional<int64_t> micro_batch;
@@ -100,7 +100,7 @@ struct ParallelSection {
   int64_t node_ranks = 0;
 };
 
-/// Everything about a run, as in one TOML file.
+/// All settings of a run, as in one TOML file.
 struct RunConfig {
   RunSection run;
   ModelConfig model;
@@ -110,7 +110,7 @@ struct RunConfig {
   ShardConfig shard;
   OptimizerConfig optimizer;
   CheckpointSection checkpoint;
-  std::string file;  ///< from which it was read, for messages; empty: from none
+  std::string file;  ///< the file that it was read from, for messages; empty: none
   /// The keys that the file or an override sets: "train.steps", "train.phases.1.context".
   std::set<std::string> given;
 };

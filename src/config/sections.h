@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Each section declares its keys in its own file under sections/.
+/// Returns one section. Each declares its keys in its own file under sections/.
 ConfigSection run_section();
 ConfigSection model_section();
 ConfigSection data_section();

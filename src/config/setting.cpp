@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// Returns what a value that no key takes is: "a table", "a date".
+/// Returns the kind of a value that no key takes: "a table", "a date".
 std::string kind_text(const toml::node& node) {
   switch (node.type()) {
     case toml::node_type::table:
@@ -55,23 +55,23 @@ std::string position(const std::string& name, const toml::source_region& source)
   return fmt::format("{}:{}", name, source.begin.line);
 }
 
-/// Appends the settings of a list of tables. The first of them empties the list.
+/// Appends the settings of a list of tables. The first setting empties the list.
 void append_list(const std::string& section, const std::string& list, const toml::array& tables,
-                 const std::function<std::string(const toml::source_region&)>& place,
+                 const std::function<std::string(const toml::source_region&)>& position_of,
                  std::vector<Setting>& settings) {
-  settings.push_back({section, "", false, place(tables.source()), list, ""});
+  settings.push_back({section, "", false, position_of(tables.source()), list, ""});
   for (size_t i = 0; i < tables.size(); ++i) {
     const toml::table& table = *tables.get(i)->as_table();
     const std::string number = std::to_string(i);
-    settings.push_back({section, "", false, place(table.source()), list, number});
+    settings.push_back({section, "", false, position_of(table.source()), list, number});
     for (const auto& [key, value] : table) {
       settings.push_back(
-          {section, std::string(key), value_of(value), place(key.source()), list, number});
+          {section, std::string(key), value_of(value), position_of(key.source()), list, number});
     }
   }
 }
 
-/// Whether the text is a word that nobody would quote: a name or a path.
+/// Returns whether the text is a name or a path, which overrides give without quotes.
 bool is_bare_word(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](unsigned char letter) {
     return std::isalnum(letter) != 0 ||

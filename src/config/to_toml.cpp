@@ -17,9 +17,9 @@ RunConfig left_out(const RunConfig& config) {
   return result;
 }
 
-/// A key of a table that is left out has no line. A key that has no effect, and the value that it
-/// has where it is left out, is a comment: nobody has set it, so nobody is told when the file is
-/// read.
+/// Returns the line of a key; empty if it belongs to a table and is left out. A key that has its
+/// default value and no effect becomes a comment: it then does not count as set when the file is
+/// read, and no message says that it has no effect.
 std::string line_of(const Key& key, const Circumstances& here, const RunConfig& left_out) {
   const ConfigValue value = key.get(here.config);
   if (std::holds_alternative<OtherValue>(value)) return "";

@@ -41,8 +41,7 @@ void validate_data(const DataConfig& data, Contradictions& found) {
   if (!data.directory.empty()) {
     found.add(
         "data.directory (\"{}\") and [[data.sources]] are both given; leave one out (on the "
-        "command "
-        "line: --set 'data.sources=[]')",
+        "command line: --set 'data.sources=[]')",
         data.directory);
   }
   std::vector<SourceConfig> sources;
@@ -94,7 +93,7 @@ void validate_rates(const OptimizerConfig& optimizer, Contradictions& found) {
                   "optimizer.learning_rate", optimizer.learning_rate);
 }
 
-/// Tokens of the run are counted in 64 bits.
+/// Adds a contradiction if 64 bits cannot count the tokens of the run.
 void validate_tokens(std::span<const RunPhase> phases, Contradictions& found) {
   constexpr double kMost = 0x1p62;
   double tokens = 0;

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMostNamed = 12;  // of a list in a sentence
+constexpr size_t kMostNamed = 12;  // names in one sentence
 
 /// Returns "a", "a and b" or "a, b and 3 more".
 std::string named(std::vector<std::string> names) {
@@ -24,7 +24,7 @@ std::string named(std::vector<std::string> names) {
   return join(names, ", ") + " and " + last;
 }
 
-/// The keys without an effect, by the reason.
+/// The keys without an effect, grouped by reason.
 class Reasons {
  public:
   void add(std::string reason, std::string key) {
@@ -50,7 +50,7 @@ class Reasons {
   std::vector<Reason> reasons_;
 };
 
-/// Adds those of some keys that were set in vain.
+/// Adds those of the keys that are set and have no effect.
 void add(const std::vector<Key>& keys, const std::string& prefix, const Circumstances& here,
          Reasons& reasons) {
   for (const Key& key : keys) {

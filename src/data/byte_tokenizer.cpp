@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// An encoder for which every place is a boundary. It reports the end of each piece.
+/// An encoder for which every offset is a boundary. It reports the end of each piece.
 class ByteEncoder : public DocumentEncoder {
  public:
   void begin(bool) override { text_ = 0; }

@@ -23,14 +23,14 @@ int64_t bytes_of(const WorkItem& item) {
   return bytes;
 }
 
-/// What the threads have done so far, for the progress line.
+/// The work that the threads have done so far, for the progress line.
 struct Done {
   std::atomic<int64_t> bytes{0};
   std::atomic<int64_t> tokens{0};
   std::atomic<int64_t> bad_lines{0};
 };
 
-/// Shows the progress line of tokenizing.
+/// The progress line of tokenizing.
 class TokenizingProgress {
  public:
   /// `before` is the number of bytes, out of `all`, that an earlier run has done.

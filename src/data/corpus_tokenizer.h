@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-/// What CorpusTokenizer needs to tokenize a corpus. The objects it refers to must outlive it.
+/// The arguments of CorpusTokenizer. The objects that they refer to must outlive it.
 struct CorpusTokens {
   const Corpus& corpus;
   const ReadOptions& read_options;
@@ -37,8 +37,8 @@ std::vector<std::string> describe_bad_lines(const Corpus& corpus,
 void require_few_bad_lines(int64_t bad_lines, int64_t allowed,
                            const std::vector<std::string>& first);
 
-/// Tokenizes the work items of a corpus on all threads (Optimus §4, tokenization). It skips the
-/// items that an earlier run has tokenized.
+/// A tokenizer of the work items of a corpus, on several threads (Optimus §4, tokenization). It
+/// skips the items that an earlier run has tokenized.
 class CorpusTokenizer {
  public:
   /// `paths` are the files of `items`, in the same order.
@@ -46,10 +46,10 @@ class CorpusTokenizer {
                   const std::vector<fs::path>& paths, const Logger& logger);
 
   /// Returns a summary of each item. Throws Error as read_slice() does, when there are more bad
-  /// lines than allowed, and when it is interrupted. The next call continues from there.
+  /// lines than allowed, and when it is interrupted. A later run continues from there.
   std::vector<WorkItemSummary> run();
 
-  /// The number of items that an earlier run had tokenized.
+  /// Returns the number of items that an earlier run had tokenized.
   int64_t items_reused() const { return items_reused_; }
 
  private:
@@ -58,7 +58,7 @@ class CorpusTokenizer {
   void tokenize(const std::vector<size_t>& missing);
   bool joins(size_t item) const;
   /// Tokenizes again each item that does not begin where the item before it ends (see
-  /// ItemTokenizer). Each item's end is the next one's begin, so this takes one item at a time.
+  /// ItemTokenizer). Each item's end is the next one's begin, so this works on one item at a time.
   void join();
   ScratchPool<ItemTokenizer>::Lease item_tokenizer();
 

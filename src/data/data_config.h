@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-/// What the path of a source names.
+/// The kind of data that the path of a source names.
 enum class SourceFormat {
-  automatic,  ///< whatever is found there
+  automatic,  ///< decided by what is found there
   prepared,   ///< a folder that `tessera prepare` wrote
   megatron,   ///< the prefix of a Megatron-LM indexed dataset
   tokens,     ///< token files, by name or glob
@@ -21,13 +21,13 @@ template <>
 inline constexpr std::array<std::string_view, 4> kWords<SourceFormat>{"auto", "prepared",
                                                                       "megatron", "tokens"};
 
-/// How a source's documents end.
+/// The handling of the ends of a source's documents.
 enum class DocumentEnds {
   /// A document whose last token is not an end-of-document token gets one. Opening the source reads
   /// the last token of every document.
   add,
-  /// Every document is assumed to end with one, and the stream is the files as they are. Opening
-  /// the source checks some documents; one without an end-of-document token is an error.
+  /// Every document must end with one, and the stream is the files as they are. Opening the source
+  /// checks some documents; one without an end-of-document token is an error.
   present,
 };
 template <>
@@ -39,23 +39,23 @@ template <>
 inline constexpr std::array<std::string_view, 4> kWords<TokenType>{"uint16", "uint32", "int32",
                                                                    "int64"};
 
-/// What says the type of the ids in token files: their .npy headers, or the configuration, which
-/// names a TokenType.
+/// The source of the type of the ids in token files: their .npy headers, or the TokenType that the
+/// configuration names.
 enum class TokenFileType { header, u16, u32, i32, i64 };
 template <>
 inline constexpr std::array<std::string_view, 5> kWords<TokenFileType>{"header", "uint16", "uint32",
                                                                        "int32", "int64"};
 
-/// One [[data.sources]]: data that a mix takes a share of its instances from.
+/// One [[data.sources]]: data from which a mix draws a share of its instances.
 struct SourceConfig {
-  std::string name;   ///< in reports and checkpoints; empty: by the path
+  std::string name;   ///< the name in reports and checkpoints; empty: by the path
   std::string path;   ///< a prepared folder, a Megatron prefix, a file or a glob
-  double weight = 1;  ///< its share of the instances is this over the sum of all
+  double weight = 1;  ///< its share of the instances is weight / sum of all weights
   SourceFormat format = SourceFormat::automatic;
-  TokenFileType dtype = TokenFileType::header;  ///< of token files
+  TokenFileType dtype = TokenFileType::header;  ///< the type of ids in token files
   DocumentEnds end_of_document = DocumentEnds::add;
   double held_out = 0.01;  ///< fraction of the instances; prepared data has its own
-  uint64_t seed = 0;       ///< of the permutation; prepared data has its own
+  uint64_t seed = 0;       ///< the seed of the permutation; prepared data has its own
 };
 
 /// The [data] section.

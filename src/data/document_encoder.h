@@ -6,27 +6,28 @@
 
 namespace tessera {
 
-/// Encodes one document that arrives in pieces of any length. The ids are those that
-/// Tokenizer::encode() gives for the whole document. Memory does not grow with the document. One
-/// thread uses an encoder.
+/// An encoder of one document that arrives in pieces of any length. The ids are those that
+/// Tokenizer::encode() gives for the whole document. Memory does not grow with the document. Only
+/// one thread may use an encoder.
 ///
 /// Several threads can also encode one document together, each with its own encoder for its own
 /// stretch. An encoder may begin anywhere in the document. If it did not begin at a known boundary,
-/// its output before its first boundaries is a guess. It promises this: where two encoders of the
-/// same document have a boundary at the same place of the text, all their output after it is equal.
+/// its output before its first boundaries is a guess. An encoder guarantees this: if two encoders
+/// of the same document have a boundary at the same offset of the text, all their output after it
+/// is equal.
 class DocumentEncoder {
  public:
-  /// A place in the text from which on the encoding does not depend on anything before it.
+  /// An offset in the text from which on the encoding does not depend on anything before it.
   struct Boundary {
-    int64_t text = 0;    ///< bytes added before it
-    int64_t tokens = 0;  ///< ids settled before it
+    int64_t text = 0;    ///< the offset: the bytes added before it
+    int64_t tokens = 0;  ///< the number of ids before it
     bool operator==(const Boundary&) const = default;
   };
 
   virtual ~DocumentEncoder() = default;
 
   /// Resets the encoder for another text. With `starts_document` the text begins a document.
-  /// Otherwise it continues a document, from a boundary or from any other place (see above).
+  /// Otherwise it continues a document, from a boundary or from any other offset (see above).
   virtual void begin(bool starts_document) = 0;
   /// Adds a piece of valid UTF-8. Appends to `ids` the tokens that no later text can change.
   /// Appends to `boundaries` the boundaries reached so far, in ascending order. Where the text has

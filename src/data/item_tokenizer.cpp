@@ -11,9 +11,9 @@ namespace {
 
 constexpr int64_t kUnknown = WorkItemSummary::kUnknown;
 constexpr int64_t kLongestLead = int64_t{4} << 10;
-/// Pieces of text end at multiples of this, wherever reading began.
+/// Pieces of text end at multiples of this offset in the file, wherever reading began.
 constexpr int64_t kTextPiece = int64_t{16} << 10;
-/// The length of the first piece behind a place where a boundary is sought. The next ones are
+/// The length of the first piece after an offset from which a boundary is sought. The next ones are
 /// longer.
 constexpr int64_t kShortPiece = 256;
 
@@ -107,11 +107,11 @@ ItemTokenizer::Stretch ItemTokenizer::read_text(const Slice& slice, std::optiona
   return stretch;
 }
 
-int64_t ItemTokenizer::end_of_piece(const PlainText& text, int64_t place, Wanted wanted) const {
-  int64_t end = std::min(text.end(), (place / kTextPiece + 1) * kTextPiece);
+int64_t ItemTokenizer::end_of_piece(const PlainText& text, int64_t begin, Wanted wanted) const {
+  int64_t end = std::min(text.end(), (begin / kTextPiece + 1) * kTextPiece);
   for (const int64_t sought : {wanted.begin, wanted.end}) {
     int64_t next = sought;
-    for (int64_t step = kShortPiece; next <= place; step *= 2) next = sought + step;
+    for (int64_t step = kShortPiece; next <= begin; step *= 2) next = sought + step;
     end = std::min(end, next);
   }
   return text.cut(end);
@@ -121,7 +121,7 @@ std::span<const DocumentEncoder::Boundary> ItemTokenizer::sought_boundaries(cons
                                                                             Wanted wanted,
                                                                             int64_t read) const {
   const bool near = read >= (stretch.from == kUnknown ? wanted.begin : wanted.end);
-  // The last boundary is always looked up, so that `places` can drop the places before it.
+  // The last boundary is always looked up, so that `offsets` can drop the offsets before it.
   return std::span(boundaries_)
       .last(near ? boundaries_.size() : std::min<size_t>(1, boundaries_.size()));
 }
@@ -131,10 +131,10 @@ ItemTokenizer::Stretch ItemTokenizer::encode_text(PlainText& text, Wanted wanted
                                                   WorkItemWriter& writer) {
   Stretch stretch;
   if (from) stretch.from = *from;
-  int64_t read = from ? *from : text.cut(wanted.begin - lead_);  // a place in the file
-  int64_t added = 0;                                             // bytes of the repaired text
+  int64_t read = from ? *from : text.cut(wanted.begin - lead_);  // an offset in the file
+  int64_t added = 0;                                             // an offset in the repaired text
   int64_t given = 0;  // number of ids from earlier encoder calls
-  PlaceMap places;
+  OffsetMap offsets;
   encoder_->begin(/*starts_document=*/read == text.begin());
   for (;;) {
     if (*cancelled_) throw Cancelled();
@@ -145,26 +145,26 @@ ItemTokenizer::Stretch ItemTokenizer::encode_text(PlainText& text, Wanted wanted
       encoder_->finish(ids_, boundaries_);
     } else {
       const int64_t end = end_of_piece(text, read, wanted);
-      const std::string_view piece = text.read(read, end, added, places);
+      const std::string_view piece = text.read(read, end, added, offsets);
       encoder_->add(piece, ids_, boundaries_);
       added += static_cast<int64_t>(piece.size());
       read = end;
     }
     const auto count = static_cast<int64_t>(ids_.size());
-    int64_t first = stretch.from == kUnknown ? count : 0;  // the first of these ids to write
+    int64_t first = stretch.from == kUnknown ? count : 0;  // index in ids_ of the first to write
     int64_t last = count;
     for (const auto& boundary : sought_boundaries(stretch, wanted, read)) {
-      const auto place = places.find(boundary.text);
-      // At its end a document may still give ids.
-      if (!place || (*place == text.end() && !ends)) continue;
-      const int64_t before = *place == text.end() ? count : boundary.tokens - given;
+      const auto offset = offsets.find(boundary.text);
+      // At its end a document may still give ids, so a boundary there counts only after finish().
+      if (!offset || (*offset == text.end() && !ends)) continue;
+      const int64_t before = *offset == text.end() ? count : boundary.tokens - given;
       TESSERA_CHECK(before >= 0, "a boundary before ids that were given earlier");
-      if (stretch.from == kUnknown && *place >= wanted.begin) {
-        stretch.from = *place;
+      if (stretch.from == kUnknown && *offset >= wanted.begin) {
+        stretch.from = *offset;
         first = before;
       }
-      if (stretch.from != kUnknown && *place >= wanted.end) {
-        stretch.to = *place;
+      if (stretch.from != kUnknown && *offset >= wanted.end) {
+        stretch.to = *offset;
         last = before;
         break;
       }

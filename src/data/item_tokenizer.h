@@ -12,22 +12,22 @@
 #include "data/corpus/documents.h"
 #include "data/corpus/plain_text.h"
 #include "data/document_encoder.h"
-#include "data/place_map.h"
+#include "data/offset_map.h"
 #include "data/shards/work_item.h"
 #include "data/tokenizer.h"
 
 namespace tessera {
 
-/// Tokenizes work items. The ids of a document are those that Tokenizer::encode() gives for the
-/// whole document, however it is cut, read and packed.
+/// A tokenizer of work items. The ids of a document are those that Tokenizer::encode() gives for
+/// the whole document, in whatever way it is cut, read and packed.
 ///
 /// A plain-text file is one document, even when it is cut into slices of several items. An item's
 /// tokens run from the encoding's first boundary at or after the begin of its slice to the first
 /// boundary at or after its end. To find these boundaries, an encoder begins some kilobytes before
-/// the slice. This start is a guess, but the encoder nearly always agrees with the whole document
-/// after a few words. Whether it did is checked when the items are joined. The first item begins
-/// with the document, so its tokens are right. If an item begins where the one before it ends, its
-/// tokens are right as well (see DocumentEncoder). Otherwise the item is tokenized again from there
+/// the slice. Its first ids are a guess, but after a few words they nearly always agree with those
+/// of the whole document. This is checked when the items are joined. The first item begins with the
+/// document, so its tokens are right. If an item begins where the one before it ends, its tokens
+/// are right as well (see DocumentEncoder). Otherwise the item is tokenized again from there
 /// (`from`).
 class ItemTokenizer {
  public:
@@ -36,9 +36,9 @@ class ItemTokenizer {
   ItemTokenizer(const Corpus& corpus, const ReadOptions& options, const Tokenizer& tokenizer,
                 const std::vector<int32_t>& beginning, int64_t item_bytes);
 
-  /// Tokenizes an item into the file at `path`. `from` is where the item before it ends, if known.
-  /// Adds to `tokens_done` as it proceeds. Throws Cancelled when `cancelled` is set, and Error as
-  /// read_slice() does.
+  /// Tokenizes an item into the file at `path`. `from` is the file offset at which the item before
+  /// it ends, if known. Adds to `tokens_done` as it proceeds. Throws Cancelled when `cancelled` is
+  /// set, and Error as read_slice() does.
   WorkItemSummary run(const WorkItem& item, const fs::path& path, DType dtype,
                       std::optional<int64_t> from, const std::atomic<bool>& cancelled,
                       std::atomic<int64_t>& tokens_done);
@@ -49,14 +49,14 @@ class ItemTokenizer {
     int64_t from = WorkItemSummary::kUnknown;
     int64_t to = WorkItemSummary::kUnknown;
   };
-  /// A slice's bounds in its file: the first boundary at or after each is sought.
+  /// The bounds of a slice in its file. The first boundary at or after each is sought.
   struct Wanted {
     int64_t begin;
     int64_t end;
   };
 
   void append(std::span<const int32_t> ids, WorkItemWriter& writer);
-  /// Reads documents that lie within one slice: JSONL lines and compressed files.
+  /// Reads documents that are within one slice: JSONL lines and compressed files.
   void read_documents(const Slice& slice, WorkItemWriter& writer, ReadStatistics& statistics);
   Stretch read_text(const Slice& slice, std::optional<int64_t> from, WorkItemWriter& writer,
                     ReadStatistics& statistics);
@@ -66,14 +66,14 @@ class ItemTokenizer {
   /// `read`: all if a sought one may be among them, otherwise only the last.
   std::span<const DocumentEncoder::Boundary> sought_boundaries(const Stretch& stretch,
                                                                Wanted wanted, int64_t read) const;
-  /// Returns where the piece of text that begins at `place` ends.
-  int64_t end_of_piece(const PlainText& text, int64_t place, Wanted wanted) const;
+  /// Returns the offset at which the piece of text that begins at `begin` ends.
+  int64_t end_of_piece(const PlainText& text, int64_t begin, Wanted wanted) const;
 
   const Corpus& corpus_;
   const ReadOptions& options_;
   const Tokenizer& tokenizer_;
   const std::vector<int32_t>& beginning_;
-  const int64_t lead_;  // how many bytes before a slice its encoder begins
+  const int64_t lead_;  // the bytes before a slice at which its encoder begins
   std::unique_ptr<DocumentEncoder> encoder_;
   std::vector<int32_t> ids_;
   std::vector<DocumentEncoder::Boundary> boundaries_;

@@ -16,8 +16,8 @@ class LatelyUsed {
  public:
   explicit LatelyUsed(size_t most) : most_(most) {}
 
-  /// Returns the thing with this number, and calls make() if it is not kept. One thread at a time
-  /// makes one.
+  /// Returns the thing with this number. Calls make() to make it if it is not kept. Only one thread
+  /// at a time makes one.
   template <typename Make>
   std::shared_ptr<const Thing> get(size_t number, Make&& make) {
     const std::lock_guard lock(mutex_);

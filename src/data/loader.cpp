@@ -25,7 +25,7 @@ struct Draw {
   int64_t instance;
 };
 
-/// Walks through the data and decides which instance of which source comes next.
+/// A cursor that walks through the data and decides the source and the instance of each draw.
 class Cursor {
  public:
   Cursor(const TrainingData& data, Split split, LoaderState state)
@@ -70,7 +70,8 @@ struct PositionedBatch {
   LoaderState after;
 };
 
-/// Prepares batches ahead on its own thread. The destructor ends the thread.
+/// A queue of batches that are prepared ahead in a thread of its own. The destructor ends the
+/// thread.
 class ReadAhead {
  public:
   ReadAhead(const TrainingData& data, const LoaderOptions& options, const LoaderState& start)
@@ -123,7 +124,7 @@ class ReadAhead {
     try {
       Plan plan = next_plan();
       while (true) {
-        Plan following = next_plan();  // lets the system read it while this one is copied
+        Plan following = next_plan();  // makes the system read it while this one is copied
         PositionedBatch batch{read(plan.rows), std::move(plan.after)};
         plan = std::move(following);
         std::unique_lock lock(mutex_);
@@ -168,7 +169,8 @@ class ReadAhead {
     return batch;
   }
 
-  /// The sources check the ids against the tokenizer's vocabulary. The model's may be smaller.
+  /// Throws Error if an id is outside the model's vocabulary. The sources check the ids only
+  /// against the tokenizer's vocabulary, which may be larger.
   void require_in_model(const Draw& draw, std::span<const int32_t> tokens) const {
     const int64_t size = options_.vocabulary_size;
     if (size == 0 || size >= data_.tokenizer.range.vocabulary_size) return;
@@ -177,7 +179,7 @@ class ReadAhead {
     throw Error(
         "{} is the id {}, but the model has a vocabulary of {}: the tokenizer, with {} tokens, is "
         "not the model's, or the model lacks tokens that were added to it; take data without them",
-        draw.source->place(options_.split, draw.epoch, draw.instance, found - tokens.begin()),
+        draw.source->location(options_.split, draw.epoch, draw.instance, found - tokens.begin()),
         *found, size, data_.tokenizer.range.vocabulary_size);
   }
 
@@ -186,7 +188,7 @@ class ReadAhead {
   Cursor cursor_;  // used by the thread alone
   std::mutex mutex_;
   std::condition_variable changed_;
-  int64_t depth_;  // of the queue
+  int64_t depth_;  // the number of batches to keep in the queue
   std::deque<PositionedBatch> queue_;
   std::exception_ptr error_;
   bool stop_ = false;

@@ -17,30 +17,31 @@ struct SourcePosition {
   bool operator==(const SourcePosition&) const = default;
 };
 
-/// A loader's position in the data: all that a checkpoint needs to continue exactly there. It does
-/// not depend on the number of parts that share the data.
+/// A loader's position in the data: all that a checkpoint needs to continue there exactly. It does
+/// not depend on the number of loaders that share the data.
 struct LoaderState {
   std::vector<SourcePosition> sources;  // in the data's order; empty: the start of all sources
 
   bool operator==(const LoaderState&) const = default;
 };
 
-/// A batch of instances in the form a model takes. Every array is [rows, context], row after row.
+/// A batch of instances as the input of a model. Every array is [rows, context], row after row.
 struct Batch {
   int64_t rows = 0;
   int64_t context = 0;
   std::vector<int32_t> tokens;
   /// The next token of the row; -1 (no target) at each row's last position.
   std::vector<int32_t> targets;
-  /// The position in the row at which this token's document starts. A document includes its
+  /// The position in the row at which the token's document starts. A document includes its
   /// end-of-document token.
   std::vector<int32_t> document_starts;
   /// The position in the row, 0 to context - 1.
   std::vector<int32_t> positions;
-  /// The batch is this one of `parts` batches of equal size, which several ranks compute together.
+  /// The index of this batch among `parts` batches of equal size that several ranks compute
+  /// together.
   int64_t part = 0;
   int64_t parts = 1;
-  int64_t target_count = 0;  // targets other than -1, of all parts
+  int64_t target_count = 0;  // the targets other than -1 in all parts
 
   bool operator==(const Batch&) const = default;
 };
@@ -52,21 +53,21 @@ struct LoaderOptions {
   Split split = Split::train;
   int64_t rows = 1;  // instances per batch
   /// `parts` loaders share the data. Each call of next() advances all of them by parts * rows
-  /// instances. Part p reads the p-th `rows` of these, and holds no others.
+  /// instances. Of these a loader reads and holds only instances [part * rows, (part + 1) * rows).
   int64_t part = 0;
   int64_t parts = 1;
   int64_t read_ahead = 4;  // the least number of batches to prepare ahead
   /// The vocabulary size of the model that takes the batches. It may be smaller than the
-  /// tokenizer's; an id outside it is an Error that names the file and place. 0: no model, or one
-  /// for the tokenizer's whole vocabulary.
+  /// tokenizer's; an id outside it is an Error that names the file and the token's index in it. 0:
+  /// no model, or one for the tokenizer's whole vocabulary.
   int64_t vocabulary_size = 0;
   LoaderState start;
 };
 
-/// Hands out the instances of one split of the data's sources. Mix decides which source comes next.
-/// Each source's instances come in the order of its epochs, one epoch after another. A batch that
-/// reaches the end of a source continues at its start, so no batch is short. The loader prepares
-/// the next batches on a thread of its own. One thread at a time may use a loader.
+/// A loader of the instances of one split of the data's sources. Mix decides which source comes
+/// next. Each source's instances come in the order of its epochs, one epoch after another. A batch
+/// that reaches the end of a source continues at its start, so no batch is short. The loader
+/// prepares the next batches in a thread of its own. One thread at a time may use a loader.
 class Loader {
  public:
   /// Throws Error when a source has no instances in the split, and when an option is out of range.
@@ -75,18 +76,18 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Returns the next batch. Throws Error naming the file and place when its data is damaged. Every
-  /// later call then throws too, until seek().
+  /// Returns the next batch. Throws Error naming the file and the damaged part when its data is
+  /// damaged. Every later call then throws too, until seek().
   Batch next();
-  /// Returns the next batches, as next() does. If it throws, the batches before the damaged one are
-  /// lost, and state() is behind them. From then on at least `batches` are prepared ahead, so a
-  /// caller that takes several at a time does not wait.
+  /// Returns the next `batches` batches, as next() does. If it throws, the batches before the
+  /// damaged one are lost, and state() is the position after them. From then on at least `batches`
+  /// are prepared ahead, so a caller that takes several at a time does not wait.
   std::vector<Batch> next(int64_t batches);
-  /// The number of batches that are prepared but not taken yet.
+  /// Returns the number of batches that are prepared but not taken yet.
   int64_t ready() const;
-  /// The position of the batch that next() returns next. Reading ahead does not change it.
+  /// Returns the position of the batch that next() returns next. Reading ahead does not change it.
   const LoaderState& state() const;
-  /// Moves to a position. Throws Error when it lies outside the data, or when its counts do not fit
+  /// Moves to a position. Throws Error when it is outside the data, or when its counts do not fit
   /// the sources' weights.
   void seek(const LoaderState& state);
 

@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-/// Distributes draws over sources by their weights. After any n draws, each source's count is
-/// within less than one draw of its share, n * weight / sum of the weights. The source of a draw
-/// depends only on the weights and the counts. The computation uses whole numbers, so it is the
-/// same on every machine. (The rule is Tijdeman's for the chairman assignment problem, Discrete
-/// Mathematics 32, 1980: of the sources that are far enough behind their share, take the one that
-/// would first be a whole draw behind.)
+/// A mix of sources, which distributes draws over them by their weights. After any n draws, each
+/// source's count is within less than one draw of its share, n * weight / sum of the weights. The
+/// source of a draw depends only on the weights and the counts. The computation uses whole numbers,
+/// so it is the same on every machine. (The rule is Tijdeman's for the chairman assignment problem,
+/// Discrete Mathematics 32, 1980: among the sources that are far enough behind their share, the one
+/// that would first be a whole draw behind is drawn.)
 class Mix {
  public:
   /// The smallest allowed ratio of a source's weight to the sum of all.

@@ -10,16 +10,16 @@
 namespace tessera {
 
 /// A unigram and a bigram model of token rows. They show what counting alone achieves, as a
-/// baseline for a model's loss. V is the size of the vocabulary, c(w) is how often w was a target,
-/// and c(v,w) is how often w followed v:
+/// baseline for a model's loss. V is the size of the vocabulary, c(w) is the number of times that w
+/// was a target, and c(v,w) the number of times that w followed v:
 ///
 ///  unigram (Witten-Bell with the uniform distribution)
-///    p(w) = (c(w) + T / V) / (n + T),  n = sum of c(w), T = how many w have c(w) > 0
+///    p(w) = (c(w) + T / V) / (n + T),  n = sum of c(w), T = number of w with c(w) > 0
 ///
 ///  bigram (interpolated Kneser-Ney with one discount)
 ///    p(w|v) = (max(c(v,w) - D, 0) + D * T(v) * q(w)) / c(v)    p(w|v) = q(w) where c(v) = 0
 ///    q(w)   = (T'(w) + T / V) / (sum of T' + T)
-///    c(v) = sum of c(v,w) over w; T(v) = how many words follow v; T'(w) = how many precede w;
+///    c(v) = sum of c(v,w) over w; T(v) = distinct words after v; T'(w) = distinct words before w;
 ///    D = n1 / (n1 + 2 n2), limited to [0.1, 0.9]; n1 and n2 are the pairs seen once and twice
 ///
 /// Every probability is positive and each distribution sums to 1.
@@ -63,7 +63,7 @@ struct BaselineLoss {
 /// Counts the training split of a source and evaluates on its held-out split. It uses exactly the
 /// targets that a Loader hands out in one epoch, so a model's held-out loss is comparable. Memory
 /// grows with the number of distinct pairs. Throws Error as InstanceSource::read() does, and when a
-/// counted token lies outside the vocabulary.
+/// counted token is outside the vocabulary.
 BaselineLoss ngram_baseline(const InstanceSource& source, int64_t vocabulary_size);
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ constexpr std::pair<DType, std::string_view> kTypeNames[] = {
     {DType::f32, "<f4"}, {DType::f64, "<f8"},
 };
 
-/// Reads the header's dictionary, in the subset of Python that NumPy writes.
+/// A reader of the header's dictionary, in the subset of Python that NumPy writes.
 class DictionaryReader {
  public:
   DictionaryReader(std::string_view text, const std::string& name, std::span<const NpyType> types)

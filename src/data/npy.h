@@ -12,10 +12,9 @@
 
 namespace tessera {
 
-/// The header of a NumPy .npy file (format versions 1.0 to 3.0). It stands before the data and
-/// consists of the magic "\x93NUMPY", two version bytes, the length of the rest (2 bytes, 4 from
-/// version 2 on), and a Python dictionary such as {'descr': '<u2', 'fortran_order': False, 'shape':
-/// (3, 4), }.
+/// The header of a NumPy .npy file (format versions 1.0 to 3.0). It precedes the data and consists
+/// of the magic "\x93NUMPY", two version bytes, the length of the rest (2 bytes, 4 from version 2
+/// on), and a Python dictionary such as {'descr': '<u2', 'fortran_order': False, 'shape': (3, 4), }
 struct NpyHeader {
   DType dtype = DType::u16;
   std::vector<int64_t> shape;
@@ -40,7 +39,7 @@ struct NpyArray {
 /// The longest header that is accepted. NumPy's own headers take 128 bytes.
 inline constexpr int64_t kMostNpyHeaderBytes = 4096;
 
-/// Whether a file begins with the magic of .npy files.
+/// Returns whether a file begins with the magic of .npy files.
 bool has_npy_magic(std::span<const std::byte> head);
 
 /// Reads and checks the header of a file with elements of one of `types`. See parse_npy_header().

@@ -66,7 +66,7 @@ void check_options(const PrepareOptions& options) {
   require_at_least(options.threads, 0, "threads");
 }
 
-/// The state of one run. Its steps stand in the order in which run() calls them.
+/// The state of one run. Its steps are in the order in which run() calls them.
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const Logger& logger)
@@ -101,7 +101,7 @@ class Preparation {
       return report_;
     }
     folder_->begin(recipe_, tokenizer_ ? tokenizer_->files() : std::vector<TokenizerFile>());
-    settle_tokenizer();
+    prepare_tokenizer();
     tokenize();
     write_shards();
     finish();
@@ -134,7 +134,7 @@ class Preparation {
 
   /// Trains the tokenizer if one is wanted and no earlier run has done so. Puts its files into the
   /// folder.
-  void settle_tokenizer() {
+  void prepare_tokenizer() {
     const fs::path& folder = folder_->path();
     const bool trained = !tokenizer_;
     if (trained && folder_->holds_trained_tokenizer()) tokenizer_ = load_tokenizer(folder);
@@ -147,7 +147,7 @@ class Preparation {
       try {
         tokenizer_ = train_tokenizer(lines, options_.train_tokenizer);
       } catch (const Error&) {
-        folder_->remove_all();  // it holds nothing of use; another size must not be refused
+        folder_->remove_all();  // it holds nothing of use, and another size must not be refused
         throw;
       }
     }
@@ -195,7 +195,7 @@ class Preparation {
   }
 
   [[noreturn]] void refuse_without_text(const ReadStatistics& read) {
-    folder_->remove_all();  // it holds nothing of use; another text field must not be refused
+    folder_->remove_all();  // it holds nothing of use, and another text field must not be refused
     std::string found;
     if (read.empty_documents > 0) {
       found += fmt::format(": {} documents are empty", read.empty_documents);
@@ -228,7 +228,7 @@ class Preparation {
                                        recipe_.shard_tokens);
     if (stream_.tokens() == 0) refuse_without_text(statistics_);
     if (plan.instances == 0) {
-      folder_->remove_all();  // then a shorter context is not refused
+      folder_->remove_all();  // so that a shorter context is not refused
       throw Error(
           "a context of {} tokens is longer than the data, which has {} tokens; choose a shorter "
           "context or give more text",

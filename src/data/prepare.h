@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// The options of `tessera prepare`. The first group decides what is written: a folder that was
-/// begun with other values of these is not continued.
+/// The options of `tessera prepare`. The options of the first group decide what is written: a
+/// folder that was begun with other values of them is not continued.
 struct PrepareOptions {
   // These decide what is written.
   std::vector<std::string> inputs;    // files, folders, globs (see scan_inputs())
@@ -20,14 +20,14 @@ struct PrepareOptions {
   std::string beginning_of_document;  // see beginning_of_document(); "": none
   int64_t train_tokenizer = 0;        // pieces of the SentencePiece model to train; 0: none
   int64_t context = 2048;             // tokens per instance
-  uint64_t seed = 0;                  // of the permutation
+  uint64_t seed = 0;                  // the seed of the permutation
   double held_out = 0.01;             // fraction of the instances, in [0, 1)
   std::string text_field = "text";    // the field of a JSONL object (see JsonLineParser)
   int64_t shard_tokens = int64_t{1} << 26;
   int64_t tokenizer_sample_bytes = int64_t{32} << 20;  // bytes of text to train a tokenizer on
   int64_t item_bytes = 0;  // bytes of text per work item; 0: by the corpus, 256 KiB to 16 MiB
 
-  // These do not.
+  // These do not decide what is written.
   fs::path output;
   int64_t max_bad_lines = 100;        // the most invalid JSONL lines that are allowed
   bool fail_on_invalid_utf8 = false;  // otherwise broken bytes become U+FFFD and are counted
@@ -38,8 +38,8 @@ struct PrepareOptions {
 
 struct PrepareReport {
   Manifest manifest;
-  bool was_complete = false;  // whether there was nothing to do
-  int64_t items = 0;          // all work items
+  bool was_complete = false;  // true if there was nothing to do
+  int64_t items = 0;          // the number of all work items
   int64_t items_reused = 0;   // the work items that an earlier, unfinished run had done
   int64_t shards_reused = 0;
   double seconds = 0;
@@ -48,7 +48,7 @@ struct PrepareReport {
 /// Prepares text for training (Optimus §4, data preprocessing). It reads the inputs and tokenizes
 /// them on all cores. It puts the end-of-document token after each document, and the
 /// beginning-of-document token before it if one is given. It cuts the token stream into instances
-/// of `context` tokens, permutes all of them by `seed` and writes them as shards.
+/// of `context` tokens, permutes them all by `seed` and writes them as shards.
 ///
 /// The output folder then holds the tokenizer, the shards train-NNNNN.npy and held_out-NNNNN.npy,
 /// each an array [instances, context], and manifest.json, which is written last. Equal options and
@@ -56,9 +56,10 @@ struct PrepareReport {
 /// except for a few words per file and work item.
 ///
 /// After a run was killed, the same call continues it. A call on a complete folder verifies its
-/// shards and changes nothing. While an InterruptGuard lives, Ctrl-C ends the run within moments
-/// with an Error that says so; during the training of a tokenizer, only after the training. Throws
-/// Error for everything that a user can fix: options, inputs, folders, a full disk.
+/// shards and changes nothing. While an InterruptGuard exists, Ctrl-C ends the run within moments
+/// with an Error that says so. During the training of a tokenizer it does so only after the
+/// training. Throws Error for everything that a user can fix: options, inputs, folders, a full
+/// disk.
 PrepareReport prepare(const PrepareOptions& options, const Logger& logger);
 
 }  // namespace tessera

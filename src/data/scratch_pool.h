@@ -12,7 +12,7 @@ namespace tessera {
 template <typename Scratch>
 class ScratchPool {
  public:
-  /// A Scratch that no other thread uses while the lease lives. The pool must outlive it.
+  /// A Scratch that no other thread uses while the lease exists. The pool must outlive the lease.
   class Lease {
    public:
     Lease(ScratchPool& pool, std::unique_ptr<Scratch> scratch)
@@ -32,8 +32,8 @@ class ScratchPool {
     std::unique_ptr<Scratch> scratch_;
   };
 
-  /// Leases a Scratch. Its content is unspecified: it is as the last user left it. `make` creates
-  /// another one when all are in use.
+  /// Returns a lease of a Scratch. Its content is unspecified: it is as the last user left it.
+  /// `make` creates another one when all are in use.
   template <typename Make>
   Lease lease(const Make& make) {
     std::unique_ptr<Scratch> scratch = idle();

@@ -17,8 +17,8 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::str
         origin);
   }
   // A model with byte pieces and without a dummy space can keep a U+2581 of the text apart from its
-  // own spaces: spelled in bytes, it decodes to itself. With a dummy space, the parts around it
-  // would each get a space of their own, so such models keep SentencePiece's usual behaviour.
+  // own spaces: spelled in bytes, it decodes to itself. With a dummy space, each part around it
+  // would get its own space, so such models keep SentencePiece's usual behaviour.
   const SentencePieceDescription& description = model_.description();
   if (description.adds_dummy_space || !description.byte_fallback) return;
   for (const unsigned char byte : kSpaceMark) {

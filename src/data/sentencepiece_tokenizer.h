@@ -11,9 +11,9 @@
 
 namespace tessera {
 
-/// A SentencePiece model. Its end-of-sentence piece ends a document. The ids equal those of the
-/// SentencePiece library. The library reads the model, trains and decodes. It also encodes with all
-/// models that are not byte-pair encodings.
+/// A tokenizer by a SentencePiece model. The end-of-sentence piece ends a document. The ids equal
+/// those of the SentencePiece library. The library reads the model, trains and decodes. It also
+/// encodes with all models that are not byte-pair encodings.
 class SentencePieceTokenizer : public Tokenizer {
  public:
   /// `model` is the content of a .model file, and `origin` names it in errors. Throws Error when it

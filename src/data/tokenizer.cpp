@@ -32,8 +32,8 @@ Loaded load_sentencepiece(const fs::path& path, const std::string& end_of_docume
   return std::make_unique<SentencePieceTokenizer>(read_file(path), path.string());
 }
 
-/// Whether `json` is a tokenizer file of ours. Otherwise it is null or a file of the `tokenizers`
-/// library.
+/// Returns whether `json` is a tokenizer file of ours. Otherwise it is null or a file of the
+/// `tokenizers` library.
 bool is_bytes(const nlohmann::json& json) {
   return json.is_object() && json.value("kind", nlohmann::json()) == "bytes";
 }

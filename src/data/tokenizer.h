@@ -28,13 +28,13 @@ struct TokenizerFileHash {
   bool operator==(const TokenizerFileHash&) const = default;
 };
 
-/// Converts text to token ids and back. Immutable after construction: every thread may call every
-/// method.
+/// A tokenizer: it converts text to token ids and back. Immutable after construction: every thread
+/// may call every method.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// Returns the token ids of `text`, which is valid UTF-8. All ids lie in [0, vocabulary_size()).
+  /// Returns the token ids of `text`, which is valid UTF-8. All ids are in [0, vocabulary_size()).
   /// No text produces end_of_document().
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   /// Returns an encoder for documents that arrive in pieces. Its ids are those of encode(). The
@@ -45,30 +45,30 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
 
   virtual int64_t vocabulary_size() const = 0;
-  /// The token after each document.
+  /// Returns the token that follows each document.
   virtual int32_t end_of_document() const = 0;
   /// Returns the control token with this spelling, or nothing if there is none.
   virtual std::optional<int32_t> control_token(std::string_view spelled) const = 0;
-  /// "bytes", "sentencepiece", "byte-level BPE" or "BPE with byte fallback".
+  /// Returns "bytes", "sentencepiece", "byte-level BPE" or "BPE with byte fallback".
   virtual std::string kind() const = 0;
-  /// Identifies the tokenizer: sixteen hexadecimal digits, equal for two tokenizers that encode
-  /// every text alike.
+  /// Returns sixteen hexadecimal digits that identify the tokenizer. They are equal for two
+  /// tokenizers that encode every text alike.
   virtual std::string fingerprint() const = 0;
-  /// The reason why encode() is several times slower than other tokenizers of this kind, or "" if
-  /// it is not.
+  /// Returns the reason why encode() is several times slower than other tokenizers of this kind, or
+  /// "" if it is not.
   virtual std::string why_slow() const { return ""; }
-  /// The files from which load_tokenizer() makes this tokenizer again, when they stand in one
+  /// Returns the files from which load_tokenizer() makes this tokenizer again, if they are in one
   /// folder. The first, tokenizer.json or tokenizer.model, is the tokenizer itself.
   virtual std::vector<TokenizerFile> files() const = 0;
-  /// The names and hashes of files().
+  /// Returns the names and hashes of files().
   std::vector<TokenizerFileHash> file_hashes() const;
 };
 
 /// Loads the tokenizer that `path` names: the word "bytes", a SentencePiece model, a tokenizer.json
 /// of ours or of Hugging Face (see ByteLevelBpeTokenizer), or a folder that holds one of these. The
 /// folder may be a prepared folder, a checkpoint or a model's folder. If it has both tokenizer.json
-/// and tokenizer.model, a byte-level BPE tokenizer.json is taken; any other tokenizer.json is a
-/// conversion of tokenizer.model, so tokenizer.model is taken. A tokenizer.json of ours beside a
+/// and tokenizer.model, a byte-level BPE tokenizer.json is loaded; any other tokenizer.json is a
+/// conversion of tokenizer.model, so tokenizer.model is loaded. A tokenizer.json of ours beside a
 /// tokenizer.model is an Error. The tokenizer of a prepared folder is compared with the folder's
 /// manifest.
 ///

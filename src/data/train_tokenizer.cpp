@@ -12,11 +12,11 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kSampleBlock = int64_t{64} << 10;  // bytes of the corpus to read at one place
+constexpr int64_t kSampleBlock = int64_t{64} << 10;  // bytes of the corpus to read at once
 constexpr size_t kLongestLine = 4096;                // SentencePiece skips longer ones; we cut them
 constexpr int64_t kBytesAndControls = 256 + 3;       // byte pieces; unknown, begin, end
 
-/// Passes the sample to SentencePiece.
+/// The sample, in the form in which SentencePiece reads it.
 class Lines : public sentencepiece::SentenceIterator {
  public:
   explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
@@ -86,8 +86,8 @@ std::unique_ptr<Tokenizer> train_tokenizer(const std::vector<std::string>& lines
     throw Error("a vocabulary of {} is too small: the byte and control pieces alone are {}",
                 vocabulary_size, kBytesAndControls);
   }
-  // A newline or a tab never occurs inside a longer piece: each is its own byte piece. So a text
-  // can be cut at any line end and still encodes to the same tokens.
+  // A newline or a tab never occurs inside a longer piece, because each is its own byte piece. A
+  // text can therefore be cut at any line end and still encodes to the same tokens.
   const std::unordered_map<std::string, std::string> settings = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocabulary_size)},

@@ -18,8 +18,8 @@ struct SampledLines {
 };
 
 /// Returns lines of text, evenly spread over the whole corpus, of about `maximum_bytes` in all (the
-/// whole corpus if it is smaller). From a compressed file it takes the beginning. The same corpus
-/// gives the same lines.
+/// whole corpus if it is smaller). Of a compressed file it takes only the beginning. The same
+/// corpus gives the same lines.
 SampledLines sample_lines(const Corpus& corpus, int64_t maximum_bytes, const ReadOptions& options);
 
 /// Trains a SentencePiece model (byte-pair encoding with byte fallback) of exactly

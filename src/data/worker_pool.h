@@ -11,9 +11,9 @@ struct Cancelled {};
 
 /// Calls body(item, cancelled) for each item of [0, count) on `threads` threads, in order of the
 /// items. Calls `tick` on the calling thread about ten times a second. When a body throws, or after
-/// Ctrl-C (see InterruptGuard), it sets `cancelled` and starts no further item. After all threads
-/// have ended it throws the first error. A long-running body checks `cancelled` now and then and
-/// throws Cancelled. An interrupt throws Error with `interrupted_message`.
+/// Ctrl-C (see InterruptGuard), sets `cancelled` and starts no further item. After all threads have
+/// ended, throws the first error. A long-running body checks `cancelled` now and then and throws
+/// Cancelled. An interrupt throws Error with `interrupted_message`.
 void run_workers(int threads, int64_t count, const char* interrupted_message,
                  const std::function<void(int64_t item, const std::atomic<bool>& cancelled)>& body,
                  const std::function<void()>& tick);

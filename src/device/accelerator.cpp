@@ -7,13 +7,13 @@
 namespace tessera {
 namespace {
 
-std::unique_ptr<Accelerator> open_here(Device device, [[maybe_unused]] const DevicePlace& place) {
+std::unique_ptr<Accelerator> open_here(Device device, [[maybe_unused]] const LocalRank& rank) {
   switch (device) {
     case Device::emulated:
       return open_emulated();
     case Device::cuda:
 #if defined(TESSERA_CUDA)
-      return open_cuda(place);
+      return open_cuda(rank);
 #else
       throw Error(
           "this build of tessera has no kernels for the device \"cuda\": configure it with "
@@ -21,7 +21,7 @@ std::unique_ptr<Accelerator> open_here(Device device, [[maybe_unused]] const Dev
 #endif
     case Device::hip:
 #if defined(TESSERA_HIP)
-      return open_hip(place);
+      return open_hip(rank);
 #else
       throw Error(
           "this build of tessera has no kernels for the device \"hip\": configure it with the "
@@ -36,9 +36,9 @@ std::unique_ptr<Accelerator> open_here(Device device, [[maybe_unused]] const Dev
 }  // namespace
 
 std::unique_ptr<Accelerator> open_accelerator(Device device, std::string_view setting,
-                                              const DevicePlace& place) {
+                                              const LocalRank& rank) {
   try {
-    return open_here(device, place);
+    return open_here(device, rank);
   } catch (const Error& error) {
     throw Error("{}; or choose another {}", error.what(), setting);
   }

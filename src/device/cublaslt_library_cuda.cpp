@@ -7,14 +7,15 @@
 namespace tessera {
 namespace {
 
-// The opaque structs may change with the library's major version, which its file's name has.
+// The opaque structs may change with the library's major version, so the file with that version in
+// its name is loaded.
 #define TESSERA_TEXT_OF(number) #number
 #define TESSERA_TEXT(number) TESSERA_TEXT_OF(number)
 constexpr std::array<const char*, 1> kCublasLtNames{
     "libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR)};
 #undef TESSERA_TEXT
 #undef TESSERA_TEXT_OF
-constexpr size_t kMajorVersion = 10000;  // the version's number has it in front
+constexpr size_t kMajorVersion = 10000;  // the version number's unit of the major version
 
 }  // namespace
 

@@ -12,21 +12,23 @@ namespace tessera {
 /// NVIDIA's library of matrix products, loaded when a device first needs it.
 class CublasLt {
  public:
-  /// Throws Error if the system has no cuBLASLt of the major version that we were built for.
+  /// Throws Error if the system has no cuBLASLt of the major version that this program was built
+  /// for.
   CublasLt();
 
-  /// A function of the library by its type and name.
+  /// Returns a function of the library by its type and name.
   template <typename Function>
   Function* function(const char* name) const {
     return library_.function<Function>(name);
   }
-  /// Throws Error, which begins with `what` and has the library's words, unless the call succeeded.
+  /// Throws Error, which begins with `what` and holds the library's message, unless `status` is
+  /// success.
   void check(cublasStatus_t status, const std::string& what) const;
-  /// The name of its file.
+  /// Returns the name of the library's file.
   const std::string& file() const { return library_.name(); }
-  /// As the library writes it: 130100 is 13.1.0.
+  /// Returns the version as the library writes it: 130100 is 13.1.0.
   size_t number() const;
-  /// "cuBLASLt 130100".
+  /// Returns the version for messages: "cuBLASLt 130100".
   std::string version() const;
 
  private:

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// CUDA's runtime, as the templates of device/gpu_*.h see it.
+/// CUDA's runtime: the `Api` of the templates in device/gpu_*.h.
 struct CudaApi {
   static constexpr Device kDevice = Device::cuda;
   static constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
@@ -76,7 +76,7 @@ struct CudaApi {
     return cudaFuncGetName(&name, kernel) == cudaSuccess && name != nullptr ? name : "(unnamed)";
   }
 
-  /// Throws Error if there is no driver, or one that is too old for this runtime.
+  /// Throws Error if there is no driver, or if it is too old for this runtime.
   static void check_driver() {
     int driver = 0;
     call_gpu<CudaApi>(GpuCall{"cudaDriverGetVersion", cudaDriverGetVersion}, &driver);
@@ -110,9 +110,7 @@ struct CudaApi {
 
 }  // namespace
 
-std::unique_ptr<Accelerator> open_cuda(const DevicePlace& place) {
-  return open_gpu<CudaApi>(place);
-}
+std::unique_ptr<Accelerator> open_cuda(const LocalRank& rank) { return open_gpu<CudaApi>(rank); }
 
 void launch_kernel(Cuda, const void* kernel, const Grid& grid, Stream& stream, void** arguments) {
   launch_on_gpu<CudaApi>(kernel, grid, stream, arguments);

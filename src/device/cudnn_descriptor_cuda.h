@@ -38,18 +38,18 @@ class CudnnDescriptor {
     set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, descriptor.descriptor_);
   }
 
-  /// Throws Error. `what` completes "cuDNN cannot ...".
+  /// Finalizes the descriptor. Throws Error if cuDNN refuses. `what` completes "cuDNN cannot ...".
   void finalize(const std::string& what);
-  /// Whether cuDNN supports what was set.
+  /// Finalizes the descriptor and returns cuDNN's status: whether it supports what was set.
   cudnnStatus_t try_finalize();
 
-  /// Reads up to elements.size() elements of an attribute and returns how many there are.
+  /// Reads up to elements.size() elements of an attribute and returns the number that there are.
   template <typename T>
   int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
               std::span<T> elements) const {
     return get_elements(name, type, static_cast<int64_t>(elements.size()), elements.data());
   }
-  /// Reads an attribute of one number.
+  /// Returns the number that is the only element of an attribute.
   int64_t get_number(cudnnBackendAttributeName_t name) const;
 
  private:

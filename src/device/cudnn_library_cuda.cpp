@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 constexpr std::array<const char*, 1> kNames{"libcudnn.so.9"};
-/// Before, attention in bf16 had errors (NVIDIA refuses 9.10.0 and 9.10.1 in its own frontend).
+/// Older versions had errors in bf16 attention (NVIDIA's own frontend refuses 9.10.0 and 9.10.1).
 constexpr size_t kOldestVersion = 91002;
 
 }  // namespace

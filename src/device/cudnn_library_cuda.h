@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// The functions of cuDNN that attention takes, loaded when they are first needed.
+/// The functions of cuDNN that attention calls, loaded when they are first needed.
 struct CudnnLibrary {
   /// Throws Error if cuDNN is not found, or is older than attention needs.
   CudnnLibrary();
@@ -26,13 +26,13 @@ struct CudnnLibrary {
   decltype(cudnnBackendGetAttribute)* get_attribute;
   decltype(cudnnBackendFinalize)* finalize;
   decltype(cudnnBackendExecute)* execute;
-  size_t version;  ///< as cudnnGetVersion() has it: 91900 is 9.19.0
+  size_t version;  ///< as cudnnGetVersion() returns it: 91900 is 9.19.0
 
-  /// Throws Error, with what cuDNN says, unless `status` is success. `what` completes "cuDNN cannot
+  /// Throws Error, with cuDNN's message, unless `status` is success. `what` completes "cuDNN cannot
   /// ...".
   void check(cudnnStatus_t status, const std::string& what) const;
   std::string version_text() const;
-  /// What cuDNN says of the last failure.
+  /// Returns cuDNN's message about the last failure.
   std::string last_failure(cudnnStatus_t status) const;
 };
 

@@ -8,26 +8,26 @@
 
 namespace tessera {
 
-/// A library of a vendor that a device takes, as it was found here.
+/// A vendor's library that a device uses, as found on this machine.
 struct LibraryFacts {
   std::string purpose;  ///< "matrix products"
-  std::string file;     ///< under which it was loaded: "libcublasLt.so.13"
+  std::string file;     ///< the name under which it was loaded: "libcublasLt.so.13"
   int64_t version = 0;  ///< as the library writes it: 130101
 };
 
-/// The libraries of a device, and what they say of it.
+/// The libraries of a device, and their description of it.
 struct DeviceLibraries {
   std::vector<LibraryFacts> libraries;
   /// cuDNN's own description of the GPU, a JSON object; empty for other devices.
   std::string description;
 };
 
-/// Loads the libraries that the device's operations take, and refuses versions that they do not
-/// take. The emulated device takes none. Throws Error that names the library if one is missing, has
-/// another major version or is too old, or cannot describe the device, which must be open.
+/// Loads the libraries that the device's operations use, and refuses versions that they do not
+/// support. The emulated device uses none. Throws Error that names the library if one is missing,
+/// has another major version or is too old, or cannot describe the device, which must be open.
 DeviceLibraries device_libraries(Device device);
 
-/// The same for CUDA. Exists in builds with TESSERA_CUDA only.
+/// Does for CUDA what device_libraries() does. Exists in builds with TESSERA_CUDA only.
 DeviceLibraries cuda_libraries();
 
 }  // namespace tessera

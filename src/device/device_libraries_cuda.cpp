@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// What cuDNN says of the process's first GPU, as JSON.
+/// Returns cuDNN's description of the process's first GPU, as JSON.
 std::string description(const CudnnLibrary& cudnn) {
   CudnnDescriptor device(cudnn, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   device.set(CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, int32_t{0});

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-/// Memory that is taken from what the device has free, and given back.
+/// Memory whose bytes are subtracted from the device's free bytes until it is destroyed.
 class CountedMemory final : public DeviceMemory {
  public:
   CountedMemory(int64_t bytes, std::shared_ptr<Fence> fence,

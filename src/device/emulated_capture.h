@@ -12,35 +12,39 @@ namespace tessera {
 
 class EmulatedStream;
 
-/// Work of an emulated stream. It gets the stream that does it: a graph is launched on any.
+/// Work of an emulated stream. Its argument is the stream that does it, because a graph may be
+/// launched on any stream.
 using EmulatedWork = std::function<void(EmulatedStream&)>;
 
-/// What streams capture together, by CUDA's rules. It begins on one stream. Streams that wait for
-/// an event of it come into it, and before the end the first stream must wait for them. A call that
-/// a capture does not allow makes it invalid, and its end fails.
+/// The work that streams capture together, by CUDA's rules. The capture begins on one stream. A
+/// stream that waits for an event of the capture joins it, and the first stream must wait for that
+/// stream before the end. A call that a capture does not allow makes it invalid, and end() then
+/// fails.
 class EmulatedCapture {
  public:
   explicit EmulatedCapture(EmulatedStream& first) : first_(&first), streams_{&first} {}
 
   bool began_on(const EmulatedStream& stream) const { return first_ == &stream; }
-  /// Whether the calling thread began it: that thread may neither wait nor allocate meanwhile.
+  /// Returns whether the calling thread began it. That thread must neither wait for the device nor
+  /// allocate memory meanwhile.
   bool of_this_thread() const { return thread_ == std::this_thread::get_id(); }
   bool ended() const { return ended_; }
   const std::set<EmulatedStream*>& streams() const { return streams_; }
-  /// The number of works so far.
+  /// Returns the number of pieces of work so far.
   size_t size() const { return works_->size(); }
 
   void add(EmulatedStream& stream, EmulatedWork&& work);
-  /// Lets `stream`, which comes into the capture, wait for an event. Stream `of` recorded it when
-  /// the capture had `size` works.
+  /// Makes `stream` join the capture and wait for an event that stream `of` recorded when the
+  /// capture had `size` pieces of work.
   void wait(EmulatedStream& stream, EmulatedStream& of, size_t size);
-  /// Takes out a stream that is destroyed.
+  /// Removes a stream that is destroyed.
   void leave(EmulatedStream& stream) { streams_.erase(&stream); }
-  /// Makes the capture invalid and throws Error: `what` is not allowed in one.
+  /// Makes the capture invalid and throws Error, which says that `what` is not allowed.
   [[noreturn]] void refuse(std::string_view what);
 
-  /// Ends the capture and returns its works in the order in which they were given, which every
-  /// event allows. Throws Error if it is invalid, or if the first stream did not wait for another.
+  /// Ends the capture and returns its pieces of work in the order in which they were given, which
+  /// every event allows. Throws Error if it is invalid, or if the first stream did not wait for
+  /// another.
   std::shared_ptr<const std::vector<EmulatedWork>> end();
 
  private:
@@ -48,7 +52,7 @@ class EmulatedCapture {
 
   EmulatedStream* first_;
   std::set<EmulatedStream*> streams_;
-  std::map<EmulatedStream*, size_t> open_;  // the size after the last work that nothing waits for
+  std::map<EmulatedStream*, size_t> open_;  // size() after a stream's last unawaited work
   std::shared_ptr<std::vector<EmulatedWork>> works_ = std::make_shared<std::vector<EmulatedWork>>();
   std::thread::id thread_ = std::this_thread::get_id();
   bool valid_ = true;

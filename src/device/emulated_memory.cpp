@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kHugePageBytes = int64_t{1} << 21;  // fewer of them are quicker to protect
+constexpr int64_t kHugePageBytes = int64_t{1} << 21;  // fewer pages are quicker to protect
 
 class EmulatedMemory final : public DeviceMemory {
  public:

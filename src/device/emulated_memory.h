@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// Keeps the host away from the emulated device's memory while no work of the device runs: it may
-/// then be neither read nor written.
+/// A fence around the emulated device's memory. The memory can be neither read nor written while no
+/// work of the device runs, so that a use of it by the host ends in a segmentation fault.
 class Fence {
  public:
   void add(void* address, int64_t bytes);
   void remove(void* address);
-  /// Opens the memory; it closes when it was closed as often.
+  /// Opens the memory. It stays open until close() was called as often as open().
   void open();
   void close();
 
@@ -33,7 +33,7 @@ class Fence {
   int opened_ = 0;
 };
 
-/// Opens the fence while it lives.
+/// A guard that keeps the fence open until it is destroyed.
 class OpenFence {
  public:
   explicit OpenFence(Fence& fence) : fence_(fence) { fence_.open(); }
@@ -45,8 +45,8 @@ class OpenFence {
   Fence& fence_;
 };
 
-/// Memory behind a fence, or the host's own if `fence` is null. Throws Error if the system does not
-/// give the addresses.
+/// Allocates memory behind a fence, or memory of the host if `fence` is null. Throws Error if the
+/// system has no addresses for it.
 std::unique_ptr<DeviceMemory> emulated_memory(int64_t bytes, std::shared_ptr<Fence> fence);
 
 }  // namespace tessera

@@ -11,23 +11,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Where in a capture an event was recorded.
-struct CapturedPlace {
+/// The point of a capture at which an event was recorded.
+struct CapturePoint {
   std::shared_ptr<EmulatedCapture> capture;  // null if it was recorded outside
   EmulatedStream* stream = nullptr;
-  size_t size = 0;  // of the capture
+  size_t size = 0;  // the capture's size() at that point
 };
 
-/// How often an event was recorded and reached. The streams share it with the event.
+/// The state of an event, which the event shares with streams. Records are numbered from 1.
 struct EventState {
   std::mutex mutex;
   std::condition_variable changed;
   int64_t recorded = 0;
   int64_t reached = 0;
   Clock::time_point time;
-  CapturedPlace captured;
-  std::exception_ptr error;  // of the stream's work before
-  int64_t failed = 0;        // the first number that it came with
+  CapturePoint captured;
+  std::exception_ptr error;  // the error of the stream's work before the event
+  int64_t failed = 0;        // the number of the first record with the error
 
   void reach(int64_t number, std::exception_ptr failure) {
     const std::scoped_lock lock(mutex);
@@ -37,7 +37,8 @@ struct EventState {
     time = Clock::now();
     changed.notify_all();
   }
-  /// Throws the error of the work before.
+  /// Waits until record `number` is reached. Throws the error of the work before it, if there is
+  /// one.
   void wait(int64_t number) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return reached >= number; });
@@ -65,7 +66,7 @@ class EmulatedEvent final : public Event {
     const std::scoped_lock lock(state->mutex);
     return state->recorded;
   }
-  CapturedPlace captured() const {
+  CapturePoint captured() const {
     const std::scoped_lock lock(state->mutex);
     return state->captured;
   }
@@ -131,8 +132,8 @@ void EmulatedStream::record(Event& event) {
 void EmulatedStream::wait(const Event& event) {
   const auto& emulated = dynamic_cast<const EmulatedEvent&>(event);
   const std::shared_ptr<EmulatedCapture> own = capture();
-  const CapturedPlace place = emulated.captured();
-  if (!place.capture) {
+  const CapturePoint point = emulated.captured();
+  if (!point.capture) {
     if (own) own->refuse("to wait for an event from outside of it");
     push({[state = emulated.state, number = emulated.recorded()](EmulatedStream&) {
             state->wait(number);
@@ -140,11 +141,11 @@ void EmulatedStream::wait(const Event& event) {
           /*always=*/true});
     return;
   }
-  if (place.capture->ended() || (own && own != place.capture)) {
-    place.capture->refuse("its events to be waited for by streams outside of it");
+  if (point.capture->ended() || (own && own != point.capture)) {
+    point.capture->refuse("its events to be waited for by streams outside of it");
   }
-  place.capture->wait(*this, *place.stream, place.size);
-  set_capture(place.capture);
+  point.capture->wait(*this, *point.stream, point.size);
+  set_capture(point.capture);
 }
 
 void EmulatedStream::synchronize() {
@@ -172,7 +173,7 @@ void EmulatedStream::abandon_capture() noexcept {
   if (!capture()) return;
   try {
     end_capture();
-  } catch (const Error&) {  // that it was invalid
+  } catch (const Error&) {  // the capture was invalid
     return;
   }
 }
@@ -227,7 +228,7 @@ void EmulatedStream::push(Item item) {
   changed_.notify_all();
 }
 
-/// The life of the worker.
+/// Runs on the worker thread: does items until the stream is destroyed and none is left.
 void EmulatedStream::live() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -245,7 +246,8 @@ void EmulatedStream::live() {
   }
 }
 
-/// Does items until there are none. After an error only those are done that others wait for.
+/// Does items until there are none. After an error it does only those that other streams may wait
+/// for.
 void EmulatedStream::do_items() {
   std::unique_lock lock(mutex_);
   while (!items_.empty()) {

@@ -23,7 +23,7 @@ class EmulatedStream final : public Stream {
  public:
   /// Kernels run in warps of `lanes` threads.
   EmulatedStream(int lanes, const emulation::Options& options, std::shared_ptr<Fence> fence);
-  /// Does the work that is left.
+  /// Waits until the work that is left is done.
   ~EmulatedStream() override;
   EmulatedStream(const EmulatedStream&) = delete;
   EmulatedStream& operator=(const EmulatedStream&) = delete;
@@ -43,13 +43,13 @@ class EmulatedStream final : public Stream {
   void emulate(const Grid& grid, std::function<void()>&& kernel) override;
   void enqueue(std::function<void()>&& work) override;
 
-  /// The capture that the stream is in; null if it is in none.
+  /// Returns the capture that the stream is in; null if it is in none.
   std::shared_ptr<EmulatedCapture> capture() const;
 
  private:
   struct Item {
     EmulatedWork work;
-    bool always = false;  // even after an error: others may wait for it
+    bool always = false;  // done even after an error, because other streams may wait for it
   };
 
   void give(EmulatedWork&& work);
@@ -62,7 +62,7 @@ class EmulatedStream final : public Stream {
   int lanes_;
   emulation::Emulator emulator_;
   std::shared_ptr<Fence> fence_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::shared_ptr<EmulatedCapture> capture_;
   std::condition_variable changed_;
   std::deque<Item> items_;

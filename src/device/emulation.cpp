@@ -14,19 +14,19 @@
 #include "base/error.h"
 #include "device/emulation_stacks.h"
 
-// The thread sanitizer does not instrument this file (see the room's CMake lines). What it knows of
-// the threads of a block, it knows from the calls of before_switch(), release() and acquire().
-// Otherwise the scheduler, through which every fiber comes and goes, would look like a barrier.
+// The thread sanitizer does not instrument this file (see the room's CMake lines). It learns of the
+// threads of a block only by the calls of before_switch(), release() and acquire(). If it saw the
+// code of the scheduler, each switch of fibers would look like a barrier.
 
 namespace tessera::emulation {
 namespace {
 
 namespace context = boost::context;
 
-/// What a thread of a block waits for.
+/// The group of threads that a thread of a block waits for.
 enum class Waits { nothing, block, warp };
 
-/// Ends a kernel's thread that waits for others in vain.
+/// Thrown in a kernel's thread to end it when the threads that it waits for never arrive.
 struct Abandoned {};
 
 /// A thread of a block. Its fiber lives as long as the machine and runs one kernel after the other.
@@ -36,23 +36,23 @@ struct Thread {
   Waits waits = Waits::nothing;
   bool done = false;
   unsigned exchanges = 0;
-  std::array<uint64_t, 2> slots{};  // for exchanges, in turn
+  std::array<uint64_t, 2> slots{};  // the values of the last two exchanges, used in turn
 };
 
 /// Threads that wait for each other: a warp, or the block.
 struct Group {
   int arrived = 0;
   unsigned meetings = 0;
-  std::array<char, 2> places{};  // for the thread sanitizer, in turn
+  std::array<char, 2> addresses{};  // two addresses for the thread sanitizer, used in turn
 };
 
 }  // namespace
 
-/// The state of an emulator. What kernels call finds it by `current`.
+/// The state of an emulator. The functions that kernels call find it through `current`.
 class Machine {
  public:
   explicit Machine(const Options& options) : order_(options.order), random_(options.seed) {
-    threads_.reserve(kMostThreads);  // fibers refer to their own
+    threads_.reserve(kMostThreads);  // fibers refer to their Thread
   }
   ~Machine();
   Machine(const Machine&) = delete;
@@ -89,7 +89,7 @@ class Machine {
   std::vector<Group> warps_;
   std::vector<std::byte> shared_;
   Stack scheduler_;
-  context::fiber to_scheduler_;  // of the thread that runs
+  context::fiber to_scheduler_;  // the scheduler, which the running thread switches to
 
   Grid grid_;
   int lanes_ = 32;
@@ -99,15 +99,15 @@ class Machine {
   bool abandons_ = false;
   bool closes_ = false;
   std::exception_ptr error_;
-  int64_t turn_ = 1;                    // of the block that runs, among all so far
-  std::array<char, 2> block_places_{};  // for the thread sanitizer, in turn
+  int64_t turn_ = 1;  // the number of the running block, counted from the start
+  std::array<char, 2> block_addresses_{};  // two addresses for the thread sanitizer, used in turn
 };
 
 namespace {
 
 thread_local Machine* current = nullptr;
 
-/// Sets `current` while it lives.
+/// A guard that sets `current` until it is destroyed.
 class Current {
  public:
   explicit Current(Machine& machine) : before_(std::exchange(current, &machine)) {}
@@ -149,20 +149,22 @@ void Machine::add_thread() {
   threads_.push_back(std::move(thread));
 }
 
-/// The life of a fiber: a kernel's thread each time it is resumed, until the machine closes.
+/// Runs in a fiber: runs the kernel as one thread of a block each time it is resumed, until the
+/// machine closes.
 context::fiber Machine::live(int number, context::fiber&& scheduler) {
   to_scheduler_ = std::move(scheduler);
   after_switch(thread(number).stack, scheduler_);
   while (!closes_) {
-    // Blocks have the same shared memory here, one after the other, though not on a device.
-    acquire(&block_places_[static_cast<size_t>(1 - turn_ % 2)]);
+    // All blocks use the same shared memory here, one after the other. The thread sanitizer must
+    // not report that: on a device each block has its own.
+    acquire(&block_addresses_[static_cast<size_t>(1 - turn_ % 2)]);
     try {
       (*kernel_)();
     } catch (const Abandoned&) {  // its block is reported as stuck
     } catch (...) {
       if (!error_) error_ = std::current_exception();
     }
-    release(&block_places_[static_cast<size_t>(turn_ % 2)]);
+    release(&block_addresses_[static_cast<size_t>(turn_ % 2)]);
     thread(number).done = true;
     leave();
   }
@@ -170,7 +172,7 @@ context::fiber Machine::live(int number, context::fiber&& scheduler) {
   return std::move(to_scheduler_);
 }
 
-/// The scheduler runs on the thread that calls the machine.
+/// Notes the sanitizer's fiber of the scheduler, which runs on the thread that calls the machine.
 void Machine::note_scheduler() {
 #if defined(TESSERA_THREAD_SANITIZER)
   scheduler_.thread = __tsan_get_current_fiber();
@@ -185,7 +187,7 @@ void Machine::resume(int number) {
   after_switch(scheduler_, stack);
 }
 
-/// Goes from the running thread to the scheduler, and returns when the thread is resumed.
+/// Switches from the running thread to the scheduler, and returns when the thread is resumed.
 void Machine::leave() {
   Stack& stack = thread(running_).stack;
   before_switch(stack, scheduler_);
@@ -197,9 +199,9 @@ void Machine::wait(Waits waits, bool orders_memory) {
   Thread& self = thread(running_);
   const bool all = waits == Waits::block;
   Group& group = all ? all_ : warps_[static_cast<size_t>(running_ / lanes_)];
-  // A thread may come to the next meeting before others have left this one, but not further.
-  char* const place = &group.places[group.meetings % 2];
-  if (orders_memory) release(place);
+  // A thread may arrive at the next meeting before others have left this one, but at no later one.
+  char* const address = &group.addresses[group.meetings % 2];
+  if (orders_memory) release(address);
   const int first = all ? 0 : running_ / lanes_ * lanes_;
   const int size = all ? count() : lanes_;
   if (++group.arrived < size) {
@@ -215,7 +217,7 @@ void Machine::wait(Waits waits, bool orders_memory) {
       ready_.push_back(other);
     }
   }
-  if (orders_memory) acquire(place);
+  if (orders_memory) acquire(address);
 }
 
 uint64_t Machine::exchange(uint64_t value, int from) {
@@ -226,7 +228,7 @@ uint64_t Machine::exchange(uint64_t value, int from) {
   return thread(running_ / lanes_ * lanes_ + from % lanes_).slots[slot];
 }
 
-/// Takes one of the threads that may run.
+/// Removes one of the threads that may run from ready_ and returns its number.
 int Machine::next() {
   size_t at = 0;
   if (order_ == Order::backward) at = ready_.size() - 1;
@@ -251,11 +253,11 @@ void Machine::run_block() {
   const bool stuck = std::ranges::any_of(threads_.begin(), threads_.begin() + count(),
                                          [](const Thread& thread) { return !thread.done; });
   if (stuck) end_stuck();
-  acquire(&block_places_[static_cast<size_t>(turn_++ % 2)]);
+  acquire(&block_addresses_[static_cast<size_t>(turn_++ % 2)]);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-/// Ends the threads that wait for others which do not come, and makes an error of it.
+/// Ends the threads that wait for others that never arrive, and sets error_ to an Error about them.
 void Machine::end_stuck() {
   int at_barrier = 0, in_warp = 0, returned = 0;
   abandons_ = true;
@@ -291,7 +293,7 @@ void Machine::run(const Grid& grid, int lanes, const std::function<void()>& kern
   std::iota(order.begin(), order.end(), int64_t{0});
   if (order_ == Order::backward) std::ranges::reverse(order);
   if (order_ == Order::shuffled) std::ranges::shuffle(order, random_);
-  release(&block_places_[static_cast<size_t>(1 - turn_ % 2)]);
+  release(&block_addresses_[static_cast<size_t>(1 - turn_ % 2)]);
   for (const int64_t block : order) {
     block_ = block;
     run_block();
@@ -333,7 +335,7 @@ uint64_t exchange(uint64_t value, int from) { return current->exchange(value, fr
 
 uint64_t ballot(bool value) {
   uint64_t bits = 0;
-  // One exchange per lane: kernels ask for ballots seldom, and this one cannot be wrong.
+  // Does one exchange per lane. That is slow but simple, and kernels use few ballots.
   for (int from = 0; from < current->lanes(); ++from) {
     bits |= current->exchange(value ? 1 : 0, from) << from;
   }

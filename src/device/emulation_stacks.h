@@ -15,15 +15,15 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// The stacks of the emulated device's threads, and what the sanitizers must be told of them. For
+// The stacks of the emulated device's threads, and the calls that tell the sanitizers of them. For
 // emulation.cpp alone, which the thread sanitizer does not instrument.
 
 namespace tessera::emulation {
 
-inline constexpr int kMostThreads = 1024;  // of a block
+inline constexpr int kMostThreads = 1024;  // in a block
 inline constexpr size_t kStackBytes = 256 * 1024;
 
-/// The stacks of all threads of a block: addresses of which only the pages that are touched take
+/// The stacks of all threads of a block: a range of addresses. Only the pages that are touched take
 /// memory.
 class Stacks {
  public:
@@ -35,7 +35,8 @@ class Stacks {
   }
   ~Stacks() {
 #if defined(__SANITIZE_ADDRESS__)
-    // Frames that were never left have marked their surroundings. Others may get the addresses.
+    // Frames that were never left have poisoned the memory around their variables. The addresses
+    // may be mapped again for other uses.
     __asan_unpoison_memory_region(memory_, kMostThreads * kStackBytes);
 #endif
     ::munmap(memory_, kMostThreads * kStackBytes);
@@ -49,21 +50,21 @@ class Stacks {
   std::byte* memory_;
 };
 
-/// Gives a fiber's stack back to no one: Stacks keeps it.
+/// An allocator of fibers' stacks that frees nothing: Stacks owns the memory.
 struct KeptStack {
   static void deallocate(boost::context::stack_context&) {}
 };
 
-/// Tells the thread sanitizer that everything before a release() of a place comes before everything
-/// after an acquire() of it.
-inline void release([[maybe_unused]] void* place) {
+/// Tells the thread sanitizer that everything before a release() of an address comes before
+/// everything after an acquire() of it.
+inline void release([[maybe_unused]] void* address) {
 #if defined(TESSERA_THREAD_SANITIZER)
-  __tsan_release(place);
+  __tsan_release(address);
 #endif
 }
-inline void acquire([[maybe_unused]] void* place) {
+inline void acquire([[maybe_unused]] void* address) {
 #if defined(TESSERA_THREAD_SANITIZER)
-  __tsan_acquire(place);
+  __tsan_acquire(address);
 #endif
 }
 
@@ -71,11 +72,11 @@ inline void acquire([[maybe_unused]] void* place) {
 struct Stack {
   const void* bottom = nullptr;
   size_t bytes = 0;
-  void* fake = nullptr;    // of the address sanitizer
-  void* thread = nullptr;  // of the thread sanitizer
+  void* fake = nullptr;    // the address sanitizer's fake stack
+  void* thread = nullptr;  // the thread sanitizer's fiber
 };
 
-/// Tells the sanitizers that control goes from one stack to another. The first one ends if `last`.
+/// Tells the sanitizers that control goes from one stack to another. If `last`, the first one ends.
 inline void before_switch([[maybe_unused]] Stack& from, [[maybe_unused]] const Stack& to,
                           [[maybe_unused]] bool last = false) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -86,7 +87,8 @@ inline void before_switch([[maybe_unused]] Stack& from, [[maybe_unused]] const S
 #endif
 }
 
-/// Tells them that control has come to a stack from another, whose place is kept.
+/// Tells the sanitizers that control has come to stack `to`, and stores the bounds of the other
+/// stack in `from`.
 inline void after_switch([[maybe_unused]] Stack& to, [[maybe_unused]] Stack& from) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(to.fake, &from.bottom, &from.bytes);

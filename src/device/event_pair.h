@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Events of a device before and after a piece of work in a stream, which time it.
+/// Two events of a device that time a piece of work in a stream: one before it and one after it.
 class EventPair {
  public:
   explicit EventPair(Accelerator& accelerator)
@@ -15,11 +15,11 @@ class EventPair {
   void begin(Stream& stream) { stream.record(*begin_); }
   void end(Stream& stream) { stream.record(*end_); }
 
-  /// The seconds of the work, once it is done.
+  /// Returns the seconds of the work, once it is done.
   double seconds() const { return end_->seconds_since(*begin_); }
-  /// The seconds from another event to the work's beginning, once both have happened.
+  /// Returns the seconds from another event to the beginning of the work, once both have happened.
   double begin_since(const Event& event) const { return begin_->seconds_since(event); }
-  /// The seconds from the beginning of an earlier pair's work to that of this one's.
+  /// Returns the seconds from the beginning of an earlier pair's work to that of this pair's work.
   double since(const EventPair& earlier) const { return begin_since(*earlier.begin_); }
 
  private:

@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// An accelerator over the runtime of a vendor's GPUs. `Api` is as in device/gpu_stream.h.
+// An accelerator on top of the runtime of a vendor's GPUs. `Api` is as in device/gpu_stream.h.
 
 /// Memory of the device, or pinned memory of the host.
 template <typename Api>
@@ -58,7 +58,7 @@ class GpuAccelerator final : public Accelerator {
     if (code != Api::kSuccess) throw_gpu_error<Api>(Api::allocate.name, code);
     auto memory = std::make_unique<GpuMemory<Api>>(address, /*host=*/false);
     call_gpu<Api>(Api::memset, address, 0, size);
-    call_gpu<Api>(Api::device_synchronize);  // streams do not wait for the line above
+    call_gpu<Api>(Api::device_synchronize);  // streams do not wait for memset
     return memory;
   }
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
@@ -102,10 +102,11 @@ class GpuAccelerator final : public Accelerator {
   }
 
  private:
-  /// No memory at all has no address.
+  /// Returns the size to allocate: at least 1, because an allocation of 0 bytes has no address.
   static size_t size_of(int64_t bytes) { return static_cast<size_t>(std::max<int64_t>(bytes, 1)); }
 
-  /// A copy from the host may end while its bytes are still on their way to the device.
+  /// Copies after all work of the device, and waits again: a copy from the host may return while
+  /// its bytes are still on their way to the device.
   void copy_after_all(void* to, const void* from, size_t bytes) {
     synchronize();
     if (bytes == 0) return;
@@ -143,23 +144,24 @@ class GpuAccelerator final : public Accelerator {
   std::string name_;
   int lanes_;
   AcceleratorProperties properties_;
-  std::mutex mutex_;  // of streams_
+  std::mutex mutex_;  // guards streams_
   std::vector<std::weak_ptr<GpuStream<Api>>> streams_;
 };
 
-/// The device of a rank, of `count` that the process may use. Throws Error if there are not enough.
-inline int device_of(const DevicePlace& place, int count, const char* visible_devices) {
-  if (place.processes && count == 1) return 0;
-  if (place.ranks <= count) return place.rank;
+/// Returns the index of a rank's device among the `count` that the process may use. Throws Error if
+/// there are not enough.
+inline int device_of(const LocalRank& local, int count, const char* visible_devices) {
+  if (local.processes && count == 1) return 0;
+  if (local.ranks <= count) return local.rank;
   throw Error(
       "this machine's ranks are {}, and {} GPUs can be used: start no more ranks on it than GPUs, "
       "and show all of them to each rank, or one ({})",
-      place.ranks, count, visible_devices);
+      local.ranks, count, visible_devices);
 }
 
 /// Opens a device for a rank. Throws Error if there is none, or if it is too old.
 template <typename Api>
-std::unique_ptr<Accelerator> open_gpu(const DevicePlace& place) {
+std::unique_ptr<Accelerator> open_gpu(const LocalRank& rank) {
   Api::check_driver();
   int count = 0;
   const typename Api::Code code = Api::get_device_count.function(&count);
@@ -172,19 +174,20 @@ std::unique_ptr<Accelerator> open_gpu(const DevicePlace& place) {
   }
   if (code != Api::kSuccess) throw_gpu_error<Api>(Api::get_device_count.name, code);
   typename Api::Properties properties{};
-  const int device = device_of(place, count, Api::kVisibleDevices);
+  const int device = device_of(rank, count, Api::kVisibleDevices);
   call_gpu<Api>(Api::get_properties, &properties, device);
   Api::check_device(properties);
   call_gpu<Api>(Api::set_device, device);
   return std::make_unique<GpuAccelerator<Api>>(properties);
 }
 
-/// Puts a kernel into a stream. `arguments` are the addresses of its parameters. Throws Error if
+/// Launches a kernel in a stream. `arguments` are the addresses of its parameters. Throws Error if
 /// the device refuses it.
 template <typename Api>
 void launch_on_gpu(const void* kernel, const Grid& grid, Stream& stream, void** arguments) {
   check_grid(grid);
-  // More than any kernel has without asking. To ask anew each time is cheap, and leaves no state.
+  // A kernel with more shared memory must ask for it. To ask at each launch is cheap and needs no
+  // state.
   constexpr int kSharedBytes = 48 * 1024;
   if (grid.shared_bytes > kSharedBytes) {
     call_gpu<Api>(Api::set_attribute, kernel, Api::kSharedBytesAttribute, grid.shared_bytes);

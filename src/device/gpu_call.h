@@ -16,8 +16,8 @@ struct GpuCall {
 template <typename Function>
 GpuCall(const char*, Function*) -> GpuCall<Function>;
 
-/// Throws Error for a call that returned `code`. The runtime forgets the error, if it can: others
-/// ask for the last one after calls of theirs.
+/// Throws Error for a call that returned `code`. First clears the runtime's last error, if that is
+/// possible, because other code asks for the last error after calls of its own.
 template <typename Api>
 [[noreturn]] void throw_gpu_error(const char* name, typename Api::Code code) {
   (void)Api::get_last_error();
@@ -25,8 +25,8 @@ template <typename Api>
               Api::error_name(code), static_cast<int>(code), Api::error_text(code));
 }
 
-/// Calls a function of the runtime. Throws Error, with the function's name and the runtime's words,
-/// if it fails; that may be the failure of work that was given to the device earlier.
+/// Calls a function of the runtime. Throws Error, with the function's name and the runtime's
+/// message, if it fails. The failure may be that of work that was given to the device earlier.
 template <typename Api, typename Function, typename... Arguments>
 void call_gpu(const GpuCall<Function>& call, Arguments... arguments) {
   const typename Api::Code code = call.function(arguments...);

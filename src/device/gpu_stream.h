@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// Streams, events and graphs over the runtime of a vendor's GPUs. `Api` names its types and
-// functions (cuda_accelerator_cuda.cpp): CUDA's and HIP's are the same but for the prefix.
-// Destructors ignore errors: a device that failed reports it at each later call.
+// Streams, events and graphs on top of the runtime of a vendor's GPUs. `Api` names its types and
+// functions (cuda_accelerator_cuda.cpp), which differ between CUDA and HIP only in their prefix.
+// Destructors ignore errors, because a device that failed reports it at each later call.
 
 template <typename Api>
 class GpuEvent final : public Event {
@@ -53,14 +53,14 @@ class GpuEvent final : public Event {
 template <typename Api>
 class GpuGraph final : public Graph {
  public:
-  /// Takes what was captured, and frees it.
+  /// Makes an executable graph of captured work, and frees `captured`.
   explicit GpuGraph(typename Api::Graph captured) {
     const typename Api::Code code =
         Api::graph_instantiate.function(&executable_, captured, /*flags=*/0ULL);
     (void)Api::graph_destroy.function(captured);
     if (code != Api::kSuccess) throw_gpu_error<Api>(Api::graph_instantiate.name, code);
   }
-  /// Waits for the device: it may be at the graph's work.
+  /// Waits for the device, which may still be doing the graph's work.
   ~GpuGraph() override {
     (void)Api::device_synchronize.function();
     (void)Api::graph_exec_destroy.function(executable_);
@@ -85,7 +85,7 @@ class GpuStream final : public Stream {
     call_gpu<Api>(Api::stream_create, &stream_, Api::kNonBlocking,
                   priority == Priority::high ? greatest : least);
   }
-  /// The work that is left is still done.
+  /// Destroys the stream. The device still does the work that is left.
   ~GpuStream() override {
     GpuStream::abandon_capture();
     (void)Api::stream_destroy.function(stream_);
@@ -105,7 +105,8 @@ class GpuStream final : public Stream {
     if (bytes == 0) return;
     call_gpu<Api>(Api::memset_async, to, 0, static_cast<size_t>(bytes), stream_);
   }
-  /// In a capture, an event of another stream that is waited for brings that stream into it.
+  /// Records a point of the stream. In a capture, a stream that waits for the event joins the
+  /// capture.
   void record(Event& event) override {
     call_gpu<Api>(Api::event_record, dynamic_cast<GpuEvent<Api>&>(event).handle(), stream_);
   }
@@ -118,7 +119,7 @@ class GpuStream final : public Stream {
     if (looks_->any()) looks_->wait([&] { return done(); });
     call_gpu<Api>(Api::stream_synchronize, stream_);
   }
-  /// Whether all work is done that was given so far.
+  /// Returns whether all work that was given so far is done.
   bool done() const {
     const typename Api::Code code = Api::stream_query.function(stream_);
     if (code == Api::kNotReady) {

@@ -7,14 +7,14 @@ namespace tessera {
 /// The size of a kernel's launch: blocks of threads, both in up to two dims.
 struct Grid {
   int64_t blocks = 1;
-  int threads = 1;  ///< of a block, in its first dim
+  int threads = 1;  ///< the extent of a block's first dim
   int64_t blocks_y = 1;
   int threads_y = 1;
-  int shared_bytes = 0;  ///< of dynamic shared memory that a block has
+  int shared_bytes = 0;  ///< the dynamic shared memory of a block
 };
 
-/// Throws InternalError if no device has as many blocks, or threads in a block: 2^31 - 1 by 65,535
-/// blocks, and 1,024 threads.
+/// Throws InternalError if a grid has more than devices allow: 2^31 - 1 by 65,535 blocks, and 1,024
+/// threads in a block.
 void check_grid(const Grid& grid);
 
 }  // namespace tessera

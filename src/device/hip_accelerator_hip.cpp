@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-/// HIP's runtime, as the templates of device/gpu_*.h see it. Functions that have overloads are
-/// chosen by their types.
+/// HIP's runtime: the `Api` of the templates in device/gpu_*.h. Functions with overloads are chosen
+/// by their types.
 struct HipApi {
   static constexpr Device kDevice = Device::hip;
   static constexpr const char* kVisibleDevices = "HIP_VISIBLE_DEVICES";
@@ -89,7 +89,7 @@ struct HipApi {
     const std::string full = properties.gcnArchName;  // gfx90a:sramecc+:xnack-
     return full.substr(0, full.find(':'));
   }
-  /// HIP says the rest when it counts devices.
+  /// Does nothing: HIP reports a problem of the driver when it counts devices.
   static void check_driver() {}
   /// Throws Error if this build has no kernels for the device.
   static void check_device(const Properties& properties) {
@@ -111,7 +111,7 @@ struct HipApi {
 
 }  // namespace
 
-std::unique_ptr<Accelerator> open_hip(const DevicePlace& place) { return open_gpu<HipApi>(place); }
+std::unique_ptr<Accelerator> open_hip(const LocalRank& rank) { return open_gpu<HipApi>(rank); }
 
 void launch_kernel(Hip, const void* kernel, const Grid& grid, Stream& stream, void** arguments) {
   launch_on_gpu<HipApi>(kernel, grid, stream, arguments);

@@ -1,11 +1,12 @@
 #pragma once
 
-// What a kernel may use. A file of kernels, x.cu, includes this header and is compiled once for
-// each vendor: by nvcc, by a HIP compiler, and as plain C++ for the emulated device, with warps of
-// 32 and of 64 threads. A program may hold all of them, so everything here has internal linkage.
+// The functions that kernels may use. A file of kernels, x.cu, includes this header and is compiled
+// once for each vendor: by nvcc, by a HIP compiler, and as plain C++ for the emulated device, with
+// warps of 32 and of 64 threads. A program may hold all these versions, so everything here has
+// internal linkage.
 //
-// The rules: a kernel assumes nothing of the number of lanes, adds floats in one order, without
-// atomics, and reads and writes memory 16 bytes at a time where it can.
+// The rules for kernels: a kernel works for any number of lanes, adds floats in a fixed order,
+// without atomics, and reads and writes memory 16 bytes at a time where it can.
 
 #include <bit>
 #include <cmath>
@@ -51,9 +52,9 @@ inline constexpr int kLanes = 64;
 inline constexpr int kLanes = TESSERA_EMULATED_LANES;
 using ThisVendor = Emulated<kLanes>;
 #endif
-inline constexpr int kMostThreads = 1024;  // of a block
+inline constexpr int kMostThreads = 1024;  // in a block
 
-// The emulated device's words for what compilers of devices have built in.
+// The emulated device's versions of functions that device compilers have built in.
 // NOLINTBEGIN(readability-identifier-naming)
 #if !defined(TESSERA_DEVICE_COMPILER)
 inline void __syncthreads() { emulation::wait_for_block(); }
@@ -62,16 +63,16 @@ inline int atomicAdd(int* sum, int value) {
   return std::atomic_ref<int>(*sum).fetch_add(value, std::memory_order_relaxed);
 }
 inline int atomicMax(int* most, int value) {
-  std::atomic_ref<int> place(*most);
-  int before = place.load(std::memory_order_relaxed);
-  while (before < value && !place.compare_exchange_weak(before, value)) {
+  std::atomic_ref<int> largest(*most);
+  int before = largest.load(std::memory_order_relaxed);
+  while (before < value && !largest.compare_exchange_weak(before, value)) {
   }
   return before;
 }
 #endif
 // NOLINTEND(readability-identifier-naming)
 
-/// The value that lane `lane ^ mask` of the warp gives. All lanes must call it.
+/// Returns the value that lane `lane ^ mask` of the warp gives. All lanes must call it.
 template <typename T>
 __device__ inline T shuffle_xor(T value, int mask) {
 #if defined(__CUDACC__)
@@ -86,7 +87,7 @@ __device__ inline T shuffle_xor(T value, int mask) {
 #endif
 }
 
-/// The value that one lane of the warp gives. All lanes must call it.
+/// Returns the value that lane `from` of the warp gives. All lanes must call it.
 template <typename T>
 __device__ inline T shuffle(T value, int from) {
 #if defined(__CUDACC__)
@@ -100,7 +101,7 @@ __device__ inline T shuffle(T value, int from) {
 #endif
 }
 
-/// The bits of the lanes whose `value` is true. All lanes must call it.
+/// Returns a bit for each lane of the warp, set if its `value` is true. All lanes must call it.
 __device__ inline uint64_t ballot(bool value) {
 #if defined(__CUDACC__)
   return __ballot_sync(~0u, value);
@@ -124,7 +125,7 @@ __device__ inline void wait_for_warp() {
 #endif
 }
 
-/// The block's dynamic shared memory (Grid::shared_bytes), aligned to 16 bytes.
+/// Returns the block's dynamic shared memory (Grid::shared_bytes), aligned to 16 bytes.
 template <typename T>
 __device__ inline T* dynamic_shared() {
 #if defined(TESSERA_DEVICE_COMPILER)
@@ -135,10 +136,10 @@ __device__ inline T* dynamic_shared() {
 #endif
 }
 
-/// The elements that 16 bytes hold.
+/// The number of elements in 16 bytes.
 template <typename T>
 constexpr int kPackSize = 16 / sizeof(T);
-// Without a use outside of templates, nvcc may not take them for constants within some of them.
+// If they are used in templates alone, nvcc may not treat them as constants in some of these.
 static_assert(kPackSize<float> == 4 && kPackSize<BFloat16> == 8);
 
 /// Elements that are moved in one access.
@@ -147,21 +148,21 @@ struct alignas(size * sizeof(T)) Pack {
   T values[size];
 };
 
-/// Pack number `index` of an array that is aligned to packs.
+/// Returns pack number `index` of an array that is aligned to packs.
 template <int size, typename T>
 __device__ inline Pack<T, size> load_pack(const T* array, int64_t index) {
   return reinterpret_cast<const Pack<T, size>*>(array)[index];
 }
 template <int size, typename T>
 __device__ inline void store_pack(T* array, int64_t index, const Pack<T, size>& pack) {
-  if constexpr (sizeof(pack) == 8) {  // nvcc would take steps of 2 bytes
+  if constexpr (sizeof(pack) == 8) {  // nvcc would store 2 bytes at a time
     reinterpret_cast<uint64_t*>(array)[index] = std::bit_cast<uint64_t>(pack);
   } else {
     reinterpret_cast<Pack<T, size>*>(array)[index] = pack;
   }
 }
 
-/// A value of the compute type rounded to an element.
+/// Returns a value of the compute type rounded to an element.
 template <typename T>
 __device__ inline T round_to(float value) {
 #if defined(__CUDA_ARCH__)  // one instruction
@@ -170,7 +171,7 @@ __device__ inline T round_to(float value) {
   return static_cast<T>(value);
 }
 
-/// The sum over the lanes of a warp, for all of them, in one order.
+/// Returns the sum over the lanes of a warp, to each lane. The order of the additions is fixed.
 template <typename T>
 __device__ inline T warp_sum(T value) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
@@ -185,7 +186,8 @@ __device__ inline T warp_max(T value) {
   return value;
 }
 
-/// Combines a value of each warp of the block by `combine`, a sum or a maximum over a warp.
+/// Combines a value of each thread of the block and returns the result to all of them. `combine` is
+/// a sum or a maximum over a warp, and `neutral` stands for the warps that the block does not have.
 template <typename T, typename Combine>
 __device__ inline T over_warps(T value, T neutral, Combine combine) {
   __shared__ T parts[kMostThreads / kLanes];
@@ -198,18 +200,19 @@ __device__ inline T over_warps(T value, T neutral, Combine combine) {
   return combine(lane < warps ? parts[lane] : neutral);
 }
 
-/// The sum over the threads of a one-dimensional block, for all of them, in one order.
+/// Returns the sum over the threads of a one-dimensional block, to each thread. The order of the
+/// additions is fixed.
 template <typename T>
 __device__ inline T block_sum(T value) {
   return over_warps(value, T{0}, [](T part) { return warp_sum(part); });
 }
-/// The same for the maximum of floats, -infinity for none.
+/// Returns the maximum of floats over the threads of a one-dimensional block, to each thread.
 template <typename T>
 __device__ inline T block_max(T value) {
   return over_warps(value, static_cast<T>(-INFINITY), [](T part) { return warp_max(part); });
 }
 
-/// Puts a kernel's launch into a stream.
+/// Launches a kernel in a stream. Does nothing if the grid has no blocks.
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const Grid& grid, Stream& stream,
             Arguments... arguments) {

@@ -6,14 +6,14 @@
 
 namespace tessera {
 
-/// Opens one of NVIDIA's GPUs that this process may use (CUDA_VISIBLE_DEVICES): of several ranks of
-/// a machine each has the one of its place, or the only one, if a launcher shows each its own.
-/// Throws Error if there is no driver, none that is new enough, no GPU of compute capability 8.0 or
-/// newer, or fewer than ranks. Exists in builds with TESSERA_CUDA only.
-std::unique_ptr<Accelerator> open_cuda(const DevicePlace& place);
+/// Opens one of NVIDIA's GPUs that this process may use (CUDA_VISIBLE_DEVICES). A rank gets the GPU
+/// with the rank's number on its machine, or the only GPU if a launcher shows each rank its own.
+/// Throws Error if the driver is missing or too old, if the GPU has a compute capability below 8.0,
+/// and if there are no GPUs or fewer than ranks. Exists in builds with TESSERA_CUDA only.
+std::unique_ptr<Accelerator> open_cuda(const LocalRank& rank);
 
-/// The same of AMD's GPUs (HIP_VISIBLE_DEVICES), for which this build has kernels. Exists in builds
-/// with TESSERA_HIP only.
-std::unique_ptr<Accelerator> open_hip(const DevicePlace& place);
+/// Opens one of AMD's GPUs (HIP_VISIBLE_DEVICES) in the same way. Throws Error if this build has no
+/// kernels for it. Exists in builds with TESSERA_HIP only.
+std::unique_ptr<Accelerator> open_hip(const LocalRank& rank);
 
 }  // namespace tessera

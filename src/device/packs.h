@@ -1,6 +1,7 @@
 #pragma once
 
-// How kernels hand out elements, packs and rows to threads and warps. Included by files of kernels.
+// Functions by which kernels divide elements, packs and rows among threads and warps. Included by
+// files of kernels.
 
 #include <type_traits>
 
@@ -9,19 +10,19 @@
 namespace tessera {
 namespace {
 
-/// The number of this thread within its warp.
+/// Returns the index of this thread within its warp.
 __device__ inline int this_lane() { return static_cast<int>(threadIdx.x) % kLanes; }
-/// The number of this warp within its block, which has one dim.
+/// Returns the index of this warp within its block, which has one dim.
 __device__ inline int this_warp() { return static_cast<int>(threadIdx.x) / kLanes; }
-/// The number of warps in a block.
+/// Returns the number of warps in a block.
 __device__ inline int block_warps() { return static_cast<int>(blockDim.x) / kLanes; }
-/// The number of this warp, counted over the grid's first dim.
+/// Returns the index of this warp, counted over the grid's first dim.
 __device__ inline int64_t warp_of_grid() {
   return static_cast<int64_t>(blockIdx.x) * block_warps() + this_warp();
 }
 
-/// Calls body(size) with the elements of a pack as a compile-time constant: `widest`, or 1 if a row
-/// is not a number of such packs.
+/// Calls body(size) with the number of elements of a pack as a compile-time constant: `widest`, or
+/// 1 if `width` is not a multiple of it.
 template <int widest, typename Body>
 void with_pack_size(int64_t width, Body&& body) {
   if (width % widest == 0) {
@@ -31,17 +32,17 @@ void with_pack_size(int64_t width, Body&& body) {
   }
 }
 
-inline constexpr int kElementThreads = 256;  // of a block of grid_of_elements()
+inline constexpr int kElementThreads = 256;  // in a block of grid_of_elements()
 
-/// A thread for each `each` elements.
+/// Returns a grid with one thread for every `each` elements.
 template <int each>
 Grid grid_of_elements(int64_t count) {
   constexpr int64_t kOfBlock = int64_t{each} * kElementThreads;
   return {.blocks = (count + kOfBlock - 1) / kOfBlock, .threads = kElementThreads};
 }
 
-/// Calls body(first, number) with a compile-time number of elements: `each` of this thread's, or
-/// the last elements one by one.
+/// Calls body(first, number) for this thread's elements, with a compile-time number of them: once
+/// for all `each`, or one by one where fewer are left.
 template <int each, typename Body>
 __device__ void for_my_elements(int64_t count, Body&& body) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -11,19 +11,19 @@ namespace tessera {
 class SharedLibrary {
  public:
   /// Loads the first of `names` that the system finds: {"libcublasLt.so.13", "libcublasLt.so"}.
-  /// `purpose` ends the error's sentence: "matrix products on the device cuda". Throws Error that
-  /// names the libraries and what the system says of them.
+  /// `purpose` ends the error's sentence: "matrix products on the device cuda". Throws Error with
+  /// the system's message about each of them.
   SharedLibrary(std::span<const char* const> names, std::string_view purpose);
 
   const std::string& name() const { return name_; }
 
-  /// A function by its name and type: function<decltype(cublasLtCreate)>("cublasLtCreate"). Throws
-  /// Error if the library has none: it is too old.
+  /// Returns a function by its name and type: function<decltype(cublasLtCreate)>("cublasLtCreate").
+  /// Throws Error, which asks for a newer library, if it has no such function.
   template <typename Function>
   Function* function(const char* name) const {
     return reinterpret_cast<Function*>(find(name));
   }
-  /// Whether it has a function.
+  /// Returns whether the library has a function of that name.
   bool has(const char* name) const;
 
  private:

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Names for whom a kernel was compiled. Launching functions are templates of it:
+/// The vendor that a kernel was compiled for. Functions that launch kernels are templates of it:
 ///   template <typename Vendor, typename T>
 ///   void norm_device(const NormForward<T>& norm, Stream& stream);
 /// x.cu defines them and instantiates them for ThisVendor (device/kernel.h).
@@ -15,13 +15,13 @@ struct Emulated {};
 struct Cuda {};
 struct Hip {};
 
-/// Puts a kernel, by its address in the host's program, into a stream of its vendor. `arguments`
-/// are the addresses of its parameters' values. Throws Error if the device refuses it. Each exists
-/// in builds with kernels of that vendor only.
+/// Launches a kernel, given by its address in the host's program, in a stream of its vendor.
+/// `arguments` are the addresses of its parameters' values. Throws Error if the device refuses it.
+/// Each of the two exists only in builds with kernels of that vendor.
 void launch_kernel(Cuda, const void* kernel, const Grid& grid, Stream& stream, void** arguments);
 void launch_kernel(Hip, const void* kernel, const Grid& grid, Stream& stream, void** arguments);
 
-/// Throws InternalError: no kernels of this program run on the device.
+/// Throws InternalError, which says that this program has no kernels for the device.
 [[noreturn]] void throw_no_kernels(Device device);
 
 /// Calls body(Vendor{}) with the vendor of a stream.

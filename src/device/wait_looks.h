@@ -11,14 +11,14 @@
 
 namespace tessera {
 
-/// What the host looks at now and then while it waits for a device. Work that waits for other
-/// devices may never end, and then a look ends the host's wait by throwing Error. Any thread may
-/// call any function.
+/// The looks of a device: checks that the host makes now and then while it waits for the device.
+/// Work that waits for other devices may never end; a look then ends the host's wait by throwing
+/// Error. Any thread may call any function.
 class WaitLooks {
  public:
   using Look = std::function<void(std::chrono::nanoseconds waited)>;
 
-  /// Adds a look, until the returned object is destroyed.
+  /// Adds a look. It stays until the returned object is destroyed.
   [[nodiscard]] std::shared_ptr<void> add(Look look) {
     auto kept = std::make_shared<Look>(std::move(look));
     const std::scoped_lock lock(mutex_);
@@ -32,8 +32,8 @@ class WaitLooks {
     return !looks_.empty();
   }
 
-  /// Takes all looks of a wait that has lasted for so long, and then throws what the first of those
-  /// threw that did: each may have something to end.
+  /// Calls all looks with the time that the wait has lasted, then throws the first error that one
+  /// of them threw. All are called even after an error, because each may have something to end.
   void take(std::chrono::nanoseconds waited) const {
     std::list<std::weak_ptr<Look>> looks;
     {
@@ -51,11 +51,11 @@ class WaitLooks {
     if (error) std::rethrow_exception(error);
   }
 
-  /// Waits until done() says so, and takes the looks meanwhile.
+  /// Waits until done() returns true, and calls the looks meanwhile.
   template <typename Done>
   void wait(Done&& done) const {
     using Clock = std::chrono::steady_clock;
-    constexpr std::chrono::microseconds kPause{20};  // short beside a step
+    constexpr std::chrono::microseconds kPause{20};  // short compared with a training step
     constexpr std::chrono::milliseconds kLook{100};
     const Clock::time_point begun = Clock::now();
     Clock::time_point last = begun;
@@ -70,7 +70,7 @@ class WaitLooks {
   }
 
  private:
-  mutable std::mutex mutex_;  // of looks_
+  mutable std::mutex mutex_;  // guards looks_
   mutable std::list<std::weak_ptr<Look>> looks_;
 };
 

@@ -11,7 +11,8 @@ bool is_backward(const Node& node) {
   return node.phase == Phase::backward || node.phase == Phase::recompute;
 }
 
-/// By node: whether it is in the backward pass and an output depends on it through that pass.
+/// Returns by node whether it is in the backward pass and an output depends on it through that
+/// pass.
 std::vector<bool> needed_by_outputs(const Program& program) {
   const std::vector<Node>& nodes = program.nodes();
   std::vector<bool> wanted(program.values().size(), false);

@@ -9,29 +9,30 @@
 
 namespace tessera {
 
-/// A part of a program that runs in one go.
+/// A part of a program that runs as a unit.
 enum class Segment {
   whole,             ///< every node
   forward,           ///< the forward pass
   backward,          ///< the backward pass, with recomputation
-  input_gradients,   ///< what the backward pass's outputs need: a chunk's boundary gradients
+  input_gradients,   ///< the nodes that the backward pass's outputs need: a chunk's boundary
+                     ///< gradients
   weight_gradients,  ///< the rest of the backward pass (zero-bubble schedules run it later)
 };
 template <>
 inline constexpr std::array<std::string_view, 5> kWords<Segment>{
     "whole", "forward", "backward", "input_gradients", "weight_gradients"};
 
-/// One thing that a rank does: a segment of one of its programs, for one micro-batch.
+/// One unit of a rank's work: a segment of one of its programs, for one micro-batch.
 struct Action {
   Segment segment = Segment::whole;
-  int program = 0;      ///< which of the rank's programs: a chunk, or one beside the chunks
-  int micro_batch = 0;  ///< has a frame of its own from its first action to its last
+  int program = 0;      ///< index of the rank's program: a chunk, or one beside the chunks
+  int micro_batch = 0;  ///< it has its own frame from its first action to its last
 
   bool operator==(const Action&) const = default;
 };
 
-/// The positions of a segment's nodes, in the order in which they run. Views are left out, because
-/// nothing runs for them.
+/// Returns the indices of a segment's nodes, in the order in which they run. Views are left out,
+/// because nothing runs for them.
 std::vector<int> segment_nodes(const Program& program, Segment segment);
 
 }  // namespace tessera

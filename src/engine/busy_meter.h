@@ -6,25 +6,25 @@
 
 namespace tessera {
 
-/// How long an accelerator worked, and how long it took from the first work's beginning to the last
-/// one's end.
+/// The time that an accelerator worked, and the time from the beginning of its first work to the
+/// end of its last.
 struct BusyTimes {
   double busy_seconds = 0;
   double whole_seconds = 0;
-  /// The share of the time in which it waited for the host.
+  /// Returns the share of the time in which it waited for the host.
   double idle_share() const { return whole_seconds > 0 ? 1 - busy_seconds / whole_seconds : 0; }
 };
 
 /// Measures how long an accelerator works while an executor gives it actions and copies, by events
-/// before and after each of them. Gaps within an action are not seen: its work is launched as one
-/// graph.
+/// before and after each of them. It does not see gaps within an action, whose work is launched as
+/// one graph.
 class BusyMeter {
  public:
   /// The accelerator must outlive this.
   explicit BusyMeter(Accelerator& accelerator) : accelerator_(accelerator) {}
 
-  /// Begins a piece of work that is put into a stream from here to end(). All pieces follow each
-  /// other in one stream.
+  /// Begins a piece of work: all that is put into the stream from here to end(). All pieces follow
+  /// each other in one stream.
   void begin(Stream& stream);
   void end(Stream& stream);
   /// Waits for all work and returns its times.

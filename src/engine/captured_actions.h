@@ -10,23 +10,23 @@
 
 namespace tessera {
 
-/// What an action does, whichever its micro-batch: a segment of a program in one of its frames.
+/// The work of an action, apart from its micro-batch: a segment of a program in one of its frames.
 struct FrameSegment {
   int program = 0;
   int frame = 0;
-  size_t segment = 0;  ///< its position in the plan's order
+  size_t segment = 0;  ///< its index in the plan's order
 
   auto operator<=>(const FrameSegment&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-/// The work of an executor's actions on an accelerator, captured as graphs. An action's addresses
-/// are the plan's, so a graph holds for all later runs of it.
+/// The work of an executor's actions on an accelerator, captured as graphs. The addresses in an
+/// action are the plan's, so its graph is valid for all later runs.
 class CapturedActions {
  public:
-  /// Runs an action, whose work `issue` puts into the lanes: as it is the first time, since
-  /// operations then make what they keep; captured as a graph, which is launched, the second time;
-  /// and by that graph from then on. If a capture fails the error comes out, and the next run
-  /// captures anew.
+  /// Runs an action. `issue` enqueues its work on the lanes. The first run calls `issue` directly,
+  /// because operations then create what they keep. The second run captures a graph and launches
+  /// it, and later runs launch that graph. If a capture fails, its error is thrown, and the next
+  /// run captures again.
   void run(const FrameSegment& action, DeviceLanes& lanes, const std::function<void()>& issue);
 
  private:

@@ -10,7 +10,7 @@ struct FlopCount {
   double backward = 0;  ///< required by the model
   double repeated = 0;  ///< repeated to save memory
 
-  /// The part that counts for a step's FLOPs and MFU.
+  /// Returns the FLOPs that count for a step's FLOPs and MFU.
   double useful() const { return forward + backward; }
 };
 

@@ -10,30 +10,31 @@
 
 namespace tessera {
 
-/// Copies between the host and a device that the host does not wait for. They go through pinned
-/// memory, which is taken in blocks and used again when a stream has come past it.
+/// Copies between the host and a device for which the host does not wait. They use pinned memory,
+/// taken in blocks. A block is reused when the stream has passed its copies.
 class DeviceTransfers {
  public:
-  /// The copies take their places in the work of `stream`. Both must outlive this.
+  /// The copies run in the order of the work of `stream`. Both arguments must outlive this.
   DeviceTransfers(Accelerator& accelerator, Stream& stream)
       : accelerator_(accelerator), stream_(stream) {}
 
   /// Copies `from` to the device's memory. The caller may change `from` at once.
   void write(std::span<const std::byte> from, void* to);
-  /// Ends a group of writes. Its pinned memory is used again when the stream has come to here.
+  /// Ends a group of writes. Its pinned memory can be reused when the stream has reached this
+  /// point.
   void end_writes();
-  /// Copies tensors of the device as they are when the stream has come to here.
+  /// Copies tensors of the device as they are when the stream reaches this point.
   Snapshot read(std::span<const Tensor> tensors);
 
  private:
-  /// Returns a block that nothing uses. It waits for the stream if there are many blocks: the host
-  /// is then far enough ahead.
+  /// Returns a block that nothing uses. If there are many blocks, it waits for the stream, so that
+  /// the host does not run too far ahead.
   std::shared_ptr<PinnedBlock> take(int64_t bytes);
   std::shared_ptr<PinnedBlock> find_free(int64_t bytes);
 
   Accelerator& accelerator_;
   Stream& stream_;
-  std::deque<std::shared_ptr<PinnedBlock>> blocks_;  // the one that was taken last is the last
+  std::deque<std::shared_ptr<PinnedBlock>> blocks_;  // the block taken last is the last
   std::shared_ptr<PinnedBlock> writing_;             // null outside of a group of writes
   int64_t written_ = 0;                              // bytes of it
 };

@@ -18,7 +18,8 @@ class Differentiation {
         wanted_(wanted),
         contributions_(builder.program().values().size()),
         parts_(builder.program().values().size()) {
-    // The views of a view give their gradients to the base, past the view itself.
+    // Views of a view add their gradients to the base, so the total of the view itself would lack
+    // theirs.
     for (const Value value : wanted) {
       TESSERA_CHECK(!builder.program().info(value).view, "the gradient of the view {} is wanted",
                     builder.program().info(value).name);
@@ -40,7 +41,7 @@ class Differentiation {
                   builder_.program().info(value).name, builder_.spec(gradient).shape.text(),
                   builder_.spec(value).shape.text());
     refuse_other_type(by, value, gradient);
-    if (const Value main = builder_.main_gradient_of_all(value)) {
+    if (const Value main = builder_.main_gradient_of_any_type(value)) {
       if (gradient != main) accumulate(builder_, main, as_addend(gradient, main));
     } else if (is_asked_for(value)) {
       contributions_[static_cast<size_t>(value.id)].push_back(gradient);
@@ -48,24 +49,27 @@ class Differentiation {
   }
 
   void through(const Node& node) {
-    std::vector<Value> of_outputs;
+    std::vector<Value> output_gradients;
     builder_.follow(node, Phase::backward);
-    for (const Value output : node.outputs) of_outputs.push_back(total(output));
-    if (std::ranges::none_of(of_outputs, [](Value value) { return bool(value); })) return;
+    for (const Value output : node.outputs) output_gradients.push_back(total(output));
+    if (std::ranges::none_of(output_gradients, [](Value value) { return bool(value); })) return;
     if (is_part(node)) {
-      contribute_part(node.outputs[0], of_outputs[0]);
+      contribute_part(node.outputs[0], output_gradients[0]);
       return;
     }
-    const std::vector<Value> of_inputs = node.operation->gradient(builder_, node, of_outputs);
-    TESSERA_CHECK(of_inputs.size() == node.inputs.size(), "{} gave {} gradients for {} inputs",
-                  node.operation->name(), of_inputs.size(), node.inputs.size());
-    for (size_t i = 0; i < of_inputs.size(); ++i) {
-      contribute(node.operation->name(), node.inputs[i], of_inputs[i]);
+    const std::vector<Value> input_gradients =
+        node.operation->gradient(builder_, node, output_gradients);
+    TESSERA_CHECK(input_gradients.size() == node.inputs.size(),
+                  "{} gave {} gradients for {} inputs", node.operation->name(),
+                  input_gradients.size(), node.inputs.size());
+    for (size_t i = 0; i < input_gradients.size(); ++i) {
+      contribute(node.operation->name(), node.inputs[i], input_gradients[i]);
     }
   }
 
-  /// The sum of the gradients from all consumers; null if there are none. It has the value's own
-  /// type, or for a computed weight the accumulation type, as a parameter's gradient has.
+  /// Returns the sum of the gradients from all consumers; null if there are none. It has the
+  /// value's own dtype. For a computed weight it has the accumulation dtype, as a parameter's
+  /// gradient has.
   Value total(Value value) {
     const auto id = static_cast<size_t>(value.id);
     std::vector<Value> addends = contributions_[id];
@@ -76,26 +80,27 @@ class Differentiation {
                                    builder_.spec(value).distribution.dual()));
     }
     DType dtype = builder_.spec(value).dtype;
-    if (of_weights_[id]) dtype = accumulation_dtype(dtype);
+    if (computed_weights_[id]) dtype = accumulation_dtype(dtype);
     if (addends.empty()) return {};
     if (addends.size() == 1) return cast(builder_, addends[0], dtype);
     return add(builder_, addends, dtype);
   }
 
  private:
-  /// Whether a node's output is a part of its input's memory, not all of it under another type.
+  /// Returns whether a node's output is a part of its input's memory, and not all of it under
+  /// another type.
   static bool is_part(const Node& node) {
     const std::optional<View> view = node.operation->view(0);
     return view && !view->retyped;
   }
 
-  /// A weight's gradient as it is added into the main gradient. Where other uses of the weight make
-  /// that partial and this gradient is one, one rank alone adds it.
+  /// Returns a weight's gradient as it is added into the main gradient. Where other uses of the
+  /// weight make the main gradient partial and this gradient is invariant, one rank alone adds it.
   Value as_addend(Value gradient, Value main) {
-    const Distribution lies = builder_.spec(gradient).distribution;
-    const Distribution sums = builder_.spec(main).distribution;
-    for (const Axis axis : builder_.program().mesh().of_view(lies.view())) {
-      if (lies.on(axis) != invariant() || sums.on(axis) != partial()) continue;
+    const Distribution distribution = builder_.spec(gradient).distribution;
+    const Distribution main_distribution = builder_.spec(main).distribution;
+    for (const Axis axis : builder_.program().mesh().of_view(distribution.view())) {
+      if (distribution.on(axis) != invariant() || main_distribution.on(axis) != partial()) continue;
       gradient = convert(builder_, gradient, axis, Placement::invariant, partial());
     }
     return gradient;
@@ -103,9 +108,9 @@ class Differentiation {
 
   void refuse_other_loss(Value loss) const {
     const Mesh& mesh = builder_.program().mesh();
-    const Distribution& lies = builder_.spec(loss).distribution;
-    for (const Axis axis : mesh.of_view(lies.view())) {
-      const TypeOnAxis& type = lies.on(axis);
+    const Distribution& distribution = builder_.spec(loss).distribution;
+    for (const Axis axis : mesh.of_view(distribution.view())) {
+      const TypeOnAxis& type = distribution.on(axis);
       if (type.placement == Placement::invariant || type.placement == Placement::partial) continue;
       throw DistributionError(
           fmt::format("differentiate: the loss '{}' is {} on {}; expected invariant or partial",
@@ -113,7 +118,7 @@ class Differentiation {
     }
   }
 
-  /// The gradient of a value lies as the dual of the value.
+  /// Throws unless the distribution of a gradient is the dual of its value's.
   void refuse_other_type(std::string_view by, Value value, Value gradient) const {
     const Program& program = builder_.program();
     const Distribution expected = builder_.spec(value).distribution.dual();
@@ -134,7 +139,8 @@ class Differentiation {
            std::ranges::find(wanted_, value) != wanted_.end();
   }
 
-  /// The views of a parameter have no gradients here: theirs are parts of its main gradient.
+  /// Adds the gradient of a view to the value that it is a part of. Views of a parameter are
+  /// skipped: their gradients are parts of the main gradient.
   void contribute_part(Value part, Value gradient) {
     const Value whole = wholes_[static_cast<size_t>(part.id)];
     if (!is_asked_for(whole)) return;
@@ -148,8 +154,8 @@ class Differentiation {
     parts.firsts.push_back((offset(part) - offset(whole)) / dtype_size(program.spec(whole).dtype));
   }
 
-  /// Finds, for each part, and for parts of parts, the value that is no part. That may be another
-  /// value's memory under another type, with a gradient of its own.
+  /// Finds for each part, and for parts of parts, the value that is not a part. That value may
+  /// share another value's memory under another type; it has its own gradient.
   void find_wholes() {
     const Program& program = builder_.program();
     for (size_t id = 0; id < program.values().size(); ++id) {
@@ -162,20 +168,20 @@ class Differentiation {
     }
   }
 
-  /// Finds the floating values that are parameters in another form, such as a part of a gathered
-  /// unit.
+  /// Finds the floating-point values that are parameters in another form, such as a part of a
+  /// gathered unit.
   void find_computed_weights() {
     const Program& program = builder_.program();
-    of_weights_.assign(program.values().size(), false);
+    computed_weights_.assign(program.values().size(), false);
     const auto is_weight = [&](Value value) {
       return program.info(value).kind == ValueKind::parameter ||
-             of_weights_[static_cast<size_t>(value.id)];
+             computed_weights_[static_cast<size_t>(value.id)];
     };
     for (const Node& node : program.nodes()) {
       if (!node.operation->takes_wide_gradients()) continue;
       if (node.inputs.empty() || !std::ranges::all_of(node.inputs, is_weight)) continue;
       for (const Value output : node.outputs) {
-        of_weights_[static_cast<size_t>(output.id)] = is_floating(program.spec(output).dtype);
+        computed_weights_[static_cast<size_t>(output.id)] = is_floating(program.spec(output).dtype);
       }
     }
   }
@@ -184,8 +190,8 @@ class Differentiation {
   std::span<const Value> wanted_;
   std::vector<std::vector<Value>> contributions_;
   std::vector<Parts> parts_;
-  std::vector<Value> wholes_;     // by value of the forward pass
-  std::vector<bool> of_weights_;  // by value of the forward pass
+  std::vector<Value> wholes_;           // by value of the forward pass
+  std::vector<bool> computed_weights_;  // by value of the forward pass
 };
 
 }  // namespace

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// What a value is whose gradient is given.
+/// The kind of a value whose gradient is given.
 enum class SeedOf {
-  loss,      ///< a number to be made small, with the weight of one loss as its gradient
-  boundary,  ///< a result that other programs go on with, of which they give the gradient
+  loss,      ///< a number to be minimised, whose gradient is the weight of one loss
+  boundary,  ///< a result that other programs read, and whose gradient they return
 };
 
 /// A value of the forward pass and the value that holds its gradient (an input of the program).
@@ -21,15 +21,15 @@ struct Seed {
 };
 
 /// Appends the backward pass: the nodes in reverse, each by its own gradient rule. The gradients
-/// that several consumers give for one value are summed in the accumulation type and rounded once.
+/// that several consumers give for one value are summed in the accumulation dtype and rounded once.
 /// Gradients of parameters are added into their main gradients. Inputs of the program get no
-/// gradients, except those in `wanted`, a chunk's boundary. Returns the gradients of `wanted`, of
-/// the same types and in the same order (null if nothing depends on one).
+/// gradients, except those in `wanted`, a chunk's boundary. Returns the gradients of `wanted`, with
+/// the same dtypes and in the same order (null if nothing depends on one).
 ///
-/// A loss is invariant or partial on every axis. One that is replicated would be counted once a
-/// rank, because the weight of each rank's gradient would be a part of a sum; one that is split is
-/// not one number. Throws DistributionError if a loss is of another type, or if the gradient of a
-/// value does not lie as the dual of the value.
+/// A loss must be invariant or partial on every axis. A replicated loss would be counted once per
+/// rank, because the weight of each rank's gradient would be a part of a sum. A split loss is not
+/// one number. Throws DistributionError if a loss has another type, or if the distribution of a
+/// gradient is not the dual of its value's.
 std::vector<Value> differentiate(Builder& builder, std::span<const Seed> seeds,
                                  std::span<const Value> wanted = {});
 

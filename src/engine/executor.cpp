@@ -41,20 +41,20 @@ Executor::~Executor() {
   if (!lanes_) return;
   try {
     runtime_.accelerator()->synchronize();
-  } catch (...) {  // a failure of the device: those who read results have it, or ask no more
+  } catch (...) {  // a device failure, which readers of results get as an error
     return;
   }
 }
 
 void Executor::bind(size_t p, const GivenTensors& given) {
   const Program& program = *programs_[p];
-  const ProgramPlaces& places = plan_.programs[p];
-  for (size_t f = 0; f < places.values.size(); ++f) {
+  const ProgramMemory& memory = plan_.programs[p];
+  for (size_t f = 0; f < memory.values.size(); ++f) {
     Frame frame;
     for (size_t id = 0; id < program.values().size(); ++id) {
       const ValueInfo& info = program.values()[id];
       const ValueInfo& base = program.info(program.base(Value{static_cast<int>(id)}));
-      const int64_t offset = places.values[f][id];
+      const int64_t offset = memory.values[f][id];
       if (offset >= 0) {
         frame.values.push_back(arena_.at(offset, info.spec.shape, info.spec.dtype));
       } else if (const auto found = given.find(base.name); found != given.end()) {
@@ -70,9 +70,9 @@ void Executor::bind(size_t p, const GivenTensors& given) {
       }
     }
     for (size_t node = 0; node < program.nodes().size(); ++node) {
-      const int64_t offset = places.workspaces[f][node];
+      const int64_t offset = memory.workspaces[f][node];
       frame.workspaces.push_back(
-          offset < 0 ? Tensor() : arena_.at(offset, {places.workspace_bytes[node]}, DType::u8));
+          offset < 0 ? Tensor() : arena_.at(offset, {memory.workspace_bytes[node]}, DType::u8));
     }
     frames_[p].push_back(std::move(frame));
   }
@@ -179,9 +179,9 @@ void Executor::begin(const Action& action, int segment) {
 }
 
 void Executor::end(const Action& action, int segment) {
-  const ProgramPlaces& places = plan_.programs[static_cast<size_t>(action.program)];
-  if (segment + 1 == std::ssize(places.order)) return;
-  const WaitingFrame now{action.program, places.frames.at(action.micro_batch), segment + 1};
+  const ProgramMemory& memory = plan_.programs[static_cast<size_t>(action.program)];
+  if (segment + 1 == std::ssize(memory.order)) return;
+  const WaitingFrame now{action.program, memory.frames.at(action.micro_batch), segment + 1};
   in_flight_.insert(std::upper_bound(in_flight_.begin(), in_flight_.end(), now), now);
 }
 

@@ -19,9 +19,9 @@
 
 namespace tessera {
 
-/// A check of every floating result of nodes for NaN and infinity.
+/// A check of every floating-point result of nodes for NaN and infinity.
 struct FiniteCheck {
-  int64_t nodes = 0;  ///< that gave finite numbers, before the first that did not
+  int64_t nodes = 0;  ///< the number of nodes with finite results before the first without
   /// The first value that was not finite, and the operation that made it; none if all were.
   std::optional<std::string> first;
 };
@@ -31,8 +31,8 @@ struct FiniteCheck {
 class Executor {
  public:
   /// Refers to the programs and the runtime, which must outlive it. `given` has the memory of the
-  /// kept values that the plan left out. Everything in the arena begins as zeros.
-  /// Throws Error if the system does not give the arena's addresses.
+  /// kept values that the plan left out. The arena is zeroed. Throws Error if the system cannot
+  /// reserve the arena.
   Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtime& runtime,
            const GivenTensors& given = {});
   /// Plans programs for these actions and runs them.
@@ -43,34 +43,34 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Finds the groups in which all programs meet other ranks, in one order on all ranks. Without it
-  /// those of a program are found before it first runs. The ranks' devices are joined meanwhile,
-  /// which takes memory and may fail.
+  /// Makes the communicators of all programs, in one order on all ranks. Without this call, those
+  /// of a program are made before its first run. Making one connects the ranks' devices, which
+  /// takes memory and may fail.
   void join_groups();
 
-  /// Runs an action. The plan must have it with the same frames in flight, since it gives their
-  /// memory to others at other times. A frame that is in flight may begin anew with its first
-  /// segment. Throws InternalError otherwise. On an accelerator the work is only put into streams,
-  /// and an action begins when the one before it is done.
+  /// Runs an action. The plan must contain it with the same frames in flight, because values of
+  /// other situations use the same memory. A frame that is in flight may begin anew with its first
+  /// segment. Throws InternalError otherwise. On an accelerator the work is only enqueued on
+  /// streams, and an action begins when the one before it is done.
   void run(const Action& action);
 
-  /// The tensor of a program's value in a micro-batch's frame. Its contents are valid while the
-  /// value is live in the plan (see plan_memory()).
+  /// Returns the tensor of a program's value in a micro-batch's frame. Its contents are valid while
+  /// the value is live in the plan (see plan_memory()).
   const Tensor& tensor(Value value, int program = 0, int micro_batch = 0) const;
-  /// The same by name. Throws InternalError if no value has that name.
+  /// Returns the tensor of the value of that name. Throws InternalError if there is none.
   const Tensor& tensor(std::string_view name, int program = 0, int micro_batch = 0) const;
-  /// The inputs that the caller writes right before an action of a segment.
+  /// Returns the inputs that the caller writes right before an action of a segment.
   std::span<const Value> inputs(Segment segment, int program = 0) const;
 
-  /// Whether the processor runs the programs, and each action is done when run() returns.
+  /// Returns whether the processor runs the programs. Each action is then done when run() returns.
   bool on_host() const { return !lanes_; }
-  /// Writes into a tensor of the arena before what runs next: on an accelerator without waiting for
-  /// it. `from` may change at once.
+  /// Writes into a tensor of the arena before the next work runs. On an accelerator this does not
+  /// wait for the copy. The caller may change `from` at once.
   void write(std::span<const std::byte> from, const Tensor& to);
-  /// The tensors as they are after what was given to run() so far. On an accelerator this does not
-  /// wait, but the snapshot does.
+  /// Returns the tensors as they are after all work given to run() so far. On an accelerator this
+  /// does not wait; Snapshot::wait() does.
   Snapshot read(std::span<const Tensor> tensors);
-  /// Waits until everything is done. Throws Error if some of it failed.
+  /// Waits until all work is done. Throws Error if some of it failed.
   void synchronize();
 
   const MemoryPlan& plan() const { return plan_; }
@@ -78,20 +78,21 @@ class Executor {
   const Program& program(int index) const { return *programs_[static_cast<size_t>(index)]; }
 
   /// Records each node's time in `trace` from now on; null ends that. An accelerator's times are
-  /// added when it ends, after waiting for its work.
+  /// added when the recording ends, after waiting for its work.
   void set_trace(Trace* trace);
-  /// Checks every node that runs from now on; null ends that. The nodes run on behind a value that
-  /// is not finite, so that ranks which meet in them do so.
+  /// Checks every node that runs from now on; null ends that. Nodes also run after a value that is
+  /// not finite, so that collectives complete on all ranks.
   void set_finite_check(FiniteCheck* check) { finite_check_ = check; }
-  /// Is called after each node that runs, with its outputs; an empty function ends that. Only the
-  /// processor's nodes are done by then.
+  /// Sets a function that is called after each node that runs, with its outputs; an empty one ends
+  /// that. Only nodes of the processor are done when it is called.
   using Observer =
       std::function<void(const Program& program, const Node& node, std::span<const Tensor>)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
-  /// Measures from now on how long the accelerator works; null ends that. It outlives this.
+  /// Measures from now on how long the accelerator works; null ends that. The meter must outlive
+  /// this.
   void set_busy_meter(BusyMeter* meter) { meter_ = meter; }
-  /// Whether an action is captured as a graph when it runs for the second time, and launched as one
-  /// from then on; by default it is. Only accelerators have graphs.
+  /// Sets whether an action is captured as a graph when it runs for the second time, and launched
+  /// as one from then on; by default it is. Only accelerators have graphs.
   void set_graphs(bool graphs) { graphs_ = graphs; }
 
  private:
@@ -99,9 +100,9 @@ class Executor {
   struct Frame {
     std::vector<Tensor> values;
     std::vector<Tensor> workspaces;
-    int micro_batch = 0;  // that uses it
+    int micro_batch = 0;  // the one that uses it
   };
-  /// By node of a program: the groups of ranks that it meets. They are found before the program
+  /// By node of a program: the groups of ranks of its collectives. They are made before the program
   /// first runs; the rank may join its groups until then.
   using Groups = std::vector<std::vector<Communicator*>>;
 
@@ -121,8 +122,8 @@ class Executor {
   bool captures() const;
   void run_nodes(size_t program, const Frame& frame, size_t segment);
   void run_node(size_t program, const Frame& frame, size_t index, Stream* stream);
-  /// Clears the outputs that have memory of their own: who looks at values finds zeros in the rows
-  /// that a run does not use.
+  /// Zeroes the outputs that have memory of their own, so that checks and observers see zeros in
+  /// the rows that a run does not use.
   void clear_outputs(Stream* stream) const;
   void run_timed(const Program& program, const Node& node, const Execution& execution);
   void check_outputs(const Program& program, const Node& node) const;
@@ -136,7 +137,7 @@ class Executor {
   std::vector<std::vector<Frame>> frames_;  // by program
   std::vector<Groups> groups_;              // by program
   std::vector<WaitingFrame> in_flight_;     // ascending
-  std::vector<Tensor> inputs_;              // of the node that runs; reserved for the longest list
+  std::vector<Tensor> inputs_;              // of the running node; reserved for the longest list
   std::vector<Tensor> outputs_;
   Trace* trace_ = nullptr;
   std::optional<TraceTimer> timer_;  // of an accelerator, while there is a trace
@@ -147,7 +148,7 @@ class Executor {
   CapturedActions captured_;
 };
 
-/// The position of the first NaN or infinity, or -1 if there is none.
+/// Returns the index of the first NaN or infinity, or -1 if there is none.
 int64_t first_non_finite(const Tensor& tensor);
 
 }  // namespace tessera

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// The matrices of a product as JSON, as files have them: {"m": 4096, "n": 768, ..., "ldc": 768}.
-/// It leaves out how the processor runs it: packed, on how many threads.
+/// Returns the matrices of a product as JSON, as files have them: {"m": 4096, "n": 768, ..., "ldc":
+/// 768}. It leaves out how the processor runs it: packed, on how many threads.
 nlohmann::ordered_json gemm_json(const GemmShape& shape);
 
 }  // namespace tessera

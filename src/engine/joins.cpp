@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// The values that a node reads or writes, by the id of the value whose memory they are.
+/// The values that a node reads or writes, by the id of the value that owns the memory.
 struct Touched {
   Touched(const Program& program, const Node& node) {
     const auto base = [&](Value value) { return program.base(value).id; };

@@ -37,7 +37,7 @@ class Walk {
     }
     for (size_t segment = 0; segment < lifetimes_.nodes.size(); ++segment) {
       for (const int node : lifetimes_.nodes[segment]) {
-        place_outputs(program_.nodes()[static_cast<size_t>(node)]);
+        give_output_blocks(program_.nodes()[static_cast<size_t>(node)]);
       }
     }
     for (size_t id = 0; id < program_.values().size(); ++id) {
@@ -95,15 +95,15 @@ class Walk {
     lifetimes_.blocks.push_back(block);
   }
 
-  void place_outputs(const Node& node) {
+  void give_output_blocks(const Node& node) {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const Value output = node.outputs[i];
       const Value from = taken_over(node, static_cast<int>(i));
       if (from) {
         const int block = lifetimes_.block_of[index(from)];
         lifetimes_.block_of[index(output)] = block;
-        FrameBlock& of = lifetimes_.blocks[static_cast<size_t>(block)];
-        of.last = std::max(of.last, uses_[index(output)].last);
+        FrameBlock& reused = lifetimes_.blocks[static_cast<size_t>(block)];
+        reused.last = std::max(reused.last, uses_[index(output)].last);
       } else {
         give_block(output);
       }
@@ -112,9 +112,10 @@ class Walk {
     }
   }
 
-  /// The input whose memory an output takes over, or null. It must end here, be used once by this
-  /// node, and have the same type and size as the output. Neither it nor a view of it may be read
-  /// later. If it is a view of all of another value, that value's memory is meant.
+  /// Returns the input whose memory an output reuses, or null. The input must not be used after
+  /// this node, be used once by it, and have the same dtype and size as the output. Neither it nor
+  /// a view of it may be read later. If it is a view of all of another value, that value is
+  /// returned.
   Value taken_over(const Node& node, int output) const {
     const int position = node.operation->in_place_input(output);
     if (position < 0) return {};
@@ -129,7 +130,7 @@ class Walk {
                       from.spec.dtype == to.spec.dtype && from.spec.bytes() == to.spec.bytes();
     const bool ends = uses_[index(input)].last == uses_[index(value)].first;
     if (!fits || !ends || std::ranges::count_if(node.inputs, has_its_memory) != 1) return {};
-    // Another output of this node may have taken it already.
+    // Another output of this node may reuse it already.
     const int block = lifetimes_.block_of[index(input)];
     for (const Value other : node.outputs) {
       if (other != value && lifetimes_.block_of[index(other)] == block) return {};

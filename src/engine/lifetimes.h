@@ -10,8 +10,8 @@ namespace tessera {
 
 /// A moment in a frame: one step of one of its program's segments.
 struct Moment {
-  int segment = 0;  ///< position in the order of the segments
-  int step = 0;     ///< position among the segment's nodes
+  int segment = 0;  ///< index in the order of the segments
+  int step = 0;     ///< index among the segment's nodes
 
   bool operator==(const Moment&) const = default;
   bool operator<(const Moment& other) const {
@@ -20,13 +20,13 @@ struct Moment {
 };
 
 /// Memory that one or more values of a frame use one after the other: a computed value or an input,
-/// with its views, and the values that take over its memory.
+/// with its views, and the values that reuse its memory.
 struct FrameBlock {
   int64_t bytes = 0;
   Moment begin;
   Moment last;
-  bool rows = false;           ///< rows whose number is known only at run time (see Rows)
-  int64_t expected_bytes = 0;  ///< of such rows, when the load is even
+  bool rows = false;           ///< true for rows whose number is known only at run time (see Rows)
+  int64_t expected_bytes = 0;  ///< the bytes of such rows when the load is even
 };
 
 /// The times within a frame at which a program's values are in memory.
@@ -42,7 +42,7 @@ struct Lifetimes {
   /// By value: its block, or -1 for a kept value, for a view of one, and for a computed value that
   /// no node makes. A view has its base's block.
   std::vector<int> block_of;
-  /// By value: whether it is used in a later segment than the one that makes it.
+  /// By value: true if it is used in a later segment than the one that makes it.
   std::vector<bool> saved;
 };
 

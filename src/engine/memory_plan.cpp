@@ -4,17 +4,17 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/arena_places.h"
+#include "engine/arena_offsets.h"
 #include "engine/lifetimes.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
 
-/// A frame of a program: the memory of one micro-batch. Another one uses it when that one is done.
+/// A frame of a program: the memory of one micro-batch. Another micro-batch reuses it afterwards.
 using FrameKey = std::pair<int, int>;  // program, frame
 
-/// A situation's place on the timeline. Actions in the same situation share one.
+/// The steps of a situation on the timeline. Actions in the same situation share one period.
 struct Period {
   Situation situation;
   int begin = 0;
@@ -23,8 +23,8 @@ struct Period {
   FrameKey running() const { return {situation.program, situation.frame}; }
 };
 
-/// The order of each program's segments, taken from its first micro-batch. Throws InternalError if
-/// another micro-batch has another order.
+/// Returns the order of each program's segments, taken from its first micro-batch. Throws
+/// InternalError if another micro-batch has another order.
 std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<const Action> actions) {
   std::vector<std::map<int, std::vector<Segment>>> by_micro_batch(programs);
   for (const Action& action : actions) {
@@ -45,7 +45,7 @@ std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<cons
   return orders;
 }
 
-/// Follows the actions and finds the frames, and what is in flight while each action runs.
+/// Follows the actions and finds the frames, and which of them are in flight during each action.
 class Timeline {
  public:
   Timeline(std::span<const Lifetimes> lifetimes, std::span<const Action> actions)
@@ -55,7 +55,7 @@ class Timeline {
 
  private:
   std::span<const Lifetimes> lifetimes_;
-  std::map<FrameKey, int> in_flight_;  // segments done
+  std::map<FrameKey, int> in_flight_;  // the number of segments done
 
  public:
   std::vector<std::map<int, int>> frames;  ///< by program, by micro-batch
@@ -97,7 +97,7 @@ class Timeline {
   }
 };
 
-/// The intervals on the timeline in which a block of a frame is in use.
+/// Returns the intervals on the timeline in which a block of a frame is in use.
 std::vector<Interval> intervals_of(const FrameBlock& block, FrameKey key,
                                    const Timeline& timeline) {
   std::vector<Interval> result;
@@ -146,8 +146,8 @@ class Planner {
     for (size_t p = 0; p < programs_.size(); ++p) {
       for (int frame = 0; frame < timeline_.frame_counts[p]; ++frame) add_frame(p, frame);
     }
-    plan_.rows.offset = place_blocks(blocks_);
-    plan_.arena_bytes = place_blocks(row_blocks_, plan_.rows.offset);
+    plan_.rows.offset = assign_offsets(blocks_);
+    plan_.arena_bytes = assign_offsets(row_blocks_, plan_.rows.offset);
     plan_.rows.bound_bytes = plan_.arena_bytes - plan_.rows.offset;
     hand_out();
     account();
@@ -167,17 +167,17 @@ class Planner {
   void describe(size_t p) {
     const Program& program = *programs_[p];
     const Lifetimes& lifetimes = lifetimes_[p];
-    ProgramPlaces& places = plan_.programs[p];
-    places.order = lifetimes.order;
-    places.nodes = lifetimes.nodes;
-    places.joins = lifetimes.joins;
-    places.saved = lifetimes.saved;
-    places.frames = timeline_.frames[p];
-    places.inputs.resize(lifetimes.order.size());
+    ProgramMemory& memory = plan_.programs[p];
+    memory.order = lifetimes.order;
+    memory.nodes = lifetimes.nodes;
+    memory.joins = lifetimes.joins;
+    memory.saved = lifetimes.saved;
+    memory.frames = timeline_.frames[p];
+    memory.inputs.resize(lifetimes.order.size());
     for (size_t id = 0; id < program.values().size(); ++id) {
       if (program.values()[id].kind != ValueKind::input) continue;
       const FrameBlock& block = lifetimes.blocks[static_cast<size_t>(lifetimes.block_of[id])];
-      places.inputs[static_cast<size_t>(block.begin.segment)].push_back(
+      memory.inputs[static_cast<size_t>(block.begin.segment)].push_back(
           Value{static_cast<int>(id)});
     }
     for (int segment = 0; segment + 1 < std::ssize(lifetimes.order); ++segment) {
@@ -185,15 +185,15 @@ class Planner {
       for (const FrameBlock& block : lifetimes.blocks) {
         if (block.begin.segment <= segment && block.last.segment > segment) bytes += block.bytes;
       }
-      places.saved_bytes = std::max(places.saved_bytes, bytes);
+      memory.saved_bytes = std::max(memory.saved_bytes, bytes);
     }
     for (const Node& node : program.nodes()) {
-      places.workspace_bytes.push_back(
+      memory.workspace_bytes.push_back(
           node.operation->workspace_bytes(target_, program.specs(node.inputs)));
     }
   }
 
-  /// Gives weights, main gradients and states one place for all programs and all of the time.
+  /// Gives weights, main gradients and states one block each, for all programs and all steps.
   void keep_values() {
     std::map<std::pair<ValueKind, std::string>, std::pair<Spec, int>> known;
     kept_.resize(programs_.size());
@@ -223,11 +223,11 @@ class Planner {
     FrameBlocks own{.key = key};
     for (const FrameBlock& block : lifetimes.blocks) {
       std::vector<MemoryBlock>& list = block.rows ? row_blocks_ : blocks_;
-      own.of_block.push_back(static_cast<int>(list.size()));
+      own.blocks.push_back(static_cast<int>(list.size()));
       list.push_back({.bytes = block.bytes, .live = intervals_of(block, key, timeline_)});
       if (block.rows) expected_rows_.push_back(block.expected_bytes);
     }
-    own.of_workspace.assign(programs_[p]->nodes().size(), -1);
+    own.workspaces.assign(programs_[p]->nodes().size(), -1);
     for (size_t segment = 0; segment < lifetimes.nodes.size(); ++segment) {
       for (size_t step = 0; step < lifetimes.nodes[segment].size(); ++step) {
         const auto node = static_cast<size_t>(lifetimes.nodes[segment][step]);
@@ -235,7 +235,7 @@ class Planner {
         if (bytes == 0) continue;
         const Moment now{static_cast<int>(segment), static_cast<int>(step)};
         const Moment last{now.segment, lifetimes.joins[segment].busy_until[step]};
-        own.of_workspace[node] = static_cast<int>(blocks_.size());
+        own.workspaces[node] = static_cast<int>(blocks_.size());
         blocks_.push_back(
             {.bytes = aligned_bytes(bytes),
              .live = intervals_of({.bytes = bytes, .begin = now, .last = last}, key, timeline_)});
@@ -259,12 +259,12 @@ class Planner {
           values[id] = blocks_[static_cast<size_t>(kept_[p][base])].offset + within;
         } else if (lifetimes.block_of[base] >= 0) {
           const auto block = static_cast<size_t>(lifetimes.block_of[base]);
-          const auto at = static_cast<size_t>(frame.of_block[block]);
+          const auto at = static_cast<size_t>(frame.blocks[block]);
           values[id] = (lifetimes.blocks[block].rows ? row_blocks_ : blocks_)[at].offset + within;
         }
       }
       std::vector<int64_t> workspaces;
-      for (const int block : frame.of_workspace) {
+      for (const int block : frame.workspaces) {
         workspaces.push_back(block < 0 ? -1 : blocks_[static_cast<size_t>(block)].offset);
       }
       plan_.programs[p].values.push_back(std::move(values));
@@ -272,7 +272,7 @@ class Planner {
     }
   }
 
-  /// Finds the most bytes in use at each node, and where the peak falls.
+  /// Finds the most bytes in use at each node, and the node of the peak.
   void account() {
     std::vector<int64_t> live = live_bytes(blocks_, timeline_.steps);
     const std::vector<int64_t> rows = live_bytes(row_blocks_, timeline_.steps);
@@ -304,11 +304,11 @@ class Planner {
     }
   }
 
-  /// The positions of a frame's blocks in the lists of all blocks.
+  /// The indices of a frame's blocks in the lists of all blocks.
   struct FrameBlocks {
     FrameKey key;
-    std::vector<int> of_block;
-    std::vector<int> of_workspace;  // by node; -1: none
+    std::vector<int> blocks;      // in the order of the program's Lifetimes::blocks
+    std::vector<int> workspaces;  // by node; -1: none
   };
 
   std::span<const Program* const> programs_;

@@ -14,14 +14,13 @@
 
 namespace tessera {
 
-/// Tensors by name for kept values whose memory belongs to someone else: weights that several plans
-/// share.
+/// Tensors by name for kept values whose memory the caller owns: weights that several plans share.
 using GivenTensors = std::map<std::string, Tensor>;
 
 /// The memory of rows whose number is known only at run time. `bound_bytes` are reserved, and
 /// `expected_bytes` of them are touched when the load is even.
 struct RunTimeRows {
-  int64_t offset = 0;  ///< of their region in the arena, after everything else
+  int64_t offset = 0;  ///< of their region in the arena, which is after everything else
   int64_t bound_bytes = 0;
   int64_t expected_bytes = 0;
 };
@@ -30,7 +29,7 @@ struct RunTimeRows {
 struct WaitingFrame {
   int program = 0;
   int frame = 0;
-  int done = 0;  ///< segments that it has run
+  int done = 0;  ///< the number of segments that it has run
 
   bool operator==(const WaitingFrame&) const = default;
   bool operator<(const WaitingFrame& other) const {
@@ -38,51 +37,52 @@ struct WaitingFrame {
   }
 };
 
-/// An action as the plan sees it: which segment of which frame runs, and which frames wait
-/// meanwhile. Their values keep their memory.
+/// An action as the plan sees it: the segment and frame that run, and the frames that wait
+/// meanwhile. The values of waiting frames keep their memory.
 struct Situation {
   int program = 0;
   int frame = 0;
-  int segment = 0;                    ///< position in the program's order
+  int segment = 0;                    ///< index in the program's order
   std::vector<WaitingFrame> waiting;  ///< ascending
 
   bool operator==(const Situation&) const = default;
 };
 
-/// The places of one program's values, in bytes from the start of the arena.
-struct ProgramPlaces {
+/// The memory of one program's values and workspaces. Offsets are in bytes from the start of the
+/// arena.
+struct ProgramMemory {
   /// By frame, then by value; -1 for a value without memory here: never made, or given.
   std::vector<std::vector<int64_t>> values;
   /// By frame, then by node; -1 for a node without a workspace.
   std::vector<std::vector<int64_t>> workspaces;
-  std::vector<int64_t> workspace_bytes;    ///< by node
-  std::map<int, int> frames;               ///< by micro-batch: its frame
-  std::vector<Segment> order;              ///< of the segments, as a frame runs them
-  std::vector<std::vector<int>> nodes;     ///< by position in `order`: the nodes that run
-  std::vector<Joins> joins;                ///< by position in `order`
-  std::vector<std::vector<Value>> inputs;  ///< by position in `order`: what the caller writes first
-  /// By value: whether it is used in a later segment than the one that makes it.
+  std::vector<int64_t> workspace_bytes;  ///< by node
+  std::map<int, int> frames;             ///< by micro-batch: its frame
+  std::vector<Segment> order;            ///< the segments, in the order in which a frame runs them
+  std::vector<std::vector<int>> nodes;   ///< by index in `order`: the nodes that run
+  std::vector<Joins> joins;              ///< by index in `order`
+  std::vector<std::vector<Value>> inputs;  ///< by index in `order`: what the caller writes first
+  /// By value: true if it is used in a later segment than the one that makes it.
   std::vector<bool> saved;
   /// By node: the most bytes in use while it runs, over all frames, kept values included.
   std::vector<int64_t> live_bytes;
-  int64_t saved_bytes = 0;  ///< what a frame keeps in use from one segment to a later one
+  int64_t saved_bytes = 0;  ///< the most bytes that a frame keeps from one segment to a later one
 };
 
-/// The places, in one arena, of every value of every frame, of the workspaces and of the values
+/// The offsets, in one arena, of every value of every frame, of the workspaces and of the values
 /// that are kept between actions.
 struct MemoryPlan {
-  int64_t arena_bytes = 0;  ///< what is reserved, with the holes between blocks
-  int64_t live_bytes = 0;   ///< the most in use at once, without holes
+  int64_t arena_bytes = 0;  ///< the reserved bytes, with the holes between blocks
+  int64_t live_bytes = 0;   ///< the most bytes in use at once, without holes
   int64_t kept_bytes = 0;   ///< of weights, main gradients and states
   RunTimeRows rows;
-  std::vector<ProgramPlaces> programs;
-  std::vector<Situation> situations;  ///< those that occur; memory is right in these alone
-  int peak_program = -1;              ///< where the most is in use
+  std::vector<ProgramMemory> programs;
+  std::vector<Situation> situations;  ///< those that occur; the plan is valid in these alone
+  int peak_program = -1;              ///< the program of the node at which most bytes are in use
   int peak_node = -1;
 };
 
-/// Plans the memory of programs that run by `actions`, in this order, again and again. A pure
-/// function: it asks nothing of this machine.
+/// Plans the memory of programs that run `actions`, in this order, again and again. A pure
+/// function: it does not depend on this machine.
 ///
 /// Kept values (weights, main gradients, states) with the same kind and name are one value for all
 /// programs. A micro-batch has a frame of a program from its first action in that program to its
@@ -91,8 +91,8 @@ struct MemoryPlan {
 /// Within a frame an input lives from the beginning of the segment that first uses it to its last
 /// use. The caller writes it right before that action. A computed value lives from its node to its
 /// last use. An output lives at least to the end of its segment. The caller reads it before the
-/// next action. What a node of the network lane touches, and its workspace, live until the segment
-/// waits for it (see find_joins()), so that memory does not depend on how long it takes.
+/// next action. The operands of a node of the network lane, and its workspace, live until the
+/// segment waits for it (see find_joins()), so that memory does not depend on how long it takes.
 ///
 /// Throws InternalError if the actions of a program do not cover its nodes, or run them twice.
 MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const Action> actions,

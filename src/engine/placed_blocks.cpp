@@ -27,10 +27,11 @@ PlacedBlocks::PlacedBlocks(int steps)
       nodes_(2 * std::bit_ceil(static_cast<size_t>(root_.end))) {}
 
 template <typename Visitor>
-void PlacedBlocks::visit_halves(const Place& place, const Interval& live, const Visitor& visit) {
-  const int middle = place.begin + (place.end - place.begin) / 2;
-  if (live.begin < middle) visit(Place{2 * place.node, place.begin, middle});
-  if (live.end > middle) visit(Place{2 * place.node + 1, middle, place.end});
+void PlacedBlocks::visit_halves(const NodeSteps& steps, const Interval& live,
+                                const Visitor& visit) {
+  const int middle = steps.begin + (steps.end - steps.begin) / 2;
+  if (live.begin < middle) visit(NodeSteps{2 * steps.node, steps.begin, middle});
+  if (live.end > middle) visit(NodeSteps{2 * steps.node + 1, middle, steps.end});
 }
 
 void PlacedBlocks::clear() {
@@ -45,14 +46,14 @@ void PlacedBlocks::add(const MemoryBlock& block, int64_t offset) {
   for (const Interval& live : block.live) add(root_, live, offset, offset + block.bytes);
 }
 
-void PlacedBlocks::add(const Place& place, const Interval& live, int64_t begin, int64_t end) {
-  Node& node = nodes_[place.node];
+void PlacedBlocks::add(const NodeSteps& steps, const Interval& live, int64_t begin, int64_t end) {
+  Node& node = nodes_[steps.node];
   node.sometimes.add(begin, end);
-  if (live.begin <= place.begin && place.end <= live.end) {
+  if (live.begin <= steps.begin && steps.end <= live.end) {
     node.throughout.add(begin, end);
     return;
   }
-  visit_halves(place, live, [&](const Place& half) { add(half, live, begin, end); });
+  visit_halves(steps, live, [&](const NodeSteps& half) { add(half, live, begin, end); });
 }
 
 int64_t PlacedBlocks::lowest_fit(const MemoryBlock& block, int64_t base) {
@@ -68,15 +69,15 @@ int64_t PlacedBlocks::lowest_fit(const MemoryBlock& block, int64_t base) {
   return offset;
 }
 
-void PlacedBlocks::find_taken(const Place& place, const Interval& live) {
-  const Node& node = nodes_[place.node];
+void PlacedBlocks::find_taken(const NodeSteps& steps, const Interval& live) {
+  const Node& node = nodes_[steps.node];
   if (node.sometimes.empty()) return;
-  if (live.begin <= place.begin && place.end <= live.end) {
+  if (live.begin <= steps.begin && steps.end <= live.end) {
     taken_.push_back(&node.sometimes);
     return;
   }
   if (!node.throughout.empty()) taken_.push_back(&node.throughout);
-  visit_halves(place, live, [&](const Place& half) { find_taken(half, live); });
+  visit_halves(steps, live, [&](const NodeSteps& half) { find_taken(half, live); });
 }
 
 }  // namespace tessera

@@ -3,17 +3,17 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/arena_places.h"
+#include "engine/arena_offsets.h"
 
 namespace tessera {
 
-/// Offsets that are taken: ranges that do not touch one another, ascending.
+/// A set of taken offsets: ranges that do not touch one another, ascending.
 class TakenOffsets {
  public:
   bool empty() const { return ranges_.empty(); }
   void clear() { ranges_.clear(); }
   void add(int64_t begin, int64_t end);
-  /// Returns the lowest offset, of `offset` at least, from which `bytes` bytes are free.
+  /// Returns the lowest offset, `offset` or more, from which `bytes` bytes are free.
   int64_t lowest_free(int64_t offset, int64_t bytes) const;
 
  private:
@@ -24,43 +24,44 @@ class TakenOffsets {
   std::vector<Range> ranges_;
 };
 
-/// The blocks of an arena that have a place, for finding the next one's. It is a segment tree over
-/// the timeline. Each of its nodes stands for some steps, and knows which offsets are taken then.
-/// So the search does not look at every block, of which large models have hundreds of thousands.
+/// The blocks of an arena that have an offset, for finding that of the next block. It is a segment
+/// tree over the timeline: each of its nodes stands for some steps, and holds the offsets that are
+/// taken during them. So the search does not visit every block, of which large models have hundreds
+/// of thousands.
 class PlacedBlocks {
  public:
-  /// All blocks live within [0, steps).
+  /// All blocks must live within [0, steps).
   explicit PlacedBlocks(int steps);
 
   /// Forgets all blocks.
   void clear();
   void add(const MemoryBlock& block, int64_t offset);
-  /// Returns the lowest offset, of `base` at least, at which a block overlaps none that is in use
-  /// at the same time.
+  /// Returns the lowest offset, `base` or more, at which a block overlaps none that is in use at
+  /// the same time.
   int64_t lowest_fit(const MemoryBlock& block, int64_t base);
 
  private:
   struct Node {
-    // Neither counts blocks that live in all of its parent's steps: these are the parent's.
-    TakenOffsets throughout;  ///< by blocks that live in all of its steps
-    TakenOffsets sometimes;   ///< by blocks that live in any of its steps
+    // Neither counts blocks that live in all steps of the parent: the parent has them.
+    TakenOffsets throughout;  ///< of blocks that live in all of its steps
+    TakenOffsets sometimes;   ///< of blocks that live in any of its steps
   };
-  /// A node and its steps.
-  struct Place {
+  /// A node of the tree and its steps.
+  struct NodeSteps {
     size_t node = 1;
     int begin = 0;
     int end = 0;
   };
 
-  void add(const Place& place, const Interval& live, int64_t begin, int64_t end);
-  void find_taken(const Place& place, const Interval& live);
-  /// Calls visit(child) for the halves of a place that an interval meets.
+  void add(const NodeSteps& steps, const Interval& live, int64_t begin, int64_t end);
+  void find_taken(const NodeSteps& steps, const Interval& live);
+  /// Calls visit(half) for the halves of a node's steps that an interval overlaps.
   template <typename Visitor>
-  static void visit_halves(const Place& place, const Interval& live, const Visitor& visit);
+  static void visit_halves(const NodeSteps& steps, const Interval& live, const Visitor& visit);
 
-  Place root_;
+  NodeSteps root_;
   std::vector<Node> nodes_;                 // the halves of node i are 2 i and 2 i + 1
-  std::vector<const TakenOffsets*> taken_;  // while a block is in use
+  std::vector<const TakenOffsets*> taken_;  // the offsets taken while the new block is in use
 };
 
 }  // namespace tessera

@@ -21,9 +21,9 @@ constexpr int kTraceDepth = 64;  // other programs' traces nest deeper and are r
 constexpr uintmax_t kLargestFile = uintmax_t{256} << 20;
 constexpr int64_t kMost = int64_t{1} << 40;  // of any count or length: far above what occurs
 constexpr double kLargestNumber = 1e30;      // small enough that no sum overflows
-constexpr double kClockRounding = 1e-9;      // seconds by which writing as text may move a time
+constexpr double kClockRounding = 1e-9;  // the seconds by which rounding to text may move a time
 
-/// Reads the parts of a trace; every failure names the file, the place and what was expected.
+/// Reads the parts of a trace. Every error names the file, the entry and what was expected.
 class TraceParser {
  public:
   explicit TraceParser(std::string origin) : origin_(std::move(origin)) {}
@@ -147,7 +147,7 @@ class TraceParser {
     fail("'precision' is {}, expected bf16, fp32 or fp64", in_quotes(name));
   }
 
-  /// Traces of older versions do not say it: they are the processor's, or do not say whose.
+  /// Traces without the key are of the processor, or of versions that did not record the device.
   Device device(const Json& json) const {
     if (!json.contains("device")) return Device::cpu;
     const std::string name = text(json, "device");
@@ -217,7 +217,7 @@ class TraceParser {
     return result;
   }
 
-  /// Fails if events lie outside the step or overlap on their lane: their shares would not add up.
+  /// Throws if events are outside the step or overlap on their lane: their shares would not add up.
   void check_order(const StepTrace& step) const {
     std::array<double, kWords<Lane>.size()> ends{};
     ends.fill(step.start);

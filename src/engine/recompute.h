@@ -16,7 +16,7 @@ template <>
 inline constexpr std::array<std::string_view, 4> kWords<Recomputed>{"norm", "attention", "experts",
                                                                     "layer"};
 
-/// Which blocks are recomputed.
+/// The kinds of block that are recomputed.
 struct Recompute {
   bool norm = false;
   bool attention = false;
@@ -26,7 +26,7 @@ struct Recompute {
   bool operator==(const Recompute&) const = default;
 };
 
-/// Sets the blocks that a list names.
+/// Returns the Recompute with the listed blocks set.
 Recompute recompute_of(std::span<const Recomputed> blocks);
 
 }  // namespace tessera

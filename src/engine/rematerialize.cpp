@@ -5,7 +5,8 @@
 namespace tessera {
 namespace {
 
-/// How much is recomputed with a node's results: nothing, its block, or its whole layer.
+/// The extent of the recomputation of a node's results: none, with its block, or with its whole
+/// layer.
 enum class Depth { none, block, layer };
 
 Depth depth_of(const Node& node, const Recompute& recompute) {
@@ -63,7 +64,8 @@ class Rematerialization {
     return keep == Keep::layer || (keep == Keep::block && depth == Depth::block);
   }
 
-  /// The value itself if it is kept. Otherwise its repetition, which is built at its first use.
+  /// Returns the value itself if it is kept. Otherwise returns its recomputed copy, which is built
+  /// at first use.
   Value available(Value value, const Node& consumer) {
     if (index(value) >= dropped_.size() || !dropped_[index(value)]) return value;
     if (!again_[index(value)])
@@ -97,7 +99,7 @@ class Rematerialization {
   Builder& builder_;
   std::vector<Node> forward_;
   std::vector<int> producer_;  // by value: the forward node that makes it
-  std::vector<Value> again_;   // by value: its repetition
+  std::vector<Value> again_;   // by value: its recomputed copy
   std::vector<bool> dropped_;  // by value: not kept for the backward pass
 };
 

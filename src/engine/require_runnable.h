@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-/// Opens what the programs' operations need of the runtime's accelerator: libraries, and plans of
-/// theirs. Throws Error, as the first run would, if something is missing: a library, kernels in
-/// this build, or a device that has such kernels. Does nothing where the processor computes.
+/// Opens what the programs' operations need on the runtime's accelerator: libraries and their
+/// plans. Throws Error, as the first run would, if something is missing: a library, kernels in this
+/// build, or a device that has such kernels. Does nothing on the processor.
 void require_runnable(std::span<const Program* const> programs, Runtime& runtime);
 
 }  // namespace tessera

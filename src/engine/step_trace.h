@@ -12,15 +12,15 @@
 
 namespace tessera {
 
-/// How often a matrix product of a step ran.
+/// The number of runs of one matrix product.
 struct ProductRuns {
-  int product = 0;  ///< which one: its index in StepTrace::products
+  int product = 0;  ///< its index in StepTrace::products
   int64_t runs = 0;
 
   bool operator==(const ProductRuns&) const = default;
 };
 
-/// One operation, or one piece of work that is no operation, of a traced step.
+/// One operation of a traced step, or one piece of work outside operations.
 struct TraceEvent {
   std::string name;   ///< of the operation: "linear"
   std::string block;  ///< of the model, or "data", "optimizer"
@@ -34,7 +34,7 @@ struct TraceEvent {
   double repeated_flops = 0;  ///< repeated instead of keeping results; not part of `flops`
   double bytes = 0;           ///< read and written, each operand once
   std::string shape;          ///< of the first output
-  std::vector<ProductRuns> products;  ///< that really ran, with padding and masked halves of tiles
+  std::vector<ProductRuns> products;  ///< those that ran, with padding and masked halves of tiles
 
   bool operator==(const TraceEvent&) const = default;
 };
@@ -49,36 +49,36 @@ struct TraceOrigin {
   /// The best rate of a square matrix product in FLOP/s, to which the run's MFU refers. It comes
   /// from run.hardware or was measured when the run began.
   double gemm_peak = 0;
-  int64_t tokens = 0;            ///< of one step
-  Device device = Device::cpu;   ///< that computed the step, with the processor beside it
+  int64_t tokens = 0;           ///< of one step
+  Device device = Device::cpu;  ///< the device that computed the step, with the processor beside it
   std::string accelerator = {};  ///< its name, if it is not the processor
 
   bool operator==(const TraceOrigin&) const = default;
 };
 
-/// One training step of a rank: what ran when. Events of a lane follow one another without overlap;
-/// the time between them is idle.
+/// One training step of a rank: its operations and their times. Events of a lane follow one another
+/// without overlap; the time between them is idle.
 struct StepTrace {
   TraceOrigin origin;
   int64_t number = 0;   ///< of the step, from 1
   double start = 0;     ///< seconds since the trace began
   double duration = 0;  ///< seconds
   std::vector<TraceEvent> events;
-  std::vector<GemmShape> products;  ///< each matrix product of the step once
+  std::vector<GemmShape> products;  ///< each distinct matrix product of the step once
 
-  /// The index of a product in `products`; adds the product if it is new.
+  /// Returns the index of a product in `products`; adds the product if it is new.
   int number_of(const GemmShape& product);
 
   bool operator==(const StepTrace&) const = default;
 };
 
 /// Writes a step as JSON in the trace event format, which Chrome (chrome://tracing) and Perfetto
-/// (ui.perfetto.dev) open. What is not part of that format goes into "otherData". The write is
-/// atomic. Throws Error if it fails.
+/// (ui.perfetto.dev) open. Fields outside that format go into "otherData". The write is atomic.
+/// Throws Error if it fails.
 void write_trace(const std::filesystem::path& path, const StepTrace& step);
 
-/// Reads what write_trace() wrote. Throws Error, which says what is wrong, if the file is damaged,
-/// comes from another program or another version, or has no step or several.
+/// Reads a file of write_trace(). Throws Error, which says what is wrong, if the file is damaged,
+/// comes from another program or another version, or does not have exactly one step.
 StepTrace read_trace(const std::filesystem::path& path);
 
 }  // namespace tessera

@@ -11,19 +11,19 @@
 
 namespace tessera {
 
-/// Records one training step: what ran when, what each operation says that it costs, and which
-/// matrix products really ran. The time spent recording is not counted.
+/// Records one training step: its operations and their times, the cost that each reports, and the
+/// matrix products that ran. The time spent recording is not counted.
 class Trace {
  public:
-  /// Gives the seconds since some fixed moment.
+  /// Returns the seconds since some fixed moment.
   using Clock = std::function<double()>;
 
-  /// Counts the runtime's matrix products while it lives; the runtime must outlive it. Times come
-  /// from `clock`, or from the processor's clock if none is given.
+  /// Counts the runtime's matrix products during its lifetime; the runtime must outlive it. Times
+  /// come from `clock`, or from the processor's clock if none is given.
   explicit Trace(Runtime& runtime, Clock clock = {});
 
-  /// Times the whole step while it lives; all events lie within it. Does nothing if `trace` is
-  /// null.
+  /// A guard that times the whole step during its lifetime. All events must be within it. Does
+  /// nothing if `trace` is null.
   class Step {
    public:
     Step(Trace* trace, int64_t number);
@@ -35,11 +35,12 @@ class Trace {
     Trace* trace_;
   };
 
-  /// Times one node while it lives; does nothing if `trace` is null. Spans do not overlap.
+  /// A guard that times one node during its lifetime. Does nothing if `trace` is null. Spans do not
+  /// overlap.
   class Span {
    public:
     Span(Trace* trace, const Program& program, const Node& node);
-    /// Times something that is not a node of a program, such as reading data.
+    /// Times work that is not a node of a program, such as reading data.
     Span(Trace* trace, std::string_view name, std::string_view block);
     ~Span();
     Span(const Span&) = delete;
@@ -54,14 +55,14 @@ class Trace {
   /// the trace began.
   void add(TraceEvent event) { step_.events.push_back(std::move(event)); }
 
-  /// What is known of a node before it runs: all but its times and products.
+  /// Returns the event of a node before it runs: all but its times and products.
   static TraceEvent event_of(const Program& program, const Node& node);
-  /// Gives an event the matrix products that were run, or put into a stream, since the last one.
+  /// Adds to an event the matrix products that were run, or put into a stream, since the last call.
   void take_products(TraceEvent& event);
 
-  /// What was recorded so far.
+  /// Returns what was recorded so far.
   const StepTrace& step() const { return step_; }
-  /// Seconds since the trace began, without the time in which the clock stood still.
+  /// Returns the seconds since the trace began, without the time in which the clock was stopped.
   double now() const;
 
  private:

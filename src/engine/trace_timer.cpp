@@ -7,8 +7,8 @@ namespace tessera {
 TraceTimer::TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)
     : accelerator_(accelerator), trace_(trace), base_(accelerator.make_event()) {
   stream.synchronize();
-  // Read before the event, which this thread may see late: no work then seems to end after its
-  // step.
+  // The clock is read before the event is recorded, because this thread may notice the event late.
+  // So no work seems to end after its step.
   base_seconds_ = trace_.now();
   stream.record(*base_);
   base_->synchronize();

@@ -8,16 +8,17 @@
 
 namespace tessera {
 
-/// Times work of an accelerator for a trace, by events in the streams that it runs in.
+/// Times work of an accelerator for a trace, by events in its streams.
 class TraceTimer {
  public:
-  /// Waits for `stream`, to learn where the trace's clock stands by the device's clock. All must
-  /// outlive this.
+  /// Waits for `stream`, to relate the trace's clock to the device's. All arguments must outlive
+  /// this.
   TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace);
 
-  /// Begins a piece of work that is put into a stream from here to end(). Pieces do not overlap.
+  /// Begins a piece of work: all that is put into the stream from here to end(). Pieces do not
+  /// overlap.
   void begin(Stream& stream);
-  /// Ends it. The times of `event` are set later.
+  /// Ends the piece. The times of `event` are set by finish().
   void end(Stream& stream, TraceEvent event);
   /// Waits for all work and adds its events to the trace.
   void finish();
@@ -31,7 +32,7 @@ class TraceTimer {
   Accelerator& accelerator_;
   Trace& trace_;
   std::unique_ptr<Event> base_;
-  double base_seconds_;  // when base_ was asked for, since the trace began
+  double base_seconds_;  // the trace's time when base_ was recorded
   std::vector<Piece> pieces_;
 };
 

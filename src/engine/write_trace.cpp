@@ -10,7 +10,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// An event in which ranks are processes and lanes are threads.
+/// Returns an event in which ranks are processes and lanes are threads.
 OrderedJson span(std::string_view name, std::string_view category, double start, double duration,
                  int rank, Lane lane) {
   return {{"name", name},

@@ -16,13 +16,14 @@ Origin known_origin(std::string_view name) { return known_word<Origin>(name, "or
 /// Calls read(members) on the member, which is an object of a value and its origin.
 template <typename Read>
 auto figure(const JsonMembers& members, const char* name, const Read& read) {
-  const JsonMembers of(members.member(name), fmt::format("{}: {}", members.place(), name));
-  of.require_known({"value", "origin"});
-  return Figure<decltype(read(of))>{read(of), of.named("origin", known_origin)};
+  const JsonMembers object(members.member(name), fmt::format("{}: {}", members.path(), name));
+  object.require_known({"value", "origin"});
+  return Figure<decltype(read(object))>{read(object), object.named("origin", known_origin)};
 }
 Figure<double> rate_figure(const JsonMembers& members, const char* name) {
   constexpr double kLeast = 1e6;  // per second: less than any accelerator has of anything
-  return figure(members, name, [](const JsonMembers& of) { return of.rate("value", kLeast); });
+  return figure(members, name,
+                [](const JsonMembers& object) { return object.rate("value", kLeast); });
 }
 
 template <typename Number>
@@ -51,15 +52,15 @@ void check_architecture(const JsonMembers& members, Device device) {
 }
 
 std::vector<PeakRate> read_peaks(const JsonMembers& members) {
-  const std::string place = members.place() + ": peak_flops";
-  const JsonMembers peaks(members.member("peak_flops"), place);
+  const std::string path = members.path() + ": peak_flops";
+  const JsonMembers peaks(members.member("peak_flops"), path);
   std::vector<PeakRate> result;
   for (const auto& [type, unused] : members.member("peak_flops").items()) {
     const auto known = [&](const std::string& name) {
       try {
         return dtype_from_name(name);
       } catch (const Error& error) {
-        throw Error("{}: {}", place, error.what());
+        throw Error("{}: {}", path, error.what());
       }
     };
     const DType dtype = known(printable(type));
@@ -111,23 +112,23 @@ OrderedJson accelerator_json(const AcceleratorFacts& facts) {
   return json;
 }
 
-AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string& place) {
-  const JsonMembers members(json, place);
+AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string& path) {
+  const JsonMembers members(json, path);
   members.require_known({"name", "device", "architecture", "lanes", "multiprocessors",
                          "memory_bytes", "memory_bandwidth", "peak_flops", "tf32_flops", "links"});
   AcceleratorFacts facts{.name = members.text("name"),
                          .device = members.named("device", known_accelerator),
                          .architecture = members.text("architecture")};
   check_architecture(members, facts.device);
-  const auto small = [](const JsonMembers& of) { return of.small("value", 1); };
+  const auto small = [](const JsonMembers& object) { return object.small("value", 1); };
   facts.lanes = figure(members, "lanes", small);
   if (facts.lanes.value != 32 && facts.lanes.value != 64) {
     members.wrong("lanes", "32 or 64 threads of a warp");
   }
   facts.multiprocessors = figure(members, "multiprocessors", small);
-  facts.memory_bytes = figure(members, "memory_bytes", [](const JsonMembers& of) {
+  facts.memory_bytes = figure(members, "memory_bytes", [](const JsonMembers& object) {
     constexpr int64_t kMost = int64_t{1} << 50;  // 1 PiB
-    return of.whole("value", 1, kMost);
+    return object.whole("value", 1, kMost);
   });
   if (members.has("memory_bandwidth")) {
     facts.memory_bandwidth = rate_figure(members, "memory_bandwidth");

@@ -16,17 +16,17 @@
 
 namespace tessera {
 
-/// Where a figure about a machine comes from.
+/// The source of a figure about a machine.
 enum class Origin {
-  data_sheet,   ///< the maker's, nothing was measured
-  publication,  ///< someone's who uses such a machine
-  driver,       ///< what the system says about the device that is there
+  data_sheet,   ///< the maker's data sheet; nothing was measured
+  publication,  ///< a publication of someone who uses such a machine
+  driver,       ///< the driver of the device in this machine
 };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Origin>{"data sheet", "publication",
                                                                 "driver"};
 
-/// A figure about a machine, and where it comes from.
+/// A figure about a machine, and its source.
 template <typename Number>
 struct Figure {
   Number value = 0;
@@ -35,7 +35,7 @@ struct Figure {
   bool operator==(const Figure&) const = default;
 };
 
-/// The peak of matrix products with operands of a type, in FLOP/s, without sparsity.
+/// The peak of matrix products with operands of a dtype, in FLOP/s, without sparsity.
 struct PeakRate {
   DType dtype = DType::bf16;
   Figure<double> flops;
@@ -50,8 +50,9 @@ struct LinkFacts {
   bool operator==(const LinkFacts&) const = default;
 };
 
-/// What is known about an accelerator without measuring: from its maker's data sheet, or from the
-/// driver where it is there. A data sheet's GB are read as 10^9 bytes, the least that they mean.
+/// The facts about an accelerator that are known without measuring: from its maker's data sheet, or
+/// from the driver of a device in this machine. A data sheet's GB are read as 10^9 bytes, the least
+/// that they mean.
 struct AcceleratorFacts {
   std::string name;  ///< of the product: "NVIDIA H200 SXM"
   Device device = Device::cuda;
@@ -68,12 +69,12 @@ struct AcceleratorFacts {
   bool operator==(const AcceleratorFacts&) const = default;
 };
 
-/// What reports of measurements on the emulated device say: the text and the JSON of `tessera
-/// bench`, and a run. A hardware file has the device's name instead.
+/// The text that reports of measurements on the emulated device carry: the text and the JSON of
+/// `tessera bench`, and a run. A hardware file has the device's name instead.
 inline constexpr std::string_view kEmulatedFigures =
     "the device is emulated: the figures show that the measurement works and mean nothing else";
 
-/// Returns what the driver says of an accelerator.
+/// Returns the facts that the driver reports about an accelerator.
 AcceleratorFacts facts_of(const Accelerator& accelerator);
 
 /// Returns the target that programs on this accelerator are planned for.
@@ -82,10 +83,10 @@ Target target_of(const AcceleratorFacts& facts);
 /// Returns a text such as "NVIDIA H200 SXM, 131.3 GiB (data sheet)".
 std::string describe(const AcceleratorFacts& facts);
 
-/// Returns the facts as the member "accelerator" of a hardware file, and reads them. `place` is
-/// where the object stands, for errors. Throws Error, naming the place and the member, if a member
-/// is missing or not what it should be.
+/// Returns the facts as the member "accelerator" of a hardware file, and reads them. `path` is the
+/// path of the object within the file, for errors. Throws Error, naming the path and the member, if
+/// a member is missing or not what it should be.
 nlohmann::ordered_json accelerator_json(const AcceleratorFacts& facts);
-AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string& place);
+AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string& path);
 
 }  // namespace tessera

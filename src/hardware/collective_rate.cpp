@@ -62,7 +62,7 @@ class MeasuredCall {
   Tensor from_, to_;
 };
 
-/// The largest of the ranks' numbers.
+/// Returns the largest of the ranks' numbers.
 double largest(Communicator& group, double own) {
   const Tensor number({1}, DType::f64);
   number.data<double>()[0] = own;
@@ -70,8 +70,8 @@ double largest(Communicator& group, double own) {
   return number.data<double>()[0];
 }
 
-/// The seconds that the slowest rank takes for each of so many calls. Throws Error on all ranks if
-/// one is interrupted.
+/// Returns the seconds per call of the slowest rank, measured over `calls` calls. Throws Error on
+/// all ranks if one is interrupted.
 double time_calls(Communicator& group, int64_t calls, MeasuredCall& call) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   group.barrier("begin");
@@ -85,8 +85,8 @@ double time_calls(Communicator& group, int64_t calls, MeasuredCall& call) {
 CollectiveRate measure(Communicator& group, const CollectiveRanks& ranks, Collective collective,
                        int64_t bytes, const CollectiveSweep& sweep) {
   MeasuredCall call(group, collective, sweep.dtype, bytes);
-  call();  // makes what is made once
-  // All ranks know the same times, and so decide alike.
+  call();  // makes what calls make once
+  // All ranks get the same times, so they choose the same number of calls.
   const double once = std::max(time_calls(group, 1, call), 1e-9);
   const double least = std::max(kLeastBatch, sweep.seconds / kMostBatches);
   const auto calls = std::max<int64_t>(1, static_cast<int64_t>(least / once));

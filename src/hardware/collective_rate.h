@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// What carries the messages of ranks.
+/// The transport of the messages between ranks.
 enum class Carrier {
   threads,    ///< the memory of one process, of which the ranks are threads
   processes,  ///< MPI, between ranks that are processes
@@ -19,40 +19,40 @@ enum class Carrier {
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Carrier>{"threads", "processes"};
 
-/// The ranks that meet in a collective, and what carries their messages.
+/// The ranks of a collective, and the transport of their messages.
 struct CollectiveRanks {
   Carrier carrier = Carrier::threads;
   int ranks = 2;
   int machines = 1;
 
   bool operator==(const CollectiveRanks&) const = default;
-  /// "8 processes of 2 machines"
+  /// Returns a text such as "8 processes of 2 machines".
   std::string text() const;
 };
 
-/// How long a collective takes.
+/// The time that a collective takes.
 struct CollectiveRate {
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
   CollectiveRanks ranks;
-  /// Of what a call is about: of the whole that is gathered, summed or broadcast; of what a rank
-  /// sends in an all-to-all, or as a message.
+  /// The bytes of the data of a call: of the whole that is gathered, summed or broadcast; of the
+  /// data that a rank sends in an all-to-all, or as a message.
   int64_t bytes = 0;
   double best = 0;    ///< seconds of a call
-  double median = 0;  ///< the same
+  double median = 0;  ///< seconds of a call
 
   bool operator==(const CollectiveRate&) const = default;
-  /// Bytes per second, of the best call, over the slowest link of an ideal network. It is what
-  /// NCCL's tests call bus bandwidth: the bytes that each rank must send, over the time.
+  /// Returns the bytes per second, of the best call, over the slowest link of an ideal network.
+  /// NCCL's tests call it bus bandwidth: the bytes that each rank must send, over the time.
   double bus_bandwidth() const;
 };
 
-/// Collectives of which a rate can be measured.
+/// The collectives of which a rate can be measured.
 inline constexpr std::array kMeasuredCollectives{Collective::all_gather, Collective::reduce_scatter,
                                                  Collective::all_reduce, Collective::all_to_all,
                                                  Collective::broadcast,  Collective::message};
 
-/// What is measured of a group of ranks.
+/// The collectives and sizes to measure in a group of ranks.
 struct CollectiveSweep {
   std::vector<Collective> collectives;
   std::vector<int64_t> bytes;  ///< rounded up to whole elements for each rank
@@ -60,17 +60,17 @@ struct CollectiveSweep {
   double seconds = 0.2;        ///< about how long each is measured; three times at least
 };
 
-/// Measures all of them. Every rank of the group calls it with the same sweep, and gets the times
-/// of the slowest. A message goes from each rank to the next. Throws Error if an InterruptGuard has
-/// caught a signal on a rank.
+/// Measures every collective of the sweep with every size. Every rank of the group calls it with
+/// the same sweep, and gets the times of the slowest rank. A message goes from each rank to the
+/// next. Throws Error if an InterruptGuard has caught a signal on a rank.
 std::vector<CollectiveRate> measure_collectives(Communicator& group, const CollectiveRanks& ranks,
                                                 const CollectiveSweep& sweep);
 
-/// Tables of bus bandwidth (GB/s) and of the time of a call (microseconds), by size and collective,
-/// one for each kind of ranks.
+/// Returns tables of bus bandwidth (GB/s) and of the time of a call (microseconds), by size and
+/// collective, one for each kind of ranks.
 std::string collectives_text(const std::vector<CollectiveRate>& rates);
 
-/// The same as a picture of lines. There must be at least one rate.
+/// Returns the rates as a picture of lines. There must be at least one rate.
 std::string collectives_picture(const std::vector<CollectiveRate>& rates);
 
 }  // namespace tessera

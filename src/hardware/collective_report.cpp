@@ -12,12 +12,12 @@
 namespace tessera {
 namespace {
 
-/// Of the ranks and the type of one table, and what they are called.
+/// Returns the heading of a table: its ranks and its dtype.
 std::string heading(const CollectiveRate& rate) {
   return fmt::format("{}, {}", rate.ranks.text(), dtype_name(rate.dtype));
 }
 
-/// The rates of one heading, in the order of the first of each.
+/// Returns the rates grouped by heading, in the order of the first rate of each.
 std::vector<std::pair<std::string, std::vector<CollectiveRate>>> by_heading(
     const std::vector<CollectiveRate>& rates) {
   std::vector<std::pair<std::string, std::vector<CollectiveRate>>> parts;
@@ -60,13 +60,13 @@ std::string table_text(const std::vector<CollectiveRate>& rates,
 
 std::string collectives_text(const std::vector<CollectiveRate>& rates) {
   std::string text;
-  for (const auto& [heading, of_ranks] : by_heading(rates)) {
+  for (const auto& [heading, group_rates] : by_heading(rates)) {
     text += fmt::format("{}: bus bandwidth, GB/s\n{}\n", heading,
-                        table_text(of_ranks, [](const CollectiveRate& rate) {
+                        table_text(group_rates, [](const CollectiveRate& rate) {
                           return fmt::format("{:.3f}", rate.bus_bandwidth() * 1e-9);
                         }));
     text += fmt::format("{}: microseconds of a call\n{}\n", heading,
-                        table_text(of_ranks, [](const CollectiveRate& rate) {
+                        table_text(group_rates, [](const CollectiveRate& rate) {
                           return fmt::format("{:.1f}", rate.best * 1e6);
                         }));
   }

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Memory of the device with random normal numbers.
+/// Returns memory of the device filled with random normal numbers.
 std::unique_ptr<DeviceMemory> normal(Accelerator& accelerator, const Shape& shape, DType dtype,
                                      const char* name) {
   const Tensor host(shape, dtype);
@@ -20,7 +20,7 @@ std::unique_ptr<DeviceMemory> normal(Accelerator& accelerator, const Shape& shap
   return memory;
 }
 
-/// The sides of the squares that an accelerator's peak is read from.
+/// Returns the sides of the squares that an accelerator's peak is read from.
 std::vector<int64_t> peak_sides(Device device) {
   if (device == Device::emulated) return {64, 128};
   return {2048, 4096, 8192};

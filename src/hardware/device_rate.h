@@ -16,12 +16,14 @@ class DeviceRates {
   /// Refers to the runtime, which must have an accelerator.
   explicit DeviceRates(Runtime& runtime);
 
-  /// Measures a matrix product on random normal numbers, as the operations of a step run it.
+  /// Measures a matrix product of random normal numbers, computed as the operations of a step
+  /// compute it.
   GemmRate gemm(const GemmRate& product, const GemmBudget& budget);
   /// Measures plain squares that are large enough for the device's peak, or small ones on the
   /// emulated device.
   std::vector<GemmRate> squares(DType dtype);
-  /// Whether its library multiplies matrices of that type. Throws Error if that could not be tried.
+  /// Returns whether its library multiplies matrices of that dtype. Throws Error if that could not
+  /// be tried.
   bool has_gemm(DType dtype);
 
   /// Measures copies within the device's memory. `bytes` are those of source and destination
@@ -33,8 +35,8 @@ class DeviceRates {
   DeviceTimer timer_;
 };
 
-/// The working sets of which copies are measured where none are given: from 4 MiB to 4 GiB, but at
-/// most half of `free`; small ones on the emulated device.
+/// Returns the working sets of which copies are measured where none are given: from 4 MiB to 4 GiB,
+/// but at most half of `free`; small ones on the emulated device.
 std::vector<int64_t> device_copy_sizes(Device device, int64_t free);
 
 /// Measures the peak of matrix products of a runtime's accelerator.

@@ -19,7 +19,7 @@ double DeviceTimer::seconds(const std::function<void(Stream&)>& work, int64_t ru
 
 std::vector<double> DeviceTimer::samples(const std::function<void(Stream&)>& work,
                                          const GemmBudget& budget) {
-  constexpr double kShortest = 1e-3;  // seconds of a sample, far above what a launch takes
+  constexpr double kShortest = 1e-3;  // seconds of a sample, far above the time of a launch
   constexpr int64_t kMostRuns = int64_t{1} << 14;
   seconds(work, 1);
   int64_t runs = 1;

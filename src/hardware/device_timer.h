@@ -16,14 +16,14 @@ class DeviceTimer {
   Accelerator& accelerator() const { return accelerator_; }
   Stream& stream() const { return *stream_; }
 
-  /// Returns the seconds of one run of `work`, which puts a run into the stream it is given: one
-  /// number for each sample. Short work runs several times in a sample. The first run, which may
-  /// make plans, and those that find how many a sample takes do not count. A signal that an
-  /// InterruptGuard caught ends the samples early.
+  /// Returns the seconds of one run of `work`, one number for each sample. Each call of `work` puts
+  /// one run into the stream that it is given. Short work runs several times in a sample. The first
+  /// run, which may make plans, does not count, nor do those that find the number of runs in a
+  /// sample. A signal that an InterruptGuard caught ends the samples early.
   std::vector<double> samples(const std::function<void(Stream&)>& work, const GemmBudget& budget);
 
  private:
-  /// The seconds of `runs` runs.
+  /// Returns the seconds of `runs` runs.
   double seconds(const std::function<void(Stream&)>& work, int64_t runs);
 
   Accelerator& accelerator_;

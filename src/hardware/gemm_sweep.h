@@ -17,7 +17,7 @@ struct GemmSweep {
   std::vector<int64_t> k{256, 1024, 4096};
   std::vector<GemmLayout> layouts{GemmLayout::forward};
   std::vector<DType> dtypes{DType::bf16, DType::f32};
-  /// The time for measuring one type, shared equally by its products. Each product runs at least
+  /// The time for measuring one dtype, shared equally by its products. Each product runs at least
   /// four times, so slow machines need longer.
   double seconds = 15;
 };
@@ -34,21 +34,22 @@ struct GemmSweepResult {
   std::vector<GemmRate> left_out;
 };
 
-/// Called before each product, before the squares of each type and at the end. Its arguments are
-/// what is measured next, the number of products done and the number of all products.
+/// A function that is called before each product, before the squares of each dtype and at the end.
+/// Its arguments are the name of the next measurement, the number of products done and the number
+/// of all products.
 using SweepProgress = std::function<void(const std::string& what, size_t done, size_t all)>;
 
 /// Returns true if the sweep asks for the product.
 bool asks_for(const GemmSweep& sweep, const GemmRate& product);
 
-/// What multiplies in a sweep.
+/// The functions that measure products on one machine.
 struct GemmMachine {
   /// Measures the squares that the peak of a type is read from.
   std::function<std::vector<GemmRate>(DType)> squares;
   /// Measures a product and returns it with its rates.
   std::function<GemmRate(const GemmRate&, const GemmBudget&)> product;
 };
-/// The processor with that many threads.
+/// Returns the functions for the processor with that many threads.
 GemmMachine processor_machine(int threads);
 
 /// Throws Error if the operands of a product of the sweep take more than half of `memory` bytes.
@@ -58,7 +59,7 @@ void require_memory(const GemmSweep& sweep, int64_t memory = usable_memory().byt
 /// every product would take too long, or if an InterruptGuard has caught a signal.
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, const GemmMachine& machine,
                                    const SweepProgress& progress);
-/// Does so with threads of the processor, each bound to a core (see BoundTeam).
+/// Measures the sweep with threads of the processor, each bound to a core (see BoundTeam).
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
                                    const SweepProgress& progress);
 

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// A matrix as it lies in memory: its rows, and the elements from one row to the next.
+/// The layout of a matrix in memory: its rows, and the elements from one row to the next.
 struct Matrix {
   int64_t rows;
   int64_t leading;

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// How long to measure one product. After one sample for warm-up, samples are taken for `seconds`
-/// seconds, but at least `least_samples` of them.
+/// The time for measuring one product. After one sample for warm-up, samples are taken for
+/// `seconds` seconds, but at least `least_samples` of them.
 struct GemmBudget {
   double seconds = 0.1;
   int least_samples = 3;

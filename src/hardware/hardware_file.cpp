@@ -22,8 +22,8 @@ std::string precision_name(DType dtype) {
   return dtype == DType::bf16 ? "bf16" : fmt::format("fp{}", 8 * dtype_size(dtype));
 }
 
-Processor read_processor(const nlohmann::json& json, const std::string& place) {
-  const JsonMembers members(json, place);
+Processor read_processor(const nlohmann::json& json, const std::string& path) {
+  const JsonMembers members(json, path);
   members.require_known({"name", "features", "first_level_cache_bytes", "second_level_cache_bytes",
                          "last_level_cache_bytes", "threads"});
   Processor processor{.name = members.text("name")};
@@ -125,12 +125,12 @@ std::string lines(const std::vector<nlohmann::ordered_json>& elements) {
 bool has_processor(const Hardware& hardware) { return !hardware.processor.name.empty(); }
 
 double Hardware::gemm_peak(DType dtype) const {
-  double of_size = 0;
+  double peak = 0;
   double any = 0;
   for (const GemmRate& rate : gemms) {
     if (rate.dtype != dtype || !is_plain_square(rate)) continue;
     any = std::max(any, rate.best);
-    if (is_peak_square(rate)) of_size = std::max(of_size, rate.best);
+    if (is_peak_square(rate)) peak = std::max(peak, rate.best);
   }
   if (any == 0 && accelerator) {
     const auto found = std::ranges::find(accelerator->peaks, dtype, &PeakRate::dtype);
@@ -143,7 +143,7 @@ double Hardware::gemm_peak(DType dtype) const {
         dtype_name(dtype), precision_name(dtype));
   }
   // An accelerator reaches its peak in larger squares than a processor.
-  return of_size > 0 && !accelerator ? of_size : any;
+  return peak > 0 && !accelerator ? peak : any;
 }
 
 double Hardware::tf32_peak() const {
@@ -164,7 +164,7 @@ double Hardware::memory_bandwidth() const {
     best = std::max(best, rate.best);
     in_place = in_place || rate.kernel == MemoryKernel::update;
   }
-  if (accelerator && best > 0) return best;  // its copy moves all that its memory can
+  if (accelerator && best > 0) return best;  // its copy uses the full memory bandwidth
   if (accelerator && accelerator->memory_bandwidth) return accelerator->memory_bandwidth->value;
   if (!in_place) {
     throw Error(
@@ -230,15 +230,15 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
     hardware.accelerator =
         parse_accelerator(members.member("accelerator"), origin + ": accelerator");
   }
-  // A data sheet says nothing of the processor beside the accelerator.
+  // A data sheet does not describe the processor beside the accelerator.
   if (!hardware.accelerator || members.has("processor")) {
     hardware.processor = read_processor(members.member("processor"), origin + ": processor");
   }
-  members.each("gemm", [&](const nlohmann::json& element, const std::string& place) {
-    hardware.gemms.push_back(read_gemm(JsonMembers(element, place)));
+  members.each("gemm", [&](const nlohmann::json& element, const std::string& path) {
+    hardware.gemms.push_back(read_gemm(JsonMembers(element, path)));
   });
-  members.each("memory", [&](const nlohmann::json& element, const std::string& place) {
-    const JsonMembers rate(element, place);
+  members.each("memory", [&](const nlohmann::json& element, const std::string& path) {
+    const JsonMembers rate(element, path);
     rate.require_known({"kernel", "bytes", "best", "median"});
     hardware.memory.push_back({.kernel = rate.named("kernel", known_kernel),
                                .bytes = rate.whole("bytes", 1),
@@ -246,8 +246,8 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
                                .median = rate.rate("median")});
   });
   if (members.has("collectives")) {
-    members.each("collectives", [&](const nlohmann::json& element, const std::string& place) {
-      hardware.collectives.push_back(read_collective(JsonMembers(element, place)));
+    members.each("collectives", [&](const nlohmann::json& element, const std::string& path) {
+      hardware.collectives.push_back(read_collective(JsonMembers(element, path)));
     });
   }
   return hardware;

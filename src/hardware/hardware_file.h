@@ -20,7 +20,7 @@ struct Hardware {
   std::vector<GemmRate> gemms;
   std::vector<MemoryRate> memory;
   std::vector<CollectiveRate> collectives = {};  ///< if they were measured
-  /// What the rates were measured on, if that is not the processor.
+  /// The accelerator that the rates were measured on, if it is not the processor.
   std::optional<AcceleratorFacts> accelerator = {};
 
   /// Returns the best rate of the squares of that type that peaks are read from (see
@@ -32,12 +32,12 @@ struct Hardware {
   double tf32_peak() const;
   /// Returns the bandwidth of main memory in bytes per second: the best rate of any loop over the
   /// largest working set. Throws Error if `update` was not measured over that working set, as by
-  /// older versions. The other loops alone fall short of what the memory moves. Of an accelerator
+  /// older versions. The other loops do not reach the memory's bandwidth. Of an accelerator
   /// the copy is enough; if it was not measured, returns the data sheet's bandwidth.
   double memory_bandwidth() const;
 };
 
-/// Whether the file says what processor it is about.
+/// Returns whether the file names its processor.
 bool has_processor(const Hardware& hardware);
 
 /// Returns the text of a hardware file: a JSON object with "format", "version", "processor",
@@ -53,7 +53,7 @@ std::string collectives_json(const std::vector<CollectiveRate>& rates);
 /// show as they are, so callers may report them without a check. Throws Error, naming the file and
 /// the member, if a member is missing or not what it should be.
 Hardware read_hardware(const fs::path& path);
-/// Does the same with the file's text. `origin` is the file's name in errors.
+/// Reads a hardware file from its text. `origin` is the file's name in errors.
 Hardware parse_hardware(std::string_view text, const std::string& origin);
 
 /// Throws Error if the file is about an accelerator, or was measured on a processor with another

@@ -18,7 +18,7 @@ namespace {
 using PanelKey = std::tuple<DType, GemmLayout, int64_t>;  // type, layout, k
 
 /// The tables of the products that a sweep asked for: the best rate in GFLOP/s for each m and n, by
-/// type, layout and k. Squares that the sweep did not ask for are left out.
+/// dtype, layout and k. Squares that the sweep did not ask for are left out.
 struct GemmTables {
   std::vector<int64_t> m, n;
   std::map<PanelKey, std::map<std::pair<int64_t, int64_t>, double>> panels;
@@ -30,9 +30,9 @@ struct GemmTables {
     }
     std::set<int64_t> rows, columns;
     for (const auto& [key, cells] : panels) {
-      for (const auto& [place, rate] : cells) {
-        rows.insert(place.first);
-        columns.insert(place.second);
+      for (const auto& [size, rate] : cells) {
+        rows.insert(size.first);
+        columns.insert(size.second);
       }
     }
     m.assign(rows.begin(), rows.end());

@@ -13,14 +13,14 @@ bool is_plain_text(const nlohmann::json& json) {
   return json.is_string() && printable(json.get<std::string>()) == json.get<std::string>();
 }
 
-JsonMembers::JsonMembers(const nlohmann::json& json, std::string place)
-    : json_(json), place_(std::move(place)) {
-  if (!json.is_object()) throw Error("{}: found no JSON object, expected one", place_);
+JsonMembers::JsonMembers(const nlohmann::json& json, std::string path)
+    : json_(json), path_(std::move(path)) {
+  if (!json.is_object()) throw Error("{}: found no JSON object, expected one", path_);
 }
 
 const nlohmann::json& JsonMembers::member(const char* name) const {
   const auto found = json_.find(name);
-  if (found == json_.end()) throw Error("{}: there is no \"{}\"", place_, name);
+  if (found == json_.end()) throw Error("{}: there is no \"{}\"", path_, name);
   return *found;
 }
 
@@ -33,7 +33,7 @@ void JsonMembers::require_known(const std::vector<std::string>& names) const {
   for (const auto& [name, unused] : json_.items()) {
     if (std::ranges::find(names, name) != names.end()) continue;
     const std::string nearest = nearest_name(name, names);
-    throw Error("{}: unknown member \"{}\"; {}", place_, printable(name),
+    throw Error("{}: unknown member \"{}\"; {}", path_, printable(name),
                 nearest.empty() ? "known are " + join(names, ", ")
                                 : fmt::format("did you mean \"{}\"?", nearest));
   }
@@ -63,7 +63,7 @@ double JsonMembers::rate(const char* name, double least) const {
 }
 
 void JsonMembers::wrong(const char* name, const std::string& expected) const {
-  throw Error("{}: \"{}\" is {}, expected {}", place_, name, printable(member(name).dump()),
+  throw Error("{}: \"{}\" is {}, expected {}", path_, name, printable(member(name).dump()),
               expected);
 }
 

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Which working sets are measured.
+/// The working sets to measure.
 struct MemorySweep {
   /// Empty: from 16 KiB per thread to four times the last-level cache, or the device's (see
   /// device_copy_sizes()).
@@ -20,15 +20,15 @@ struct MemorySweep {
   double seconds = 0.1;  ///< about how long each loop of a size is measured
 };
 
-/// What is measured of this machine.
+/// The measurements to make on this machine.
 struct CeilingOptions {
   int threads = 0;                ///< 0: all usable cores
-  Device device = Device::cpu;    ///< whose products and copies are measured
-  std::optional<GemmSweep> gemm;  ///< without types: all that the processor has of bf16 and f32
+  Device device = Device::cpu;    ///< the device whose products and copies are measured
+  std::optional<GemmSweep> gemm;  ///< without dtypes: those of bf16 and f32 that the device has
   std::optional<MemorySweep> memory;
 };
 
-/// What was measured of this machine.
+/// The results of the measurements on this machine.
 struct MeasuredCeilings {
   Hardware hardware;
   std::optional<GemmSweep> gemm;  ///< with the types that were measured
@@ -40,9 +40,9 @@ struct MeasuredCeilings {
 };
 
 /// Measures matrix products, memory or both, with a line of progress. Of a device's memory only
-/// copies are measured, by the device's events. `logger` is told what is left
-/// out. Throws Error if a size does not fit the memory, if all products would take too long, and if
-/// an InterruptGuard has caught a signal.
+/// copies are measured, by the device's events. `logger` reports what is left out. Throws Error if
+/// a size does not fit the memory, if all products would take too long, and if an InterruptGuard
+/// has caught a signal.
 MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& logger);
 
 }  // namespace tessera

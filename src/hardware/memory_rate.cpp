@@ -24,8 +24,8 @@ int64_t accesses_of(MemoryKernel kernel) {
   return arrays_of(kernel) + (kernel == MemoryKernel::update ? 1 : 0);
 }
 
-/// The numbers that a pass needs beside the arrays. They are known only at run time. With constants
-/// the compiler would replace the copy by memcpy(), which may store past the caches.
+/// The scalars of a pass. They are known only at run time, because with constants the compiler
+/// would replace the copy by memcpy(), which may store past the caches.
 struct Factors {
   double scale = 3;
   uint64_t nothing = 0;

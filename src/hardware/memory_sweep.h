@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Throws Error unless each working set takes between one byte and half of `memory` bytes, which
-/// what is measured has.
+/// Throws Error unless each working set takes between one byte and half of `memory` bytes, the
+/// memory of the measured device.
 void require_memory(std::span<const int64_t> sizes, int64_t memory);
 
 /// Measures every loop over working sets of these sizes, in bytes (see measure_memory()), for about

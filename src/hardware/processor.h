@@ -16,7 +16,7 @@ struct Processor {
   /// under the system's names: "avx512_bf16", "amx_tile".
   std::vector<std::string> features;
   /// The bytes of a core's first-level data cache, of its second-level cache, and of all last-level
-  /// caches of the machine together. 0 if the system does not tell.
+  /// caches of the machine together. 0 if the system does not report them.
   int64_t first_level_cache = 0;
   int64_t second_level_cache = 0;
   int64_t last_level_cache = 0;

@@ -29,18 +29,17 @@ std::string hexadecimal(const ProductAlgorithm& algorithm) {
 /// The members of an entry of a file. Errors name the file and the entry's number.
 class EntryReader {
  public:
-  EntryReader(const nlohmann::json& json, std::string place)
-      : json_(json), place_(std::move(place)) {
-    if (!json.is_object()) throw Error("{}: found no JSON object; {}", place_, kTuneAgain);
+  EntryReader(const nlohmann::json& json, std::string path) : json_(json), path_(std::move(path)) {
+    if (!json.is_object()) throw Error("{}: found no JSON object; {}", path_, kTuneAgain);
   }
 
   const nlohmann::json& member(const char* name) const {
     const auto found = json_.find(name);
-    if (found == json_.end()) throw Error("{}: there is no \"{}\"; {}", place_, name, kTuneAgain);
+    if (found == json_.end()) throw Error("{}: there is no \"{}\"; {}", path_, name, kTuneAgain);
     return *found;
   }
   [[noreturn]] void wrong(const char* name, const std::string& expected) const {
-    throw Error("{}: \"{}\" is {}, expected {}; {}", place_, name, printable(member(name).dump()),
+    throw Error("{}: \"{}\" is {}, expected {}; {}", path_, name, printable(member(name).dump()),
                 expected, kTuneAgain);
   }
   int64_t whole(const char* name, int64_t least) const {
@@ -61,7 +60,7 @@ class EntryReader {
     if (value == 0) wrong(name, "a number above 0");
     return value;
   }
-  /// 0 stands for what was not measured.
+  /// Returns the seconds of a member; 0 if it was not measured.
   double seconds_or_none(const char* name) const {
     const nlohmann::json& value = member(name);
     if (!value.is_number() || !(value.get<double>() >= 0) || !std::isfinite(value.get<double>())) {
@@ -98,7 +97,7 @@ class EntryReader {
 
  private:
   const nlohmann::json& json_;
-  std::string place_;
+  std::string path_;
 };
 
 TunedProduct read_product(const EntryReader& entry) {
@@ -162,7 +161,7 @@ nlohmann::ordered_json grouped_json(const TunedGrouped& grouped) {
           {"cublaslt_seconds", grouped.cublaslt_seconds}};
 }
 
-/// The entries of an array, a line each.
+/// Returns the entries of an array, a line each.
 template <typename Entry>
 std::string array_text(const std::vector<Entry>& entries,
                        nlohmann::ordered_json (*json)(const Entry&)) {
@@ -171,7 +170,7 @@ std::string array_text(const std::vector<Entry>& entries,
   return fmt::format("[{}{}]", join(lines, ","), lines.empty() ? "" : "\n ");
 }
 
-/// Reads the entries of an array. Throws Error if two are the same, as same(a, b) says.
+/// Reads the entries of an array. Throws Error if same(a, b) holds for two of them.
 template <typename Entry, typename Same>
 std::vector<Entry> read_array(const nlohmann::json& json, const char* name,
                               const std::string& origin, Entry (*read)(const EntryReader&),
@@ -182,10 +181,10 @@ std::vector<Entry> read_array(const nlohmann::json& json, const char* name,
   }
   std::vector<Entry> entries;
   for (const nlohmann::json& element : *array) {
-    const std::string place = fmt::format("{}: {}[{}]", origin, name, entries.size());
-    Entry entry = read(EntryReader(element, place));
+    const std::string path = fmt::format("{}: {}[{}]", origin, name, entries.size());
+    Entry entry = read(EntryReader(element, path));
     if (std::ranges::any_of(entries, [&](const Entry& other) { return same(other, entry); })) {
-      throw Error("{}: this product stands in the table already; {}", place, kTuneAgain);
+      throw Error("{}: this product stands in the table already; {}", path, kTuneAgain);
     }
     entries.push_back(std::move(entry));
   }

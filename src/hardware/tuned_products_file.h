@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// What a tuning run found out. It holds for one version of a library on one kind of device.
+/// The result of a tuning run. It is valid for one version of a library on one kind of device.
 struct TunedTable {
   std::string library;  ///< "cuBLASLt 130100"
   std::string device;   ///< "NVIDIA H200"
@@ -27,10 +27,10 @@ struct TunedTable {
 /// seconds of both.
 std::string tuned_products_json(const TunedTable& table);
 
-/// Reads a table. Throws Error, naming the file and the member, if the file is damaged or is no
-/// such table, and if a product stands in it twice.
+/// Reads a table. Throws Error, naming the file and the member, if the file is damaged or is not
+/// such a table, and if it has a product twice.
 TunedTable read_tuned_products(const fs::path& path);
-/// Does the same with the file's text. `origin` is the file's name in errors.
+/// Reads a table from its text. `origin` is the file's name in errors.
 TunedTable parse_tuned_products(std::string_view text, const std::string& origin);
 
 /// Returns tables of the products for people: shape, TFLOP/s with the library's own choice and with

@@ -48,7 +48,7 @@ Tensor Decoder::feed(std::span<const int32_t> tokens) {
   return step.executor.tensor(step.decoding.logits);
 }
 
-/// Makes the caches of a program that do not exist yet, filled with zeros.
+/// Makes those caches of a program that do not exist yet, filled with zeros.
 void Decoder::add_caches(const Program& program) {
   for (const ValueInfo& value : program.values()) {
     if (value.kind != ValueKind::state || kept_.contains(value.name)) continue;

@@ -15,11 +15,11 @@
 namespace tessera {
 
 /// One sequence that is being continued. It has key-value caches of `capacity` positions, and a
-/// decoding program for each number of tokens fed at once (the prompt's, then one).
+/// decoding program for each number of tokens fed at once (that of the prompt, then 1).
 class Decoder {
  public:
   /// `weights` are the units of the model's parameters, in the types that its programs compute in.
-  /// They are shared. `runtime` must outlive the decoder.
+  /// They are shared, not copied. `runtime` must outlive the decoder.
   Decoder(const ModelConfig& config, DType compute, const GivenTensors& weights, int64_t capacity,
           Runtime& runtime);
   ~Decoder();
@@ -27,9 +27,9 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   /// Feeds tokens at the sequence's end. Returns the logits after each token, [tokens, vocabulary]
-  /// in f32 (f64 for a model computed in f64), where the runtime computes. The next call overwrites
-  /// their memory. Throws Error on a token outside the model's vocabulary, InternalError beyond the
-  /// capacity.
+  /// in f32 (f64 for a model computed in f64), in memory of the runtime's device. The next call
+  /// overwrites them. Throws Error on a token outside the model's vocabulary, InternalError beyond
+  /// the capacity.
   Tensor feed(std::span<const int32_t> tokens);
   /// Begins a new sequence.
   void restart() { done_ = 0; }

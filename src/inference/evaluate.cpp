@@ -40,11 +40,11 @@ std::vector<double> Evaluator::row_losses(const Batch& batch) {
 }
 
 LoaderOptions Evaluator::own_rows(int64_t rows) const {
-  const MeshRank place{program_.program.mesh(), program_.program.rank()};
-  const int64_t parts = data_ranks(place.mesh);
+  const MeshRank mesh_rank{program_.program.mesh(), program_.program.rank()};
+  const int64_t parts = data_ranks(mesh_rank.mesh);
   return {.split = Split::held_out,
           .rows = rows / parts,
-          .part = data_rank(place),
+          .part = data_rank(mesh_rank),
           .parts = parts,
           .vocabulary_size = inputs_.vocabulary_size};
 }
@@ -107,13 +107,13 @@ LoaderEvaluation::LoaderEvaluation(Evaluator& evaluator, Loader& loader, int64_t
 
 void LoaderEvaluation::next() {
   Batch batch = loader_.next();
-  // The last batch may have more rows than are asked for. Those rows do not count.
+  // The last batch may have more rows than are wanted. Those rows do not count.
   const int64_t all = batch.parts * batch.rows;
   const int64_t counted = std::min(all, evaluation_.instances - done_);
   const int64_t own = std::clamp<int64_t>(counted - batch.part * batch.rows, 0, batch.rows);
   std::fill(batch.targets.begin() + own * batch.context, batch.targets.end(), -1);
   loss_ += evaluator_.batch_loss(batch);
-  evaluation_.targets += batch.target_count / all * counted;  // each row of a loader has as many
+  evaluation_.targets += batch.target_count / all * counted;  // all rows have equally many targets
   done_ += all;
 }
 
@@ -131,7 +131,7 @@ SourcesEvaluation::SourcesEvaluation(Evaluator& evaluator, const TrainingData& d
       options_(evaluator.own_rows(rows)),
       instances_(instances) {
   for (const DataSource& source : data.sources) {
-    const bool alone = data.sources.size() == 1;  // the loader then reports missing held-out data
+    const bool alone = data.sources.size() == 1;  // the loader then throws if it has no data
     if (alone || source.instances->instances(Split::held_out) > 0) sources_.push_back(&source);
   }
   if (sources_.empty()) {

@@ -24,24 +24,23 @@ struct Evaluation {
 /// Runs an evaluation program over batches of its size.
 class Evaluator {
  public:
-  /// Evaluates with a program of an executor, such as the one that trains. Both must outlive the
-  /// evaluator.
+  /// Evaluates with program `number` of an executor, such as that of the training. Both must
+  /// outlive the evaluator.
   Evaluator(const EvaluationProgram& program, Executor& executor, int number);
 
   /// Returns the mean loss over the first `instances` instances of the loader; 0 means a whole
-  /// epoch. Each instance counts once: rows of the last batch beyond them do not count. Throws
-  /// Error on a token outside the model's vocabulary. All ranks of the program run it together,
-  /// each with a loader of its own part; if it throws on one, the others wait for that one in the
-  /// program.
+  /// epoch. Rows of the last batch beyond them do not count. Throws Error on a token outside the
+  /// model's vocabulary. All ranks of the program call it together, each with a loader of its own
+  /// part. If it throws on one rank, the other ranks wait for it in the program's collectives.
   Evaluation run(Loader& loader, int64_t instances = 0);
-  /// Returns the cross-entropy (nats) of each row's target tokens, summed. The batch must have the
-  /// program's size. Throws Error on a token outside the model's vocabulary.
+  /// Returns the cross-entropy (nats) of each row, summed over its target tokens. The batch must
+  /// have the program's size. Throws Error on a token outside the model's vocabulary.
   std::vector<double> row_losses(const Batch& batch);
-  /// Returns the cross-entropy (nats) of all target tokens of a batch, summed. Otherwise as
-  /// row_losses().
+  /// Returns the cross-entropy (nats) of a batch, summed over its target tokens. Requires and
+  /// throws the same as row_losses().
   double batch_loss(const Batch& batch);
-  /// Which instances of the held-out data a rank reads: a loader's part of batches of `rows` rows,
-  /// counted over all ranks, which divide over those that have sequences of their own.
+  /// Returns the loader options that give this rank its part of the held-out data, in batches of
+  /// `rows` rows over all ranks. The data-parallel ranks must divide `rows`.
   LoaderOptions own_rows(int64_t rows) const;
 
  private:
@@ -61,7 +60,7 @@ class StandaloneEvaluator {
   /// outlive the evaluator.
   StandaloneEvaluator(const ModelConfig& config, DType compute, const GivenTensors& weights,
                       const ProgramSize& size, Runtime& runtime);
-  /// With a program that is written already, as by write_evaluation().
+  /// Takes a program that is already written, as by write_evaluation().
   StandaloneEvaluator(EvaluationProgram program, const GivenTensors& weights, Runtime& runtime);
   StandaloneEvaluator(const StandaloneEvaluator&) = delete;
   StandaloneEvaluator& operator=(const StandaloneEvaluator&) = delete;
@@ -75,15 +74,15 @@ class StandaloneEvaluator {
   Evaluator evaluator_;
 };
 
-/// Throws Error when a StandaloneEvaluator of this size would take more memory than there is, on
-/// the processor beside the weights, on a device beside what it holds by now. Takes no memory
+/// Throws Error when a StandaloneEvaluator of this size would need more memory than there is: on
+/// the processor together with the weights, on a device beside what it holds now. Takes no memory
 /// itself.
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
                                const Runtime& runtime);
-/// The same for a program, of which each of `ranks` ranks has one. They share the memory of the
-/// machine, `held` bytes of which the weights have that all ranks use as they are, and which
-/// `shared` names.
+/// Throws Error when `ranks` ranks, each with its own `program`, would need more memory than there
+/// is. The ranks share the machine's memory, of which weights hold `held` bytes. `shared` are the
+/// weights that the program uses where they are, without a copy.
 void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& shared,
                                const ProgramSize& size, const Runtime& runtime, int ranks,
                                int64_t held);
@@ -95,11 +94,10 @@ struct SourceEvaluation {
   Evaluation evaluation;
 };
 
-/// The evaluation of a loader's instances, batch by batch. The caller may leave between two of
-/// them.
+/// The evaluation of a loader's instances, batch by batch. The caller may stop after any batch.
 class LoaderEvaluation {
  public:
-  /// Takes the first `instances` instances, 0: a whole epoch. Refers to the other arguments.
+  /// Evaluates the first `instances` instances; 0: a whole epoch. Refers to the other arguments.
   LoaderEvaluation(Evaluator& evaluator, Loader& loader, int64_t instances);
 
   bool done() const { return done_ >= evaluation_.instances; }
@@ -111,7 +109,7 @@ class LoaderEvaluation {
  private:
   Evaluator& evaluator_;
   Loader& loader_;
-  Evaluation evaluation_;  // but for the losses
+  Evaluation evaluation_;  // all but the losses
   double loss_ = 0;        // summed over the targets
   int64_t done_ = 0;       // instances
 };
@@ -120,9 +118,9 @@ class LoaderEvaluation {
 /// of the program go through it together.
 class SourcesEvaluation {
  public:
-  /// Takes at most `instances` instances of each source, 0: all. `rows` instances run at a time; it
-  /// must be the evaluator's number. Refers to the evaluator and the data. Throws Error when no
-  /// source has a held-out part.
+  /// Evaluates at most `instances` instances of each source; 0: all. `rows` instances run at a
+  /// time; it must be the evaluator's number. Refers to the evaluator and the data. Throws Error
+  /// when no source has a held-out part.
   SourcesEvaluation(Evaluator& evaluator, const TrainingData& data, int64_t rows,
                     int64_t instances);
 
@@ -140,7 +138,7 @@ class SourcesEvaluation {
   LoaderOptions options_;
   int64_t instances_;
   std::vector<const DataSource*> sources_;
-  std::optional<Loader> loader_;  // of the source that results_ has next
+  std::optional<Loader> loader_;  // of the source whose result comes next
   std::optional<LoaderEvaluation> evaluation_;
   std::vector<SourceEvaluation> results_;
 };
@@ -149,12 +147,12 @@ class SourcesEvaluation {
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
                                                int64_t rows, int64_t instances);
 
-/// Returns the rows of a batch that evaluates `instances` (0: all) of each source: `rows`, or fewer
-/// if no source has that many.
+/// Returns the number of rows of a batch that evaluates `instances` (0: all) of each source:
+/// `rows`, or fewer if no source has that many instances.
 int64_t evaluation_rows(const TrainingData& data, int64_t rows, int64_t instances);
 
-/// Returns the mean loss of a mix. The sources have the weights of the mix, which makes the mean
-/// comparable with the training loss. Targets and instances are summed.
+/// Returns the mean loss of a mix, weighted by the weights of the mix, which makes it comparable
+/// with the training loss. Targets and instances are summed.
 Evaluation mean_evaluation(std::span<const SourceEvaluation> sources);
 
 }  // namespace tessera

@@ -23,8 +23,8 @@ std::vector<SourceEvaluation> evaluate_on_ranks(const EvaluationTask& task, int 
   run_mesh(world, task.mesh, [&](RankGroups& groups) {
     Runtime runtime(host_target(threads_of_rank(threads, task.mesh.ranks())));
     runtime.join(groups);
-    auto of_rank = task.run_rank(groups.rank(), runtime);
-    if (groups.rank() == 0) result = std::move(of_rank);
+    auto evaluations = task.run_rank(groups.rank(), runtime);
+    if (groups.rank() == 0) result = std::move(evaluations);
   });
   return result;
 }
@@ -43,8 +43,8 @@ CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& opti
   return result;
 }
 
-void CheckpointEvaluation::set(std::vector<SourceEvaluation> of_sources) {
-  sources = std::move(of_sources);
+void CheckpointEvaluation::set(std::vector<SourceEvaluation> evaluations) {
+  sources = std::move(evaluations);
   model = mean_evaluation(sources);
 }
 

@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-/// Which checkpoint to evaluate, and on what.
+/// The options of evaluate_checkpoint().
 struct CheckpointEvaluationOptions {
   std::string checkpoint;  ///< a run's folder, or one checkpoint
   /// Data tokenized as the model's training data was. Without a path: the held-out part of the
@@ -25,10 +25,10 @@ struct CheckpointEvaluationOptions {
   int64_t instances = 0;        ///< at most this many of each source; 0: all
   int threads = 0;              ///< of all ranks together; 0: all usable cores
   int ranks = 1;                ///< threads of this process, or processes
-  bool processes = false;       ///< the ranks are processes, and this is one of them
-  ParallelSection parallel;     ///< how they share the work; data parallelism takes what is left
-  Device device = Device::cpu;  ///< that computes
-  bool baselines = false;       ///< also count n-grams on the training part of the data
+  bool processes = false;       ///< true if the ranks are processes, of which this is one
+  ParallelSection parallel;     ///< the layout of the ranks; data parallelism takes the rest
+  Device device = Device::cpu;  ///< the device that computes
+  bool baselines = false;       ///< true to count n-grams on the training part of the data, too
 };
 
 /// The losses of a checkpoint on text it was not trained on.
@@ -40,18 +40,18 @@ struct CheckpointEvaluation {
   std::optional<BaselineLoss> baselines;
   double capacity_factor = 0;  ///< of the training; an evaluation drops no token
 
-  /// Sets the losses, and their mean.
-  void set(std::vector<SourceEvaluation> of_sources);
+  /// Sets the losses of the sources and their mean.
+  void set(std::vector<SourceEvaluation> evaluations);
   /// Returns a table for people.
   std::string text() const;
   /// Returns one JSON object on one line.
   std::string json() const;
 };
 
-/// Evaluates a checkpoint on held-out data. Throws Error when the data was not tokenized as the
-/// model's training data was. Throws Error when the evaluation does not fit this machine, before it
-/// takes the memory. Throws Error when `baselines` are asked of a mix or of data without a training
-/// part.
+/// Evaluates a checkpoint on held-out data and returns its losses. Throws Error when the data was
+/// not tokenized as the model's training data was; when the evaluation does not fit this machine,
+/// before it takes the memory; and when `baselines` are wanted for a mix or for data without a
+/// training part.
 CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& options);
 
 }  // namespace tessera

@@ -13,8 +13,8 @@ namespace tessera {
 namespace {
 
 /// Opens the data to evaluate on. It must be tokenized as the model's training data was, because
-/// losses are not comparable otherwise. The context of an imported model is the longest that it
-/// supports, and data seldom has that; the prepared data then decides.
+/// losses are not comparable otherwise. An imported model states the longest context that it
+/// supports, which data seldom has, so the context of the prepared data decides.
 TrainingData open_data_of(const CheckpointEvaluationOptions& options, const LoadedModel& model) {
   DataConfig data = model.config.data;
   const std::string tokenizer = model.checkpoint.string();
@@ -26,8 +26,8 @@ TrainingData open_data_of(const CheckpointEvaluationOptions& options, const Load
   return open_data(data);
 }
 
-/// The ranks of an evaluation of sequences of `context` tokens. Throws Error unless they can share
-/// the model and a batch.
+/// Returns the mesh of an evaluation of sequences of `context` tokens. Throws Error unless the
+/// ranks can share the model and a batch.
 Mesh mesh_of_evaluation(const CheckpointEvaluationOptions& options, const LoadedModel& model,
                         int64_t context) {
   const std::string ranks = options.processes ? fmt::format("{} processes", options.ranks)
@@ -38,7 +38,7 @@ Mesh mesh_of_evaluation(const CheckpointEvaluationOptions& options, const Loaded
   }
   RunConfig config = model.config;
   config.parallel = options.parallel;
-  config.file.clear();  // it is not the one that says how ranks share the work
+  config.file.clear();  // errors must not name it: the layout comes from the options
   config.data.context = context;
   Mesh mesh = mesh_of_model(config, options.ranks);
   if (options.batch % data_ranks(mesh) != 0) {
@@ -82,7 +82,7 @@ EvaluationTask evaluation_task(const CheckpointEvaluationOptions& options, Loade
 
 EvaluationProgram EvaluationTask::program(int rank) const {
   ExpertLayout experts = expert_layout(options.parallel);
-  experts.rows_bound = 0;  // no token is dropped, so more rows may come than in training
+  experts.rows_bound = 0;  // no token is dropped, so a rank may receive more rows than in training
   return write_evaluation(inference_config(model.config.model),
                           compute_dtype(model.config.train.precision), size, {mesh, rank}, experts);
 }
@@ -90,9 +90,9 @@ EvaluationProgram EvaluationTask::program(int rank) const {
 void EvaluationTask::require_memory(const Runtime& runtime, int rank, int ranks, int copies) const {
   int64_t held = 0;
   for (const auto& [name, tensor] : model.weights) held += tensor.bytes();
-  const EvaluationProgram of_rank = program(rank);
-  require_evaluation_memory(of_rank, shared_weights(model, of_rank.parameters), size, runtime,
-                            ranks, held * copies);
+  const EvaluationProgram rank_program = program(rank);
+  require_evaluation_memory(rank_program, shared_weights(model, rank_program.parameters), size,
+                            runtime, ranks, held * copies);
 }
 
 std::vector<SourceEvaluation> EvaluationTask::run(Runtime& runtime) const {
@@ -101,9 +101,9 @@ std::vector<SourceEvaluation> EvaluationTask::run(Runtime& runtime) const {
 }
 
 std::vector<SourceEvaluation> EvaluationTask::run_rank(int rank, Runtime& runtime) const {
-  EvaluationProgram of_rank = program(rank);
-  const GivenTensors weights = rank_weights(model, of_rank.parameters, {mesh, rank});
-  StandaloneEvaluator evaluator(std::move(of_rank), weights, runtime);
+  EvaluationProgram rank_program = program(rank);
+  const GivenTensors weights = rank_weights(model, rank_program.parameters, {mesh, rank});
+  StandaloneEvaluator evaluator(std::move(rank_program), weights, runtime);
   return evaluate_sources(*evaluator, data, size.sequences, options.instances);
 }
 

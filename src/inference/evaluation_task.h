@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// What a checkpoint is evaluated on, and how: one rank's view of it, of which threads share one.
+/// The model, the data and the sizes of an evaluation. Ranks that are threads share one task.
 struct EvaluationTask {
   const CheckpointEvaluationOptions& options;
   LoadedModel model;
@@ -21,14 +21,16 @@ struct EvaluationTask {
   ProgramSize size;
 
   EvaluationProgram program(int rank) const;
-  /// Throws Error unless `ranks` ranks with programs as large as that of `rank` fit in this
-  /// machine's memory beside `copies` of the weights.
+  /// Throws Error unless `ranks` ranks with programs as large as that of `rank` fit into this
+  /// machine's memory beside `copies` copies of the weights.
   void require_memory(const Runtime& runtime, int rank, int ranks, int copies) const;
-  /// Evaluates on one rank that has all of the model, where the runtime computes.
+  /// Evaluates on one rank that has the whole model, on the runtime's device. Returns the losses by
+  /// source.
   std::vector<SourceEvaluation> run(Runtime& runtime) const;
-  /// Evaluates as one rank of the mesh, whose groups the runtime has joined. All ranks call it.
+  /// Evaluates as one rank of the mesh, whose groups the runtime has joined, and returns the losses
+  /// by source. All ranks call it.
   std::vector<SourceEvaluation> run_rank(int rank, Runtime& runtime) const;
-  /// What is reported, without the losses. Counts the baselines if they are asked for.
+  /// Returns the report without the losses. Counts the baselines if they are wanted.
   CheckpointEvaluation report() const;
 };
 

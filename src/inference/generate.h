@@ -12,13 +12,13 @@
 
 namespace tessera {
 
-/// How to continue a text.
+/// The options for continuing a text.
 struct GenerateOptions {
-  int64_t tokens = 128;  ///< at most this many new tokens
-  /// The control token that the prompt begins with (see beginning_of_document()). "": the end of
-  /// another document, because documents in prepared data begin after one.
+  int64_t tokens = 128;  ///< the most new tokens
+  /// The control token that the prompt begins with (see beginning_of_document()). "": the
+  /// end-of-document token, because documents in prepared data begin after one.
   std::string beginning_of_document;
-  bool stop_at_end = true;  ///< end at the end-of-document token or one of the model's end_tokens
+  bool stop_at_end = true;  ///< stop at the end-of-document token or one of the model's end_tokens
   SamplingOptions sampling;
 };
 
@@ -29,10 +29,10 @@ struct Generation {
   double seconds = 0;  ///< spent on the prompt and the new tokens
 };
 
-/// Continues a prompt with a key-value cache. An empty prompt starts a new document. `on_text` gets
-/// each piece of text as soon as it is complete UTF-8. Throws Error when prompt and new tokens
-/// exceed the context that the model was trained with, or when the prompt has a token outside the
-/// model's vocabulary.
+/// Continues a prompt with a key-value cache and returns the new text. An empty prompt starts a new
+/// document. Calls `on_text` with each piece of text as soon as it is complete UTF-8. Throws Error
+/// when prompt and new tokens exceed the context that the model was trained with, or when the
+/// prompt has a token outside the model's vocabulary.
 Generation generate(const LoadedModel& model, std::string_view prompt,
                     const GenerateOptions& options, Runtime& runtime,
                     const std::function<void(std::string_view)>& on_text = nullptr);

@@ -17,7 +17,8 @@
 namespace tessera {
 namespace {
 
-/// The token that ends texts of an imported model whose config.json leaves that out; -1: none.
+/// Returns the token that ends texts of an imported model whose config.json does not name it; -1:
+/// none.
 int64_t end_token_left_out(const CheckpointReader& reader, const ModelConfig& model) {
   const std::string key(hugging_face::kArchitectureState);
   if (!reader.state().values.contains(key)) return -1;
@@ -26,7 +27,8 @@ int64_t end_token_left_out(const CheckpointReader& reader, const ModelConfig& mo
   return hugging_face::default_token_id(*architecture, "eos_token_id", model.vocabulary_size);
 }
 
-/// Reads generation_config.json, as transformers does; config.json if it names no tokens.
+/// Returns the end tokens of generation_config.json, as transformers does, or those of config.json
+/// if the former names none.
 std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader, const ModelConfig& model) {
   for (const std::string_view name :
        {hugging_face::kGenerationConfigName, hugging_face::kConfigName}) {

@@ -27,18 +27,18 @@ struct LoadedModel {
   std::vector<int32_t> end_tokens;
   ParameterList parameters;
   GivenTensors weights;                  ///< the parameters' units, for plans that share them
-  std::unique_ptr<Arena> device_memory;  ///< of the weights; null where the processor has them
+  std::unique_ptr<Arena> device_memory;  ///< of the weights; null on the processor
 
-  /// Moves the weights to where a runtime computes. The runtime must outlive the model. Throws
-  /// Error if a device does not compute in the model's precision, or has not as much memory.
+  /// Moves the weights to the runtime's device. The runtime must outlive the model. Throws Error if
+  /// the device cannot compute in the model's precision, or has too little memory.
   void move_to(Runtime& runtime);
 
-  /// Returns the tensor of the parameter at this position of the list.
+  /// Returns the tensor of the parameter at this index of the list.
   Tensor weight(size_t position) const;
 };
 
-/// Loads a checkpoint. `path` is one checkpoint, a run's folder or its folder of checkpoints. In a
-/// folder, the newest complete checkpoint is taken, with a warning if a newer one is broken. Throws
+/// Loads a checkpoint. `path` is one checkpoint, a run's folder or its folder of checkpoints. From
+/// a folder it loads the newest complete checkpoint, and warns if a newer one is broken. Throws
 /// Error when the checkpoint turns out to be damaged while it is read; the error names an older
 /// complete one.
 LoadedModel load_model(const fs::path& path, int threads, const Logger& logger = Logger());

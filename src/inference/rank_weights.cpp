@@ -8,22 +8,23 @@
 namespace tessera {
 namespace {
 
-/// Whether a parameter lies in a rank's unit as it does in the model's.
-bool lies_alike(const ParameterSpec& of_rank, const ParameterSpec& of_model) {
-  return of_rank.piece_shape == of_model.shape && of_rank.unit_offset == of_model.unit_offset;
+/// Returns whether a rank has the whole parameter, at the same offset of its unit as in the model.
+bool same_layout(const ParameterSpec& rank_spec, const ParameterSpec& model_spec) {
+  return rank_spec.piece_shape == model_spec.shape &&
+         rank_spec.unit_offset == model_spec.unit_offset;
 }
 
 }  // namespace
 
-GivenTensors shared_weights(const LoadedModel& model, const ParameterList& of_rank) {
-  std::set<int> apart;  // units that have a parameter which lies otherwise
-  for (size_t i = 0; i < of_rank.specs().size(); ++i) {
-    const ParameterSpec& spec = of_rank.specs()[i];
-    if (!lies_alike(spec, model.parameters.specs()[i])) apart.insert(spec.unit_index);
+GivenTensors shared_weights(const LoadedModel& model, const ParameterList& rank_parameters) {
+  std::set<int> apart;  // units with a parameter that differs in extent or offset
+  for (size_t i = 0; i < rank_parameters.specs().size(); ++i) {
+    const ParameterSpec& spec = rank_parameters.specs()[i];
+    if (!same_layout(spec, model.parameters.specs()[i])) apart.insert(spec.unit_index);
   }
   GivenTensors shared;
-  for (int i = 0; i < std::ssize(of_rank.units()); ++i) {
-    const ParameterUnit& unit = of_rank.units()[static_cast<size_t>(i)];
+  for (int i = 0; i < std::ssize(rank_parameters.units()); ++i) {
+    const ParameterUnit& unit = rank_parameters.units()[static_cast<size_t>(i)];
     const auto found = model.weights.find(unit.name);
     if (apart.contains(i) || found == model.weights.end()) continue;
     if (found->second.elements() == unit.elements) shared.emplace(unit.name, found->second);
@@ -31,20 +32,20 @@ GivenTensors shared_weights(const LoadedModel& model, const ParameterList& of_ra
   return shared;
 }
 
-GivenTensors rank_weights(const LoadedModel& model, const ParameterList& of_rank,
-                          const MeshRank& place) {
-  TESSERA_CHECK(of_rank.specs().size() == model.parameters.specs().size(),
-                "{} parameters for a model of {}", of_rank.specs().size(),
+GivenTensors rank_weights(const LoadedModel& model, const ParameterList& rank_parameters,
+                          const MeshRank& mesh_rank) {
+  TESSERA_CHECK(rank_parameters.specs().size() == model.parameters.specs().size(),
+                "{} parameters for a model of {}", rank_parameters.specs().size(),
                 model.parameters.specs().size());
-  const GivenTensors shared = shared_weights(model, of_rank);
+  const GivenTensors shared = shared_weights(model, rank_parameters);
   GivenTensors weights = shared;
-  for (size_t i = 0; i < of_rank.specs().size(); ++i) {
-    const ParameterSpec& spec = of_rank.specs()[i];
-    const ParameterUnit& unit = of_rank.units()[static_cast<size_t>(spec.unit_index)];
+  for (size_t i = 0; i < rank_parameters.specs().size(); ++i) {
+    const ParameterSpec& spec = rank_parameters.specs()[i];
+    const ParameterUnit& unit = rank_parameters.units()[static_cast<size_t>(spec.unit_index)];
     if (shared.contains(unit.name)) continue;
     const auto& memory =
         weights.try_emplace(unit.name, Shape{unit.elements}, unit.dtype).first->second;
-    const TensorPiece piece(place.mesh, spec.distribution, spec.shape, place.rank);
+    const TensorPiece piece(mesh_rank.mesh, spec.distribution, spec.shape, mesh_rank.rank);
     piece.take(model.weight(i), memory.view(spec.unit_offset, spec.piece_shape));
   }
   return weights;

@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-/// The weights of a model as the program of one rank of a mesh takes them, on the processor.
-/// `of_rank` are the program's parameters. Units of which the rank has all share the model's
-/// memory; of the others it gets its pieces, in memory of their own.
-GivenTensors rank_weights(const LoadedModel& model, const ParameterList& of_rank,
-                          const MeshRank& place);
+/// Returns the weights of a model for the program of one rank of a mesh, on the processor.
+/// `rank_parameters` are the program's parameters. Units that the rank has whole share the model's
+/// memory. The other units are copies of the rank's pieces.
+GivenTensors rank_weights(const LoadedModel& model, const ParameterList& rank_parameters,
+                          const MeshRank& mesh_rank);
 
 /// Returns those units of the model that rank_weights() shares.
-GivenTensors shared_weights(const LoadedModel& model, const ParameterList& of_rank);
+GivenTensors shared_weights(const LoadedModel& model, const ParameterList& rank_parameters);
 
 }  // namespace tessera

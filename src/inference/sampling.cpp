@@ -21,7 +21,8 @@ void require_valid(const SamplingOptions& options) {
   }
 }
 
-/// Throws Error on NaN, which has no order, and on an infinite logit, which has no probability.
+/// Throws Error on NaN, which cannot be ordered, and on an infinite logit, which has no
+/// probability.
 void require_finite(std::span<const float> logits) {
   const auto found =
       std::ranges::find_if(logits, [](float logit) { return !std::isfinite(logit); });
@@ -32,7 +33,7 @@ void require_finite(std::span<const float> logits) {
       found - logits.begin(), *found);
 }
 
-/// Returns how many of the sorted probabilities are candidates: just enough to reach top_p.
+/// Returns the number of the sorted probabilities that are candidates: just enough to reach top_p.
 size_t nucleus(std::span<const double> sorted, double top_p) {
   double sum = 0;
   for (size_t i = 0; i < sorted.size(); ++i) {

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// How to draw the next token from the model's distribution.
+/// The options for drawing the next token from the model's distribution.
 struct SamplingOptions {
   double temperature = 0.8;  ///< divides the logits; 0 takes the most probable token
   int64_t top_k = 0;         ///< only the k most probable tokens; 0: all
@@ -13,8 +13,8 @@ struct SamplingOptions {
   uint64_t seed = 1;
 };
 
-/// Draws a token from logits [vocabulary]. `index` numbers the draws of one text. Throws Error on
-/// options that are out of range and on logits that are not finite.
+/// Draws a token from logits [vocabulary] and returns it. `index` is the number of the draw within
+/// one text. Throws Error on options that are out of range and on logits that are not finite.
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, uint64_t index);
 
 }  // namespace tessera

@@ -95,12 +95,12 @@ StepMetrics from_json(const OrderedJson& json) {
   return metrics;
 }
 
-/// Bytes of lines after which a file brings them to the disk by itself, so that a run without
-/// checkpoints does not keep all of them.
+/// The bytes of unsaved lines after which append() calls sync(), so that a run without checkpoints
+/// does not keep all of its lines in memory.
 constexpr size_t kMostUnsaved = size_t{1} << 20;
 
-/// Returns the lines of the steps up to `last_step`. What a power cut has damaged after the line of
-/// that step is of later steps.
+/// Returns the lines of the steps up to `last_step`. Ignores a damaged line after the line of that
+/// step: it belongs to later steps, and a power cut may leave it.
 std::string lines_until(const fs::path& path, int64_t last_step) {
   std::string kept;
   int64_t reached = 0;
@@ -122,8 +122,8 @@ std::string lines_until(const fs::path& path, int64_t last_step) {
   return kept;
 }
 
-/// Removes the lines of steps after `last_step` from the file, and puts the unsaved ones in the
-/// place of those of their steps. Returns `path`.
+/// Removes the lines of steps after `last_step` from the file, and replaces the lines of the steps
+/// in `unsaved`. Returns `path`.
 const fs::path& with_steps_until(const fs::path& path, int64_t last_step,
                                  std::string_view unsaved) {
   if (!unsaved.empty()) {

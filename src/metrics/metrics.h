@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// What one source of a mix has contributed so far.
+/// The contribution of one source of a mix so far.
 struct SourceMetrics {
   std::string name;
   int64_t tokens = 0;                   ///< since the start of the run
@@ -47,46 +47,45 @@ struct StepMetrics {
   // For steps that end with an evaluation:
   std::optional<double> held_out_loss;
   // For runs of several phases:
-  std::optional<int64_t> phase;  ///< its number, counted from 1
+  std::optional<int64_t> phase;  ///< number of the phase, counted from 1
   std::string phase_name;        ///< empty without phases
   /// For mixes of data. In metrics.jsonl: {"NAME": {"tokens": ..., "epochs": ...}, ...}.
   std::vector<SourceMetrics> sources;
 };
 
-/// One number of StepMetrics as files and pictures know it. A new member of StepMetrics needs a
-/// line in the table behind all_metrics(); all files and pictures then have it.
+/// One number of StepMetrics, with its names in files and pictures. A new member of StepMetrics
+/// needs a line in the table behind all_metrics(); all files and pictures then have it.
 struct Metric {
   std::string_view name;   ///< in metrics.jsonl, in metrics.csv and for `tessera plot`
   std::string_view tag;    ///< in TensorBoard
   std::string_view label;  ///< at the axis of a picture, with the unit
   bool noisy;              ///< differs from step to step by chance; pictures smooth it
-  /// An optional member is absent if a step has no such number.
+  /// A pointer to the member. An optional member is empty if a step has no such number.
   std::variant<int64_t StepMetrics::*, double StepMetrics::*, std::optional<double> StepMetrics::*,
                std::optional<int64_t> StepMetrics::*>
       member;
 
-  /// Returns the number of that step, if it has one.
+  /// Returns the number of a step, if it has one.
   std::optional<double> value(const StepMetrics& metrics) const;
 };
 
-/// Returns all numbers of a step except its own number, in the order in which they are written.
+/// Returns all numbers of a step but `step`, in the order in which they are written.
 std::span<const Metric> all_metrics();
 
 /// Appends steps to a metrics.jsonl. Each line is complete or absent.
 class MetricsFile {
  public:
   /// Opens `path` for the steps after `last_step`. Removes the lines of later steps, which a killed
-  /// run may have written after the checkpoint that is resumed. `unsaved` are lines that the run up
-  /// to that step could not bring to the disk (see unsaved()): they take the place of what the file
-  /// has of their steps, and are on the disk then. Throws Error when the file cannot be written,
-  /// and when a line that stays is not valid.
+  /// run may have written after the checkpoint that is resumed. `unsaved` are lines of steps up to
+  /// `last_step` that may not have reached the disk (see unsaved()). They replace the file's lines
+  /// of the same steps, and are then on the disk. Throws Error when the file cannot be written, and
+  /// when a line that stays is not valid.
   MetricsFile(const fs::path& path, int64_t last_step, std::string_view unsaved = "");
 
   /// Writes one line, after those that could not be written before. Throws Error when the file
   /// system refuses it.
   void append(const StepMetrics& metrics);
-  /// Returns when all lines are in the file and on the disk. Throws Error when they cannot be
-  /// brought there.
+  /// Waits until all lines are in the file and on the disk. Throws Error when this fails.
   void sync();
   /// Returns the lines that may not be on the disk: all since the last successful sync().
   const std::string& unsaved() const { return unsaved_; }
@@ -96,15 +95,15 @@ class MetricsFile {
 
   AppendFile file_;
   std::string unsaved_;
-  size_t written_ = 0;  ///< bytes of unsaved_ that the file has
+  size_t written_ = 0;  ///< bytes of unsaved_ that are in the file
 };
 
-/// Returns how many of the steps 1 to `last_step` a metrics.jsonl lacks: all of them if there is no
-/// file.
+/// Returns the number of the steps 1 to `last_step` that a metrics.jsonl lacks: all of them if
+/// there is no file.
 int64_t missing_steps(const fs::path& path, int64_t last_step);
 
-/// Reads a metrics.jsonl. Throws Error that names the line that is not valid. Skips a last line
-/// without its end, which a kill may leave. A number that was not finite reads as NaN.
+/// Returns the steps of a metrics.jsonl. Throws Error that names the line that is not valid. Skips
+/// an incomplete last line, which a kill may leave. A number that was not finite reads as NaN.
 std::vector<StepMetrics> read_metrics(const fs::path& path);
 
 }  // namespace tessera

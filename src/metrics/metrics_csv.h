@@ -8,7 +8,7 @@ namespace tessera {
 
 /// Returns the first line of a metrics.csv: `step` and the names of all metrics. The format is RFC
 /// 4180: lines end with a carriage return and a line feed. The sources of a mix have no columns,
-/// because the configuration chooses their names. Of `phase` there is one in a run of phases.
+/// because the configuration chooses their names. `phase` has one only in a run of phases.
 std::string csv_header(bool phases = false);
 
 /// Returns a step's line. A number that the step lacks is an empty field. A number that is not
@@ -18,13 +18,13 @@ std::string csv_line(const StepMetrics& metrics, bool phases = false);
 /// Appends steps to a metrics.csv. Each line is complete or absent.
 class MetricsCsv {
  public:
-  /// Writes `path` anew with the steps in `metrics_file`, a metrics.jsonl. A resumed run thus keeps
-  /// the same steps in both, even if the earlier part of the run wrote no CSV. Throws Error when
-  /// the file cannot be written.
+  /// Writes `path` anew with the steps in `metrics_file`, a metrics.jsonl. Both files of a resumed
+  /// run thus have the same steps, even if the earlier part of the run wrote no CSV. Throws Error
+  /// when the file cannot be written.
   MetricsCsv(const fs::path& path, const fs::path& metrics_file, bool phases = false);
 
   void append(const StepMetrics& metrics) { file_.append(csv_line(metrics, phases_)); }
-  /// See AppendFile.
+  /// Waits until all lines are on the disk (see AppendFile).
   void sync() { file_.sync(); }
 
  private:

@@ -83,7 +83,7 @@ void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit) 
     file.read_at(read, std::as_writable_bytes(std::span(text).subspan(kept)));
     read += part;
     size_t begin = 0;
-    // A line that a kill cut off has no end.
+    // A line that a kill cut off has no newline and is skipped.
     for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
       visit_line(std::string_view(text).substr(begin, end + 1 - begin), path, ++number, visit);
     }

@@ -12,20 +12,21 @@
 
 namespace tessera {
 
-/// Takes one line of a metrics.jsonl: its object, and its text including the end of line.
+/// A function that gets one line of a metrics.jsonl: its object, and its text including the end of
+/// line.
 using MetricsLineVisitor =
     std::function<void(const nlohmann::ordered_json& object, std::string_view line)>;
 
-/// Return a member of such an object, or of an object within it: a whole number, or any number. A
-/// null number stands for one that was not finite and reads as NaN. Throw Error that names the
+/// Returns a member of such an object, or of an object within it: a whole number, or any number. A
+/// null number stands for one that was not finite and reads as NaN. Throws Error that names the
 /// member when it is missing or is something else.
 int64_t whole_member(const nlohmann::ordered_json& object, const std::string& name);
 double number_member(const nlohmann::ordered_json& object, const std::string& name);
 
-/// The same of a text.
+/// Returns a text member of such an object. Throws Error as the two above do.
 std::string text_member(const nlohmann::ordered_json& object, const std::string& name);
 
-/// Thrown when a line is not one of a metrics.jsonl. It names the file and the line.
+/// The error on a line that is not one of a metrics.jsonl. It names the file and the line.
 class BadMetricsLine : public Error {
  public:
   using Error::Error;

@@ -35,7 +35,7 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
   return scalars;
 }
 
-/// Returns the number of lines in a metrics.csv that are of the steps 1 to `last_step`.
+/// Returns the number of lines of the steps 1 to `last_step` in a metrics.csv.
 int64_t csv_steps(const fs::path& path, int64_t last_step) {
   if (!path_exists(path)) return 0;
   const std::string text = read_file(path);
@@ -50,8 +50,8 @@ int64_t csv_steps(const fs::path& path, int64_t last_step) {
   return steps;
 }
 
-/// Renames a metrics.csv that holds more than `known` of the steps to `last_step`. It is about to
-/// be made anew from metrics.jsonl, which knows only these.
+/// Renames a metrics.csv that holds more than `known` of the steps up to `last_step`. It is about
+/// to be made anew from metrics.jsonl, which has only `known` of them.
 void keep_csv(const fs::path& directory, int64_t known, int64_t last_step, const Logger& logger) {
   const fs::path path = directory / "metrics.csv";
   if (csv_steps(path, last_step) <= known) return;

@@ -15,35 +15,35 @@ namespace {
 
 class AttentionWriter {
  public:
-  AttentionWriter(ModelWriter& writer, const AttentionPlace& place)
+  AttentionWriter(ModelWriter& writer, const AttentionInputs& inputs)
       : writer_(writer),
         builder_(writer.builder),
         config_(writer.config),
-        place_(place),
+        inputs_(inputs),
         tensor_(writer.mesh().tensor()),
         ranks_(writer.mesh().size(tensor_)) {
-    // mesh_of() has told the user what does not divide.
+    // mesh_of() refuses such numbers with an error for the user.
     TESSERA_CHECK(config_.heads % ranks_ == 0, "{} heads over {} ranks", config_.heads, ranks_);
     TESSERA_CHECK(config_.kv_heads % ranks_ == 0 || ranks_ % config_.kv_heads == 0,
                   "{} key heads over {} ranks", config_.kv_heads, ranks_);
   }
 
-  Value write(Value x) { return attend(writer_, project(writer_.gather_positions(x)), place_); }
+  Value write(Value x) { return attend(writer_, project(writer_.gather_positions(x)), inputs_); }
 
  private:
   int64_t size(int64_t heads) const { return heads * config_.head_size(); }
-  /// Whether every rank computes all key heads, because there are fewer than ranks.
+  /// Returns whether every rank computes all key heads, because there are fewer than ranks.
   bool shared_keys() const { return config_.kv_heads < ranks_; }
 
   AttentionHeads project(Value x) {
     const int64_t hidden = config_.hidden_size;
-    const Distribution of_keys = shared_keys() ? Distribution() : writer_.over_tensor(0);
+    const Distribution key_distribution = shared_keys() ? Distribution() : writer_.over_tensor(0);
     const auto matrix = [&](std::string_view name, int64_t heads, const Distribution& split) {
       return use_like(builder_, writer_.matrix(name, {size(heads), hidden}, split), x);
     };
     const std::vector<Value> weights{matrix("query", config_.heads, writer_.over_tensor(0)),
-                                     matrix("key", config_.kv_heads, of_keys),
-                                     matrix("value", config_.kv_heads, of_keys)};
+                                     matrix("key", config_.kv_heads, key_distribution),
+                                     matrix("value", config_.kv_heads, key_distribution)};
     std::vector<Value> projections;
     if (shared_keys()) {
       projections = linears(builder_, x, std::span(weights).first(1));
@@ -76,17 +76,17 @@ class AttentionWriter {
     }
     if (!split.split()) return fused(name, x, before.shape[1], 0);
     if (ranks_ > 1) return rotated(clip(writer_.split_norm(name, x, before.shape[1] * ranks_)));
-    // One rank has the whole rows.
+    // The tensor axis has one rank, which has the whole rows.
     x = convert(builder_, x, tensor_, Placement::sharded, replicated());
     return convert(builder_, fused(name, x, before.shape[1], 0), tensor_, Placement::replicated,
                    split);
   }
 
-  Value rotated(Value x) { return rotary(builder_, x, place_.rotary_table, config_.head_size()); }
+  Value rotated(Value x) { return rotary(builder_, x, inputs_.rotary_table, config_.head_size()); }
 
   Value fused(std::string_view name, Value x, int64_t size, int64_t group) {
     if (config_.clip_qkv == 0) {
-      return writer_.norm_and_rotary(name, x, size, group, place_.rotary_table,
+      return writer_.norm_and_rotary(name, x, size, group, inputs_.rotary_table,
                                      config_.head_size());
     }
     return rotated(clip(writer_.norm(name, x, size, group).output));
@@ -95,7 +95,7 @@ class AttentionWriter {
   ModelWriter& writer_;
   Builder& builder_;
   const ModelConfig& config_;
-  const AttentionPlace& place_;
+  const AttentionInputs& inputs_;
   const Axis tensor_;
   const int64_t ranks_;
 };
@@ -106,12 +106,12 @@ int64_t rotary_channels(const ModelConfig& config) {
   return 2 * std::llround(config.rotary_fraction * static_cast<double>(config.head_size()) / 2);
 }
 
-Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place) {
+Value attention_layer(ModelWriter& writer, Value x, const AttentionInputs& inputs) {
   const auto scope = writer.builder.scope("attention", Block::attention);
   if (writer.config.attention == AttentionKind::compressed_convolutional) {
-    return compressed_attention(writer, x, place);
+    return compressed_attention(writer, x, inputs);
   }
-  return AttentionWriter(writer, place).write(x);
+  return AttentionWriter(writer, inputs).write(x);
 }
 
 }  // namespace tessera

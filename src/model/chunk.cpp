@@ -57,22 +57,24 @@ class ChunkWriter {
     if (!range_.embedding) chunk_.boundary_in = boundary("boundary_in", range_.layers.first);
   }
 
-  /// What passes between this chunk and another one, before layer `layer`.
+  /// Declares the values that pass between this chunk and another one, before layer `layer`, as
+  /// inputs.
   Boundary boundary(const std::string& name, int64_t layer) {
     return boundary_inputs(writer_, name, {size_.sequences * size_.context}, layer);
   }
 
   LayerWriter write_forward() {
-    const AttentionPlace place{.sequence = own_context(writer_.mesh(), size_),
-                               .positions = chunk_.batch.positions,
-                               .key_positions = gathered_positions(writer_, chunk_.batch.positions),
-                               .rotary_table = table_of_angles(writer_, chunk_.batch.positions),
-                               .document_starts = chunk_.batch.document_starts,
-                               .cache_position = {}};
+    const AttentionInputs inputs{
+        .sequence = own_context(writer_.mesh(), size_),
+        .positions = chunk_.batch.positions,
+        .key_positions = gathered_positions(writer_, chunk_.batch.positions),
+        .rotary_table = table_of_angles(writer_, chunk_.batch.positions),
+        .document_starts = chunk_.batch.document_starts,
+        .cache_position = {}};
     if (range_.embedding) embedded_ = write_embedding(writer_, chunk_.batch.tokens);
     LayerWriter layers = embedded_ ? LayerWriter(writer_, embedded_->stream)
                                    : LayerWriter(writer_, chunk_.boundary_in);
-    layers.write(range_.layers, place);
+    layers.write(range_.layers, inputs);
     if (range_.head) {
       hidden_ = layers.final_norm();
     } else {
@@ -83,8 +85,8 @@ class ChunkWriter {
     return layers;
   }
 
-  /// Declares a sum and adds a value to it, of which a rank may have its own part. Returns the
-  /// sum, of the micro-batches so far.
+  /// Declares a sum and adds a value to it, of which a rank may have its own part. Returns the sum
+  /// over the micro-batches so far.
   Value add_up(const StepSum& sum, Value value) {
     const Value state = builder_.state(sum.name, {sum.shape, DType::f64, sum.distribution});
     add_to_sum(builder_, state, value);
@@ -96,13 +98,13 @@ class ChunkWriter {
     return sum;
   }
 
-  /// How a sum of a value's elements lies: not yet taken over the axes on which ranks have their
-  /// own elements.
+  /// Returns the distribution of a sum of a value's elements: partial over the axes on which ranks
+  /// have their own elements.
   Distribution sum_distribution(Value value) const {
-    const Distribution& of_value = builder_.spec(value).distribution;
-    Distribution result(of_value.view());
-    for (const Axis axis : builder_.program().mesh().of_view(of_value.view())) {
-      const TypeOnAxis& type = of_value.on(axis);
+    const Distribution& distribution = builder_.spec(value).distribution;
+    Distribution result(distribution.view());
+    for (const Axis axis : builder_.program().mesh().of_view(distribution.view())) {
+      const TypeOnAxis& type = distribution.on(axis);
       const bool own = type.split() || type.placement == Placement::partial;
       result = result.with(axis, own ? partial() : invariant());
     }
@@ -139,8 +141,8 @@ class ChunkWriter {
     }
   }
 
-  /// The counts that a layer's balance loss takes. Where one data-parallel rank has all tokens, its
-  /// micro-batch is that of all ranks.
+  /// Returns the counts for a layer's balance loss. Where the data axis has one rank, the tokens of
+  /// a rank count as those of the micro-batch.
   Value balance_counts(const RoutedLayer& layer, Value tokens_so_far) {
     const BalanceTokens tokens = writer_.config.balance_tokens;
     if (tokens == BalanceTokens::global_batch) {
@@ -203,9 +205,9 @@ class ChunkWriter {
       if (loss) seeds.push_back({loss, use_like(builder_, chunk_.token_seed, loss)});
     }
     if (!range_.head) {
-      chunk_.of_boundary_out = boundary("of_boundary_out", range_.layers.end);
+      chunk_.boundary_out_gradients = boundary("of_boundary_out", range_.layers.end);
       const std::vector<Value> results = chunk_.boundary_out.values();
-      const std::vector<Value> gradients = chunk_.of_boundary_out.values();
+      const std::vector<Value> gradients = chunk_.boundary_out_gradients.values();
       TESSERA_CHECK(results.size() == gradients.size(), "{} values pass on, {} gradients come back",
                     results.size(), gradients.size());
       for (size_t i = 0; i < results.size(); ++i) {
@@ -222,8 +224,8 @@ class ChunkWriter {
       TESSERA_CHECK(bool(gradient), "a chunk whose results do not depend on its inputs");
       builder_.output(gradient);
     }
-    chunk_.of_boundary_in = {gradients[0], gradients[1],
-                             gradients.size() > 2 ? gradients[2] : Value{}};
+    chunk_.boundary_in_gradients = {gradients[0], gradients[1],
+                                    gradients.size() > 2 ? gradients[2] : Value{}};
   }
 
   Chunk& chunk_;
@@ -233,7 +235,7 @@ class ChunkWriter {
   const ChunkRange& range_;
   std::optional<Embedded> embedded_;
   Value hidden_;     // [tokens, hidden], normalised
-  Value loss_seed_;  // the target seed, as the loss's gradient lies
+  Value loss_seed_;  // the target seed, in the distribution of the loss's gradient
 };
 
 }  // namespace
@@ -273,17 +275,17 @@ std::vector<StepSum> Chunk::sums() const {
 }
 
 Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
-                  const Recompute& recompute, const ChunkRange& range, const MeshRank& place,
+                  const Recompute& recompute, const ChunkRange& range, const MeshRank& mesh_rank,
                   const ExpertLayout& experts) {
-  Chunk chunk{.program = Program(place.mesh, place.rank)};
+  Chunk chunk{.program = Program(mesh_rank.mesh, mesh_rank.rank)};
   ChunkWriter(chunk, config, compute, size, range, experts).write(recompute);
   return chunk;
 }
 
 Chunk write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
-                     const Recompute& recompute, const MeshRank& place,
+                     const Recompute& recompute, const MeshRank& mesh_rank,
                      const ExpertLayout& experts) {
-  return write_chunk(config, compute, size, recompute, whole_model(config), place, experts);
+  return write_chunk(config, compute, size, recompute, whole_model(config), mesh_rank, experts);
 }
 
 }  // namespace tessera

@@ -17,17 +17,17 @@ namespace {
 
 class CompressedAttentionWriter {
  public:
-  CompressedAttentionWriter(ModelWriter& writer, const AttentionPlace& place)
+  CompressedAttentionWriter(ModelWriter& writer, const AttentionInputs& inputs)
       : writer_(writer),
         builder_(writer.builder),
         config_(writer.config),
-        place_(place),
+        inputs_(inputs),
         ranks_(writer.mesh().size(writer.mesh().tensor())) {
     TESSERA_CHECK(config_.kv_heads % ranks_ == 0, "{} key heads over {} ranks", config_.kv_heads,
                   ranks_);
   }
 
-  Value write(Value x) { return attend(writer_, heads_of(writer_.gather_positions(x)), place_); }
+  Value write(Value x) { return attend(writer_, heads_of(writer_.gather_positions(x)), inputs_); }
 
  private:
   int64_t size(int64_t heads) const { return heads * config_.head_size(); }
@@ -35,7 +35,7 @@ class CompressedAttentionWriter {
   AttentionHeads heads_of(Value x) {
     split_ = builder_.spec(x).distribution;
     const int64_t hidden = config_.hidden_size;
-    const int64_t columns = size(config_.kv_heads) / 2;  // validate() has seen that it is even
+    const int64_t columns = size(config_.kv_heads) / 2;  // head_size() is even, see validate()
     const Value query_weight =
         writer_.matrix("query", {size(config_.heads), hidden}, writer_.over_tensor(0));
     const Value key_weight =
@@ -58,20 +58,21 @@ class CompressedAttentionWriter {
     return weights;
   }
 
-  /// The axes that split a sequence's tokens. While decoding, all tokens are of one sequence.
+  /// Returns the axes that split a sequence's tokens. While decoding, all tokens are of one
+  /// sequence.
   std::vector<Axis> axes_of_positions() const {
-    if (!place_.cache_position) return {writer_.mesh().context()};
+    if (!inputs_.cache_position) return {writer_.mesh().context()};
     return split_.joining_order(0);
   }
-  /// Rows of whole sequences: ranks that split their positions all get them. They are narrow, and
-  /// the convolutions read across the pieces' edges.
+  /// Returns the rows of whole sequences, gathered by the ranks that split their positions. They
+  /// are narrow, and the convolutions read across the edges of pieces.
   Value whole(Value rows) {
     for (const Axis axis : axes_of_positions()) {
       rows = convert(builder_, rows, axis, Placement::sharded, replicated());
     }
     return rows;
   }
-  /// The same rows, split as they were.
+  /// Returns the rows split again, as they were before whole().
   Value parted(Value rows) {
     const std::vector<Axis> axes = axes_of_positions();
     for (size_t i = axes.size(); i-- > 0;) {
@@ -82,8 +83,8 @@ class CompressedAttentionWriter {
 
   SequenceOptions sequences() {
     const Mesh& mesh = writer_.mesh();
-    SequenceOptions options{.sequence = place_.sequence * mesh.size(mesh.context())};
-    if (place_.document_starts) options.document_starts = whole(*place_.document_starts);
+    SequenceOptions options{.sequence = inputs_.sequence * mesh.size(mesh.context())};
+    if (inputs_.document_starts) options.document_starts = whole(*inputs_.document_starts);
     return options;
   }
 
@@ -103,13 +104,13 @@ class CompressedAttentionWriter {
                           {.head_dim = config_.head_size()});
   }
 
-  /// Rows after the two convolutions, and the bias of the second, which is still to be added.
+  /// Rows after the two convolutions, and the bias of the second, which mean_skip_norm() adds.
   struct Convolved {
     Value rows;
     Value bias;
   };
 
-  /// Applies both convolutions to queries or keys.
+  /// Writes both convolutions of queries or keys.
   Convolved convolve(const std::string& name, Value x, int64_t heads) {
     const Distribution split = writer_.over_tensor(0);
     const Value first = convolution(name + "_depthwise.weight", {size(heads), 2}, writer_.wide());
@@ -131,31 +132,31 @@ class CompressedAttentionWriter {
   }
 
   Value taps_of(const std::string& name, Value x, Value weight, Value bias) {
-    if (!place_.cache_position) return depthwise_taps(builder_, x, weight, bias, sequences());
+    if (!inputs_.cache_position) return depthwise_taps(builder_, x, weight, bias, sequences());
     return cached_depthwise_taps(builder_, x, weight, bias, state("last_" + name, 2, x),
-                                 *place_.cache_position);
+                                 *inputs_.cache_position);
   }
 
   Value joined(Value current, Value delayed) {
-    if (!place_.cache_position) return join_delayed(builder_, current, delayed, sequences());
+    if (!inputs_.cache_position) return join_delayed(builder_, current, delayed, sequences());
     return cached_join_delayed(builder_, current, delayed, state("last_delayed", 1, delayed),
-                               *place_.cache_position);
+                               *inputs_.cache_position);
   }
 
-  Value rotated(Value x) { return rotary(builder_, x, place_.rotary_table, config_.head_size()); }
+  Value rotated(Value x) { return rotary(builder_, x, inputs_.rotary_table, config_.head_size()); }
 
   ModelWriter& writer_;
   Builder& builder_;
   const ModelConfig& config_;
-  const AttentionPlace& place_;
+  const AttentionInputs& inputs_;
   const int64_t ranks_;
   Distribution split_;  // of the tokens
 };
 
 }  // namespace
 
-Value compressed_attention(ModelWriter& writer, Value x, const AttentionPlace& place) {
-  return CompressedAttentionWriter(writer, place).write(x);
+Value compressed_attention(ModelWriter& writer, Value x, const AttentionInputs& inputs) {
+  return CompressedAttentionWriter(writer, inputs).write(x);
 }
 
 }  // namespace tessera

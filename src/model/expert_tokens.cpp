@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// The choices of this rank's tokens, in the dense view, without those beyond the capacity. If that
-/// is of the micro-batch, every rank sees the choices of all.
+/// Returns the choices of this rank's tokens, in the dense view, without those beyond the capacity.
+/// If the capacity is of the micro-batch, every rank gathers the choices of all ranks first.
 Value within_capacity(ModelWriter& writer, TokenSet set, Value indices) {
   Builder& builder = writer.builder;
   const Distribution own = builder.spec(indices).distribution;
@@ -72,7 +72,7 @@ Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value count
     counts = convert(builder, counts, over, Placement::replicated, invariant());
   }
   const Value all = cross(builder, counts, MeshView::dense);
-  // A recomputed layer does not meet the other ranks for them again. One rank has nothing to save.
+  // Kept, so that a recomputed layer does not repeat the collectives. One rank has none.
   if (writer.mesh().ranks() > 1) builder.keep(builder.program().base(all), Keep::layer);
   return all;
 }

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// The experts' axis of a program's mesh, and how it splits them.
+/// The experts' axis of a program's mesh, and the number of experts on each of its ranks.
 struct ExpertAxis {
   explicit ExpertAxis(const ModelWriter& writer)
       : axis(writer.mesh().expert()),
@@ -30,7 +30,8 @@ struct ExpertAxis {
   int64_t local_experts;
 };
 
-/// The rows of this rank's experts: as many as can come, or those of the configured bound.
+/// Returns the bound on the rows of this rank's experts: the largest possible number, or the
+/// configured bound.
 RowBound row_bound(const ModelWriter& writer, const ExpertLayout& layout,
                    const ExpertTokens& tokens, const ExpertAxis& over) {
   const int64_t count = writer.builder.spec(tokens.kept).shape[0];
@@ -45,8 +46,8 @@ RowBound row_bound(const ModelWriter& writer, const ExpertLayout& layout,
   return bound;
 }
 
-/// How choices become the rows of all experts. Those beyond a capacity are dropped on the way if
-/// they have not been before.
+/// Returns the options by which choices become the rows of all experts. Choices beyond a capacity
+/// are dropped there unless they have been dropped before.
 RoutingOptions routing_of(const ModelConfig& config, const ExpertTokens& tokens) {
   RoutingOptions options{.experts = config.experts, .local_experts = config.experts};
   if (config.capacity_factor > 0 && !tokens.dropped) {
@@ -55,7 +56,7 @@ RoutingOptions routing_of(const ModelConfig& config, const ExpertTokens& tokens)
   return options;
 }
 
-/// The experts that are here take their rows of tokens that are all here.
+/// Writes the experts of this rank, for tokens that are all on this rank.
 ExpertResults write_local(ModelWriter& writer, const ExpertTokens& tokens,
                           const RoutingOptions& routing) {
   Builder& builder = writer.builder;
@@ -67,7 +68,8 @@ ExpertResults write_local(ModelWriter& writer, const ExpertTokens& tokens,
   return {reduce_experts(builder, results, tokens.weights, rows), counts.counts};
 }
 
-/// Each rank gets the tokens of all that share the experts, and takes those of its own.
+/// Writes the experts with an all-gather: each rank gets the tokens of all ranks that share the
+/// experts, and its experts take their rows of them.
 ExpertResults write_all_gather(ModelWriter& writer, const ExpertLayout& layout,
                                const ExpertTokens& tokens, const ExpertAxis& over) {
   Builder& builder = writer.builder;
@@ -91,7 +93,7 @@ ExpertResults write_all_gather(ModelWriter& writer, const ExpertLayout& layout,
   return results;
 }
 
-/// Each rank sends its tokens to the ranks of their experts.
+/// Writes the experts with an all-to-all: each rank sends its tokens to the ranks of their experts.
 ExpertResults write_all_to_all(ModelWriter& writer, const ExpertLayout& layout,
                                const ExpertTokens& tokens, const ExpertAxis& over) {
   Builder& builder = writer.builder;

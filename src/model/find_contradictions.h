@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// Adds everything that validate() would refuse.
+/// Adds to `found` everything that validate() would refuse.
 void find_contradictions(const ModelConfig& config, Contradictions& found);
 
 }  // namespace tessera

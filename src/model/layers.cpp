@@ -42,7 +42,7 @@ std::optional<Value> gathered_positions(ModelWriter& writer, Value positions) {
   if (writer.mesh().size(context) == 1) return std::nullopt;
   const auto scope = writer.builder.scope("positions", Block::attention);
   const Value all = convert(writer.builder, positions, context, Placement::sharded, replicated());
-  writer.builder.keep(all, Keep::layer);  // as the table of angles
+  writer.builder.keep(all, Keep::layer);  // for all layers, like the table of angles
   return all;
 }
 
@@ -65,14 +65,14 @@ Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Sha
                          int64_t layer) {
   const ModelConfig& config = writer.config;
   const auto input = [&](std::string_view part, int64_t width, DType dtype) {
-    const Distribution lies = writer.layout.stream(writer.mesh());
+    const Distribution distribution = writer.layout.stream(writer.mesh());
     const Shape whole{tokens[0], width};
     const Shape own =
-        TensorPiece(writer.mesh(), lies, whole, writer.builder.program().rank()).shape();
-    return writer.builder.input(fmt::format("{}.{}", name, part), {own, dtype, lies});
+        TensorPiece(writer.mesh(), distribution, whole, writer.builder.program().rank()).shape();
+    return writer.builder.input(fmt::format("{}.{}", name, part), {own, dtype, distribution});
   };
-  const DType of_stream = config.residual_scaling ? writer.wide() : writer.compute;
-  Boundary boundary{input("stream", config.hidden_size, of_stream),
+  const DType stream_dtype = config.residual_scaling ? writer.wide() : writer.compute;
+  Boundary boundary{input("stream", config.hidden_size, stream_dtype),
                     input("output", config.hidden_size, writer.compute),
                     {}};
   if (config.router == RouterKind::depth_averaged && layer > config.dense_layers) {
@@ -81,8 +81,8 @@ Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Sha
   return boundary;
 }
 
-/// The merge of what came before a layer with the stream. Its parameters belong to the layer
-/// before, but to this layer's unit: whoever has this layer has them.
+/// Declares the merge into the stream before a layer, and returns it. Its parameters are named
+/// after the previous layer, but are in this layer's unit, so that a rank with this layer has them.
 std::optional<LayerWriter::Merge> LayerWriter::merge_before(int64_t layer) {
   if (!writer_.config.residual_scaling) return std::nullopt;
   if (layer == 0) {
@@ -120,8 +120,8 @@ Value LayerWriter::normalised(std::string_view name, Keep keep, const std::optio
                            use_like(writer_.builder, scale.bias, x)};
     };
     const ScaledResidual scaled =
-        scaled_residual_norm(writer_.builder, x, used(merge->of_output), residual,
-                             residual ? std::optional(used(*merge->of_stream)) : std::nullopt,
+        scaled_residual_norm(writer_.builder, x, used(merge->output_scale), residual,
+                             residual ? std::optional(used(*merge->stream_scale)) : std::nullopt,
                              *writer_.norm_weight("weight", hidden, x), writer_.norm_options(0));
     boundary_.stream = scaled.stream;
     result = scaled.output;
@@ -144,19 +144,19 @@ Value LayerWriter::feed_forward_of(int64_t layer, Value x) {
   routed_.push_back(mixture_of_experts(writer_, x, writer_.experts, previous));
   if (routed_.back().router_state) {
     boundary_.router = *routed_.back().router_state;
-    // As the stream: the next layer begins with it.
+    // The next layer begins with it, as with the stream.
     writer_.builder.keep(boundary_.router, Keep::layer);
   }
   return routed_.back().output;
 }
 
-void LayerWriter::write(const LayerRange& range, const AttentionPlace& place) {
+void LayerWriter::write(const LayerRange& range, const AttentionInputs& inputs) {
   for (int64_t layer = range.first; layer < range.end; ++layer) {
     writer_.unit = fmt::format("layers.{}", layer);
     const std::optional<Merge> before = merge_before(layer);
     const auto scope = writer_.builder.layer_scope(writer_.unit, static_cast<int>(layer));
     const Value x = normalised("attention_norm", Keep::layer, before);
-    boundary_.output = attention_layer(writer_, x, place);
+    boundary_.output = attention_layer(writer_, x, inputs);
     const std::optional<Merge> between = declare_merge("attention_merge");
     boundary_.output =
         feed_forward_of(layer, normalised("feed_forward_norm", Keep::block, between));

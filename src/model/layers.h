@@ -11,17 +11,18 @@
 
 namespace tessera {
 
-/// The values that pass from one layer to the next. The tensor axis splits their positions. One
+/// The values that pass from one layer to the next. The tensor axis splits their positions. A value
 /// that the model does not have is null.
 struct Boundary {
   Value stream;  ///< the residual stream, [tokens, hidden]
   Value output;  ///< of the last sublayer, [tokens, hidden]; the next norm adds it to the stream
   Value router;  ///< the state of the last router, [tokens, router_size], if routers read it
 
-  /// Those that are not null.
+  /// Returns those that are not null.
   std::vector<Value> values() const;
 };
-/// The values that enter layer `layer` of a model from another program, as inputs of this one.
+/// Declares the values that enter layer `layer` of a model from another program, as inputs of this
+/// one, and returns them.
 Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Shape& tokens,
                          int64_t layer);
 
@@ -31,8 +32,8 @@ struct LayerRange {
   int64_t end = 0;
 };
 
-/// Declares the embedding table, [vocabulary, hidden]. A tied head uses the same matrix, also in a
-/// program without the embedding.
+/// Declares the embedding table, [vocabulary, hidden], and returns it. A tied head uses the same
+/// matrix, also in a program without the embedding.
 Value embedding_table(ModelWriter& writer);
 
 /// The embedding of the tokens, i32 [tokens], as it passes to the first layer: a stream without a
@@ -47,27 +48,28 @@ Embedded write_embedding(ModelWriter& writer, Value tokens);
 /// norm adds the sublayer's output to the stream. With residual scaling both get a bias and a scale
 /// before that, and the stream has the accumulation type (ZAYA1, section IV-A).
 class LayerWriter {
-  /// How residual scaling changes the last sublayer's output and the stream before they are added.
+  /// The scales and biases that residual scaling applies to the last sublayer's output and to the
+  /// stream before they are added.
   struct Merge {
-    ResidualScale of_output;
-    std::optional<ResidualScale> of_stream;  // none of the embedding alone
+    ResidualScale output_scale;
+    std::optional<ResidualScale> stream_scale;  // none if there is only the embedding
   };
 
  public:
-  /// Begins with the stream from the embedding, or with the boundary of an earlier layer in another
+  /// Begins with the stream from the embedding, or with the boundary of a previous layer in another
   /// program.
   LayerWriter(ModelWriter& writer, Value stream) : writer_(writer), boundary_{stream, {}, {}} {}
   LayerWriter(ModelWriter& writer, const Boundary& boundary)
       : writer_(writer), boundary_(boundary) {}
 
-  void write(const LayerRange& range, const AttentionPlace& place);
-  /// Writes the norm after the last layer of the model. Its result, [tokens, hidden], is what the
-  /// head reads.
+  void write(const LayerRange& range, const AttentionInputs& inputs);
+  /// Writes the norm after the last layer of the model and returns its result, [tokens, hidden],
+  /// which the head reads.
   Value final_norm();
 
-  /// What the layers written so far pass on.
+  /// Returns the values that the layers written so far pass on.
   const Boundary& boundary() const { return boundary_; }
-  /// The mixture layers written so far.
+  /// Returns the mixture layers written so far.
   const std::vector<RoutedLayer>& routed() const { return routed_; }
 
  private:
@@ -81,14 +83,14 @@ class LayerWriter {
   std::vector<RoutedLayer> routed_;
 };
 
-/// Writes the table of the rotary embedding's angles, one row per token.
+/// Writes the table of the rotary embedding's angles, one row per token, and returns it.
 Value table_of_angles(ModelWriter& writer, Value positions);
 
-/// The positions of the keys that a rank's queries see, those of all ranks of the context axis. It
-/// is gathered once for all layers. None if the axis has one rank.
+/// Returns the positions of the keys that a rank's queries see, those of all ranks of the context
+/// axis. They are gathered once for all layers. Returns none if the axis has one rank.
 std::optional<Value> gathered_positions(ModelWriter& writer, Value positions);
 
-/// Declares the matrix of a head that is not tied, [vocabulary, hidden].
+/// Declares the matrix of a head that is not tied, [vocabulary, hidden], and returns it.
 Value write_head_matrix(ModelWriter& writer);
 
 }  // namespace tessera

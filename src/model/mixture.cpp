@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-/// The experts of a layer, between the dense view and theirs.
+/// Writes the experts of a layer, with the crossings from the dense view to the expert view and
+/// back.
 ExpertResults cross_to_experts(ModelWriter& writer, const ExpertLayout& layout, Value x,
                                const RouterSelection& selection) {
   const auto scope = writer.builder.scope("experts", Block::experts);

@@ -14,16 +14,17 @@ struct Trunk {
   Value head;    ///< [vocabulary, hidden]
 };
 
-/// `hidden` is of all positions: the tensor axis splits only the head's vocabulary.
-Trunk write_trunk(ModelWriter& writer, Value tokens, const AttentionPlace& place) {
+/// Writes the trunk. `hidden` has all positions: the tensor axis splits only the head's vocabulary.
+Trunk write_trunk(ModelWriter& writer, Value tokens, const AttentionInputs& inputs) {
   const Embedded embedded = write_embedding(writer, tokens);
   LayerWriter layers(writer, embedded.stream);
-  layers.write({0, writer.config.layers}, place);
+  layers.write({0, writer.config.layers}, inputs);
   const Value hidden = writer.gather_positions(layers.final_norm());
   return {hidden, writer.config.tied_head ? embedded.table : write_head_matrix(writer)};
 }
 
-/// A value of all tokens, of which each rank along data and context has its own.
+/// Gathers a value of which each rank along data and context has its own tokens. Returns that of
+/// all tokens.
 Value gathered_tokens(Builder& builder, Value own) {
   for (const Axis axis : builder.spec(own).distribution.joining_order(0)) {
     own = convert(builder, own, axis, Placement::sharded, invariant());
@@ -34,24 +35,24 @@ Value gathered_tokens(Builder& builder, Value own) {
 }  // namespace
 
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
-                                   const ProgramSize& size, const MeshRank& place,
+                                   const ProgramSize& size, const MeshRank& mesh_rank,
                                    const ExpertLayout& experts) {
-  EvaluationProgram evaluation{.program = Program(place.mesh, place.rank)};
+  EvaluationProgram evaluation{.program = Program(mesh_rank.mesh, mesh_rank.rank)};
   Builder builder(evaluation.program);
   ModelWriter writer{.builder = builder,
                      .config = config,
                      .compute = compute,
-                     .layout = distribute_tokens(place.mesh, size.sequences),
+                     .layout = distribute_tokens(mesh_rank.mesh, size.sequences),
                      .experts = experts};
   evaluation.batch = declare_batch(builder, size, writer.layout);
-  const AttentionPlace tokens{
-      .sequence = own_context(place.mesh, size),
+  const AttentionInputs inputs{
+      .sequence = own_context(mesh_rank.mesh, size),
       .positions = evaluation.batch.positions,
       .key_positions = gathered_positions(writer, evaluation.batch.positions),
       .rotary_table = table_of_angles(writer, evaluation.batch.positions),
       .document_starts = evaluation.batch.document_starts,
       .cache_position = {}};
-  const Trunk trunk = write_trunk(writer, evaluation.batch.tokens, tokens);
+  const Trunk trunk = write_trunk(writer, evaluation.batch.tokens, inputs);
   const auto scope = builder.scope("head", Block::head);
   const Value head = use_like(builder, trunk.head, evaluation.batch.targets);
   const Value own = linear_cross_entropy(builder, trunk.hidden, head, evaluation.batch.targets,
@@ -75,14 +76,14 @@ DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t
   decoding.tokens = builder.input("tokens", ids);
   decoding.positions = builder.input("positions", ids);
   decoding.first = builder.input("first", {{1}, DType::i32, {}});
-  const AttentionPlace place{.sequence = tokens,
-                             .positions = decoding.positions,
-                             .key_positions = {},
-                             .rotary_table = table_of_angles(writer, decoding.positions),
-                             .document_starts = {},
-                             .cache_position = decoding.first,
-                             .capacity = capacity};
-  const Trunk trunk = write_trunk(writer, decoding.tokens, place);
+  const AttentionInputs inputs{.sequence = tokens,
+                               .positions = decoding.positions,
+                               .key_positions = {},
+                               .rotary_table = table_of_angles(writer, decoding.positions),
+                               .document_starts = {},
+                               .cache_position = decoding.first,
+                               .capacity = capacity};
+  const Trunk trunk = write_trunk(writer, decoding.tokens, inputs);
   const auto scope = builder.scope("head", Block::head);
   decoding.logits =
       linear(builder, trunk.hidden, use_like(builder, trunk.head, trunk.hidden), writer.wide());

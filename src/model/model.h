@@ -17,7 +17,7 @@ struct EvaluationProgram {
   Value token_loss;  ///< [tokens] of all ranks: cross-entropy, 0 without a target; an output
 };
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
-                                   const ProgramSize& size, const MeshRank& place = {},
+                                   const ProgramSize& size, const MeshRank& mesh_rank = {},
                                    const ExpertLayout& experts = {});
 
 /// A program that continues one sequence by `tokens` tokens, with key-value caches as its states.
@@ -33,11 +33,11 @@ struct DecodingProgram {
 DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t tokens,
                                int64_t capacity);
 
-/// The parameters of a model, in the order of their declaration.
+/// Returns the parameters of a model, in the order of their declaration.
 ParameterList model_parameters(const ModelConfig& config, DType compute);
 
-/// The number of parameters that one token uses: all of a dense model, but of the experts only
-/// those that are chosen for it.
+/// Returns the number of parameters that one token uses: all of a dense model, but of the experts
+/// only those that are chosen for it.
 int64_t active_parameters(const ModelConfig& config, const std::vector<ParameterSpec>& parameters);
 
 }  // namespace tessera

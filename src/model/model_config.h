@@ -17,52 +17,52 @@ template <>
 inline constexpr std::array<std::string_view, 5> kWords<Family>{"llama", "mixtral", "olmo", "olmoe",
                                                                 "zaya"};
 
-/// How queries, keys and values come from the stream: by projections alone, with groups of query
-/// heads for each key head, or by compressed convolutional attention (ZAYA1, appendix C).
+/// The computation of queries, keys and values from the stream: by projections alone, with groups
+/// of query heads for each key head, or by compressed convolutional attention (ZAYA1, appendix C).
 enum class AttentionKind { grouped_query, compressed_convolutional };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<AttentionKind>{"grouped_query",
                                                                        "compressed_convolutional"};
 
-/// What queries and keys are normalised over: nothing, whole rows (OLMoE) or each head.
+/// The entries over which queries and keys are normalised: none, whole rows (OLMoE) or each head.
 enum class QueryKeyNorm { none, projection, head };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<QueryKeyNorm>{"none", "projection", "head"};
 
-/// How rotary frequencies are stretched to longer contexts. llama3 stretches the low ones (Llama
+/// The stretching of rotary frequencies to longer contexts. llama3 stretches the low ones (Llama
 /// 3.1).
 enum class RopeScaling { none, llama3 };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<RopeScaling>{"none", "llama3"};
 
-/// What gives the router's logits: one linear map, or a narrow network that also reads the router
-/// of the layer before (ZAYA1, section IV-A).
+/// The source of the router's logits: one linear map, or a narrow network that also reads the
+/// router state of the previous layer (ZAYA1, section IV-A).
 enum class RouterKind { linear, depth_averaged };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<RouterKind>{"linear", "depth_averaged"};
 
-/// Whether a router has a further class for tokens that visit no expert, and what such a token gets
-/// instead: zero, or the layer's normed input times the class's probability.
+/// The further class of a router for tokens that visit no expert, and the output of such a token:
+/// no such class; zero; or the layer's normed input times the class's probability.
 enum class SkipExpert { none, zero, input };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<SkipExpert>{"none", "zero", "input"};
 
-/// What changes the biases that a router's choice is balanced by: nothing (there are none), an
-/// AdamW controller after each micro-batch (ZAYA1), or the sign of the difference to an even load
-/// after each step (DeepSeek-V3's loss-free balancing).
+/// The mechanism that changes the biases that balance a router's choice: none (there are no
+/// biases), an AdamW controller after each micro-batch (ZAYA1), or the sign of the difference to an
+/// even load after each step (DeepSeek-V3's loss-free balancing).
 enum class BiasBalancing { none, controller, sign };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<BiasBalancing>{"none", "controller",
                                                                        "sign"};
 
-/// How weights are initialised. `scaled` divides the deviation of output matrices by sqrt(2
+/// The initialisation of weights. `scaled` divides the deviation of output matrices by sqrt(2
 /// layers).
 enum class InitializationRule { normal, scaled };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<InitializationRule>{"normal", "scaled"};
 
-/// What a model is made of: the [model] section. A family's preset fills all of it; the other keys
-/// of the section overwrite single fields. A size of 0 means "derived" if its comment says so.
+/// The description of a model: the [model] section. A family's preset fills all of it; the other
+/// keys of the section overwrite single fields. A size of 0 means "derived" if its comment says so.
 struct ModelConfig {
   Family family = Family::olmoe;
 
@@ -89,22 +89,22 @@ struct ModelConfig {
   double clip_qkv = 0;  ///< limit on q, k and v entries; 0: none
   double rope_theta = 10000;
   RopeScaling rope_scaling = RopeScaling::none;
-  double rope_factor = 8;  ///< of RopeScaling::llama3: what low frequencies are divided by
+  double rope_factor = 8;  ///< for RopeScaling::llama3: the divisor of low frequencies
   double rope_low_frequency_factor = 1;
   double rope_high_frequency_factor = 4;
-  int64_t rope_original_context = 8192;  ///< tokens that the unscaled frequencies were made for
+  int64_t rope_original_context = 8192;  ///< the context, in tokens, of the unscaled frequencies
   double rotary_fraction = 1;            ///< the part of a head's channels that is rotated
   Activation activation = Activation::silu;
   bool tied_head = false;
-  /// Sublayers' outputs and the residual stream, which is kept in the accumulation type, each get a
-  /// learned bias and scale before they are added (ZAYA1, section IV-A).
+  /// True if sublayers' outputs and the residual stream, which is kept in the accumulation dtype,
+  /// each get a learned bias and scale before they are added (ZAYA1, section IV-A).
   bool residual_scaling = false;
 
   RouterKind router = RouterKind::linear;
   int64_t router_size = 0;  ///< channels of a depth-averaged router
   SkipExpert skip_expert = SkipExpert::none;
   BiasBalancing balance_biases = BiasBalancing::none;
-  double balance_bias_rate = 1e-3;   ///< the most that a bias changes at once, about
+  double balance_bias_rate = 1e-3;   ///< about the most that a bias changes in one update
   bool renormalise_weights = false;  ///< chosen experts' weights sum to one (Mixtral)
   double balance_coefficient = 0;    ///< load-balance loss
   BalanceForm balance_form = BalanceForm::per_layer;
@@ -120,12 +120,13 @@ struct ModelConfig {
   double initialization_cutoff = 0;  ///< truncation in deviations; 0: none
 
   bool mixture() const { return experts > 0; }
-  /// What a router chooses among: the experts, then the skip class if there is one.
+  /// Returns the number of classes that a router chooses among: the experts, then the skip class if
+  /// there is one.
   int64_t router_classes() const { return experts + (skip_expert == SkipExpert::none ? 0 : 1); }
   int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / heads; }
 };
 
-/// The preset of a published family (model/families/).
+/// Returns the preset of a published family (model/families/).
 ModelConfig family_preset(Family family);
 
 /// Throws Error if sizes contradict each other. The message names the keys and the numbers (which

@@ -13,66 +13,75 @@
 
 namespace tessera {
 
-/// What the layers of a model share while it is written into a program: the builder, the
-/// configuration, the element types and the list of parameters.
+/// The context in which the layers of a model are written into a program: the builder, the
+/// configuration, the dtypes and the parameters declared so far. Layers use it to declare their
+/// parameters and to write the parts that all of them share. It refers to the builder and the
+/// configuration.
 struct ModelWriter {
   Builder& builder;
   const ModelConfig& config;
-  DType compute;             ///< of activations and matrices
-  TokenDistribution layout;  ///< of the tokens
+  DType compute;             ///< the dtype of activations and matrices
+  TokenDistribution layout;  ///< the distribution of the tokens
   ExpertLayout experts = {};
-  bool pins_choices = false;                ///< whether the routers' choices are inputs
+  bool pins_choices = false;                ///< true if the routers' choices are inputs
   std::optional<Value> given_choices = {};  ///< i32 [tokens, k]: the choices of all routers
-  bool trains = false;      ///< whether the forward pass changes biases that balance routers
+  bool trains = false;      ///< true if the forward pass changes the biases that balance routers
   Value balance_step = {};  ///< f64 [1], if so: the number of the micro-batch, counted from 1
   ParameterList parameters = {};
-  std::string unit = {};  ///< of the parameters declared next
+  std::string unit = {};  ///< the unit of the parameters declared next
 
-  /// The type of norms, the router and statistics.
+  /// Returns the dtype of norms, the router and statistics.
   DType wide() const { return accumulation_dtype(compute); }
 
   const Mesh& mesh() const { return builder.program().mesh(); }
-  /// The distribution of a parameter that tensor parallelism splits along a dim, evenly.
+  /// Returns the distribution of a parameter that the tensor axis splits evenly along a dim.
   Distribution over_tensor(int dim) const {
     return Distribution().with(mesh().tensor(), sharded(dim));
   }
-  /// The same of a dim of `extent` elements that need not divide.
+  /// Returns the distribution of a parameter that the tensor axis splits along a dim of `extent`
+  /// elements, which need not divide: the pieces are nearly even.
   Distribution over_tensor(int dim, int64_t extent) const {
     return Distribution().with(mesh().tensor(),
                                sharded(dim, nearly_even(extent, mesh().size(mesh().tensor()))));
   }
 
-  /// Declares a matrix [out, in], initialised as the configuration says.
+  /// Declares a matrix [out, in], initialised as the configuration says, and returns it.
   Value matrix(std::string_view name, const Shape& shape, const Distribution& distribution,
                ParameterRole role = ParameterRole::matrix);
-  /// The same for a projection that writes to the residual stream, which "scaled" initialisation
-  /// treats differently.
+  /// Declares the matrix of a projection into the residual stream and returns it. "scaled"
+  /// initialisation divides the deviation of such matrices (see InitializationRule).
   Value output_matrix(std::string_view name, const Shape& shape, const Distribution& distribution,
                       ParameterRole role = ParameterRole::matrix);
 
-  /// Declares a vector of biases, scales or temperatures in the accumulation type, all `constant`
-  /// at first.
+  /// Declares a vector of biases, scales or temperatures in the accumulation dtype, whose first
+  /// values are all `constant`, and returns it.
   Value vector(std::string_view name, int64_t size, double constant,
                const Distribution& distribution = {});
 
-  /// The residual stream's rows of all positions that the tensor axis splits: what a column-split
-  /// linear map reads. Its gradient is summed and split again.
+  /// Writes an all-gather of the residual stream's rows over the tensor axis, which splits their
+  /// positions, and returns its result: the input of a column-split linear map. The gradient is
+  /// summed and split again (reduce-scatter).
   Value gather_positions(Value stream);
-  /// Takes the sum that a row-split linear map left over the tensor axis. Each rank gets it for its
-  /// own positions.
+  /// Writes a reduce-scatter of the result of a row-split linear map over the tensor axis, and
+  /// returns its result: each rank has the sum for its own positions.
   Value scatter_positions(Value partial);
 
-  /// How the family normalises, whole rows with group 0.
+  /// Returns the options of the family's norm over groups of `group` entries; 0 stands for whole
+  /// rows.
   NormOptions norm_options(int64_t group) const;
-  /// The weight of a norm of x, used as x needs it; none if norms have no weights.
+  /// Declares the weight of a norm of x, [size], and returns it in the distribution that x needs
+  /// (see use_like()). Returns none if the family's norms have no weights.
   std::optional<Value> norm_weight(std::string_view name, int64_t size, Value x);
 
-  /// Writes a norm over rows of `size` entries, with a weight if the family has one.
+  /// Writes the family's norm of x over groups of `group` entries (0: whole rows), with a weight of
+  /// `size` entries if the family has weights. A `residual` is added to x first.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
                   std::optional<Value> residual = {});
-  /// The same of rows of which each tensor rank has a part, without a residual.
+  /// Writes the family's norm over whole rows of `size` entries, of which each tensor rank has a
+  /// part.
   Value split_norm(std::string_view name, Value x, int64_t size);
-  /// Writes a norm of queries or keys without a residual, and their rotation (ops/norm/norm.h).
+  /// Writes the norm of queries or keys as norm() does, followed by their rotation
+  /// (ops/norm/norm.h).
   Value norm_and_rotary(std::string_view name, Value x, int64_t size, int64_t group, Value table,
                         int64_t head_dim);
 

@@ -14,11 +14,13 @@
 namespace tessera {
 namespace {
 
-// Indices of further numbers of an element, far from those of other elements.
+// The distance between the indices of one element's random numbers. It is larger than any element's
+// index.
 constexpr uint64_t kFurther = uint64_t{1} << 48;
-constexpr uint64_t kMostAttempts = 1000;  // each succeeds at least two times in three
+constexpr uint64_t kMostAttempts = 1000;  // each succeeds with a probability of at least 2/3
 
-/// The normal number of an element. One beyond the cutoff is replaced by the next attempt's.
+/// Returns the normal number of an element. A number beyond the cutoff is replaced by that of the
+/// next attempt.
 double truncated_normal(const CounterRandom& random, uint64_t element, double cutoff) {
   double value = random.normal(element);
   if (cutoff <= 0) return value;
@@ -28,8 +30,9 @@ double truncated_normal(const CounterRandom& random, uint64_t element, double cu
   return std::clamp(value, -cutoff, cutoff);
 }
 
-/// The same for a cutoff below 1, within which few normal numbers are. An attempt is a uniform
-/// number within the cutoff; it is taken with a chance that falls as the normal density does.
+/// Returns the normal number of an element for a cutoff below 1, within which few normal numbers
+/// are. An attempt is a uniform number within the cutoff, accepted with the probability
+/// exp(-value^2 / 2).
 double narrowly_truncated_normal(const CounterRandom& random, uint64_t element, double cutoff) {
   double value = 0;
   for (uint64_t attempt = 0; attempt < kMostAttempts; ++attempt) {
@@ -40,7 +43,8 @@ double narrowly_truncated_normal(const CounterRandom& random, uint64_t element, 
   return value;
 }
 
-/// The shape of a rank's piece. Throws Error, which names the parameter, if it does not divide.
+/// Returns the shape of a rank's piece. Throws Error, which names the parameter, if it does not
+/// divide.
 Shape shape_of_piece(const Program& program, const std::string& name, const Shape& shape,
                      const Distribution& distribution) {
   try {
@@ -51,7 +55,7 @@ Shape shape_of_piece(const Program& program, const std::string& name, const Shap
   }
 }
 
-/// How the flat memory of a unit lies whose parameters lie so.
+/// Returns the distribution of a unit's flat memory, given that of its parameters.
 Distribution flat_distribution(const Mesh& mesh, const Distribution& distribution) {
   Distribution flat(distribution.view());
   for (const Axis axis : mesh.of_view(distribution.view())) {
@@ -61,7 +65,8 @@ Distribution flat_distribution(const Mesh& mesh, const Distribution& distributio
   return flat;
 }
 
-/// What a unit's name says of its distribution: "/tensor" if it is split over that axis.
+/// Returns the part of a unit's name that tells its distribution: "/tensor" if it is split over
+/// that axis.
 std::string split_axes(const Mesh& mesh, const Distribution& flat) {
   std::string text;
   for (const Axis axis : mesh.of_view(flat.view())) {
@@ -146,7 +151,7 @@ size_t ParameterList::unit_of(Builder& builder, const std::string& parameter,
   const Distribution flat = flat_distribution(mesh, distribution);
   const std::string name = fmt::format("{}/{}{}{}", unit, dtype_name(dtype), split_axes(mesh, flat),
                                        matrices ? "/matrices" : "");
-  // From the end, because the parameters of a unit mostly follow one another.
+  // Searched from the end, because the parameters of a unit mostly follow one another.
   for (size_t i = units_.size(); i-- > 0;) {
     if (units_[i].name != name) continue;
     TESSERA_CHECK(units_[i].changed_by == changed_by,

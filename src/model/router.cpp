@@ -24,7 +24,7 @@ class RouterWriter {
     }
     routing.probabilities = router_softmax(builder_, routing.logits);
     // The router losses come after all layers, so their gradients come first. If these small values
-    // were not kept, those gradients would make every recomputed layer run again at once.
+    // were not kept, those gradients would cause every recomputed layer to run again at once.
     builder_.keep(routing.logits, Keep::layer);
     builder_.keep(routing.probabilities, Keep::layer);
     if (writer_.pins_choices) {
@@ -42,7 +42,7 @@ class RouterWriter {
                                       .forced_uniform = config_.forced_uniform_routing},
                                      routing.pinned, biases);
     if (biases) {
-      // They change before a recomputed layer would choose again.
+      // The biases change before a recomputed layer would choose again.
       builder_.keep(routing.selection.indices, Keep::layer);
       builder_.keep(routing.selection.weights, Keep::layer);
     }
@@ -62,7 +62,7 @@ class RouterWriter {
     return use_like(builder_, writer_.vector(name, config_.router_size, constant), x_);
   }
 
-  /// The projection, averaged over depth.
+  /// Returns the router's state: the projection, averaged over depth.
   Value state(std::optional<Value> previous) {
     const Value down = matrix("down.weight", {config_.router_size, config_.hidden_size}, kHidden);
     const Value bias = vector("down.bias", 0);

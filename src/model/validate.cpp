@@ -25,7 +25,7 @@ void validate_heads(const ModelConfig& config, Contradictions& found) {
   }
   require_divides(found, "kv_heads", config.kv_heads, "heads", config.heads,
                   "each key and value head serves the same number of query heads");
-  if (!given && config.hidden_size % config.heads != 0) return;  // a head has no size then
+  if (!given && config.hidden_size % config.heads != 0) return;  // then a head has no size
   const int64_t size = config.head_size();
   if (size % 2 != 0) {
     found.add(
@@ -153,7 +153,7 @@ void validate_router(const ModelConfig& config, Contradictions& found) {
   }
 }
 
-/// Requires the parameters to have 64-bit sizes in all copies that training keeps.
+/// Requires all copies of the parameters that training keeps to have 64-bit sizes.
 void validate_parameters(const ModelConfig& config, Contradictions& found) {
   constexpr double kMost = 0x1p56;
   const auto number = [](int64_t value) { return static_cast<double>(value); };

@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-/// The same memory as a tensor of the processor, for work that runs while the fence is open.
+/// Returns tensors of the processor over the same memory, for work that the emulated stream runs
+/// while the fence of the memory is open.
 std::vector<Tensor> as_host(std::span<const Tensor> tensors) {
   std::vector<Tensor> result;
   for (const Tensor& tensor : tensors) {

@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// Puts a run of an operation into the stream of the emulated device, by the processor's kernels.
-/// For attention and grouped products, which are the vendors' libraries on other devices: these
-/// throw InternalError. The operation must outlive the run.
+/// Enqueues a run of an operation on the stream of the emulated device, with the processor's
+/// kernels. Serves attention and grouped products, which vendor libraries run on other devices:
+/// throws InternalError on those. The operation must outlive the run.
 void run_by_processor(const Operation& operation, const Execution& execution);
 
 }  // namespace tessera

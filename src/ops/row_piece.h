@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// The row of the whole value at which the rows of the program's rank begin. Throws Error if they
-/// are not consecutive rows of the whole, as those of a zigzag are not.
+/// Returns the index, in the whole value, of the first row that the program's rank holds. Throws
+/// Error if the rank's rows are not consecutive, as in a zigzag distribution.
 int64_t first_row(const Program& program, Value value);
 
 }  // namespace tessera

@@ -11,13 +11,14 @@
 #include "program/builder.h"
 #include "tensor/dispatch.h"
 
-/// Checks what an operation accepts. The message names the operation.
+/// Checks a condition on an operation's operands. Throws InternalError, which names the operation.
 #define TESSERA_EXPECT(operation, condition, ...) \
   TESSERA_CHECK(condition, "{}: {}", (operation).name(), ::fmt::format(__VA_ARGS__))
 
 namespace tessera {
 
-/// Returns the rows of vectorised work that make a thread worth its start: about 16 Ki elements.
+/// Returns the number of rows of vectorised work that is worth a thread's start: about 16 Ki
+/// elements.
 inline int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(columns, 1));
 }
@@ -28,8 +29,8 @@ inline double product_flops(const Shape& matrix, int64_t columns) {
   return 2.0 * static_cast<double>(matrix.elements()) * static_cast<double>(columns);
 }
 
-/// Returns the spec of a tensor. Kernels need only shapes and types, so the distribution, which
-/// memory does not know, is left out.
+/// Returns the spec of a tensor without a distribution: a Tensor does not know it, and kernels need
+/// only shapes and types.
 inline Spec spec_of(const Tensor& tensor) { return {tensor.shape(), tensor.dtype(), {}}; }
 
 inline std::vector<Spec> specs_of(std::span<const Tensor> tensors) {
@@ -39,7 +40,7 @@ inline std::vector<Spec> specs_of(std::span<const Tensor> tensors) {
   return specs;
 }
 
-/// Returns true if the plain kernel runs: on request, and always in f64.
+/// Returns whether the plain kernel is to run: on request, and always in f64.
 inline bool use_plain(const Target& target, DType dtype) {
   return target.kernels == Kernels::plain || dtype == DType::f64;
 }

@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-/// The row in which the most memory is in use, or -1 if that is in the evaluation.
+/// Returns the row in which the most memory is in use, or -1 if that is in the evaluation.
 int peak_row(const std::vector<ExplainRow>& rows, const MemoryPlan& plan) {
   const auto found = std::ranges::find_if(rows, [&](const ExplainRow& row) {
     return row.program == plan.peak_program && row.node == plan.peak_node;
@@ -31,7 +31,7 @@ int peak_row(const std::vector<ExplainRow>& rows, const MemoryPlan& plan) {
 
 std::string number_or_blank(double value) { return value > 0 ? format_count(value) : ""; }
 
-/// How a node's results lie: once if they lie alike, else each in order.
+/// Returns the distribution of a node's results: one text if they are equal, else each in order.
 std::string types_of_outputs(const Mesh& mesh, const std::vector<Distribution>& types) {
   std::vector<std::string> texts;
   for (const Distribution& type : types) texts.push_back(type_of_ranks(mesh, type));
@@ -47,7 +47,7 @@ std::vector<std::string> type_texts(const Mesh& mesh, const std::vector<Distribu
 
 std::string operations_table(const StepPlan& plan, const std::vector<ExplainRow>& rows,
                              int64_t first_mixture, const ExplainOptions& options) {
-  const bool several = plan.place().mesh.ranks() > 1;
+  const bool several = plan.mesh_rank().mesh.ranks() > 1;
   std::vector<std::string> columns{"phase", "layer",   "block", "operation", "FLOPs",
                                    "bytes", "results", "saved", "in use"};
   if (several) columns.emplace_back("sent");
@@ -71,7 +71,7 @@ std::string operations_table(const StepPlan& plan, const std::vector<ExplainRow>
     }
     cells.push_back(row.outputs);
     if (options.types) {
-      cells.push_back(types_of_outputs(plan.place().mesh, row.types));
+      cells.push_back(types_of_outputs(plan.mesh_rank().mesh, row.types));
       cells.push_back(row.labels);
     }
     table.add(cells);
@@ -79,50 +79,51 @@ std::string operations_table(const StepPlan& plan, const std::vector<ExplainRow>
   return table.text();
 }
 
-/// What follows from the names of the dims for ranks that split them, of each operation once.
+/// Returns what the labels of the dims allow ranks to split, listing each operation once.
 std::string dims_in_words(const std::vector<ExplainRow>& rows) {
   std::string text = "what ranks may do with the dims of operands:\n";
   std::set<std::pair<std::string, std::string>> seen;
   for (const ExplainRow& row : rows) {
     if (!row.labels_decide || !seen.emplace(row.operation, row.labels).second) continue;
     const std::string words = in_words(parse_labels(row.labels));
-    if (words.empty()) continue;  // written whole, whatever its type
+    if (words.empty()) continue;  // the operation writes the whole tensor, whatever its type
     text += fmt::format("  {}: {}\n    {}\n", row.operation, row.labels, words);
   }
   return text;
 }
 
-/// "rank 1 of 4 (2 tensor x 2 data)"; empty for one rank.
-std::string layout_text(const MeshRank& place) {
-  if (place.mesh.ranks() == 1) return "";
-  return fmt::format("rank {} of {} ({})\n", place.rank, place.mesh.ranks(), place.mesh.text());
+/// Returns "rank 1 of 4 (2 tensor x 2 data)"; empty for one rank.
+std::string layout_text(const MeshRank& mesh_rank) {
+  if (mesh_rank.mesh.ranks() == 1) return "";
+  return fmt::format("rank {} of {} ({})\n", mesh_rank.rank, mesh_rank.mesh.ranks(),
+                     mesh_rank.mesh.text());
 }
 
-/// The tokens of a micro-batch for which a rank does the FLOPs: those of its data-parallel group,
-/// divided by the ranks that share them.
+/// Returns the tokens of a micro-batch whose FLOPs one rank computes: those of its data-parallel
+/// group, divided by the ranks that share them.
 double tokens_of_rank(const StepPlan& plan) {
-  const Mesh& mesh = plan.place().mesh;
+  const Mesh& mesh = plan.mesh_rank().mesh;
   return static_cast<double>(plan.tokens * data_ranks(mesh)) / static_cast<double>(mesh.ranks());
 }
 
-/// The FLOPs of the matrix products of a step's update on this rank: Muon's Newton-Schulz. They do
-/// not depend on the tokens of the step.
+/// Returns the FLOPs of the matrix products of a step's update on this rank: Muon's Newton-Schulz.
+/// They do not depend on the tokens of the step.
 double update_flops(const StepPlan& plan) {
   return count_flops(plan.programs.update.program).repeated;
 }
 
-nlohmann::ordered_json layout_json(const MeshRank& place) {
+nlohmann::ordered_json layout_json(const MeshRank& mesh_rank) {
   nlohmann::ordered_json axes = nlohmann::ordered_json::object();
-  for (const AxisInfo& axis : place.mesh.axes()) axes[axis.name] = axis.size;
-  return {{"ranks", place.mesh.ranks()}, {"rank", place.rank}, {"axes", axes}};
+  for (const AxisInfo& axis : mesh_rank.mesh.axes()) axes[axis.name] = axis.size;
+  return {{"ranks", mesh_rank.mesh.ranks()}, {"rank", mesh_rank.rank}, {"axes", axes}};
 }
 
 }  // namespace
 
 std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options) {
   const std::vector<ExplainRow> rows = operation_rows(plan, options.types);
-  const bool several = plan.place().mesh.ranks() > 1;
-  std::string text = layout_text(plan.place());
+  const bool several = plan.mesh_rank().mesh.ranks() > 1;
+  std::string text = layout_text(plan.mesh_rank());
   if (several || options.types) {
     text += held_table(plan, config.model.dense_layers, options.all_layers) + "\n";
   }
@@ -153,10 +154,10 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   count("FLOPs a token, forward", plan.flops.forward / tokens);
   count("FLOPs a token, backward", plan.flops.backward / tokens);
   count("FLOPs a token, repeated", plan.flops.repeated / tokens);
-  const std::string of_rank = several ? ", this rank" : "";
-  count(("FLOPs a step" + of_rank).c_str(), plan.flops.useful() * micro_batches);
+  const std::string this_rank = several ? ", this rank" : "";
+  count(("FLOPs a step" + this_rank).c_str(), plan.flops.useful() * micro_batches);
   if (const double update = update_flops(plan); update > 0) {
-    count(("FLOPs a step, Newton-Schulz" + of_rank).c_str(), update);
+    count(("FLOPs a step, Newton-Schulz" + this_rank).c_str(), update);
   }
   count("tokens a step", static_cast<double>(config.train.global_batch * config.data.context));
   for (const auto& [axes, sent] : sent_in_step(plan, rows)) {
@@ -185,7 +186,7 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
         "from data sheets)\n",
         word(config.run.device));
   }
-  const int ranks = plan.place().mesh.ranks();
+  const int ranks = plan.mesh_rank().mesh.ranks();
   const int64_t beside = ranks > 1 ? beside_arena_bytes(plan) : 0;
   const int64_t needed = ranks * (plan.memory.arena_bytes + beside);
   std::string run = "the run does not fit";
@@ -219,7 +220,7 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fi
                           {"saved_bytes", row.saved_bytes},
                           {"in_use_bytes", row.memory_bytes},
                           {"outputs", row.outputs},
-                          {"types", type_texts(plan.place().mesh, row.types)},
+                          {"types", type_texts(plan.mesh_rank().mesh, row.types)},
                           {"dims", row.labels},
                           {"sent_bytes", row.sent}});
   }
@@ -233,7 +234,7 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fi
       {"backward_flops_per_token", plan.flops.backward / tokens},
       {"repeated_flops_per_token", plan.flops.repeated / tokens},
       {"update_flops", update_flops(plan)},
-      {"tokens_per_step", plan.tokens * plan.micro_batches * data_ranks(plan.place().mesh)},
+      {"tokens_per_step", plan.tokens * plan.micro_batches * data_ranks(plan.mesh_rank().mesh)},
       {"parameters_on_rank", elements_on_rank(plan)},
       {"sent_bytes_per_step", sent_in_step(plan, rows)},
       {"state_bytes", plan.memory.kept_bytes},
@@ -243,7 +244,7 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fi
       {"peak_bytes", plan.memory.arena_bytes},
       {"live_bytes", plan.memory.live_bytes},
       {"peak_operation", peak_row(rows, plan.memory)}};
-  OrderedJson json{{"layout", layout_json(plan.place())},
+  OrderedJson json{{"layout", layout_json(plan.mesh_rank())},
                    {"held", held_json(plan)},
                    {"operations", operations},
                    {"totals", totals}};

@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-/// Plain attention at the width of the stream, with this many query heads to a key head.
+/// Returns plain attention at the width of the residual stream, with `group` query heads per key
+/// head.
 ModelConfig plain_attention(ModelConfig config, int64_t group) {
   config.attention = AttentionKind::grouped_query;
   config.head_dim = config.head_size();
@@ -21,7 +22,7 @@ ModelConfig plain_attention(ModelConfig config, int64_t group) {
   return config;
 }
 
-/// The bytes that a layer keeps while it decodes, with caches of `capacity` positions.
+/// Returns the bytes that a layer keeps while it decodes, with caches of `capacity` positions.
 int64_t state_bytes(const ModelConfig& layer, DType compute, int64_t capacity) {
   int64_t bytes = 0;
   const DecodingProgram decoding = write_decoding(layer, compute, 1, capacity);
@@ -58,14 +59,14 @@ AttentionAccount account_of(const RunConfig& config, ModelConfig layer, std::str
   AttentionAccount account{
       .kind = std::move(kind), .heads = layer.heads, .kv_heads = layer.kv_heads};
   count_flops(layer, compute, config.data.context, account);
-  // A position more needs so many bytes more.
+  // The difference between capacities 2 and 1 is the bytes per position.
   const int64_t one = state_bytes(layer, compute, 1);
   account.cache_bytes_per_token = state_bytes(layer, compute, 2) - one;
   account.cache_constant_bytes = one - account.cache_bytes_per_token;
   return account;
 }
 
-/// How many times the first account's numbers others' are.
+/// The ratios of an account's numbers to those of the first account.
 struct Times {
   double flops;
   double cache;
@@ -75,7 +76,7 @@ Times times(const AttentionAccount& account, const AttentionAccount& first) {
                                                static_cast<double>(first.cache_bytes_per_token)};
 }
 
-/// What the numbers are of, and what is compared.
+/// Returns the notes below the table: what the numbers count, and what is compared.
 std::string words_below(const RunConfig& config, size_t accounts) {
   const ModelConfig& model = config.model;
   std::string text = fmt::format(

@@ -26,14 +26,15 @@ struct Held {
   int layer = -1;
 };
 
-/// The layer that a name such as "layers.3.attention.query" begins with; -1 if there is none.
+/// Returns the layer that a name such as "layers.3.attention.query" begins with; -1 if there is
+/// none.
 int layer_of(const std::string& name) {
   constexpr std::string_view kLayers = "layers.";
   return name.starts_with(kLayers) ? std::stoi(name.substr(kLayers.size())) : -1;
 }
 
-/// A parameter's main gradient lies as the parameter, and is partial where that of its unit is.
-/// None if the parameter has none.
+/// Returns the distribution of a parameter's main gradient: that of the parameter, but partial on
+/// the axes where the gradient of its unit is partial. None if it has no main gradient.
 std::optional<Distribution> gradient_of(const Mesh& mesh, const ParameterSpec& spec,
                                         const ParameterUnit& unit) {
   if (!unit.has_gradients()) return std::nullopt;
@@ -86,7 +87,7 @@ std::string type_of_ranks(const Mesh& mesh, Distribution type) {
 }
 
 std::string held_table(const StepPlan& plan, int64_t first_mixture, bool all_layers) {
-  const Mesh mesh = plan.place().mesh;
+  const Mesh mesh = plan.mesh_rank().mesh;
   Table table({"held", "whole", "here", "type", "main gradient", "updated by"});
   for (const Held& value : held(plan)) {
     if (!all_layers && value.layer > 0 && value.layer != first_mixture) continue;
@@ -99,7 +100,7 @@ std::string held_table(const StepPlan& plan, int64_t first_mixture, bool all_lay
 }
 
 nlohmann::ordered_json held_json(const StepPlan& plan) {
-  const Mesh mesh = plan.place().mesh;
+  const Mesh mesh = plan.mesh_rank().mesh;
   nlohmann::ordered_json result = nlohmann::ordered_json::array();
   for (const Held& value : held(plan)) {
     nlohmann::ordered_json json{{"name", value.name},

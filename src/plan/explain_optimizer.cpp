@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// What one optimizer updates.
+/// The parameters that one optimizer updates.
 struct Updated {
   int64_t tensors = 0;
   int64_t elements = 0;
@@ -25,7 +25,7 @@ struct Updated {
   }
 
  private:
-  /// "layers.3.attention.query" without "layers.3.".
+  /// Returns "layers.3.attention.query" without "layers.3.".
   static std::string without_layer(const std::string& name) {
     constexpr std::string_view kLayers = "layers.";
     if (!name.starts_with(kLayers)) return name;

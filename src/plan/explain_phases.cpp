@@ -16,7 +16,7 @@ double rate_at(const RunPhase& phase, int64_t step) {
   return learning_rate(phase.config.optimizer, step - phase.course_begin, phase.config.train.steps);
 }
 
-/// "6e-4 to 2e-4, cosine": of the first and the last step.
+/// Returns "6e-4 to 2e-4, cosine": the rates of the first and the last step, and the schedule.
 std::string rates_text(const RunPhase& phase) {
   return fmt::format("{:.3g} to {:.3g}, {}", rate_at(phase, phase.first_step),
                      rate_at(phase, phase.last_step), word(phase.config.optimizer.schedule));
@@ -46,7 +46,7 @@ PhaseNeeds phase_needs(const StepPlan& plan) {
 std::vector<PhaseAccount> phase_accounts(
     const RunConfig& config, const std::function<PhaseNeeds(const RunConfig&)>& needs_of) {
   std::vector<PhaseAccount> accounts;
-  std::vector<size_t> different;  // accounts of different work
+  std::vector<size_t> different;  // the first accounts of each kind of work
   for (RunPhase& phase : phases_of(config)) {
     const auto same = [&](size_t at) { return accounts[at].phase.same_work(phase); };
     const auto known = std::ranges::find_if(different, same);

@@ -35,11 +35,11 @@ struct PhaseAccount {
 std::vector<PhaseAccount> phase_accounts(
     const RunConfig& config, const std::function<PhaseNeeds(const RunConfig&)>& needs_of);
 
-/// Returns a table of the phases: their steps, tokens, contexts, batches, RoPE bases, learning
-/// rates and sources, and what each takes. `run_bytes` is what the run reserves for all of them.
+/// Returns a table of the phases: steps, tokens, contexts, batches, RoPE bases, learning rates,
+/// sources, FLOPs and memory. `run_bytes` are the bytes that the run reserves for all phases.
 std::string phases_table(std::span<const PhaseAccount> accounts, int64_t run_bytes);
 
-/// The same as an array.
+/// Returns the accounts as an array.
 nlohmann::ordered_json phases_json(std::span<const PhaseAccount> accounts);
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ std::map<std::string, double> sent_by_axes(const Mesh& mesh, const Cost& cost) {
 }
 
 ExplainRow row_of(const StepPlan& plan, const Program& program, int number, int index) {
-  const ProgramPlaces& places = plan.memory.programs[static_cast<size_t>(number)];
+  const ProgramMemory& memory = plan.memory.programs[static_cast<size_t>(number)];
   const Node& node = program.nodes()[static_cast<size_t>(index)];
   const std::vector<Spec> outputs = program.specs(node.outputs);
   ExplainRow row{.program = number,
@@ -47,7 +47,7 @@ ExplainRow row_of(const StepPlan& plan, const Program& program, int number, int 
                                spec.shape.text());
   }
   const std::vector<int> updated = node.operation->updated_inputs();
-  constexpr size_t kNamed = 1;  // the first represents all
+  constexpr size_t kNamed = 1;  // only the first is named; the others are counted
   for (size_t i = 0; i < std::min(updated.size(), kNamed); ++i) {
     row.outputs += fmt::format("{}adds into {}", row.outputs.empty() ? "" : ", ",
                                program.info(node.inputs[static_cast<size_t>(updated[i])]).name);
@@ -56,7 +56,7 @@ ExplainRow row_of(const StepPlan& plan, const Program& program, int number, int 
   bool result = false;
   for (const Value output : node.outputs) {
     result = result || program.is_output(output);
-    if (places.saved[static_cast<size_t>(output.id)]) {
+    if (memory.saved[static_cast<size_t>(output.id)]) {
       row.saved_bytes += program.spec(output).bytes();
     }
   }
@@ -64,7 +64,7 @@ ExplainRow row_of(const StepPlan& plan, const Program& program, int number, int 
                 : row.saved_bytes > 0          ? "saved"
                 : result                       ? "result"
                                                : "";
-  row.memory_bytes = places.live_bytes[static_cast<size_t>(index)];
+  row.memory_bytes = memory.live_bytes[static_cast<size_t>(index)];
   return row;
 }
 
@@ -93,18 +93,18 @@ std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool views) {
 }
 
 double total(const std::map<std::string, double>& sent) {
-  double bytes = 0;
-  for (const auto& [axes, of_axes] : sent) bytes += of_axes;
-  return bytes;
+  double sum = 0;
+  for (const auto& [axes, bytes] : sent) sum += bytes;
+  return sum;
 }
 
 std::map<std::string, double> sent_in_step(const StepPlan& plan,
                                            const std::vector<ExplainRow>& rows) {
   std::map<std::string, double> sent;
   for (const ExplainRow& row : rows) {
-    const bool of_model = row.program < plan.programs.start_number();
+    const bool model_program = row.program < plan.programs.start_number();
     for (const auto& [axes, bytes] : row.sent) {
-      sent[axes] += bytes * static_cast<double>(of_model ? plan.micro_batches : 1);
+      sent[axes] += bytes * static_cast<double>(model_program ? plan.micro_batches : 1);
     }
   }
   return sent;

@@ -14,7 +14,7 @@ struct ExplainRow {
   int node = 0;
   std::string operation, block, phase, outputs, results;
   std::string labels;               // the dims of its operands by name (program/labels.h)
-  bool labels_decide = false;       // whether they alone say how the outputs lie
+  bool labels_decide = false;       // true if the labels alone decide the outputs' distribution
   std::vector<Distribution> types;  // of the outputs
   int layer = -1;
   Cost cost;
@@ -23,14 +23,16 @@ struct ExplainRow {
   int64_t memory_bytes = 0;
 };
 
-/// The nodes of a step's programs on one rank, for one micro-batch, in the order in which they run.
-/// Views, which only name memory anew (retyping among them), are left out unless they are wanted.
+/// Returns the nodes of a step's programs on one rank, for one micro-batch, in the order in which
+/// they run. Views, which only give existing memory another name (retype operations are views,
+/// too), are left out unless they are wanted.
 std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool views);
 
-/// The bytes of a row over all axes.
+/// Returns the bytes of a row over all axes.
 double total(const std::map<std::string, double>& sent);
 
-/// The bytes that the rank sends in a step, by axes. Its model's programs run once a micro-batch.
+/// Returns the bytes that the rank sends in a step, by axes. Its model's programs run once per
+/// micro-batch.
 std::map<std::string, double> sent_in_step(const StepPlan& plan,
                                            const std::vector<ExplainRow>& rows);
 

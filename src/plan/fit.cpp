@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-/// The divisors of a number, ascending.
+/// Returns the divisors of a number, ascending.
 std::vector<int64_t> divisors(int64_t number) {
   std::vector<int64_t> result;
   for (int64_t i = 1; i * i <= number; ++i) {
@@ -29,21 +29,24 @@ std::vector<int64_t> divisors(int64_t number) {
 }
 
 int64_t bytes_with(RunConfig config, int64_t micro_batch, const Target& target,
-                   const MeshRank& place) {
+                   const MeshRank& mesh_rank) {
   config.train.micro_batch = micro_batch;
-  return plan_step(config, target, place).memory.arena_bytes;
+  return plan_step(config, target, mesh_rank).memory.arena_bytes;
 }
 
-/// Plans for few of the divisors: a larger micro-batch takes more memory.
-void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& place) {
+/// Finds the largest micro-batch that fits. Plans for few of the possible sizes, by a binary
+/// search: a larger micro-batch takes more memory.
+void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& mesh_rank) {
   const Target target = run_target(config, fit.accelerator);
   const auto bytes = [&](int64_t micro_batch) {
-    return micro_batch == config.train.micro_batch ? fit.needed_bytes
-                                                   : bytes_with(config, micro_batch, target, place);
+    return micro_batch == config.train.micro_batch
+               ? fit.needed_bytes
+               : bytes_with(config, micro_batch, target, mesh_rank);
   };
   fit.least_bytes = bytes(1);
   if (fit.least_bytes > fit.usable_bytes()) return;
-  const std::vector<int64_t> choices = divisors(config.train.global_batch / data_ranks(place.mesh));
+  const std::vector<int64_t> choices =
+      divisors(config.train.global_batch / data_ranks(mesh_rank.mesh));
   const auto too_large = std::partition_point(
       choices.begin() + 1, choices.end(),
       [&](int64_t micro_batch) { return bytes(micro_batch) <= fit.usable_bytes(); });
@@ -68,11 +71,11 @@ Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardwa
   Fit fit{.accelerator = hardware.accelerator.value(),
           .needed_bytes = plan.memory.arena_bytes,
           .state_bytes = plan.memory.kept_bytes,
-          .ranks = plan.place().mesh.ranks(),
+          .ranks = plan.mesh_rank().mesh.ranks(),
           .measured = !hardware.gemms.empty() && !hardware.memory.empty(),
           .gemm_flops = product_peak(hardware, config),
           .memory_bandwidth = hardware.memory_bandwidth()};
-  find_micro_batch(fit, config, plan.place());
+  find_micro_batch(fit, config, plan.mesh_rank());
   const auto micro_batches = static_cast<double>(plan.micro_batches);
   fit.useful_flops = plan.flops.useful() * micro_batches;
   fit.tokens = config.train.global_batch * config.data.context;

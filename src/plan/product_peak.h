@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Whether a run's products of f32 round their operands to TF32 on a device.
+/// Returns whether a run's f32 products round their operands to TF32 on a device.
 bool rounds_to_tf32(const RunConfig& config, Device device);
 
 /// A rate of matrix products that MFU refers to.
@@ -18,7 +18,7 @@ struct ProductPeak {
   std::string source;  ///< "the data sheet in FILE", "measured, in FILE"
 };
 
-/// Returns a file's rate of the products of a run, in FLOP/s: that of TF32 where they round to it.
+/// Returns a file's rate of the products of a run, in FLOP/s: that of TF32 if they round to it.
 /// Throws Error if the file does not have it.
 double product_peak(const Hardware& hardware, const RunConfig& config);
 

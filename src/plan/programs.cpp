@@ -15,20 +15,20 @@ ProgramSize size_of(const RunConfig& config, const Mesh& mesh) {
           .document_mask = config.data.document_mask};
 }
 
-/// The passes of a run that has no phases.
-PhasePrograms passes_of(const RunConfig& config, const MeshRank& place) {
+/// Returns the passes of a run that has no phases.
+PhasePrograms passes_of(const RunConfig& config, const MeshRank& mesh_rank) {
   const DType compute = compute_dtype(config.train.precision);
-  const ProgramSize size = size_of(config, place.mesh);
+  const ProgramSize size = size_of(config, mesh_rank.mesh);
   const ExpertLayout experts = expert_layout(config.parallel);
   PhasePrograms passes{write_training(config.model, compute, size,
-                                      recompute_of(config.train.recompute), place, experts),
+                                      recompute_of(config.train.recompute), mesh_rank, experts),
                        {}};
   if (config.train.evaluate_every > 0) {
-    // It drops no token, so more rows may come than in training.
+    // Evaluation drops no token, so a rank may receive more rows than in training.
     ExpertLayout unbounded = experts;
     unbounded.rows_bound = 0;
     passes.evaluation =
-        write_evaluation(inference_config(config.model), compute, size, place, unbounded);
+        write_evaluation(inference_config(config.model), compute, size, mesh_rank, unbounded);
   }
   return passes;
 }
@@ -78,8 +78,8 @@ const Chunk& StepPrograms::chunk(int set) const {
 
 int StepPrograms::chunk_number(int set) const {
   if (set == 0) return 0;
-  const int of_phase = evaluation ? 2 : 1;
-  return rounding_number() + of_phase + (set - 1) * of_phase;
+  const int set_size = evaluation ? 2 : 1;
+  return rounding_number() + set_size + (set - 1) * set_size;
 }
 
 const std::optional<EvaluationProgram>& StepPrograms::evaluation_of(int set) const {
@@ -95,26 +95,27 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
   StepPrograms programs;
   programs.chunks.push_back(std::move(whole_model));
   const Chunk& chunk = programs.chunks.front();
-  const MeshRank place{chunk.program.mesh(), chunk.program.rank()};
+  const MeshRank mesh_rank{chunk.program.mesh(), chunk.program.rank()};
   const std::vector<ParameterUnit>& units = chunk.parameters.units();
-  programs.start = write_step_start(units, chunk.sums(), place);
-  programs.update = write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place,
-                                 shard, {.units = chunk.balance_units, .rate = chunk.balance_rate});
+  programs.start = write_step_start(units, chunk.sums(), mesh_rank);
+  programs.update =
+      write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, mesh_rank, shard,
+                   {.units = chunk.balance_units, .rate = chunk.balance_rate});
   programs.rounding =
-      write_rounding(units, chunk.parameters.specs(), place, programs.update.sharing);
+      write_rounding(units, chunk.parameters.specs(), mesh_rank, programs.update.sharing);
   return programs;
 }
 
-StepPrograms step_programs(const RunConfig& config, const MeshRank& place) {
+StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
   const std::vector<RunPhase> phases = phases_of(config);
-  PhasePrograms first = passes_of(phases.front().config, place);
+  PhasePrograms first = passes_of(phases.front().config, mesh_rank);
   StepPrograms programs = step_programs(std::move(first.chunk), config.optimizer, config.shard);
   programs.evaluation = std::move(first.evaluation);
   for (size_t i = 1; i < phases.size(); ++i) {
     const auto equal = std::ranges::find_if(
         phases, [&](const RunPhase& other) { return other.same_programs(phases[i]); });
     const auto at = static_cast<size_t>(equal - phases.begin());
-    if (at == i) programs.further.push_back(passes_of(phases[i].config, place));
+    if (at == i) programs.further.push_back(passes_of(phases[i].config, mesh_rank));
     programs.set_of_phase.push_back(at == i ? static_cast<int>(programs.further.size())
                                             : programs.set_of_phase[at]);
   }

@@ -10,13 +10,13 @@
 
 namespace tessera {
 
-/// Returns the configuration for using the model without training. No token is dropped and routing
-/// is the model's own, whatever capacity or forced routing it was trained with. A result therefore
-/// does not depend on what else is in the batch.
+/// Returns the configuration for using the model without training: no token is dropped and the
+/// router chooses the experts, even if the model was trained with a capacity or forced routing. A
+/// result therefore does not depend on the rest of the batch.
 ModelConfig inference_config(ModelConfig config);
 
-/// The programs of a further phase of a run, whose context, micro-batch or rope_theta is another
-/// (see RunPhase::same_programs()). All else is shared: weights, sums, the update.
+/// The programs of a further phase of a run that differs in context, micro-batch or rope_theta (see
+/// RunPhase::same_programs()). The phases share weights, sums and the update.
 struct PhasePrograms {
   Chunk chunk;
   std::optional<EvaluationProgram> evaluation;
@@ -27,9 +27,9 @@ struct StepPrograms {
   std::vector<Chunk> chunks;                    ///< of the model; there is one
   Program start;                                ///< runs before the micro-batches of a step
   UpdateProgram update;                         ///< runs after them
-  Program rounding;                             ///< after weights were set: masters to weights
+  Program rounding;                             ///< rounds masters to weights, after these were set
   std::optional<EvaluationProgram> evaluation;  ///< set if the run evaluates
-  std::vector<PhasePrograms> further;           ///< of phases that cannot use the above
+  std::vector<PhasePrograms> further;           ///< of phases that cannot use those of the first
   std::vector<int> set_of_phase{0};             ///< by phase: its set of passes
 
   std::vector<const Program*> list() const;
@@ -38,17 +38,17 @@ struct StepPrograms {
   int rounding_number() const { return start_number() + 2; }
   int evaluation_number() const { return start_number() + 3; }
 
-  /// Of a set of passes: the chunk, its program's number, and the same of the evaluation, if the
-  /// run evaluates. Set 0 is that of the first phase, the others are `further`.
+  /// Returns a part of a set of passes: the chunk, its program's number, and the evaluation and its
+  /// number if the run evaluates. Set 0 is that of the first phase, the others are `further`.
   const Chunk& chunk(int set) const;
   int chunk_number(int set) const;
   const std::optional<EvaluationProgram>& evaluation_of(int set) const;
   int evaluation_number(int set) const;
   int sets() const { return static_cast<int>(further.size()) + 1; }
 
-  /// The actions of a step with one micro-batch, in order, followed by an evaluation, and the
-  /// passes of further phases. Micro-batches run one after the other, each with the number 0: its
-  /// frame begins anew.
+  /// Returns the actions of a step with one micro-batch, in order, followed by an evaluation and
+  /// the passes of further phases. Micro-batches run one after the other and all have the number 0,
+  /// because they reuse one frame of memory.
   std::vector<Action> actions() const;
 };
 
@@ -58,6 +58,6 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
 
 /// Writes the programs that a rank runs for a resolved configuration, those of all its phases. Each
 /// rank along the data axis has micro-batches of train.micro_batch sequences.
-StepPrograms step_programs(const RunConfig& config, const MeshRank& place = {});
+StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank = {});
 
 }  // namespace tessera

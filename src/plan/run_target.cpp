@@ -16,10 +16,9 @@ Target with_choices(Target target, const RunConfig& config) {
 
 }  // namespace
 
-std::unique_ptr<Accelerator> open_device(const RunConfig& config, const DevicePlace& place) {
-  return config.run.device == Device::cpu
-             ? nullptr
-             : open_accelerator(config.run.device, "run.device", place);
+std::unique_ptr<Accelerator> open_device(const RunConfig& config, const LocalRank& rank) {
+  return config.run.device == Device::cpu ? nullptr
+                                          : open_accelerator(config.run.device, "run.device", rank);
 }
 
 Target run_target(const RunConfig& config, const AcceleratorFacts& facts) {

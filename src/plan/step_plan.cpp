@@ -29,8 +29,8 @@ int64_t input_bytes(const Program& program) {
 }  // namespace
 
 int64_t beside_arena_bytes(const StepPlan& plan) {
-  // A rank has the rows of its own micro-batches: those ahead, one more being read, those of the
-  // step that computes and of the one that is settled.
+  // A rank keeps the batches of its own micro-batches: those read ahead, the one being read, and
+  // those of two steps: the one that computes and the one that is being finished.
   constexpr int64_t kTokenBytes = 4 * sizeof(int32_t);  // of the four arrays of a Batch
   int64_t tokens = 0;  // of the batches of the phase that has the most
   for (const PhaseWork& phase : plan.phases) {
@@ -45,13 +45,13 @@ int64_t beside_arena_bytes(const StepPlan& plan) {
   return tokens * kTokenBytes + values * kValueBytes + kRankBytes;
 }
 
-MeshRank StepPlan::place() const {
+MeshRank StepPlan::mesh_rank() const {
   const Program& program = programs.chunks.front().program;
   return {program.mesh(), program.rank()};
 }
 
-StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank& place) {
-  StepPlan plan{.programs = step_programs(config, place), .memory = {}};
+StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank& mesh_rank) {
+  StepPlan plan{.programs = step_programs(config, mesh_rank), .memory = {}};
   const Chunk& chunk = plan.programs.chunks.front();
   plan.parameters = chunk.parameters.elements();
   plan.active_parameters = active_parameters(config.model, chunk.parameters.specs());
@@ -59,14 +59,14 @@ StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank
     const bool embeds = spec.role == ParameterRole::embedding || spec.role == ParameterRole::head;
     if (embeds) plan.embedding_parameters += spec.shape.elements();
   }
-  std::map<int, FlopCount> flops;  // by the set of programs, which many phases may share
+  std::map<int, FlopCount> flops;  // by the set of programs, which several phases may share
   for (const RunPhase& phase : phases_of(config)) {
     const TrainSection& train = phase.config.train;
     const int set = plan.programs.set_of_phase[plan.phases.size()];
     if (!flops.contains(set)) flops[set] = count_flops(plan.programs.chunk(set).program);
     plan.phases.push_back(
         {.tokens = train.micro_batch * phase.config.data.context,
-         .micro_batches = train.global_batch / (train.micro_batch * data_ranks(place.mesh)),
+         .micro_batches = train.global_batch / (train.micro_batch * data_ranks(mesh_rank.mesh)),
          .flops = flops[set]});
   }
   plan.tokens = plan.phases.front().tokens;

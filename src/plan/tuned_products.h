@@ -8,16 +8,18 @@
 
 namespace tessera {
 
-/// Lets the runtime's products use the algorithms and the libraries of the table that
+/// Makes the runtime's products use the algorithms and libraries of the table that
 /// run.tuned_products names, if it names one. Call it before the first product. Products that the
-/// table lacks are logged once. Throws Error if the table cannot be read, or as below.
+/// table lacks are logged once. Throws Error if the table cannot be read, or as the next function
+/// does.
 void use_tuned_products(const RunConfig& config, Runtime& runtime);
-/// The same with a table. Throws Error, which names `origin`, if the table was made with another
-/// version of the library or on another device, or if the runtime's device has no algorithms to
-/// choose from.
+/// Makes the runtime's products use a table. Throws Error, which names `origin`, if the table was
+/// made with another version of the library or on another device, or if the runtime's device has no
+/// algorithms to choose from.
 void use_tuned_products(Runtime& runtime, TunedTable&& table, const std::string& origin);
 
-/// The same check by itself: `library` and `device` are those here.
+/// Throws Error, which names `origin`, if the table was made with another library than `library` or
+/// on another device than `device`.
 void require_same_library(const TunedTable& table, const std::string& library,
                           const std::string& device, const std::string& origin);
 

@@ -24,40 +24,41 @@ constexpr double kLegendLine = 34, kLegendGap = 24;
 constexpr double kLetter = 6.6;  // average width of a letter at size 12
 constexpr double kMarkerColumn = 16;
 
-/// The place of a panel, and its scales from data to pixels.
+/// The position of a panel, and its scales from data to pixels.
 struct Frame {
   double left, right, top, bottom;
   ChartAxis x, y;
 
-  static double place(const ChartAxis& axis, double value, double from, double to) {
+  static double coordinate(const ChartAxis& axis, double value, double from, double to) {
     const auto scale = [&](double v) { return axis.logarithmic ? std::log10(v) : v; };
     const double low = scale(axis.range.low), high = scale(axis.range.high);
     return from + (scale(value) - low) / (high - low) * (to - from);
   }
   Point operator()(Point point) const {
-    return {place(x, point.x, left, right), place(y, point.y, bottom, top)};
+    return {coordinate(x, point.x, left, right), coordinate(y, point.y, bottom, top)};
   }
 };
 
-bool has_place(double value, const ChartAxis& axis) {
+bool is_in_range(double value, const ChartAxis& axis) {
   return std::isfinite(value) && value >= axis.range.low && value <= axis.range.high;
 }
 
-/// Calls `visit` with each point of a panel's curves whose x and y have a place.
+/// Calls `visit` with each point of a panel's curves whose x and y can be shown.
 template <typename Visitor>
 void visit_points(const Panel& panel, const ChartAxis& x, bool logarithmic_y,
                   const Visitor& visit) {
   for (const Curve& curve : panel.curves) {
     for (const auto* points : {&curve.faint, &curve.line, &curve.markers}) {
       for (const Point& point : *points) {
-        const bool y_has_place = std::isfinite(point.y) && (!logarithmic_y || point.y > 0);
-        if (has_place(point.x, x) && y_has_place) visit(point);
+        const bool y_can_be_shown = std::isfinite(point.y) && (!logarithmic_y || point.y > 0);
+        if (is_in_range(point.x, x) && y_can_be_shown) visit(point);
       }
     }
   }
 }
 
-/// Returns the range of the visible points with a margin. A constant gets some width too.
+/// Returns an axis with the range of the visible points and a margin. A constant gets some width,
+/// too.
 ChartAxis y_axis(const Panel& panel, const ChartAxis& x, bool logarithmic) {
   double low = std::numeric_limits<double>::max();
   double high = std::numeric_limits<double>::lowest();
@@ -86,7 +87,7 @@ Ticks ticks_of(const ChartAxis& axis, int count) {
 
 Ticks y_ticks_of(const ChartAxis& y) { return ticks_of(y, 8); }
 
-/// Returns how far the label is to the left of the axis. It stays clear of the tick labels.
+/// Returns the distance of the label from the axis. The label stays clear of the tick labels.
 double label_distance(const Ticks& y_ticks) {
   size_t longest = 0;
   for (const std::string& label : y_ticks.labels) longest = std::max(longest, letters(label));
@@ -120,22 +121,22 @@ std::string axes(const Frame& frame) {
   return svg;
 }
 
-/// Returns the points in pixels. Points without a place become gaps.
-std::vector<Point> placed(const std::vector<Point>& points, const Frame& frame) {
+/// Returns the points in pixels. Points outside the axes become gaps.
+std::vector<Point> points_in_pixels(const std::vector<Point>& points, const Frame& frame) {
   std::vector<Point> result;
   for (const Point& point : points) {
-    const bool seen = has_place(point.x, frame.x) && has_place(point.y, frame.y);
+    const bool seen = is_in_range(point.x, frame.x) && is_in_range(point.y, frame.y);
     result.push_back(seen ? frame(point) : Point{0, std::nan("")});
   }
   return result;
 }
 
-/// Returns the curve's pieces as paths. A point between gaps is a dot; an only point is a large
-/// one.
+/// Returns the curve's pieces as paths. A point between gaps is a dot, and a large dot if it is the
+/// curve's only point.
 std::string paths(const std::vector<Point>& points, const Frame& frame, std::string_view style,
                   std::string_view colour) {
   std::string svg;
-  const std::vector<Point> on_picture = placed(points, frame);
+  const std::vector<Point> on_picture = points_in_pixels(points, frame);
   const auto all = pieces(on_picture);
   const bool only = all.size() == 1 && all[0].size() == 1;
   for (const auto piece : all) {
@@ -165,20 +166,20 @@ std::string strong_curve(const Curve& curve, const Frame& frame) {
 
 std::string markers(const Curve& curve, const Frame& frame) {
   std::string svg;
-  const std::vector<Point> on_picture = placed(curve.markers, frame);
+  const std::vector<Point> on_picture = points_in_pixels(curve.markers, frame);
   for (const auto piece : pieces(on_picture)) {
     for (const Point& point : thinned(piece, kMarkerColumn)) svg += marker(curve.run, point);
   }
   return svg;
 }
 
-/// A line for each border, with the name of what begins there to its right. Names that would run
-/// into the next one's are shortened, and stand at different heights for different runs.
+/// Returns a line for each border, with its name to the right. A name that would run into the next
+/// border of the same run is shortened. Names of different runs are at different heights.
 std::string borders_svg(const Chart& chart, const Frame& frame) {
   std::string svg;
   for (size_t i = 0; i < chart.borders.size(); ++i) {
     const Border& border = chart.borders[i];
-    if (!has_place(border.x, frame.x)) continue;
+    if (!is_in_range(border.x, frame.x)) continue;
     const double x = frame({border.x, frame.y.range.low}).x;
     const std::string line = chart.runs.size() > 1 ? colour(border.run) : "#888";
     const Point ends[] = {{x, frame.top}, {x, frame.bottom}};
@@ -186,7 +187,7 @@ std::string borders_svg(const Chart& chart, const Frame& frame) {
     double end = frame.right;
     for (size_t next = i + 1; next < chart.borders.size(); ++next) {
       const Border& other = chart.borders[next];
-      if (other.run == border.run && has_place(other.x, frame.x)) {
+      if (other.run == border.run && is_in_range(other.x, frame.x)) {
         end = std::min(end, frame({other.x, frame.y.range.low}).x);
       }
     }
@@ -201,7 +202,7 @@ std::string borders_svg(const Chart& chart, const Frame& frame) {
 
 std::string panel_svg(const Chart& chart, const Panel& panel, const Frame& frame) {
   std::string svg = axes(frame) + borders_svg(chart, frame);
-  // No strong line is below the faint line of another run, and no marker is below a line.
+  // Faint lines are drawn first, so that they hide no strong line, and markers last.
   for (const Curve& curve : panel.curves) svg += faint_curve(curve, frame);
   for (const Curve& curve : panel.curves) svg += strong_curve(curve, frame);
   for (const Curve& curve : panel.curves) svg += markers(curve, frame);
@@ -248,7 +249,7 @@ std::string draw(const Chart& chart) {
   const double panel_width = single ? kSinglePanelWidth : kPanelWidth;
   const double panel_height = single ? kSinglePanelHeight : kPanelHeight;
   const double width = single ? panel_width : 2 * panel_width;
-  // The same for all panels, to align the axes of panels that are above each other.
+  // All panels have the same left margin, which aligns the axes of panels above each other.
   std::vector<ChartAxis> y_axes;
   double axis_left = 0;
   for (const Panel& panel : chart.panels) {

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// One run's data in one panel, in units of the data, with x ascending. Points without a place on
-/// an axis are gaps, such as zero on a logarithmic axis.
+/// One run's data in one panel, in units of the data, with x ascending. Points that an axis cannot
+/// show are gaps, such as zero on a logarithmic axis.
 struct Curve {
   size_t run = 0;            ///< index into Chart::runs; decides colour, dashes and marker
   std::vector<Point> faint;  ///< the line behind a smoothed one
@@ -19,7 +19,7 @@ struct Curve {
   std::vector<Point> markers;
 };
 
-/// One y axis with its curves. At least one point must have a place.
+/// One y axis with its curves. At least one point must be visible.
 struct Panel {
   std::string label;
   std::vector<Curve> curves;
@@ -35,7 +35,7 @@ struct ChartAxis {
 /// A border on the x axis, drawn through all panels.
 struct Border {
   double x = 0;
-  std::string name;  ///< of what begins there
+  std::string name;  ///< of the part that begins there
   size_t run = 0;    ///< index into Chart::runs; decides the colour, if there are several
 };
 
@@ -46,11 +46,11 @@ struct Chart {
   ChartAxis x;
   bool logarithmic_y = false;
   std::vector<Panel> panels;
-  std::vector<Border> borders;  ///< those without a place on the x axis are left out
+  std::vector<Border> borders;  ///< borders outside the x axis are left out
   std::string note;             ///< small print below
 };
 
-/// Draws the picture as an SVG document. Equal charts give equal bytes. The panels' width bounds
+/// Returns the picture as an SVG document. Equal charts give equal bytes. The panels' width bounds
 /// the size of the document, however many points the curves have.
 std::string draw(const Chart& chart);
 

@@ -52,8 +52,8 @@ std::vector<Point> smoothed(std::span<const Point> curve, int64_t window) {
 std::vector<Point> thinned(std::span<const Point> curve, double column) {
   std::vector<Point> result;
   for (size_t begin = 0, end = 0; begin < curve.size(); begin = end) {
-    const double place = std::floor(curve[begin].x / column);
-    while (end < curve.size() && std::floor(curve[end].x / column) == place) ++end;
+    const double column_index = std::floor(curve[begin].x / column);
+    while (end < curve.size() && std::floor(curve[end].x / column) == column_index) ++end;
     const auto points = curve.subspan(begin, end - begin);
     const auto [lowest, highest] = std::minmax_element(points.begin(), points.end(), lower);
     std::array<size_t, 4> kept{0, static_cast<size_t>(lowest - points.begin()),

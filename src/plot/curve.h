@@ -17,9 +17,9 @@ struct Point {
 std::vector<std::span<const Point>> pieces(std::span<const Point> curve);
 
 /// Returns the curve with each y replaced by the mean of the `window` points around it. `window` is
-/// odd. At the beginning of a piece, which is often steep, the window shrinks on both sides: the
-/// line begins at the first value. At the end, it shrinks only on the side that has no more points:
-/// the line ends at a mean, not at the chance of the last value. Gaps stay, and no mean crosses
+/// odd. At the beginning of a piece, which is often steep, the window shrinks on both sides, so
+/// that the line begins at the first value. At the end, it shrinks only on the side without points,
+/// so that the line ends at a mean and not at a single noisy value. Gaps stay, and no mean crosses
 /// one.
 std::vector<Point> smoothed(std::span<const Point> curve, int64_t window);
 

@@ -24,15 +24,15 @@ struct Colour {
   double red, green, blue;
 };
 
-/// From dark to bright, even in lightness, distinct with any kind of colour vision: points of
-/// matplotlib's "viridis" (CC0).
+/// Colours from dark to bright, even in lightness, distinct with any kind of colour vision: points
+/// of matplotlib's "viridis" (CC0).
 constexpr std::array<Colour, 6> kHeatColours{
     {{68, 1, 84}, {65, 68, 135}, {42, 120, 142}, {34, 168, 132}, {122, 209, 81}, {253, 231, 37}}};
 
 Colour colour_of(double fraction) {
-  const double place = std::clamp(fraction, 0.0, 1.0) * (kHeatColours.size() - 1);
-  const auto below = std::min(static_cast<size_t>(place), kHeatColours.size() - 2);
-  const double part = place - static_cast<double>(below);
+  const double position = std::clamp(fraction, 0.0, 1.0) * (kHeatColours.size() - 1);
+  const auto below = std::min(static_cast<size_t>(position), kHeatColours.size() - 2);
+  const double part = position - static_cast<double>(below);
   const Colour &from = kHeatColours[below], &to = kHeatColours[below + 1];
   return {std::lerp(from.red, to.red, part), std::lerp(from.green, to.green, part),
           std::lerp(from.blue, to.blue, part)};

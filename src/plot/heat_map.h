@@ -14,7 +14,7 @@ struct HeatPanel {
 /// Tables over the same rows and columns, with one scale of colours from zero to the largest value.
 struct HeatMap {
   std::string title;
-  std::string row_label;  ///< what the rows are; the first row is at the bottom
+  std::string row_label;  ///< the meaning of the rows; the first row is at the bottom
   std::vector<std::string> rows;
   std::string column_label;
   std::vector<std::string> columns;
@@ -24,7 +24,7 @@ struct HeatMap {
   std::string note;          ///< small print below
 };
 
-/// Draws the picture as an SVG document. Each value is also written as a number. Equal maps give
+/// Returns the picture as an SVG document. Each value is also written as a number. Equal maps give
 /// equal bytes. There must be at least one panel and one value above zero.
 std::string draw(const HeatMap& map);
 

@@ -17,7 +17,7 @@ std::string valid_utf8(std::string_view text) {
   return std::string(repair_utf8(text, buffer, replaced));
 }
 
-/// Returns the place where each character of valid UTF-8 begins.
+/// Returns the offset at which each character of valid UTF-8 begins.
 std::vector<size_t> begins(std::string_view valid) {
   std::vector<size_t> result;
   for (size_t at = 0; at < valid.size(); at = next_character(valid, at + 1)) result.push_back(at);

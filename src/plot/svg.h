@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Returns a text for XML, between elements and in attributes. Markup is escaped. Broken UTF-8 and
+/// Returns a text for XML, between elements and in attributes. Markup is escaped. Invalid UTF-8 and
 /// characters that XML 1.0 does not allow are replaced by U+FFFD.
 std::string xml_text(std::string_view text);
 
@@ -32,8 +32,8 @@ std::string svg_text(Point at, Anchor anchor, std::string_view text, int size = 
 /// Returns a <path> element through the points, not filled. `style` holds its further attributes.
 std::string svg_path(std::span<const Point> points, std::string_view style);
 
-/// Returns a whole document of that size: a white background, then `body`. `title` names it for
-/// screen readers.
+/// Returns a whole document of that size: a white background, then `body`. Screen readers read out
+/// `title`.
 std::string svg_document(double width, double height, std::string_view title,
                          std::string_view body);
 

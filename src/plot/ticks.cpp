@@ -27,7 +27,7 @@ double round_step(double raw) {
   return power * 10;
 }
 
-/// Returns how many decimals tell multiples of `step` apart.
+/// Returns the number of decimals that distinguish multiples of `step`.
 int decimals_of(double step) { return std::max(0, -exponent_of(step)); }
 
 /// Returns the labels of multiples of `step`.
@@ -77,7 +77,7 @@ std::vector<double> powers(const Range& range, std::span<const int> leads, int s
   for (int exponent = first; exponent <= last; ++exponent) {
     if (exponent % stride != 0) continue;
     for (const int lead : leads) {
-      // The text makes 0.3 the number nearest to 0.3, and not 3 * 0.1.
+      // Parsing gives the number nearest to 0.3; 3 * 0.1 would not.
       const double value = std::stod(fmt::format("{}e{}", lead, exponent));
       if (value >= range.low * (1 - 1e-12) && value <= range.high * (1 + 1e-12)) {
         values.push_back(value);

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// Where an axis begins and ends. `low` is less than `high`.
+/// The ends of an axis. `low` is less than `high`.
 struct Range {
   double low = 0;
   double high = 1;

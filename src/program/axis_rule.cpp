@@ -44,7 +44,7 @@ class AxisRule {
     return std::vector<TypeOnAxis>(labels_.outputs.size(), type);
   }
 
-  // ---- rule 1: what is invariant
+  // ---- rule 1: invariant inputs
 
   bool all_invariant() const {
     for (size_t k = 0; k < types_.size(); ++k) {
@@ -67,7 +67,7 @@ class AxisRule {
     }
   }
 
-  // ---- rules 2, 3 and 5: what is split
+  // ---- rules 2, 3 and 5: split labels
 
   std::optional<LabelOnAxis> find_split() const {
     std::optional<LabelOnAxis> split;
@@ -105,12 +105,12 @@ class AxisRule {
     for (size_t k = 0; k < types_.size(); ++k) require_fit(k, split);
     std::vector<TypeOnAxis> outputs;
     for (const LabelledOperand& output : labels_.outputs) {
-      if (const auto place = operation_.place(output, split.label)) {
+      if (const auto index = operation_.find_label(output, split.label)) {
         TypeOnAxis type = split.type;
-        type.dim = place->dim;
-        type.factor = place->factor;
+        type.dim = index->dim;
+        type.factor = index->factor;
         type.repeats = 1;
-        type.pieces = pieces_of_output(split, output, *place);
+        type.pieces = pieces_of_output(split, output, *index);
         outputs.push_back(type);
         continue;
       }
@@ -120,12 +120,12 @@ class AxisRule {
     return outputs;
   }
 
-  /// The pieces of the label in an output, from the first input that tells.
+  /// Returns the pieces of the label in an output, from the first input that determines them.
   Pieces pieces_of_output(const LabelOnAxis& split, const LabelledOperand& output,
-                          LabelPlace place) const {
+                          LabelIndex index) const {
     for (size_t k = 0; k < types_.size(); ++k) {
       if (!types_[k].split()) continue;
-      auto pieces = pieces_in(operation_, k, axis_, types_[k], output, place);
+      auto pieces = pieces_in(operation_, k, axis_, types_[k], output, index);
       if (pieces) return std::move(*pieces);
     }
     refuse(split.input,
@@ -134,12 +134,13 @@ class AxisRule {
                        split.type.dim, split.label));
   }
 
-  /// Inputs with the label have the same pieces of it, and those without it are replicated.
+  /// Throws unless an input with the label has the same pieces of it, and one without it is
+  /// replicated.
   void require_fit(size_t k, const LabelOnAxis& split) const {
     const TypeOnAxis& type = types_[k];
-    if (const auto place = operation_.place(labels_.inputs[k], split.label)) {
+    if (const auto index = operation_.find_label(labels_.inputs[k], split.label)) {
       const auto pieces =
-          pieces_in(operation_, split.input, axis_, split.type, labels_.inputs[k], *place);
+          pieces_in(operation_, split.input, axis_, split.type, labels_.inputs[k], *index);
       const Pieces& expected = pieces ? *pieces : split.type.pieces;
       if (type.placement == split.type.placement && type.pieces == expected) return;
       refuse(k, fmt::format("label {} is {} in '{}'; expected the same pieces", split.label,
@@ -172,7 +173,8 @@ class AxisRule {
     return types_[k].placement == Placement::partial && !labels_.inputs[k].shape_only;
   }
 
-  /// Whether there are any. They have to be where the operation is linear in all of them together.
+  /// Returns whether an input is partial. Throws unless the operation is linear in all partial
+  /// inputs together.
   bool has_sums() const {
     std::optional<size_t> first;
     for (size_t k = 0; k < types_.size(); ++k) {

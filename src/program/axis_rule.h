@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// The types of an operation's outputs on one axis, from those of its inputs there, by rules 1 to 5
-/// of derive_distributions(). Throws DistributionError if one is broken.
+/// Returns the types of an operation's outputs on one axis, given those of its inputs there, by
+/// rules 1 to 5 of derive_distributions(). Throws DistributionError if the inputs break one.
 std::vector<TypeOnAxis> derive_on_axis(const LabelledOperation& operation, Axis axis,
                                        const std::vector<TypeOnAxis>& inputs);
 

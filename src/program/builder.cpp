@@ -8,26 +8,26 @@ namespace tessera {
 
 namespace {
 
-/// Whether dim 0 of two values has the rows of one exchange.
-bool of_one_exchange(const Mesh& mesh, const Spec& a, const Spec& b) {
+/// Returns whether dim 0 of two values has the rows of one exchange.
+bool share_exchange_rows(const Mesh& mesh, const Spec& a, const Spec& b) {
   if (a.shape.rank() == 0 || b.shape.rank() == 0 || a.shape[0] != b.shape[0] ||
       a.distribution.view() != b.distribution.view()) {
     return false;
   }
   return std::ranges::any_of(mesh.of_view(a.distribution.view()), [&](Axis axis) {
-    const TypeOnAxis& of_a = a.distribution.on(axis);
-    const TypeOnAxis& of_b = b.distribution.on(axis);
-    return of_a.placement == Placement::varying && of_a.dim == 0 &&
-           of_a.pieces.kind == PieceKind::exchange && of_a == of_b;
+    const TypeOnAxis& type_a = a.distribution.on(axis);
+    const TypeOnAxis& type_b = b.distribution.on(axis);
+    return type_a.placement == Placement::varying && type_a.dim == 0 &&
+           type_a.pieces.kind == PieceKind::exchange && type_a == type_b;
   });
 }
 
-/// The rows of a computed value: those of an input of which it has the rows.
+/// Returns the rows of a computed value: those of an input with the same rows, if there is one.
 std::optional<Rows> inherited_rows(const Program& program, std::span<const Value> inputs,
                                    const Spec& spec) {
   for (const Value input : inputs) {
     const ValueInfo& info = program.info(input);
-    if (info.rows && of_one_exchange(program.mesh(), info.spec, spec)) return info.rows;
+    if (info.rows && share_exchange_rows(program.mesh(), info.spec, spec)) return info.rows;
   }
   return std::nullopt;
 }
@@ -66,7 +66,8 @@ std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
                                   std::vector<Value> inputs) {
   for (const Value input : inputs) refuse_replaced(operation->name(), input);
   const std::vector<Spec> input_specs = program_.specs(inputs);
-  // On several ranks, the shapes of one do not fit where the types do not, and say less.
+  // On several ranks, wrong types also make the shapes of one rank wrong, and an error about types
+  // says more.
   const bool types_first = program_.mesh().ranks() > 1;
   std::vector<Distribution> distributions;
   if (types_first) distributions = distributions_of(*operation, inputs, input_specs);
@@ -121,16 +122,16 @@ std::vector<Distribution> Builder::distributions_of(const Operation& operation,
       program_.mesh(), operation.name(), labels, operands, operation.hand_rule());
   const size_t outputs = distributions.size() - std::min(distributions.size(), updated.size());
   for (size_t i = 0; i < updated.size(); ++i) {
-    const auto place = static_cast<size_t>(updated[i]);
+    const auto index = static_cast<size_t>(updated[i]);
     TESSERA_CHECK(outputs + i < distributions.size() && labels.outputs[outputs + i].added,
                   "{} updates {} inputs; its labels say otherwise", operation.name(),
                   updated.size());
     if (labels.outputs[outputs + i].shape_only) continue;
-    if (distributions[outputs + i] == specs[place].distribution) continue;
+    if (distributions[outputs + i] == specs[index].distribution) continue;
     throw DistributionError(fmt::format(
         "{}: adds what is {} into '{}', which is {}", operation.name(),
-        distributions[outputs + i].text(program_.mesh()), program_.info(inputs[place]).name,
-        specs[place].distribution.text(program_.mesh())));
+        distributions[outputs + i].text(program_.mesh()), program_.info(inputs[index]).name,
+        specs[index].distribution.text(program_.mesh())));
   }
   distributions.resize(outputs);
   return distributions;
@@ -175,7 +176,7 @@ Value Builder::apply_single(std::shared_ptr<const Operation> operation, std::vec
 }
 
 ValueInfo& Builder::info(Value value) {
-  program_.info(value);  // refuses what is no value
+  program_.info(value);  // throws if it is no value
   return program_.values_[static_cast<size_t>(value.id)];
 }
 
@@ -190,16 +191,16 @@ void Builder::refuse_replaced(std::string_view reader, Value value) const {
 }
 
 void Builder::replace(Value value, Value by) {
-  const ViewOf place = program_.info(value).view.value_or(ViewOf{.base = value});
-  const int64_t end = place.byte_offset + program_.spec(value).bytes();
-  TESSERA_CHECK(program_.base(by) == place.base, "'{}' does not lie in the memory of '{}'",
+  const ViewOf replaced = program_.info(value).view.value_or(ViewOf{.base = value});
+  const int64_t end = replaced.byte_offset + program_.spec(value).bytes();
+  TESSERA_CHECK(program_.base(by) == replaced.base, "'{}' does not lie in the memory of '{}'",
                 program_.info(by).name, program_.info(value).name);
   for (size_t id = 0; id < program_.values_.size(); ++id) {
     ValueInfo& other = program_.values_[id];
     const Value own{static_cast<int>(id)};
-    const ViewOf lies = other.view.value_or(ViewOf{.base = own});
-    const bool overlaps = lies.base == place.base && lies.byte_offset < end &&
-                          place.byte_offset < lies.byte_offset + other.spec.bytes();
+    const ViewOf view = other.view.value_or(ViewOf{.base = own});
+    const bool overlaps = view.base == replaced.base && view.byte_offset < end &&
+                          replaced.byte_offset < view.byte_offset + other.spec.bytes();
     if (!overlaps || own == by || other.replaced_by) continue;
     other.replaced_by = by;
     if (program_.is_output(own)) refuse_replaced("output", own);

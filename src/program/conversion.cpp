@@ -33,7 +33,7 @@ constexpr auto kRules = [] {
   });
 }();
 
-/// Whether each conversion is there once, and that of its gradient too.
+/// Returns whether the table has each conversion, and the conversion of its gradient, exactly once.
 constexpr bool complete() {
   return std::ranges::all_of(kRules, [](const ConversionRule& rule) {
     const auto same = [&](const ConversionRule& other) {
@@ -91,7 +91,7 @@ Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conver
   }
   TypeOnAxis to = conversion.to;
   if (!to.split()) to = {.placement = to.placement};
-  // Sharded to sharded along one dim is other pieces of it, now its innermost.
+  // The old split is removed first, so that the new one is the innermost even along the same dim.
   return distribution.with(conversion.axis, {}).with(conversion.axis, to);
 }
 

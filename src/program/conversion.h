@@ -11,24 +11,24 @@
 
 namespace tessera {
 
-/// What the ranks of an axis do in a conversion.
+/// The data movement of a conversion: what each rank of the axis does.
 enum class Movement : uint8_t {
-  nothing,         ///< each keeps its memory as it is
-  all_gather,      ///< each gets the whole of which they have pieces
-  reduce_scatter,  ///< each gets its piece of the sum
-  all_reduce,      ///< each gets the sum
-  own_piece,       ///< each keeps its piece of what it has
-  zeros_around,    ///< each puts its piece into zeros
-  one_keeps,       ///< the first keeps what it has, the others have zeros
-  all_to_all,      ///< each gets its piece of another split
+  nothing,         ///< keeps its memory as it is
+  all_gather,      ///< gets the whole of which the ranks have pieces
+  reduce_scatter,  ///< gets its piece of the sum
+  all_reduce,      ///< gets the sum
+  own_piece,       ///< keeps its piece of what it has
+  zeros_around,    ///< puts its piece into zeros
+  one_keeps,       ///< the first rank keeps what it has, the others have zeros
+  all_to_all,      ///< gets its piece of another split
 };
 template <>
 inline constexpr std::array<std::string_view, 8> kWords<Movement>{
     "nothing",   "all_gather",   "reduce_scatter", "all_reduce",
     "own_piece", "zeros_around", "one_keeps",      "all_to_all"};
 
-/// A change of a value's type on one axis. It names both ends, because with the target alone a
-/// program that is wrong may be a conversion that does nothing.
+/// A change of a value's type on one axis. It names both ends: with the target alone, a mistake in
+/// the program could turn into a conversion that does nothing.
 ///
 ///   from -> to                forward               backward
 ///   invariant -> replicated   nothing               partial -> invariant: all-reduce
@@ -51,11 +51,11 @@ inline constexpr std::array<std::string_view, 8> kWords<Movement>{
 struct Conversion {
   Axis axis;
   Placement from = Placement::invariant;
-  /// The type on the axis afterwards. Its dim and pieces count if it is sharded or varying.
+  /// The type on the axis afterwards. Its dim and pieces count only if it is sharded or varying.
   TypeOnAxis to;
 };
 
-/// One line of the table above: the conversion, that of the gradient, and what the ranks do.
+/// One row of the table above: the conversion, that of the gradient, and the data movement.
 struct ConversionRule {
   Placement from;
   Placement to;
@@ -64,24 +64,26 @@ struct ConversionRule {
   Movement movement;
 };
 
-/// The table. What is added here is tested by tests/ops/collective on every axis.
+/// Returns the table. tests/ops/collective tests every row on every axis.
 std::span<const ConversionRule> conversion_rules();
 
-/// What the ranks do in a conversion. Throws InternalError if there is no such conversion.
+/// Returns the data movement of a conversion. Throws InternalError if there is no such conversion.
 Movement movement(const Conversion& conversion);
 
-/// The distribution after a conversion. Throws DistributionError, which names the value and the
-/// axis, if the value is not of the type that the conversion begins with, if there is no such
-/// conversion, or if the pieces that it joins are not the innermost of their dim.
+/// Returns the distribution after a conversion. Throws DistributionError, which names the value and
+/// the axis, if the value does not have the type that the conversion begins with, if there is no
+/// such conversion, or if the pieces that it joins are not the innermost of their dim.
 Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conversion& conversion);
 
-/// The distribution of a value in the other view of the mesh. It passes where its type is the same
-/// over all axes of its view: all split along dim 0, all invariant, all replicated or all partial.
-/// Split tokens become each rank's own, and remember what they were; only these cross back as
-/// split. Throws DistributionError otherwise.
+/// Returns the distribution of a value in the other view of the mesh. The value can cross if its
+/// type is the same over all axes of its view: all split along dim 0, all invariant, all replicated
+/// or all partial. Split tokens become `tokens` pieces, which remember the distribution before the
+/// crossing; only such pieces cross back as split. Throws DistributionError if the value cannot
+/// cross.
 Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view);
 
-/// The conversion of the gradient. `before` is the type, on the axis, of what was converted.
+/// Returns the conversion of the gradient. `before` is the type, on the axis, of the converted
+/// value.
 Conversion dual(const Conversion& conversion, const TypeOnAxis& before);
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ std::string_view view_name(const TypedOperand& operand) {
   return view_of(operand) == MeshView::dense ? "dense" : "expert";
 }
 
-/// Whether an input means the same in both views.
+/// Returns whether an input means the same in both views.
 bool is_neutral(const LabelledOperation& operation, size_t input) {
   const TypedOperand& operand = operation.inputs[input];
   return std::ranges::all_of(operation.mesh.of_view(view_of(operand)), [&](Axis axis) {
@@ -26,7 +26,8 @@ bool is_neutral(const LabelledOperation& operation, size_t input) {
   });
 }
 
-/// The view that all inputs are of, but for those that mean the same in both.
+/// Returns the view of all inputs, except those that mean the same in both. Throws if it is not one
+/// view.
 MeshView common_view(const LabelledOperation& operation) {
   const std::span<const TypedOperand> inputs = operation.inputs;
   std::optional<size_t> first;
@@ -50,7 +51,8 @@ std::vector<TypeOnAxis> input_types(const LabelledOperation& operation, MeshView
   return types;
 }
 
-/// What the rule by hand says. If it refuses, the message names the axis and the operands.
+/// Returns the result of the hand-written rule. If it refuses, the message names the axis and the
+/// operands.
 std::optional<std::vector<TypeOnAxis>> answer_by_hand(const HandRule& by_hand,
                                                       const LabelledOperation& operation, Axis axis,
                                                       const std::vector<TypeOnAxis>& inputs) {
@@ -84,7 +86,7 @@ std::vector<Distribution> derive_distributions(const Mesh& mesh, std::string_vie
   // By output and axis.
   std::vector<std::vector<TypeOnAxis>> outputs(labels.outputs.size(),
                                                std::vector<TypeOnAxis>(mesh.axes().size()));
-  std::vector<Axis> answered;  // by the rule by hand
+  std::vector<Axis> answered;  // by the hand-written rule
   for (const Axis axis : mesh.of_view(view)) {
     const std::vector<TypeOnAxis> types = input_types(labelled, view, axis);
     auto on_axis = answer_by_hand(by_hand, labelled, axis, types);

@@ -13,9 +13,9 @@
 
 namespace tessera {
 
-/// A program whose values lie over the ranks in a way that would compute something else than one
-/// rank does: a sum is missing, or would be taken twice. The message names the operation, the
-/// value, the axis and what was expected.
+/// The error of a program whose distributions would give another result than one rank computes: a
+/// sum is missing, or would be taken twice. The message names the operation, the value, the axis
+/// and what was expected.
 class DistributionError : public InternalError {
  public:
   using InternalError::InternalError;
@@ -25,32 +25,33 @@ class DistributionError : public InternalError {
 struct TypedOperand {
   std::string name;
   Spec spec;
-  /// Whether it has a gradient. For a value without one (ids, targets, counts) invariant and
+  /// True if it has a gradient. For a value without one (ids, targets, counts) invariant and
   /// replicated are the same.
   bool differentiable = true;
 };
 
-/// A rule that an operation states by hand beside its labels, for one axis: the types of its
-/// outputs from those of its inputs, or none where the labels say it all. It throws
-/// DistributionError that says what it expected if it refuses; the axis and the operands are put
-/// before that. Operations have one that communicate inside, or that change rows.
+/// A hand-written rule of an operation, for one axis. It returns the types of the outputs, given
+/// those of the inputs, or none where the labels decide. It throws a DistributionError that says
+/// what it expected; the caller puts the axis and the operands before that message. Operations that
+/// communicate inside, or that change rows, have such a rule.
 using HandRule = std::function<std::optional<std::vector<TypeOnAxis>>(
     Axis axis, std::span<const TypeOnAxis> inputs)>;
 
-/// The distributions of an operation's outputs.
+/// Returns the distributions of an operation's outputs.
 ///
 /// On each axis of the operands' view:
-///  1. Invariant meets invariant only; a value without gradient may be replicated as well.
-///  2. A label that is split in one operand is split into the same pieces in all operands that have
-///     it. Operands that lack it are replicated.
-///  3. A split label that an output has is split there. One that it lacks is summed over, and the
-///     output is partial; then every term must have the label.
-///  4. A partial value passes only where the operation is linear in it: at most one in a product,
-///     one in each term of a sum, beside replicated operands.
-///  5. A label that is whole is not split.
+/// 1. Invariant operands combine with invariant ones only; a value without gradient may be
+///    replicated as well.
+/// 2. A label that is split in one operand is split into the same pieces in all operands that have
+///    it. Operands that lack it are replicated.
+/// 3. An output that has a split label is split there. An output that lacks it is a sum over the
+///    label, so it is partial; then every term must have the label.
+/// 4. Partial operands are allowed only where the operation is linear in them: at most one in a
+///    product, and one in each term of a sum. The other operands are replicated.
+/// 5. A label marked whole is not split.
 ///
-/// Over all axes, operands with one label agree on the order in which axes split it.
-/// Throws DistributionError if a rule is broken.
+/// Over all axes, operands with one label agree on the order in which axes split it. Throws
+/// DistributionError if a rule is broken.
 std::vector<Distribution> derive_distributions(const Mesh& mesh, std::string_view operation,
                                                const Labels& labels,
                                                std::span<const TypedOperand> inputs,

@@ -5,13 +5,13 @@ namespace tessera {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPacks = 4;  // of a thread
+constexpr int kPacks = 4;  // per thread
 
-/// The elements of the whole that one warp makes: they follow each other.
+/// The number of elements of the whole that one warp computes. They are consecutive.
 template <int size>
-constexpr int64_t kWarpElements = int64_t{kLanes} * kPacks * size;
+constexpr int64_t kWarpElements = int64_t{kLanes} * kPacks* size;
 
-/// Elements [first, end) of the whole as one thread holds them: packs that lie kLanes packs apart.
+/// Elements [first, end) of the whole as one thread holds them: packs that are kLanes packs apart.
 template <typename T, int size>
 struct Sums {
   float values[kPacks][size];
@@ -42,18 +42,18 @@ struct Sums {
   }
 
  private:
-  /// Adds what lies within the pack of the elements that begin at `part_first`.
+  /// Adds those of the elements beginning at `part_first` that are within the pack.
   __device__ void add_pack(int pack, const T* elements, int64_t part_first, int64_t part_end) {
     const int64_t at = pack_first(pack);
-    const int64_t place = at - part_first;
-    const T* const from = elements + place;
+    const int64_t offset = at - part_first;
+    const T* const from = elements + offset;
     const bool aligned = reinterpret_cast<uintptr_t>(from) % (size * sizeof(T)) == 0;
-    if (aligned && place >= 0 && at + size <= part_end) {
+    if (aligned && offset >= 0 && at + size <= part_end) {
       const auto added = load_pack<size>(from, 0);
       for (int i = 0; i < size; ++i) add_element(pack, i, added.values[i]);
     } else {
       for (int i = 0; i < size; ++i) {
-        if (place + i >= 0 && at + i < part_end) add_element(pack, i, from[i]);
+        if (offset + i >= 0 && at + i < part_end) add_element(pack, i, from[i]);
       }
     }
   }
@@ -63,7 +63,8 @@ struct Sums {
   }
 };
 
-/// Each warp adds up the parts that reach into its elements, so that the whole is written once.
+/// Adds up the parts. Each warp adds those that overlap its elements, so that the whole is written
+/// once.
 template <typename T, int size>
 __global__ void sum_parts(PartSums<T> joined) {
   const int lane = this_lane();
@@ -73,9 +74,8 @@ __global__ void sum_parts(PartSums<T> joined) {
   if (!joined.onto_zeros) sums.load(joined.whole);
   for (int asked = 0; asked < joined.count; asked += kLanes) {
     const int mine = asked + lane;
-    uint64_t reaching =
-        ballot(mine < joined.count && joined.parts[mine].end > warp_first &&
-               joined.parts[mine].first < warp_first + kWarpElements<size>);
+    uint64_t reaching = ballot(mine < joined.count && joined.parts[mine].end > warp_first &&
+                               joined.parts[mine].first < warp_first + kWarpElements<size>);
     for (; reaching != 0; reaching &= reaching - 1) {
       sums.add(joined.parts[asked + std::countr_zero(reaching)]);
     }

@@ -14,13 +14,13 @@
 namespace tessera {
 namespace {
 
-/// The place of a split's label among those of its dim.
+/// Returns the index of a split's label among those of its dim.
 size_t label_of(const std::vector<Label>& dim, const TypeOnAxis& type) {
   return is_whole_dim(dim) ? 0 : static_cast<size_t>(type.factor);
 }
 
-/// The extent of a label over all ranks, from an input that has it as a dim of its own. An input
-/// whose shape does not fit its pieces says nothing.
+/// Returns the extent of a label over all ranks, from an input that has it as a dim of its own.
+/// Inputs whose shapes do not fit their pieces are skipped.
 std::optional<int64_t> known_extent(const LabelledOperation& operation, std::string_view label) {
   for (size_t k = 0; k < operation.inputs.size(); ++k) {
     const auto& dims = operation.labels.inputs[k].dims;
@@ -38,7 +38,7 @@ std::optional<int64_t> known_extent(const LabelledOperation& operation, std::str
   return std::nullopt;
 }
 
-/// The product of extents that are all known.
+/// Returns the product of the labels' extents; none if one is not known.
 std::optional<int64_t> known_product(const LabelledOperation& operation,
                                      std::span<const std::string> labels) {
   int64_t product = 1;
@@ -50,14 +50,14 @@ std::optional<int64_t> known_product(const LabelledOperation& operation,
   return product;
 }
 
-/// Labels from a place of a dim on.
-std::vector<std::string> labels_from(const std::vector<Label>& dim, size_t place) {
+/// Returns the names of a dim's labels from the index `begin` on.
+std::vector<std::string> labels_from(const std::vector<Label>& dim, size_t begin) {
   std::vector<std::string> names;
-  for (size_t f = place; f < dim.size(); ++f) names.push_back(dim[f].name);
+  for (size_t f = begin; f < dim.size(); ++f) names.push_back(dim[f].name);
   return names;
 }
 
-/// Takes from both lists what they have in common.
+/// Removes from both lists the names that they have in common.
 void cancel(std::vector<std::string>& some, std::vector<std::string>& others) {
   for (auto name = some.begin(); name != some.end();) {
     const auto found = std::ranges::find(others, *name);
@@ -70,8 +70,8 @@ void cancel(std::vector<std::string>& some, std::vector<std::string>& others) {
   }
 }
 
-/// Whether another axis splits what lies inside the label before this axis splits the label. The
-/// sizes then count elements of what is left.
+/// Returns whether another axis splits a factor inside the label before this axis splits the label.
+/// The sizes then count elements of the remaining part.
 bool split_before(const Distribution& distribution, Axis axis, const TypeOnAxis& type) {
   const std::span<const Axis> order = distribution.order(type.dim);
   return std::any_of(order.begin(), std::ranges::find(order, axis),
@@ -82,14 +82,14 @@ bool split_before(const Distribution& distribution, Axis axis, const TypeOnAxis&
 
 std::optional<Pieces> pieces_in(const LabelledOperation& operation, size_t input, Axis axis,
                                 const TypeOnAxis& type, const LabelledOperand& operand,
-                                LabelPlace place) {
+                                LabelIndex index) {
   if (type.pieces.kind != PieceKind::uneven) return type.pieces;
   const auto& dim = operation.labels.inputs[input].dims[static_cast<size_t>(type.dim)];
   const TypedOperand& value = operation.inputs[input];
   if (!is_whole_dim(dim) && split_before(value.spec.distribution, axis, type)) return std::nullopt;
   std::vector<std::string> inside = labels_from(dim, label_of(dim, type));
   std::vector<std::string> inside_there =
-      labels_from(operand.dims[static_cast<size_t>(place.dim)], static_cast<size_t>(place.factor));
+      labels_from(operand.dims[static_cast<size_t>(index.dim)], static_cast<size_t>(index.factor));
   cancel(inside, inside_there);
   const auto divisor = known_product(operation, inside);
   const auto factor = known_product(operation, inside_there);
@@ -117,7 +117,7 @@ bool may_cut_elements(const LabelledOperation& operation, size_t input, const Ty
   const int64_t repeats = label == 0 ? type.repeats : 1;
   if (!zigzag && repeats == 1) return false;
   const auto inside = known_product(operation, labels_from(dim, label + 1));
-  const int64_t runs = repeats * (zigzag ? 2 : 1);  // that a rank has
+  const int64_t runs = repeats * (zigzag ? 2 : 1);  // of one rank
   const int64_t own = operation.inputs[input].spec.shape[type.dim];
   return !inside || *inside == 0 || own % (runs * *inside) != 0;
 }

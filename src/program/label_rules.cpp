@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Calls with each label by which a dim can be split: of a dim with one factor that stands for all
-/// of it, that one.
+/// Calls function(label) for each label by which a dim can be split. If the first factor of a dim
+/// stands for all of it, that is the only one.
 template <typename Function>
 void for_each_splittable(const LabelledOperand& operand, Function function) {
   for (const std::vector<Label>& dim : operand.dims) {
@@ -38,7 +38,8 @@ bool whole_somewhere(const Labels& labels, std::string_view tied) {
   return whole;
 }
 
-/// A label that not every term has cannot be summed over: the others would be added again.
+/// Returns whether every term has the label. Only then can it be summed over: each rank would add
+/// the terms without it.
 bool every_term_has(const Labels& labels, std::string_view tied) {
   return std::ranges::all_of(labels.terms, [&](const std::vector<int>& term) {
     return std::ranges::any_of(term, [&](int input) {
@@ -62,7 +63,8 @@ std::string dims_text(const std::vector<DimRule>& rules, SplitDim split) {
   return join(dims, ", ");
 }
 
-/// The operands, counted from 1, of which the results of ranks add up as they do themselves.
+/// Returns the operands, counted from 1, that may be partial: the operation is linear in them. Each
+/// term needs one.
 std::string sums_text(const Labels& labels) {
   std::vector<std::string> terms;
   for (const std::vector<int>& term : labels.terms) {
@@ -72,7 +74,7 @@ std::string sums_text(const Labels& labels) {
         linear.push_back(std::to_string(input + 1));
       }
     }
-    if (linear.empty()) return "";  // this term would be added once a rank
+    if (linear.empty()) return "";  // each rank would add this term
     terms.push_back(join(linear, " or "));
   }
   return join(terms, ", with ");

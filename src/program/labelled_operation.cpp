@@ -29,13 +29,13 @@ const Label& LabelledOperation::split_label(size_t input, const TypeOnAxis& spli
   return dim[static_cast<size_t>(split.factor)];
 }
 
-std::optional<LabelPlace> LabelledOperation::place(const LabelledOperand& operand,
-                                                   std::string_view label) const {
+std::optional<LabelIndex> LabelledOperation::find_label(const LabelledOperand& operand,
+                                                        std::string_view label) const {
   const std::string_view wanted = labels.tied(label);
   for (size_t d = 0; d < operand.dims.size(); ++d) {
     for (size_t f = 0; f < operand.dims[d].size(); ++f) {
       if (labels.tied(operand.dims[d][f].name) == wanted) {
-        return LabelPlace{static_cast<int>(d), static_cast<int>(f)};
+        return LabelIndex{static_cast<int>(d), static_cast<int>(f)};
       }
     }
   }

@@ -11,44 +11,47 @@
 
 namespace tessera {
 
-/// Whether a dim has no factors of which one could be split alone. Its first label stands for it.
+/// Returns whether a dim has no factors that could be split alone. Its first label stands for it
+/// then.
 bool is_whole_dim(const std::vector<Label>& dim);
 
-/// Where a label is among those of an operand.
-struct LabelPlace {
+/// The index of a label in an operand: of its dim, and of its factor of the dim.
+struct LabelIndex {
   int dim = 0;
   int factor = 0;
 };
 
 /// An operation with its operands and the labels of their dims: all that the rules of distribution
-/// are about. It only refers to these. Tied labels count as one, under the name of the first.
+/// need. It only refers to these. Tied labels count as one, under the name of the first.
 struct LabelledOperation {
   const Mesh& mesh;
   std::string_view name;
   const Labels& labels;
   std::span<const TypedOperand> inputs;
 
-  /// Checks that every input has labels, and one for each of its dims.
+  /// Throws InternalError unless every input has labels, one for each of its dims.
   void check_labels() const;
 
-  /// The label that a split of an input is of.
+  /// Returns the label that a split of an input divides.
   const Label& split_label(size_t input, const TypeOnAxis& split) const;
 
-  /// Where an operand has a label; none if it lacks it.
-  std::optional<LabelPlace> place(const LabelledOperand& operand, std::string_view label) const;
+  /// Returns the index of a label in an operand; none if the operand lacks it.
+  std::optional<LabelIndex> find_label(const LabelledOperand& operand,
+                                       std::string_view label) const;
   bool has_label(const LabelledOperand& operand, std::string_view label) const {
-    return place(operand, label).has_value();
+    return find_label(operand, label).has_value();
   }
   bool input_has_label(size_t input, std::string_view label) const {
     return has_label(labels.inputs[input], label);
   }
   bool an_output_has_label(std::string_view label) const;
 
-  /// The extent of a label, from an input that has it as a dim of its own. Throws DistributionError
-  /// if there is none.
+  /// Returns the extent of a label, from an input that has it as a dim of its own. Throws
+  /// DistributionError if there is none.
   int64_t extent(const std::string& label) const;
 
-  /// Whether an input of this type is the same on all ranks and it does not matter how they use it.
+  /// Returns whether an input of this type is the same on all ranks and it does not matter how they
+  /// use it.
   bool same_on_all(size_t input, const TypeOnAxis& type) const;
 };
 

@@ -13,7 +13,7 @@ struct Label {
   bool opaque = false;  ///< "n*": as the first factor, it stands for all splits of the dim
 };
 
-/// What an operation says of one operand.
+/// The labels and marks of one operand of an operation.
 struct LabelledOperand {
   /// The labels of each dim; more than one for a dim that is a product of factors, outermost first.
   std::vector<std::vector<Label>> dims;
@@ -22,7 +22,7 @@ struct LabelledOperand {
   bool added = false;  ///< "+=", of outputs: added into (or written over) an operand of that type
 };
 
-/// The dims of an operation's operands by name, from which its rule of distribution follows
+/// The dims of an operation's operands by name. The distribution of the outputs follows from them
 /// (derive.h). They are written as einsum's subscripts are:
 ///
 /// - `~t i, ~o i -> t o`: a linear map.
@@ -30,27 +30,26 @@ struct LabelledOperand {
 /// - `t c!, c! -> t c`: a norm. `!` marks a dim that must be whole.
 /// - `t (h d!), s! (g d!) -> t (h d); h=g`: `( )` is a dim of several factors. Labels after `;` are
 ///   tied: they split together.
-/// - `~, ?n E -> n E`: the dual of a sum. Of `?` only the shape counts.
+/// - `~, ?n E -> n E`: the dual of a sum. Only the shape of an operand marked `?` counts.
 /// - `~t o, t i -> += o i`: the output is added into an operand.
 /// - `-> += ?a b`: an operand that is written whatever its type.
 /// - `~n k c -> (n* k) c`: `*` carries all of n's splits to the product.
-/// - `#0 ~t o, #2 ~o i + #1 ~t p, #3 ~p i -> t i`: `#` says which operand it is, where terms are
-/// not
-///   in the order of the operands.
+/// - `#0 ~t o, #2 ~o i + #1 ~t p, #3 ~p i -> t i`: `#` gives the index of the operand where the
+///   terms are not in the order of the operands.
 ///
-/// A label that only an output has is whole. A label of a dim names it in all operands, which must
+/// A label that only an output has is whole. A label names the same dim in all operands, which must
 /// agree on its pieces.
 struct Labels {
   std::vector<LabelledOperand> inputs;  ///< in the order of the operands
-  std::vector<std::vector<int>> terms;  ///< positions of inputs
+  std::vector<std::vector<int>> terms;  ///< indices of inputs
   std::vector<LabelledOperand> outputs;
   std::vector<std::vector<std::string>> ties;
 
-  /// The first of the labels that a label is tied to; itself if to none.
+  /// Returns the first of the labels that a label is tied to; the label itself if it is not tied.
   std::string_view tied(std::string_view label) const;
 };
 
-/// Reads labels. Throws InternalError, which quotes the text, if it is not of the form above.
+/// Parses labels. Throws InternalError, which quotes the text, if it is not of the form above.
 Labels parse_labels(std::string_view text);
 
 }  // namespace tessera

@@ -1,4 +1,21 @@
+// Finds and declares main gradients: the values, in the accumulation dtype, into which the backward
+// pass adds the gradients of parameters.
+//
+// A parameter has one main gradient. The first request for it declares it, with a distribution that
+// follows from all uses of the parameter. A value in the parameter's memory has a view of it:
+//
+// - a part of the parameter: the same part, under the type that gradients of the part have;
+// - the result of an elided conversion (see View): the main gradient of the conversion's input,
+//   under the type that gradients of the result have;
+// - a part of such a result: the same part of the result's main gradient.
+//
+// Builder::main_gradient_of_any_type() distinguishes these cases. The functions before it do the
+// work of one case each.
+
 #include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "program/builder.h"
@@ -7,120 +24,91 @@
 namespace tessera {
 namespace {
 
-/// How gradients of a value lie beside others in `whole`: partial where other uses of the parameter
-/// make that partial and this gradient is one.
-Distribution beside_others(const Mesh& mesh, const Distribution& value, const Distribution& whole) {
-  Distribution gradient = value.dual();
-  for (const Axis axis : mesh.of_view(gradient.view())) {
-    const bool of_others = whole.on(axis) == partial() && gradient.on(axis) == invariant();
-    if (of_others) gradient = gradient.with(axis, partial());
+/// Returns the distribution of a parameter's main gradient: the dual of the parameter's, but
+/// partial on the axes where a use of the parameter or of its parts is replicated. With uses in
+/// both views of the mesh the main gradient crosses between them, so it has one type over all axes:
+/// it is partial on all if a use is replicated on any.
+Distribution main_gradient_distribution(const Program& program, Value parameter,
+                                        std::span<const Value> uses) {
+  const Mesh& mesh = program.mesh();
+  Distribution result = program.spec(parameter).distribution.dual();
+  bool crosses = false;
+  bool sums_elsewhere = false;  // in the other view of the mesh
+  for (const Value use : uses) {
+    const Distribution& used = program.spec(use).distribution;
+    const bool elsewhere = used.view() != result.view();
+    crosses = crosses || elsewhere;
+    for (const Axis axis : mesh.of_view(used.view())) {
+      if (used.on(axis) != replicated()) continue;
+      sums_elsewhere = sums_elsewhere || elsewhere;
+      if (!elsewhere) result = result.with(axis, partial());
+    }
   }
-  return gradient;
+  if (!crosses) return result;
+  const auto axes = mesh.of_view(result.view());
+  const auto is_sum = [&](Axis axis) { return result.on(axis) == partial(); };
+  if (!sums_elsewhere && std::ranges::none_of(axes, is_sum)) return result;
+  for (const Axis axis : axes) {
+    if (result.on(axis) == invariant()) result = result.with(axis, partial());
+  }
+  return result;
 }
 
-/// Whether two types are the same but on axes of one rank.
+/// Returns the distribution in which gradients of a value of the distribution `value` are added
+/// into `main`: the dual of `value`, but partial where that is invariant and other uses of the
+/// parameter make `main` partial.
+Distribution addend_distribution(const Mesh& mesh, const Distribution& value,
+                                 const Distribution& main) {
+  Distribution result = value.dual();
+  for (const Axis axis : mesh.of_view(result.view())) {
+    const bool others_sum = main.on(axis) == partial() && result.on(axis) == invariant();
+    if (others_sum) result = result.with(axis, partial());
+  }
+  return result;
+}
+
+/// Returns whether two distributions are the same on all axes of several ranks.
 bool same_on_several_ranks(const Mesh& mesh, const Distribution& a, const Distribution& b) {
   return a.view() == b.view() && std::ranges::all_of(mesh.of_view(a.view()), [&](Axis axis) {
            return mesh.size(axis) == 1 || a.on(axis) == b.on(axis);
          });
 }
 
-/// A main gradient that is used in both views of the mesh is of one type over all axes, as what
-/// crosses is: if it is a sum over some axes, it is one over all.
-Distribution partial_everywhere_or_nowhere(const Mesh& mesh, Distribution gradient,
-                                           bool sums_elsewhere) {
-  const auto axes = mesh.of_view(gradient.view());
-  const auto is_sum = [&](Axis axis) { return gradient.on(axis) == partial(); };
-  if (!sums_elsewhere && std::ranges::none_of(axes, is_sum)) return gradient;
-  for (const Axis axis : axes) {
-    if (gradient.on(axis) == invariant()) gradient = gradient.with(axis, partial());
+/// Returns the part of the parameter's main gradient `main` that belongs to `part`, a view of the
+/// parameter.
+Value part_gradient(Builder& builder, Value main, const ValueInfo& part, const std::string& name) {
+  const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
+  const Distribution whole = builder.spec(main).distribution;
+  const Distribution& used = part.spec.distribution;
+  if (used.view() != whole.view()) {
+    // A value that crosses is not flat, so its parts have its distribution.
+    const Value here = view(builder, main, first, part.spec.shape, whole, name);
+    return in_view(builder, here, used.view(), name);
   }
-  return gradient;
+  return view(builder, main, first, part.spec.shape,
+              addend_distribution(builder.program().mesh(), used, whole), name);
+}
+
+/// Returns the main gradient of `result`, which is a view (`result_view`) of a value whose main
+/// gradient is `main`. An elided conversion made the view, or it is a part of the result of one.
+/// Returns null if the types of the two main gradients differ on an axis of several ranks.
+Value converted_gradient(Builder& builder, Value main, const View& result_view,
+                         const ValueInfo& result, const std::string& name) {
+  const Mesh& mesh = builder.program().mesh();
+  const Distribution whole = builder.spec(main).distribution;
+  const Distribution distribution = addend_distribution(mesh, result.spec.distribution, whole);
+  if (!result_view.retyped) {
+    const int64_t first = result_view.byte_offset / dtype_size(result.spec.dtype);
+    return view(builder, main, first, result.spec.shape, distribution, name);
+  }
+  // The conversion's own gradient takes a sum over several ranks.
+  if (!same_on_several_ranks(mesh, distribution, whole)) return {};
+  return retype_on_single_ranks(builder, main, distribution, name);
 }
 
 }  // namespace
 
-Value Builder::main_gradient(Value value) {
-  const Value gradient = main_gradient_of_all(value);
-  if (!gradient) return {};
-  return program_.spec(gradient).distribution == program_.spec(value).distribution.dual() ? gradient
-                                                                                          : Value{};
-}
-
-Value Builder::main_gradient_of_all(Value value) {
-  const auto known = program_.main_gradients_.find(value.id);
-  if (known != program_.main_gradients_.end()) return known->second;
-  const Value parameter = program_.base(value);
-  if (program_.info(parameter).kind != ValueKind::parameter) return {};
-  const ValueInfo part = program_.info(value);
-  Value gradient;
-  if (in_stored_memory(part)) {
-    const Value whole = main_gradient(parameter, main_gradient_type(parameter, part.spec));
-    if (!part.view) return whole;
-    gradient = part_of_main_gradient(part, whole);
-  } else {
-    gradient = main_gradient_of_converted(value);
-  }
-  if (gradient) program_.main_gradients_.emplace(value.id, gradient);
-  return gradient;
-}
-
-Value Builder::part_of_main_gradient(const ValueInfo& part, Value whole) {
-  // The part may be used under another type; it has the name under which it was declared.
-  const Value declared = uses_.declared(*part.view, part.spec.shape);
-  const std::string name = "gradient:" + program_.info(declared).name;
-  const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
-  const Distribution lies = program_.spec(whole).distribution;
-  const MeshView used_in = part.spec.distribution.view();
-  if (used_in != lies.view()) {
-    // What crosses is not flat, so its parts lie as it does.
-    const Value here = view(*this, whole, first, part.spec.shape, lies, name);
-    return in_view(*this, here, used_in, name);
-  }
-  return view(*this, whole, first, part.spec.shape,
-              beside_others(program_.mesh(), part.spec.distribution, lies), name);
-}
-
-Value Builder::main_gradient_of_converted(Value value) {
-  const Node& maker = uses_.maker(value);
-  const View lies = *maker.operation->view(0);
-  const Value input = maker.inputs[static_cast<size_t>(lies.input)];
-  const Value of_input = main_gradient_of_all(input);
-  if (!of_input) return {};
-  const ValueInfo info = program_.info(value);
-  const Mesh& mesh = program_.mesh();
-  const Distribution whole = program_.spec(of_input).distribution;
-  const Distribution distribution = beside_others(mesh, info.spec.distribution, whole);
-  const std::string name = "gradient:" + info.name;
-  if (lies.retyped) {
-    // A sum over several ranks is the conversion's own gradient to take.
-    if (!same_on_several_ranks(mesh, distribution, whole)) return {};
-    return retype_on_single_ranks(*this, of_input, distribution, name);
-  }
-  const int64_t first = lies.byte_offset / dtype_size(info.spec.dtype);
-  return view(*this, of_input, first, info.spec.shape, distribution, name);
-}
-
-Distribution Builder::main_gradient_type(Value parameter, const Spec& use) {
-  Distribution distribution = program_.spec(parameter).distribution.dual();
-  bool crosses = false;
-  bool sums_elsewhere = false;
-  const auto add_use = [&](const Distribution& of_use) {
-    const bool elsewhere = of_use.view() != distribution.view();
-    crosses = crosses || elsewhere;
-    for (const Axis axis : program_.mesh().of_view(of_use.view())) {
-      if (of_use.on(axis) != replicated()) continue;
-      sums_elsewhere = sums_elsewhere || elsewhere;
-      if (!elsewhere) distribution = distribution.with(axis, partial());
-    }
-  };
-  add_use(use.distribution);
-  for (const Value used : uses_.of(parameter)) add_use(program_.spec(used).distribution);
-  return crosses ? partial_everywhere_or_nowhere(program_.mesh(), distribution, sums_elsewhere)
-                 : distribution;
-}
-
-Value Builder::main_gradient(Value parameter, const Distribution& distribution) {
+Value Builder::declare_main_gradient(Value parameter, const Distribution& distribution) {
   const auto known = program_.main_gradients_.find(parameter.id);
   if (known != program_.main_gradients_.end()) return known->second;
   const ValueInfo& info = program_.info(parameter);
@@ -129,6 +117,43 @@ Value Builder::main_gradient(Value parameter, const Distribution& distribution) 
       add_value("gradient:" + info.name, std::move(spec), ValueKind::main_gradient);
   program_.main_gradients_.emplace(parameter.id, gradient);
   return gradient;
+}
+
+Value Builder::main_gradient_of_any_type(Value value) {
+  const auto known = program_.main_gradients_.find(value.id);
+  if (known != program_.main_gradients_.end()) return known->second;
+  const Value parameter = program_.base(value);
+  if (program_.info(parameter).kind != ValueKind::parameter) return {};
+  const ValueInfo info = program_.info(value);  // a copy: views are appended below
+  Value gradient;
+  if (in_stored_memory(info)) {
+    std::vector<Value> uses = uses_.of(parameter);
+    uses.push_back(value);
+    gradient =
+        declare_main_gradient(parameter, main_gradient_distribution(program_, parameter, uses));
+    if (!info.view) return gradient;
+    // The part may be used under another type. Its gradient is named after the first view that
+    // declares the part.
+    const Value declared = uses_.declared(*info.view, info.spec.shape);
+    gradient = part_gradient(*this, gradient, info, "gradient:" + program_.info(declared).name);
+  } else {
+    const Node& maker = uses_.maker(value);
+    const View result_view = *maker.operation->view(0);
+    const Value main =
+        main_gradient_of_any_type(maker.inputs[static_cast<size_t>(result_view.input)]);
+    if (main) {
+      gradient = converted_gradient(*this, main, result_view, info, "gradient:" + info.name);
+    }
+  }
+  if (gradient) program_.main_gradients_.emplace(value.id, gradient);
+  return gradient;
+}
+
+Value Builder::main_gradient(Value value) {
+  const Value gradient = main_gradient_of_any_type(value);
+  if (!gradient) return {};
+  const Distribution expected = program_.spec(value).distribution.dual();
+  return program_.spec(gradient).distribution == expected ? gradient : Value{};
 }
 
 }  // namespace tessera

@@ -17,7 +17,7 @@ Names names_of(const LabelledOperand& operand) {
   return names;
 }
 
-/// Whether some output has a label that `a` has and `b` lacks, and one of the other kind.
+/// Returns whether some output has both a label that only `a` has and one that only `b` has.
 bool spans_output(std::span<const LabelledOperand> outputs, const Names& a, const Names& b) {
   return std::ranges::any_of(outputs, [&](const LabelledOperand& output) {
     const Names names = names_of(output);
@@ -40,8 +40,8 @@ bool is_product(const Labels& labels, int first, int second) {
   return sums && spans_output(labels.outputs, a, b);
 }
 
-/// The product of the extents of all labels of two operands. A dim of several factors stands for
-/// all of them.
+/// Returns the product of the extents of all labels of two operands. A dim of several factors
+/// counts with the extent of the whole dim.
 double extents(const Labels& labels, std::span<const Shape> operands, int first, int second) {
   Names counted;
   double result = 1;

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// Returns whether a node gives memory another name, and does nothing else on more ranks either.
+/// Returns whether a node only gives memory another name, and would do only that on more ranks too.
 bool only_renames(const Program& program, const Node& node) {
   const std::optional<ViewOf>& view = program.info(node.outputs[0]).view;
   return view && view->converted != node.outputs[0];
@@ -20,14 +20,14 @@ const std::vector<Value>& ParameterUses::of(Value parameter) {
   return uses_[parameter.id];
 }
 
-Value ParameterUses::declared(const ViewOf& place, const Shape& shape) {
+Value ParameterUses::declared(const ViewOf& part, const Shape& shape) {
   read_on();
-  const std::vector<Value>& views = views_[place.base.id];
+  const std::vector<Value>& views = views_[part.base.id];
   const auto found = std::ranges::find_if(views, [&](Value view) {
     const ValueInfo& info = program_.info(view);
-    return *info.view == place && info.spec.shape == shape;
+    return *info.view == part && info.spec.shape == shape;
   });
-  TESSERA_CHECK(found != views.end(), "'{}' has no such part", program_.info(place.base).name);
+  TESSERA_CHECK(found != views.end(), "'{}' has no such part", program_.info(part.base).name);
   return *found;
 }
 

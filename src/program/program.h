@@ -16,9 +16,9 @@
 
 namespace tessera {
 
-/// Where a value's memory comes from.
+/// The source of a value's memory.
 enum class ValueKind {
-  input,          ///< provided anew for each micro-batch
+  input,          ///< provided by the caller for each micro-batch
   parameter,      ///< a weight
   main_gradient,  ///< a weight's gradient, summed over the micro-batches of a step
   state,          ///< kept between runs and changed by them (key-value caches)
@@ -51,7 +51,7 @@ template <>
 inline constexpr std::array<std::string_view, 4> kWords<Phase>{"forward", "recompute", "backward",
                                                                "update"};
 
-/// Whether a value stays in memory despite rematerialization. One marked `block` stays when norms,
+/// The persistence of a value despite rematerialization. One marked `block` stays when norms,
 /// attention or experts are recomputed, but not when the whole layer is. One marked `layer` always
 /// stays.
 enum class Keep { no, block, layer };
@@ -60,32 +60,32 @@ enum class Keep { no, block, layer };
 struct ViewOf {
   Value base;
   int64_t byte_offset = 0;
-  /// The last value, from the base on, that an elided conversion made (see View); null if there is
-  /// none. From it on, with more ranks, the memory would not be the base's.
+  /// The last value between the base and this view that an elided conversion made (see View); null
+  /// if there is none. With more ranks, the memory from that value on would not be the base's.
   Value converted;
   bool operator==(const ViewOf&) const = default;
 };
 
-/// The rows of a value whose number is known only at run time. The value's first dim is a bound,
-/// and the output of a node holds the number. Plans give such values a region of their own (see
-/// RunTimeRows). The rows behind them are neither written nor read.
+/// The rows of a value whose number is known only at run time. The value's first dim is an upper
+/// bound, and an output of a node holds the number. Plans give such values a region of their own
+/// (see RunTimeRows). The rows beyond the number are neither written nor read.
 struct Rows {
-  int64_t expected = 0;  ///< how many of the bound when the load is even
+  int64_t expected = 0;  ///< the number of rows when the load is even
   std::string key;       ///< the configuration key that sets the bound
 };
 
-/// What a program knows about one value.
+/// The facts that a program holds about one value.
 struct ValueInfo {
   std::string name;
   Spec spec;
   ValueKind kind = ValueKind::computed;
   Keep keep = Keep::no;
-  bool differentiable = false;  ///< whether gradients reach parameters or inputs through it
+  bool differentiable = false;  ///< true if gradients reach parameters or inputs through it
   std::optional<ViewOf> view;
   std::optional<Rows> rows;
-  /// Whether only a run knows how many rows dim 0 has on each rank, be it on one rank.
+  /// True if the number of rows of dim 0 on each rank is known only at run time, on one rank too.
   bool has_run_time_rows = false;
-  Value replaced_by;  ///< what its memory holds now (see Builder::replace()); null for most
+  Value replaced_by;  ///< the value that its memory holds now (see Builder::replace()); mostly null
 };
 
 /// One use of an operation in a program.
@@ -103,38 +103,39 @@ struct Node {
 /// this list.
 class Program {
  public:
-  /// A program of one rank of a mesh.
+  /// Makes an empty program of one rank of a mesh.
   explicit Program(Mesh mesh = {}, int rank = 0) : mesh_(std::move(mesh)), rank_(rank) {}
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
 
-  /// The nodes in the order in which they run.
+  /// Returns the nodes in the order in which they run.
   const std::vector<Node>& nodes() const { return nodes_; }
-  /// The values by id.
+  /// Returns the values by id.
   const std::vector<ValueInfo>& values() const { return values_; }
-  /// What is known about a value. Throws InternalError if it is null or of another, larger program.
+  /// Returns the facts about a value. Throws InternalError if it is null or of another, larger
+  /// program.
   const ValueInfo& info(Value value) const;
   const Spec& spec(Value value) const { return info(value).spec; }
 
-  /// The number of nodes of the forward pass; the rest is the backward pass.
+  /// Returns the number of nodes of the forward pass; the rest is the backward pass.
   int forward_size() const;
 
-  /// The values that the caller reads after the run.
+  /// Returns the values that the caller reads after the run.
   const std::vector<Value>& outputs() const { return outputs_; }
-  /// Whether a value is one of outputs().
+  /// Returns whether a value is one of outputs().
   bool is_output(Value value) const;
 
-  /// The value whose memory a value lies in: its base if it is a view, otherwise itself.
+  /// Returns the value that owns the memory of a value: its base if it is a view, otherwise itself.
   Value base(Value value) const;
 
-  /// The main gradient of a parameter or of a view of one, under whatever type it is used; null if
-  /// nothing adds into one.
+  /// Returns the main gradient of a parameter or of a view of one, under whatever type it is used;
+  /// null if nothing adds into one.
   Value main_gradient(Value parameter) const;
-  /// The value of that name; throws InternalError when there is none.
+  /// Returns the value of that name. Throws InternalError if there is none.
   Value find(std::string_view name) const;
 
-  /// The specs of these values, in the same order.
+  /// Returns the specs of these values, in the same order.
   std::vector<Spec> specs(std::span<const Value> values) const;
 
  private:

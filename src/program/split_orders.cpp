@@ -48,9 +48,9 @@ void SplitOrders::note_order(size_t input, int dim, size_t factor) {
   require_agreement(whole_orders_.try_emplace(label, order).first->second, order, label);
 }
 
-/// The repeats of a split once those of the factors outside it come first, as they do in outputs:
-/// those that were made after it have left fewer. How many an uneven one leaves follows from what
-/// this rank has.
+/// Returns the repeats of a split if the splits of the factors outside it come first, as they do in
+/// outputs. Splits of outer factors that come after it reduce its repeats. How far an uneven one
+/// does so follows from the extent on this rank.
 int64_t SplitOrders::repeats_after_outer(size_t input, Axis axis) const {
   const Spec& spec = operation_.inputs[input].spec;
   const Distribution& distribution = spec.distribution;
@@ -74,8 +74,8 @@ int64_t SplitOrders::repeats_after_outer(size_t input, Axis axis) const {
   return repeats;
 }
 
-/// Operands with one label have the same elements of it. Where it is the whole dim of both, that
-/// depends on how often the pieces repeat, too.
+/// Throws DistributionError unless two inputs with one label have the same elements of it. Where it
+/// is the whole dim of both, the repeats of the pieces must agree too.
 void SplitOrders::require_agreement(const Order& known, const Order& order,
                                     std::string_view label) const {
   const auto agree = [&](const Split& a, const Split& b) {
@@ -89,19 +89,19 @@ void SplitOrders::require_agreement(const Order& known, const Order& order,
                   text(known), operation_.inputs[known.input].name));
 }
 
-/// Whether the splits of two inputs on one axis give a rank the same elements of a label. Sizes
-/// count elements of each one's dim.
+/// Returns whether the splits of two inputs on one axis give a rank the same elements of a label.
+/// Sizes count elements of each input's dim.
 bool SplitOrders::same_pieces(size_t input, size_t other, const Split& split,
                               const Split& other_split, std::string_view label) const {
   if (split.pieces == other_split.pieces) return true;
   const LabelledOperand& operand = operation_.labels.inputs[other];
   const TypeOnAxis& type = operation_.inputs[input].spec.distribution.on(split.axis);
-  const auto place = operation_.place(operand, label);
-  return place && pieces_in(operation_, input, split.axis, type, operand, *place) ==
+  const auto index = operation_.find_label(operand, label);
+  return index && pieces_in(operation_, input, split.axis, type, operand, *index) ==
                       std::optional(other_split.pieces);
 }
 
-/// The splits about which inputs must agree.
+/// Returns the splits on which inputs must agree: all but those on axes with a hand-written rule.
 std::vector<SplitOrders::Split> SplitOrders::checked(const Order& order) const {
   std::vector<Split> splits;
   std::ranges::copy_if(order.splits, std::back_inserter(splits), [&](const Split& split) {
@@ -135,19 +135,19 @@ Distribution SplitOrders::ordered(size_t output, std::vector<TypeOnAxis> types) 
 
 /// Adds the splits of one label of an output, in the order in which the inputs have them.
 void SplitOrders::add_splits(Distribution& result, std::vector<TypeOnAxis>& types,
-                             const std::vector<Label>& labels, LabelPlace place) const {
-  const auto factor = static_cast<size_t>(place.factor);
+                             const std::vector<Label>& labels, LabelIndex index) const {
+  const auto factor = static_cast<size_t>(index.factor);
   const auto known = orders_.find(operation_.labels.tied(labels[factor].name));
   if (known == orders_.end()) return;
   const bool alone = labels.size() == 1;
   for (const Split& split : known->second.splits) {
     TypeOnAxis& type = on(types, split.axis);
     const bool mine =
-        type.split() && type.dim == place.dim && (alone || type.factor == place.factor);
+        type.split() && type.dim == index.dim && (alone || type.factor == index.factor);
     if (!mine) continue;
     if (split.whole_dim && (alone || labels[factor].opaque)) type.factor = split.factor;
     if (split.whole_dim || split.factor == 0) {
-      // What repeats within the label does so for each element of the factors outside it.
+      // The repeats within the label occur once for each element of the factors outside it.
       type.repeats = extent_outside(labels, factor) * split.repeats;
     } else if (!alone) {
       type.repeats = split.repeats;  // between the same factors
@@ -156,8 +156,8 @@ void SplitOrders::add_splits(Distribution& result, std::vector<TypeOnAxis>& type
   }
 }
 
-/// The product of the extents of the factors outside one, from the inputs that have them as dims of
-/// their own.
+/// Returns the product of the extents of the factors outside one, from the inputs that have them as
+/// dims of their own.
 int64_t SplitOrders::extent_outside(const std::vector<Label>& labels, size_t factor) const {
   int64_t product = 1;
   for (size_t f = 0; f < factor; ++f) product *= operation_.extent(labels[f].name);

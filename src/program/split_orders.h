@@ -10,16 +10,16 @@
 
 namespace tessera {
 
-/// In which order axes split the labels of an operation's inputs, and what follows for its outputs.
-/// It refers to the operation.
+/// The order in which axes split each label of an operation's inputs, and the distributions of its
+/// outputs that follow. It refers to the operation.
 class SplitOrders {
  public:
   /// Reads the orders from the inputs of one view. Throws DistributionError if two of them with one
-  /// label disagree; not about axes of `by_hand`, as a rule by hand sees to those.
+  /// label disagree. Axes of `by_hand` are not checked, because a rule by hand decides those.
   SplitOrders(const LabelledOperation& operation, MeshView view, std::span<const Axis> by_hand);
 
-  /// An output with these types, by axis. Each of its dims is split in the order in which the
-  /// inputs have it, and splits repeat as often as the factors outside them say.
+  /// Returns the distribution of an output with these types, by axis. Each of its dims is split in
+  /// the order of the inputs, and splits repeat as often as the factors outside them say.
   Distribution ordered(size_t output, std::vector<TypeOnAxis> types) const;
 
  private:
@@ -45,7 +45,7 @@ class SplitOrders {
   std::vector<Split> checked(const Order& order) const;
   int64_t repeats_after_outer(size_t input, Axis axis) const;
   void add_splits(Distribution& result, std::vector<TypeOnAxis>& types,
-                  const std::vector<Label>& labels, LabelPlace place) const;
+                  const std::vector<Label>& labels, LabelIndex index) const;
   int64_t extent_outside(const std::vector<Label>& labels, size_t factor) const;
   std::string text(const Order& order) const;
 

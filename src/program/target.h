@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Which kernels run: the fast ones, or the plain loops that define each operation (always used for
-/// f64).
+/// The kernels that run: the fast ones, or the plain loops that define each operation (always used
+/// for f64).
 enum class Kernels { fast, plain };
 
 /// The instructions that a processor has for matrix products. Each value includes those before it.
@@ -20,21 +20,21 @@ enum class MatrixInstructions {
   amx,          ///< bf16 in tiles
 };
 
-/// What planning needs to know about the machine that a program will run on. The workspaces and
-/// tiles of all operations depend on nothing else of the machine. So a plan for another machine
-/// needs nothing of this one, and ranks with equal targets have equal plans.
+/// The facts about a machine that planning needs. The workspaces and tiles of all operations depend
+/// on nothing else of the machine. So a plan for another machine needs nothing of this one, and
+/// ranks with equal targets have equal plans.
 struct Target {
   Device device = Device::cpu;
   Kernels kernels = Kernels::fast;
   int threads = 1;
   MatrixInstructions instructions = MatrixInstructions::none;
   CacheSizes caches;
-  int64_t memory_bytes = 0;  ///< of an accelerator, all of it; 0 if not known
-  int multiprocessors = 0;   ///< of an accelerator; 0 if not known
-  /// Whether products of f32 on the device cuda may round their operands to TF32, which has 10 bits
+  int64_t memory_bytes = 0;  ///< the memory of the accelerator; 0 if not known
+  int multiprocessors = 0;   ///< those of the accelerator; 0 if not known
+  /// True if products of f32 on the device cuda may round their operands to TF32, which has 10 bits
   /// after the point.
   bool tf32 = false;
-  /// Whether equal inputs give equal bits on a device whose libraries can be faster without
+  /// True if equal inputs must give equal bits on a device whose libraries can be faster otherwise
   /// (run.deterministic). On the processor they always do.
   bool deterministic = true;
 
@@ -43,8 +43,8 @@ struct Target {
 
 inline bool is_gpu(const Target& target) { return is_gpu(target.device); }
 
-/// The multiprocessors for which kernels of an accelerator cut their work. If the number is not
-/// known, returns what the emulated device has, and for GPUs about what large ones have.
+/// Returns the number of multiprocessors for which kernels of an accelerator split their work. If
+/// it is not known, returns that of the emulated device, and for GPUs that of a typical large one.
 inline int multiprocessors_of(const Target& target) {
   if (target.multiprocessors > 0) return target.multiprocessors;
   return target.device == Device::emulated ? 1 : 128;

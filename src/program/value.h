@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// What a program knows about a value before it exists.
+/// The shape, dtype and distribution of a value, known before it exists.
 struct Spec {
   Shape shape;
   DType dtype = DType::f32;

@@ -16,15 +16,15 @@
 namespace tessera {
 namespace {
 
-/// Labels of the dims of an operand that are no input's: they are whole.
+/// Returns labels for the dims of an output that no input has. Such dims are whole.
 std::string numbered_labels(int rank) {
   std::string labels;
   for (int dim = 0; dim < rank; ++dim) labels += fmt::format(" d{}", dim);
   return labels;
 }
 
-/// What a part of a unit must be on one axis, if it is not: split along one of its dims if the unit
-/// is flat there, and otherwise of the unit's type.
+/// Returns the expected type of a part of a unit on one axis, as text, or none if the part has it:
+/// split along one of its dims if the unit is flat there, and otherwise the unit's type.
 std::optional<std::string> expected_of_part(const TypeOnAxis& unit, const TypeOnAxis& part,
                                             const Shape& shape) {
   const bool flat = unit.split() && unit.pieces.kind == PieceKind::flat;
@@ -33,7 +33,7 @@ std::optional<std::string> expected_of_part(const TypeOnAxis& unit, const TypeOn
   return flat ? "one of its dims to be split" : unit.text();
 }
 
-/// Inputs: parts of one flat value. Output: the value, zero where no part lies.
+/// Adds up parts of one value. Inputs: the parts. Output: the value, zero outside the parts.
 class JoinParts final : public Operation {
  public:
   JoinParts(std::vector<int64_t> firsts, const Shape& whole,
@@ -94,7 +94,7 @@ class JoinParts final : public Operation {
   }
 
  private:
-  /// Sums as many parts in one go as the kernel takes.
+  /// Launches the kernel for up to kMost parts at a time.
   void run_on_device(const Execution& execution, const Tensor& whole) const {
     for_vendor(*execution.stream, [&](auto vendor) {
       dispatch_device(whole.dtype(), [&](auto type) {
@@ -117,15 +117,15 @@ class JoinParts final : public Operation {
   }
 
   void require_part(const Mesh& mesh, const TypedOperand& part) const {
-    const Distribution& lies = part.spec.distribution;
-    if (lies.view() == unit_->view() &&
-        std::ranges::all_of(mesh.of_view(lies.view()), [&](Axis axis) {
-          return !expected_of_part(unit_->on(axis), lies.on(axis), part.spec.shape);
+    const Distribution& distribution = part.spec.distribution;
+    if (distribution.view() == unit_->view() &&
+        std::ranges::all_of(mesh.of_view(distribution.view()), [&](Axis axis) {
+          return !expected_of_part(unit_->on(axis), distribution.on(axis), part.spec.shape);
         })) {
       return;
     }
     throw DistributionError(fmt::format("join_parts: '{}' is {}; expected a part of what is {}",
-                                        part.name, lies.text(mesh), unit_->text(mesh)));
+                                        part.name, distribution.text(mesh), unit_->text(mesh)));
   }
 
   std::vector<int64_t> firsts_;
@@ -133,7 +133,7 @@ class JoinParts final : public Operation {
   std::optional<Distribution> unit_;
 };
 
-/// What a named view is of the value whose memory it is.
+/// The relation of a named view to the value whose memory it is.
 enum class PartKind : uint8_t {
   of_unit,  ///< one of the parts of a unit
   retyped,  ///< all of the value, under another type on axes of one rank
@@ -164,17 +164,17 @@ class ViewOperation final : public Operation {
       const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
     if (!part_) return std::nullopt;
     const TypedOperand& unit = inputs[0];
-    const Distribution& lies = unit.spec.distribution;
+    const Distribution& distribution = unit.spec.distribution;
     if (part_->kind == PartKind::crossed) {
       return std::vector{crossed(mesh, unit, part_->distribution.view())};
     }
-    if (part_->distribution.view() != lies.view()) {
+    if (part_->distribution.view() != distribution.view()) {
       refuse(
-          unit, fmt::format("{} in one view of the mesh", lies.text(mesh)),
+          unit, fmt::format("{} in one view of the mesh", distribution.text(mesh)),
           fmt::format("{} in the other; expected the same view", part_->distribution.text(mesh)));
     }
-    for (const Axis axis : mesh.of_view(lies.view())) {
-      const TypeOnAxis& whole = lies.on(axis);
+    for (const Axis axis : mesh.of_view(distribution.view())) {
+      const TypeOnAxis& whole = distribution.on(axis);
       const auto expected = expected_instead(mesh, axis, whole);
       if (!expected) continue;
       refuse(unit, fmt::format("{} on {}", whole.text(), mesh.name(axis)),
@@ -194,7 +194,7 @@ class ViewOperation final : public Operation {
   void run(const Execution&) const override {}
 
  private:
-  /// What the part must be on one axis, if it is not.
+  /// Returns the expected type of the part on one axis, as text, or none if the part has it.
   std::optional<std::string> expected_instead(const Mesh& mesh, Axis axis,
                                               const TypeOnAxis& whole) const {
     const TypeOnAxis& part = part_->distribution.on(axis);

@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// What is kept of a unit between steps, and the copies that a step works on: the biases first,
-/// then moments if there are any.
+/// The values of a unit that are kept between steps, and the copies that a step works on: the
+/// biases first, then moments if there are any.
 struct KeptAndWorking {
   const ParameterUnit* unit;
   std::vector<Value> kept, working;
@@ -38,7 +38,7 @@ std::vector<KeptAndWorking> declare_balance(Builder& builder,
   return result;
 }
 
-/// All values of the units, in two lists that match.
+/// Returns all values of the units, in two lists that match.
 KeptAndWorking joined(std::span<const KeptAndWorking> units) {
   KeptAndWorking all{.unit = nullptr, .kept = {}, .working = {}};
   for (const KeptAndWorking& unit : units) {

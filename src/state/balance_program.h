@@ -8,20 +8,21 @@
 
 namespace tessera {
 
-/// How the biases that balance routers are carried through a step.
+/// The biases that balance routers in a step.
 struct BalanceOfStep {
-  std::vector<std::string> units = {};  ///< of the biases, by mixture layer; none without them
-  double rate = 0;                      ///< of the sign's rule
+  std::vector<std::string> units = {};  ///< unit names by mixture layer; may be empty
+  double rate = 0;                      ///< as in balance_by_sign()
 };
 
-/// What the programs around the micro-batches of a step do with units of biases. Forward passes
-/// read and change a working copy, so that a step which cannot be completed leaves no trace.
-///
-/// Writes the copies from what is kept to what is worked on, before the micro-batches.
+// Forward passes read and change a working copy of the biases, so a step that cannot be completed
+// leaves no trace.
+
+/// Appends to the program before the micro-batches the copy from the kept biases to the working
+/// ones.
 void begin_balance(Builder& builder, std::span<const ParameterUnit> units);
-/// After them: where biases follow the sign of the difference to an even load, moves them by the
-/// counts of the step, `totals`, f64 [classes] for each layer. Then writes the copies back, unless
-/// `scale` is NaN (see clip_gradients()).
+/// Appends to the program after the micro-batches the copy back, which is left out in a step whose
+/// `scale` is NaN (see clip_gradients()). Biases that follow the sign of the difference to an even
+/// load are moved first, by the counts of the step, `totals`, f64 [classes] for each layer.
 void end_balance(Builder& builder, std::span<const ParameterUnit> units,
                  const BalanceOfStep& balance, std::span<const Value> totals, Value scale);
 

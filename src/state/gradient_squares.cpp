@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Sums of squares of some units, and the places of those of each parameter.
+/// The sums of squares of some units, and the section of them that each parameter has.
 struct SquareSums {
   Value sums;
   std::vector<Section> sections;  // by parameter; empty for those of other units
@@ -21,20 +21,22 @@ struct SquareSums {
 class SquaresWriter {
  public:
   SquaresWriter(Builder& builder, std::span<const Value> gradients,
-                std::span<const ParameterSpec> parameters, const StateShards& shards)
-      : builder_(builder), gradients_(gradients), parameters_(parameters), shards_(shards) {}
+                std::span<const ParameterSpec> parameters, const StateShard& shard)
+      : builder_(builder), gradients_(gradients), parameters_(parameters), shard_(shard) {}
 
   Value write() {
     std::vector<SquareSums> all;
-    const auto lies = [&](size_t unit) { return without_sizes(gradients_[unit]); };
+    const auto distribution = [&](size_t unit) { return without_sizes(gradients_[unit]); };
     const auto has_gradient = [&](size_t unit) { return bool{gradients_[unit]}; };
-    for (const UnitGroup& group : group_by(gradients_.size(), has_gradient, lies)) {
+    for (const UnitGroup& group : group_by(gradients_.size(), has_gradient, distribution)) {
       all.push_back(sums_of(group));
     }
     std::vector<Value> addends;
-    const auto sums_lie = [&](size_t i) { return builder_.spec(all[i].sums).distribution; };
+    const auto sums_distribution = [&](size_t i) {
+      return builder_.spec(all[i].sums).distribution;
+    };
     for (const UnitGroup& group : group_by(
-             all.size(), [](size_t) { return true; }, sums_lie)) {
+             all.size(), [](size_t) { return true; }, sums_distribution)) {
       const Value own = added_up(all, group);
       const std::vector<Axis> axes = axes_of_sum(builder_, own, {Placement::invariant});
       addends.push_back(cross(builder_, take_sum(builder_, own, axes), MeshView::dense));
@@ -43,37 +45,36 @@ class SquaresWriter {
   }
 
  private:
-  /// How a gradient lies, whatever the sizes of its pieces. A sum of squares does not depend on
-  /// them.
+  /// Returns the distribution of a gradient without the sizes of its pieces, on which that of a sum
+  /// of squares does not depend.
   Distribution without_sizes(Value gradient) const {
-    Distribution lies = builder_.spec(gradient).distribution;
-    for (const Axis axis : builder_.program().mesh().of_view(lies.view())) {
-      TypeOnAxis type = lies.on(axis);
+    Distribution distribution = builder_.spec(gradient).distribution;
+    for (const Axis axis : builder_.program().mesh().of_view(distribution.view())) {
+      TypeOnAxis type = distribution.on(axis);
       if (!type.split()) continue;
       type.pieces.sizes.clear();
-      lies = lies.with(axis, type);
+      distribution = distribution.with(axis, type);
     }
-    return lies;
+    return distribution;
   }
 
-  /// The sums of a group of units. They are whole on all ranks that a unit is cut over.
+  /// Returns the sums of a group of units. All ranks that a unit is cut over have all of them.
   SquareSums sums_of(const UnitGroup& group) {
-    const int rank = builder_.program().rank();
     SquareSums result;
     std::vector<SquaresSection> own;
     int64_t sums = 0;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const ParameterSpec& spec = parameters_[i];
       const auto unit = static_cast<size_t>(spec.unit_index);
-      const int place = group.places[unit];
+      const int index = group.indices[unit];
       result.sections.push_back({0, sums, sums});
-      if (place < 0) continue;
-      const ElementRun held = shards_.held(i, rank);
-      const int64_t first = spec.unit_offset + held.place - shards_.first_of_unit(unit, rank);
-      TESSERA_CHECK(held.place % kSquaresElements == 0, "{} is cut at element {}", spec.name,
-                    held.place);
+      if (index < 0) continue;
+      const ElementRun held = shard_.held(i);
+      const int64_t first = shard_.offset_in_states(i) + held.begin;
+      TESSERA_CHECK(held.begin % kSquaresElements == 0, "{} is cut at element {}", spec.name,
+                    held.begin);
       if (held.length > 0) {
-        own.push_back({{place, first, first + held.length}, sums + held.place / kSquaresElements});
+        own.push_back({{index, first, first + held.length}, sums + held.begin / kSquaresElements});
       }
       sums += squares_sums(spec.piece_shape.elements());
       result.sections.back().end = sums;
@@ -81,12 +82,12 @@ class SquaresWriter {
     std::vector<Value> values;
     for (const size_t unit : group.units) values.push_back(gradients_[unit]);
     result.sums = taken(sum_of_squares(builder_, values, std::move(own), sums),
-                        shards_.of_unit(group.units.front(), rank).axes);
+                        shard_.cut(group.units.front()).axes);
     return result;
   }
 
-  /// Takes the sum over the axes of a cut, of which one addend alone is not zero, and over axes of
-  /// one rank. What is then the same on all ranks passes to the dense view.
+  /// Adds up over the axes of a cut, where at most one addend is not zero, and over axes of one
+  /// rank. A result that is then the same on all ranks passes to the dense view.
   Value taken(Value sums, std::span<const Axis> cut) {
     const Mesh& mesh = builder_.program().mesh();
     std::vector<Axis> axes = axes_of_sum(builder_, sums, {Placement::invariant});
@@ -99,7 +100,7 @@ class SquaresWriter {
     return whole ? cross(builder_, result, MeshView::dense) : result;
   }
 
-  /// The sum of what some groups have, in the order of the parameters.
+  /// Returns the sum over some groups, added up in the order of the parameters.
   Value added_up(std::span<const SquareSums> all, const UnitGroup& group) {
     std::vector<Section> sections;
     for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
@@ -118,14 +119,14 @@ class SquaresWriter {
   Builder& builder_;
   std::span<const Value> gradients_;
   std::span<const ParameterSpec> parameters_;
-  const StateShards& shards_;
+  const StateShard& shard_;
 };
 
 }  // namespace
 
 Value gradient_squares(Builder& builder, std::span<const Value> gradients,
-                       std::span<const ParameterSpec> parameters, const StateShards& shards) {
-  return SquaresWriter(builder, gradients, parameters, shards).write();
+                       std::span<const ParameterSpec> parameters, const StateShard& shard) {
+  return SquaresWriter(builder, gradients, parameters, shard).write();
 }
 
 }  // namespace tessera

@@ -3,17 +3,17 @@
 #include <span>
 
 #include "program/builder.h"
-#include "state/unit_shard.h"
+#include "state/state_shard.h"
 
 namespace tessera {
 
-/// The sum of the squares of all gradients, f64 [1], each element counted once. `gradients` has
-/// those of each unit, whose sums over ranks are taken: the whole ones, or this rank's pieces. They
-/// are null for a unit that no optimizer changes.
+/// Returns the sum of the squares of all gradients, f64 [1], each element counted once. `gradients`
+/// has one value for each unit, already summed over the ranks: the whole gradient, or this rank's
+/// piece. It is null for a unit that no optimizer changes.
 /// Squares are added up over a few elements at a time, and these sums in the order of
-/// `parameters`. So the bits do not depend on whether the gradients are cut, and over how many
+/// `parameters`. So the bits do not depend on whether the gradients are cut, nor over how many
 /// ranks (see cut_evenly()).
 Value gradient_squares(Builder& builder, std::span<const Value> gradients,
-                       std::span<const ParameterSpec> parameters, const StateShards& shards);
+                       std::span<const ParameterSpec> parameters, const StateShard& shard);
 
 }  // namespace tessera

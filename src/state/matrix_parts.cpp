@@ -7,33 +7,35 @@
 namespace tessera {
 namespace {
 
-/// How a value lies that has matrices of a parameter in its last dims, where ranks of a chain have
-/// different elements of dim `dim`, so many each. `place` says which dim of the value a dim of the
-/// parameter is in, and the type of its pieces there.
-template <typename Place>
-Distribution lies_in_chain(const Mesh& mesh, const ParameterSpec& spec, const MatrixChain& chain,
-                           int dim, std::vector<int64_t> sizes, Place&& place) {
+/// Returns the distribution of a value that has matrices of a parameter in its last dims. The ranks
+/// of a chain have different elements of its dim `dim`: `sizes` of them. `type_of_value` maps a
+/// split of the parameter to that of the value, with the dim and the pieces that it has there.
+template <typename TypeOfValue>
+Distribution chain_distribution(const Mesh& mesh, const ParameterSpec& spec,
+                                const MatrixChain& chain, int dim, std::vector<int64_t> sizes,
+                                TypeOfValue&& type_of_value) {
   const MeshView view = spec.distribution.view();
-  Distribution lies(view);
+  Distribution distribution(view);
   for (const Axis axis : mesh.of_view(view)) {
     const TypeOnAxis& type = spec.distribution.on(axis);
-    if (!type.split()) lies = lies.with(axis, type);
+    if (!type.split()) distribution = distribution.with(axis, type);
   }
-  for (int of_parameter = 0; of_parameter < spec.shape.rank(); ++of_parameter) {
-    for (const Axis axis : spec.distribution.order(of_parameter)) {
-      lies = lies.with(axis, place(spec.distribution.on(axis)));
+  for (int parameter_dim = 0; parameter_dim < spec.shape.rank(); ++parameter_dim) {
+    for (const Axis axis : spec.distribution.order(parameter_dim)) {
+      distribution = distribution.with(axis, type_of_value(spec.distribution.on(axis)));
     }
   }
   const TypeOnAxis own = sharded(dim, {.kind = PieceKind::flat, .sizes = std::move(sizes)});
-  for (const Axis axis : chain.axes) lies = lies.with(axis, own);
-  return lies;
+  for (const Axis axis : chain.axes) distribution = distribution.with(axis, own);
+  return distribution;
 }
 
-/// The same of [matrices, rows, columns].
+/// Returns the distribution of matrices of a chain, [matrices, rows, columns]: `counts` by
+/// position.
 Distribution whole_matrices(const Mesh& mesh, const ParameterSpec& spec, const MatrixChain& chain,
                             std::vector<int64_t> counts) {
   const int more_dims = 3 - spec.shape.rank();
-  return lies_in_chain(mesh, spec, chain, 0, std::move(counts), [=](TypeOnAxis type) {
+  return chain_distribution(mesh, spec, chain, 0, std::move(counts), [=](TypeOnAxis type) {
     type.dim += more_dims;
     return type;
   });
@@ -81,16 +83,16 @@ MatrixPart cut_piece(const Mesh& mesh, std::span<const ParameterSpec> specs,
   std::vector<int64_t> sizes;
   for (const ElementRun& piece : cut.pieces) sizes.push_back(piece.length);
   const ElementRun& own = cut.pieces[static_cast<size_t>(chain.position)];
-  // Rows and columns are elements of dim 1 here, whatever dim of the parameter ranks split.
+  // The elements of a matrix are dim 1 here, whichever dim of the parameter ranks split.
   const int experts_dim = spec.shape.rank() == 3 ? 0 : -1;
-  const Distribution lies =
-      lies_in_chain(mesh, spec, chain, 1, std::move(sizes), [=](const TypeOnAxis& type) {
+  const Distribution distribution =
+      chain_distribution(mesh, spec, chain, 1, std::move(sizes), [=](const TypeOnAxis& type) {
         return type.dim == experts_dim ? type : sharded(1, {.kind = PieceKind::flat});
       });
   return {&spec,
-          cut.matrix * elements_of_matrix(spec) + own.place,
+          cut.matrix * elements_of_matrix(spec) + own.begin,
           {1, own.length},
-          lies,
+          distribution,
           fmt::format("/{}", cut.matrix)};
 }
 

@@ -10,9 +10,9 @@ namespace {
 
 int64_t matrix_elements(const Shape& shape) { return shape.dim(-2) * shape.dim(-1); }
 
-/// Whom pieces of work go to if no rank may have more than `most`, from the first rank on. Each
-/// rank takes what its share allows, and leaves the rest to those after it. Empty if the last one
-/// of a piece could not take it.
+/// Returns the ranks that pieces of work go to if no rank may have more than `most`. Each piece
+/// goes to the first of its ranks that can take it. The result is empty if a piece has no such
+/// rank.
 std::vector<int> assigned(std::span<const SharedWork> shared, std::vector<double> work,
                           double most) {
   std::vector<int> owners;
@@ -27,8 +27,8 @@ std::vector<int> assigned(std::span<const SharedWork> shared, std::vector<double
   return owners;
 }
 
-/// The positions of the ranks that have elements of a matrix. A rank between two of them may have
-/// none: cuts are rounded to a grain, and with many ranks two cuts may be the same.
+/// Returns the positions of the ranks that have elements of a matrix. A rank between two of them
+/// may have none: cuts are rounded to a grain, and with many ranks two cuts may be the same.
 std::vector<int> ranks_with_pieces(const MatrixCut& cut) {
   std::vector<int> positions;
   for (size_t position = 0; position < cut.pieces.size(); ++position) {
@@ -39,9 +39,8 @@ std::vector<int> ranks_with_pieces(const MatrixCut& cut) {
 
 class ChainMaker {
  public:
-  ChainMaker(const StateShards& shards, std::span<const ParameterSpec> specs, int rank,
-             MuonSplit split)
-      : shards_(shards), specs_(specs), rank_(rank), split_(split) {}
+  ChainMaker(const StateShard& shard, std::span<const ParameterSpec> specs, MuonSplit split)
+      : shard_(shard), specs_(specs), split_(split) {}
 
   void add(size_t parameter, MatrixChain& chain) {
     const ParameterSpec& spec = specs_[parameter];
@@ -50,19 +49,20 @@ class ChainMaker {
     chain.work.resize(ranks.size());
     MatrixRun run{.parameter = parameter};
     std::vector<MatrixCut> cuts;
+    const std::vector<ElementRun> held_by = shard_.held_by_sharers(parameter);
     for (size_t position = 0; position < ranks.size(); ++position) {
-      const ElementRun held = shards_.held(parameter, ranks[position]);
-      const int64_t end = held.place + held.length;
-      const int64_t first = (held.place + size - 1) / size;
+      const ElementRun& held = held_by[position];
+      const int64_t end = held.begin + held.length;
+      const int64_t first = (held.begin + size - 1) / size;
       const int64_t count = std::max<int64_t>(0, end / size - first);
       run.counts.push_back(count);
       chain.work[position] += static_cast<double>(count) * work_of(spec);
-      if (ranks[position] == rank_) {
+      if (ranks[position] == shard_.rank()) {
         chain.position = static_cast<int>(position);
         run.first = first;
         run.count = count;
       }
-      for (int64_t at = held.place; at < end;) {
+      for (int64_t at = held.begin; at < end;) {
         const int64_t matrix = at / size;
         const int64_t stop = std::min(end, (matrix + 1) * size);
         if (stop - at < size) {
@@ -86,7 +86,7 @@ class ChainMaker {
   }
 
  private:
-  /// Of one step for one matrix.
+  /// Returns the FLOPs of one step of Newton-Schulz for one matrix.
   double work_of(const ParameterSpec& spec) const {
     const Shape& shape = split_ == MuonSplit::blocks ? spec.piece_shape : spec.shape;
     return newton_schulz_step_flops(shape.dim(-2), shape.dim(-1));
@@ -99,9 +99,8 @@ class ChainMaker {
     cuts.back().pieces[position] = piece;
   }
 
-  const StateShards& shards_;
+  const StateShard& shard_;
   std::span<const ParameterSpec> specs_;
-  int rank_;
   MuonSplit split_;
 };
 
@@ -110,7 +109,7 @@ class ChainMaker {
 std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double>& work) {
   if (shared.empty()) return {};
   double enough = 0, most_of_one = 0;
-  for (const double of_rank : work) most_of_one = std::max(most_of_one, of_rank);
+  for (const double rank_work : work) most_of_one = std::max(most_of_one, rank_work);
   for (const SharedWork& piece : shared) enough += piece.work;
   double too_little = 0;
   enough += most_of_one;
@@ -127,22 +126,21 @@ std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double
   return owners;
 }
 
-std::vector<MatrixChain> matrix_chains(const StateShards& shards,
+std::vector<MatrixChain> matrix_chains(const StateShard& shard,
                                        std::span<const ParameterSpec> specs,
-                                       std::span<const size_t> parameters, int rank,
-                                       MuonSplit split) {
+                                       std::span<const size_t> parameters, MuonSplit split) {
   std::vector<MatrixChain> chains;
-  std::vector<size_t> units;  // by chain: its first one
-  ChainMaker maker(shards, specs, rank, split);
+  std::vector<size_t> units;  // by chain: the first of its units
+  ChainMaker maker(shard, specs, split);
   for (const size_t parameter : parameters) {
     const auto unit = static_cast<size_t>(specs[parameter].unit_index);
     size_t at = 0;
-    while (at < units.size() && !shards.cut_together(units[at], unit)) ++at;
+    while (at < units.size() && !shard.cut_together(units[at], unit)) ++at;
     if (at == units.size()) {
       units.push_back(unit);
       chains.push_back({.parameter = parameter,
-                        .axes = shards.of_unit(unit, rank).axes,
-                        .ranks = shards.sharers(parameter, rank)});
+                        .axes = shard.cut(unit).axes,
+                        .ranks = shard.sharers(parameter)});
     }
     maker.add(parameter, chains[at]);
   }

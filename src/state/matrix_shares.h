@@ -5,61 +5,62 @@
 #include <vector>
 
 #include "state/optimizer_config.h"
-#include "state/unit_shard.h"
+#include "state/state_shard.h"
 
 namespace tessera {
 
 /// A matrix of which several ranks have the states, each of some consecutive elements.
 struct MatrixCut {
   size_t parameter = 0;
-  int64_t matrix = 0;  ///< which of the parameter's, on this rank
-  std::vector<ElementRun>
-      pieces;     ///< of the matrix, by position among the ranks; 0 long for others
+  int64_t matrix = 0;  ///< its index among the parameter's on this rank
+  /// Runs of its elements, by position among the ranks; 0 long for a rank that has none.
+  std::vector<ElementRun> pieces;
   int owner = 0;  ///< the position of the rank that orthogonalises it
 };
 
-/// Matrices of which a rank has all states: some of a parameter that follow one another.
+/// Consecutive matrices of a parameter of which a rank has all states.
 struct MatrixRun {
   size_t parameter = 0;
-  int64_t first = 0;
+  int64_t first = 0;  ///< an index among the parameter's on this rank
   int64_t count = 0;
-  std::vector<int64_t> counts;  ///< of all ranks, by position
+  std::vector<int64_t> counts;  ///< the counts of all ranks, by position
 };
 
-/// Parameters whose units are cut together, and what the ranks that share out their states have.
+/// The matrices of parameters whose units are cut together, and the ranks that share out their
+/// states.
 struct MatrixChain {
-  size_t parameter = 0;         ///< the first of them
-  std::vector<Axis> axes;       ///< over which they are cut
-  std::vector<int> ranks;       ///< in the order of their pieces: by position
-  int position = 0;             ///< of this rank among the ranks
-  std::vector<MatrixRun> runs;  ///< of this rank
-  std::vector<MatrixCut> cuts;  ///< of all ranks, in the order of the memory
+  size_t parameter = 0;         ///< the first of the parameters
+  std::vector<Axis> axes;       ///< the axes over which the units are cut
+  std::vector<int> ranks;       ///< by position: in the order of their pieces
+  int position = 0;             ///< the position of this rank
+  std::vector<MatrixRun> runs;  ///< the runs of this rank
+  std::vector<MatrixCut> cuts;  ///< the cuts of all ranks, in the order of the memory
   std::vector<double> work;     ///< FLOPs of one step of Newton-Schulz, by position
 };
 
-/// The matrices of `parameters`, numbers of them in the list of `shards`, whose states ranks share
-/// out (Muon's part of ZeRO-1; ZAYA1, section V-D, algorithm 1). Most matrices are whole on a rank.
-/// One that is cut is whole on one of the ranks that have a piece, once the others have sent
-/// theirs. Which one is chosen so that the rank with the most work has as little as it can.
+/// Returns the matrices of `parameters`, indices in the list of `shard`, by the ranks that share
+/// out their states (Muon's part of ZeRO-1; ZAYA1, section V-D, algorithm 1). Most matrices are
+/// whole on a rank. The ranks that have a piece of a cut one send it to its owner, one of them.
+/// Owners are chosen so that the most work of any rank is as small as can be.
 ///
-/// A matrix that tensor parallelism splits has the work of the whole one, or by blocks that of a
-/// rank's block. All ranks come to the same answer. Matrices that tensor parallelism splits are cut
-/// at the same places on all ranks of the tensor axis.
-std::vector<MatrixChain> matrix_chains(const StateShards& shards,
+/// The work of a matrix that tensor parallelism splits is that of the whole matrix, or with
+/// MuonSplit::blocks that of a rank's block. All ranks of the tensor axis cut the same ones of
+/// these matrices. All ranks compute the same result.
+std::vector<MatrixChain> matrix_chains(const StateShard& shard,
                                        std::span<const ParameterSpec> specs,
-                                       std::span<const size_t> parameters, int rank,
+                                       std::span<const size_t> parameters,
                                        MuonSplit split = MuonSplit::gather);
 
-/// Work that one of some ranks may do.
+/// Work that goes to one of several ranks.
 struct SharedWork {
   std::vector<int> ranks;  ///< ascending, at least one; ranks between two of them may be left out
   double work = 0;
 };
 
-/// Returns which rank does each piece of work. `work` is what the ranks have to do besides, to
-/// which the work is added. Pieces come in the order of the ranks, and follow one another: a rank
-/// that two may go to is the last of one and the first of the next. The largest sum is as small as
-/// it can be.
+/// Returns the rank that does each piece of work, so that the largest sum of a rank is as small as
+/// can be. `work` is what each rank has to do besides; the pieces are added to it. Pieces come in
+/// the order of the ranks: a rank that two of them may go to is the last of one and the first of
+/// the next.
 std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double>& work);
 
 }  // namespace tessera

@@ -20,26 +20,26 @@
 namespace tessera {
 namespace {
 
-/// The elements after which a group of matrices is full. Enough for passes to run at the memory's
-/// rate and for small matrices to keep all threads busy; what is orthogonalised takes the memory of
-/// so many elements twice.
+/// The number of elements at which a group of matrices is full. It is enough for passes to run at
+/// the memory's bandwidth and for small matrices to keep all threads busy. Orthogonalising takes
+/// the memory of so many elements twice.
 constexpr int64_t kGroupElements = int64_t{1} << 24;
 
-/// Matrices that the operations take together: they lie alike and are of one type.
+/// Matrices that the operations take together: they have one distribution and one element type.
 struct MatrixGroup {
-  Distribution of_units;
+  Distribution unit_distribution;
   DType dtype;
   int dims;
   int64_t elements = 0;
   std::vector<MatrixPart> parts;
 
-  bool takes(const MatrixPart& part, const Distribution& of_unit) const {
-    return of_units == of_unit && dtype == part.spec->dtype && dims == part.shape.rank() &&
-           elements < kGroupElements;
+  bool takes(const MatrixPart& part, const Distribution& distribution) const {
+    return unit_distribution == distribution && dtype == part.spec->dtype &&
+           dims == part.shape.rank() && elements < kGroupElements;
   }
 };
 
-/// A matrix that is whole on each rank, and how it was split.
+/// A matrix that was gathered on each rank, and how it was split before.
 struct WholeMatrix {
   Value value;
   std::vector<std::pair<Axis, TypeOnAxis>> splits;  // the innermost first
@@ -55,35 +55,34 @@ class MuonWriter {
       const bool own = updated_by(part_.config, part_.parameters[i]) == OptimizerName::muon;
       if (own) parameters.push_back(i);
     }
-    if (part_.shards.sharing().over == ShardOver::none) {
+    if (part_.shard.sharing().over == ShardOver::none) {
       std::vector<MatrixPart> parts;
       for (const size_t i : parameters) parts.push_back(whole_part(part_.parameters[i]));
       write_groups(parts);
       return added_by_type();
     }
-    std::vector<Value> of_chains;
+    std::vector<Value> chain_measures;
     for (const MatrixChain& chain :
-         matrix_chains(part_.shards, part_.parameters, parameters, builder_.program().rank(),
-                       part_.config.muon_split)) {
+         matrix_chains(part_.shard, part_.parameters, parameters, part_.config.muon_split)) {
       write_cuts(chain);
       write_groups(run_parts(mesh(), part_.parameters, chain));
       if (measures_.empty()) measures_.push_back(no_measures(chain));
       const std::vector<Value> sums = added_by_type();
       TESSERA_CHECK(sums.size() == 1, "measures of {} types in a chain", sums.size());
-      of_chains.push_back(sums[0]);
+      chain_measures.push_back(sums[0]);
     }
-    return of_chains;
+    return chain_measures;
   }
 
  private:
   void write_groups(std::span<const MatrixPart> parts) {
     std::vector<MatrixGroup> groups;
     for (const MatrixPart& part : parts) {
-      const Distribution& lies = unit_of(*part.spec).distribution;
+      const Distribution& distribution = unit_of(*part.spec).distribution;
       auto group = std::ranges::find_if(
-          groups, [&](const MatrixGroup& open) { return open.takes(part, lies); });
+          groups, [&](const MatrixGroup& open) { return open.takes(part, distribution); });
       if (group == groups.end()) {
-        group = groups.insert(group, {lies, part.spec->dtype, part.shape.rank(), 0, {}});
+        group = groups.insert(group, {distribution, part.spec->dtype, part.shape.rank(), 0, {}});
       }
       group->elements += part.shape.elements();
       group->parts.push_back(part);
@@ -93,7 +92,8 @@ class MuonWriter {
     }
   }
 
-  /// The matrices of which this rank has a piece: their owners orthogonalise them.
+  /// Appends the update of the cut matrices of which this rank has a piece. Their owners
+  /// orthogonalise them.
   void write_cuts(const MatrixChain& chain) {
     MatrixSharing sharing{.name = fmt::format("muon/{}", chain_++),
                           .axes = chain.axes,
@@ -106,7 +106,7 @@ class MuonWriter {
       pieces.push_back(cut_piece(mesh(), part_.parameters, chain, cut));
       const MatrixPart matrix = cut_matrix(mesh(), part_.parameters, chain, cut);
       sharing.matrices.push_back(
-          {matrix.shape, cut.pieces, cut.owner, matrix.lies, pieces.back().lies});
+          {matrix.shape, cut.pieces, cut.owner, matrix.distribution, pieces.back().distribution});
       if (cut.owner == chain.position) owned.push_back(matrix);
     }
     if (pieces.empty()) return;
@@ -120,7 +120,7 @@ class MuonWriter {
     write_update(pieces, updates);
   }
 
-  /// What of these parts is orthogonalised. Updates their momenta.
+  /// Updates the momenta of these parts. Returns what is to be orthogonalised.
   std::vector<Value> momenta_of(std::span<const MatrixPart> parts) {
     std::vector<MuonMomentum> momenta;
     for (const MatrixPart& part : parts) {
@@ -131,7 +131,7 @@ class MuonWriter {
                          part_.config.muon_momentum, parts.front().spec->dtype);
   }
 
-  /// What each rank has of the orthogonalised matrices. Measures them.
+  /// Returns this rank's pieces of the orthogonalised matrices. Measures them.
   std::vector<Value> orthogonalised(std::span<const MatrixPart> parts,
                                     const std::vector<Value>& momenta) {
     const auto pieces = blocks() ? NewtonSchulzPieces::blocks : NewtonSchulzPieces::refused;
@@ -189,26 +189,28 @@ class MuonWriter {
     return value;
   }
 
-  /// The measures of a rank that orthogonalises nothing of a chain. They lie as those of the
-  /// others.
+  /// Returns the measures of a rank that orthogonalises nothing of a chain, in the distribution of
+  /// the other ranks' measures.
   Value no_measures(const MatrixChain& chain) {
     const ParameterSpec& spec = part_.parameters[chain.parameter];
-    Distribution lies(spec.distribution.view());
-    for (const Axis axis : mesh().of_view(lies.view())) {
+    Distribution distribution(spec.distribution.view());
+    for (const Axis axis : mesh().of_view(distribution.view())) {
       const TypeOnAxis& type = spec.distribution.on(axis);
-      const bool of_experts = spec.shape.rank() == 3 && type.dim == 0;
-      if (type.split() && (blocks() || of_experts)) lies = lies.with(axis, partial());
+      const bool splits_experts = spec.shape.rank() == 3 && type.dim == 0;
+      if (type.split() && (blocks() || splits_experts)) {
+        distribution = distribution.with(axis, partial());
+      }
     }
-    for (const Axis axis : chain.axes) lies = lies.with(axis, partial());
-    return nothing_measured(builder_, lies);
+    for (const Axis axis : chain.axes) distribution = distribution.with(axis, partial());
+    return nothing_measured(builder_, distribution);
   }
 
-  /// The measures so far, those that lie alike added up.
+  /// Returns the measures so far, those of one distribution added up. Clears them.
   std::vector<Value> added_by_type() {
     std::vector<std::vector<Value>> by_type;
     for (const Value value : std::exchange(measures_, {})) {
-      const auto found = std::ranges::find_if(by_type, [&](const std::vector<Value>& of_type) {
-        return builder_.spec(of_type[0]).distribution == builder_.spec(value).distribution;
+      const auto found = std::ranges::find_if(by_type, [&](const std::vector<Value>& values) {
+        return builder_.spec(values[0]).distribution == builder_.spec(value).distribution;
       });
       (found == by_type.end() ? by_type.emplace_back() : *found).push_back(value);
     }
@@ -219,17 +221,16 @@ class MuonWriter {
     return sums;
   }
 
-  /// A rank's block counts as a matrix of its own where it is orthogonalised as one.
+  /// Returns the factor on an update: a block that is orthogonalised by itself counts as a matrix.
   double factor_of(const ParameterSpec& spec) const {
     return muon_factor(blocks() ? spec.piece_shape : spec.shape);
   }
 
   Value view_of(const MatrixPart& part, Value unit, const char* prefix) {
     const ParameterSpec& spec = *part.spec;
-    const int64_t first_of_unit =
-        part_.shards.first_of_unit(static_cast<size_t>(spec.unit_index), builder_.program().rank());
-    return view(builder_, unit, spec.unit_offset + part.first - first_of_unit, part.shape,
-                part.lies, fmt::format("{}{}{}", prefix, spec.name, part.mark));
+    const auto parameter = static_cast<size_t>(&spec - part_.parameters.data());
+    return view(builder_, unit, part_.shard.offset_in_states(parameter) + part.first, part.shape,
+                part.distribution, fmt::format("{}{}{}", prefix, spec.name, part.suffix));
   }
 
   Value in_view_of(std::span<const MatrixPart> parts, Value number) {
@@ -248,7 +249,7 @@ class MuonWriter {
   Builder& builder_;
   const MuonPart& part_;
   std::vector<Value> measures_;
-  int chain_ = 0;  // the number of the next one
+  int chain_ = 0;  // the number of the next chain
 };
 
 }  // namespace

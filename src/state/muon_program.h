@@ -6,41 +6,42 @@
 #include "model/parameter.h"
 #include "ops/update/adamw.h"
 #include "state/optimizer_config.h"
-#include "state/unit_shard.h"
+#include "state/state_shard.h"
 
 namespace tessera {
 
-/// Which optimizer updates a parameter. Of a run with Muon, Muon updates hidden matrices, each
-/// expert's by itself (Keller Jordan; Moonlight; ZAYA1, section V-D): all of two dims that are
-/// neither embedding nor head, a router's with them, and those of experts. AdamW updates all else:
-/// embeddings, heads, norms and other vectors, and convolutions.
+/// Returns the optimizer that updates a parameter. In a run with Muon, Muon updates hidden
+/// matrices, each expert's by itself (Keller Jordan; Moonlight; ZAYA1, section V-D): those of two
+/// dims that are neither embedding nor head, which includes routers, and those of experts. AdamW
+/// updates all else: embeddings, heads, norms and other vectors, and convolutions.
 OptimizerName updated_by(const OptimizerConfig& config, const ParameterSpec& parameter);
-/// The same of all parameters of a unit.
+/// Returns the optimizer that updates all parameters of a unit.
 OptimizerName updated_by(const OptimizerConfig& config, const ParameterUnit& unit);
 
-/// What Muon's part of an update program works on.
+/// The operands of Muon's part of an update program.
 struct MuonPart {
   const OptimizerConfig& config;
   std::span<const ParameterUnit> units;
-  std::span<const ParameterSpec> parameters;  ///< of the units
-  const StateShards& shards;                  ///< say which of the states this rank has
-  /// By unit; the gradients are whole sums, of all elements or of this rank's. The first moment of
-  /// a unit of Muon's is its momentum.
+  std::span<const ParameterSpec> parameters;  ///< the parameters of the units
+  const StateShard& shard;                    ///< says which states this rank has
+  /// By unit. The gradients are summed over all ranks; they have all elements, or those of this
+  /// rank's piece. The first moment of a unit that Muon updates is its momentum.
   std::span<const AdamWUnit> states;
-  Value scale;          ///< as of AdamWInputs, in the dense view of the mesh
+  Value scale;          ///< as in AdamWInputs, in the dense view of the mesh
   Value learning_rate;  ///< f64 [1], in that view
 };
 
-/// Writes Muon's update of all parameters that it updates: momentum, Newton-Schulz, update, over
-/// groups of matrices that lie alike. What is orthogonalised takes memory for one group at a time.
+/// Appends the update of all parameters that Muon updates: momentum, Newton-Schulz, update, over
+/// groups of matrices of one distribution. Orthogonalised matrices take memory for one group at a
+/// time.
 ///
 /// Matrices that ranks split by rows or columns are gathered for Newton-Schulz over the axes that
 /// split them, and each rank takes its piece of the result; or each rank's piece counts as a matrix
-/// (MuonSplit). Where ranks share out the states, each orthogonalises the matrices of its own, and
-/// matrices that are cut go to one of the ranks that have a piece (see matrix_chains()).
+/// (MuonSplit). Where ranks share out the states, each orthogonalises its own matrices, and a cut
+/// matrix goes to one of the ranks that have a piece (see matrix_chains()).
 ///
-/// Returns the muon_measures() of the matrices, in one value for each way to lie. All ranks have
-/// the same number of them, in the same order.
+/// Returns the muon_measures() of the matrices, in one value for each distribution, or with shared
+/// states for each chain. All ranks have the same number of them, in the same order.
 std::vector<Value> write_muon(Builder& builder, const MuonPart& part);
 
 }  // namespace tessera

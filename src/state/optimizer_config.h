@@ -12,7 +12,7 @@ enum class OptimizerName { adamw, muon };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<OptimizerName>{"adamw", "muon"};
 
-/// What Muon does with matrices that tensor parallelism splits.
+/// The way in which Muon treats matrices that tensor parallelism splits.
 enum class MuonSplit {
   gather,  ///< each rank gathers the whole matrix, orthogonalises it and takes its own piece
   blocks,  ///< each rank orthogonalises its piece: another algorithm, which sends nothing
@@ -25,7 +25,7 @@ enum class Schedule { cosine, linear, constant };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Schedule>{"cosine", "linear", "constant"};
 
-/// Which weights decay: matrices (no norms, biases or scales), all (Optimus §2.1), or matrices
+/// The weights that decay: matrices (no norms, biases or scales), all (Optimus §2.1), or matrices
 /// except the embedding.
 enum class DecayRule { matrices, all, no_embedding };
 template <>
@@ -47,7 +47,7 @@ struct OptimizerConfig {
   double clip_norm = 1.0;          ///< 0: no clipping
   bool clip_after_warmup = false;  ///< clip only once the warm-up is over (Optimus §2.1)
   double muon_momentum = 0.95;
-  int64_t muon_steps = 5;  ///< of Newton-Schulz
+  int64_t muon_steps = 5;  ///< the steps of Newton-Schulz
   MuonSplit muon_split = MuonSplit::gather;
 };
 

@@ -1,86 +1,111 @@
 #include "state/parameter_store.h"
 
 #include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
 
 #include "base/error.h"
+#include "base/words.h"
 
 namespace tessera {
-Tensor ParameterState::held_gradient() const {
-  if (held.length == gradient.elements()) return gradient.reshape(master.shape());
-  return gradient.reshape({gradient.elements()}).view(held.place, {held.length});
+namespace {
+
+/// Returns the name of a unit's value in the programs.
+std::string unit_value_name(const ParameterUnit& unit, Kept kind) {
+  switch (kind) {
+    case Kept::weight:
+      return unit.name;
+    case Kept::gradient:
+    case Kept::summed_gradient:
+      return "gradient:" + unit.name;
+    case Kept::master:
+      return master_name(unit);
+    case Kept::first_moment:
+      return first_moment_name(unit);
+    case Kept::second_moment:
+      return second_moment_name(unit);
+  }
+  throw InternalError("a kind of kept tensors without a name");
+}
+
+}  // namespace
+
+std::string KeptTensor::name() const {
+  if (kind == Kept::weight) return parameter->name;
+  return fmt::format("{}:{}", word(kind), parameter->name);
 }
 
 ParameterStore::ParameterStore(Executor& executor, int update, int rounding,
                                const ParameterList& parameters, const StateSharing& sharing)
     : executor_(executor),
       rounding_(rounding),
-      shards_(executor.program(update).mesh(), parameters, sharing) {
-  const int rank = executor.program(update).rank();
+      parameters_(parameters.specs()),
+      units_(parameters.units()),
+      shard_({executor.program(update).mesh(), executor.program(update).rank()}, parameters,
+             sharing) {
   const std::vector<ValueInfo>& values = executor.program(update).values();
-  for (size_t i = 0; i < parameters.specs().size(); ++i) {
-    const ParameterSpec& spec = parameters.specs()[i];
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const ParameterSpec& spec = parameters_[i];
     const auto number = static_cast<size_t>(spec.unit_index);
-    const ParameterUnit& unit = parameters.units()[number];
-    const ElementRun held = shards_.held(i, rank);
-    const bool cut = shards_.of_unit(number, rank).cut();
-    const auto part = [&](const std::string& name) {
-      return executor.tensor(name, update).view(spec.unit_offset, spec.piece_shape);
-    };
-    const auto state = [&](const std::string& name) {
-      if (!cut) return part(name);
-      const Tensor& own = executor.tensor(name, update);
-      // Weights that are their own masters are whole, whatever this rank has of them.
-      const bool whole = name == unit.name;
-      const int64_t first = whole ? 0 : shards_.first_of_unit(number, rank);
-      const int64_t begin = held.length == 0 ? 0 : spec.unit_offset + held.place - first;
-      return own.view(begin, {held.length});
-    };
-    const auto state_if_any = [&](const std::string& name) {
-      return std::ranges::find(values, name, &ValueInfo::name) == values.end() ? Tensor()
-                                                                               : state(name);
-    };
-    parameters_.push_back(
-        {.spec = spec,
-         .weight = part(unit.name),
-         .gradient = unit.has_gradients() ? part("gradient:" + unit.name) : Tensor(),
-         .held = held,
-         .master = state(master_name(unit)),
-         .first_moment = state_if_any(first_moment_name(unit)),
-         .second_moment = state_if_any(second_moment_name(unit))});
+    const ParameterUnit& unit = units_[number];
+    for (size_t kind = 0; kind < kWords<Kept>.size(); ++kind) {
+      KeptTensor tensor{.parameter = &spec, .index = i, .kind = static_cast<Kept>(kind)};
+      const std::string name = unit_value_name(unit, tensor.kind);
+      if (std::ranges::find(values, name, &ValueInfo::name) == values.end()) {
+        const bool has_to_be = tensor.kind == Kept::weight || tensor.kind == Kept::master ||
+                               (tensor.kind == Kept::gradient && unit.has_gradients());
+        TESSERA_CHECK(!has_to_be, "the update has no value {}", name);
+        continue;
+      }
+      const Tensor& unit_memory = executor.tensor(name, update);
+      const bool whole = tensor.kind == Kept::weight || tensor.kind == Kept::gradient;
+      if (whole || !shard_.cut(number).cut()) {
+        tensor.memory = unit_memory.view(spec.unit_offset, spec.piece_shape);
+      } else {
+        // The memory of weights and gradients has all that this rank has of the unit.
+        const bool all = name == unit.name || tensor.kind == Kept::summed_gradient;
+        const ElementRun held = shard_.held(i);
+        const int64_t first = all ? spec.unit_offset : shard_.offset_in_states(i);
+        tensor.memory = unit_memory.view(held.length == 0 ? 0 : first + held.begin, {held.length});
+      }
+      tensor.dtype = tensor.memory.dtype();
+      tensor.distribution = shard_.distribution(i, tensor.kind);
+      tensor.pieces = shard_.pieces(i, tensor.kind);
+      tensors_.push_back(std::move(tensor));
+    }
   }
 }
 
-const ParameterState& ParameterStore::find(std::string_view name) const {
-  const auto found = std::ranges::find_if(
-      parameters_, [&](const ParameterState& state) { return state.spec.name == name; });
-  TESSERA_CHECK(found != parameters_.end(), "no parameter is named {}", name);
-  return *found;
+std::vector<const KeptTensor*> ParameterStore::tensors(std::initializer_list<Kept> kinds) const {
+  std::vector<const KeptTensor*> tensors;
+  for (const KeptTensor& tensor : tensors_) {
+    if (std::ranges::find(kinds, tensor.kind) != kinds.end()) tensors.push_back(&tensor);
+  }
+  return tensors;
 }
 
-std::vector<StatePart> ParameterStore::parts(size_t parameter, const Tensor& of_state) const {
-  std::vector<StatePart> parts;
-  int64_t first = 0;
-  for (TensorPiece& piece : shards_.pieces(parameter, executor_.program(rounding_).rank())) {
-    const Shape shape = piece.shape();
-    parts.push_back({of_state.reshape({of_state.elements()}).view(first, shape), std::move(piece)});
-    first += shape.elements();
+Tensor ParameterStore::memory(std::string_view parameter, Kept kind) const {
+  const auto found = std::ranges::find(parameters_, parameter, &ParameterSpec::name);
+  TESSERA_CHECK(found != parameters_.end(), "no parameter is named {}", parameter);
+  for (const KeptTensor& tensor : tensors_) {
+    if (tensor.parameter == &*found && tensor.kind == kind) return tensor.memory;
   }
-  TESSERA_CHECK(first == of_state.elements(), "{} elements of a state of {}", first,
-                of_state.elements());
-  return parts;
+  return {};
+}
+
+std::string ParameterStore::value_name(const KeptTensor& tensor) const {
+  return unit_value_name(units_[static_cast<size_t>(tensor.parameter->unit_index)], tensor.kind);
 }
 
 void ParameterStore::initialize(uint64_t seed, int threads) const {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    for (const auto& [master, piece] : parts(i, parameters_[i].master)) {
-      if (master.accelerator() == nullptr) {
-        tessera::initialize(parameters_[i].spec, seed, piece, master, threads);
-        continue;
-      }
-      const Tensor values(master.shape(), master.dtype());
-      tessera::initialize(parameters_[i].spec, seed, piece, values, threads);
-      upload({values.raw(), static_cast<size_t>(values.bytes())}, master);
-    }
+  for (const KeptTensor* tensor : tensors({Kept::master})) {
+    tensor->for_each_piece([&](const TensorPiece& piece, const Tensor& master) {
+      const bool on_device = master.accelerator() != nullptr;
+      const Tensor values = on_device ? Tensor(master.shape(), master.dtype()) : master;
+      tessera::initialize(*tensor->parameter, seed, piece, values, threads);
+      if (on_device) upload({values.raw(), static_cast<size_t>(values.bytes())}, master);
+    });
   }
   masters_to_weights();
 }

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Over which ranks a part of the state is shared out.
+/// The ranks that share out a part of the state.
 enum class ShardOver : uint8_t {
   none,  ///< every data rank has all of it
   all,   ///< all ranks of the data axis have a piece each; of experts, all those of expert_data
@@ -20,7 +20,7 @@ inline constexpr std::array<std::string_view, 2> kWords<ShardOver>{"none", "all"
 /// The [shard] section.
 struct ShardConfig {
   ShardOver optimizer = ShardOver::none;         ///< masters and moments (ZeRO-1)
-  WireFormat gradients_wire = WireFormat::fp32;  ///< how gradients travel to their sums
+  WireFormat gradients_wire = WireFormat::fp32;  ///< the format in which gradients are sent
 };
 
 }  // namespace tessera

@@ -9,14 +9,15 @@
 
 namespace tessera {
 
-/// Units, or other things, that an operation takes together because they lie alike.
+/// Units, or items of another list, that an operation takes together because a property of theirs
+/// is equal.
 struct UnitGroup {
-  std::vector<size_t> units;  ///< indices
-  std::vector<int> places;    ///< by unit: its place in `units`, or -1
+  std::vector<size_t> units;  ///< indices in the list of all units
+  std::vector<int> indices;   ///< by unit: its index in `units`, or -1
 };
 
-/// Those of `count` things for which `taken` is true, by a property of theirs, in the order in
-/// which the properties appear.
+/// Returns the items of a list of `count` for which `taken` is true, grouped by a property of
+/// theirs, in the order in which its values first appear.
 template <typename Taken, typename Property>
 std::vector<UnitGroup> group_by(size_t count, Taken&& taken, Property&& property) {
   std::vector<decltype(property(size_t{}))> known;
@@ -25,19 +26,19 @@ std::vector<UnitGroup> group_by(size_t count, Taken&& taken, Property&& property
     if (!taken(i)) continue;
     const auto own = property(i);
     const auto found = std::ranges::find(known, own);
-    const auto place = static_cast<size_t>(found - known.begin());
+    const auto index = static_cast<size_t>(found - known.begin());
     if (found == known.end()) {
       known.push_back(own);
-      groups.push_back({.units = {}, .places = std::vector<int>(count, -1)});
+      groups.push_back({.units = {}, .indices = std::vector<int>(count, -1)});
     }
-    UnitGroup& group = groups[place];
-    group.places[i] = static_cast<int>(group.units.size());
+    UnitGroup& group = groups[index];
+    group.indices[i] = static_cast<int>(group.units.size());
     group.units.push_back(i);
   }
   return groups;
 }
 
-/// The units that an optimizer changes, by a property of theirs.
+/// Returns the units that an optimizer changes, grouped by a property of theirs.
 template <typename Property>
 std::vector<UnitGroup> group_units(std::span<const ParameterUnit> units, Property&& property) {
   return group_by(

@@ -6,16 +6,18 @@ namespace tessera {
 
 Builder update_builder(Program& program) {
   Builder builder(program);
-  Node place;
-  place.block = Block::optimizer;
-  builder.follow(place, Phase::update);
+  Node node;
+  node.block = Block::optimizer;
+  builder.follow(node, Phase::update);
   return builder;
 }
 
-Spec state_spec(const ParameterUnit& unit, const FlatPieces& pieces, const MeshRank& place) {
+Spec state_spec(const ParameterUnit& unit, const FlatPieces& pieces, const MeshRank& mesh_rank) {
   const DType wide = accumulation_dtype(unit.dtype);
   if (!pieces.cut()) return {{unit.elements}, wide, unit.distribution};
-  return {{pieces.of(place.mesh, place.rank).length}, wide, pieces.distribution(unit.distribution)};
+  return {{pieces.of(mesh_rank.mesh, mesh_rank.rank).length},
+          wide,
+          pieces.distribution(unit.distribution)};
 }
 
 UnitWeights declare_weights(Builder& builder, const ParameterUnit& unit, const FlatPieces& pieces) {

@@ -8,28 +8,30 @@
 
 namespace tessera {
 
-/// A builder of a program of the update, whose nodes all have one block and one phase.
+/// Returns a builder for a program of the update. All nodes get one block and one phase.
 Builder update_builder(Program& program);
 
-/// How the masters and moments of a unit lie on a rank: as its weights, or as their pieces.
-Spec state_spec(const ParameterUnit& unit, const FlatPieces& pieces, const MeshRank& place);
+/// Returns the spec of the masters and moments of a unit on a rank: all of the unit, or a piece.
+Spec state_spec(const ParameterUnit& unit, const FlatPieces& pieces, const MeshRank& mesh_rank);
 
 /// A unit's weights in a program of the update.
 struct UnitWeights {
   Value whole;
-  /// What this rank updates: the whole, or its piece, a view of it. After that, give_pieces() has
-  /// to follow.
+  /// The part that this rank updates: the whole, or a view of its piece. give_pieces() must follow
+  /// the update.
   Value own;
-  Value master;  ///< of `own`; the same value if the weights are not rounded
+  Value master;  ///< the master of `own`, and the same value if the weights are not rounded
 };
 
-/// Declares the weights of a unit and their masters.
+/// Declares and returns the weights of a unit and their masters.
 UnitWeights declare_weights(Builder& builder, const ParameterUnit& unit, const FlatPieces& pieces);
 
-/// Gives all ranks the pieces of the weights that each has updated; nothing if they are not cut.
+/// Appends the all-gather of the pieces of the weights that the ranks have updated. Appends nothing
+/// if the weights are not cut.
 void give_pieces(Builder& builder, const UnitWeights& weights, const FlatPieces& pieces);
 
-/// The states of a unit. `gradient` lies as they do. One that Muon updates has no second moment.
+/// Declares and returns the states of a unit. `gradient` has their distribution. A unit that Muon
+/// updates has no second moment.
 AdamWUnit unit_states(Builder& builder, const ParameterUnit& unit, const FlatPieces& pieces,
                       const UnitWeights& weights, Value gradient, OptimizerName optimizer);
 

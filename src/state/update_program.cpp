@@ -21,16 +21,16 @@
 namespace tessera {
 namespace {
 
-/// A unit's main gradient in a program that declares its weights as well.
+/// Declares and returns the main gradient of a unit whose weights the program has declared.
 Value main_gradient(Builder& builder, Value weights, const ParameterUnit& unit) {
-  return builder.main_gradient(weights, unit.gradient_distribution);
+  return builder.declare_main_gradient(weights, unit.gradient_distribution);
 }
 
 Value declare(Builder& builder, const StepSum& sum) {
   return builder.state(sum.name, {sum.shape, DType::f64, sum.distribution});
 }
 
-/// The sum over all ranks of a value of which each has an addend, or the whole.
+/// Returns the sum over all ranks of a value of which each has an addend, or the whole.
 Value total(Builder& builder, Value value) {
   return take_sum(builder, value, axes_of_sum(builder, value, {Placement::invariant}));
 }
@@ -44,7 +44,7 @@ class UpdateWriter {
         builder_(update_builder(update.program)),
         units_(units),
         parameters_(parameters),
-        shards_(update.program.mesh(), units, parameters, update.sharing),
+        shard_({update.program.mesh(), update.program.rank()}, units, parameters, update.sharing),
         config_(config),
         wire_(shard.gradients_wire),
         balance_(balance) {}
@@ -75,7 +75,7 @@ class UpdateWriter {
         losses.push_back(cross(builder_, update_.totals.back(), MeshView::dense));
       }
     }
-    const Value squares = gradient_squares(builder_, gradients, parameters_, shards_);
+    const Value squares = gradient_squares(builder_, gradients, parameters_, shard_);
     const Clipped clipped = clip_gradients(builder_, squares, update_.clip_norm, losses);
     update_.gradient_norm = clipped.norm;
     builder_.name(update_.gradient_norm, "gradient_norm");
@@ -92,12 +92,10 @@ class UpdateWriter {
   }
 
  private:
-  const FlatPieces& pieces(size_t unit) const {
-    return shards_.of_unit(unit, update_.program.rank());
-  }
+  const FlatPieces& pieces(size_t unit) const { return shard_.cut(unit); }
 
-  /// The sum of a gradient over all ranks, of which ranks may have pieces: all of it, or this
-  /// rank's piece of a unit that is cut.
+  /// Returns the sum of a gradient over all ranks: all of it, or this rank's piece if the unit is
+  /// cut.
   Value total_gradient(Value gradient, const FlatPieces& pieces) {
     if (pieces.cut()) return take_piece_of_sum(builder_, gradient, pieces, wire_);
     return take_sum_by_level(
@@ -105,38 +103,36 @@ class UpdateWriter {
         axes_of_sum(builder_, gradient, {Placement::invariant, Placement::sharded}), wire_);
   }
 
-  /// The part of a parameter whose states this rank has, in those of its unit.
-  Section own_section(size_t parameter, int place) const {
-    const ParameterSpec& spec = parameters_[parameter];
-    const int rank = update_.program.rank();
-    const ElementRun held = shards_.held(parameter, rank);
-    const int64_t begin = spec.unit_offset + held.place -
-                          shards_.first_of_unit(static_cast<size_t>(spec.unit_index), rank);
-    return {.unit = place, .begin = begin, .end = begin + held.length};
+  /// Returns the section that a parameter has in this rank's states of its unit, which has the
+  /// index `unit` in the list that the sections refer to.
+  Section own_section(size_t parameter, int unit) const {
+    const ElementRun held = shard_.held(parameter);
+    const int64_t begin = shard_.offset_in_states(parameter) + held.begin;
+    return {.unit = unit, .begin = begin, .end = begin + held.length};
   }
 
   void apply_adamw() {
-    const auto way = [&](size_t unit) {
+    const auto view_and_optimizer = [&](size_t unit) {
       return std::pair(units_[unit].distribution.view(), update_.updated_by[unit]);
     };
-    for (const UnitGroup& group : group_units(units_, way)) {
-      const auto [of_group, optimizer] = way(group.units.front());
+    for (const UnitGroup& group : group_units(units_, view_and_optimizer)) {
+      const auto [view, optimizer] = view_and_optimizer(group.units.front());
       if (optimizer != OptimizerName::adamw) continue;
       std::vector<AdamWUnit> states;
       for (const size_t unit : group.units) states.push_back(states_[unit]);
       std::vector<AdamWSection> sections;
       for (size_t i = 0; i < parameters_.size(); ++i) {
-        const int place = group.places[static_cast<size_t>(parameters_[i].unit_index)];
-        if (place < 0) continue;
-        const Section section = own_section(i, place);
+        const int index = group.indices[static_cast<size_t>(parameters_[i].unit_index)];
+        if (index < 0) continue;
+        const Section section = own_section(i, index);
         if (section.begin < section.end) {
           sections.push_back({section, decays(config_, parameters_[i])});
         }
       }
       adamw(builder_,
-            {.scale = cross(builder_, update_.scale, of_group),
-             .learning_rate = cross(builder_, update_.learning_rate, of_group),
-             .step = cross(builder_, update_.step, of_group)},
+            {.scale = cross(builder_, update_.scale, view),
+             .learning_rate = cross(builder_, update_.learning_rate, view),
+             .step = cross(builder_, update_.step, view)},
             states, std::move(sections),
             {.beta1 = config_.beta1,
              .beta2 = config_.beta2,
@@ -149,7 +145,7 @@ class UpdateWriter {
     const std::vector<Value> own = write_muon(builder_, {.config = config_,
                                                          .units = units_,
                                                          .parameters = parameters_,
-                                                         .shards = shards_,
+                                                         .shard = shard_,
                                                          .states = states_,
                                                          .scale = update_.scale,
                                                          .learning_rate = update_.learning_rate});
@@ -171,19 +167,19 @@ class UpdateWriter {
   Builder builder_;
   std::span<const ParameterUnit> units_;
   std::span<const ParameterSpec> parameters_;
-  StateShards shards_;
+  StateShard shard_;
   const OptimizerConfig& config_;
   WireFormat wire_;
   const BalanceOfStep& balance_;
   std::vector<UnitWeights> weights_;  // by unit; null if no optimizer changes it
-  std::vector<AdamWUnit> states_;     // the same
+  std::vector<AdamWUnit> states_;     // by unit; null likewise
 };
 
 }  // namespace
 
 Program write_step_start(std::span<const ParameterUnit> units, std::span<const StepSum> sums,
-                         const MeshRank& place) {
-  Program program(place.mesh, place.rank);
+                         const MeshRank& mesh_rank) {
+  Program program(mesh_rank.mesh, mesh_rank.rank);
   Builder builder = update_builder(program);
   std::vector<Value> values;
   for (const ParameterUnit& unit : units) {
@@ -200,26 +196,26 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
 
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
-                           const OptimizerConfig& config, const MeshRank& place,
+                           const OptimizerConfig& config, const MeshRank& mesh_rank,
                            const ShardConfig& shard, const BalanceOfStep& balance) {
-  UpdateProgram update{.program = Program(place.mesh, place.rank),
+  UpdateProgram update{.program = Program(mesh_rank.mesh, mesh_rank.rank),
                        .sharing = sharing_of(config, shard)};
   UpdateWriter(update, units, parameters, config, shard, balance).write(sums);
   return update;
 }
 
 Program write_rounding(std::span<const ParameterUnit> units,
-                       std::span<const ParameterSpec> parameters, const MeshRank& place,
+                       std::span<const ParameterSpec> parameters, const MeshRank& mesh_rank,
                        const StateSharing& sharing) {
-  Program program(place.mesh, place.rank);
+  Program program(mesh_rank.mesh, mesh_rank.rank);
   Builder builder = update_builder(program);
-  const StateShards shards(place.mesh, units, parameters, sharing);
+  const StateShard shard(mesh_rank, units, parameters, sharing);
   const auto view = [&](size_t unit) { return units[unit].distribution.view(); };
   for (const UnitGroup& group : group_units(units, view)) {
     std::vector<UnitWeights> all;
     std::vector<Value> masters, weights;
     for (const size_t unit : group.units) {
-      const FlatPieces& pieces = shards.of_unit(unit, place.rank);
+      const FlatPieces& pieces = shard.cut(unit);
       if (!rounds(units[unit]) && !pieces.cut()) continue;
       all.push_back(declare_weights(builder, units[unit], pieces));
       if (!rounds(units[unit])) continue;
@@ -229,7 +225,7 @@ Program write_rounding(std::span<const ParameterUnit> units,
     if (!masters.empty()) round_to_weights(builder, masters, weights);
     size_t next = 0;
     for (const size_t unit : group.units) {
-      const FlatPieces& pieces = shards.of_unit(unit, place.rank);
+      const FlatPieces& pieces = shard.cut(unit);
       if (rounds(units[unit]) || pieces.cut()) give_pieces(builder, all[next++], pieces);
     }
   }

@@ -10,10 +10,11 @@ namespace tessera {
 /// The alignment in bytes of every block of memory: a cache line.
 inline constexpr int64_t kAlignment = 64;
 
-/// The bytes of a huge page, which the system maps at once if asked to.
+/// The bytes of a huge page, a unit that the system maps at once if asked to.
 inline constexpr int64_t kHugePage = int64_t{1} << 21;
 
-/// The bytes that a block of `bytes` takes: rounded up to kAlignment, and at least kAlignment.
+/// Returns the bytes that a block of `bytes` takes: rounded up to kAlignment, and at least
+/// kAlignment.
 constexpr int64_t aligned_bytes(int64_t bytes) {
   return std::max(round_up(bytes, kAlignment), kAlignment);
 }

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Rounds up to whole huge pages, so the last bytes can also lie in one.
+/// Returns `bytes` rounded up to whole huge pages, so that the last bytes can be in one too.
 size_t mapped_bytes(int64_t bytes) {
   return static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), kHugePage));
 }
@@ -21,8 +21,8 @@ size_t mapped_bytes(int64_t bytes) {
 
 Arena::Arena(int64_t bytes, Accelerator* accelerator) : bytes_(bytes), accelerator_(accelerator) {
   if (accelerator_ != nullptr) {
-    of_accelerator_ = accelerator_->allocate(bytes);
-    memory_ = static_cast<std::byte*>(of_accelerator_->address());
+    device_memory_ = accelerator_->allocate(bytes);
+    memory_ = static_cast<std::byte*>(device_memory_->address());
     return;
   }
   void* address = ::mmap(nullptr, mapped_bytes(bytes), PROT_READ | PROT_WRITE,

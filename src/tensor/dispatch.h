@@ -24,7 +24,7 @@ decltype(auto) dispatch_floating(DType dtype, Function&& function) {
   throw InternalError("not a floating element type: " + std::string(dtype_name(dtype)));
 }
 
-/// The same for the types that devices compute in: float or BFloat16.
+/// Calls function(T{}) with the C++ type of a DType that devices compute in: float or BFloat16.
 template <typename Function>
 decltype(auto) dispatch_device(DType dtype, Function&& function) {
   if (dtype == DType::bf16) return function(BFloat16{});
@@ -32,14 +32,15 @@ decltype(auto) dispatch_device(DType dtype, Function&& function) {
   return function(float{});
 }
 
-/// The same for every floating DType that a file may hold, which adds f16.
+/// Calls function(T{}) with the C++ type of a floating DType that a file may hold: double, float,
+/// BFloat16 or Float16.
 template <typename Function>
 decltype(auto) dispatch_stored(DType dtype, Function&& function) {
   if (dtype == DType::f16) return function(Float16{});
   return dispatch_floating(dtype, std::forward<Function>(function));
 }
 
-/// Calls function(T{}) for the types of sums and statistics: double or float.
+/// Calls function(T{}) with the C++ type of a DType of sums and statistics: double or float.
 template <typename Function>
 decltype(auto) dispatch_wide(DType dtype, Function&& function) {
   if (dtype == DType::f64) return function(double{});

@@ -76,7 +76,7 @@ bool holds_exactly(DType to, DType from) {
 }
 
 Float16::Float16(float value) {
-  constexpr int kExponentShift = 127 - 15;  // between the biases of f32 and f16
+  constexpr int kExponentShift = 127 - 15;  // the difference of the exponent biases of f32 and f16
   constexpr uint32_t kInfinity = 0x7c00;
   const uint32_t word = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (word >> 16) & 0x8000u;

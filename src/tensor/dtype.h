@@ -10,26 +10,26 @@
 namespace tessera {
 
 /// Element types. The numbers are not stored anywhere; files use dtype_name(). Nothing is computed
-/// in f16. It is only a type of weights in files, which are widened when they are loaded.
+/// in f16: it is only a type of weights in files, which are widened when they are loaded.
 enum class DType : uint8_t { f64, f32, bf16, f16, i32, u16, u8 };
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 int64_t dtype_size(DType dtype);
-/// The name of a type: "f32", "bf16", ...
+/// Returns the name of a type: "f32", "bf16", ...
 std::string_view dtype_name(DType dtype);
-/// The type of that name; throws Error naming the known ones.
+/// Returns the type of that name. Throws Error, naming the known types, if there is none.
 DType dtype_from_name(std::string_view name);
 bool is_floating(DType dtype);
-/// The type in which values of `dtype` are summed: f64 for f64, otherwise f32.
+/// Returns the type in which values of `dtype` are summed: f64 for f64, otherwise f32.
 DType accumulation_dtype(DType dtype);
-/// Whether every value of the floating type `from` is a value of the floating type `to`.
+/// Returns whether both types are floating and every value of `from` is a value of `to`.
 bool holds_exactly(DType to, DType from);
 
 /// The precision that a model computes in, as configurations name it.
 enum class Precision : uint8_t { bf16, fp32, fp64 };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Precision>{"bf16", "fp32", "fp64"};
-/// The element type of the weights and activations in a precision.
+/// Returns the element type of the weights and activations in a precision.
 DType compute_dtype(Precision precision);
 
 /// An IEEE half-precision float, for weights in files. Arithmetic is done in f32.

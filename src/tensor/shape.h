@@ -18,16 +18,17 @@ class Shape {
   explicit Shape(std::span<const int64_t> dims);
 
   int rank() const { return rank_; }
-  /// The size of one dim. Negative indices count from the end: dim(-1) is the innermost.
+  /// Returns the size of one dim. Negative indices count from the end: dim(-1) is the innermost.
   int64_t dim(int index) const;
   int64_t operator[](int index) const { return dim(index); }
   int64_t elements() const;
-  /// The product of all dims but the last: the number of rows of the tensor seen as a matrix.
+  /// Returns the product of all dims but the last: the number of rows of the tensor seen as a
+  /// matrix.
   int64_t rows() const;
   std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
-  /// The same shape with one dim replaced.
+  /// Returns the shape with the size of one dim replaced.
   Shape with_dim(int index, int64_t size) const;
-  /// The shape as text: "[4, 16]".
+  /// Returns the shape as text: "[4, 16]".
   std::string text() const;
   bool operator==(const Shape& other) const;
 

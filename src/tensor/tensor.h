@@ -17,16 +17,17 @@ namespace tessera {
 class Accelerator;
 
 /// A contiguous array: a shape, an element type and a reference to memory. Copies and views share
-/// the memory. A const Tensor is a const handle, not const data. Only tensors on the processor can
-/// be read and written in place; upload() and readback() reach those in an accelerator's memory.
+/// the memory. A const Tensor is a const handle, not const data. Only tensors in the processor's
+/// memory can be read and written in place. upload() and readback() copy to and from those in an
+/// accelerator's memory.
 class Tensor {
  public:
-  /// Holds nothing; defined() is false.
+  /// Makes a tensor without memory: defined() is false.
   Tensor() = default;
   /// Allocates memory on the processor, aligned to at least 64 bytes, with undefined contents.
   Tensor(const Shape& shape, DType dtype);
-  /// Refers to memory that someone else owns and keeps alive, of the processor or of an
-  /// accelerator.
+  /// Returns a tensor that refers to memory of the processor or of an accelerator. The caller owns
+  /// the memory and keeps it alive.
   static Tensor wrap(void* data, const Shape& shape, DType dtype,
                      Accelerator* accelerator = nullptr);
 
@@ -34,12 +35,12 @@ class Tensor {
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
   Device device() const;
-  /// The accelerator in whose memory the tensor lies; null for the processor's.
+  /// Returns the accelerator whose memory holds the tensor; null for the processor's memory.
   Accelerator* accelerator() const { return accelerator_; }
   int64_t elements() const { return shape_.elements(); }
   int64_t bytes() const { return elements() * dtype_size(dtype_); }
 
-  /// The elements. T must be the tensor's element type, and its device the processor.
+  /// Returns the elements. T must be the tensor's element type, and its device the processor.
   template <typename T>
   T* data() const {
     require_type(dtype_of<T>);
@@ -50,25 +51,26 @@ class Tensor {
   std::span<T> values() const {
     return {data<T>(), static_cast<size_t>(elements())};
   }
-  /// The bytes of a tensor on the processor.
+  /// Returns the bytes of a tensor on the processor.
   std::byte* raw() const {
     require_host();
     return static_cast<std::byte*>(data_);
   }
-  /// The start of the tensor in its device's memory, for the device's own kernels alone.
+  /// Returns the address of the tensor in its device's memory. Only the device's own kernels may
+  /// use it.
   void* address() const { return data_; }
-  /// The same with the element type, which is checked.
+  /// Returns address() as a pointer to elements, after a check of their type.
   template <typename T>
   T* pointer() const {
     require_type(dtype_of<T>);
     return static_cast<T*>(data_);
   }
 
-  /// The same memory with another shape of the same number of elements.
+  /// Returns a view of the same memory with another shape of the same number of elements.
   Tensor reshape(const Shape& shape) const;
-  /// Rows [begin, end) of the outermost dim.
+  /// Returns a view of the rows [begin, end) of the outermost dim.
   Tensor slice(int64_t begin, int64_t end) const;
-  /// A view of `shape` that starts at element `offset` of this tensor's memory.
+  /// Returns a view of `shape` that starts at element `offset` of this tensor.
   Tensor view(int64_t offset, const Shape& shape) const;
 
   void fill_zero() const;
@@ -93,22 +95,23 @@ class Tensor {
 };
 
 /// Copies bytes from the host into a tensor on any device. The sizes must be equal. Waits for all
-/// work of the device, as does readback().
+/// work of the device.
 void upload(std::span<const std::byte> from, const Tensor& to);
-/// Copies the bytes of a tensor on any device to the host. The sizes must be equal.
+/// Copies the bytes of a tensor on any device to the host. The sizes must be equal. Waits for all
+/// work of the device.
 void readback(const Tensor& from, std::span<std::byte> to);
 
-/// The tensor itself, or a copy of it if it does not lie on the processor.
+/// Returns the tensor itself, or a copy on the processor if it is in an accelerator's memory.
 Tensor on_host(const Tensor& tensor);
 
-/// The elements of an f64 tensor on any device.
+/// Returns the elements of an f64 tensor on any device.
 std::vector<double> read_numbers(const Tensor& from);
 
 /// Converts between floating types element by element, rounding to nearest even. The shapes must be
 /// equal.
 void convert(const Tensor& from, const Tensor& to);
 
-/// The sum of the elements of an f32 or f64 tensor, added in order in f64.
+/// Returns the sum of the elements of an f32 or f64 tensor, added in order in f64.
 double sum(const Tensor& tensor);
 
 }  // namespace tessera

@@ -24,10 +24,10 @@
 namespace tessera {
 namespace {
 
-/// Operations by name, over the segments of a step.
+/// The measurements of operations by name, over the segments of a step.
 class Operations {
  public:
-  /// Adds what ran in a segment of the measured step number `step`, from 0.
+  /// Adds the events of a segment of measured step `step`, from 0.
   void add(std::span<const TraceEvent> events, size_t step) {
     for (const TraceEvent& event : events) {
       KernelMeasurement& operation = operations_[event.name];
@@ -54,10 +54,10 @@ class Operations {
   std::map<std::string, KernelMeasurement> operations_;
 };
 
-/// The parts of a step, in its order.
+/// The measurements of a step's parts, in the order of a step.
 class Segments {
  public:
-  /// Adds a run of a part, in which at least one operation ran.
+  /// Adds the events of a run of a part. There is at least one.
   void add(const char* name, std::span<const TraceEvent> events) {
     auto found = std::ranges::find(segments_, name, &SegmentMeasurement::segment);
     const bool first = found == segments_.end();
@@ -67,7 +67,7 @@ class Segments {
     found->seconds.push_back(last.start + last.duration - events.front().start);
   }
 
-  /// Returns them, and the forward and the backward pass together.
+  /// Returns the measurements, followed by the sum of the forward and the backward pass.
   std::vector<SegmentMeasurement> with_both_passes() const {
     SegmentMeasurement both{.segment = "forward and backward", .flops = 0, .seconds = {}};
     for (const SegmentMeasurement& segment : segments_) {
@@ -122,8 +122,8 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
   TrainingStep step(plan.programs, executor, store);
   store.initialize(config.train.seed, runtime.threads());
   const std::vector<Batch> batches = random_batches(config);
-  // The step's own run leaves scalars for those below, and makes what libraries keep.
-  step.accumulate({&batches.front(), 1});
+  // This step leaves the scalars that the runs below read, and makes what libraries keep.
+  step.forward_backward({&batches.front(), 1});
   step.update(config.optimizer, {.step = 1, .steps = config.train.steps});
   const BatchInputs inputs(plan.programs.chunks.front().batch,
                            plan.programs.chunks.front().parameters);

@@ -46,7 +46,7 @@ std::vector<Batch> random_batches(const RunConfig& config) {
 
 namespace {
 
-/// The micro-batches of one step after the other.
+/// Gives the micro-batches of one step after the other.
 class MeasuredBatches {
  public:
   MeasuredBatches(const RunConfig& config, StepTokens tokens)
@@ -72,26 +72,26 @@ class MeasuredBatches {
   std::vector<Batch> batches_;
 };
 
-/// Measures steps of which one may be in flight.
+/// Issues and measures steps, of which one may be in flight.
 class StepTimer {
  public:
   StepTimer(TrainingStep& step, StepMeasurement& result, bool on_host)
       : step_(step), result_(result), on_host_(on_host) {}
 
-  /// Issues a step. The one before is settled first, but only after the device has this one's
-  /// passes to work on.
+  /// Issues a step. The step before is finished after the passes of this one were issued, so that a
+  /// device always has work.
   void issue(MeasuredBatches& batches, const OptimizerConfig& optimizer, const WeightUpdate& update,
              bool measured) {
     if (!issued_) watch_ = Stopwatch();
-    step_.accumulate(batches.next());
+    step_.forward_backward(batches.next());
     if (measured && on_host_) result_.forward_backward_seconds.push_back(watch_.seconds());
-    settle();
+    finish();
     step_.update(optimizer, update);
     issued_ = {.number = update.step, .measured = measured, .results = step_.results()};
   }
 
   /// Waits for the step in flight, if there is one.
-  void settle() {
+  void finish() {
     if (!issued_) return;
     const StepResults results = issued_->results.wait();
     if (!results.updated) {
@@ -114,9 +114,9 @@ class StepTimer {
 
   TrainingStep& step_;
   StepMeasurement& result_;
-  bool on_host_;  // which has done what it was asked for when a call returns
+  bool on_host_;  // where a call returns when its work is done
   std::optional<Issued> issued_;
-  Stopwatch watch_;  // since the last step was settled, or the first one issued
+  Stopwatch watch_;  // runs since the last step was finished, or the first one issued
 };
 
 }  // namespace
@@ -157,9 +157,9 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
       executor.set_busy_meter(&meter.emplace(*runtime.accelerator()));
     }
     timer.issue(batches, config.optimizer, {.step = ++done, .steps = steps}, measured);
-    if (!keeps_one_in_flight) timer.settle();
+    if (!keeps_one_in_flight) timer.finish();
   });
-  timer.settle();
+  timer.finish();
   executor.set_busy_meter(nullptr);
   if (meter) result.idle_share = meter->finish().idle_share();
   result.arena_bytes = plan.memory.arena_bytes;

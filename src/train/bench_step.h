@@ -18,22 +18,22 @@ namespace tessera {
 
 /// Measurements of whole optimizer steps of a configuration.
 struct StepMeasurement {
-  std::vector<double> seconds;  ///< of each measured step
-  /// Of each measured step the forward and backward passes of all its micro-batches, where the host
-  /// computes them. A device is not waited for between the passes and the update.
+  std::vector<double> seconds;  ///< the time of each measured step
+  /// The time of the forward and backward passes of all micro-batches, for each measured step;
+  /// empty on a device, where the host does not wait between the passes and the update.
   std::vector<double> forward_backward_seconds = {};
   int64_t tokens = 0;  ///< per step
   double flops = 0;    ///< useful FLOPs of a step's matrix products
   int64_t parameters = 0;
-  int64_t active_parameters = 0;  ///< those that one token uses
-  int64_t arena_bytes = 0;        ///< weights, states, inputs and activations
+  int64_t active_parameters = 0;  ///< used by one token
+  int64_t arena_bytes = 0;        ///< for weights, states, inputs and activations
   int64_t peak_memory_bytes = 0;  ///< of the process, read after the steps
-  std::vector<double> losses;     ///< of all steps, with the warm-up first
+  std::vector<double> losses;     ///< of all steps, warm-up included
   double expert_load = 0;         ///< of the last step: see StepResults
-  /// The share of the measured steps in which the device waited for the host, if one step was in
-  /// flight while the next was issued.
+  /// The fraction of the measured time in which the device waited for the host; only measured if
+  /// one step was in flight while the next was issued.
   std::optional<double> idle_share = {};
-  bool prepared_tokens = false;  ///< whether the tokens were those of prepared data
+  bool prepared_tokens = false;  ///< true if the tokens were read from prepared data
 };
 
 /// Returns the micro-batches of one step, with tokens drawn from the whole vocabulary.
@@ -41,33 +41,34 @@ std::vector<Batch> random_batches(const RunConfig& config);
 
 /// The tokens of measured steps.
 enum class StepTokens {
-  random,   ///< one document a sequence, the same in every step
-  prepared  ///< those that training would read, from the beginning
+  random,   ///< the same in every step, with one document in each sequence
+  prepared  ///< the tokens of the data, as training reads them from the beginning
 };
 
-/// Runs optimizer steps as train() does: forward and backward passes of all micro-batches, gradient
-/// norm, clipping, the optimizer. There is no evaluation, metrics or run folder. The weights are
-/// the configuration's initial ones, or those of checkpoint.initial. On a device one step is in
-/// flight while the next one is issued, as in training, and a step's time is that between its
-/// results and those of the step before. Where another program takes its turn between runs, every
-/// step is waited for. Takes a resolved configuration of one phase and a runtime for it. Throws
-/// Error when it does not fit into memory, cannot run on the device, or when a loss or gradient
-/// norm is not finite.
+/// Runs optimizer steps as train() does and measures them: forward and backward passes of all
+/// micro-batches, gradient norm, clipping, the optimizer. There is no evaluation, no metrics and no
+/// run folder. The weights are the configuration's initial ones, or those of checkpoint.initial. On
+/// a device one step is in flight while the next one is issued, as in training; a step's time is
+/// then that between its results and the results of the step before. Every step is waited for if
+/// `repeats` lets another program take turns with this one. Takes a resolved configuration of one
+/// phase and a runtime for it. Throws Error if the run does not fit into memory or cannot run on
+/// the device, or if a loss or gradient norm is not finite.
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime,
                              StepTokens tokens = StepTokens::random);
 
-/// Runs one such step of each phase on the configuration's device, then measures the algorithms of
-/// each matrix product in it, and the libraries of each product of groups, and returns the fastest.
-/// `progress` is called before each product with its sizes and the number of those done and of all.
-/// Throws Error for a device that has no algorithms to choose from.
+/// Runs one step of each phase on the configuration's device, then measures the algorithms of each
+/// matrix product in it and the libraries of each grouped product. Returns the fastest. Calls
+/// `progress` before each product with its sizes, the number of products done and the number of
+/// all. Throws Error for a device that has no algorithms to choose from.
 TunedTable tune_step_products(
     const RunConfig& config, const TuningBudget& budget,
     const std::function<void(const std::string& sizes, size_t done, size_t all)>& progress);
 
-/// Return the measurement as a JSON object on one line, with the name of the phase if there is one,
-/// and as lines of text.
+/// Returns the measurement as a JSON object on one line, with the name of the phase if there is
+/// one.
 std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on,
                       const std::string& phase = "");
+/// Returns the measurement as lines of text.
 std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on);
 
 }  // namespace tessera

@@ -34,8 +34,8 @@ std::vector<SavedSource> saved_sources(const CheckpointState& state) {
   return sources;
 }
 
-/// Returns the saved source that `source` continues, or null. It holds the same data; if several
-/// do, the one of the same name is preferred.
+/// Returns the saved source that `source` continues, or null. It holds the same data. If several
+/// do, the one with the same name is preferred.
 SavedSource* find_saved(std::vector<SavedSource>& saved, const DataSource& source,
                         const std::string& fingerprint) {
   SavedSource* found = nullptr;
@@ -54,7 +54,7 @@ double sum_of_weights(const Sources& sources) {
   return sum;
 }
 
-/// Returns the shares for a log: "web 70 %, code 30 %".
+/// Returns the shares of sources for the log: "web 70 %, code 30 %".
 template <typename Sources>
 std::string shares(const Sources& sources) {
   std::vector<std::string> parts;

@@ -19,14 +19,15 @@
 namespace tessera {
 namespace {
 
-/// A fact whose value people can read.
+/// Returns a fact whose value people can read.
 SameFact readable(const std::string& what, const std::string& value) {
-  return {what, value, [value](const std::string& of_first) {
-            return fmt::format("{} there and {} here", of_first, value);
+  return {what, value, [value](const std::string& first_value) {
+            return fmt::format("{} there and {} here", first_value, value);
           }};
 }
 
-/// What tells a checkpoint from others. A folder of one name may be another one on another machine.
+/// Returns a text that identifies a checkpoint. The same path may be another folder on another
+/// machine.
 std::string manifest_of(const LoadedModel& model) {
   const std::string text = read_file(model.checkpoint / kCheckpointManifestName);
   return fmt::format("step {} with the hash {}", model.step, hash_text(hash(text)));
@@ -39,7 +40,7 @@ std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOpti
   options.ranks = processes.ranks();
   options.processes = true;
   const int rank = processes.rank();
-  // The ranks agree before they know how they share the model.
+  // This mesh serves agreement alone: how ranks share the model is not known yet.
   RankGroups all = groups_of(Mesh({.data = {processes.ranks()}}), processes);
   const RankControl control = control_of(all, processes);
   const SharedCores cores =

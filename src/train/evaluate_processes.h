@@ -7,9 +7,10 @@
 
 namespace tessera {
 
-/// Evaluates a checkpoint as evaluate_checkpoint() does, with ranks that are processes, all of
-/// which call it. Each reads the checkpoint and the data. The first one gets the result, the others
-/// none. Throws Error that names a rank with another program, option, checkpoint or other data.
+/// Evaluates a checkpoint as evaluate_checkpoint() does, with ranks that are processes. All ranks
+/// call it, and each reads the checkpoint and the data. Returns the result on the first rank and
+/// none on the others. Throws Error that names a rank if its program, options, checkpoint or data
+/// differ from those of the first.
 std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOptions options,
                                                         Processes& processes);
 

@@ -19,8 +19,8 @@
 namespace tessera {
 namespace {
 
-/// Keys of [model] that concern training only, not what the weights mean.
-constexpr std::array<std::string_view, 12> kOfTraining{
+/// The keys of [model] that concern training only, not the meaning of the weights.
+constexpr std::array<std::string_view, 12> kTrainingKeys{
     "model.max_context",           "model.balance_coefficient",
     "model.balance_form",          "model.balance_tokens",
     "model.capacity_factor",       "model.router_z_coefficient",
@@ -28,7 +28,7 @@ constexpr std::array<std::string_view, 12> kOfTraining{
     "model.z_loss_coefficient",    "model.initialization_deviation",
     "model.initialization_cutoff", "model.balance_bias_rate"};
 
-/// Opens the initial checkpoint. Logs the newer checkpoints that are skipped.
+/// Opens the initial checkpoint. Logs newer checkpoints that are skipped.
 CheckpointReader open_initial(const std::string& initial, const Logger& logger) {
   return read_for_key("checkpoint.initial", initial, [&] {
     return read_chosen(initial, logger,
@@ -42,8 +42,8 @@ ModelConfig model_of(const CheckpointReader& reader) {
   return config_of_weights(saved, reader.state().step).model;
 }
 
-/// Returns whether a run changes the biases of the weights' routers by another rule. The rules
-/// change the same parameters.
+/// Returns whether a run changes the routers' biases by another rule than the run of the weights.
+/// All rules change the same parameters.
 bool other_rule(const ModelConfig& initial, const ModelConfig& given) {
   return initial.balance_biases != BiasBalancing::none &&
          given.balance_biases != BiasBalancing::none;
@@ -53,15 +53,16 @@ void require_same_model(const ModelConfig& initial, const RunConfig& config, con
   RunConfig saved = config;
   saved.model = initial;
   std::vector<std::string> lines;
-  for (const auto& [key, of_weights, given] : differences(saved, config)) {
-    if (std::ranges::find(kOfTraining, key) != kOfTraining.end()) continue;
+  for (const auto& [key, weights_value, given] : differences(saved, config)) {
+    if (std::ranges::find(kTrainingKeys, key) != kTrainingKeys.end()) continue;
     if (key == "model.balance_biases" && other_rule(initial, config.model)) continue;
     if (key.starts_with("model.rope_")) {
-      logger.warn("{} is {} for the initial weights and {} from here on", key, of_weights, given);
+      logger.warn("{} is {} for the initial weights and {} from here on", key, weights_value,
+                  given);
       continue;
     }
-    lines.push_back(
-        fmt::format("{} is {} for the weights, {} in the configuration", key, of_weights, given));
+    lines.push_back(fmt::format("{} is {} for the weights, {} in the configuration", key,
+                                weights_value, given));
   }
   if (lines.empty()) return;
   throw Error(
@@ -70,8 +71,8 @@ void require_same_model(const ModelConfig& initial, const RunConfig& config, con
       config.checkpoint.initial, join(lines, "\n  "));
 }
 
-/// Whether the checkpoint carries the tokenizer of the data. A tokenizer that Tessera cannot read
-/// is not the data's. Throws Error when the carried tokenizer is damaged.
+/// Returns whether the checkpoint carries the tokenizer of the data. A tokenizer that Tessera
+/// cannot read is not that of the data. Throws Error if the carried tokenizer is damaged.
 bool carries_tokenizer(const CheckpointReader& reader, const DataTokenizer& tokenizer) {
   verify_carried_tokenizer(reader);
   try {
@@ -96,7 +97,7 @@ void load_initial_weights(const RunConfig& config, const ParameterStore& store,
   });
   require_same_checkpoint(*reader, ranks.control);
   read_or_advise(reader->path(),
-                 [&] { load_state(*reader, master_tensors(store), "parameters", ranks); });
+                 [&] { load_state(*reader, store.tensors({Kept::master}), "parameters", ranks); });
   store.masters_to_weights();
   logger.info("starting with the weights of {} (step {})", reader->path().string(),
               reader->state().step);

@@ -7,11 +7,13 @@
 
 #include "base/hash.h"
 #include "checkpoint/checkpoint_manifest.h"
+#include "train/saved_names.h"
 
 namespace tessera {
 namespace {
 
-/// Runs an action on every rank, in which they do not meet. Damage that one finds is thrown by all.
+/// Runs an action on every rank, in which ranks do not communicate. If one rank finds damage, all
+/// throw DamagedCheckpoint.
 template <typename Action>
 void read_together(const RankControl& control, Action&& action) {
   std::optional<std::string> damage;
@@ -26,7 +28,7 @@ void read_together(const RankControl& control, Action&& action) {
   if (damage) throw DamagedCheckpoint(*damage);
 }
 
-/// The axes along which ranks hold the same piece, of more than one rank.
+/// Returns the axes with more than one rank along which ranks hold the same piece.
 std::vector<Axis> axes_of_copies(const Mesh& mesh, const Distribution& distribution) {
   std::vector<Axis> axes;
   for (const Axis axis : mesh.of_view(distribution.view())) {
@@ -35,54 +37,54 @@ std::vector<Axis> axes_of_copies(const Mesh& mesh, const Distribution& distribut
   return axes;
 }
 
-/// The ranks that hold this rank's piece of each tensor, and which of them reads it.
+/// Decides which rank reads each tensor, of the ranks that hold the same piece.
 class Readers {
  public:
-  Readers(std::span<const StateTensor> tensors, const StateRanks& ranks) {
+  Readers(std::span<const KeptTensor* const> tensors, const StateRanks& ranks) {
     if (!ranks.control.several()) {
       readers_.resize(tensors.size());
       return;
     }
     RankGroups& groups = ranks.runtime.groups();
-    std::map<Communicator*, std::vector<int64_t>> loads;  // bytes that each of the group reads
-    for (const StateTensor& tensor : tensors) {
-      const std::vector<Axis> axes =
-          axes_of_copies(groups.mesh(), tensor.shards->distribution(tensor.parameter));
+    std::map<Communicator*, std::vector<int64_t>> loads;  // bytes that each member reads
+    for (const KeptTensor* tensor : tensors) {
+      const std::vector<Axis> axes = axes_of_copies(groups.mesh(), tensor->distribution);
       if (axes.empty()) {
         readers_.push_back({});
         continue;
       }
       Communicator& group = groups.over(axes, kControlLane);
-      std::vector<int64_t>& of_group = loads[&group];
-      of_group.resize(static_cast<size_t>(group.size()));
-      const auto least = std::ranges::min_element(of_group);
-      for (const StatePart& part : tensor.parts) *least += part.tensor.bytes();
-      readers_.push_back({&group, static_cast<int>(least - of_group.begin())});
+      std::vector<int64_t>& group_loads = loads[&group];
+      group_loads.resize(static_cast<size_t>(group.size()));
+      const auto least = std::ranges::min_element(group_loads);
+      *least += tensor->memory.bytes();
+      readers_.push_back({&group, static_cast<int>(least - group_loads.begin())});
     }
   }
 
+  /// Returns whether this rank reads a tensor.
   bool reads(size_t number) const {
     const Reader& reader = readers_[number];
     return reader.group == nullptr || reader.group->position() == reader.position;
   }
 
-  /// Gives a tensor to those that have not read it.
-  void broadcast(size_t number, const StateTensor& tensor) const {
+  /// Broadcasts a tensor to the ranks that have not read it.
+  void broadcast(size_t number, const KeptTensor& tensor) const {
     const Reader& reader = readers_[number];
     if (reader.group == nullptr) return;
     const bool reads = reader.group->position() == reader.position;
-    for (const auto& [own, piece] : tensor.parts) {
+    tensor.for_each_piece([&](const TensorPiece& /*piece*/, const Tensor& own) {
       const bool on_device = own.accelerator() != nullptr;
       const Tensor host = reads || !on_device ? on_host(own) : Tensor(own.shape(), own.dtype());
-      reader.group->broadcast("load " + tensor.name, reader.position, host);
+      reader.group->broadcast("load " + saved_name(tensor), reader.position, host);
       if (on_device && !reads) upload({host.raw(), static_cast<size_t>(host.bytes())}, own);
-    }
+    });
   }
 
  private:
   struct Reader {
-    Communicator* group = nullptr;  // none: no other rank has the same
-    int position = 0;
+    Communicator* group = nullptr;  // the ranks that hold the same piece; null: only this one
+    int position = 0;               // of the reader in the group
   };
   std::vector<Reader> readers_;  // by tensor
 };
@@ -102,32 +104,33 @@ void require_same_checkpoint(const CheckpointReader& reader, const RankControl& 
   control.together([&] { own = hash(read_file(path)); });
   const std::vector<uint64_t> all = control.gather(std::array{own});
   const auto other =
-      std::ranges::find_if(all, [&](uint64_t of_rank) { return of_rank != all.front(); });
+      std::ranges::find_if(all, [&](uint64_t rank_hash) { return rank_hash != all.front(); });
   if (other == all.end()) return;
   throw Error("{} sees another checkpoint at {} than {}; all ranks must see the same files",
               control.text(static_cast<int>(other - all.begin())), reader.path().string(),
               control.text(0));
 }
 
-void load_state(const CheckpointReader& reader, std::span<const StateTensor> tensors,
+void load_state(const CheckpointReader& reader, std::span<const KeptTensor* const> tensors,
                 const std::optional<std::string>& group, const StateRanks& ranks) {
   const Readers readers(tensors, ranks);
   std::vector<NamedTensor> wanted, own;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const StateTensor& tensor = tensors[i];
-    // By name, type and shape; nothing is read into it.
+    const KeptTensor& tensor = *tensors[i];
+    const std::string group_name = saved_group(tensor), name = saved_name(tensor);
+    // The names, types and shapes alone; nothing is read into these.
     wanted.push_back(
-        {tensor.group, tensor.name, Tensor(Shape{0}, tensor.dtype), TensorPiece(tensor.shape)});
+        {group_name, name, Tensor(Shape{0}, tensor.dtype), TensorPiece(tensor.parameter->shape)});
     if (!readers.reads(i)) continue;
-    for (const auto& [part, piece] : tensor.parts) {
-      own.push_back({tensor.group, tensor.name, part, piece});
-    }
+    tensor.for_each_piece([&](const TensorPiece& piece, const Tensor& memory) {
+      own.push_back({group_name, name, memory, piece});
+    });
   }
   read_together(ranks.control, [&] {
     reader.require_all(wanted, group ? &*group : nullptr);
     reader.load_each(own, ranks.runtime.threads());
   });
-  for (size_t i = 0; i < tensors.size(); ++i) readers.broadcast(i, tensors[i]);
+  for (size_t i = 0; i < tensors.size(); ++i) readers.broadcast(i, *tensors[i]);
 }
 
 }  // namespace tessera

@@ -19,8 +19,8 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores,
       control_(control),
       keeper_(keeper),
       logger_(logger),
-      rank_(plan.place().rank),
-      team_(config_.run.bind_threads ? runtime.threads() : 0, cores.place, cores.ranks),
+      rank_(plan.mesh_rank().rank),
+      team_(config_.run.bind_threads ? runtime.threads() : 0, cores.index, cores.ranks),
       programs_(std::move(plan.programs)),
       executor_(programs_.list(), std::move(plan.memory), runtime_),
       store_(executor_, programs_.update_number(), programs_.rounding_number(), chunk().parameters,
@@ -29,13 +29,12 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores,
       loader_(data_, run.phases, {run.mesh, rank_}) {
   executor_.set_graphs(config_.run.graphs);
   if (config_.run.check_replicas > 0 && control_.several()) {
-    replicas_.emplace(executor_, static_cast<int>(programs_.list().size()), chunk().parameters,
-                      store_.shards(), control_);
+    replicas_.emplace(executor_, static_cast<int>(programs_.list().size()), store_, control_);
   }
 }
 
-/// Lets steps run the programs of the phase. Weights, states and sums are the same for all phases,
-/// and lie where they are.
+/// Uses the programs of the current phase. Weights, states and sums stay in their memory: they are
+/// the same for all phases.
 void RankTrainer::use_programs() {
   const int set = programs_.set_of_phase[loader_.phase()];
   step_.emplace(programs_, executor_, store_, set);
@@ -44,12 +43,12 @@ void RankTrainer::use_programs() {
   }
 }
 
-/// Goes to the phase of a step, if the step begins one. The step before is settled by then, and
-/// position_ stays where it ended: if the new phase fails at once, that is what is saved.
+/// Enters the phase of a step, if the step begins one. The step before must be finished. position_
+/// stays at the end of the step before: if the new phase fails at once, that position is saved.
 void RankTrainer::enter_phase_of(int64_t step) {
   const size_t next = phase_at(run_.phases, step);
   if (next == loader_.phase()) return;
-  TESSERA_CHECK(!issued_, "step {} begins a phase while the one before is not settled", step);
+  TESSERA_CHECK(!issued_, "step {} begins a phase while the one before is not finished", step);
   while (loader_.phase() < next) loader_.enter(loader_.phase() + 1);
   use_programs();
   if (keeper_ != nullptr) keeper_->console().announce_phase(phase(), run_.phases.size());
@@ -69,10 +68,10 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
     if (options.before_step) options.before_step(rank_, step);
     enter_phase_of(step);
     step == config_.run.trace_step ? traced_step(step) : issue(step, nullptr);
-    const bool settles = settles_at_once(step);
-    if (!settles) agree(report);
-    if (settles || report.interrupted || ending_) {
-      if (issued_) settle();
+    const bool finishes = finishes_at_once(step);
+    if (!finishes) agree(report);
+    if (finishes || report.interrupted || ending_) {
+      if (issued_) finish_step();
       agree(report);
     }
     end = position_.step == run_.last_step() || report.interrupted || ending_;
@@ -134,17 +133,17 @@ bool RankTrainer::checks_replicas_at(int64_t step) const {
   return replicas_ && step % config_.run.check_replicas == 0;
 }
 
-/// Whether a step's results are read before the next step is issued. On a device they are read
-/// later, while it works on the next step, unless something needs the state after this one.
-bool RankTrainer::settles_at_once(int64_t step) const {
+/// Returns whether a step is finished before the next one is issued. On a device its results are
+/// read while the device works on the next step, unless something needs the state after this one.
+bool RankTrainer::finishes_at_once(int64_t step) const {
   return runtime_.accelerator() == nullptr || step == run_.last_step() ||
          step == phase().last_step || saves_after(step) || evaluates_after(step) ||
          checks_replicas_at(step) || step + 1 == config_.run.trace_step;
 }
 
 /// Gives a step's work to the executor: data, forward and backward passes, optimizer. The step
-/// before is settled first, but only after the device has the passes to work on; weights change
-/// only if that step was good.
+/// before is finished after the passes were issued, so that the device has work. It is finished
+/// before the update, so that weights change only if that step was good.
 void RankTrainer::issue(int64_t step, Trace* trace) {
   if (!issued_) watch_ = Stopwatch();
   const Trace::Step whole(trace, step);
@@ -154,8 +153,8 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   step_->set_trace(trace);
   step_->set_micro_batches(position_.micro_batches + (issued_ ? std::ssize(issued_->batches) : 0));
   watch_inputs(step);
-  accumulate(next.batches);
-  if (issued_) settle();
+  forward_backward(next.batches);
+  if (issued_) finish_step();
   next.metrics.lr = step_->update(
       phase().config.optimizer,
       {.step = step, .steps = phase().config.train.steps, .course_begin = phase().course_begin});
@@ -164,7 +163,7 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   if (trace != nullptr) issued_->results.wait();
 }
 
-/// Lets a step compare the ranks' copies of what it reads, if it is one that does.
+/// Makes a step compare the ranks' copies of its inputs, if replicas are checked at this step.
 void RankTrainer::watch_inputs(int64_t step) {
   if (!checks_replicas_at(step)) return step_->on_inputs({});
   step_->on_inputs([this, step](int program) {
@@ -176,24 +175,24 @@ void RankTrainer::watch_inputs(int64_t step) {
 /// Runs the passes of a step. If one of several ranks fails in them, for example because its
 /// experts get more rows than are reserved, the run saves the state before the step and ends. If
 /// copies of an input differ, it ends and saves nothing.
-void RankTrainer::accumulate(std::span<const Batch> batches) {
-  if (!control_.several()) return step_->accumulate(batches);
-  const auto failure = control_.attempt_work([&] { step_->accumulate(batches); });
+void RankTrainer::forward_backward(std::span<const Batch> batches) {
+  if (!control_.several()) return step_->forward_backward(batches);
+  const auto failure = control_.attempt_work([&] { step_->forward_backward(batches); });
   if (unequal_) throw Error("{}", *unequal_);
   if (failure) end_before_step(*failure);
 }
 
-/// Ends the run where a step cannot be computed, after saving the state before it.
+/// Ends the run before a step that cannot be computed, after saving the state before it.
 void RankTrainer::end_before_step(const std::string& failure) {
-  if (issued_) settle();
-  if (position_.step == saved_step_) throw Error("{} ({})", failure, how_to_go_on());
+  if (issued_) finish_step();
+  if (position_.step == saved_step_) throw Error("{} ({})", failure, resume_advice());
   ending_ = failure;
-  save();  // always throws, because ending_ is set
+  save();  // throws, because ending_ is set
   throw InternalError("a run went on after its end");
 }
 
-/// Waits for the issued step, and reports it.
-void RankTrainer::settle() {
+/// Waits for the issued step and reports it.
+void RankTrainer::finish_step() {
   IssuedStep step = std::move(*issued_);
   issued_.reset();
   const StepResults results = step.results.wait();
@@ -212,14 +211,14 @@ void RankTrainer::settle() {
   report(metrics, results);
 }
 
-/// Makes the end of the run a decision of all ranks: any of them may hear of a signal, and the
-/// first one writes the records. So all settle the same steps.
+/// Makes all ranks decide together whether the run ends, so that all finish the same steps. A
+/// signal may have reached any of them, and only the first writes the records.
 void RankTrainer::agree(TrainReport& report) {
   report.interrupted = is_interrupted();
   ending_ = control_.any_text(ending_);
 }
 
-/// Returns whether any rank has got a signal that ends the run. All ranks ask together.
+/// Returns whether any rank got a signal that ends the run. All ranks call it.
 bool RankTrainer::is_interrupted() const { return control_.any(InterruptGuard::requested()); }
 
 std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
@@ -231,14 +230,14 @@ std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
   return batches;
 }
 
-/// Only the first rank's trace is written. On devices the others have one too, so that all give
-/// their work node by node in this step, and meet over each.
+/// Runs a step with a trace. Only the first rank's trace is written. On devices the other ranks
+/// trace too, so that all ranks run this step node by node and communicate after each.
 void RankTrainer::traced_step(int64_t step) {
   if (keeper_ == nullptr && runtime_.accelerator() == nullptr) return issue(step, nullptr);
   Trace trace(runtime_);
   issue(step, &trace);
   step_->set_trace(nullptr);
-  settle();
+  finish_step();
   if (keeper_ != nullptr) keeper_->write_trace(trace.step(), step);
 }
 
@@ -258,45 +257,45 @@ void RankTrainer::report(StepMetrics& metrics, const StepResults& results) {
     metrics.phase = phase().number;
     metrics.phase_name = phase().name;
   }
-  if (data_.at(0).sources.size() > 1) metrics.sources = contributions();
+  if (data_.all_sources(0).sources.size() > 1) metrics.sources = contributions();
   evaluate(metrics);
   if (keeper_ == nullptr) return;
-  end_where_it_fails([&] { keeper_->append(metrics); });
+  end_run_on_failure([&] { keeper_->append(metrics); });
   keeper_->show(metrics);
 }
 
-/// Returns what each source has contributed so far.
+/// Returns what each source of the data has contributed so far.
 std::vector<SourceMetrics> RankTrainer::contributions() const {
-  return source_metrics(data_.at(loader_.phase()), position_.data);
+  return source_metrics(data_.all_sources(loader_.phase()), position_.data);
 }
 
-/// Logs once that a source repeats: data seen again teaches less than new data.
+/// Logs once that a source repeats, because data seen again teaches less than new data.
 void RankTrainer::announce_repetition(const LoaderState& before, const LoaderState& now) {
   if (keeper_ == nullptr) return;
   for (size_t i = 0; i < now.sources.size(); ++i) {
     if (before.sources[i].epoch > 0 || now.sources[i].epoch == 0) continue;
-    const DataSource& source = data_.at(loader_.phase()).sources[i];
+    const DataSource& source = data_.all_sources(loader_.phase()).sources[i];
     keeper_->console().announce_repetition(
         source.name, source.instances->instances(Split::train) * source.instances->context());
   }
 }
 
-/// What a run that ends by an error is to do once its cause is mended.
-std::string RankTrainer::how_to_go_on() const {
+/// Returns the advice for a run that ends by an error, once its cause is removed.
+std::string RankTrainer::resume_advice() const {
   if (saved_step_ == 0) return "start again without --resume: no checkpoint was saved yet";
   return fmt::format("go on from step {} with --resume", saved_step_);
 }
 
-/// Ends the run after a step that has a loss or a gradient which is not finite. The weights are
-/// those before the step.
+/// Ends the run after a step with a loss or a gradient that is not finite. The weights are those
+/// before the step.
 void RankTrainer::report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
   if (keeper_ != nullptr) keeper_->console().clear();
-  step_->set_micro_batches(position_.micro_batches);  // it is computed once more
+  step_->set_micro_batches(position_.micro_batches);  // the step is computed once more
   throw Error(
       "step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
       "optimizer.learning_rate, or look at the data, and {}",
       metrics.step, metrics.loss, metrics.grad_norm, step_->find_non_finite(batches, control_),
-      how_to_go_on());
+      resume_advice());
 }
 
 void RankTrainer::evaluate(StepMetrics& metrics) {
@@ -309,7 +308,7 @@ void RankTrainer::evaluate(StepMetrics& metrics) {
     return false;
   };
   const bool begun = attempt([&] {
-    evaluation.emplace(*evaluator_, loader_.drawn(), loader_.rows(),
+    evaluation.emplace(*evaluator_, loader_.drawn_sources(), loader_.rows(),
                        config_.train.evaluate_batches * phase().config.train.micro_batch);
   });
   if (!begun) return;
@@ -329,11 +328,12 @@ void RankTrainer::evaluate(StepMetrics& metrics) {
     throw Error(
         "step {}: the held-out loss is {}: the update of this step went out of range; "
         "lower optimizer.learning_rate and {}",
-        metrics.step, *metrics.held_out_loss, how_to_go_on());
+        metrics.step, *metrics.held_out_loss, resume_advice());
   }
 }
 
-/// What to say if copies of one value differ between ranks; all ranks say the same.
+/// Returns the error if copies of a value differ between ranks, the same on all ranks; none if all
+/// are equal.
 template <typename Check>
 std::optional<std::string> RankTrainer::unequal_copies(int64_t step, Check&& check) const {
   try {
@@ -342,12 +342,12 @@ std::optional<std::string> RankTrainer::unequal_copies(int64_t step, Check&& che
     return fmt::format(
         "step {}: {}. A rank's memory or processor may be faulty, or a collective has lost "
         "something: look which ranks stand alone, test their machine, and {}",
-        step, error.what(), how_to_go_on());
+        step, error.what(), resume_advice());
   }
   return std::nullopt;
 }
 
-/// Ends the run if copies of what is kept between steps differ.
+/// Ends the run if copies of values that are kept between steps differ.
 void RankTrainer::require_equal_copies(int64_t step) const {
   const auto unequal = unequal_copies(step, [&] { replicas_->check_kept(); });
   if (unequal) throw Error("{}", *unequal);
@@ -355,12 +355,12 @@ void RankTrainer::require_equal_copies(int64_t step) const {
 
 void RankTrainer::require_finite_weights() const {
   control_.together([&] {
-    for (const ParameterState& state : store_.parameters()) {
-      if (first_non_finite(state.master) < 0) continue;
+    for (const KeptTensor* master : store_.tensors({Kept::master})) {
+      if (first_non_finite(master->memory) < 0) continue;
       throw Error(
           "after step {} the weight {} is not finite: the update went out of range; it "
           "was not saved; lower optimizer.learning_rate and {}",
-          position_.step, state.spec.name, how_to_go_on());
+          position_.step, master->parameter->name, resume_advice());
     }
   });
 }
@@ -373,10 +373,10 @@ void RankTrainer::save() {
   saving.on_first([&] {
     if (keeper_ != nullptr) keeper_->require_folder();
   });
-  // The files beside a checkpoint on the disk must reach its step. Lines that cannot be brought
-  // there are saved with it, and a resume writes them.
+  // The files beside a checkpoint on the disk must reach its step. Lines that cannot be written
+  // there are saved in the checkpoint, and a resumed run writes them.
   if (keeper_ != nullptr) {
-    end_where_it_fails([&] { keeper_->sync(); });
+    end_run_on_failure([&] { keeper_->sync(); });
     position_.unsaved_metrics = keeper_->unsaved_metrics();
   }
   try {

@@ -22,28 +22,29 @@
 
 namespace tessera {
 
-/// The training loop, as each rank of a run goes through it. All ranks make the same decisions, so
-/// that none of them waits for another that has ended: see agree(). If a rank throws, the run ends.
+/// The training loop of one rank. All ranks make the same decisions (see agree()), so that no rank
+/// waits for another that has ended. If a rank throws, the run ends.
 class RankTrainer {
  public:
-  /// `plan` is that of this rank. `keeper` is null on all ranks but the first. Refers to all other
-  /// arguments.
+  /// Takes the plan of this rank. `keeper` is null on all ranks but the first. Keeps references to
+  /// the other arguments.
   RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores, Runtime& runtime,
               const RankControl& control, RunKeeper* keeper, const Logger& logger);
 
+  /// Runs the loop to its end and returns what the run reports.
   TrainReport run(const TrainOptions& options);
 
  private:
-  /// A step whose work was given to the executor.
+  /// A step that was issued: its work was given to the executor, and its results are not read yet.
   struct IssuedStep {
-    StepMetrics metrics;  // only its number and learning rate yet
+    StepMetrics metrics;  // only the number and learning rate so far
     std::vector<Batch> batches;
-    LoaderState data;  // after its batches
+    LoaderState data;  // the position after its batches
     PendingResults results;
   };
 
   const Chunk& chunk() const { return programs_.chunks.front(); }
-  /// The phase of the step that is issued next or was issued last.
+  /// Returns the phase of the step that is issued next or was issued last.
   const RunPhase& phase() const { return run_.phases[loader_.phase()]; }
   void use_programs();
   void enter_phase_of(int64_t step);
@@ -55,12 +56,12 @@ class RankTrainer {
   bool saves_after(int64_t step) const;
   bool evaluates_after(int64_t step) const;
   bool checks_replicas_at(int64_t step) const;
-  bool settles_at_once(int64_t step) const;
+  bool finishes_at_once(int64_t step) const;
   void issue(int64_t step, Trace* trace);
   void watch_inputs(int64_t step);
-  void accumulate(std::span<const Batch> batches);
+  void forward_backward(std::span<const Batch> batches);
   [[noreturn]] void end_before_step(const std::string& failure);
-  void settle();
+  void finish_step();
   void agree(TrainReport& report);
   bool is_interrupted() const;
   std::vector<Batch> next_batches(Trace* trace);
@@ -77,12 +78,12 @@ class RankTrainer {
   std::optional<std::string> unequal_copies(int64_t step, Check&& check) const;
   void require_equal_copies(int64_t step) const;
   void save();
-  std::string how_to_go_on() const;
+  std::string resume_advice() const;
 
-  /// Runs an action that a run cannot continue without. If it fails, the run ends, but only after
-  /// saving a checkpoint of the step.
+  /// Runs an action without which the run cannot continue. If it throws Error, the run ends after a
+  /// checkpoint of the step was saved.
   template <typename Action>
-  void end_where_it_fails(Action&& action) {
+  void end_run_on_failure(Action&& action) {
     try {
       action();
     } catch (const Error& error) {
@@ -94,26 +95,26 @@ class RankTrainer {
   RunConfig config_;
   Runtime& runtime_;
   const RankControl& control_;
-  RunKeeper* keeper_;  // null but on the first rank
+  RunKeeper* keeper_;  // null on all ranks but the first
   const Logger& logger_;
   int rank_;
   BoundTeam team_;
   StepPrograms programs_;
   Executor executor_;
   ParameterStore store_;
-  std::optional<TrainingStep> step_;  // of the phase
+  std::optional<TrainingStep> step_;  // the step of the current phase
   const RunData& data_;
   RunLoader loader_;
   std::optional<Evaluator> evaluator_;
-  std::optional<std::string> unequal_;    // inputs, if copies of them differ
-  std::optional<ReplicaCheck> replicas_;  // with run.check_replicas, of several ranks
-  TrainingPosition position_;             // after the last step that is settled
+  std::optional<std::string> unequal_;    // the error, if ranks' copies of inputs differ
+  std::optional<ReplicaCheck> replicas_;  // if run.check_replicas, with several ranks
+  TrainingPosition position_;             // after the last finished step
   std::function<void(int, int64_t, std::span<const Batch>)> on_batches_;  // see TrainOptions
   std::function<void(int, int64_t)> before_evaluation_batch_;             // see TrainOptions
-  std::optional<IssuedStep> issued_;   // the step after that, if its results are still to be read
-  Stopwatch watch_;                    // since the last step was settled, or the first one issued
-  double loss_ = 0;                    // of the last step that is settled
-  std::optional<std::string> ending_;  // why the run cannot continue; it saves and ends
+  std::optional<IssuedStep> issued_;   // the step in flight, which follows position_
+  Stopwatch watch_;                    // since the last step was finished or the first issued
+  double loss_ = 0;                    // of the last finished step
+  std::optional<std::string> ending_;  // why the run must save and end, if it must
   int64_t saved_step_ = 0;             // step of the last checkpoint; 0: none
 };
 

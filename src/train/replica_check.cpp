@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -19,65 +18,39 @@ std::string text_of(const RankSet& ranks) {
   return text;
 }
 
-/// The prefix of a value's name before that of its unit: "first_moment:". None if it is not the
-/// unit's.
-std::optional<std::string> before_unit(const std::string& name, const std::string& unit) {
-  if (!name.ends_with(unit)) return {};
-  const std::string prefix = name.substr(0, name.size() - unit.size());
-  if (!prefix.empty() && !prefix.ends_with(':')) return {};
-  return prefix;
-}
-
 }  // namespace
 
-ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const ParameterList& parameters,
-                           const StateShards& shards, const RankControl& control)
-    : executor_(executor),
-      mesh_(executor.program(0).mesh()),
-      parameters_(parameters),
-      shards_(shards),
-      rank_(executor.program(0).rank()),
-      control_(control) {
+ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const ParameterStore& store,
+                           const RankControl& control)
+    : executor_(executor), mesh_(executor.program(0).mesh()), control_(control) {
   std::set<std::string> seen;
+  std::multimap<std::string, const KeptTensor*> working;  // by the name of the value's copy
+  for (const KeptTensor* tensor : store.tensors(
+           {Kept::weight, Kept::gradient, Kept::master, Kept::first_moment, Kept::second_moment})) {
+    const bool is_weight =
+        tensor->kind == Kept::master && tensor->dtype == tensor->parameter->dtype;
+    if (is_weight) continue;
+    kept_.push_back({tensor->name(), tensor->distribution, tensor->memory});
+    seen.insert(store.value_name(*tensor));
+    working.emplace(working_name(store.value_name(*tensor)), tensor);
+  }
   for (int program = 0; program < programs; ++program) {
     const std::vector<ValueInfo>& values = executor.program(program).values();
     for (size_t id = 0; id < values.size(); ++id) {
       const ValueInfo& info = values[id];
       if (info.view || info.kind == ValueKind::computed || info.kind == ValueKind::input) continue;
       if (!seen.insert(info.name).second) continue;
-      add(kept_, info, executor.tensor(Value{static_cast<int>(id)}, program));
+      const Tensor& value = executor.tensor(Value{static_cast<int>(id)}, program);
+      const auto [first, end] = working.equal_range(info.name);
+      if (first == end) kept_.push_back({info.name, info.spec.distribution, value});
+      for (auto copied = first; copied != end;
+           ++copied) {  // without the padding between parameters
+        const KeptTensor& tensor = *copied->second;
+        kept_.push_back({working_name(tensor.name()), info.spec.distribution,
+                         value.view(tensor.parameter->unit_offset, tensor.parameter->piece_shape)});
+      }
     }
   }
-}
-
-/// Adds a leaf, or one for each parameter if it belongs to a unit: all of it, or what this rank has
-/// of its states. So all ranks have the same leaves, and what lies between parameters is in none.
-void ReplicaCheck::add(std::vector<Leaf>& leaves, const ValueInfo& info,
-                       const Tensor& tensor) const {
-  const std::vector<ParameterUnit>& units = parameters_.units();
-  for (size_t unit = 0; unit < units.size(); ++unit) {
-    const auto prefix = before_unit(info.name, units[unit].name);
-    if (!prefix) continue;
-    const bool cut = is_cut(unit, info.spec.distribution);
-    for (size_t i = 0; i < parameters_.specs().size(); ++i) {
-      const ParameterSpec& spec = parameters_.specs()[i];
-      if (spec.unit_index != static_cast<int>(unit)) continue;
-      const ElementRun own =
-          cut ? shards_.held(i, rank_) : ElementRun{0, spec.piece_shape.elements()};
-      const int64_t first = cut ? shards_.first_of_unit(unit, rank_) : 0;
-      const int64_t begin = own.length == 0 ? 0 : spec.unit_offset + own.place - first;
-      leaves.push_back(
-          {*prefix + spec.name, info.spec.distribution, tensor.view(begin, {own.length})});
-    }
-    return;
-  }
-  leaves.push_back({info.name, info.spec.distribution, tensor});
-}
-
-/// Whether a value of a unit is this rank's piece of its states.
-bool ReplicaCheck::is_cut(size_t unit, const Distribution& distribution) const {
-  const FlatPieces& pieces = shards_.of_unit(unit, rank_);
-  return pieces.cut() && distribution.on(pieces.axes.front()) == pieces.type();
 }
 
 void ReplicaCheck::check_kept() const { check(kept_); }
@@ -87,7 +60,8 @@ void ReplicaCheck::check_inputs(int program) const {
   const std::vector<ValueInfo>& values = executor_.program(program).values();
   for (size_t id = 0; id < values.size(); ++id) {
     if (values[id].kind != ValueKind::input) continue;
-    add(leaves, values[id], executor_.tensor(Value{static_cast<int>(id)}, program));
+    leaves.push_back({values[id].name, values[id].spec.distribution,
+                      executor_.tensor(Value{static_cast<int>(id)}, program)});
   }
   check(leaves);
 }

@@ -13,7 +13,7 @@ namespace tessera {
 
 namespace {
 
-/// "2 threads", or "4 ranks (2 tensor x 2 data) on 4 threads".
+/// Returns "2 threads", or "4 ranks (2 tensor x 2 data) on 4 threads".
 std::string ranks_text(const Mesh& mesh, const Target& target) {
   std::string threads =
       fmt::format("{} {}", target.threads, target.threads == 1 ? "thread" : "threads");

@@ -16,27 +16,28 @@
 
 namespace tessera {
 
-/// What a run says on standard error: a progress line, and messages above it.
+/// The messages and the progress line that a run writes to standard error.
 class RunConsole {
  public:
-  /// Refers to all three, which must outlive it.
+  /// Keeps references to all arguments, which must outlive it.
   RunConsole(const RunConfig& config, const TrainOptions& options, const Logger& logger)
       : config_(config), options_(options), logger_(logger) {}
 
-  /// Says what begins. `flops` are the useful ones of a step of the phase, `peak_flops` the
-  /// machine's per second.
+  /// Writes what the run is about to train. `flops` are the useful FLOPs of a step of the phase,
+  /// and `peak_flops` the FLOP/s of the machine.
   void announce(const Chunk& chunk, const Target& target, const RunPhase& phase, double flops,
                 double peak_flops);
-  /// Says which of so many phases the next steps are of.
+  /// Writes the phase of the next steps. `phases` is the number of phases of the run.
   void announce_phase(const RunPhase& phase, size_t phases);
-  /// Says where a resumed run goes on.
+  /// Writes the step after which a resumed run continues.
   void announce_position(int64_t step, int64_t tokens);
-  /// Says that a source with so many tokens begins to repeat.
+  /// Writes that a source, which has this number of tokens, begins to repeat.
   void announce_repetition(const std::string& source, int64_t tokens);
   /// Shows the progress line for a step of a run that ends after `last_step`.
   void show(const StepMetrics& metrics, int64_t last_step);
+  /// Writes that the run has no step left to do.
   void nothing_to_do(int64_t step, int64_t last_step);
-  /// Says how the run ended and, of a mix, what each source gave.
+  /// Writes how the run ended and, if there are several sources, the tokens of each.
   void finish(const TrainReport& report, const std::vector<SourceMetrics>& sources);
 
   /// Writes a message.
@@ -45,7 +46,7 @@ class RunConsole {
     progress_.clear();
     logger_.info(format, std::forward<Arguments>(arguments)...);
   }
-  /// Runs an action that a run can do without. A failure is reported once.
+  /// Runs an action whose failure does not stop the run. The first failure of `what` is logged.
   template <typename Action>
   void attempt(const std::string& what, Action&& action) {
     try {
@@ -64,7 +65,7 @@ class RunConsole {
   const TrainOptions& options_;
   const Logger& logger_;
   Progress progress_;
-  std::set<std::string> failed_;  // the optional actions that failed
+  std::set<std::string> failed_;  // names of the actions that failed
   double seconds_each_ = 0;       // running mean of the time between steps
   Stopwatch since_last_;
 };

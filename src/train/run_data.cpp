@@ -8,12 +8,14 @@
 namespace tessera {
 namespace {
 
+/// Returns the source with a name, or null.
 const DataSource* find_source(const TrainingData& data, const std::string& name) {
   const auto found = std::ranges::find(data.sources, name, &DataSource::name);
   return found == data.sources.end() ? nullptr : &*found;
 }
 
-/// Lets equal sources of phases be one object, which keeps what it has read.
+/// Makes phases share the instances of a source if its context is the same, so that what they have
+/// read is kept once.
 void share_sources(std::vector<TrainingData>& phases) {
   for (size_t i = 1; i < phases.size(); ++i) {
     for (DataSource& source : phases[i].sources) {
@@ -27,7 +29,8 @@ void share_sources(std::vector<TrainingData>& phases) {
   }
 }
 
-/// The source as a phase has it, or as the last one before it that draws from it, or the next.
+/// Returns the source as a phase draws from it. If it does not, returns the source of the last
+/// phase before it that does or, if there is none, of the first one after it, with the weight 0.
 DataSource source_at(const std::vector<TrainingData>& drawn, size_t phase,
                      const std::string& name) {
   if (const DataSource* own = find_source(drawn[phase], name)) return *own;
@@ -42,7 +45,7 @@ DataSource source_at(const std::vector<TrainingData>& drawn, size_t phase,
   return result;
 }
 
-/// Throws Error if the run is to evaluate and has nothing to evaluate on.
+/// Throws Error if the run evaluates and a phase has no held-out data.
 void require_held_out(const TrainingData& data, const RunConfig& config,
                       const std::string& phase = "") {
   if (config.train.evaluate_every == 0) return;
@@ -57,7 +60,7 @@ void require_held_out(const TrainingData& data, const RunConfig& config,
       empty_split_advice(Split::held_out));
 }
 
-/// Whether two mixes draw from the same sources in the same shares.
+/// Returns whether two mixes draw from the same sources in the same shares.
 bool same_mix(const TrainingData& a, const TrainingData& b) {
   const auto sum = [](const TrainingData& data) {
     double weights = 0;
@@ -72,8 +75,9 @@ bool same_mix(const TrainingData& a, const TrainingData& b) {
   return true;
 }
 
-/// The position with another context: the same token of the epoch, or the next one that begins an
-/// instance.
+/// Moves a position to another context: to the same token of the epoch or, if no instance begins
+/// there, to the next one that begins an instance. If the epoch has none, moves to the beginning of
+/// the next epoch.
 void change_context(SourcePosition& position, const InstanceSource& before,
                     const InstanceSource& now) {
   if (before.context() == now.context()) return;
@@ -113,13 +117,13 @@ RunData::RunData(const RunConfig& config, std::span<const RunPhase> phases) {
   }
 }
 
-TrainingData RunData::drawn(size_t phase) const {
+TrainingData RunData::drawn_sources(size_t phase) const {
   TrainingData result = phases_[phase];
   std::erase_if(result.sources, [](const DataSource& source) { return source.weight == 0; });
   return result;
 }
 
-LoaderState RunData::drawn_state(size_t phase, const LoaderState& all) const {
+LoaderState RunData::drawn_positions(size_t phase, const LoaderState& all) const {
   LoaderState result;
   for (size_t i = 0; i < all.sources.size(); ++i) {
     if (phases_[phase].sources[i].weight > 0) result.sources.push_back(all.sources[i]);
@@ -127,7 +131,8 @@ LoaderState RunData::drawn_state(size_t phase, const LoaderState& all) const {
   return result;
 }
 
-LoaderState RunData::with_drawn(size_t phase, LoaderState all, const LoaderState& drawn) const {
+LoaderState RunData::with_drawn_positions(size_t phase, LoaderState all,
+                                          const LoaderState& drawn) const {
   size_t next = 0;
   for (size_t i = 0; i < all.sources.size(); ++i) {
     if (phases_[phase].sources[i].weight > 0) all.sources[i] = drawn.sources[next++];
@@ -135,7 +140,7 @@ LoaderState RunData::with_drawn(size_t phase, LoaderState all, const LoaderState
   return all;
 }
 
-LoaderState RunData::entered(size_t phase, LoaderState state) const {
+LoaderState RunData::entry_position(size_t phase, LoaderState state) const {
   if (phase == 0) return state;
   const TrainingData& before = phases_[phase - 1];
   const TrainingData& now = phases_[phase];

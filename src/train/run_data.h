@@ -10,33 +10,41 @@
 
 namespace tessera {
 
-/// The data of all phases of a run.
+/// The training and held-out data of a run, phase by phase. Every phase lists all sources of the
+/// run in the same order, and draws from those whose weight is not 0. A LoaderState here has the
+/// positions of all sources, or of the drawn ones alone, in that order.
 class RunData {
  public:
-  /// Of a run without phases.
+  /// Takes the data of a run without phases.
   RunData(TrainingData data) : phases_{std::move(data)} {}  // NOLINT(google-explicit-constructor)
-  /// Of phases that are open already, each with all sources of the run, as at() returns them.
+  /// Takes the data of each phase, which is open already and lists all sources, as all_sources()
+  /// returns it.
   explicit RunData(std::vector<TrainingData> phases) : phases_(std::move(phases)) {}
-  /// Opens it for a resolved configuration with these phases. Throws Error as open_data() does, and
-  /// if a phase has no data to train on or, in a run that evaluates, none that is held out.
+  /// Opens the data of a resolved configuration with these phases. Throws Error as open_data()
+  /// does, if a phase has no data to train on, or if the run evaluates and a phase has no held-out
+  /// data.
   RunData(const RunConfig& config, std::span<const RunPhase> phases);
 
+  /// Returns the tokenizer, which is the same in all phases.
   const DataTokenizer& tokenizer() const { return phases_.front().tokenizer; }
-  /// All sources of the run as they are in a phase. A source that the phase does not draw from has
-  /// the weight 0, and the context of the last phase up to this one that did, or of the first that
-  /// will. Positions count in that context.
-  const TrainingData& at(size_t phase) const { return phases_[phase]; }
-  /// The sources that a phase draws from.
-  TrainingData drawn(size_t phase) const;
-  /// Their positions among those of all sources, and all positions with these in them.
-  LoaderState drawn_state(size_t phase, const LoaderState& all) const;
-  LoaderState with_drawn(size_t phase, LoaderState all, const LoaderState& drawn) const;
+  /// Returns all sources of the run with their weights and contexts in a phase. A source that the
+  /// phase does not draw from has the weight 0. Its position is counted in the context of the last
+  /// phase before this one that draws from it or, if there is none, of the first one after it.
+  const TrainingData& all_sources(size_t phase) const { return phases_[phase]; }
+  /// Returns the sources that a phase draws from.
+  TrainingData drawn_sources(size_t phase) const;
+  /// Returns the positions of the drawn sources, selected from those of all sources.
+  LoaderState drawn_positions(size_t phase, const LoaderState& all) const;
+  /// Returns the positions of all sources, with those of the drawn sources set to `drawn`.
+  LoaderState with_drawn_positions(size_t phase, LoaderState all, const LoaderState& drawn) const;
 
-  /// The position from which a phase goes on where the phase before it ended. A source goes on
-  /// where it was. With another context its place in the epoch, counted in tokens, is rounded up to
-  /// whole instances. The shares of a mix are counted anew unless the mix stays.
-  LoaderState entered(size_t phase, LoaderState after_last) const;
+  /// Returns the positions at which a phase begins, given those at the end of the phase before.
+  /// Each source continues where it was. If its context changes, its position in the epoch, counted
+  /// in tokens, is rounded up to whole instances of the new context. The counts of instances drawn
+  /// from each source start at 0 again, unless the shares of the mix stay the same.
+  LoaderState entry_position(size_t phase, LoaderState end_of_previous) const;
 
+  /// Returns the number of phases.
   size_t phases() const { return phases_.size(); }
 
  private:

@@ -23,7 +23,7 @@ void RunKeeper::write_config(const RunConfig& config) const {
 void RunKeeper::begin(const Chunk& chunk, const TrainingPosition& position) {
   lock_.keep_folder();
   records_.open(position);
-  // What cannot be written is told before the first step, though the run goes on without it.
+  // Files that cannot be written are reported before the first step, though the run continues.
   console_.attempt(kPictureFailed, [&] { records_.require_picture(); });
   if (run_.config.run.trace_step > position.step) {
     console_.attempt(kTraceFailed,
@@ -62,7 +62,7 @@ void RunKeeper::complete(StepMetrics& metrics, int64_t tokens_of_step) const {
 void RunKeeper::tidy(int64_t parameters, int64_t tokens) {
   require_folder();
   console_.attempt("old checkpoints were not removed", [&] { prune_training(run_.config); });
-  // The picture can be drawn from the metrics at any time.
+  // A failure does no harm: the plot can be drawn from the metrics later.
   console_.attempt(kPictureFailed, [&] { records_.plot(parameters, tokens); });
 }
 

@@ -17,10 +17,10 @@
 
 namespace tessera {
 
-/// What one rank does for all of a run: the console, the records, the folder. It is the first rank.
+/// The work that the first rank does for all ranks of a run: the console, the records, the folder.
 class RunKeeper {
  public:
-  /// Refers to all of them. `lock` is held on the run's folder.
+  /// Keeps references to all arguments. `lock` is held on the run's folder.
   RunKeeper(SharedRun& run, const TrainOptions& options, Runtime& runtime, RunLock& lock,
             const Logger& logger)
       : run_(run),
@@ -31,30 +31,31 @@ class RunKeeper {
 
   /// Writes the configuration as the run uses it.
   void write_config(const RunConfig& config) const;
-  /// Keeps the folder from now on, and opens the records for the steps after a position. Measures
-  /// the machine's rate of products if it is not known, and says what begins. Throws Error when the
-  /// metrics cannot be written. Warns of other records that cannot.
+  /// Keeps the folder from now on, opens the records for the steps after a position, and writes to
+  /// the console what the run trains. Measures the machine's rate of matrix products if it is not
+  /// known. Throws Error if the metrics cannot be written, and warns of other records that cannot.
   void begin(const Chunk& chunk, const TrainingPosition& position);
-  /// Returns what a run reports that has no step left to do. Completes the records.
+  /// Completes the records of a run that has no step left to do, and returns its report.
   TrainReport nothing_to_do(const TrainingPosition& position);
 
-  /// Completes a step's metrics, which have its losses, tokens and seconds.
+  /// Completes a step's metrics, in which losses, tokens and seconds are set.
   void complete(StepMetrics& metrics, int64_t tokens_of_step) const;
-  /// Throws Error unless the run's folder is still the one that it holds (see RunLock). All that
-  /// writes there calls it first.
+  /// Throws Error unless the run's folder is still the one that the lock holds (see RunLock). Every
+  /// method that writes into the folder calls it first.
   void require_folder() const { lock_.require_held(); }
-  /// Writes a step. Throws Error when the file system refuses.
+  /// Writes a step's metrics. Throws Error if the file system refuses.
   void append(const StepMetrics& metrics);
+  /// Shows a step in the progress line.
   void show(const StepMetrics& metrics) { console_.show(metrics, run_.last_step()); }
 
-  /// Brings the records to the disk. Throws Error when the file system refuses.
+  /// Writes the records through to the disk. Throws Error if the file system refuses.
   void sync() { records_.sync(); }
-  /// The lines of metrics that may not be on the disk (see MetricsFile).
+  /// Returns the lines of metrics that may not be on the disk (see MetricsFile).
   const std::string& unsaved_metrics() const { return records_.unsaved(); }
-  /// After a checkpoint: removes old ones by the keep rule, draws the losses. A failure is
-  /// reported.
+  /// Removes old checkpoints by the keep rule and draws the plot of losses. Call it after a
+  /// checkpoint was saved. Failures are logged.
   void tidy(int64_t parameters, int64_t tokens);
-  /// Writes the trace of a step; a failure is reported.
+  /// Writes the trace of a step. A failure is logged.
   void write_trace(StepTrace trace, int64_t step);
 
   RunConsole& console() { return console_; }

@@ -4,45 +4,48 @@
 
 namespace tessera {
 
-RunLoader::RunLoader(const RunData& data, std::span<const RunPhase> phases, const MeshRank& place)
-    : data_(data), phases_(phases), place_(place) {
-  // Whether a phase has data is known at the start, not only when it begins.
+RunLoader::RunLoader(const RunData& data, std::span<const RunPhase> phases,
+                     const MeshRank& mesh_rank)
+    : data_(data), phases_(phases), mesh_rank_(mesh_rank) {
+  // Throws for a phase without data now, not only when that phase begins.
   for (size_t phase = 1; phase < phases.size(); ++phase) {
-    const Loader possible(data.drawn(phase), options(phase));
+    const Loader possible(data.drawn_sources(phase), options(phase));
   }
   LoaderState start;
-  start.sources.resize(data.at(0).sources.size());
+  start.sources.resize(data.all_sources(0).sources.size());
   seek(0, start);
 }
 
 LoaderOptions RunLoader::options(size_t phase) const {
   const RunConfig& config = phases_[phase].config;
   return {.rows = config.train.micro_batch,
-          .part = data_rank(place_),
-          .parts = data_ranks(place_.mesh),
+          .part = data_rank(mesh_rank_),
+          .parts = data_ranks(mesh_rank_.mesh),
           .vocabulary_size = config.model.vocabulary_size};
 }
 
 void RunLoader::seek(size_t phase, const LoaderState& state) {
-  loader_.reset();  // before the next: both read ahead
+  loader_.reset();  // before the next one is made, because both read ahead
   phase_ = phase;
   all_ = state;
-  drawn_ = data_.drawn(phase);
+  drawn_sources_ = data_.drawn_sources(phase);
   LoaderOptions wanted = options(phase);
-  wanted.start = data_.drawn_state(phase, state);
-  loader_.emplace(drawn_, wanted);
+  wanted.start = data_.drawn_positions(phase, state);
+  loader_.emplace(drawn_sources_, wanted);
 }
 
-void RunLoader::enter(size_t phase) { seek(phase, data_.entered(phase, state())); }
+void RunLoader::enter(size_t phase) { seek(phase, data_.entry_position(phase, state())); }
 
 std::vector<Batch> RunLoader::next_step() {
   return loader_->next(phases_[phase_].config.train.global_batch / rows());
 }
 
-LoaderState RunLoader::state() const { return data_.with_drawn(phase_, all_, loader_->state()); }
+LoaderState RunLoader::state() const {
+  return data_.with_drawn_positions(phase_, all_, loader_->state());
+}
 
 int64_t RunLoader::rows() const {
-  return phases_[phase_].config.train.micro_batch * data_ranks(place_.mesh);
+  return phases_[phase_].config.train.micro_batch * data_ranks(mesh_rank_.mesh);
 }
 
 }  // namespace tessera

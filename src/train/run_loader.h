@@ -11,25 +11,28 @@
 
 namespace tessera {
 
-/// Hands a rank the batches of its steps, phase after phase. Its state is of all sources of the
-/// run, whichever the phase draws from.
+/// The loader of a rank, through all phases of a run. Its state has the positions of all sources of
+/// the run, including those that the phase does not draw from.
 class RunLoader {
  public:
-  /// Refers to both. Throws Error as Loader does, for any phase.
-  RunLoader(const RunData& data, std::span<const RunPhase> phases, const MeshRank& place);
+  /// Keeps references to `data` and `phases`. Throws Error as Loader does, for any phase.
+  RunLoader(const RunData& data, std::span<const RunPhase> phases, const MeshRank& mesh_rank);
 
   /// Moves to a position of a phase.
   void seek(size_t phase, const LoaderState& state);
-  /// Goes on from the last step of the phase before to the next phase (see RunData::entered()).
+  /// Moves from the end of the phase before to the beginning of a phase (see
+  /// RunData::entry_position()).
   void enter(size_t phase);
+  /// Returns the index of the current phase.
   size_t phase() const { return phase_; }
 
   /// Returns the rank's micro-batches of the next step. Throws Error as Loader::next() does.
   std::vector<Batch> next_step();
-  /// The position of the next step, and the data that it is in.
+  /// Returns the positions of all sources at the next step.
   LoaderState state() const;
-  const TrainingData& drawn() const { return drawn_; }
-  /// The sequences of a micro-batch of all ranks.
+  /// Returns the sources that the current phase draws from.
+  const TrainingData& drawn_sources() const { return drawn_sources_; }
+  /// Returns the number of sequences in a micro-batch of all ranks.
   int64_t rows() const;
 
  private:
@@ -37,10 +40,10 @@ class RunLoader {
 
   const RunData& data_;
   std::span<const RunPhase> phases_;
-  MeshRank place_;
+  MeshRank mesh_rank_;
   size_t phase_ = 0;
-  LoaderState all_;
-  TrainingData drawn_;
+  LoaderState all_;  // the positions of all sources at the last seek()
+  TrainingData drawn_sources_;
   std::optional<Loader> loader_;
 };
 

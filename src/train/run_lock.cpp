@@ -34,8 +34,8 @@ std::string describe_this_process() {
                      fmt::gmtime(std::time(nullptr)), own_command());
 }
 
-/// Returns what the holder wrote about itself. The holder writes it right after it takes the lock,
-/// so this may wait a moment.
+/// Returns what the holder wrote about itself. It writes right after it takes the lock, so this may
+/// wait a moment.
 std::string describe_holder(const fs::path& path) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     std::ifstream file(path, std::ios::binary);
@@ -46,22 +46,24 @@ std::string describe_holder(const fs::path& path) {
   return fmt::format("a process that {} does not name", path.string());
 }
 
-/// Overwrites what a killed process left. Nothing depends on this text, so a full disk does not
-/// keep a run from starting.
+/// Writes the text about the holder over that of a killed process. A failure is ignored, for
+/// example on a full disk: the text is for people only.
 void write_holder(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text << '\n';
 }
 
-/// What the file of a lock says; nothing if there is none.
+/// Returns the text of a lock's file; none if there is no file.
 std::optional<std::string> text_of_lock(const fs::path& path) {
   if (!path_exists(path)) return std::nullopt;
   return read_file(path);
 }
 
-/// A network file system may show a new file to other machines a little later.
+/// The time after which a new file must be visible: network file systems may show it to other
+/// machines late.
 constexpr std::chrono::seconds kTimeToBeSeen{5};
 
+/// Returns whether the file has a text, for which it waits.
 bool is_seen(const fs::path& path, const std::optional<std::string>& text) {
   constexpr std::chrono::milliseconds kLook{50};
   for (auto waited = kLook; text_of_lock(path) != text; waited += kLook) {
@@ -75,7 +77,7 @@ bool is_seen(const fs::path& path, const std::optional<std::string>& text) {
 
 RunLock::RunLock(const fs::path& directory, const Logger& logger)
     : directory_(directory), path_(directory / "run.lock"), created_(directory) {
-  // A holder that ends removes the file. The locked file must be the one that is now at the path.
+  // A holder that ends removes the file. The locked file must be the one at the path now.
   do {
     lock_ = FileLock::on_file(path_);
   } while (lock_->state() == FileLock::State::held && !lock_->is_at(path_));
@@ -94,8 +96,8 @@ RunLock::RunLock(const fs::path& directory, const Logger& logger)
 }
 
 RunLock::~RunLock() {
-  if (!lock_->is_at(path_)) return;  // another run's, or nobody's
-  std::error_code ignored;           // a file that stays does no harm
+  if (!lock_->is_at(path_)) return;  // the file is gone or belongs to another run
+  std::error_code ignored;           // a file that is left does no harm
   fs::remove(path_, ignored);
 }
 

@@ -9,30 +9,30 @@
 
 namespace tessera {
 
-/// Holds a run's folder for one process. Take it before reading or writing anything there, and keep
-/// it until the process ends: two processes that train in one folder would take each other's steps.
-/// The lock is the system's, on the file run.lock. It is released when the process dies in any way.
+/// A lock on a run's folder, for one process. Take it before anything is read or written there, and
+/// keep it until the process ends: two processes that train in one folder would mix their steps. It
+/// is the operating system's lock on the file run.lock, which is released however the process ends.
 /// The text in the file names the holder and is for people only. If the file system has no locks, a
-/// warning is logged and nothing keeps a second process out. A process that only reads a run needs
-/// no lock.
+/// warning is logged and a second process is not kept out. A process that only reads a run needs no
+/// lock.
 class RunLock {
  public:
-  /// Makes the folder if it is missing. Throws Error when another process holds the lock. The error
-  /// names that process: its id, its host, since when, its command.
+  /// Makes the folder if it is missing. Throws Error if another process holds the lock. The error
+  /// names that process: its id, host, start time and command.
   RunLock(const fs::path& directory, const Logger& logger);
-  /// Removes the file, if it is still this lock's. Removes the folder too if this lock made it and
-  /// it is empty.
+  /// Removes the file if it still is the one that was locked. Removes the folder too, if this lock
+  /// made it and it is empty.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  /// Keeps the folder, durably, whatever becomes of the run.
+  /// Keeps the folder however the run ends, and writes it through to the disk.
   void keep_folder() { created_.keep(); }
 
-  /// Throws Error if the folder at the run's path is no longer the one that was locked, because it
-  /// was moved or removed: another run may have begun there, and what is written by path would be
-  /// among its files. The error says where the folder is now, and who holds the path. Call it
-  /// before each write into the folder.
+  /// Throws Error if the folder at the run's path is not the one that was locked, because that was
+  /// moved or removed. Another run may have begun at the path, and its files would be mixed with
+  /// what this run writes there. The error says where the folder is now, and who holds the path.
+  /// Call it before each write into the folder.
   void require_held() const;
 
  private:
@@ -42,8 +42,8 @@ class RunLock {
   std::optional<FileLock> lock_;
 };
 
-/// Throws Error on all ranks unless they see the folder that the first one, which holds the lock,
-/// has made. A folder of one name may be another one on another machine. All ranks call it.
+/// Throws Error on all ranks unless they all see the folder that the first rank has made and
+/// locked: the same path may be another folder on another machine. All ranks call it.
 void require_shared_folder(const fs::path& directory, const RankControl& control);
 
 }  // namespace tessera

@@ -13,31 +13,31 @@
 
 namespace tessera {
 
-/// What a run writes beside its checkpoints: metrics, their picture, the trace of a step.
+/// The files of a run beside its checkpoints: metrics, their plot, the trace of a step.
 class RunRecords {
  public:
-  /// Refers to all three, which must outlive it.
+  /// Keeps references to all arguments, which must outlive it.
   RunRecords(const RunConfig& config, Runtime& runtime, const Logger& logger)
       : config_(config), runtime_(runtime), logger_(logger) {}
 
   /// Opens the metrics for the steps after a position (see MetricsWriter).
   void open(const TrainingPosition& position);
-  /// Completes the metrics up to a position after which no step follows.
+  /// Completes the metrics of a run that ends at a position.
   void complete(const TrainingPosition& position);
-  /// Writes a step. Throws Error when the file system refuses.
+  /// Writes a step's metrics. Throws Error if the file system refuses.
   void append(const StepMetrics& metrics) { writer_->append(metrics); }
-  /// Returns when all steps are on the disk. Throws Error when they cannot be brought there.
+  /// Writes all metrics through to the disk. Throws Error if the file system refuses.
   void sync() { writer_->sync(); }
-  /// See MetricsFile.
+  /// Returns the lines of metrics that may not be on the disk (see MetricsFile).
   const std::string& unsaved() const { return writer_->unsaved(); }
   /// Throws Error unless loss.svg can be written.
   void require_picture() const { require_writable(file("loss.svg")); }
-  /// The loss of a step that is done, or NaN if the metrics lack it.
+  /// Returns the loss of a finished step, or NaN if the metrics lack it.
   double loss_of(int64_t step) const;
-  /// Draws loss.svg of a model with so many parameters, after so many tokens.
+  /// Draws loss.svg. Its title has the model's number of parameters and the number of tokens.
   void plot(int64_t parameters, int64_t tokens) const;
-  /// Writes trace.json, and returns its path. `gemm_peak` is the machine's rate of products,
-  /// `tokens` those of the step.
+  /// Writes trace.json and returns its path. `gemm_peak` is the machine's FLOP/s of matrix
+  /// products, `tokens` the number of tokens of the step.
   fs::path write_trace(StepTrace step, double gemm_peak, int64_t tokens) const;
 
  private:

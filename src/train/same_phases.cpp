@@ -26,7 +26,7 @@ std::string sources_text(const RunPhase& phase) {
   return "[" + join(parts, ", ") + "]";
 }
 
-/// What a phase computes in each of its steps.
+/// Returns the facts that decide what a step of a phase computes.
 std::vector<PhaseFact> facts_of_step(const RunPhase& phase) {
   const RunConfig& config = phase.config;
   return {{"context", fmt::format("{}", config.data.context)},
@@ -34,7 +34,7 @@ std::vector<PhaseFact> facts_of_step(const RunPhase& phase) {
           {"rope_theta", fmt::format("{}", config.model.rope_theta)}};
 }
 
-/// The same of a phase that is over: nothing of it may change.
+/// Returns the facts that must stay in a phase that is over.
 std::vector<PhaseFact> facts_of_all(const RunPhase& phase) {
   const OptimizerConfig& optimizer = phase.config.optimizer;
   std::vector<PhaseFact> facts = facts_of_step(phase);

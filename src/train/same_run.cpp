@@ -16,18 +16,18 @@
 namespace tessera {
 namespace {
 
-/// Says no more than that two values differ, which people cannot read.
-std::string only_different(const std::string& /*of_first*/) { return ""; }
+/// Returns no text, for values that people cannot read.
+std::string only_different(const std::string& /*first_value*/) { return ""; }
 
 SameFact program() {
   return {"the program", hash_text(hash(read_file("/proc/self/exe"))), only_different};
 }
 
 SameFact configuration(const RunConfig& config) {
-  const auto difference = [config](const std::string& of_first) {
+  const auto difference = [config](const std::string& first_value) {
     std::vector<std::string> parts;
     for (const ConfigDifference& found :
-         differences(parse_config(of_first, "the configuration of rank 0"), config)) {
+         differences(parse_config(first_value, "the configuration of rank 0"), config)) {
       parts.push_back(
           fmt::format("{} is {} there and {} here", found.key, found.first, found.second));
     }
@@ -36,13 +36,14 @@ SameFact configuration(const RunConfig& config) {
   return {"the configuration", to_toml(config), difference};
 }
 
-/// What one rank says to all, which is the same rank for all of them.
-std::string said_by(int rank, const std::string& text, const RankControl& control) {
+/// Returns the text of one rank on all ranks. `rank` must be the same on all of them.
+std::string text_from(int rank, const std::string& text, const RankControl& control) {
   return control.any_text(control.rank() == rank ? std::optional(text) : std::nullopt).value_or("");
 }
 
-/// The first rank whose value of a fact is not that of rank 0; none if all have one.
-std::optional<int> first_other(std::span<const uint64_t> hashes, size_t facts, size_t fact) {
+/// Returns the first rank whose value of a fact is not that of rank 0; none if all are the same.
+std::optional<int> first_different_rank(std::span<const uint64_t> hashes, size_t facts,
+                                        size_t fact) {
   for (size_t at = fact; at < hashes.size(); at += facts) {
     if (hashes[at] != hashes[fact]) return static_cast<int>(at / facts);
   }
@@ -57,12 +58,12 @@ void require_same(std::span<const SameFact> facts, const Processes& processes,
   for (const SameFact& fact : facts) own.push_back(hash(fact.value));
   const std::vector<uint64_t> all = control.gather(own);
   for (size_t i = 0; i < facts.size(); ++i) {
-    const std::optional<int> other = first_other(all, facts.size(), i);
+    const std::optional<int> other = first_different_rank(all, facts.size(), i);
     if (!other) continue;
-    const std::string of_first = said_by(0, facts[i].value, control);
+    const std::string first_value = text_from(0, facts[i].value, control);
     std::string difference;
-    if (control.rank() == *other) difference = facts[i].difference(of_first);
-    difference = said_by(*other, difference, control);
+    if (control.rank() == *other) difference = facts[i].difference(first_value);
+    difference = text_from(*other, difference, control);
     throw Error("{} has another value of {} than {}{}{}; start all ranks with the same",
                 processes.text(*other), facts[i].what, processes.text(0),
                 difference.empty() ? "" : ": ", difference);
@@ -79,7 +80,7 @@ void require_same_data(const RunData& data, const Processes& processes,
                        const RankControl& control) {
   std::vector<SameFact> facts{{"the tokenizer", data.tokenizer().fingerprint, only_different}};
   for (size_t phase = 0; phase < data.phases(); ++phase) {
-    for (const DataSource& source : data.at(phase).sources) {
+    for (const DataSource& source : data.all_sources(phase).sources) {
       facts.push_back({fmt::format("the data of the source {}", source.name),
                        source.instances->fingerprint(), only_different});
     }

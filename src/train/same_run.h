@@ -11,25 +11,25 @@
 
 namespace tessera {
 
-/// Something that all ranks of a run must have alike.
+/// A value that must be the same on all ranks of a run.
 struct SameFact {
   std::string what;   ///< "the program"
   std::string value;  ///< compared byte by byte
-  /// Says how the value of the first rank, which is its argument, differs from this one's.
-  std::function<std::string(const std::string& of_first)> difference;
+  /// Returns how the value of the first rank, `first_value`, differs from this rank's, in words.
+  std::function<std::string(const std::string& first_value)> difference;
 };
 
-/// Compares facts over the processes of a run. Every rank calls it with the same list. Throws Error
-/// on all ranks that names the first fact that differs, and the first rank that has another value
-/// than rank 0.
+/// Throws Error on all ranks if a fact differs between processes. The error names the first such
+/// fact, and the first rank whose value is not that of rank 0. All ranks call it with the same
+/// list.
 void require_same(std::span<const SameFact> facts, const Processes& processes,
                   const RankControl& control);
 
-/// Throws Error unless all processes of a run are the same program, with the same configuration.
-/// A rank that has another would compute another model.
+/// Throws Error unless all processes run the same program with the same configuration. A rank with
+/// another one would compute another model.
 void require_same_start(const RunConfig& config, const Processes& processes,
                         const RankControl& control);
-/// The same of the data and the tokenizer, which each rank has opened: a folder of one name may
+/// Throws Error unless all processes have opened the same data and tokenizer: the same path may
 /// hold other data on another machine.
 void require_same_data(const RunData& data, const Processes& processes, const RankControl& control);
 

@@ -5,45 +5,40 @@
 
 #include "base/error.h"
 #include "checkpoint/manifest_json.h"
-#include "checkpoint/region_copy.h"
 #include "train/save_shares.h"
+#include "train/saved_names.h"
 
 namespace tessera {
 namespace {
 
-/// The part of a tensor that has the elements of a box.
-const StatePart& part_with(const StateTensor& tensor, const Region& box) {
-  const auto found = std::ranges::find_if(tensor.parts, [&](const StatePart& part) {
-    return RegionCopy(box, part.piece.runs()).any(0, box.elements());
-  });
-  TESSERA_CHECK(found != tensor.parts.end(), "no part of {} has {}", tensor.name, box.text());
-  return *found;
-}
-
-/// What this rank writes. The first one has tensors of which it writes nothing too: the manifest
-/// has all of them in its order.
-std::vector<GroupStream> own_streams(const StateToSave& save, const StateRanks& ranks) {
-  std::vector<TensorOnRanks> tensors;
-  for (const StateTensor& tensor : save.tensors) {
-    tensors.push_back(
-        {tensor.shards->distribution(tensor.parameter), dtype_size(tensor.dtype),
-         [&tensor](int rank) { return tensor.shards->pieces(tensor.parameter, rank); }});
-  }
-  const auto shares = save_shares(ranks.mesh(), ranks.control.rank(), tensors);
-  std::vector<GroupStream> streams;
-  for (size_t i = 0; i < save.tensors.size(); ++i) {
-    const StateTensor& tensor = save.tensors[i];
-    GroupStream stream{tensor.group, tensor.name, tensor.dtype, tensor.shape, {}};
-    for (const Region& box : shares[i]) {
-      const StatePart& part = part_with(tensor, box);
-      stream.pieces.push_back(piece_stream(box, part.tensor, part.piece.runs()));
+/// Returns a region of a tensor together with the memory of its elements.
+TensorToSave::Part saved_part(const KeptTensor& tensor, const Region& region) {
+  std::optional<TensorToSave::Part> part;
+  tensor.for_each_piece([&](const TensorPiece& piece, const Tensor& memory) {
+    if (!part && any_common(region, piece, 0, region.elements())) {
+      part = part_to_save(region, piece, memory);
     }
-    if (ranks.control.first() || !stream.pieces.empty()) streams.push_back(std::move(stream));
-  }
-  return streams;
+  });
+  TESSERA_CHECK(part, "no piece of {} has {}", tensor.name(), region.text());
+  return *part;
 }
 
-/// Throws Error unless this rank sees the folder that the first one has made.
+/// Returns the tensors that this rank writes. On the first rank the list includes tensors of which
+/// it writes nothing: the manifest lists all tensors in this order.
+std::vector<TensorToSave> own_tensors(const StateToSave& save, const StateRanks& ranks) {
+  const auto shares = save_shares(save.tensors, save.shard);
+  std::vector<TensorToSave> own;
+  for (size_t i = 0; i < save.tensors.size(); ++i) {
+    if (!ranks.control.first() && shares[i].empty()) continue;
+    const KeptTensor& tensor = *save.tensors[i];
+    own.push_back(
+        {saved_group(tensor), saved_name(tensor), tensor.dtype, tensor.parameter->shape, {}});
+    for (const Region& region : shares[i]) own.back().parts.push_back(saved_part(tensor, region));
+  }
+  return own;
+}
+
+/// Throws Error unless this rank sees the folder that the first rank has made.
 void require_seen(const fs::path& folder) {
   if (is_folder(folder)) return;
   throw Error(
@@ -52,12 +47,12 @@ void require_seen(const fs::path& folder) {
       folder.string());
 }
 
-/// Writes this rank's files.
+/// Writes this rank's files and returns their manifest.
 CheckpointManifest write_own(const fs::path& folder, const StateToSave& save,
                              const SaveOptions& options, const StateRanks& ranks) {
   const CheckpointWriter writer{.number = ranks.control.rank(), .count = ranks.mesh().ranks()};
   require_seen(folder);
-  return write_part(folder, save.state.step, own_streams(save, ranks), writer, options);
+  return write_part(folder, save.state.step, own_tensors(save, ranks), writer, options);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ SharedCores find_shared_cores(const std::string& host, const RankControl& contro
   SharedCores shared{.ranks = 0};
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] != own[0]) continue;
-    if (static_cast<int>(rank) == control.rank()) shared.place = shared.ranks;
+    if (static_cast<int>(rank) == control.rank()) shared.index = shared.ranks;
     ++shared.ranks;
   }
   return shared;

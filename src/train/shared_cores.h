@@ -6,15 +6,16 @@
 
 namespace tessera {
 
-/// The ranks of a run that compute on the same cores as this one. Ranks that are threads of one
-/// process all do. Of processes it is those of one machine, if their launcher has not bound them to
-/// cores of their own.
+/// The ranks that share their cores with this rank. Ranks that are threads of one process all share
+/// its cores. Ranks that are processes share those of their machine, unless their launcher has
+/// bound them to cores of their own.
 struct SharedCores {
-  int ranks = 1;
-  int place = 0;  ///< of this rank among them
+  int ranks = 1;  ///< the number of ranks that share the cores
+  int index = 0;  ///< the index of this rank among them
 };
 
-/// Finds them for a rank that is a process. All ranks call it. `host` is the machine's name.
+/// Returns the shared cores of a rank that is a process. All ranks call it. `host` is the name of
+/// the machine.
 SharedCores find_shared_cores(const std::string& host, const RankControl& control);
 
 }  // namespace tessera

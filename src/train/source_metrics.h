@@ -9,10 +9,11 @@
 
 namespace tessera {
 
-/// Returns what each source of a run's data has given up to a position in it.
+/// Returns the tokens and epochs that each source has given up to a position in the data.
 std::vector<SourceMetrics> source_metrics(const TrainingData& data, const LoaderState& position);
 
-/// Adds the held-out losses to a step's metrics: the mean, and that of each source in them.
+/// Adds held-out losses to a step's metrics: the mean, and the loss of each source that the metrics
+/// list.
 void add_held_out(StepMetrics& metrics, std::span<const SourceEvaluation> evaluations);
 
 }  // namespace tessera

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// Calls a function with each member that all ranks report alike.
+/// Calls a function with each member that has the same bits on all ranks.
 void for_each_common(auto& results, auto&& visit) {
   visit(results.cross_entropy);
   visit(results.balance);

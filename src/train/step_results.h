@@ -7,36 +7,37 @@
 
 namespace tessera {
 
-/// The results of a step. The losses are summed over its micro-batches; the means are over the
-/// whole global batch.
+/// The results of a step, the same on all ranks. They are over the whole global batch.
 struct StepResults {
   double cross_entropy = 0;  ///< mean over target tokens
   double balance = 0;        ///< mean over tokens
   double router_z = 0;       ///< mean over tokens
   int64_t targets = 0;
   int64_t tokens = 0;
-  /// The tokens of the fullest expert over the mean of a layer's experts, the largest of any layer.
-  /// 0 without experts.
+  /// The number of tokens of the fullest expert, divided by the mean over a layer's experts: the
+  /// largest of all layers. 0 without experts.
   double expert_load = 0;
-  /// The part of the tokens, over all layers, that a router sent to no expert; none without a skip
-  /// class.
+  /// The fraction of the tokens, over all layers, that a router sent to no expert; none without a
+  /// skip class.
   std::optional<double> skipped = {};
-  double gradient_norm = 0;  ///< Euclidean, of all main gradients, before they were clipped
-  /// Whether the weights changed: every loss and the gradients' norm were finite.
+  double gradient_norm = 0;  ///< Euclidean, of all main gradients, before clipping
+  /// True if the weights changed: every loss and the gradient norm were finite.
   bool updated = false;
-  /// Of Muon's updates; none without Muon (see MuonMeasures).
+  /// Measures of Muon's updates; none without Muon (see MuonMeasures).
   std::optional<double> update_rms = {};
   std::optional<double> orthogonality_error = {};
 
-  /// Returns whether the bits are the same, but for the measures of Muon's updates: ranks add these
-  /// up in an order that depends on who has which matrices. A NaN equals itself.
+  /// Returns whether the results have the same bits; a NaN equals itself. The measures of Muon's
+  /// updates are left out, because ranks add them up in an order that depends on the matrices that
+  /// each holds.
   bool operator==(const StepResults& other) const;
 };
 
-/// Returns the results as bits, as many for all results. Another rank reads them.
+/// Returns the results as bits, to be sent to another rank. The number of elements is the same for
+/// all results.
 std::vector<uint64_t> bits_of(const StepResults& results);
-/// Returns the results of these bits. Throws InternalError unless they are as many as bits_of()
-/// gives.
+/// Returns the results that bits_of() has given as `bits`. Throws InternalError if their number is
+/// wrong.
 StepResults step_results_of(std::span<const uint64_t> bits);
 
 }  // namespace tessera

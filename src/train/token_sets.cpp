@@ -26,16 +26,17 @@ void require_same(const CheckpointState& saved, const char* name, int64_t now, c
 
 TokenSets token_sets(const RunConfig& config, const Mesh& mesh) {
   if (!config.model.mixture()) return {};
-  const int64_t of_data_rank = config.train.micro_batch * config.data.context;
-  const int64_t of_all = of_data_rank * data_ranks(mesh);
-  const int64_t of_rank = of_data_rank / (mesh.size(mesh.tensor()) * mesh.size(mesh.context()));
-  const bool of_own = config.parallel.capacity_tokens == TokenSet::rank;
+  const int64_t data_rank_tokens = config.train.micro_batch * config.data.context;
+  const int64_t all_tokens = data_rank_tokens * data_ranks(mesh);
+  const int64_t rank_tokens =
+      data_rank_tokens / (mesh.size(mesh.tensor()) * mesh.size(mesh.context()));
+  const bool by_rank = config.parallel.capacity_tokens == TokenSet::rank;
   // With global_batch each micro-batch of all ranks sees the step so far, in parts of its size.
   const int64_t balance =
-      config.model.balance_tokens == BalanceTokens::rank ? of_data_rank : of_all;
+      config.model.balance_tokens == BalanceTokens::rank ? data_rank_tokens : all_tokens;
   return {.balance = config.model.balance_coefficient > 0 ? balance : 0,
-          .capacity = config.model.capacity_factor > 0 ? (of_own ? of_rank : of_all) : 0,
-          .biases = config.model.balance_biases == BiasBalancing::controller ? of_all : 0};
+          .capacity = config.model.capacity_factor > 0 ? (by_rank ? rank_tokens : all_tokens) : 0,
+          .biases = config.model.balance_biases == BiasBalancing::controller ? all_tokens : 0};
 }
 
 void put_token_sets(CheckpointState& state, const TokenSets& sets) {

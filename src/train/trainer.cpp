@@ -34,11 +34,11 @@
 namespace tessera {
 namespace {
 
-/// The useful FLOPs of a phase's step, those of one rank that does all of it: what ranks compute
-/// twice does not count.
-double step_flops(const RunConfig& config, const Mesh& mesh, const PhaseWork& of_first) {
+/// Returns the useful FLOPs of a step of a phase. They are those of one rank that does all the
+/// work, so work that several ranks repeat counts once. `first_rank` is the work of the first rank.
+double step_flops(const RunConfig& config, const Mesh& mesh, const PhaseWork& first_rank) {
   if (mesh.ranks() == 1) {
-    return of_first.flops.useful() * static_cast<double>(of_first.micro_batches);
+    return first_rank.flops.useful() * static_cast<double>(first_rank.micro_batches);
   }
   const Chunk whole = write_training(config.model, compute_dtype(config.train.precision),
                                      {.sequences = config.train.micro_batch,
@@ -49,8 +49,8 @@ double step_flops(const RunConfig& config, const Mesh& mesh, const PhaseWork& of
          static_cast<double>(config.train.global_batch / config.train.micro_batch);
 }
 
-/// What the ranks share. `peak_flops` is the known rate of matrix products, or 0; `plan` is that of
-/// one of them, and `memory_bytes` what the arenas of all take.
+/// Returns what the ranks share. `peak_flops` is the known rate of matrix products, or 0; `plan` is
+/// that of one rank, and `memory_bytes` the size of all ranks' arenas.
 SharedRun shared_run(const RunConfig& config, const Mesh& mesh, double peak_flops,
                      const StepPlan& plan, int64_t memory_bytes) {
   std::vector<RunPhase> phases = phases_of(config);
@@ -68,23 +68,23 @@ SharedRun shared_run(const RunConfig& config, const Mesh& mesh, double peak_flop
           .memory_bytes = memory_bytes};
 }
 
-/// Gives the device its table of products. Returns the rate of its matrix products: `known`, or if
-/// that is 0 a device's, measured while its memory is free. One rank on the processor measures it
-/// when the run begins.
+/// Gives the device its table of products and returns the rate of its matrix products. This is
+/// `known` or, if that is 0, measured now on a device, while its memory is free. On the processor
+/// one rank measures it when the run begins.
 double prepare_products(const RunConfig& config, double known, Runtime& runtime) {
   use_tuned_products(config, runtime);
   if (known > 0 || runtime.accelerator() == nullptr) return known;
   return measure_gemm_peak(runtime, compute_dtype(config.train.precision));
 }
 
-/// What a rank runs its operations with.
+/// Returns the runtime of a rank.
 Runtime runtime_of_rank(const RunConfig& config, std::unique_ptr<Accelerator> accelerator,
                         int sharing_ranks) {
   const Target target = run_target(config, accelerator.get(), sharing_ranks);
   return Runtime(target, std::move(accelerator));
 }
 
-/// Lets operations meet the other ranks, on their devices if the run has any.
+/// Connects a rank's operations with the other ranks, on their devices if the run has any.
 void join_ranks(const RunConfig& config, RankGroups& groups, Runtime& runtime) {
   runtime.join(groups);
   if (runtime.accelerator() == nullptr) return;
@@ -113,24 +113,24 @@ TrainReport train_on_ranks(SharedRun& run, std::vector<StepPlan> plans, const Tr
     if (control.first()) keeper.emplace(run, options, runtime, lock, logger);
     const Logger own_logger = control.first() ? logger : Logger::silent();
     RankTrainer trainer(run, std::move(plans[static_cast<size_t>(rank)]),
-                        {.ranks = run.mesh.ranks(), .place = rank}, runtime, control,
+                        {.ranks = run.mesh.ranks(), .index = rank}, runtime, control,
                         keeper ? &*keeper : nullptr, own_logger);
-    const TrainReport of_rank = trainer.run(options);
-    if (control.first()) report = of_rank;
+    const TrainReport rank_report = trainer.run(options);
+    if (control.first()) report = rank_report;
   });
   return report;
 }
 
-/// The sum of a number over all ranks, which each of them gets.
+/// Returns the sum of a number over all ranks.
 double sum_over(double own, const RankControl& control) {
   const std::array<uint64_t, 1> bits{std::bit_cast<uint64_t>(own)};
   double sum = 0;
-  for (const uint64_t of_rank : control.gather(bits)) sum += std::bit_cast<double>(of_rank);
+  for (const uint64_t rank_bits : control.gather(bits)) sum += std::bit_cast<double>(rank_bits);
   return sum;
 }
 
-/// The rate of matrix products of all ranks together: configured, or measured. Gives devices their
-/// tables of products.
+/// Returns the FLOP/s of matrix products of all ranks together: configured, or measured. Gives
+/// devices their tables of products.
 double peak_of_processes(const RunConfig& config, Runtime& runtime, const RankControl& control) {
   double known = 0;
   control.together([&] {
@@ -149,14 +149,14 @@ struct ProcessPlan {
   int64_t memory_bytes = 0;  ///< of the arenas of all ranks
 };
 
-/// Plans it. Throws Error on all ranks if those of one machine do not fit into its memory, or if
-/// one does not fit into its device's.
-ProcessPlan plan_process(const RunConfig& config, const MeshRank& place, const Runtime& runtime,
+/// Returns the plan of a rank that is a process. Throws Error on all ranks if those of one machine
+/// do not fit into its memory, or if one does not fit into its device's.
+ProcessPlan plan_process(const RunConfig& config, const MeshRank& mesh_rank, const Runtime& runtime,
                          const Processes& processes, const RankControl& control) {
   const Accelerator* const accelerator = runtime.accelerator();
   std::optional<StepPlan> plan;
   control.together([&] {
-    plan = plan_step(config, runtime.target(), place);
+    plan = plan_step(config, runtime.target(), mesh_rank);
     if (accelerator != nullptr) require_fits(config, needs_on_device(*plan), accelerator);
   });
   const std::array<uint64_t, 3> own{static_cast<uint64_t>(plan->memory.arena_bytes),
@@ -165,11 +165,11 @@ ProcessPlan plan_process(const RunConfig& config, const MeshRank& place, const R
   const std::vector<uint64_t> all = control.gather(own);
   MemoryNeeds needs;
   for (const int rank : processes.ranks_here()) {
-    const auto of_rank = std::span(all).subspan(static_cast<size_t>(rank) * own.size());
+    const auto rank_needs = std::span(all).subspan(static_cast<size_t>(rank) * own.size());
     ++needs.ranks;
-    needs.arenas += static_cast<int64_t>(of_rank[0]);
-    needs.states += static_cast<int64_t>(of_rank[1]);
-    needs.beside += static_cast<int64_t>(of_rank[2]);
+    needs.arenas += static_cast<int64_t>(rank_needs[0]);
+    needs.states += static_cast<int64_t>(rank_needs[1]);
+    needs.beside += static_cast<int64_t>(rank_needs[2]);
   }
   const bool on_gpus = accelerator != nullptr && is_gpu(accelerator->device());
   if (!on_gpus) control.together([&] { require_fits(config, needs); });
@@ -180,7 +180,7 @@ ProcessPlan plan_process(const RunConfig& config, const MeshRank& place, const R
   return {std::move(*plan), memory_bytes};
 }
 
-/// Trains as one of several processes. All of them go through it, and meet at its steps.
+/// Trains as one of several processes. All of them call it, and take the same steps together.
 TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved, const Mesh& mesh,
                              const TrainOptions& options, const Logger& logger) {
   Processes& processes = *options.processes;
@@ -192,12 +192,11 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
   const SharedCores cores =
       find_shared_cores(processes.hosts()[static_cast<size_t>(rank)], control);
   const std::vector<int> here = processes.ranks_here();
-  const DevicePlace device_place{
-      .rank = static_cast<int>(std::ranges::find(here, rank) - here.begin()),
-      .ranks = static_cast<int>(std::ssize(here)),
-      .processes = true};
+  const LocalRank local_rank{.rank = static_cast<int>(std::ranges::find(here, rank) - here.begin()),
+                             .ranks = static_cast<int>(std::ssize(here)),
+                             .processes = true};
   std::unique_ptr<Accelerator> accelerator;
-  control.together([&] { accelerator = options.open(resolved, device_place); });
+  control.together([&] { accelerator = options.open(resolved, local_rank); });
   Runtime runtime = runtime_of_rank(resolved, std::move(accelerator), cores.ranks);
   join_ranks(resolved, groups, runtime);
   ProcessPlan plan = plan_process(resolved, {mesh, rank}, runtime, processes, control);
@@ -234,7 +233,7 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   if (options.processes != nullptr) {
     return train_as_process(config, resolved, mesh, options, logger);
   }
-  const DevicePlace first{.rank = 0, .ranks = mesh.ranks()};
+  const LocalRank first{.rank = 0, .ranks = mesh.ranks()};
   std::unique_ptr<Accelerator> accelerator = options.open(resolved, first);
   double peak_flops = configured_peak(resolved, accelerator.get()).value_or(ProductPeak{}).flops;
   std::vector<StepPlan> plans = plan_steps_that_fit(resolved, mesh, accelerator.get());

@@ -13,35 +13,38 @@
 
 namespace tessera {
 
+/// Options of a call of train() that are not part of the configuration.
 struct TrainOptions {
   int ranks = 1;  ///< threads of this process, which share the work as [parallel] says
-  /// Of which this one is one; null if there are no others. Then `ranks` is 1.
+  /// The processes of the run, of which this one is a rank; null if there are no others. If it is
+  /// set, `ranks` is 1.
   Processes* processes = nullptr;
   bool resume = false;   ///< continue from the run's newest complete checkpoint
   bool progress = true;  ///< show a progress line on standard error
-  /// Called on each rank before each of its steps. What it throws ends the run.
+  /// Called on each rank before each step. If it throws, the run ends.
   std::function<void(int rank, int64_t step)> before_step = {};
-  /// Told each rank's batches of each of its steps, before they are computed.
+  /// Called on each rank with the batches of each step, before they are computed.
   std::function<void(int rank, int64_t step, std::span<const Batch> batches)> on_batches = {};
-  /// Called on each rank before each batch of an evaluation, which it counts.
+  /// Called on each rank before each batch of an evaluation, with the number of the batch.
   std::function<void(int rank, int64_t batch)> before_evaluation_batch = {};
   /// Opens the run's device for one of the machine's ranks; null for the processor.
-  std::function<std::unique_ptr<Accelerator>(const RunConfig&, const DevicePlace&)> open =
+  std::function<std::unique_ptr<Accelerator>(const RunConfig&, const LocalRank&)> open =
       open_device;
 };
 
+/// The outcome of a call of train().
 struct TrainReport {
-  int64_t step = 0;  ///< steps done since the start of the run
-  double loss = 0;   ///< of the last step; NaN if it was done before and metrics.jsonl lacks it
-  bool interrupted = false;  ///< ended by a signal, after saving
+  int64_t step = 0;  ///< the number of steps since the start of the run
+  double loss = 0;   ///< of the last step; NaN if this call did no step and metrics.jsonl lacks it
+  bool interrupted = false;  ///< true if a signal ended the run, after saving
 };
 
 /// Trains as the configuration says, on one or several ranks, and writes run.directory:
-/// config.toml, metrics.jsonl, loss.svg, checkpoints/. While an InterruptGuard lives, a signal ends
-/// the run after the current step, with a checkpoint saved; an evaluation is left at its next
-/// batch. Throws Error on anything that a user can correct, and before anything is written if the
-/// run does not fit the memory of its device. Throws Error on the first loss or gradient norm that
-/// is not finite, with the step and the value.
+/// config.toml, metrics.jsonl, loss.svg, checkpoints/. While an InterruptGuard exists, a signal
+/// ends the run after the current step, with a checkpoint saved; an evaluation is stopped before
+/// its next batch. Throws Error on anything that a user can correct; if the run does not fit the
+/// memory of its device, it does so before anything is written. Throws Error on the first loss or
+/// gradient norm that is not finite, with the step and the value.
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger);
 
 }  // namespace tessera

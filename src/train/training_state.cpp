@@ -1,5 +1,7 @@
 #include "train/training_state.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,29 +27,21 @@
 namespace tessera {
 namespace {
 
-/// The tensors of which a checkpoint consists, this rank's pieces of them.
-std::vector<StateTensor> state_tensors(const ParameterStore& store) {
-  std::vector<StateTensor> tensors = master_tensors(store);
-  for (size_t i = 0; i < store.parameters().size(); ++i) {
-    const ParameterState& state = store.parameters()[i];
-    const auto add = [&](const char* moment, const Tensor& tensor) {
-      if (!tensor.defined()) return;
-      const std::string name = fmt::format("{}.{}", state.spec.name, moment);
-      tensors.push_back(state_tensor(store, i, "optimizer", name, tensor));
-    };
-    add("first_moment", state.first_moment);
-    add("second_moment", state.second_moment);
-  }
+/// Returns the tensors that a checkpoint consists of.
+std::vector<const KeptTensor*> saved_tensors(const ParameterStore& store) {
+  std::vector<const KeptTensor*> tensors = store.tensors({Kept::master});
+  std::ranges::copy(store.tensors({Kept::first_moment, Kept::second_moment}),
+                    std::back_inserter(tensors));
   return tensors;
 }
 
 /// The state value with the number of tokens, which every checkpoint of a run has.
 constexpr const char* kTokensName = "tokens";
 
-/// The state value with the number of micro-batches, of which a controller of biases has seen each.
+/// The state value with the number of micro-batches that a controller of biases has counted.
 constexpr const char* kMicroBatchesName = "micro_batches";
 
-/// The state value with the lines of metrics that only the checkpoint has.
+/// The state value with the lines of metrics that are in the checkpoint only.
 constexpr const char* kUnsavedMetricsName = "unsaved_metrics";
 
 std::string text_if_there(const CheckpointState& state, const char* name) {
@@ -58,10 +52,10 @@ bool has_controller(const RunConfig& config) {
   return config.model.balance_biases == BiasBalancing::controller;
 }
 
-/// Whether a key may change between the parts of a run. The model, the data's order and the batches
-/// may not: a change would silently make it another run. Nor may the optimizer, whose states a
-/// checkpoint has. Where the size of a micro-batch counts,
-/// require_same_token_sets() compares what it decides together with the ranks.
+/// Returns whether a key may change when a run is resumed. The model, the order of the data and the
+/// batches may not: a change would silently make it another run. Nor may keys of the optimizer on
+/// which the saved states depend. The micro-batch may change: where its size counts,
+/// require_same_token_sets() compares what follows from it.
 bool may_change(std::string_view key) {
   for (const std::string_view fixed :
        {"model.", "data.context", "data.document_mask", "optimizer.name", "train.precision",
@@ -71,16 +65,17 @@ bool may_change(std::string_view key) {
   return true;
 }
 
-/// Whether a key says where files are. Files may move, because their contents are compared.
-bool is_place(std::string_view key) {
+/// Returns whether a key is a path of files. Files may move, because their contents are compared.
+bool is_path(std::string_view key) {
   return key == "data.directory" || key == "data.tokenizer" || key.starts_with("data.sources");
 }
 
-/// Throws Error when the checkpoint's run is another one. Logs what changes from here on.
+/// Throws Error if the checkpoint is of another run. Logs the keys that change from here on.
 void require_same_run(const RunConfig& saved, const std::string& path, const RunConfig& config,
                       const Logger& logger) {
   for (const auto& [key, before, given] : differences(saved, config)) {
-    // Blocks are matrices of their own, which depend on how many ranks share the matrix.
+    // Each block is a matrix of its own, and the blocks depend on the number of ranks that share
+    // the matrix.
     const bool other_blocks = key == "parallel.tensor" &&
                               config.optimizer.name == OptimizerName::muon &&
                               config.optimizer.muon_split == MuonSplit::blocks;
@@ -95,7 +90,7 @@ void require_same_run(const RunConfig& saved, const std::string& path, const Run
           "{} = {} changes nothing: the run has weights of its own since it began with {}, which "
           "it goes on recording",
           key, given, before);
-    } else if (is_place(key)) {
+    } else if (is_path(key)) {
       logger.info("{} changes from {} to {}", key, before, given);
     } else if (key != "run.directory") {
       logger.warn("{} changes from {} to {}", key, before, given);
@@ -103,7 +98,7 @@ void require_same_run(const RunConfig& saved, const std::string& path, const Run
   }
 }
 
-/// Returns what is to be done with a folder that holds a model, and not a run.
+/// Returns the advice for a folder that holds a model and not a run.
 std::string import_advice(const fs::path& model) {
   return fmt::format(
       "a run that is to begin with these weights needs another run.directory, no --resume, and "
@@ -111,7 +106,7 @@ std::string import_advice(const fs::path& model) {
       model.string());
 }
 
-/// Throws Error if a checkpoint has no state of training.
+/// Throws Error if a checkpoint holds no state of training.
 void require_trained(const CheckpointState& state, const fs::path& path) {
   if (state.values.contains(kTokensName)) return;
   throw Error(
@@ -120,8 +115,8 @@ void require_trained(const CheckpointState& state, const fs::path& path) {
       path.string(), import_advice(path));
 }
 
-/// Loads a checkpoint on all ranks. Throws DamagedCheckpoint on all of them if one finds it
-/// damaged.
+/// Loads a checkpoint on all ranks and returns its position. Throws DamagedCheckpoint on all ranks
+/// if one finds it damaged.
 TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
                                  const ParameterStore& store, const RunData& data,
                                  const Logger& logger, const StateRanks& ranks) {
@@ -142,19 +137,19 @@ TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
     result = {.step = state.step,
               .tokens = state.integer(kTokensName),
               .micro_batches = has_controller(saved) ? state.integer(kMicroBatchesName) : 0,
-              .data = restored_state(state, data.at(phase), origin, logger),
+              .data = restored_state(state, data.all_sources(phase), origin, logger),
               .carried = tokenizer_files(data.tokenizer()),
               .unsaved_metrics = text_if_there(state, kUnsavedMetricsName)};
     add_other_files(reader, result.carried, logger);
   });
-  load_state(reader, state_tensors(store), {}, ranks);
+  load_state(reader, saved_tensors(store), {}, ranks);
   store.masters_to_weights();
   config.checkpoint.initial = initial;
   return result;
 }
 
-/// Removes what a killed process left. Saving would remove it too, but a run with no step left to
-/// do saves nothing. What is left does no harm, so a failure to remove it is no reason to stop.
+/// Removes the partial checkpoint of a killed process. Saving would remove it too, but a run with
+/// no step left saves nothing. A failure is only logged: the files do no harm.
 void remove_unfinished(const fs::path& directory, const Logger& logger) {
   try {
     prune_checkpoints(directory, {.newest = 0});
@@ -170,7 +165,8 @@ std::string steps_text(const CheckpointListing& listing) {
   return "those of step " + join(steps, ", ");
 }
 
-/// Throws Error on all ranks that names one which sees other checkpoints than the first.
+/// Throws Error on all ranks, which names a rank, if that rank sees other checkpoints than the
+/// first.
 void require_same_listing(const CheckpointListing& listing, const fs::path& directory,
                           const RankControl& control) {
   const std::string own = steps_text(listing);
@@ -227,7 +223,7 @@ void save_training(const RunConfig& config, const ParameterStore& store,
   CheckpointState state;
   state.step = position.step;
   state.config = to_toml(config);
-  state.values = data_values(data.at(phase), position.data);
+  state.values = data_values(data.all_sources(phase), position.data);
   state.values[kTokensName] = position.tokens;
   if (has_controller(config)) state.values[kMicroBatchesName] = position.micro_batches;
   if (!position.unsaved_metrics.empty()) {
@@ -237,7 +233,8 @@ void save_training(const RunConfig& config, const ParameterStore& store,
   put_token_sets(state, token_sets(phases[phase].config, ranks.mesh()));
   save_state({.directory = checkpoints_directory(config),
               .state = state,
-              .tensors = state_tensors(store),
+              .tensors = saved_tensors(store),
+              .shard = store.shard(),
               .carried = position.carried},
              {.threads = ranks.runtime.threads()}, ranks);
 }

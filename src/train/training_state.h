@@ -9,51 +9,54 @@
 #include "data/loader.h"
 #include "state/parameter_store.h"
 #include "train/run_data.h"
-#include "train/state_tensor.h"
+#include "train/state_ranks.h"
 
 namespace tessera {
 
-/// Where training stands, apart from its tensors.
+/// The state of training, apart from its tensors.
 struct TrainingPosition {
-  int64_t step = 0;    ///< optimizer steps done
-  int64_t tokens = 0;  ///< trained on so far
-  /// Forward passes of training so far, each of a micro-batch of all ranks.
+  int64_t step = 0;    ///< the number of optimizer steps done
+  int64_t tokens = 0;  ///< the number of tokens trained on
+  /// The number of micro-batches trained on. A micro-batch is that of all ranks.
   int64_t micro_batches = 0;
   LoaderState data;  ///< position of the next batch
-  /// The files that its checkpoints carry. They are in memory from the run's start: a file that is
-  /// damaged or removed later does not keep the run from saving.
+  /// The files that the run's checkpoints carry. They are kept in memory from the start, so that
+  /// the run can save even if a file is damaged or removed later.
   std::vector<CarriedFile> carried;
-  /// Lines of metrics.jsonl up to the step that could not be brought to the disk (see MetricsFile).
+  /// The lines of metrics.jsonl up to the step that could not be written to the disk (see
+  /// MetricsFile).
   std::string unsaved_metrics;
 };
 
 /// Saves everything that the run needs to continue bit for bit: master weights, moments, data
-/// position, seed, configuration and tokenizer. Random numbers are by counter, so the seed is their
-/// whole state. Every rank calls it, and writes its share (see save_state()).
+/// position, seed, configuration and tokenizer. Random numbers are computed from the seed and a
+/// counter, so the seed is their only state. All ranks call it, and each writes its share (see
+/// save_state()).
 void save_training(const RunConfig& config, const ParameterStore& store,
                    const TrainingPosition& position, const RunData& data, const StateRanks& ranks);
 
-/// Removes old checkpoints by the keep rule. Throws Error when one cannot be removed.
+/// Removes old checkpoints by the keep rule. Throws Error if one cannot be removed.
 void prune_training(const RunConfig& config);
 
-/// Throws Error unless a new run can begin in run.directory: it holds neither the checkpoints of a
-/// run, complete or damaged, nor a model that `checkpoint import` wrote. What a killed save left
-/// half-written does not count.
+/// Throws Error unless a new run can begin in run.directory: it must hold neither the checkpoints
+/// of a run, complete or damaged, nor a model that `checkpoint import` wrote. The partial
+/// checkpoint of a killed save does not count.
 void require_fresh(const RunConfig& config);
 
-/// Removes what a killed save left behind and loads the run's newest complete checkpoint into the
-/// store. Every rank calls it and gets its pieces (see load_state()). If a checkpoint turns out to
-/// be damaged, warns and takes the one before it. Throws Error when none is left, and as
-/// restored_state() does. Throws Error that names the key when a key that must stay (the model, the
-/// batches, the seed) differs from the checkpoint's, and as require_same_token_sets() does. Other
-/// keys that differ are logged; run.directory is not. So for phases: see require_same_phases().
-/// checkpoint.initial no longer has an effect and gets the checkpoint's value.
+/// Removes what a killed save left behind, and loads the run's newest complete checkpoint into the
+/// store. Returns its position. All ranks call it, and each gets the pieces that it holds (see
+/// load_state()). If a checkpoint turns out to be damaged, warns and takes the one before it.
+/// Throws Error if none is left, as restored_state() does, as require_same_token_sets() does, as
+/// require_same_phases() does, and if a key that must stay (the model, the batches, the seed)
+/// differs from the checkpoint's; the error names the key. Other keys that differ are logged,
+/// except run.directory. Sets checkpoint.initial to the checkpoint's value, because it no longer
+/// has an effect.
 TrainingPosition load_training(RunConfig& config, const ParameterStore& store, const RunData& data,
                                const Logger& logger, const StateRanks& ranks);
 
-/// Returns the model of the run in run.directory as its checkpoints record it. The keys of [model]
-/// of a resumed run start from it. This matters if the run began with another checkpoint's weights,
-/// which may be gone by now. Throws Error when the run holds no complete checkpoint.
+/// Returns the model of the run in run.directory, as its checkpoints record it. The keys of [model]
+/// of a resumed run start from it. This matters if the run began with the weights of another
+/// checkpoint, which may no longer exist. Throws Error if the run holds no complete checkpoint.
 ModelConfig resumed_model(const RunConfig& named);
 
 /// Returns runs/NAME/checkpoints.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/words.h"
 #include "state/schedule.h"
 
 namespace tessera {
@@ -17,9 +18,9 @@ TrainingStep::TrainingStep(const StepPrograms& programs, Executor& executor,
       store_(store),
       inputs_(chunk_.batch, chunk_.parameters) {}
 
-void TrainingStep::accumulate(std::span<const Batch> micro_batches) {
+void TrainingStep::forward_backward(std::span<const Batch> micro_batches) {
   begin(micro_batches);
-  for (const Batch& batch : micro_batches) add(batch);
+  for (const Batch& batch : micro_batches) forward_backward(batch);
 }
 
 void TrainingStep::begin(std::span<const Batch> micro_batches) {
@@ -36,9 +37,9 @@ void TrainingStep::begin(std::span<const Batch> micro_batches) {
   executor_.run({.segment = Segment::whole, .program = programs_.start_number()});
 }
 
-void TrainingStep::add(const Batch& batch) {
+void TrainingStep::forward_backward(const Batch& batch) {
   {
-    // A device's own clock times the copies: see Executor::write().
+    // On a device, its own clock times the copies: see Executor::write().
     const Trace::Span span(executor_.on_host() ? trace_ : nullptr, "copy_batch", "data");
     inputs_.fill(executor_, passes_, 0, batch);
   }
@@ -53,13 +54,13 @@ void TrainingStep::add(const Batch& batch) {
 }
 
 double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& update) {
-  const int64_t of_course = update.step - update.course_begin;
-  const double rate = learning_rate(config, of_course, update.steps);
+  const int64_t course_step = update.step - update.course_begin;
+  const double rate = learning_rate(config, course_step, update.steps);
   const int number = programs_.update_number();
   const UpdateProgram& program = programs_.update;
   write_scalar(executor_, executor_.tensor(program.learning_rate, number), rate);
   write_scalar(executor_, executor_.tensor(program.clip_norm, number),
-               clip_norm(config, of_course));
+               clip_norm(config, course_step));
   write_scalar(executor_, executor_.tensor(program.step, number), static_cast<double>(update.step));
   if (written_) written_(number);
   executor_.run({.segment = Segment::whole, .program = number});
@@ -75,8 +76,8 @@ PendingResults TrainingStep::results() {
   const int number = programs_.update_number();
   const std::vector<StepSum> sums = chunk_.sums();
   const auto add_total = [&](const StepSum& sum) {
-    const auto place = std::ranges::find(sums, sum.name, &StepSum::name) - sums.begin();
-    return add(executor_.tensor(programs_.update.totals[static_cast<size_t>(place)], number));
+    const auto index = std::ranges::find(sums, sum.name, &StepSum::name) - sums.begin();
+    return add(executor_.tensor(programs_.update.totals[static_cast<size_t>(index)], number));
   };
   const auto add_sum = [&](const std::optional<StepSum>& sum) {
     return sum ? add_total(*sum) : -1;
@@ -84,7 +85,7 @@ PendingResults TrainingStep::results() {
   PendingResults results;
   results.targets_ = targets_;
   results.tokens_ = tokens_;
-  results.places_ = {
+  results.indices_ = {
       .cross_entropy = add_sum(chunk_.cross_entropy_sum),
       .balance = add_sum(chunk_.balance_sum),
       .router_z = add_sum(chunk_.router_z_sum),
@@ -93,29 +94,29 @@ PendingResults TrainingStep::results() {
       .experts = chunk_.experts,
   };
   if (const std::optional<Value>& measures = programs_.update.muon_measures) {
-    results.places_.muon_measures = add(executor_.tensor(*measures, number));
+    results.indices_.muon_measures = add(executor_.tensor(*measures, number));
   }
-  results.places_.layers = static_cast<int>(tensors.size());
+  results.indices_.layers = static_cast<int>(tensors.size());
   for (const StepSum& layer : chunk_.expert_tokens) add_total(layer);
   results.snapshot_ = executor_.read(tensors);
   return results;
 }
 
-double PendingResults::number(int place) const {
-  return place < 0 ? 0.0 : read_numbers(snapshot_.tensors[static_cast<size_t>(place)])[0];
+double PendingResults::number(int index) const {
+  return index < 0 ? 0.0 : read_numbers(snapshot_.tensors[static_cast<size_t>(index)])[0];
 }
 
 double PendingResults::expert_load() const {
   double load = 0;
-  for (auto layer = static_cast<size_t>(places_.layers); layer < snapshot_.tensors.size();
+  for (auto layer = static_cast<size_t>(indices_.layers); layer < snapshot_.tensors.size();
        ++layer) {
     const std::vector<double> counts = read_numbers(snapshot_.tensors[layer]);
-    const std::span of_experts = std::span(counts).first(static_cast<size_t>(places_.experts));
+    const std::span expert_counts = std::span(counts).first(static_cast<size_t>(indices_.experts));
     double total = 0;
-    for (const double count : of_experts) total += count;
-    if (total == 0) continue;  // all tokens skipped them
-    load = std::max(load, *std::ranges::max_element(of_experts) /
-                              (total / static_cast<double>(of_experts.size())));
+    for (const double count : expert_counts) total += count;
+    if (total == 0) continue;  // every token skipped the experts
+    load = std::max(load, *std::ranges::max_element(expert_counts) /
+                              (total / static_cast<double>(expert_counts.size())));
   }
   return load;
 }
@@ -123,12 +124,12 @@ double PendingResults::expert_load() const {
 std::optional<double> PendingResults::skipped() const {
   double skipped = 0, total = 0;
   bool skips = false;
-  for (auto layer = static_cast<size_t>(places_.layers); layer < snapshot_.tensors.size();
+  for (auto layer = static_cast<size_t>(indices_.layers); layer < snapshot_.tensors.size();
        ++layer) {
     const std::vector<double> counts = read_numbers(snapshot_.tensors[layer]);
     for (size_t i = 0; i < counts.size(); ++i) {
       total += counts[i];
-      if (i < static_cast<size_t>(places_.experts)) continue;
+      if (i < static_cast<size_t>(indices_.experts)) continue;
       skipped += counts[i];
       skips = true;
     }
@@ -138,9 +139,9 @@ std::optional<double> PendingResults::skipped() const {
 }
 
 std::optional<MuonMeasures> PendingResults::muon_measures() const {
-  if (places_.muon_measures < 0) return {};
+  if (indices_.muon_measures < 0) return {};
   const std::vector<double> sums =
-      read_numbers(snapshot_.tensors[static_cast<size_t>(places_.muon_measures)]);
+      read_numbers(snapshot_.tensors[static_cast<size_t>(indices_.muon_measures)]);
   return MuonMeasures{sums[0], sums[1], sums[2], sums[3]};
 }
 
@@ -149,30 +150,28 @@ StepResults PendingResults::wait() const {
   const std::optional<MuonMeasures> muon = muon_measures();
   const auto tokens = static_cast<double>(tokens_);
   return {.cross_entropy =
-              number(places_.cross_entropy) / static_cast<double>(std::max<int64_t>(targets_, 1)),
-          .balance = number(places_.balance) / tokens,
-          .router_z = number(places_.router_z) / tokens,
+              number(indices_.cross_entropy) / static_cast<double>(std::max<int64_t>(targets_, 1)),
+          .balance = number(indices_.balance) / tokens,
+          .router_z = number(indices_.router_z) / tokens,
           .targets = targets_,
           .tokens = tokens_,
           .expert_load = expert_load(),
           .skipped = skipped(),
-          .gradient_norm = number(places_.gradient_norm),
-          .updated = !std::isnan(number(places_.scale)),
+          .gradient_norm = number(indices_.gradient_norm),
+          .updated = !std::isnan(number(indices_.scale)),
           .update_rms = muon ? std::optional(muon->rms()) : std::nullopt,
           .orthogonality_error = muon ? std::optional(muon->deviation()) : std::nullopt};
 }
 
-/// Names the first parameter that is not finite. Counts those before it in `number`.
+/// Returns a text about the first parameter that is not finite, and adds its index to `number`;
+/// none if all are finite.
 std::optional<std::string> TrainingStep::non_finite_parameter(int64_t& number) const {
-  for (const ParameterState& state : store_.parameters()) {
-    for (const auto& [what, tensor] :
-         {std::pair("weight", &state.weight), std::pair("gradient", &state.gradient)}) {
-      const int64_t at = tensor->defined() ? first_non_finite(*tensor) : -1;
-      if (at >= 0) {
-        return fmt::format("the {} of {} is not finite at element {}", what, state.spec.name, at);
-      }
-    }
-    ++number;
+  for (const KeptTensor* tensor : store_.tensors({Kept::weight, Kept::gradient})) {
+    const int64_t at = first_non_finite(tensor->memory);
+    if (at < 0) continue;
+    number += static_cast<int64_t>(tensor->index);
+    return fmt::format("the {} of {} is not finite at element {}", word(tensor->kind),
+                       tensor->parameter->name, at);
   }
   return {};
 }
@@ -181,7 +180,8 @@ std::string TrainingStep::find_non_finite(std::span<const Batch> micro_batches,
                                           const RankControl& control) {
   FiniteCheck check;
   executor_.set_finite_check(&check);
-  accumulate(micro_batches);  // from zeros: a device may have added the next step's gradients
+  // Starts from zero gradients: a device may have added those of the next step.
+  forward_backward(micro_batches);
   executor_.set_finite_check(nullptr);
   int64_t number = check.nodes;
   std::optional<std::string> own = check.first ? check.first : non_finite_parameter(number);

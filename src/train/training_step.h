@@ -18,80 +18,80 @@
 
 namespace tessera {
 
-/// The results of a step that a device may yet have to compute.
+/// The results of a step, which a device may not have computed yet.
 class PendingResults {
  public:
-  /// Waits for the step. Throws Error if the device failed.
+  /// Waits for the step and returns its results. Throws Error if the device failed.
   StepResults wait() const;
 
  private:
   friend class TrainingStep;
-  /// What the snapshot has, in this order. Sums that a model lacks are -1.
-  struct Places {
+  /// Indices of the snapshot's tensors. A sum that the model lacks has the index -1.
+  struct Indices {
     int cross_entropy = -1, balance = -1, router_z = -1;
     int gradient_norm = -1, scale = -1;
     int muon_measures = -1;
-    int layers = 0;       // the first of the layers' token counts, which are the last
-    int64_t experts = 0;  // of a layer; its counts may have a further class, the skipped tokens
+    int layers = 0;       // of the first layer's token counts; those of the other layers follow
+    int64_t experts = 0;  // per layer; the counts may have one class more, the skipped tokens
   };
-  double number(int place) const;
+  double number(int index) const;
   double expert_load() const;
   std::optional<double> skipped() const;
-  /// None without Muon.
   std::optional<MuonMeasures> muon_measures() const;
 
   Snapshot snapshot_;
-  Places places_;
+  Indices indices_;
   int64_t targets_ = 0;
   int64_t tokens_ = 0;
 };
 
-/// The place of a weight update in its run.
+/// The position of a weight update in its run and in its learning rate schedule.
 struct WeightUpdate {
-  int64_t step = 1;          ///< counted from 1
-  int64_t steps = 1;         ///< of the learning rate's course
-  int64_t course_begin = 0;  ///< the steps before the course (see RunPhase)
+  int64_t step = 1;          ///< the number of the step in the run, from 1
+  int64_t steps = 1;         ///< the length of the learning rate schedule
+  int64_t course_begin = 0;  ///< the number of steps before the schedule (see RunPhase)
 };
 
-/// One optimizer step: accumulate(), update(), then results(). On a device nothing here waits: each
-/// call puts work into its streams.
+/// One optimizer step: forward_backward(), update(), then results(). On a device no call waits:
+/// each one puts work into the device's streams.
 class TrainingStep {
  public:
-  /// Takes an executor that runs these programs, of which it runs a set of passes. All arguments
-  /// must outlive the step.
+  /// Takes the executor that runs these programs, and the number of the set of passes to use. All
+  /// arguments must outlive the step.
   TrainingStep(const StepPrograms& programs, Executor& executor, const ParameterStore& store,
                int set = 0);
 
-  /// Runs the forward and backward passes. Leaves the gradients of the loss over all
-  /// `micro_batches` in the store's main gradients.
-  void accumulate(std::span<const Batch> micro_batches);
-  /// The same in two parts: sets gradients and sums to zero for a step of these micro-batches, and
-  /// adds one of them.
+  /// Runs the forward and backward passes of all micro-batches. Afterwards the store's main
+  /// gradients are those of the loss over all `micro_batches`.
+  void forward_backward(std::span<const Batch> micro_batches);
+  /// Sets main gradients and sums to zero, for a step of these micro-batches.
   void begin(std::span<const Batch> micro_batches);
-  void add(const Batch& batch);
+  /// Runs the forward and backward passes of one micro-batch, which add to gradients and sums.
+  void forward_backward(const Batch& batch);
 
-  /// Says how many micro-batches the run has done. Those that are added from then on are counted.
+  /// Sets the number of micro-batches that the run has done. Later ones are counted from there.
   void set_micro_batches(int64_t done) { micro_batches_ = done; }
 
-  /// Clips the main gradients and updates all weights. Changes nothing if a loss or the gradients'
+  /// Clips the main gradients and updates all weights. Changes nothing if a loss or the gradient
   /// norm is not finite. Returns the learning rate.
   double update(const OptimizerConfig& config, const WeightUpdate& update);
 
-  /// The results of the last accumulate() and update(). Call it before the next ones.
+  /// Returns the results of the last forward_backward() and update(). Call it before the next ones.
   PendingResults results();
 
-  /// Accumulates the micro-batches once more, from zeros, and checks every result. Says which value
-  /// is the first that is NaN or infinite, or which parameter's weight or gradient is. Of several
-  /// ranks, all say the same: the earliest in the order of the program, and its rank. What other
-  /// ranks got from that one comes later. Call it when a loss or a gradient norm is not finite.
+  /// Computes the micro-batches once more, from zero gradients, and checks every result. Returns a
+  /// text that names the first value that is NaN or infinite or, if every value is finite, the
+  /// first parameter whose weight or gradient is not. All ranks return the same: the earliest value
+  /// in the order of the program, and its rank, because other ranks got their values from that one.
+  /// Call it when a loss or a gradient norm is not finite.
   std::string find_non_finite(std::span<const Batch> micro_batches,
                               const RankControl& control = {});
 
-  /// Is called after the inputs of a program were written, with the program's number, before it
-  /// runs. An empty function ends that.
+  /// Sets a function that is called with the number of a program after its inputs were written,
+  /// before it runs. An empty function removes it.
   void on_inputs(std::function<void(int program)> written) { written_ = std::move(written); }
 
-  /// Records runs in `trace` while it is set.
+  /// Records the runs of programs in `trace`; null ends that.
   void set_trace(Trace* trace) {
     trace_ = trace;
     executor_.set_trace(trace);
@@ -102,15 +102,15 @@ class TrainingStep {
 
   const StepPrograms& programs_;
   const Chunk& chunk_;
-  int passes_;  // the number of the chunk's program
+  int passes_;  // the number of the chunk's program in the list
   Executor& executor_;
   const ParameterStore& store_;
   BatchInputs inputs_;
   Trace* trace_ = nullptr;
   std::function<void(int program)> written_;
-  int64_t targets_ = 0;  // of the last accumulate()
+  int64_t targets_ = 0;  // of the last forward_backward()
   int64_t tokens_ = 0;
-  int64_t micro_batches_ = 0;  // done in this run
+  int64_t micro_batches_ = 0;  // the number done in this run
 };
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-/// Says in what a rank's results of a step differ from those of the first rank.
+/// Returns a text that says how a rank's results of a step differ from those of the first rank.
 std::string difference_text(size_t number, const LayoutStep& first, const LayoutStep& other) {
   const int64_t targets = first.results.targets;
   if (other.results.targets == targets) {
@@ -21,20 +21,20 @@ std::string difference_text(size_t number, const LayoutStep& first, const Layout
 }  // namespace
 
 std::optional<size_t> WholeTensor::put(const TensorPiece& piece, const Tensor& part) {
-  std::optional<size_t> first_other;
+  std::optional<size_t> first_difference;
   const auto size = static_cast<size_t>(dtype_size(values_.dtype()));
   const auto* from = static_cast<const std::byte*>(part.address());
   auto* const to = static_cast<std::byte*>(values_.address());
   for (int64_t i = 0; i < part.elements(); ++i, from += size) {
-    const auto place = static_cast<size_t>(piece.element_of_whole(i));
-    if (!known_[place]) {
-      std::memcpy(to + place * size, from, size);
-      known_[place] = true;
-    } else if (!first_other && std::memcmp(to + place * size, from, size) != 0) {
-      first_other = place;
+    const auto index = static_cast<size_t>(piece.element_of_whole(i));
+    if (!known_[index]) {
+      std::memcpy(to + index * size, from, size);
+      known_[index] = true;
+    } else if (!first_difference && std::memcmp(to + index * size, from, size) != 0) {
+      first_difference = index;
     }
   }
-  return first_other;
+  return first_difference;
 }
 
 const Tensor& WholeTensor::values(const std::string& name) const {
@@ -48,13 +48,13 @@ void CollectedResults::put(const CollectedKey& key, const std::string& name,
   const auto whole = wholes_[key].try_emplace(name, piece.whole(), part.dtype()).first;
   const std::optional<size_t> other = whole->second.put(piece, part);
   if (!other) return;
-  const CopyPlace place{key, name, *other};
-  if (!first_other_ || place < *first_other_) first_other_ = place;
+  const ElementKey element{key, name, *other};
+  if (!first_difference_ || element < *first_difference_) first_difference_ = element;
 }
 
-void CollectedResults::put_bytes(const GradientBytes& of_rank) {
+void CollectedResults::put_bytes(const GradientBytes& rank_bytes) {
   const std::scoped_lock lock(mutex_);
-  bytes_ += of_rank;
+  bytes_ += rank_bytes;
 }
 
 void CollectedResults::put_step(int rank, size_t number, const LayoutStep& step) {
@@ -77,8 +77,8 @@ LayoutResults CollectedResults::results() const {
     TESSERA_CHECK(!by_rank.empty(), "no rank reports step {}", results.steps.size() + 1);
     const LayoutStep& first = results.steps.emplace_back(by_rank.begin()->second);
     for (const auto& [rank, step] : by_rank) {
-      if (results.other_results || step == first) continue;
-      results.other_results = difference_text(results.steps.size(), first, step);
+      if (results.unequal_results || step == first) continue;
+      results.unequal_results = difference_text(results.steps.size(), first, step);
     }
   }
   for (const auto& [key, tensors] : wholes_) {
@@ -87,10 +87,10 @@ LayoutResults CollectedResults::results() const {
                                                           : results.computed_weights;
     for (const auto& [name, whole] : tensors) named.emplace(name, whole.values(name));
   }
-  if (first_other_) {
-    results.other_copies =
-        fmt::format("ranks that hold the same piece of {} {} hold different numbers at element {}",
-                    word(first_other_->key.what), first_other_->name, first_other_->element);
+  if (first_difference_) {
+    results.unequal_copies = fmt::format(
+        "ranks that hold the same piece of {} {} hold different numbers at element {}",
+        word(first_difference_->key.what), first_difference_->name, first_difference_->element);
   }
   return results;
 }

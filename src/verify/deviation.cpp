@@ -32,9 +32,10 @@ double largest_number(const Tensor& tensor) {
 
 double largest_difference(const Tensor& one, const Tensor& layout) {
   double difference = 0;
-  const auto compare = [&](auto of_one, auto of_layout) {
+  const auto compare = [&](auto one_numbers, auto layout_numbers) {
     for (int64_t i = 0; i < one.elements(); ++i) {
-      const auto a = static_cast<double>(of_one[i]), b = static_cast<double>(of_layout[i]);
+      const auto a = static_cast<double>(one_numbers[i]),
+                 b = static_cast<double>(layout_numbers[i]);
       if (std::isnan(a - b)) difference = std::numeric_limits<double>::infinity();
       difference = std::max(difference, std::abs(a - b));
     }
@@ -46,7 +47,7 @@ double largest_difference(const Tensor& one, const Tensor& layout) {
   return difference;
 }
 
-/// Compares two runs and keeps what it finds.
+/// Compares two runs, and collects the deviations that it finds.
 class Comparison {
  public:
   Comparison(const LayoutResults& one, const LayoutResults& layout) : one_(one), layout_(layout) {}
@@ -73,13 +74,13 @@ class Comparison {
 
   void gradients() {
     for (size_t i = 0; i < one_.gradients.size(); ++i) {
-      double of_all = 0;
+      double largest_of_all = 0;
       for (const auto& [name, tensor] : one_.gradients[i]) {
-        of_all = std::max(of_all, largest_number(tensor));
+        largest_of_all = std::max(largest_of_all, largest_number(tensor));
       }
       for (const auto& [name, tensor] : one_.gradients[i]) {
         add("gradients", largest_difference(tensor, layout_.gradients[i].at(name)),
-            std::max(largest_number(tensor), kZeroGradient * of_all),
+            std::max(largest_number(tensor), kZeroGradient * largest_of_all),
             fmt::format("{}, step {}", name, i + 1), name);
       }
     }
@@ -109,7 +110,7 @@ class Comparison {
   std::vector<Deviation> found_;
 };
 
-/// The largest of each quantity, in the order in which they appear.
+/// Returns the largest deviation of each quantity, in the order of `all`.
 std::vector<Deviation> largest_of(const std::vector<Deviation>& all) {
   std::vector<Deviation> result;
   for (const Deviation& deviation : all) {
@@ -121,13 +122,13 @@ std::vector<Deviation> largest_of(const std::vector<Deviation>& all) {
   return result;
 }
 
-/// What rounding to a type changes a number by at most, over the number.
+/// Returns the largest relative change that rounding to a type makes.
 double rounding_of(DType type) {
   if (type == DType::bf16) return std::ldexp(1.0, -9);
   return type == DType::f32 ? std::ldexp(1.0, -24) : std::ldexp(1.0, -53);
 }
 
-/// The type to which a quantity is rounded at least once.
+/// Returns the type to which a quantity is rounded at least once.
 DType type_of(const Deviation& deviation, DType compute, DType wire) {
   if (deviation.quantity == "gradients") return wire;
   const bool follows = deviation.quantity == "weights" || deviation.quantity == "gradient norm";
@@ -163,8 +164,8 @@ RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& 
                                const LayoutResults& layout, DType compute, DType wire) {
   std::map<std::pair<std::string, std::string>, double> expected;  // by quantity and tensor
   for (const Deviation& deviation : all_deviations(exact, rounded)) {
-    double& of_steps = expected[{deviation.quantity, deviation.tensor}];
-    of_steps = std::max(of_steps, deviation.difference);
+    double& largest = expected[{deviation.quantity, deviation.tensor}];
+    largest = std::max(largest, deviation.difference);
   }
   RoundingRatio result;
   for (const Deviation& deviation : all_deviations(rounded, layout)) {
@@ -186,7 +187,8 @@ std::optional<std::string> first_stale_weight(const LayoutResults& layout) {
   return std::nullopt;
 }
 
-std::optional<std::string> first_other_bits(const LayoutResults& one, const LayoutResults& layout) {
+std::optional<std::string> first_different_bits(const LayoutResults& one,
+                                                const LayoutResults& layout) {
   for (size_t i = 0; i < one.steps.size(); ++i) {
     if (!(one.steps[i] == layout.steps[i])) return fmt::format("the results of step {}", i + 1);
   }

@@ -8,50 +8,54 @@
 
 namespace tessera {
 
-/// How far a quantity of a layout is from that of one rank.
+/// The deviation of a quantity of a layout from that of one rank.
 struct Deviation {
   std::string quantity;  ///< "loss", "gradients", "router counts"
-  /// The largest difference over the largest number of the same tensor. A gradient may be zero but
-  /// for rounding, so its largest number counts as kZeroGradient of that of all gradients at least.
+  /// The largest difference, divided by the largest number of the same tensor. A gradient may be
+  /// zero but for rounding, so its largest number counts as at least kZeroGradient times that of
+  /// all gradients.
   double relative = 0;
-  std::string where;      ///< the tensor and the step that have it
-  std::string tensor;     ///< its name; empty for a number of a step
-  double difference = 0;  ///< the largest
-  double largest = 0;     ///< the number that it is relative to
+  std::string where;      ///< the tensor and the step with the largest difference
+  std::string tensor;     ///< the tensor's name; empty for a number of a step
+  double difference = 0;  ///< the largest difference
+  double largest = 0;     ///< the number by which the difference is divided
 };
 
 inline constexpr double kZeroGradient = 1e-3;
 
-/// How a layout's results differ from one rank's: by quantity, and there by tensor or step.
+/// Returns the deviations of a layout's results from one rank's: by quantity, and within a quantity
+/// by tensor or step.
 std::vector<Deviation> all_deviations(const LayoutResults& one, const LayoutResults& layout);
 
-/// The largest of each quantity.
+/// Returns the largest deviation of each quantity.
 std::vector<Deviation> deviations(const LayoutResults& one, const LayoutResults& layout);
 
-/// A deviation in the precision of a run, in multiples of the one that is to be expected there.
+/// A deviation in the precision of a run, and its ratio to the expected one.
 struct RoundingRatio {
   Deviation deviation;
-  double times = 0;
+  double times = 0;  ///< the deviation, in multiples of the expected one
 };
 
-/// Of the deviations of a layout from one rank, the one that is most in multiples of what is to be
-/// expected: of the deviation of one rank from f64, both in the run's precision. Each gradient and
-/// each weight has its own, so none is judged by the rounding of another. A number may be right by
-/// chance, so the largest of all steps is to be expected.
+/// Returns the deviation of a layout from one rank that is largest in multiples of the expected
+/// one. The expected deviation is that of one rank from f64, with the layout and the rank in the
+/// run's precision. Each gradient and each weight has its own expected deviation, so none is judged
+/// by the rounding of another. A number may be right by chance, so the largest deviation of all
+/// steps is expected.
 ///
-/// At least the rounding of one number is to be expected. For losses that is to `compute`, the
-/// run's type. It is to `wire`, in which gradients travel, for gradients; and to the type in which
-/// they are kept for all that follows from them, because one rank follows the gradients of the
-/// layout (see LayoutTrial::followed).
+/// The expected deviation is at least the rounding of one number. Losses are rounded to `compute`,
+/// the run's type, and gradients to `wire`, in which they are sent. Numbers that follow from
+/// gradients are rounded to the type in which gradients are kept, because one rank takes the
+/// layout's gradients for its update (see LayoutTrial::followed).
 RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& rounded,
                                const LayoutResults& layout, DType compute, DType wire);
 
-/// The first weight of which the ranks' programs compute with other numbers than with its master,
-/// rounded to the type of the program; none if there is none.
+/// Returns the name of the first weight for which the ranks' programs use other numbers than its
+/// master, rounded to the program's type; none if there is none.
 std::optional<std::string> first_stale_weight(const LayoutResults& layout);
 
-/// The first loss, gradient or weight of a layout that has other bits than that of one rank; none
-/// if all have the same.
-std::optional<std::string> first_other_bits(const LayoutResults& one, const LayoutResults& layout);
+/// Returns the first loss, gradient or weight of a layout whose bits differ from those of one rank;
+/// none if all bits are the same.
+std::optional<std::string> first_different_bits(const LayoutResults& one,
+                                                const LayoutResults& layout);
 
 }  // namespace tessera

@@ -5,12 +5,13 @@
 namespace tessera {
 namespace {
 
+/// Returns the bytes of an element of a unit's gradient, as it is sent.
 int64_t element_bytes(const ParameterUnit& unit, WireFormat wire) {
   if (unit.dtype == DType::f64) return dtype_size(DType::f64);
   return dtype_size(wire == WireFormat::bf16 ? DType::bf16 : DType::f32);
 }
 
-/// The ranks that each have an addend of a unit's gradient.
+/// Returns the number of ranks that sum a unit's gradient, each of which has an addend.
 int ranks_of_sum(const Mesh& mesh, const ParameterUnit& unit) {
   int ranks = 1;
   for (const Axis axis : mesh.of_view(unit.gradient_distribution.view())) {
@@ -30,16 +31,16 @@ GradientBytes& GradientBytes::operator+=(const GradientBytes& other) {
 
 bool GradientBytes::equal() const { return std::abs(counted - expected) <= 1e-9 * expected; }
 
-double gradient_bytes_of_rank(const MeshRank& place, const ParameterList& parameters,
-                              const StateShards& shards, WireFormat wire) {
+double gradient_bytes_of_rank(const MeshRank& mesh_rank, const ParameterList& parameters,
+                              const StateShard& shard, WireFormat wire) {
   double bytes = 0;
   for (size_t i = 0; i < parameters.units().size(); ++i) {
     const ParameterUnit& unit = parameters.units()[i];
     if (!unit.has_gradients()) continue;
-    const int ranks = ranks_of_sum(place.mesh, unit);
-    const FlatPieces& pieces = shards.of_unit(i, place.rank);
+    const int ranks = ranks_of_sum(mesh_rank.mesh, unit);
+    const FlatPieces& pieces = shard.cut(i);
     int cut = 1;
-    for (const Axis axis : pieces.axes) cut *= place.mesh.size(axis);
+    for (const Axis axis : pieces.axes) cut *= mesh_rank.mesh.size(axis);
     const double times = cut > 1 ? (ranks - 1) + (ranks / cut - 1) : 2 * (ranks - 1);
     bytes += times / ranks * static_cast<double>(unit.elements * element_bytes(unit, wire));
   }

@@ -18,10 +18,11 @@
 namespace tessera {
 namespace {
 
-/// What the first rank says of the next trial, as bytes. An empty text says that there is none.
-class TrialText {
+/// The message about the next trial that the first rank sends to the others. An empty message ends
+/// the trials.
+class TrialMessage {
  public:
-  static std::string of(const LayoutTrial& trial) {
+  static std::string encode(const LayoutTrial& trial) {
     std::string text;
     add(text, static_cast<int64_t>(trial.compute));
     add(text, std::ssize(trial.pinned));
@@ -38,9 +39,9 @@ class TrialText {
     return text;
   }
 
-  /// Changes a trial to that of a text.
-  static void apply(const std::string& text, LayoutTrial& trial) {
-    TrialText reader(text);
+  /// Sets the precision and choices of a trial to those of a message.
+  static void decode(const std::string& text, LayoutTrial& trial) {
+    TrialMessage reader(text);
     trial.compute = static_cast<DType>(reader.number());
     trial.pinned.assign(reader.count(), {});
     for (StepChoices& step : trial.pinned) {
@@ -56,7 +57,7 @@ class TrialText {
   }
 
  private:
-  explicit TrialText(const std::string& text) : text_(text) {}
+  explicit TrialMessage(const std::string& text) : text_(text) {}
 
   static void add(std::string& text, int64_t number) {
     text.append(reinterpret_cast<const char*>(&number), sizeof(number));
@@ -77,29 +78,30 @@ class TrialText {
   size_t at_ = 0;
 };
 
-/// Gives what a rank that is a process has to the first rank, which puts it together.
+/// Sends the results of a rank that is a process to the first rank, which puts them together.
 class SendingSink final : public ResultSink {
  public:
   explicit SendingSink(const RankControl& control) : control_(control) {}
 
-  void put(const CollectedKey& key, const std::string& name, const Tensor& values,
-           const PiecesOfRank& pieces) override {
-    const Tensor host = on_host(values);
+  void put(const CollectedKey& key, const KeptTensor& tensor, const StateShard& shard) override {
+    if (!shards_) shards_.emplace(shard);
+    const Tensor host = on_host(tensor.memory);
     std::vector<std::string> texts = control_.texts_for_first(
         std::string(reinterpret_cast<const char*>(host.raw()), static_cast<size_t>(host.bytes())));
     for (size_t rank = 0; rank < texts.size(); ++rank) {
       auto* next = reinterpret_cast<std::byte*>(texts[rank].data());
-      for (const TensorPiece& piece : pieces(static_cast<int>(rank))) {
+      for (const TensorPiece& piece :
+           shards_->of(static_cast<int>(rank)).pieces(tensor.index, tensor.kind)) {
         const Tensor part = Tensor::wrap(next, piece.shape(), host.dtype());
-        results_.put(key, name, piece, part);
+        results_.put(key, tensor.parameter->name, piece, part);
         next += part.bytes();
       }
     }
   }
 
-  void put_bytes(const GradientBytes& of_rank) override {
-    const uint64_t own[] = {std::bit_cast<uint64_t>(of_rank.counted),
-                            std::bit_cast<uint64_t>(of_rank.expected)};
+  void put_bytes(const GradientBytes& rank_bytes) override {
+    const uint64_t own[] = {std::bit_cast<uint64_t>(rank_bytes.counted),
+                            std::bit_cast<uint64_t>(rank_bytes.expected)};
     const std::vector<uint64_t> all = control_.gather(own);
     for (size_t i = 0; i < all.size(); i += 2) {
       results_.put_bytes({std::bit_cast<double>(all[i]), std::bit_cast<double>(all[i + 1])});
@@ -112,15 +114,20 @@ class SendingSink final : public ResultSink {
     for (const std::vector<double>& layer : step.expert_tokens) {
       for (const double tokens : layer) own.push_back(std::bit_cast<uint64_t>(tokens));
     }
-    const std::vector<uint64_t> all = control_.gather(own);
-    for (size_t begin = 0; begin < all.size(); begin += own.size()) {
+    const size_t bytes = own.size() * sizeof(uint64_t);
+    int rank = 0;
+    for (const std::string& text :
+         control_.texts_for_first(std::string(reinterpret_cast<const char*>(own.data()), bytes))) {
+      TESSERA_CHECK(text.size() == bytes, "ranks have other layers in step {}", number + 1);
+      std::vector<uint64_t> numbers(own.size());
+      std::memcpy(numbers.data(), text.data(), bytes);
       LayoutStep other = step;  // of the same layers and experts
-      other.results = step_results_of(std::span(all).subspan(begin, counts_begin));
-      const uint64_t* next = all.data() + begin + counts_begin;
+      other.results = step_results_of(std::span(numbers).first(counts_begin));
+      const uint64_t* next = numbers.data() + counts_begin;
       for (std::vector<double>& layer : other.expert_tokens) {
         for (double& tokens : layer) tokens = std::bit_cast<double>(*next++);
       }
-      results_.put_step(static_cast<int>(begin / own.size()), number, other);
+      results_.put_step(rank++, number, other);
     }
   }
 
@@ -135,6 +142,7 @@ class SendingSink final : public ResultSink {
 
  private:
   const RankControl& control_;
+  std::optional<RankShards> shards_;  // of the run's ranks
   CollectedResults results_;
 };
 
@@ -163,7 +171,7 @@ void LayoutProcesses::begin(const LayoutTrial& trial, const TrialBatches& batche
 }
 
 LayoutResults LayoutProcesses::run(const LayoutTrial& trial) {
-  control_.any_text(TrialText::of(trial));
+  control_.any_text(TrialMessage::encode(trial));
   return run_own(trial);
 }
 
@@ -171,7 +179,7 @@ void LayoutProcesses::serve() {
   for (;;) {
     const std::optional<std::string> text = control_.any_text({});
     if (!text || text->empty()) return;
-    TrialText::apply(*text, trial_);
+    TrialMessage::decode(*text, trial_);
     run_own(trial_);
   }
 }

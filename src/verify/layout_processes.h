@@ -10,29 +10,32 @@
 
 namespace tessera {
 
-/// The ranks of a layout, as one of them that is a process. The first rank runs trials, each with
-/// the others; those serve it until it is done.
+/// One rank of a layout, whose ranks are processes. The first rank runs trials together with the
+/// others, which call serve() until the first one calls finish().
 class LayoutProcesses {
  public:
-  /// All ranks make it. Throws Error that names a rank with another program or configuration.
+  /// All ranks construct one. Throws Error that names a rank with another program or configuration.
   LayoutProcesses(const RunConfig& config, const Mesh& mesh, Processes& processes);
 
-  /// The largest number of all ranks, which all call it.
+  /// Returns the largest `own` of all ranks. All ranks call it.
   size_t largest(size_t own) const;
-  /// Takes the trial and the batches, which are the same on all ranks. The first rank says of each
-  /// run its precision and the pinned choices. Throws Error if the ranks of a machine do not fit in
-  /// its memory. All ranks call it, before all that follows. Refers to the batches.
+  /// Sets the trial and the batches, which are the same on all ranks; the precision and the pinned
+  /// choices of each run come from the first rank. Throws Error if the ranks of a machine do not
+  /// fit in its memory. All ranks call it, before the methods below. Keeps a reference to the
+  /// batches.
   void begin(const LayoutTrial& trial, const TrialBatches& batches);
 
+  /// Returns whether this is the first rank.
   bool first() const { return control_.first(); }
-  /// The ranks that share this machine's cores.
-  int of_machine() const { return cores_.ranks; }
-  /// Runs a trial on all ranks. Only the first rank calls it. The trial is that of begin()
-  /// but for the precision and the choices.
+  /// Returns the number of ranks that share this machine's cores.
+  int ranks_on_machine() const { return cores_.ranks; }
+  /// Runs a trial on all ranks and returns its results. The trial must be that of begin(), but for
+  /// the precision and the choices. Only the first rank calls it.
   LayoutResults run(const LayoutTrial& trial);
-  /// Takes part in the trials that the first rank runs, until finish(). The other ranks call it.
+  /// Takes part in the trials that the first rank runs, until it calls finish(). The other ranks
+  /// call it.
   void serve();
-  /// Lets the other ranks go. The first rank calls it.
+  /// Ends serve() on the other ranks. Only the first rank calls it.
   void finish();
 
  private:

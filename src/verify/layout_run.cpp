@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-/// One rank's training.
+/// The training of one rank of a trial.
 class RankRun {
  public:
   RankRun(const LayoutTrial& trial, int threads, RankGroups& groups)
@@ -42,7 +42,7 @@ class RankRun {
   void run(const StepBatches& steps, ResultSink& collected) {
     GradientBytes bytes;
     for (size_t i = 0; i < steps.size(); ++i) {
-      accumulate(steps[i], i, collected);
+      forward_backward(steps[i], i, collected);
       if (!trial_.followed.empty()) {
         put_gradients(i, collected);
         follow(trial_.followed[i]);
@@ -52,7 +52,7 @@ class RankRun {
       collected.put_step(i, {step_.results().wait(), expert_tokens()});
     }
     bytes.expected = static_cast<double>(steps.size()) *
-                     gradient_bytes_of_rank(place(), chunk().parameters, store_.shards(),
+                     gradient_bytes_of_rank(mesh_rank(), chunk().parameters, store_.shard(),
                                             trial_.shard.gradients_wire);
     collected.put_bytes(bytes);
     put_weights(collected);
@@ -60,56 +60,48 @@ class RankRun {
 
  private:
   const Chunk& chunk() const { return programs_.chunks.front(); }
-  MeshRank place() const { return {groups_.mesh(), groups_.rank()}; }
+  MeshRank mesh_rank() const { return {groups_.mesh(), groups_.rank()}; }
 
-  /// Puts the gradients: before an update those of this rank, after it the sums of all ranks.
+  /// Gives the gradients to the sink: before an update those of this rank, after it the sums over
+  /// all ranks.
   void put_gradients(size_t step, ResultSink& collected) const {
-    for (size_t i = 0; i < store_.parameters().size(); ++i) {
-      const ParameterState& state = store_.parameters()[i];
-      if (!state.gradient.defined()) continue;
-      collected.put({Collected::gradient, step}, state.spec.name, state.held_gradient(),
-                    pieces_of_states(i));
+    for (const KeptTensor* sum : store_.tensors({Kept::summed_gradient})) {
+      collected.put({Collected::gradient, step}, *sum, store_.shard());
     }
   }
 
   void put_weights(ResultSink& collected) const {
-    for (size_t i = 0; i < store_.parameters().size(); ++i) {
-      const ParameterState& state = store_.parameters()[i];
-      collected.put({Collected::weight}, state.spec.name, state.master, pieces_of_states(i));
-      if (groups_.mesh().ranks() == 1) continue;
-      collected.put({Collected::computed_weight}, state.spec.name, state.weight, [&](int rank) {
-        return std::vector<TensorPiece>{
-            {groups_.mesh(), state.spec.distribution, state.spec.shape, rank}};
-      });
+    for (const KeptTensor* tensor : store_.tensors({Kept::weight, Kept::master})) {
+      const bool is_master = tensor->kind == Kept::master;
+      if (!is_master && groups_.mesh().ranks() == 1) continue;
+      collected.put({is_master ? Collected::weight : Collected::computed_weight}, *tensor,
+                    store_.shard());
     }
   }
 
-  PiecesOfRank pieces_of_states(size_t parameter) const {
-    return [=, this](int rank) { return store_.shards().pieces(parameter, rank); };
-  }
-
-  /// Takes gradients instead of its own for the next update.
+  /// Replaces this rank's gradients for the next update.
   void follow(const NamedTensors& gradients) const {
     TESSERA_CHECK(groups_.mesh().ranks() == 1, "one of {} ranks follows", groups_.mesh().ranks());
-    for (const ParameterState& state : store_.parameters()) {
-      if (state.gradient.defined()) convert(gradients.at(state.spec.name), state.gradient);
+    for (const KeptTensor* gradient : store_.tensors({Kept::gradient})) {
+      convert(gradients.at(gradient->parameter->name), gradient->memory);
     }
   }
 
-  /// Updates the weights. Returns the bytes that this rank got meanwhile for sums of gradients.
+  /// Updates the weights. Returns the bytes that this rank received meanwhile for sums of
+  /// gradients.
   double update(const WeightUpdate& update) {
     for (const Node& node : programs_.update.program.nodes()) newly_received(node);
-    int64_t of_gradients = 0;
-    executor_.set_observer([&](const Program& of, const Node& node, std::span<const Tensor>) {
+    int64_t gradient_bytes = 0;
+    executor_.set_observer([&](const Program& program, const Node& node, std::span<const Tensor>) {
       const int64_t received = newly_received(node);
-      if (sums_gradient(of, node)) of_gradients += received;
+      if (sums_gradient(program, node)) gradient_bytes += received;
     });
     step_.update(trial_.optimizer, update);
     executor_.set_observer({});
-    return static_cast<double>(of_gradients);
+    return static_cast<double>(gradient_bytes);
   }
 
-  /// The bytes that came over the groups of a node since they were last counted.
+  /// Returns the bytes received over the groups of a node since the last call.
   int64_t newly_received(const Node& node) {
     int64_t bytes = 0;
     for (const std::vector<Axis>& axes : node.operation->meets()) {
@@ -123,55 +115,56 @@ class RankRun {
     return bytes;
   }
 
-  static bool sums_gradient(const Program& of, const Node& node) {
+  static bool sums_gradient(const Program& program, const Node& node) {
     return std::ranges::any_of(node.operation->updated_inputs(), [&](int input) {
       const Value changed = node.inputs[static_cast<size_t>(input)];
-      return of.info(of.base(changed)).kind == ValueKind::main_gradient;
+      return program.info(program.base(changed)).kind == ValueKind::main_gradient;
     });
   }
 
   void take_initial() {
-    for (size_t i = 0; i < store_.parameters().size(); ++i) {
-      const ParameterState& state = store_.parameters()[i];
-      const Tensor whole(state.spec.shape, state.master.dtype());
-      convert(trial_.initial.at(state.spec.name), whole);
-      for (const auto& [part, piece] : store_.parts(i, state.master)) piece.take(whole, part);
+    for (const KeptTensor* master : store_.tensors({Kept::master})) {
+      const Tensor whole(master->parameter->shape, master->dtype);
+      convert(trial_.initial.at(master->parameter->name), whole);
+      master->for_each_piece(
+          [&](const TensorPiece& piece, const Tensor& part) { piece.take(whole, part); });
     }
     store_.masters_to_weights();
   }
 
   using Layers = std::vector<std::vector<int32_t>>;  // the choices of each mixture layer
 
-  /// Runs a step's micro-batches, and gives what they made on the way.
-  void accumulate(std::span<const Batch> batches, size_t step, ResultSink& collected) {
+  /// Runs a step's micro-batches, and gives the values and choices of experts to the sink.
+  void forward_backward(std::span<const Batch> batches, size_t step, ResultSink& collected) {
     const bool streams = trial_.streams && step == 0;
     const bool chooses = trial_.mesh.ranks() == 1 && trial_.pinned.empty();
     ValueStream stream;
     StepChoices choices(batches.size());
-    SumsOfParts sums(executor_, chunk(), trial_.part_order);
+    SumsOfParts sums(executor_, chunk(), trial_.sum_order);
     for (int part = 0; part < trial_.parts; ++part) {
       step_.begin(batches);
       for (size_t i = 0; i < batches.size(); ++i) {
         Layers chosen;
         observe(streams ? &stream : nullptr, chooses ? &chosen : nullptr);
         pin(step, i, part);
-        step_.add(trial_.parts == 1 ? batches[i] : part_of(batches[i], part, trial_.parts));
+        step_.forward_backward(trial_.parts == 1 ? batches[i]
+                                                 : part_of_batch(batches[i], part, trial_.parts));
         append(chosen, choices[i]);
       }
-      if (trial_.parts > 1) sums.take();
+      if (trial_.parts > 1) sums.add_part();
     }
     executor_.set_observer({});
-    if (trial_.parts > 1) sums.give();
+    if (trial_.parts > 1) sums.write_back();
     if (streams) collected.put_stream(std::move(stream));
     if (chooses) collected.put_choices(std::move(choices));
   }
 
-  /// Notes what the next passes make.
+  /// Records the values and choices of the passes that run from now on.
   void observe(ValueStream* stream, Layers* chosen) {
-    executor_.set_observer([=, this](const Program& of, const Node& node,
+    executor_.set_observer([=, this](const Program& program, const Node& node,
                                      std::span<const Tensor> outputs) {
-      if (&of != &chunk().program) return;
-      if (stream != nullptr) stream->note(of, node, outputs);
+      if (&program != &chunk().program) return;
+      if (stream != nullptr) stream->note(program, node, outputs);
       const bool chooses = node.operation->name() == "router_top_k" && node.phase == Phase::forward;
       if (chosen == nullptr || !chooses) return;
       const std::span<const int32_t> indices = outputs[1].values<int32_t>();
@@ -179,7 +172,7 @@ class RankRun {
     });
   }
 
-  /// Puts the choices of a part's tokens behind those of the parts before.
+  /// Appends the choices of a part's tokens to those of the parts before it.
   static void append(const Layers& part, Layers& whole) {
     whole.resize(part.size());
     for (size_t i = 0; i < part.size(); ++i) {
@@ -187,7 +180,7 @@ class RankRun {
     }
   }
 
-  /// Gives a part of the next micro-batch the experts of its tokens, if they are pinned.
+  /// Sets the experts of a part of the next micro-batch, if choices are pinned.
   void pin(size_t step, size_t micro_batch, int part) {
     if (trial_.pinned.empty()) return;
     const int64_t k = trial_.model.experts_per_token;
@@ -218,29 +211,26 @@ class RankRun {
   Executor executor_;
   ParameterStore store_;
   TrainingStep step_;
-  std::map<const Communicator*, int64_t> counted_;  // bytes so far
+  std::map<const Communicator*, int64_t> counted_;  // bytes counted so far
 };
 
-/// Gives what a rank that is a thread has to the others of its process.
+/// Gives the results of a rank that is a thread to the results that all ranks of its process share.
 class SharedSink final : public ResultSink {
  public:
   SharedSink(const Mesh& mesh, int rank, CollectedResults& results)
       : mesh_(mesh), rank_(rank), results_(results) {}
 
-  void put(const CollectedKey& key, const std::string& name, const Tensor& values,
-           const PiecesOfRank& pieces) override {
-    int64_t offset = 0;
-    for (const TensorPiece& piece : pieces(rank_)) {
-      const Tensor part = values.view(offset, piece.shape());
-      results_.put(key, name, piece, part);
-      offset += part.elements();
-    }
+  void put(const CollectedKey& key, const KeptTensor& tensor,
+           const StateShard& /*shard*/) override {
+    tensor.for_each_piece([&](const TensorPiece& piece, const Tensor& part) {
+      results_.put(key, tensor.parameter->name, piece, part);
+    });
   }
   void put_step(size_t number, const LayoutStep& step) override {
     results_.put_step(rank_, number, step);
   }
   void put_choices(StepChoices step) override { results_.put_choices(std::move(step)); }
-  void put_bytes(const GradientBytes& of_rank) override { results_.put_bytes(of_rank); }
+  void put_bytes(const GradientBytes& rank_bytes) override { results_.put_bytes(rank_bytes); }
   void put_stream(ValueStream stream) override {
     results_.put_stream(rank_, mesh_.ranks(), std::move(stream));
   }
@@ -253,9 +243,9 @@ class SharedSink final : public ResultSink {
 
 }  // namespace
 
-const StepBatches& TrialBatches::of_rank(const MeshRank& place) const {
-  if (place.mesh.ranks() == 1 || parts.empty()) return whole;
-  return parts[static_cast<size_t>(place.rank)];
+const StepBatches& TrialBatches::of_rank(const MeshRank& mesh_rank) const {
+  if (mesh_rank.mesh.ranks() == 1 || parts.empty()) return whole;
+  return parts[static_cast<size_t>(mesh_rank.rank)];
 }
 
 void run_layout_rank(const LayoutTrial& trial, int threads, RankGroups& groups,
@@ -288,8 +278,8 @@ LayoutResults try_layout(const LayoutTrial& trial, const TrialBatches& batches) 
 
 LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches) {
   LayoutResults results = try_layout(trial, batches);
-  if (results.other_results) throw Error("{}", *results.other_results);
-  if (results.other_copies) throw Error("{}", *results.other_copies);
+  if (results.unequal_results) throw Error("{}", *results.unequal_results);
+  if (results.unequal_copies) throw Error("{}", *results.unequal_copies);
   return results;
 }
 

@@ -20,13 +20,13 @@
 
 namespace tessera {
 
-/// The experts that every token of a step chose, [tokens, k], by micro-batch and mixture layer.
+/// The experts that the tokens of a step chose, [tokens, k], by micro-batch and mixture layer.
 using StepChoices = std::vector<std::vector<std::vector<int32_t>>>;
 
 /// Tensors of a model by the parameters' names.
 using NamedTensors = std::map<std::string, Tensor>;
 
-/// What a layout is tried with: a model, its size, and how ranks share it.
+/// A trial of a layout: a model, its sizes, and how ranks share it.
 struct LayoutTrial {
   ModelConfig model;
   OptimizerConfig optimizer;
@@ -34,74 +34,79 @@ struct LayoutTrial {
   ProgramSize size;  ///< of a micro-batch of all ranks
   DType compute = DType::f64;
   uint64_t seed = 1;
-  /// Whole weights to begin with, by the parameters' names. If there are none, all are drawn.
+  /// The whole weights to begin with, by the parameters' names. If empty, all weights are drawn.
   NamedTensors initial = {};
   Mesh mesh;
   ExpertLayout experts;
   ShardConfig shard = {};
-  /// By step: the choices of experts that are taken instead of the routers' own. Empty: those.
+  /// By step: the choices of experts that replace the routers' own. If empty, routers choose.
   std::vector<StepChoices> pinned = {};
-  /// By step: the whole gradients that the update of one rank takes instead of its own. So one rank
-  /// begins each step with the weights of the run that computed these. Empty: its own.
+  /// By step: the whole gradients that replace one rank's own in its update. The rank then begins
+  /// each step with the weights of the run that computed these gradients. If empty, it takes its
+  /// own.
   std::vector<NamedTensors> followed = {};
-  /// The data ranks whose parts of a micro-batch one rank computes one after the other, and adds up
-  /// as they would.
+  /// The number of data ranks whose parts of a micro-batch one rank computes one after the other.
+  /// Their gradients are added up as those ranks would do it.
   int parts = 1;
-  PartOrder part_order = {};
-  /// Changes the programs of a rank, of several, before they run. Tests make mistakes by it.
+  SumOrder sum_order = {};
+  /// Changes the programs of each rank before they run, if there are several ranks. Tests introduce
+  /// mistakes with it.
   std::function<void(StepPrograms&)> change = {};
-  int threads = 1;                                   ///< of the machine, shared out to the ranks
-  std::chrono::seconds rank_timeout = kRankTimeout;  ///< how long a rank waits for another
-  bool streams = false;  ///< whether to keep all values of the first step's micro-batches
+  int threads = 1;                                   ///< of the machine, divided among the ranks
+  std::chrono::seconds rank_timeout = kRankTimeout;  ///< for which a rank waits for another
+  bool streams = false;  ///< keep all values of the first step's micro-batches
 };
 
-/// One of the steps. All ranks have the same.
+/// The results of one step. All ranks have the same.
 struct LayoutStep {
   StepResults results;
   std::vector<std::vector<double>> expert_tokens;  ///< by mixture layer and expert
   bool operator==(const LayoutStep&) const = default;
 };
 
-/// What some training steps of a model give, put together from the pieces of all ranks.
+/// The results of some training steps of a model, put together from the pieces of all ranks.
 struct LayoutResults {
   std::vector<LayoutStep> steps;
-  std::vector<StepChoices> choices;     ///< of one rank, by step; empty for several
+  std::vector<StepChoices> choices;     ///< by step, if there is one rank; empty for several
   std::vector<NamedTensors> gradients;  ///< by step, before the update
   NamedTensors weights;                 ///< the masters after the last step
-  /// What the programs of several ranks compute with after the last step: the weights, rounded.
+  /// The weights that the programs of several ranks compute with after the last step: the masters,
+  /// rounded.
   NamedTensors computed_weights;
-  GradientBytes gradient_bytes;      ///< of all steps and ranks
-  std::vector<ValueStream> streams;  ///< by rank, if the trial wants them
-  /// Names the first gradient or weight of which ranks that hold the same piece hold different
-  /// numbers. The results have one of these. None: all copies are the same.
-  std::optional<std::string> other_copies;
-  /// Names the first step of which ranks report different results. All should report the same.
-  /// The results have one of these. None: all do.
-  std::optional<std::string> other_results;
+  GradientBytes gradient_bytes;      ///< the sum over all steps and ranks
+  std::vector<ValueStream> streams;  ///< by rank, if LayoutTrial::streams is set
+  /// Names the first gradient or weight of which two ranks hold the same piece with different
+  /// numbers; the results have one of the copies. None if all copies are the same.
+  std::optional<std::string> unequal_copies;
+  /// Names the first step of which ranks report different results; the results have those of one
+  /// rank. None if all ranks report the same.
+  std::optional<std::string> unequal_results;
 };
 
-/// The batches of some steps: of each step, its micro-batches.
+/// The micro-batches of some steps, by step.
 using StepBatches = std::vector<std::vector<Batch>>;
 
-/// The batches of a trial, as the loaders of a run give them.
+/// The batches of a trial, as the loaders of a run return them.
 struct TrialBatches {
-  StepBatches whole;  ///< of all ranks together, for one rank
-  /// By rank of the mesh. If there are none, each rank takes its sequences out of the whole.
+  StepBatches whole;  ///< the batches of all ranks together, for a trial with one rank
+  /// The batches of each rank of the mesh. If empty, each rank takes its sequences from the whole
+  /// batches.
   std::vector<StepBatches> parts;
 
-  /// Those that a rank of a mesh takes.
-  const StepBatches& of_rank(const MeshRank& place) const;
+  /// Returns the batches that a rank of a mesh is given.
+  const StepBatches& of_rank(const MeshRank& mesh_rank) const;
 };
 
-/// The programs of a rank of a trial.
+/// Returns the programs of a rank of a trial.
 StepPrograms layout_programs(const LayoutTrial& trial, int rank);
 
-/// Trains for some steps, each of some micro-batches of all ranks, with ranks that are threads of
-/// this process. Throws Error if the model does not divide over the mesh.
+/// Trains for some steps, with ranks that are threads of this process, and returns the results.
+/// Throws Error if the model does not divide over the mesh.
 LayoutResults try_layout(const LayoutTrial& trial, const TrialBatches& batches);
-/// The same. Throws Error, too, if ranks hold other copies or report other results.
+/// Runs a trial as try_layout() does. Throws Error, too, if ranks hold unequal copies or report
+/// different results.
 LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches);
-/// The same of whole batches.
+/// Runs a trial with whole batches, from which each rank takes its sequences.
 LayoutResults run_layout(const LayoutTrial& trial, const StepBatches& steps);
 
 }  // namespace tessera

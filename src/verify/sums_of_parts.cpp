@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// Adds addends to their sums, of which there are none before the first.
+/// Adds each addend to its sum. If there are no sums yet, they become copies of the addends.
 void add(const std::vector<Tensor>& addends, std::vector<Tensor>& sums) {
   if (sums.empty()) {
     for (const Tensor& addend : addends) {
@@ -29,7 +29,7 @@ void add(const std::vector<Tensor>& addends, std::vector<Tensor>& sums) {
 
 }  // namespace
 
-Batch part_of(const Batch& batch, int part, int parts) {
+Batch part_of_batch(const Batch& batch, int part, int parts) {
   const int64_t rows = batch.rows / parts;
   const auto own = [&](const std::vector<int32_t>& whole) {
     const auto first = whole.begin() + part * rows * batch.context;
@@ -46,34 +46,34 @@ Batch part_of(const Batch& batch, int part, int parts) {
   return result;
 }
 
-SumsOfParts::SumsOfParts(const Executor& executor, const Chunk& chunk, PartOrder order)
+SumsOfParts::SumsOfParts(const Executor& executor, const Chunk& chunk, SumOrder order)
     : order_(std::move(order)) {
   for (const ParameterUnit& unit : chunk.parameters.units()) {
     if (unit.has_gradients()) gradients_.push_back(executor.tensor("gradient:" + unit.name));
   }
-  for (const StepSum& sum : chunk.sums()) sums_.push_back(executor.tensor(sum.name));
-  for (const int ranks : order_.levels) levels_.push_back({.most = ranks, .sums = {}});
+  for (const StepSum& sum : chunk.sums()) step_sums_.push_back(executor.tensor(sum.name));
+  for (const int ranks : order_.levels) levels_.push_back({.expected = ranks, .sums = {}});
   if (levels_.empty()) levels_.emplace_back();
-  levels_.back().most = 0;
+  levels_.back().expected = 0;  // never finished: write_back() reads it
 }
 
-void SumsOfParts::take() {
-  add(sums_, sums_so_far_);
-  round(gradients_);
-  take_gradients(gradients_, 0);
+void SumsOfParts::add_part() {
+  add(step_sums_, step_totals_);
+  round_for_wire(gradients_);
+  add_gradients(gradients_, 0);
 }
 
-void SumsOfParts::take_gradients(const std::vector<Tensor>& addends, size_t level) {
-  LevelSum& own = levels_[level];
-  if (own.taken == 0) own.sums.clear();
-  add(addends, own.sums);
-  if (++own.taken != own.most) return;
-  round(own.sums);
-  take_gradients(own.sums, level + 1);
-  own.taken = 0;
+void SumsOfParts::add_gradients(const std::vector<Tensor>& addends, size_t level) {
+  LevelSums& current = levels_[level];
+  if (current.added == 0) current.sums.clear();
+  add(addends, current.sums);
+  if (++current.added != current.expected) return;
+  round_for_wire(current.sums);
+  add_gradients(current.sums, level + 1);
+  current.added = 0;
 }
 
-void SumsOfParts::round(const std::vector<Tensor>& tensors) const {
+void SumsOfParts::round_for_wire(const std::vector<Tensor>& tensors) const {
   if (order_.wire == WireFormat::fp32) return;
   for (const Tensor& tensor : tensors) {
     if (tensor.dtype() != DType::f32) continue;
@@ -81,12 +81,12 @@ void SumsOfParts::round(const std::vector<Tensor>& tensors) const {
   }
 }
 
-void SumsOfParts::give() const {
-  round(levels_.back().sums);
+void SumsOfParts::write_back() const {
+  round_for_wire(levels_.back().sums);
   for (size_t i = 0; i < gradients_.size(); ++i) {
     gradients_[i].copy_from(levels_.back().sums[i]);
   }
-  for (size_t i = 0; i < sums_.size(); ++i) sums_[i].copy_from(sums_so_far_[i]);
+  for (size_t i = 0; i < step_sums_.size(); ++i) step_sums_[i].copy_from(step_totals_[i]);
 }
 
 }  // namespace tessera

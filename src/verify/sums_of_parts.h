@@ -9,49 +9,56 @@
 
 namespace tessera {
 
-/// The sequences that data rank `part` of `parts` has of a batch of all.
-Batch part_of(const Batch& batch, int part, int parts);
+/// Returns the sequences of data rank `part`, of `parts`, in a batch of all data ranks.
+Batch part_of_batch(const Batch& batch, int part, int parts);
 
-/// The order in which ranks sum their gradients, and how these travel.
-struct PartOrder {
-  /// The levels of the data axis, innermost first. If there are none, the parts are added one after
-  /// the other.
+/// The order in which the data ranks of a layout sum their gradients, and the format in which they
+/// send them.
+struct SumOrder {
+  /// The sizes of the levels of the data axis, innermost first: gradients are summed within the
+  /// innermost level first, for example the ranks of a node. If empty, all parts are added one
+  /// after the other.
   std::vector<int> levels = {};
-  /// In bf16, f32 is rounded before each sum and after it.
+  /// If bf16, f32 gradients are rounded to bf16 before each sum and after it.
   WireFormat wire = WireFormat::fp32;
 };
 
-/// The gradients and sums of one rank that computes the parts of data ranks one after the other. It
-/// adds them up as those ranks would (Llama 3, section 6.2): each part by itself, then the parts in
-/// their order. Gradients are added within nodes first, where the order has levels, and rounded
-/// where they would travel so.
+/// Sums of gradients and of step sums (StepSum) over the parts of a batch, for one rank that
+/// computes the parts of all data ranks one after the other. They are added in the order in which
+/// those ranks would add theirs (Llama 3, section 6.2), so that the rank gets the same bits: each
+/// part by itself, then the parts in their order, level by level. Gradients are rounded where ranks
+/// would send them.
+///
+/// For each part: run the programs, which begin with zero gradients and sums, then call add_part().
+/// After the last part, call write_back().
 class SumsOfParts {
  public:
-  /// The programs of a step, of which the first is the chunk's.
-  SumsOfParts(const Executor& executor, const Chunk& chunk, PartOrder order);
+  /// Takes the executor of a step's programs, of which the first is the chunk's.
+  SumsOfParts(const Executor& executor, const Chunk& chunk, SumOrder order);
 
-  /// Adds what the programs have after a part.
-  void take();
-  /// Gives the programs the sums of all parts.
-  void give() const;
+  /// Adds the gradients and sums that the programs have after one part.
+  void add_part();
+  /// Overwrites the programs' gradients and sums with those of all parts.
+  void write_back() const;
 
  private:
-  /// The sum of the addends of one level so far.
-  struct LevelSum {
-    int most = 0;  ///< addends; 0: no level is outside of this one
-    int taken = 0;
-    std::vector<Tensor> sums;
+  /// The sums in progress at one level.
+  struct LevelSums {
+    int expected = 0;  ///< the number of addends of a finished sum; 0 at the outermost level
+    int added = 0;     ///< the number of addends so far
+    std::vector<Tensor> sums;  ///< by unit of parameters
   };
 
-  void take_gradients(const std::vector<Tensor>& addends, size_t level);
-  /// The tensors as they travel.
-  void round(const std::vector<Tensor>& tensors) const;
+  /// Adds to the sums of a level. A finished sum is rounded and added to the next level.
+  void add_gradients(const std::vector<Tensor>& addends, size_t level);
+  /// Rounds tensors in place to the values that they have after they were sent.
+  void round_for_wire(const std::vector<Tensor>& tensors) const;
 
-  PartOrder order_;
-  std::vector<Tensor> gradients_;  // of the programs
-  std::vector<LevelSum> levels_;   // of the gradients
-  std::vector<Tensor> sums_;       // of the programs, beside the gradients
-  std::vector<Tensor> sums_so_far_;
+  SumOrder order_;
+  std::vector<Tensor> gradients_;    // the programs' main gradients, by unit of parameters
+  std::vector<LevelSums> levels_;    // the gradients' sums, innermost level first
+  std::vector<Tensor> step_sums_;    // the programs' step sums, such as losses
+  std::vector<Tensor> step_totals_;  // the step sums of all parts so far
 };
 
 }  // namespace tessera

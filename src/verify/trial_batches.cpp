@@ -18,7 +18,7 @@ namespace {
 
 constexpr int32_t kEndOfDocument = 0;
 
-/// Instances of random tokens. They are cut into documents of some ten tokens.
+/// A source of random tokens, cut into documents of about ten tokens.
 class RandomTokens final : public InstanceSource {
  public:
   RandomTokens(uint64_t seed, int64_t vocabulary_size, int64_t context, int64_t instances)
@@ -38,7 +38,7 @@ class RandomTokens final : public InstanceSource {
     }
   }
   void will_need(Split, int64_t, int64_t) const override {}
-  std::string place(Split, int64_t, int64_t instance, int64_t token) const override {
+  std::string location(Split, int64_t, int64_t instance, int64_t token) const override {
     return fmt::format("token {} of instance {} of {}", token, instance, description());
   }
   std::string fingerprint() const override { return description(); }
@@ -51,7 +51,8 @@ class RandomTokens final : public InstanceSource {
   int64_t instances_;
 };
 
-/// A run of the trial's sizes, as its loaders read it. `sequences` are those of a data rank.
+/// Returns a phase with the trial's sizes, as a loader reads it. `sequences` is the micro-batch of
+/// a data rank.
 RunPhase phase_of(const LayoutTrial& trial, int64_t sequences, int micro_batches) {
   RunPhase phase;
   phase.config.model.vocabulary_size = trial.model.vocabulary_size;
@@ -60,33 +61,35 @@ RunPhase phase_of(const LayoutTrial& trial, int64_t sequences, int micro_batches
   return phase;
 }
 
-StepBatches read(const RunData& data, const RunPhase& phase, const MeshRank& place, int steps) {
-  RunLoader loader(data, {&phase, 1}, place);
+StepBatches read(const RunData& data, const RunPhase& phase, const MeshRank& mesh_rank, int steps) {
+  RunLoader loader(data, {&phase, 1}, mesh_rank);
   StepBatches result;
   for (int step = 0; step < steps; ++step) result.push_back(loader.next_step());
   return result;
 }
 
-/// Leaves out the targets of some positions, by their number in all steps. The last position of a
-/// row has none to begin with.
-class LeftOut {
+/// Removes the targets of some positions, chosen by their index among the positions of all steps.
+/// The last position of a row has no target to begin with.
+class TargetRemover {
  public:
-  explicit LeftOut(const LayoutTrial& trial)
+  explicit TargetRemover(const LayoutTrial& trial)
       : random_(trial.seed, "verify targets"), size_(trial.size) {}
 
-  void take_from(StepBatches& steps) const {
+  void remove_from(StepBatches& steps) const {
     int64_t first_row = 0;
     for (std::vector<Batch>& step : steps) {
       for (Batch& batch : step) {
-        for (int64_t row = 0; row < size_.sequences; ++row) take_from(batch, row, first_row + row);
+        for (int64_t row = 0; row < size_.sequences; ++row)
+          remove_from(batch, row, first_row + row);
         first_row += size_.sequences;
       }
     }
   }
 
  private:
-  /// `row` counts those of all parts of the batch, `number` those of all steps.
-  void take_from(Batch& batch, int64_t row, int64_t number) const {
+  /// `row` is the index among the rows of all parts of the batch, `number` among those of all
+  /// steps.
+  void remove_from(Batch& batch, int64_t row, int64_t number) const {
     const int64_t own = row - batch.part * batch.rows;
     for (int64_t position = 0; position + 1 < size_.context; ++position) {
       const auto at = static_cast<uint64_t>(number * size_.context + position);
@@ -115,7 +118,7 @@ StepBatches random_batches(const ProgramSize& size, int64_t vocabulary_size, int
       for (int64_t t = 0; t < size.sequences * size.context; ++t) {
         batch.tokens.push_back(static_cast<int32_t>(random.bits(next++) % vocabulary));
       }
-      // A token that occurs ends documents, so that there are several in a row.
+      // A token that occurs ends documents, so that a row has several.
       complete_batch(batch, batch.tokens.front());
       for (int32_t& target : batch.targets) {
         if (target >= 0 && random.bits(next++) % 5 == 0) {
@@ -139,15 +142,15 @@ TrialBatches loader_batches(const LayoutTrial& trial, int steps, int micro_batch
        .instances = std::make_shared<RandomTokens>(trial.seed, trial.model.vocabulary_size,
                                                    trial.size.context, instances)});
   const RunData data(std::move(tokens));
-  const LeftOut left_out(trial);
+  const TargetRemover remover(trial);
   TrialBatches batches;
   batches.whole =
       read(data, phase_of(trial, trial.size.sequences, micro_batches), {Mesh(), 0}, steps);
-  left_out.take_from(batches.whole);
+  remover.remove_from(batches.whole);
   const RunPhase phase = phase_of(trial, trial.size.sequences / parts, micro_batches);
   for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
     batches.parts.push_back(read(data, phase, {trial.mesh, rank}, steps));
-    left_out.take_from(batches.parts.back());
+    remover.remove_from(batches.parts.back());
   }
   return batches;
 }

@@ -15,6 +15,7 @@
 namespace tessera {
 namespace {
 
+/// Returns the name of a node: "layers.3 attention: linear (forward)".
 std::string name_of(const Node& node) {
   const std::string layer = node.layer < 0 ? "" : fmt::format("layers.{} ", node.layer);
   return fmt::format("{}{}: {} ({})", layer, word(node.block), node.operation->name(),
@@ -32,39 +33,41 @@ std::vector<double> numbers_of(const Tensor& tensor) {
   return numbers;
 }
 
-/// How the value lies as a piece of a logical tensor; none if it is no such piece.
+/// Returns the distribution of a value as pieces of a logical tensor; none if it is not made of
+/// such pieces.
 std::optional<Distribution> as_pieces(const Mesh& mesh, const Distribution& distribution) {
   const std::span<const Axis> axes = mesh.of_view(distribution.view());
   const auto varies = [&](Axis axis) {
     return distribution.on(axis).placement == Placement::varying;
   };
   if (std::ranges::none_of(axes, varies)) return distribution;
-  // Tokens that crossed to the other view are the pieces that they were.
+  // Tokens that were moved to the other view are the same pieces as before.
   const Pieces& pieces = distribution.on(axes[0]).pieces;
   if (!std::ranges::all_of(axes, varies) || !pieces.origin) return std::nullopt;
   return *pieces.origin;
 }
 
-/// The logical value, put together from what the ranks made.
+/// The logical value that the parts of all ranks make up.
 class Whole {
  public:
   explicit Whole(const Shape& shape)
       : shape_(shape), sums_(static_cast<size_t>(shape.elements())), addends_(sums_.size()) {}
 
-  /// Adds a rank's part. Returns false if it is not of the shape that its type says.
+  /// Adds the part of a rank. Returns false if its shape is not that of its distribution.
   bool add(const Mesh& mesh, const Distribution& distribution, int rank, const Tensor& part) {
     const TensorPiece piece(mesh, distribution, shape_, rank);
     if (piece.shape() != part.shape()) return false;
     const std::vector<double> numbers = numbers_of(part);
     for (size_t i = 0; i < numbers.size(); ++i) {
-      const auto place = static_cast<size_t>(piece.element_of_whole(static_cast<int64_t>(i)));
-      sums_[place] += numbers[i];
-      ++addends_[place];
+      const auto index = static_cast<size_t>(piece.element_of_whole(static_cast<int64_t>(i)));
+      sums_[index] += numbers[i];
+      ++addends_[index];
     }
     return true;
   }
 
-  /// The largest difference from one rank's numbers, of which each is the sum of `addends` parts.
+  /// Returns the largest difference from one rank's numbers, divided by the largest of these. Each
+  /// number must be the sum of `addends` parts.
   double difference(const std::vector<double>& one, int addends) const {
     double largest = 0, difference = 0;
     for (size_t i = 0; i < one.size(); ++i) {
@@ -81,9 +84,10 @@ class Whole {
  private:
   Shape shape_;
   std::vector<double> sums_;
-  std::vector<int> addends_;
+  std::vector<int> addends_;  // the number of parts in each sum
 };
 
+/// Returns the number of ranks whose parts are summed to the value.
 int addends_of(const Mesh& mesh, const Distribution& distribution) {
   int addends = 1;
   for (const Axis axis : mesh.of_view(distribution.view())) {
@@ -92,21 +96,23 @@ int addends_of(const Mesh& mesh, const Distribution& distribution) {
   return addends;
 }
 
-/// The relative difference of a value; none if it cannot be compared.
+/// Returns the relative difference of a value between one rank and several; none if it cannot be
+/// compared.
 std::optional<double> difference(const ValueStream::Entry& one, const Mesh& mesh,
                                  std::span<const ValueStream::Entry* const> ranks) {
-  const std::optional<Distribution> lies = as_pieces(mesh, ranks[0]->distribution);
-  if (!lies) return std::nullopt;
+  const std::optional<Distribution> distribution = as_pieces(mesh, ranks[0]->distribution);
+  if (!distribution) return std::nullopt;
   const std::vector<double> numbers = numbers_of(one.values);
   double largest = 0;
-  for (const RankSet& members : sets_with_one_copy(mesh, *lies)) {
+  for (const RankSet& members : sets_with_one_copy(mesh, *distribution)) {
     Whole whole(one.values.shape());
     for (const int rank : members) {
       const Tensor& part = ranks[static_cast<size_t>(rank)]->values;
-      // Another logical shape is another value: heads that ranks share are repeated for each.
-      if (!whole.add(mesh, *lies, rank, part)) return std::nullopt;
+      // A value of another logical shape cannot be compared: heads that ranks share are repeated on
+      // each.
+      if (!whole.add(mesh, *distribution, rank, part)) return std::nullopt;
     }
-    largest = std::max(largest, whole.difference(numbers, addends_of(mesh, *lies)));
+    largest = std::max(largest, whole.difference(numbers, addends_of(mesh, *distribution)));
   }
   return largest;
 }
@@ -121,24 +127,25 @@ std::span<const size_t> numbers_at(const std::map<std::string, std::vector<size_
 
 void ValueStream::note(const Program& program, const Node& node, std::span<const Tensor> outputs) {
   if (node.operation->view(0)) return;
-  const std::string nodes = name_of(node);
-  outputs_[nodes].push_back(outputs.size());
+  const std::string node_name = name_of(node);
+  outputs_[node_name].push_back(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!is_floating(outputs[i].dtype())) continue;
     Tensor copy(outputs[i].shape(), outputs[i].dtype());
     copy.copy_from(outputs[i]);
-    const std::string place = fmt::format("{}, output {}", nodes, i);
-    by_place_[place].push_back(entries_.size());
-    entries_.push_back({place, nodes, program.spec(node.outputs[i]).distribution, std::move(copy)});
+    const std::string name = fmt::format("{}, output {}", node_name, i);
+    by_name_[name].push_back(entries_.size());
+    entries_.push_back(
+        {name, node_name, program.spec(node.outputs[i]).distribution, std::move(copy)});
   }
 }
 
-std::span<const size_t> ValueStream::at(const std::string& place) const {
-  return numbers_at(by_place_, place);
+std::span<const size_t> ValueStream::at(const std::string& name) const {
+  return numbers_at(by_name_, name);
 }
 
-std::span<const size_t> ValueStream::outputs_of(const std::string& nodes) const {
-  return numbers_at(outputs_, nodes);
+std::span<const size_t> ValueStream::outputs_of(const std::string& node_name) const {
+  return numbers_at(outputs_, node_name);
 }
 
 StreamComparison compare_streams(const ValueStream& one, const Mesh& mesh,
@@ -146,18 +153,18 @@ StreamComparison compare_streams(const ValueStream& one, const Mesh& mesh,
   StreamComparison result;
   for (size_t i = 0; i < one.entries().size(); ++i) {
     const ValueStream::Entry& entry = one.entries()[i];
-    const std::span<const size_t> equal = one.at(entry.place);
+    const std::span<const size_t> equal = one.at(entry.name);
     const auto number = static_cast<size_t>(std::ranges::find(equal, i) - equal.begin());
     std::vector<const ValueStream::Entry*> made;
     for (const ValueStream& rank : ranks) {
       const bool same_nodes =
-          std::ranges::equal(one.outputs_of(entry.nodes), rank.outputs_of(entry.nodes));
-      if (same_nodes) made.push_back(&rank.entries()[rank.at(entry.place)[number]]);
+          std::ranges::equal(one.outputs_of(entry.node_name), rank.outputs_of(entry.node_name));
+      if (same_nodes) made.push_back(&rank.entries()[rank.at(entry.name)[number]]);
     }
     const auto relative =
         made.size() == ranks.size() ? difference(entry, mesh, made) : std::nullopt;
     if (relative && *relative > bound && !result.first) {
-      result.first = {entry.place, *relative, result.compared + result.unmatched, result.unmatched};
+      result.first = {entry.name, *relative, result.compared + result.unmatched, result.unmatched};
     }
     ++(relative ? result.compared : result.unmatched);
   }

@@ -11,54 +11,56 @@
 
 namespace tessera {
 
-/// What the nodes of a program make on one rank, in the order in which they run. The programs of
-/// two layouts have the same operations but for those that move values between ranks, so a node is
-/// known by its pass, its block of the model, its operation, and its number among equal ones. Where
-/// a layout has more or fewer of these, or they have other outputs, nothing says which is which:
-/// ranks that share key heads project them apart from the queries.
+/// The values that the nodes of a program compute on one rank, in the order in which the nodes run.
+/// The programs of two layouts have the same operations, except those that move values between
+/// ranks. So a node is identified by its pass, its block of the model, its operation, and its index
+/// among nodes that agree in these. If a layout has more or fewer nodes of a name, or their outputs
+/// differ in number, they cannot be matched: ranks that share key heads, for example, project them
+/// apart from the queries.
 class ValueStream {
  public:
-  /// Copies what a node made. Views and integers are left out: they are no numbers of their own, or
-  /// count rows of one rank.
+  /// Copies the outputs of a node. Leaves out views and integers: views are no values of their own,
+  /// and integers count rows of one rank.
   void note(const Program& program, const Node& node, std::span<const Tensor> outputs);
 
+  /// One output of a node.
   struct Entry {
-    std::string place;  ///< "layers.3 attention: linear (forward), output 0"
-    std::string nodes;  ///< "layers.3 attention: linear (forward)"
+    std::string name;       ///< "layers.3 attention: linear (forward), output 0"
+    std::string node_name;  ///< "layers.3 attention: linear (forward)"
     Distribution distribution;
     Tensor values;
   };
-  /// By the order of running.
+  /// Returns all entries, in the order in which the nodes ran.
   const std::vector<Entry>& entries() const { return entries_; }
-  /// The entries of an operation at a place that run in a pass, by their number there.
-  std::span<const size_t> at(const std::string& place) const;
-  /// The number of outputs of each node with that name, in the order in which they run.
-  std::span<const size_t> outputs_of(const std::string& nodes) const;
+  /// Returns the indices of the entries with a name, in the order in which the nodes ran.
+  std::span<const size_t> at(const std::string& name) const;
+  /// Returns the number of outputs of each node with a name, in the order in which the nodes ran.
+  std::span<const size_t> outputs_of(const std::string& node_name) const;
 
  private:
   std::vector<Entry> entries_;
-  std::map<std::string, std::vector<size_t>> by_place_;
+  std::map<std::string, std::vector<size_t>> by_name_;
   std::map<std::string, std::vector<size_t>> outputs_;
 };
 
-/// The first value, in the order of one rank, that a layout makes differently.
+/// The first value, in the order of one rank, that differs in a layout.
 struct StreamDifference {
-  std::string place;  ///< of the node
+  std::string name;  ///< of the output: see ValueStream::Entry
   double relative = 0;
-  int64_t before = 0;            ///< values of one rank before it
-  int64_t unmatched_before = 0;  ///< those of them that could not be compared
+  int64_t before = 0;            ///< the number of values of one rank before this one
+  int64_t unmatched_before = 0;  ///< the number of these that could not be compared
 };
 
-/// How the values of two layouts compare.
+/// The result of a comparison of two layouts' values.
 struct StreamComparison {
   std::optional<StreamDifference> first;
-  int64_t compared = 0;   ///< values of one rank that the layout makes too
-  int64_t unmatched = 0;  ///< those that it makes in another way, or not at all
+  int64_t compared = 0;   ///< the number of one rank's values that the layout has too
+  int64_t unmatched = 0;  ///< the number of those that could not be matched
 };
 
-/// Puts the values of a mesh's ranks together as their types say, and compares them with one
-/// rank's. A value differs if the difference is more than `bound` of its largest number, or if
-/// ranks that must have the same do not.
+/// Puts the values of a mesh's ranks together as their distributions say, and compares them with
+/// those of one rank. A value differs if the difference is more than `bound` times its largest
+/// number, or if ranks that must have the same numbers do not.
 StreamComparison compare_streams(const ValueStream& one, const Mesh& mesh,
                                  std::span<const ValueStream> ranks, double bound);
 

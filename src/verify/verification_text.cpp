@@ -19,18 +19,19 @@ void add_lines(std::string& text, std::span<const Deviation> deviations, double 
   }
 }
 
-std::string place_of(const Deviation& deviation) {
+std::string deviation_text(const Deviation& deviation) {
   return fmt::format("{}, {}", deviation.quantity, deviation.where);
 }
 
-/// Values that the layout makes in another way, such as the rows of an exchange, have no
-/// counterpart: a mistake that begins there is found later.
+/// Returns the text about the values inside the model. Values that the layout computes in another
+/// way, such as the rows of an exchange, have no counterpart, so a mistake that begins there is
+/// found later.
 std::string values_text(const StreamComparison& values) {
   if (values.first) {
     return fmt::format(
         "the first value that differs, by {:.1e}: {}; of the {} values before it, {} have no "
         "counterpart and were not compared\n",
-        values.first->relative, values.first->place, values.first->before,
+        values.first->relative, values.first->name, values.first->before,
         values.first->unmatched_before);
   }
   return fmt::format(
@@ -52,7 +53,8 @@ std::string compared_text(const Verification& found) {
     text += fmt::format(
         "  at most {:.1f} times what is to be expected, where a mistake is over "
         "{}: {}\n",
-        found.rounding.times, Verification::kRoundingBound, place_of(found.rounding.deviation));
+        found.rounding.times, Verification::kRoundingBound,
+        deviation_text(found.rounding.deviation));
   }
   return text;
 }
@@ -61,13 +63,13 @@ std::string rounded_text(const Verification& found) {
   std::string text;
   if (!found.rounded.empty()) text = compared_text(found);
   if (!found.bits) {
-    const std::string why = why_other_bits(found.trial);
+    const std::string why = why_bits_not_compared(found.trial);
     return text + (why.empty() ? "" : fmt::format("bits were not compared: {}\n", why));
   }
-  return text + (found.bits->first_other
+  return text + (found.bits->first_difference
                      ? fmt::format("one rank that adds up in the layout's order has OTHER BITS, "
                                    "first in {}\n",
-                                   *found.bits->first_other)
+                                   *found.bits->first_difference)
                      : "one rank that adds up in the layout's order has the same bits\n");
 }
 
@@ -81,18 +83,18 @@ std::string bytes_text(const GradientBytes& bytes) {
 
 std::string disagreement_text(const Verification& found) {
   std::string text;
-  for (const auto& difference : {found.other_results, found.other_copies}) {
+  for (const auto& difference : {found.unequal_results, found.unequal_copies}) {
     if (difference) text += *difference + "\n";
   }
   return text;
 }
 
 std::string verdict(const Verification& found) {
-  // Where ranks disagree, what was compared is what one of them has.
-  if (found.other_results) {
+  // If ranks disagree, the numbers that were compared are those of one of them.
+  if (found.unequal_results) {
     return "the ranks of the layout report OTHER RESULTS, which should be those of all ranks\n";
   }
-  if (found.other_copies) {
+  if (found.unequal_copies) {
     return "the ranks of the layout have OTHER COPIES of what they should hold alike\n";
   }
   if (!found.same()) return "the layout computes ANOTHER model: see the places above\n";
@@ -107,7 +109,7 @@ std::string verdict(const Verification& found) {
   }
   if (!found.rounds_as_expected()) {
     return fmt::format("the layout computes the same model, but ROUNDS MORE than it should: {}\n",
-                       place_of(found.rounding.deviation));
+                       deviation_text(found.rounding.deviation));
   }
   if (!found.passed()) return "the layout computes the same model, but NOT THE SAME BITS\n";
   return "the layout computes the same model\n";
@@ -145,14 +147,14 @@ std::string verification_json(const Verification& found, const std::string& phas
   }
   if (found.values && found.values->first) {
     const StreamDifference& difference = *found.values->first;
-    first = {{"place", difference.place},
+    first = {{"place", difference.name},
              {"relative_difference", difference.relative},
              {"values_before", difference.before},
              {"not_compared_before", difference.unmatched_before}};
   }
   if (found.bits) {
-    bits = {{"same", !found.bits->first_other},
-            {"first_other", found.bits->first_other.value_or("")}};
+    bits = {{"same", !found.bits->first_difference},
+            {"first_other", found.bits->first_difference.value_or("")}};
   }
   const RoundingRatio& rounding = found.rounding;
   nlohmann::json json{
@@ -167,8 +169,8 @@ std::string verification_json(const Verification& found, const std::string& phas
       {"same", found.same()},
       {"bound", Verification::kBound},
       {"fp64", json_of(found.exact)},
-      {"other_copies", found.other_copies.value_or("")},
-      {"other_results", found.other_results.value_or("")},
+      {"other_copies", found.unequal_copies.value_or("")},
+      {"other_results", found.unequal_results.value_or("")},
       {"stale_weight", found.stale_weight.value_or("")},
       {"gradient_bytes",
        {{"counted", found.gradient_bytes.counted}, {"expected", found.gradient_bytes.expected}}},
@@ -182,7 +184,7 @@ std::string verification_json(const Verification& found, const std::string& phas
         {"quantity", rounding.deviation.quantity},
         {"where", rounding.deviation.where}}},
       {"bits_in_the_layouts_order", bits},
-      {"bits_not_compared", found.bits ? "" : why_other_bits(found.trial)}};
+      {"bits_not_compared", found.bits ? "" : why_bits_not_compared(found.trial)}};
   if (!phase.empty()) json["phase"] = phase;
   return json.dump(2) + "\n";
 }

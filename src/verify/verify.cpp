@@ -17,25 +17,25 @@
 namespace tessera {
 namespace {
 
-/// Which tokens the results of a token depend on: those of its data rank's part of a micro-batch,
-/// or those of all ranks.
+/// The sets of tokens on which the result of a token depends: those of its data rank's part of a
+/// micro-batch, or those of all ranks.
 struct TokensSeen {
-  bool of_part = false;
-  bool of_all = false;
+  bool part = false;
+  bool all = false;
 };
 
 TokensSeen tokens_seen(const LayoutTrial& trial) {
   const ModelConfig& model = trial.model;
   TokensSeen seen;
   if (!model.mixture()) return seen;
-  const auto note = [&](bool of_part) { (of_part ? seen.of_part : seen.of_all) = true; };
+  const auto note = [&](bool one_part) { (one_part ? seen.part : seen.all) = true; };
   if (model.balance_coefficient > 0) note(model.balance_tokens == BalanceTokens::rank);
   if (model.balance_biases == BiasBalancing::controller) note(false);
   if (model.capacity_factor > 0) note(trial.experts.capacity_tokens == TokenSet::rank);
   return seen;
 }
 
-/// One rank must see the tokens together that the layout sees together.
+/// Throws Error unless one rank can see together the tokens that the layout sees together.
 void require_same_tokens(const LayoutTrial& trial) {
   const bool drops_own =
       trial.model.capacity_factor > 0 && trial.experts.capacity_tokens == TokenSet::rank;
@@ -47,7 +47,7 @@ void require_same_tokens(const LayoutTrial& trial) {
         word(trial.experts.capacity_tokens), trial.model.capacity_factor);
   }
   const TokensSeen seen = tokens_seen(trial);
-  if (data_ranks(trial.mesh) == 1 || !seen.of_part || !seen.of_all) return;
+  if (data_ranks(trial.mesh) == 1 || !seen.part || !seen.all) return;
   throw Error(
       "model.balance_tokens is \"{}\", parallel.capacity_tokens is \"{}\" and "
       "model.balance_biases is \"{}\": with {} data-parallel ranks, one rank cannot have both sets "
@@ -56,25 +56,25 @@ void require_same_tokens(const LayoutTrial& trial) {
       word(trial.model.balance_biases), data_ranks(trial.mesh));
 }
 
-/// The trial that one rank runs to be compared, in a precision. It divides the micro-batch of all
-/// ranks where they see only their own part.
-LayoutTrial trial_of_one(const LayoutTrial& of, DType compute) {
-  LayoutTrial trial = of;
+/// Returns the trial of one rank that a layout is compared with. The rank divides the micro-batch
+/// into the parts of data ranks if each of these sees its own part only.
+LayoutTrial one_rank_trial(const LayoutTrial& layout_trial, DType compute) {
+  LayoutTrial trial = layout_trial;
   trial.mesh = Mesh();
   trial.shard.optimizer = ShardOver::none;
   trial.compute = compute;
-  trial.parts = tokens_seen(of).of_part ? data_ranks(of.mesh) : 1;
+  trial.parts = tokens_seen(layout_trial).part ? data_ranks(layout_trial.mesh) : 1;
   return trial;
 }
 
 /// Runs the first micro-batch once more and compares all values. A difference that needs more than
-/// one micro-batch is not found. One rank does not divide it here: in both, the balance loss and
-/// the capacity are of all its tokens.
-StreamComparison compare_values(const LayoutTrial& of, const TrialBatches& batches) {
+/// one micro-batch is not found. Here one rank does not divide the micro-batch: in both trials the
+/// balance loss and the capacity are of all its tokens.
+StreamComparison compare_values(const LayoutTrial& layout_trial, const TrialBatches& batches) {
   const auto first_of = [](const StepBatches& steps) { return StepBatches{{steps[0][0]}}; };
   TrialBatches first{.whole = first_of(batches.whole), .parts = {}};
   for (const StepBatches& part : batches.parts) first.parts.push_back(first_of(part));
-  LayoutTrial trial = of;
+  LayoutTrial trial = layout_trial;
   trial.compute = DType::f64;
   trial.streams = true;
   trial.model.balance_tokens = BalanceTokens::micro_batch;
@@ -82,54 +82,55 @@ StreamComparison compare_values(const LayoutTrial& of, const TrialBatches& batch
   const LayoutResults layout = try_layout(trial, first);
   trial.mesh = Mesh();
   const LayoutResults one = run_layout(trial, first);
-  return compare_streams(one.streams[0], of.mesh, layout.streams, Verification::kBound);
+  return compare_streams(one.streams[0], layout_trial.mesh, layout.streams, Verification::kBound);
 }
 
 using OnPart = std::function<void(const std::string& part)>;
-/// The ranks of the layout.
+/// The means to run a trial on the ranks of the layout.
 struct LayoutRanks {
   std::function<LayoutResults(const LayoutTrial& trial)> run;
-  int of_machine;  ///< that share the threads of a trial
+  int ranks_on_machine;  ///< the number of ranks that share the threads of a trial
 };
 
-/// One rank that begins each step with the weights of the layout.
-LayoutResults run_following(const LayoutTrial& of, DType compute, const TrialBatches& batches,
-                            const LayoutResults& layout) {
-  LayoutTrial trial = trial_of_one(of, compute);
+/// Runs one rank that begins each step with the weights of the layout.
+LayoutResults run_following(const LayoutTrial& layout_trial, DType compute,
+                            const TrialBatches& batches, const LayoutResults& layout) {
+  LayoutTrial trial = one_rank_trial(layout_trial, compute);
   trial.followed = layout.gradients;
   return run_layout(trial, batches);
 }
 
-/// One rank that adds up in the order of the trial's data ranks and nodes, and rounds what would
-/// travel so, against the layout.
-BitComparison compare_bits(const LayoutTrial& of, const TrialBatches& batches,
-                           const LayoutResults& layout, int ranks_of_machine) {
-  LayoutTrial trial = trial_of_one(of, of.compute);
-  // It has all threads, unless products have other bits then.
+/// Compares the layout with one rank that adds up in the order of the trial's data ranks and nodes,
+/// and rounds the numbers that these would send.
+BitComparison compare_bits(const LayoutTrial& layout_trial, const TrialBatches& batches,
+                           const LayoutResults& layout, int ranks_on_machine) {
+  LayoutTrial trial = one_rank_trial(layout_trial, layout_trial.compute);
+  // The rank has all threads, unless that changes the bits of products.
   if (!rows_keep_their_bits(host_target(1))) {
-    trial.threads = threads_of_rank(of.threads, ranks_of_machine);
+    trial.threads = threads_of_rank(layout_trial.threads, ranks_on_machine);
   }
-  trial.parts = data_ranks(of.mesh);
-  for (const Axis level : of.mesh.data()) trial.part_order.levels.push_back(of.mesh.size(level));
-  trial.part_order.wire = of.shard.gradients_wire;
-  return {first_other_bits(run_layout(trial, batches), layout)};
+  trial.parts = data_ranks(layout_trial.mesh);
+  for (const Axis level : layout_trial.mesh.data())
+    trial.sum_order.levels.push_back(layout_trial.mesh.size(level));
+  trial.sum_order.wire = layout_trial.shard.gradients_wire;
+  return {first_different_bits(run_layout(trial, batches), layout)};
 }
 
-/// Notes what needs no other run to be compared with, and keeps what is wrong of an earlier run.
+/// Records mistakes that are found without another run. Keeps those of an earlier run.
 void note_layout(Verification& found, const LayoutResults& layout) {
-  if (!found.other_copies) found.other_copies = layout.other_copies;
-  if (!found.other_results) found.other_results = layout.other_results;
+  if (!found.unequal_copies) found.unequal_copies = layout.unequal_copies;
+  if (!found.unequal_results) found.unequal_results = layout.unequal_results;
   if (!found.stale_weight) found.stale_weight = first_stale_weight(layout);
   if (found.gradient_bytes.equal()) found.gradient_bytes = layout.gradient_bytes;
 }
 
-/// Compares in the precision of the trial, with the choices of experts that were made in f64. In
-/// f64 there is nothing more to compare than bits.
+/// Compares in the precision of the trial, with the choices of experts that were made in f64. If
+/// the precision is f64, only bits are left to compare.
 void compare_rounded(Verification& found, const TrialBatches& batches, const LayoutRanks& ranks,
                      const OnPart& begins) {
   const LayoutTrial& trial = found.trial;
   const bool rounds = trial.compute != DType::f64;
-  if (!rounds && !adds_up_parts(trial)) return;
+  if (!rounds && !can_compare_bits(trial)) return;
   const std::string precision(dtype_name(trial.compute));
   begins(precision + ", the layout");
   const LayoutResults layout = ranks.run(trial);
@@ -145,12 +146,12 @@ void compare_rounded(Verification& found, const TrialBatches& batches, const Lay
     found.rounding =
         largest_rounding(exact, one, layout, trial.compute, bf16 ? DType::bf16 : trial.compute);
   }
-  if (!adds_up_parts(trial)) return;
+  if (!can_compare_bits(trial)) return;
   begins(precision + ", one rank in the order of the layout");
-  found.bits = compare_bits(trial, batches, layout, ranks.of_machine);
+  found.bits = compare_bits(trial, batches, layout, ranks.ranks_on_machine);
 }
 
-/// Compares in f64. Returns the choices of experts of one rank.
+/// Compares in f64. Returns the choices of experts that one rank made.
 std::vector<StepChoices> compare_exact(Verification& found, const TrialBatches& batches,
                                        const LayoutRanks& ranks, const OnPart& begins) {
   LayoutTrial trial = found.trial;
@@ -188,13 +189,13 @@ bool Verification::same() const {
   });
 }
 
-bool adds_up_parts(const LayoutTrial& trial) { return why_other_bits(trial).empty(); }
+bool can_compare_bits(const LayoutTrial& trial) { return why_bits_not_compared(trial).empty(); }
 
-std::string why_other_bits(const LayoutTrial& trial) {
+std::string why_bits_not_compared(const LayoutTrial& trial) {
   if (data_ranks(trial.mesh) != trial.mesh.ranks() || trial.mesh.size(trial.mesh.expert()) != 1) {
     return "ranks that share a model or its experts split sums within a pass";
   }
-  if (tokens_seen(trial).of_all) {
+  if (tokens_seen(trial).all) {
     return "the balance loss, the balancing biases or the capacity are of the tokens of all ranks";
   }
   return "";
@@ -203,10 +204,10 @@ std::string why_other_bits(const LayoutTrial& trial) {
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options) {
   const std::vector<TrialSize> sizes = trial_sizes(config, mesh, options.context);
   const int steps = options.steps;
-  const size_t within = first_within_work(config, mesh, sizes, steps, options.most_work);
+  const size_t within = first_within_work(config, mesh, sizes, steps, options.work_limit);
   const size_t chosen = first_that_fits(config, mesh, sizes, steps, usable_memory().bytes, within);
   Verification found = verify(trial_of(config, mesh, sizes[chosen]), steps, options.progress);
-  found.cut = cut_text(config, mesh, sizes, within, chosen, steps, options.most_work);
+  found.cut = cut_text(config, mesh, sizes, within, chosen, steps, options.work_limit);
   return found;
 }
 
@@ -218,8 +219,9 @@ Verification verify(const LayoutTrial& trial, int steps, const OnPart& on_part) 
 
 Verification verify(const LayoutTrial& trial, const TrialBatches& batches, const OnPart& on_part) {
   const OnPart begins = on_part ? on_part : [](const std::string&) {};
-  const LayoutRanks ranks{[&](const LayoutTrial& of) { return try_layout(of, batches); },
-                          trial.mesh.ranks()};
+  const LayoutRanks ranks{
+      [&](const LayoutTrial& layout_trial) { return try_layout(layout_trial, batches); },
+      trial.mesh.ranks()};
   Verification found = compare(trial, batches, ranks, begins);
   if (!found.same()) {
     begins("fp64, which value differs first");
@@ -233,7 +235,7 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
   processes.set_timeout(std::chrono::seconds(config.run.rank_timeout));
   LayoutProcesses ranks(config, mesh, processes);
   const std::vector<TrialSize> sizes = trial_sizes(config, mesh, options.context);
-  const size_t within = first_within_work(config, mesh, sizes, options.steps, options.most_work);
+  const size_t within = first_within_work(config, mesh, sizes, options.steps, options.work_limit);
   const size_t chosen = ranks.largest(first_that_fits(
       config, mesh, sizes, options.steps, usable_memory().bytes, within, processes.ranks_here()));
   const LayoutTrial trial = trial_of(config, mesh, sizes[chosen]);
@@ -245,10 +247,10 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
     return std::nullopt;
   }
   const OnPart begins = options.progress ? options.progress : [](const std::string&) {};
-  const LayoutRanks layout{[&](const LayoutTrial& of) { return ranks.run(of); },
-                           ranks.of_machine()};
+  const LayoutRanks layout{[&](const LayoutTrial& layout_trial) { return ranks.run(layout_trial); },
+                           ranks.ranks_on_machine()};
   Verification found = compare(trial, batches, layout, begins);
-  found.cut = cut_text(config, mesh, sizes, within, chosen, options.steps, options.most_work);
+  found.cut = cut_text(config, mesh, sizes, within, chosen, options.steps, options.work_limit);
   ranks.finish();
   return found;
 }

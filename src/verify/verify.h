@@ -15,93 +15,105 @@ namespace tessera {
 
 class Processes;
 
+/// Options of verify().
 struct VerifyOptions {
   int steps = 2;
-  int64_t context = 0;  ///< positions of a sequence; 0: those of the run, or fewer (see verify())
-  double most_work = kMostWork;  ///< floating-point operations on one rank; infinite: any number
-  /// Is called as each part begins, with its name.
+  int64_t context = 0;             ///< positions of a sequence; 0: those of the run, or fewer
+  double work_limit = kWorkLimit;  ///< FLOPs on one rank; may be infinite
+  /// Called with the name of each part of the verification before it begins.
   std::function<void(const std::string& part)> progress = {};
 };
 
-/// Whether one rank that adds up in a layout's order gets the layout's bits.
+/// The comparison of a layout with one rank that adds up in the layout's order, by bits.
 struct BitComparison {
-  std::optional<std::string> first_other;  ///< the first gradient, weight or loss that has others
+  std::optional<std::string> first_difference;  ///< a gradient, weight or loss
 };
 
-/// A layout against one rank.
+/// The result of comparing a layout with one rank.
 struct Verification {
   LayoutTrial trial;
   int steps = 0;
   int micro_batches = 0;  ///< of a step
-  std::string cut;        ///< what of the run's sizes was cut and why, in words; empty: nothing
+  std::string cut;        ///< the sizes of the run that were cut and why, in words; may be empty
   std::vector<Deviation> exact;  ///< in f64
-  /// Of the layout's first run whose bytes are not what they should be; of its last one if all are.
+  /// Of the first run of the layout in which the bytes are not the expected ones; of its last run
+  /// if they always are.
   GradientBytes gradient_bytes;
-  /// The weight of which ranks compute with other numbers than with the rounded master.
+  /// The first weight for which ranks compute with other numbers than the rounded master, if any.
   std::optional<std::string> stale_weight;
-  /// Names what ranks hold alike and have different numbers of (see LayoutResults).
-  std::optional<std::string> other_copies;
+  /// Names the first copies that should be equal on all ranks and are not (see LayoutResults).
+  std::optional<std::string> unequal_copies;
   /// Names the first step of which ranks report different results (see LayoutResults).
-  std::optional<std::string> other_results;
-  /// If a quantity differs: how the values compare that are computed on the way, in f64.
+  std::optional<std::string> unequal_results;
+  /// The comparison of the values inside the model in f64, if a quantity differs.
   std::optional<StreamComparison> values;
-  /// In the configured precision: of the layout from one rank, and of one rank from f64, which is
-  /// the rounding to be expected. Both have the choices of experts that one rank made in f64.
+  /// The deviations in the configured precision: of the layout from one rank, and of one rank from
+  /// f64, which is the expected rounding. Both have the choices of experts that one rank made in
+  /// f64.
   std::vector<Deviation> rounded;
   std::vector<Deviation> expected;
-  RoundingRatio rounding;             ///< the largest
-  std::optional<BitComparison> bits;  ///< of layouts of which adds_up_parts() is true
+  RoundingRatio rounding;             ///< the largest ratio of `rounded` to `expected`
+  std::optional<BitComparison> bits;  ///< only if can_compare_bits()
 
-  /// In f64 a rounding difference is this small, and a mistake stays as large as it was.
+  /// The largest relative difference in f64 that counts as rounding. A mistake is larger.
   static constexpr double kBound = 1e-10;
-  /// A layout rounds other sums than one rank, and no more often. So it is about as far from one
-  /// rank as that is from f64: in small models of all families, on 2 to 8 ranks, at most 2.2 times.
+  /// The largest ratio that counts as rounding. A layout rounds other sums than one rank, and no
+  /// more often, so it is about as far from one rank as that is from f64: in small models of all
+  /// families, on 2 to 8 ranks, at most 2.2 times.
   static constexpr double kRoundingBound = 10;
 
-  bool same() const;  ///< in f64
+  /// Returns whether the layout computes the same model as one rank, in f64.
+  bool same() const;
+  /// Returns whether the layout's rounding is no larger than expected.
   bool rounds_as_expected() const { return rounding.times <= kRoundingBound; }
+  /// Returns whether nothing wrong was found.
   bool passed() const {
-    return same() && !other_copies && !other_results && !stale_weight && gradient_bytes.equal() &&
-           rounds_as_expected() && !(bits && bits->first_other);
+    return same() && !unequal_copies && !unequal_results && !stale_weight &&
+           gradient_bytes.equal() && rounds_as_expected() && !(bits && bits->first_difference);
   }
 };
 
-/// Whether each rank of a layout computes a part of the batch by itself until sums are taken at the
-/// end of a step. One rank then gets the same bits if it adds up the parts in the same order, and
-/// rounds them as they would travel (Llama 3, section 6.2). All axes but data must be 1, and no
-/// balance loss or capacity may be of the tokens of all ranks.
-bool adds_up_parts(const LayoutTrial& trial);
-/// Why it does not; empty if it does.
-std::string why_other_bits(const LayoutTrial& trial);
+/// Returns whether one rank can get the same bits as a layout. This is so if each rank of the
+/// layout computes a part of the batch by itself until sums are taken at the end of a step: one
+/// rank gets the same bits if it adds up the parts in the same order and rounds them where they
+/// would be sent (Llama 3, section 6.2). All axes but data must be 1, and no balance loss or
+/// capacity may be of the tokens of all ranks.
+bool can_compare_bits(const LayoutTrial& trial);
+/// Returns why can_compare_bits() is false, in words; empty if it is true.
+std::string why_bits_not_compared(const LayoutTrial& trial);
 
 /// Trains the configured model for a few steps of random tokens, on one rank and on the ranks of a
-/// mesh, and compares losses, gradients, the norm, router counts and weights. Each rank takes its
-/// tokens from a loader of its own, as in a run. One rank begins each step with the weights of the
-/// layout: it takes the layout's gradients for its update, so that a rounding of gradients is not
-/// compared again in weights and later losses. The ranks are threads of this process. The
-/// micro-batch and the context are the configured ones, or the largest of trial_sizes() that takes
-/// no more work than the options say and fits in memory. The configuration is resolved. Throws
-/// Error if the run is for a device, if the options' context is none that the configuration could
-/// have, if one rank cannot see the tokens together that the layout's balance loss and capacity see
-/// together, if ranks that share sequences get other batches, and if the verification does not fit
-/// in this machine's memory.
+/// mesh, which are threads of this process. Returns the comparison of losses, gradients, the
+/// gradient norm, router counts and weights. Each rank takes its tokens from a loader of its own,
+/// as in a run. The single rank takes the layout's gradients for its update, so that it begins each
+/// step with the layout's weights: a rounding of gradients is then not compared again in weights
+/// and later losses. The micro-batch and the context are the configured ones, or the largest of
+/// trial_sizes() that takes no more work than the options allow and fits in memory. The
+/// configuration must be resolved.
+///
+/// Throws Error if the run is for a device; if the configuration could not have the options'
+/// context; if one rank cannot see together the tokens that the layout's balance loss and capacity
+/// see together; if ranks that share sequences get different batches; or if the verification does
+/// not fit in this machine's memory.
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options);
 
-/// The same for a trial, in whose precision runs are rounded.
+/// Verifies a trial. `trial.compute` is the precision of the rounded runs.
 Verification verify(const LayoutTrial& trial, int steps,
                     const std::function<void(const std::string& part)>& on_part = {});
-/// The same with these batches, which ranks that share sequences have alike.
+/// Verifies a trial with these batches, which must be equal on ranks that share sequences.
 Verification verify(const LayoutTrial& trial, const TrialBatches& batches,
                     const std::function<void(const std::string& part)>& on_part = {});
 
-/// The same with ranks that are processes, all of which call it. The first one runs what one rank
-/// computes, too, and gets the result; the others get none. Does not name the first value that
-/// differs. Throws Error that names a rank with another program or configuration.
+/// Verifies as verify() does, with ranks that are processes. All ranks call it. The first rank also
+/// runs the trials of one rank. Returns the result on the first rank and none on the others. Does
+/// not find the first value that differs. Throws Error that names a rank with another program or
+/// configuration.
 std::optional<Verification> verify_as_process(const RunConfig& config, const Mesh& mesh,
                                               const VerifyOptions& options, Processes& processes);
 
-/// What a verification found, in words, and as JSON, with the name of the phase if there is one.
+/// Returns the result of a verification in words.
 std::string verification_text(const Verification& found);
+/// Returns the result of a verification as JSON, with the name of the phase if there is one.
 std::string verification_json(const Verification& found, const std::string& phase = "");
 
 }  // namespace tessera

@@ -17,7 +17,7 @@ MemoryPlan plan_of(const StepPrograms& programs, int threads) {
   return plan_memory(programs.list(), programs.actions(), host_target(threads));
 }
 
-/// The values that a stream keeps of a micro-batch.
+/// Returns the bytes of the values that a stream keeps of a micro-batch.
 int64_t stream_bytes(const Program& program) {
   int64_t bytes = 0;
   for (const Node& node : program.nodes()) {
@@ -59,17 +59,17 @@ VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
   const MemoryPlan plan = plan_of(programs, trial.threads);
   memory.one_rank = plan.arena_bytes;
   memory.states = plan.kept_bytes;
-  // Gradients of each step, the weights, and those that the ranks compute with.
+  // The gradients of each step, the masters, and the weights that the ranks compute with.
   memory.results = (steps + 2) * chunk.parameters.elements() * dtype_size(DType::f64);
   memory.streams = stream_bytes(chunk.program);
   one.mesh = trial.mesh;
   const int ranks_here = here ? static_cast<int>(here->size()) : trial.mesh.ranks();
   for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
     if (here && !std::ranges::binary_search(*here, rank)) continue;
-    const StepPrograms of_rank = layout_programs(one, rank);
+    const StepPrograms rank_programs = layout_programs(one, rank);
     const int threads = threads_of_rank(trial.threads, ranks_here);
-    memory.layout += plan_of(of_rank, threads).arena_bytes;
-    memory.streams += stream_bytes(of_rank.chunks.front().program);
+    memory.layout += plan_of(rank_programs, threads).arena_bytes;
+    memory.streams += stream_bytes(rank_programs.chunks.front().program);
   }
   if (here) memory.streams = 0;
   if (here && !std::ranges::binary_search(*here, 0)) memory.one_rank = memory.results = 0;

@@ -87,9 +87,9 @@ double verify_work(const LayoutTrial& trial, int steps) {
 }
 
 size_t first_within_work(const RunConfig& config, const Mesh& mesh,
-                         const std::vector<TrialSize>& sizes, int steps, double most) {
+                         const std::vector<TrialSize>& sizes, int steps, double limit) {
   size_t i = 0;
-  while (i + 1 < sizes.size() && verify_work(trial_of(config, mesh, sizes[i]), steps) > most) ++i;
+  while (i + 1 < sizes.size() && verify_work(trial_of(config, mesh, sizes[i]), steps) > limit) ++i;
   return i;
 }
 
@@ -105,7 +105,7 @@ size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
 }
 
 std::string cut_text(const RunConfig& config, const Mesh& mesh, const std::vector<TrialSize>& sizes,
-                     size_t within, size_t chosen, int steps, double most) {
+                     size_t within, size_t chosen, int steps, double limit) {
   std::vector<std::string> parts;
   if (sizes[0].context != config.data.context) {
     parts.push_back(fmt::format("data.context is {}, and --context {} was computed",
@@ -117,17 +117,17 @@ std::string cut_text(const RunConfig& config, const Mesh& mesh, const std::vecto
       reasons.push_back(
           fmt::format("so that one rank takes no more than {:.0e} floating-point operations "
                       "(--full lifts that)",
-                      most));
+                      limit));
     }
     if (chosen > within) reasons.push_back("so that it fits in memory");
     parts.push_back(left_out(sizes[0], sizes[chosen]) + ", " + join(reasons, " and "));
   }
   const double work = verify_work(trial_of(config, mesh, sizes[chosen]), steps);
-  if (work > most) {
+  if (work > limit) {
     parts.push_back(fmt::format(
         "the smallest size takes {:.1e} floating-point operations on one rank, which is more than "
         "{:.0e} and may be long",
-        work, most));
+        work, limit));
   }
   return join(parts, "; ");
 }

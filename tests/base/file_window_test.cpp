@@ -22,13 +22,13 @@ RC_GTEST_PROP(FileWindow, GivesTheValuesOfAnyPlaces, ()) {
   write_file(folder / "file", bytes);
   const ReadFile file(folder / "file");
   FileWindow window(file);
-  const auto places = *rc::gen::container<std::vector<int64_t>>(
+  const auto offsets = *rc::gen::container<std::vector<int64_t>>(
       rc::gen::inRange<int64_t>(0, static_cast<int64_t>(bytes.size()) - 8));
-  for (const int64_t place : places) {
+  for (const int64_t offset : offsets) {
     std::array<char, 8> expected{};
-    std::copy_n(bytes.data() + place, 8, expected.data());
-    RC_ASSERT((window.load<std::array<char, 8>>(place) == expected));
-    RC_ASSERT(window.load<char>(place) == expected[0]);
+    std::copy_n(bytes.data() + offset, 8, expected.data());
+    RC_ASSERT((window.load<std::array<char, 8>>(offset) == expected));
+    RC_ASSERT(window.load<char>(offset) == expected[0]);
   }
 }
 

@@ -234,9 +234,9 @@ TEST(CheckpointFolder, AFolderThatIsMovedAwayWhileItIsSavedToGetsNoCheckpoint) {
   {
     SharedSave shared(directory, state.step);
     const auto tensors = sample_tensors(1);
-    std::vector<GroupStream> streams;
+    std::vector<TensorToSave> streams;
     for (const NamedTensor& item : tensors.items()) {
-      streams.push_back(whole_stream(item.group, stream_of({item.name, item.tensor})));
+      streams.push_back(whole_to_save(item.group, stream_of({item.name, item.tensor})));
     }
     CheckpointManifest written = write_part(shared.folder(), state.step, streams, {}, {});
     fs::rename(directory, folder / "moved");

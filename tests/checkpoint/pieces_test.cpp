@@ -45,13 +45,13 @@ class SavedPieces : public ::testing::Test {
     const int64_t first = writer == 0 ? 0 : 4 * writer - 2;
     return {Region{{{0, 5}, {first, columns}}}, Region{{{5, 7}, {first, columns}}}};
   }
-  std::vector<GroupStream> streams(int writer) const {
-    std::vector<GroupStream> streams;
+  std::vector<TensorToSave> streams(int writer) const {
+    std::vector<TensorToSave> streams;
     for (const NamedTensor& item : saved_.items()) {
       streams.push_back({item.group, item.name, item.tensor.dtype(), item.tensor.shape(), {}});
       for (const Region& region : regions(item, writer)) {
-        streams.back().pieces.push_back(
-            piece_stream(region, item.tensor, Region::whole_of(item.tensor.shape()).runs()));
+        streams.back().parts.push_back(
+            part_to_save(region, TensorPiece(item.tensor.shape()), item.tensor));
       }
     }
     return streams;
@@ -157,8 +157,8 @@ TEST_F(SavedPieces, AreReadByRegionAndWhatIsReadIsVerifiedAndNoMore) {
       std::vector<bool> needed(stored.hashes.size());
       const Shape shape = stored.region.shape();
       for (int64_t i = 0; i < shape.elements(); ++i) {
-        const int64_t row = stored.region.dims[0].place + i / shape[1];
-        const int64_t column = stored.region.dims[1].place + i % shape[1];
+        const int64_t row = stored.region.dims[0].begin + i / shape[1];
+        const int64_t column = stored.region.dims[1].begin + i % shape[1];
         if (wanted.contains(row * 10 + column)) needed[static_cast<size_t>(i * 4 / 64)] = true;
       }
       for (int64_t byte = 0; byte < entry.bytes(); byte += 13) {

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "checkpoint/region_copy.h"
 
 namespace tessera {
 namespace {
@@ -42,18 +41,25 @@ std::vector<ElementRun> some_runs(Draw& draw, int64_t extent) {
 }
 
 /// The elements of the whole that a piece has, in its order.
-std::vector<int64_t> elements_of(const Shape& whole, const PieceRuns& runs) {
+std::vector<int64_t> elements_of(const TensorPiece& piece) {
+  const Shape& whole = piece.whole();
   std::vector<int64_t> places{0};
   for (int dim = 0; dim < whole.rank(); ++dim) {
     std::vector<int64_t> next;
     for (const int64_t place : places) {
-      for (const ElementRun& run : runs[static_cast<size_t>(dim)]) {
-        for (int64_t i = 0; i < run.length; ++i) next.push_back(place * whole[dim] + run.place + i);
+      for (const ElementRun& run : piece.runs(dim)) {
+        for (int64_t i = 0; i < run.length; ++i) next.push_back(place * whole[dim] + run.begin + i);
       }
     }
     places = std::move(next);
   }
   return places;
+}
+
+TensorPiece some_piece(Draw& draw, const Shape& whole) {
+  std::vector<std::vector<ElementRun>> runs;
+  for (const int64_t extent : whole.dims()) runs.push_back(some_runs(draw, extent));
+  return {whole, runs};
 }
 
 Region some_box(Draw& draw, const Shape& whole) {
@@ -73,16 +79,15 @@ Shape some_shape(Draw& draw) {
   return Shape(dims);
 }
 
-TEST(RegionCopy, FindsEachCommonElementOnceInTheOrderOfTheBox) {
+TEST(CommonElements, FindsEachCommonElementOnceInTheOrderOfTheBox) {
   Draw draw(1);
   int64_t common = 0;
   for (int round = 0; round < 3000; ++round) {
     const Shape whole = some_shape(draw);
     const Region box = some_box(draw, whole);
-    PieceRuns runs;
-    for (const int64_t extent : whole.dims()) runs.push_back(some_runs(draw, extent));
-    const std::vector<int64_t> of_box = elements_of(whole, box.runs());
-    const std::vector<int64_t> of_piece = elements_of(whole, runs);
+    const TensorPiece piece = some_piece(draw, whole);
+    const std::vector<int64_t> of_box = elements_of(box.piece_of(whole));
+    const std::vector<int64_t> of_piece = elements_of(piece);
     std::map<int64_t, int64_t> place_in_piece;
     for (size_t i = 0; i < of_piece.size(); ++i) {
       place_in_piece[of_piece[i]] = static_cast<int64_t>(i);
@@ -96,31 +101,29 @@ TEST(RegionCopy, FindsEachCommonElementOnceInTheOrderOfTheBox) {
       if (found != place_in_piece.end()) expected.emplace_back(i, found->second);
     }
     std::vector<std::pair<int64_t, int64_t>> found;
-    const RegionCopy copy(box, runs);
-    copy.for_each(begin, end, [&](int64_t in_box, int64_t in_piece, int64_t count) {
+    visit_common(box, piece, begin, end, [&](int64_t in_box, int64_t in_piece, int64_t count) {
       for (int64_t i = 0; i < count; ++i) found.emplace_back(in_box + i, in_piece + i);
     });
     ASSERT_EQ(found, expected) << whole.text() << " " << box.text();
-    ASSERT_EQ(copy.any(begin, end), !expected.empty());
+    ASSERT_EQ(any_common(box, piece, begin, end), !expected.empty());
     common += std::ssize(expected);
   }
   EXPECT_GT(common, 10000) << "the cases are too empty to show anything";
 }
 
-TEST(RegionCopy, VisitsWhatLiesTogetherInBothAtOnce) {
+TEST(CommonElements, VisitsWhatLiesTogetherInBothAtOnce) {
   int visits = 0;
-  const RegionCopy whole(Region::whole_of({4, 6, 5}), Region::whole_of({4, 6, 5}).runs());
-  whole.for_each(0, 120, [&](int64_t, int64_t, int64_t count) {
+  const TensorPiece whole({4, 6, 5});
+  visit_common(Region::whole_of({4, 6, 5}), whole, 0, 120, [&](int64_t, int64_t, int64_t count) {
     ++visits;
     EXPECT_EQ(count, 120);
   });
   const Region rows{{{1, 2}, {0, 6}, {0, 5}}};
-  RegionCopy(rows, Region::whole_of({4, 6, 5}).runs())
-      .for_each(0, 60, [&](int64_t in_box, int64_t in_piece, int64_t count) {
-        ++visits;
-        EXPECT_EQ(in_piece - in_box, 30);
-        EXPECT_EQ(count, 60);
-      });
+  visit_common(rows, whole, 0, 60, [&](int64_t in_box, int64_t in_piece, int64_t count) {
+    ++visits;
+    EXPECT_EQ(in_piece - in_box, 30);
+    EXPECT_EQ(count, 60);
+  });
   EXPECT_EQ(visits, 2);
 }
 
@@ -128,14 +131,13 @@ TEST(Region, BoxesOfAPieceHaveItsElements) {
   Draw draw(2);
   for (int round = 0; round < 300; ++round) {
     const Shape whole = some_shape(draw);
-    PieceRuns runs;
-    for (const int64_t extent : whole.dims()) runs.push_back(some_runs(draw, extent));
+    const TensorPiece piece = some_piece(draw, whole);
     std::vector<int64_t> of_boxes;
-    for (const Region& box : boxes_of(runs)) {
-      const std::vector<int64_t> elements = elements_of(whole, box.runs());
+    for (const Region& box : regions_of(piece)) {
+      const std::vector<int64_t> elements = elements_of(box.piece_of(whole));
       of_boxes.insert(of_boxes.end(), elements.begin(), elements.end());
     }
-    std::vector<int64_t> of_piece = elements_of(whole, runs);
+    std::vector<int64_t> of_piece = elements_of(piece);
     std::ranges::sort(of_boxes);
     std::ranges::sort(of_piece);
     EXPECT_EQ(of_boxes, of_piece);
@@ -164,7 +166,7 @@ TEST(Region, AreCheckedToCoverEachElementOnce) {
     }
     std::vector<int> times(static_cast<size_t>(whole.elements()));
     for (const Region& region : regions) {
-      for (const int64_t element : elements_of(whole, region.runs())) {
+      for (const int64_t element : elements_of(region.piece_of(whole))) {
         ++times[static_cast<size_t>(element)];
       }
     }
@@ -189,13 +191,14 @@ TEST(TensorPiece, SaysItsRuns) {
   const Mesh mesh(MeshSizes{.tensor = 2});
   const Distribution even = Distribution(MeshView::dense).with(mesh.tensor(), sharded(1, {}, 0, 2));
   const TensorPiece piece(mesh, even, {3, 8}, 1);
-  EXPECT_EQ(piece.runs(), (PieceRuns{{{0, 3}}, {{2, 2}, {6, 2}}}));
-  EXPECT_EQ(TensorPiece({2, 5}).runs(), (PieceRuns{{{0, 2}}, {{0, 5}}}));
+  EXPECT_THAT(piece.runs(0), ElementsAre(ElementRun{0, 3}));
+  EXPECT_THAT(piece.runs(1), ElementsAre(ElementRun{2, 2}, ElementRun{6, 2}));
+  EXPECT_THAT(TensorPiece({2, 5}).runs(1), ElementsAre(ElementRun{0, 5}));
   std::vector<int64_t> places(static_cast<size_t>(piece.shape().elements()));
   for (size_t i = 0; i < places.size(); ++i) {
     places[i] = piece.element_of_whole(static_cast<int64_t>(i));
   }
-  EXPECT_EQ(elements_of({3, 8}, piece.runs()), places);
+  EXPECT_EQ(elements_of(piece), places);
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ TEST_F(TcpProcessesTest, AProcessThatGoesOnAfterTheOthersGaveUpSaysSo) {
   const size_t before = started->output().size();
   ::kill(ranks[1], SIGCONT);
   EXPECT_NE(started->wait(), 0);
-  // It hears the first rank's last letter, or finds the connection lost in what it does.
+  // It hears the first rank's last message, or finds the connection lost in what it does.
   EXPECT_THAT(started->output().substr(before),
               ::testing::AnyOf(HasSubstr("rank 1: another rank has ended the run"),
                                HasSubstr("tessera: error: rank 1 (")));

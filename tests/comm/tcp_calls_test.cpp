@@ -1,4 +1,4 @@
-// Letters of calls that somebody may have altered.
+// Requests for calls that somebody may have altered.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -18,14 +18,14 @@
 namespace tessera {
 namespace {
 
-struct Letter {
+struct Request {
   const char* name;
   std::vector<std::byte> bytes;
 };
 
-/// One letter of each kind of call, of the rank at position 1 of the group [4, 2, 7].
-std::vector<Letter> letters_of_calls() {
-  std::vector<Letter> letters;
+/// One request of each kind of call, of the rank at position 1 of the group [4, 2, 7].
+std::vector<Request> call_requests() {
+  std::vector<Request> requests;
   const PieceLayout layout = even_pieces(12, 3);
   const std::vector<int64_t> rows{1, 2, 3};
   const auto mark = [&](Collective collective, int from = -1, int to = -1) {
@@ -44,7 +44,7 @@ std::vector<Letter> letters_of_calls() {
     writer.put<int64_t>(1000);
     writer.put(collective);
     put(writer);
-    letters.push_back({name, {writer.bytes().begin(), writer.bytes().end()}});
+    requests.push_back({name, {writer.bytes().begin(), writer.bytes().end()}});
   };
   const auto add_marked = [&](const char* name, const Fingerprint& of, const auto& put) {
     add(name, of.collective, [&](WireWriter& writer) {
@@ -77,12 +77,12 @@ std::vector<Letter> letters_of_calls() {
     writer.put(2);
     writer.put<int64_t>(12);
   });
-  return letters;
+  return requests;
 }
 
-TcpCall read(std::span<const std::byte> letter) {
+TcpCall read(std::span<const std::byte> request) {
   const std::vector<int> ranks{4, 2, 7};
-  WireReader reader(letter);
+  WireReader reader(request);
   return read_call(reader, ranks, 1);
 }
 
@@ -90,7 +90,7 @@ TEST(TcpCalls, GiveTheSizesOfTheirOperands) {
   const std::map<std::string, std::pair<int64_t, int64_t>> expected{
       {"barrier", {0, 0}},  {"sum", {48, 48}},  {"gather", {16, 48}},   {"scatter", {48, 16}},
       {"blocks", {48, 48}}, {"rows", {96, 96}}, {"broadcast", {0, 48}}, {"messages", {48, 48}}};
-  for (const auto& [name, bytes] : letters_of_calls()) {
+  for (const auto& [name, bytes] : call_requests()) {
     const TcpCall call = read(bytes);
     EXPECT_EQ(std::pair(call.given_bytes, call.result_bytes), expected.at(name)) << name;
   }
@@ -130,24 +130,24 @@ bool fits(const TcpCall& call) {
   return false;
 }
 
-/// Each byte and each number of each letter is altered alone, and each letter ends early.
+/// Each byte and each number of each request is altered alone, and each request ends early.
 TEST(TcpCalls, ThatAreAlteredFitOrAreRefused) {
-  const auto expect_sound = [](std::span<const std::byte> letter) {
+  const auto expect_sound = [](std::span<const std::byte> request) {
     try {
-      const TcpCall call = read(letter);
+      const TcpCall call = read(request);
       EXPECT_TRUE(fits(call));
       EXPECT_GE(call.timeout.count(), 0);
-    } catch (const BadLetter&) {
+    } catch (const BadMessage&) {
     }
   };
-  for (const auto& [name, bytes] : letters_of_calls()) {
+  for (const auto& [name, bytes] : call_requests()) {
     SCOPED_TRACE(name);
     for (size_t length = 0; length < bytes.size(); ++length) {
-      EXPECT_THROW(read(std::span(bytes).first(length)), BadLetter) << length;
+      EXPECT_THROW(read(std::span(bytes).first(length)), BadMessage) << length;
     }
     std::vector<std::byte> longer = bytes;
     longer.push_back(std::byte{0});
-    EXPECT_THROW(read(longer), BadLetter);
+    EXPECT_THROW(read(longer), BadMessage);
     for (size_t at = 0; at < bytes.size(); ++at) {
       for (const int64_t number : {int64_t{-1}, int64_t{60'000}, int64_t{1} << 47, INT64_MIN}) {
         for (const size_t width : {1U, 8U}) {

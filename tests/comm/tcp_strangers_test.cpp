@@ -327,7 +327,7 @@ TEST(TcpStrangers, TakeNoDescriptorThatARankNeeds) {
   for (const int end : many_have_come) ::close(end);
 }
 
-/// A rank that announces a long letter and sends little of it takes no memory for it.
+/// A rank that announces a long message and sends little of it takes no memory for it.
 TEST(TcpStrangers, ALetterTakesTheMemoryOfWhatHasCome) {
   TcpListener listener({"127.0.0.1", 0});
   std::vector<std::byte> memory;
@@ -338,11 +338,11 @@ TEST(TcpStrangers, ALetterTakesTheMemoryOfWhatHasCome) {
     socket.send(std::vector<std::byte>(1000));
   });
   TcpSocket socket = accept_one(listener);
-  EXPECT_THROW(receive_letter(socket, memory), ConnectionLost);
+  EXPECT_THROW(receive_message(socket, memory), ConnectionLost);
   EXPECT_LT(memory.capacity(), size_t{1} << 17);
 }
 
-/// The first rank ends by an error, or goes on, whatever a rank sends in its letters.
+/// The first rank ends by an error, or goes on, whatever a rank sends in its messages.
 TEST(TcpStrangers, WhatAMemberSendsEndsNoProcess) {
   std::mt19937 random(7);
   const auto any = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };

@@ -43,11 +43,11 @@ std::string all_calls(Communicator& group) {
     const Tensor whole = random_tensor({7 * ranks, 3}, dtype, own);
     const Tensor other = random_tensor({7 * ranks, 3}, dtype, 100 + own);
     // Pieces in several places, of other lengths.
-    const std::vector<ElementRun> rest{{.place = 1, .length = 7 * ranks - ranks}};
-    std::vector<std::vector<ElementRun>> runs{{{.place = 0, .length = 1}}};
+    const std::vector<ElementRun> rest{{.begin = 1, .length = 7 * ranks - ranks}};
+    std::vector<std::vector<ElementRun>> runs{{{.begin = 0, .length = 1}}};
     runs[0].insert(runs[0].end(), rest.begin(), rest.end());
     for (int rank = 1; rank < ranks; ++rank) {
-      runs.push_back({{.place = 7 * ranks - ranks + rank, .length = 1}});
+      runs.push_back({{.begin = 7 * ranks - ranks + rank, .length = 1}});
     }
     const PieceLayout layout(1, 7 * ranks, 3, runs);
     const Tensor piece = random_tensor({layout.elements(own)}, dtype, 200 + own);

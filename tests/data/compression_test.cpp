@@ -248,7 +248,7 @@ TEST(Compression, AWindowBeyondWhatCanBeUnpackedIsNamed) {
               AllOf(HasSubstr("a.txt.zst"), HasSubstr("window beyond 2 GiB")));
 }
 
-/// A corpus of one file, and the places of its bad lines.
+/// The documents of one file, and descriptions of its bad lines.
 struct Read : testing::ReadDocuments {
   std::vector<std::string> bad_lines;
 };

@@ -276,10 +276,10 @@ TEST(PlainText, AFileThatIsCutWhileItIsReadIsAnErrorThatNamesIt) {
   const Corpus corpus = scan(folder / "a.txt");
   const ReadOptions options;
   PlainText text(corpus.files[0], options);
-  PlaceMap places;
-  EXPECT_EQ(text.read(0, 100, 0, places).size(), 100U);
+  OffsetMap offsets;
+  EXPECT_EQ(text.read(0, 100, 0, offsets).size(), 100U);
   fs::resize_file(folder / "a.txt", 1000);
-  EXPECT_THAT(error_of([&] { text.read(5000, 6000, 100, places); }),
+  EXPECT_THAT(error_of([&] { text.read(5000, 6000, 100, offsets); }),
               AllOf(HasSubstr((folder / "a.txt").string()), HasSubstr("was cut short")));
   EXPECT_THAT(error_of([&] { text.cut(5000); }), HasSubstr("was cut short"));
   EXPECT_THAT(error_of([&] { text.count_broken(0, text.end()); }), HasSubstr("was cut short"));

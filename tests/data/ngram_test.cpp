@@ -105,7 +105,7 @@ TEST(Ngram, ATokenOutsideTheVocabularyIsAnErrorInEitherSplit) {
       if (split == where_) tokens.back() = 1 << 20;
     }
     void will_need(Split, int64_t, int64_t) const override {}
-    std::string place(Split, int64_t, int64_t, int64_t) const override { return "foreign"; }
+    std::string location(Split, int64_t, int64_t, int64_t) const override { return "foreign"; }
     std::string fingerprint() const override { return source_.fingerprint(); }
     std::string description() const override { return "foreign"; }
 

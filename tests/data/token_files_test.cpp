@@ -33,7 +33,7 @@ Stream fixture_stream() {
 
 Stream all(const StoredTokens& tokens) {
   Stream stream(static_cast<size_t>(tokens.tokens()));
-  tokens.read(0, stream);
+  tokens.read(StreamIndex{0}, stream);
   return stream;
 }
 
@@ -74,9 +74,10 @@ TEST(TokenFiles, TheFixturesHoldTheSameStream) {
 RC_GTEST_PROP(TokenFiles, AnyPartOfAStreamIsRead, ()) {
   const Stream expected = fixture_stream();
   const auto size = static_cast<int64_t>(expected.size());
-  const int64_t first = *rc::gen::inRange<int64_t>(0, size);
-  const int64_t count = *rc::gen::inRange<int64_t>(1, size - first + 1);
-  const Stream part(expected.begin() + first, expected.begin() + first + count);
+  const StreamIndex first{*rc::gen::inRange<int64_t>(0, size)};
+  const int64_t count = *rc::gen::inRange<int64_t>(1, size - first.value + 1);
+  const auto begin = expected.begin() + first.value;
+  const Stream part(begin, begin + count);
   const StoredTokens sources[] = {open_megatron(token_fixture("bare"), DocumentEnds::add, kBytes),
                                   open_token_files(token_fixture("olmo-*.npy").string(),
                                                    TokenType::u16, DocumentEnds::add, kBytes)};
@@ -124,10 +125,10 @@ TEST(TokenFiles, AFileCutWhileItIsReadIsAnErrorThatNamesIt) {
       open_token_files(path.string(), TokenType::u16, DocumentEnds::add, kBytes);
   fs::resize_file(path, 20'000);
   Stream part(100);
-  EXPECT_NO_THROW(tokens.read(0, part));
-  EXPECT_THAT(error_of([&] { tokens.read(40'000, part); }),
+  EXPECT_NO_THROW(tokens.read(StreamIndex{0}, part));
+  EXPECT_THAT(error_of([&] { tokens.read(StreamIndex{40'000}, part); }),
               AllOf(HasSubstr(path.string()), HasSubstr("cut short while it was read")));
-  tokens.will_need(40'000, 100);  // which is advice
+  tokens.will_need(StreamIndex{40'000}, 100);  // which is advice
 }
 
 TEST(TokenFiles, MoreFilesThanMayBeOpenAtOnceAreRead) {

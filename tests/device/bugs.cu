@@ -21,13 +21,14 @@ __global__ void sum_kernel(const float* x, int n, float* out) {
   }
   float total = 0;
   for (int warp = 0; warp < static_cast<int>(blockDim.x) / kLanes; ++warp) total += parts[warp];
-  if (bug == Bug::one_place_for_all) {
+  if (bug == Bug::one_element_for_all) {
     out[0] = total * static_cast<float>(thread);
   } else {
     out[blockIdx.x * blockDim.x + threadIdx.x] = total;
   }
   __syncthreads();
-  if (thread % kLanes == 0) parts[thread / kLanes] = 0;  // so that what an earlier block left is no right answer
+  // So that what an earlier block left is no right answer.
+  if (thread % kLanes == 0) parts[thread / kLanes] = 0;
 }
 
 }  // namespace
@@ -48,8 +49,8 @@ void sum_with_bug(Bug bug, const float* x, int n, float* out, Stream& stream) {
       return run(sum_kernel<Bug::missing_lane>);
     case Bug::read_past_the_end:
       return run(sum_kernel<Bug::read_past_the_end>);
-    case Bug::one_place_for_all:
-      return run(sum_kernel<Bug::one_place_for_all>);
+    case Bug::one_element_for_all:
+      return run(sum_kernel<Bug::one_element_for_all>);
   }
 }
 

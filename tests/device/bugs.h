@@ -13,7 +13,7 @@ enum class Bug {
   barrier_in_a_branch,  ///< that some threads do not take
   missing_lane,         ///< has returned when its warp shuffles
   read_past_the_end,    ///< of the input
-  one_place_for_all,    ///< all threads write one element
+  one_element_for_all,  ///< all threads write one element
 };
 
 /// Launches two blocks of 256 threads: out[i] = the sum of x[0 .. n), n at most 256, for i of 512.

@@ -78,9 +78,9 @@ TEST_P(EmulationOf, AMissingBarrierShows) {
 
 TEST_P(EmulationOf, OnePlaceThatAllThreadsWriteShows) {
   if (kThreadSanitizer) {
-    EXPECT_DEATH(run_bug(Bug::one_place_for_all, GetParam(), kOrders[0]), "data race");
+    EXPECT_DEATH(run_bug(Bug::one_element_for_all, GetParam(), kOrders[0]), "data race");
   } else {
-    EXPECT_TRUE(depends_on_the_order(Bug::one_place_for_all, GetParam()));
+    EXPECT_TRUE(depends_on_the_order(Bug::one_element_for_all, GetParam()));
   }
 }
 

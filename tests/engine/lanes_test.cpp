@@ -160,17 +160,17 @@ TEST(DeviceLanes, MemoryThatTheNetworkReadsIsNotGivenAwayBeforeItIsDone) {
   const Program* const programs[] = {&lanes.program};
   constexpr Action kWhole[] = {{.segment = Segment::whole}};
   const MemoryPlan plan = plan_memory(programs, kWhole, host_target(1));
-  const ProgramPlaces& places = plan.programs[0];
+  const ProgramMemory& memory = plan.programs[0];
   for (const Node& node : lanes.program.nodes()) {
     const Value output = node.outputs[0];
     if (node.operation->lane() == Lane::network || output.id == made.id) continue;
     if (output.id > value.id) continue;  // after the join
-    EXPECT_NE(places.values[0][static_cast<size_t>(output.id)],
-              places.values[0][static_cast<size_t>(made.id)]);
+    EXPECT_NE(memory.values[0][static_cast<size_t>(output.id)],
+              memory.values[0][static_cast<size_t>(made.id)]);
   }
-  const int64_t sending = places.workspaces[0][1];
+  const int64_t sending = memory.workspaces[0][1];
   for (size_t step = 2; step < 7; ++step) {
-    EXPECT_NE(places.workspaces[0][step], sending) << "the network's workspace";
+    EXPECT_NE(memory.workspaces[0][step], sending) << "the network's workspace";
   }
   EXPECT_EQ(run_lanes(lanes)[0], (std::vector<float>{112, 113, 114, 115}));
 }

@@ -215,9 +215,9 @@ class ForgetsTheSum final : public Operation {
   std::string labels(std::span<const Spec>) const override { return "~t -> t"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
   std::vector<Value> gradient(Builder& builder, const Node&,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     const Axis axis = builder.program().mesh().tensor();
-    return {convert(builder, of_outputs[0], axis, Placement::partial, replicated())};
+    return {convert(builder, output_gradients[0], axis, Placement::partial, replicated())};
   }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   void run(const Execution&) const override {}

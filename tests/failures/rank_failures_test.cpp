@@ -198,8 +198,8 @@ class FailingSource final : public InstanceSource {
   }
   int64_t instances(Split split) const override { return source_->instances(split); }
   void will_need(Split, int64_t, int64_t) const override {}
-  std::string place(Split split, int64_t epoch, int64_t instance, int64_t token) const override {
-    return source_->place(split, epoch, instance, token);
+  std::string location(Split split, int64_t epoch, int64_t instance, int64_t token) const override {
+    return source_->location(split, epoch, instance, token);
   }
   std::string fingerprint() const override { return source_->fingerprint(); }
   std::string description() const override { return source_->description(); }

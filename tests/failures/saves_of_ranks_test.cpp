@@ -36,17 +36,17 @@ std::vector<ParameterSpec> specs() {
                    .shape = {4, 8},
                    .distribution = dense.with(mesh().tensor(), sharded(1))});
   specs.push_back({.name = "whole", .shape = {12}, .distribution = dense});
-  for (ParameterSpec& spec : specs) spec.unit_index = 0;
+  for (ParameterSpec& spec : specs) spec.unit_index = spec.name == "whole" ? 1 : 0;
   return specs;
 }
 
-/// The unit of these parameters.
+/// The units of these parameters: of those that are split over the tensor axis, and of the other.
 const std::vector<ParameterUnit>& units() {
   static const std::vector<ParameterUnit> units = [] {
-    ParameterUnit unit;
-    unit.distribution =
+    std::vector<ParameterUnit> units(2);
+    units[0].distribution =
         Distribution(MeshView::dense).with(mesh().tensor(), sharded(0, {.kind = PieceKind::flat}));
-    return std::vector{unit};
+    return units;
   }();
   return units;
 }
@@ -67,8 +67,10 @@ void save_as(const fs::path& directory, int64_t step, int64_t seed) {
     Runtime runtime(host_target(1));
     runtime.join(groups);
     const std::vector<ParameterSpec> parameters = specs();
-    StateToSave save{.directory = directory, .state = state, .tensors = {}, .carried = {}};
-    const StateShards shards(mesh(), units(), parameters, {});
+    const StateShard shard({mesh(), groups.rank()}, units(), parameters, {});
+    StateToSave save{
+        .directory = directory, .state = state, .tensors = {}, .shard = shard, .carried = {}};
+    std::vector<KeptTensor> masters;
     for (size_t parameter = 0; parameter < parameters.size(); ++parameter) {
       const ParameterSpec& spec = parameters[parameter];
       const TensorPiece piece(mesh(), spec.distribution, spec.shape, groups.rank());
@@ -76,14 +78,15 @@ void save_as(const fs::path& directory, int64_t step, int64_t seed) {
       for (int64_t i = 0; i < tensor.elements(); ++i) {
         tensor.data<float>()[i] = element(seed, spec.name, piece.element_of_whole(i));
       }
-      save.tensors.push_back({.group = "parameters",
-                              .name = spec.name,
-                              .dtype = tensor.dtype(),
-                              .shape = spec.shape,
-                              .parts = {{tensor, piece}},
-                              .shards = &shards,
-                              .parameter = parameter});
+      masters.push_back({.parameter = &spec,
+                         .index = parameter,
+                         .kind = Kept::master,
+                         .dtype = tensor.dtype(),
+                         .distribution = shard.distribution(parameter, Kept::master),
+                         .pieces = {piece},
+                         .memory = tensor});
     }
+    for (const KeptTensor& master : masters) save.tensors.push_back(&master);
     save_state(save, {.threads = 1}, {runtime, control});
   });
 }

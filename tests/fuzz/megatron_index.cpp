@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const StoredTokens tokens = open_megatron(folder.path() / "data", ends,
                                                 {.vocabulary_size = 300, .end_of_document = 257});
       std::vector<int32_t> all(static_cast<size_t>(tokens.tokens()));
-      tokens.read(0, all);
+      tokens.read(StreamIndex{0}, all);
     });
   }
   return 0;

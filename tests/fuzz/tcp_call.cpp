@@ -9,8 +9,8 @@ using namespace tessera;
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::expect_result_or_error([&] {
     const std::vector<int> ranks{4, 2, 7};
-    WireReader letter(std::as_bytes(std::span(data, size)));
-    const TcpCall call = read_call(letter, ranks, 1);
+    WireReader request(std::as_bytes(std::span(data, size)));
+    const TcpCall call = read_call(request, ranks, 1);
     TESSERA_CHECK(call.given_bytes >= 0 && call.result_bytes >= 0 && call.timeout.count() >= 0,
                   "sizes and times are counts");
   });

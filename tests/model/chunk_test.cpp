@@ -51,12 +51,12 @@ class Pipeline {
       const bool forward = action.segment == Segment::forward || action.segment == Segment::whole;
       if (forward) write_tokens(chunk, action);
       receive(chunk.boundary_in, action, forward);
-      receive(chunk.of_boundary_out, action, !forward);
+      receive(chunk.boundary_out_gradients, action, !forward);
       executor_.run(action);
       const bool boundary_gradients =
           action.segment == Segment::backward || action.segment == Segment::input_gradients;
       if (forward) send(chunk.boundary_out, action, action.program + 1);
-      if (boundary_gradients) send(chunk.of_boundary_in, action, action.program - 1);
+      if (boundary_gradients) send(chunk.boundary_in_gradients, action, action.program - 1);
     }
   }
 

@@ -8,8 +8,8 @@
 #include <mpi.h>
 
 #include "comm/mpi/mpi_call_mpi.h"
-#include "comm/mpi/mpi_letters_mpi.h"
 #include "comm/mpi/mpi_meeting_mpi.h"
+#include "comm/mpi/mpi_paged_messages_mpi.h"
 #include "comm/mpi/staging.h"
 #include "mpi/as_threads.h"
 #include "mpi/joined.h"
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 /// Numbers of f32 around the ends of pages and of small calls, which go another way than large
 /// ones.
 std::vector<int64_t> lengths_to_try() {
-  const int64_t page = MpiLetters::kPageBytes / 4;
+  const int64_t page = MpiPagedMessages::kPageBytes / 4;
   const int64_t small = kSmallCallBytes / 4;
   return {1,         page - 3, page - 2,  page - 1,  page,         2 * page - 2,
           small - 1, small,    small + 1, small + 2, small + page, 4 * small};
@@ -92,7 +92,7 @@ TEST(MpiSmallCalls, OfUnevenPiecesGiveTheBitsOfThreads) {
 template <typename Call>
 void expect_disagreement(Call&& call) {
   const int64_t small = kSmallCallBytes / 4;
-  const int64_t page = MpiLetters::kPageBytes / 4;
+  const int64_t page = MpiPagedMessages::kPageBytes / 4;
   for (const auto& [length, other] :
        std::vector<std::pair<int64_t, int64_t>>{{1, small},
                                                 {small, 1},

@@ -78,13 +78,14 @@ inline std::vector<double> widened(const Tensor& tensor) {
 /// What an attention gives, each row-major in f64, and the FLOPs of the products that ran for it on
 /// the processor.
 struct AttentionResults {
-  std::vector<double> output, log_sum_exp, of_q, of_k, of_v;
+  std::vector<double> output, log_sum_exp, q_gradient, k_gradient, v_gradient;
   double forward_flops = 0, backward_flops = 0;
   bool operator==(const AttentionResults&) const = default;
 };
 
 inline Bits bits_of(const AttentionResults& found) {
-  return bits_of(found.output, found.log_sum_exp, found.of_q, found.of_k, found.of_v);
+  return bits_of(found.output, found.log_sum_exp, found.q_gradient, found.k_gradient,
+                 found.v_gradient);
 }
 
 inline double flops_that_ran(const Trace& trace, std::string_view operation) {
@@ -116,8 +117,8 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
   const Value log_sum_exp = program.nodes()[0].outputs[1];
   builder.output(output);
   builder.output(log_sum_exp);
-  const Value of_output = builder.input("of_output", builder.spec(output));
-  const Seed seed{output, of_output};
+  const Value output_gradient = builder.input("of_output", builder.spec(output));
+  const Seed seed{output, output_gradient};
   differentiate(builder, std::span(&seed, 1));
 
   ProgramRun frame(program, runtime);
@@ -129,7 +130,7 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
     memory.fill_zero();
     frame.bind(gradient, memory);
   }
-  frame.bind(of_output, inputs[3]);
+  frame.bind(output_gradient, inputs[3]);
   std::vector<int32_t> start_values = test.document_starts();
   if (starts) {
     frame.bind(*starts, Tensor::wrap(start_values.data(), {test.tokens()}, DType::i32));
@@ -172,9 +173,9 @@ inline void expect_close(const AttentionResults& found, const AttentionResults& 
                          double tolerance, const std::string& what) {
   expect_close(found.output, expected.output, tolerance, what + ": output");
   expect_close(found.log_sum_exp, expected.log_sum_exp, tolerance, what + ": log-sum-exp");
-  expect_close(found.of_q, expected.of_q, tolerance, what + ": gradient of q");
-  expect_close(found.of_k, expected.of_k, tolerance, what + ": gradient of k");
-  expect_close(found.of_v, expected.of_v, tolerance, what + ": gradient of v");
+  expect_close(found.q_gradient, expected.q_gradient, tolerance, what + ": gradient of q");
+  expect_close(found.k_gradient, expected.k_gradient, tolerance, what + ": gradient of k");
+  expect_close(found.v_gradient, expected.v_gradient, tolerance, what + ": gradient of v");
 }
 
 }  // namespace tessera::testing

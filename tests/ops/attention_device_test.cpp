@@ -11,10 +11,10 @@ namespace {
 
 /// Inputs that say which keys a query attends to, as tensors of the processor; undefined if not
 /// given.
-struct CasePlaces {
+struct CasePositions {
   Tensor document_starts;
-  Tensor positions;
-  Tensor key_positions;
+  Tensor queries;
+  Tensor keys;
 };
 
 /// The plain kernels of devices, run on a device, forward and backward.
@@ -28,23 +28,24 @@ class KernelRun {
 
   /// `inputs`: q, k, v and the gradient of the output. Returns the output, the log-sum-exp and the
   /// gradients of q, k and v, in f64.
-  std::vector<std::vector<double>> run(std::span<const Tensor> inputs, const CasePlaces& places) {
-    TokenPlaces on_device;
-    on_device.document_starts = address_of(places.document_starts);
-    on_device.positions = address_of(places.positions);
-    on_device.key_positions = address_of(places.key_positions);
+  std::vector<std::vector<double>> run(std::span<const Tensor> inputs,
+                                       const CasePositions& positions) {
+    TokenPositions on_device;
+    on_device.document_starts = address_of(positions.document_starts);
+    on_device.queries = address_of(positions.queries);
+    on_device.keys = address_of(positions.keys);
     const Tensor q = copied(inputs[0]), k = copied(inputs[1]), v = copied(inputs[2]);
-    const Tensor of_output = copied(inputs[3]);
+    const Tensor output_gradient = copied(inputs[3]);
     const Tensor output = memory(q.shape(), dtype_);
     const Tensor log_sum_exp = memory(shape_.row_shape(), DType::f32);
     launch({q, k, v}, {output, log_sum_exp}, {shape_, dtype_, false, on_device});
-    const Tensor of_q = memory(q.shape(), dtype_), of_k = memory(k.shape(), dtype_);
-    const Tensor of_v = memory(v.shape(), dtype_);
-    launch({q, k, v, output, log_sum_exp, of_output}, {of_q, of_k, of_v},
+    const Tensor q_gradient = memory(q.shape(), dtype_), k_gradient = memory(k.shape(), dtype_);
+    const Tensor v_gradient = memory(v.shape(), dtype_);
+    launch({q, k, v, output, log_sum_exp, output_gradient}, {q_gradient, k_gradient, v_gradient},
            {shape_, dtype_, true, on_device});
     stream_->synchronize();
     std::vector<std::vector<double>> results;
-    for (const Tensor& tensor : {output, log_sum_exp, of_q, of_k, of_v}) {
+    for (const Tensor& tensor : {output, log_sum_exp, q_gradient, k_gradient, v_gradient}) {
       results.push_back(widened(on_host(tensor)));
     }
     return results;
@@ -63,8 +64,8 @@ class KernelRun {
     upload({tensor.raw(), static_cast<size_t>(tensor.bytes())}, result);
     return result;
   }
-  const int32_t* address_of(const Tensor& place) {
-    return place.defined() ? copied(place).pointer<int32_t>() : nullptr;
+  const int32_t* address_of(const Tensor& tensor) {
+    return tensor.defined() ? copied(tensor).pointer<int32_t>() : nullptr;
   }
   void launch(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
               const DeviceAttention& attention) {
@@ -85,7 +86,7 @@ class KernelRun {
 /// The definition of attention, in f64 on the same inputs.
 std::vector<std::vector<double>> expected_results(const AttentionShape& shape,
                                                   std::span<const Tensor> inputs,
-                                                  const CasePlaces& places) {
+                                                  const CasePositions& positions) {
   std::vector<Tensor> wide;
   for (const Tensor& input : inputs) {
     wide.emplace_back(input.shape(), DType::f64);
@@ -93,15 +94,15 @@ std::vector<std::vector<double>> expected_results(const AttentionShape& shape,
   }
   std::vector<int32_t> begin, end;
   for (int64_t token = 0; token < shape.tokens(); ++token) {
-    const auto place = [&](const Tensor& of, int64_t row, int64_t otherwise) {
+    const auto number = [&](const Tensor& of, int64_t row, int64_t otherwise) {
       return of.defined() ? of.data<int32_t>()[row] : static_cast<int32_t>(otherwise);
     };
-    const int32_t position = place(places.positions, token, token % shape.sequence);
-    const int32_t start = place(places.document_starts, token, 0);
+    const int32_t position = number(positions.queries, token, token % shape.sequence);
+    const int32_t start = number(positions.document_starts, token, 0);
     int32_t first = 0, last = 0;
     for (int64_t key = 0; key < shape.keys; ++key) {
       const int64_t sequence = token / shape.sequence;
-      const int32_t at = place(places.key_positions, sequence * shape.keys + key, key);
+      const int32_t at = number(positions.keys, sequence * shape.keys + key, key);
       if (at < start) ++first;
       if (at <= position) ++last;
     }
@@ -110,8 +111,8 @@ std::vector<std::vector<double>> expected_results(const AttentionShape& shape,
   }
   const KeyRanges ranges{begin.data(), end.data()};
   const Tensor output(wide[0].shape(), DType::f64), log_sum_exp(shape.row_shape(), DType::f64);
-  const Tensor of_q(wide[0].shape(), DType::f64), of_k(wide[1].shape(), DType::f64);
-  const Tensor of_v(wide[1].shape(), DType::f64);
+  const Tensor q_gradient(wide[0].shape(), DType::f64), k_gradient(wide[1].shape(), DType::f64);
+  const Tensor v_gradient(wide[1].shape(), DType::f64);
   std::vector<double> scratch(static_cast<size_t>((2 * shape.keys + 1) * shape.head_dim));
   const double* const q = wide[0].data<double>();
   const double* const k = wide[1].data<double>();
@@ -121,10 +122,11 @@ std::vector<std::vector<double>> expected_results(const AttentionShape& shape,
   attention_gradient_plain(
       shape,
       AttentionGradientOperands<double>{q, k, v, output.data<double>(), log_sum_exp.data<double>(),
-                                        wide[3].data<double>(), ranges, of_q.data<double>(),
-                                        of_k.data<double>(), of_v.data<double>()},
+                                        wide[3].data<double>(), ranges, q_gradient.data<double>(),
+                                        k_gradient.data<double>(), v_gradient.data<double>()},
       scratch.data(), 1);
-  return {widened(output), widened(log_sum_exp), widened(of_q), widened(of_k), widened(of_v)};
+  return {widened(output), widened(log_sum_exp), widened(q_gradient), widened(k_gradient),
+          widened(v_gradient)};
 }
 
 double largest_finite(const std::vector<double>& values) {
@@ -136,19 +138,21 @@ double largest_finite(const std::vector<double>& values) {
 }
 
 /// Compares the kernels with the definition.
-void expect_kernels_agree(const AttentionShape& shape, DType dtype, const CasePlaces& places,
+void expect_kernels_agree(const AttentionShape& shape, DType dtype, const CasePositions& positions,
                           int lanes) {
-  const Shape of_queries{shape.tokens(), shape.query_stride()};
-  const Shape of_keys{shape.sequences * shape.keys, shape.key_stride()};
+  const Shape query_shape{shape.tokens(), shape.query_stride()};
+  const Shape key_shape{shape.sequences * shape.keys, shape.key_stride()};
   const std::vector<Tensor> inputs{
-      random_tensor(of_queries, dtype, "q"), random_tensor(of_keys, dtype, "k"),
-      random_tensor(of_keys, dtype, "v"), random_tensor(of_queries, dtype, "gradient")};
-  const auto expected = expected_results(shape, inputs, places);
+      random_tensor(query_shape, dtype, "q"), random_tensor(key_shape, dtype, "k"),
+      random_tensor(key_shape, dtype, "v"), random_tensor(query_shape, dtype, "gradient")};
+  const auto expected = expected_results(shape, inputs, positions);
   // The kernels round the output to its type before the backward pass reads it.
   const double tolerance = dtype == DType::bf16 ? 4 * kBFloat16Rounding : 1e-5;
   expect_equal_bits_on_devices(
       lanes,
-      [&](const Emulation& device) { return KernelRun(shape, dtype, device).run(inputs, places); },
+      [&](const Emulation& device) {
+        return KernelRun(shape, dtype, device).run(inputs, positions);
+      },
       [&](const std::vector<std::vector<double>>& results) {
         for (size_t i = 0; i < results.size(); ++i) {
           ASSERT_EQ(results[i].size(), expected[i].size());
@@ -166,7 +170,7 @@ AttentionShape shape_of(const AttentionCase& test) {
   return attention_shape(test.options(), test.tokens(), test.sequence);
 }
 
-Tensor places_tensor(const std::vector<int32_t>& values) {
+Tensor positions_tensor(const std::vector<int32_t>& values) {
   const Tensor result({static_cast<int64_t>(values.size())}, DType::i32);
   std::ranges::copy(values, result.data<int32_t>());
   return result;
@@ -182,12 +186,12 @@ TEST(AttentionOfTheDevicesKernels, AgreesWithTheDefinition) {
       {.sequence = 20, .heads = 1, .kv_heads = 1, .head_dim = 72},
       {.sequence = 12, .heads = 1, .kv_heads = 1, .head_dim = 136, .documents = true}};
   for (const AttentionCase& test : cases) {
-    CasePlaces places;
-    if (test.documents) places.document_starts = places_tensor(test.document_starts());
+    CasePositions positions;
+    if (test.documents) positions.document_starts = positions_tensor(test.document_starts());
     for (const int lanes : {32, 64}) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
         SCOPED_TRACE(test.text());
-        expect_kernels_agree(shape_of(test), dtype, places, lanes);
+        expect_kernels_agree(shape_of(test), dtype, positions, lanes);
       }
     }
   }
@@ -211,13 +215,13 @@ RC_GTEST_PROP(AttentionOfTheDevicesKernels, TakesPartsOfQueriesAndKeys, ()) {
                            .head_dim = 4};
   AttentionShape shape = attention_shape(options, std::ssize(queries), std::ssize(queries));
   shape.aligned = false;
-  CasePlaces places{.positions = places_tensor(queries), .key_positions = places_tensor(keys)};
+  CasePositions positions{.queries = positions_tensor(queries), .keys = positions_tensor(keys)};
   if (*rc::gen::arbitrary<bool>()) {
     std::vector<int32_t> starts;
     for (const int32_t position : queries) starts.push_back(position / 20 * 20);
-    places.document_starts = places_tensor(starts);
+    positions.document_starts = positions_tensor(starts);
   }
-  expect_kernels_agree(shape, DType::f32, places, *rc::gen::element(32, 64));
+  expect_kernels_agree(shape, DType::f32, positions, *rc::gen::element(32, 64));
   RC_ASSERT(!::testing::Test::HasFailure());
 }
 

@@ -137,7 +137,8 @@ TEST(AttentionFast, ThreadsDoNotChangeTheBits) {
       const auto inputs = attention_inputs(test, dtype);
       const auto bits = [&](Kernels kernels, int threads) {
         const auto found = run_attention(test, dtype, kernels, threads, inputs);
-        return bits_of(found.output, found.log_sum_exp, found.of_q, found.of_k, found.of_v);
+        return bits_of(found.output, found.log_sum_exp, found.q_gradient, found.k_gradient,
+                       found.v_gradient);
       };
       expect_same_bits_on_any_threads(bits);
       EXPECT_TRUE(bits(Kernels::plain, 1) == bits(Kernels::plain, 3));
@@ -156,16 +157,16 @@ struct Bounded {
 Bounded bounded_reference(const AttentionCase& test, std::span<const Tensor> inputs) {
   constexpr double u = 0x1p-8;
   const auto q = widened(inputs[0]), k = widened(inputs[1]);
-  const auto v = widened(inputs[2]), of_output = widened(inputs[3]);
+  const auto v = widened(inputs[2]), output_gradient = widened(inputs[3]);
   const auto starts = test.document_starts();
   const int64_t d = test.head_dim;
   const double scale = 1 / std::sqrt(static_cast<double>(d));
   Bounded result;
   for (AttentionResults* part : {&result.value, &result.bound}) {
     part->output.assign(q.size(), 0);
-    part->of_q.assign(q.size(), 0);
-    part->of_k.assign(k.size(), 0);
-    part->of_v.assign(k.size(), 0);
+    part->q_gradient.assign(q.size(), 0);
+    part->k_gradient.assign(k.size(), 0);
+    part->v_gradient.assign(k.size(), 0);
   }
   auto& [value, bound] = result;
   for (int64_t row = 0; row < test.tokens() * test.heads; ++row) {
@@ -199,29 +200,29 @@ Bounded bounded_reference(const AttentionCase& test, std::span<const Tensor> inp
         sizes += std::abs(term);
       }
       bound.output[query + e] = u * (sizes + std::abs(sum));
-      delta_bound += std::abs(of_output[query + e]) * bound.output[query + e];
+      delta_bound += std::abs(output_gradient[query + e]) * bound.output[query + e];
     }
-    const double delta = dot(of_output, query, value.output, query);
+    const double delta = dot(output_gradient, query, value.output, query);
     for (int64_t j = first; j <= i; ++j) {
       const double probability = p[static_cast<size_t>(j - first)] / total;
-      const double of_score = probability * (dot(of_output, query, v, key(j)) - delta);
-      const double score_bound = u * std::abs(of_score) + probability * delta_bound;
+      const double score_gradient = probability * (dot(output_gradient, query, v, key(j)) - delta);
+      const double score_bound = u * std::abs(score_gradient) + probability * delta_bound;
       for (size_t e = 0; e < static_cast<size_t>(d); ++e) {
-        value.of_q[query + e] += scale * of_score * k[key(j) + e];
-        bound.of_q[query + e] += scale * score_bound * std::abs(k[key(j) + e]);
-        value.of_k[key(j) + e] += scale * of_score * q[query + e];
-        bound.of_k[key(j) + e] += scale * score_bound * std::abs(q[query + e]);
-        value.of_v[key(j) + e] += probability * of_output[query + e];
-        bound.of_v[key(j) + e] += u * probability * std::abs(of_output[query + e]);
+        value.q_gradient[query + e] += scale * score_gradient * k[key(j) + e];
+        bound.q_gradient[query + e] += scale * score_bound * std::abs(k[key(j) + e]);
+        value.k_gradient[key(j) + e] += scale * score_gradient * q[query + e];
+        bound.k_gradient[key(j) + e] += scale * score_bound * std::abs(q[query + e]);
+        value.v_gradient[key(j) + e] += probability * output_gradient[query + e];
+        bound.v_gradient[key(j) + e] += u * probability * std::abs(output_gradient[query + e]);
       }
     }
   }
   const auto round = [](const std::vector<double>& values, std::vector<double>& bounds) {
     for (size_t at = 0; at < values.size(); ++at) bounds[at] += u * std::abs(values[at]);
   };
-  round(value.of_q, bound.of_q);
-  round(value.of_k, bound.of_k);
-  round(value.of_v, bound.of_v);
+  round(value.q_gradient, bound.q_gradient);
+  round(value.k_gradient, bound.k_gradient);
+  round(value.v_gradient, bound.v_gradient);
   return result;
 }
 
@@ -241,9 +242,12 @@ void expect_bfloat16_within_rounding(const AttentionCase& test) {
   for (const AttentionCase& tiled : in_all_tiles(test)) {
     const auto found = run_attention(tiled, DType::bf16, Kernels::fast, 2, inputs);
     expect_bounded(found.output, value.output, bound.output, tiled.text() + ": output");
-    expect_bounded(found.of_q, value.of_q, bound.of_q, tiled.text() + ": gradient of q");
-    expect_bounded(found.of_k, value.of_k, bound.of_k, tiled.text() + ": gradient of k");
-    expect_bounded(found.of_v, value.of_v, bound.of_v, tiled.text() + ": gradient of v");
+    expect_bounded(found.q_gradient, value.q_gradient, bound.q_gradient,
+                   tiled.text() + ": gradient of q");
+    expect_bounded(found.k_gradient, value.k_gradient, bound.k_gradient,
+                   tiled.text() + ": gradient of k");
+    expect_bounded(found.v_gradient, value.v_gradient, bound.v_gradient,
+                   tiled.text() + ": gradient of v");
   }
 }
 

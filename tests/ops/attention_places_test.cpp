@@ -41,7 +41,7 @@ Tensor rows_at(const Tensor& whole, int64_t length, const Positions& positions) 
   return part;
 }
 
-/// Adds the rows of a part to their places in the whole, both as numbers.
+/// Adds the rows of a part at their positions to the whole, both as numbers.
 void add_rows(std::vector<double>& whole, const std::vector<double>& part, int64_t sequences,
               int64_t length, const Positions& positions) {
   const auto count = static_cast<int64_t>(positions.size());
@@ -89,14 +89,14 @@ AttentionResults run_part(const AttentionCase& test, DType dtype, Kernels kernel
     const auto rows = test.sequences * static_cast<int64_t>(of.size());
     return builder.input(name, {{rows}, DType::i32, {}});
   };
-  AttentionPlaces places{.positions = ids("positions", queries),
-                         .key_positions = ids("key_positions", keys)};
-  if (test.documents) places.document_starts = ids("starts", queries);
+  AttentionPositions positions{.queries = ids("positions", queries),
+                               .keys = ids("key_positions", keys)};
+  if (test.documents) positions.document_starts = ids("starts", queries);
   AttentionOptions options = test.options();
   options.sequence = std::ssize(queries);
   options.keys = std::ssize(keys);
   const auto [output, log_sum_exp] =
-      attention_part(builder, values[0], values[1], values[2], options, places);
+      attention_part(builder, values[0], values[1], values[2], options, positions);
   builder.output(output);
   builder.output(log_sum_exp);
   const Seed seed{output, builder.input("of_output", builder.spec(output))};
@@ -104,12 +104,12 @@ AttentionResults run_part(const AttentionCase& test, DType dtype, Kernels kernel
   ProgramRun run(program, runtime);
   for (size_t i = 0; i < 3; ++i) run.bind(values[i], parts[i]);
   run.bind(seed.gradient, parts[3]);
-  run.bind(*places.positions, repeated(queries, test.sequences));
-  run.bind(*places.key_positions, repeated(keys, test.sequences));
+  run.bind(*positions.queries, repeated(queries, test.sequences));
+  run.bind(*positions.keys, repeated(keys, test.sequences));
   if (test.documents) {
     std::vector<int32_t> starts = test.document_starts();
     const Tensor all = Tensor::wrap(starts.data(), {test.tokens(), 1}, DType::i32);
-    run.bind(*places.document_starts,
+    run.bind(*positions.document_starts,
              rows_at(all, length, queries).reshape({test.sequences * std::ssize(queries)}));
   }
   run.poison();
@@ -130,25 +130,25 @@ void expect_parts_of_queries(const AttentionCase& test, DType dtype, Kernels ker
   const AttentionResults whole = run_attention(test, dtype, kernels, 2, inputs);
   AttentionResults sum{std::vector<double>(whole.output.size()),
                        {},
-                       std::vector<double>(whole.of_q.size()),
-                       std::vector<double>(whole.of_k.size()),
-                       std::vector<double>(whole.of_v.size())};
+                       std::vector<double>(whole.q_gradient.size()),
+                       std::vector<double>(whole.k_gradient.size()),
+                       std::vector<double>(whole.v_gradient.size())};
   const Positions keys = range_of(0, test.sequence);
   for (const Positions& queries : parts) {
     const AttentionResults part = run_part(test, dtype, kernels, inputs, queries, keys);
     add_rows(sum.output, part.output, test.sequences, test.sequence, queries);
-    add_rows(sum.of_q, part.of_q, test.sequences, test.sequence, queries);
-    add_rows(sum.of_k, part.of_k, test.sequences, test.sequence, keys);
-    add_rows(sum.of_v, part.of_v, test.sequences, test.sequence, keys);
+    add_rows(sum.q_gradient, part.q_gradient, test.sequences, test.sequence, queries);
+    add_rows(sum.k_gradient, part.k_gradient, test.sequences, test.sequence, keys);
+    add_rows(sum.v_gradient, part.v_gradient, test.sequences, test.sequence, keys);
   }
   // Where tokens attend themselves alone, the terms of dQ and dK cancel, and roundings of them are
   // left. The terms are as large as dV.
-  const double terms = largest_entry(whole.of_v);
+  const double terms = largest_entry(whole.v_gradient);
   for (const auto& [found, expected, scale, what] :
        {std::tuple(&sum.output, &whole.output, 0.0, "output"),
-        std::tuple(&sum.of_q, &whole.of_q, terms, "dQ"),
-        std::tuple(&sum.of_k, &whole.of_k, terms, "dK"),
-        std::tuple(&sum.of_v, &whole.of_v, 0.0, "dV")}) {
+        std::tuple(&sum.q_gradient, &whole.q_gradient, terms, "dQ"),
+        std::tuple(&sum.k_gradient, &whole.k_gradient, terms, "dK"),
+        std::tuple(&sum.v_gradient, &whole.v_gradient, 0.0, "dV")}) {
     expect_within(*found, *expected, tolerance * std::max(scale, largest_entry(*expected)),
                   fmt::format("{} of {}", what, test.text()));
   }
@@ -229,9 +229,9 @@ TEST(AttentionPlaces, PartsOfTheKeysContributeToTheGradients) {
     const Positions queries = range_of(0, 290);
     AttentionResults sum{{},
                          {},
-                         std::vector<double>(whole.of_q.size()),
-                         std::vector<double>(whole.of_k.size()),
-                         std::vector<double>(whole.of_v.size())};
+                         std::vector<double>(whole.q_gradient.size()),
+                         std::vector<double>(whole.k_gradient.size()),
+                         std::vector<double>(whole.v_gradient.size())};
     for (const Positions& keys : {zigzag(290, 0, 2), zigzag(290, 1, 2)}) {
       Runtime runtime(test.target(2, kernels));
       Program program;
@@ -247,27 +247,31 @@ TEST(AttentionPlaces, PartsOfTheKeysContributeToTheGradients) {
         values.push_back(builder.input(fmt::format("input{}", values.size()),
                                        {tensor.shape(), tensor.dtype(), {}}));
       }
-      const Value places = builder.input("key_positions", {{2 * std::ssize(keys)}, DType::i32, {}});
+      const Value key_positions =
+          builder.input("key_positions", {{2 * std::ssize(keys)}, DType::i32, {}});
       AttentionOptions options = test.options();
       options.sequence = 290;
       options.keys = std::ssize(keys);
       const auto gradients =
           attention_part_gradient(builder, values[0], values[1], values[2], {values[3], values[4]},
-                                  values[5], options, {.key_positions = places});
+                                  values[5], options, {.keys = key_positions});
       for (const Value gradient : gradients) builder.output(gradient);
       ProgramRun run(program, runtime);
       for (size_t i = 0; i < values.size(); ++i) run.bind(values[i], given[i]);
-      run.bind(places, repeated(keys, 2));
+      run.bind(key_positions, repeated(keys, 2));
       run.poison();
       run.run();
-      add_rows(sum.of_q, widened(run[gradients[0]]), 2, 290, queries);
-      add_rows(sum.of_k, widened(run[gradients[1]]), 2, 290, keys);
-      add_rows(sum.of_v, widened(run[gradients[2]]), 2, 290, keys);
+      add_rows(sum.q_gradient, widened(run[gradients[0]]), 2, 290, queries);
+      add_rows(sum.k_gradient, widened(run[gradients[1]]), 2, 290, keys);
+      add_rows(sum.v_gradient, widened(run[gradients[2]]), 2, 290, keys);
     }
     const double tolerance = dtype == DType::f64 ? 1e-13 : 1e-5;
-    expect_within(sum.of_q, whole.of_q, tolerance * largest_entry(whole.of_q), "dQ");
-    expect_within(sum.of_k, whole.of_k, tolerance * largest_entry(whole.of_k), "dK");
-    expect_within(sum.of_v, whole.of_v, tolerance * largest_entry(whole.of_v), "dV");
+    expect_within(sum.q_gradient, whole.q_gradient, tolerance * largest_entry(whole.q_gradient),
+                  "dQ");
+    expect_within(sum.k_gradient, whole.k_gradient, tolerance * largest_entry(whole.k_gradient),
+                  "dK");
+    expect_within(sum.v_gradient, whole.v_gradient, tolerance * largest_entry(whole.v_gradient),
+                  "dV");
   }
 }
 
@@ -277,7 +281,7 @@ TEST(AttentionPlaces, QueriesBeforeAllKeysGiveZeros) {
     const auto inputs = attention_inputs(test, DType::f32);
     const AttentionResults part =
         run_part(test, DType::f32, kernels, inputs, range_of(0, 140), range_of(200, 300));
-    for (const auto& values : {part.output, part.of_q, part.of_k, part.of_v}) {
+    for (const auto& values : {part.output, part.q_gradient, part.k_gradient, part.v_gradient}) {
       EXPECT_EQ(largest_entry(values), 0);
     }
     for (const double value : part.log_sum_exp) EXPECT_EQ(value, -HUGE_VAL);

@@ -112,9 +112,9 @@ class DecodedRun {
       states.push_back(
           builder.state(fmt::format("state{}", states.size()), {of.shape(), dtype_, {}}));
     }
-    const Value place = builder.input("position", {{1}, DType::i32, {}});
+    const Value position_input = builder.input("position", {{1}, DType::i32, {}});
     const std::vector<Value> outputs =
-        write(builder, in, weights, states, place, tokens, continues);
+        write(builder, in, weights, states, position_input, tokens, continues);
     for (const Value output : outputs) builder.output(output);
     testing::ProgramRun run(program, runtime_);
     for (size_t i = 0; i < in.size(); ++i) {
@@ -123,7 +123,7 @@ class DecodedRun {
     for (size_t i = 0; i < weights.size(); ++i) run.bind(weights[i], weights_[i]);
     for (size_t i = 0; i < states.size(); ++i) run.bind(states[i], states_[i]);
     auto index = static_cast<int32_t>(position);
-    run.bind(place, Tensor::wrap(&index, {1}, DType::i32));
+    run.bind(position_input, Tensor::wrap(&index, {1}, DType::i32));
     run.poison();
     run.forward();
     run.read_bound();
@@ -151,13 +151,13 @@ class DecodedRun {
  private:
   std::vector<Value> write(Builder& builder, std::span<const Value> in,
                            std::span<const Value> weights, std::span<const Value> states,
-                           Value place, int64_t tokens, bool continues) const {
+                           Value position_input, int64_t tokens, bool continues) const {
     using Row = TokenRows;
     using Of = DecodedWeights;
     const auto taps = [&](Value x, Of::Name weight, Of::Name bias, Value last_rows) {
       return continues
                  ? cached_depthwise_taps(builder, x, weights[weight], weights[bias], last_rows,
-                                         place)
+                                         position_input)
                  : depthwise_taps(builder, x, weights[weight], weights[bias], {.sequence = tokens});
     };
     const QueryAndKey pairs{taps(in[Row::query], Of::query_taps, Of::query_taps_bias, states[0]),
@@ -171,9 +171,9 @@ class DecodedRun {
                        {weights[Of::query_bias], weights[Of::key_bias]}, weights[Of::temperature],
                        {.head_dim = test_.head_dim});
     const Value values =
-        continues
-            ? cached_join_delayed(builder, in[Row::current], in[Row::delayed], states[2], place)
-            : join_delayed(builder, in[Row::current], in[Row::delayed], {.sequence = tokens});
+        continues ? cached_join_delayed(builder, in[Row::current], in[Row::delayed], states[2],
+                                        position_input)
+                  : join_delayed(builder, in[Row::current], in[Row::delayed], {.sequence = tokens});
     return {pairs.query, pairs.key, values, result.query, result.key};
   }
 

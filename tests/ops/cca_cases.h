@@ -64,16 +64,16 @@ inline PackedSequences random_sequences(int64_t longest) {
   if (*rc::gen::arbitrary<bool>()) return result;
   const int one_in = *rc::gen::element(1, 2, 5);
   for (int64_t token = 0; token < result.tokens(); ++token) {
-    const auto place = static_cast<int32_t>(token % result.sequence);
-    const bool begins = place == 0 || *rc::gen::inRange(0, one_in) == 0;
-    result.starts.push_back(begins ? place : result.starts.back());
+    const auto index = static_cast<int32_t>(token % result.sequence);
+    const bool begins = index == 0 || *rc::gen::inRange(0, one_in) == 0;
+    result.starts.push_back(begins ? index : result.starts.back());
   }
   return result;
 }
 
-/// The numbers of a random input of run_program() in f64, by its place.
-inline std::vector<double> random_input(const std::vector<RunInput>& inputs, size_t place) {
-  return as_doubles(random_tensor(inputs[place].shape, DType::f64, fmt::format("input{}", place)));
+/// The numbers of a random input of run_program() in f64, by its index.
+inline std::vector<double> random_input(const std::vector<RunInput>& inputs, size_t index) {
+  return as_doubles(random_tensor(inputs[index].shape, DType::f64, fmt::format("input{}", index)));
 }
 
 }  // namespace tessera::testing

@@ -91,25 +91,25 @@ RC_GTEST_PROP(JoinDelayed, IsTheNaiveOneAndItsTranspose, ()) {
   const int64_t width = test.current + test.delayed;
   const auto seed = testing::as_doubles(
       testing::random_tensor({test.tokens.tokens(), width}, DType::f64, "seed0"));
-  std::vector<double> joined(seed.size(), 0.0), of_current(current.size(), 0.0),
-      of_delayed(delayed.size(), 0.0);
+  std::vector<double> joined(seed.size(), 0.0), current_gradient(current.size(), 0.0),
+      delayed_gradient(delayed.size(), 0.0);
   for (int64_t token = 0; token < test.tokens.tokens(); ++token) {
     for (int64_t c = 0; c < width; ++c) {
       const auto at = static_cast<size_t>(token * width + c);
       if (c < test.current) {
         const auto from = static_cast<size_t>(token * test.current + c);
         joined[at] = current[from];
-        of_current[from] = seed[at];
+        current_gradient[from] = seed[at];
       } else if (token != test.tokens.first_token(token)) {
         const auto from = static_cast<size_t>((token - 1) * test.delayed + c - test.current);
         joined[at] = delayed[from];
-        of_delayed[from] = seed[at];
+        delayed_gradient[from] = seed[at];
       }
     }
   }
   RC_ASSERT(result.outputs[0] == joined);
-  RC_ASSERT(result.gradients[0] == of_current);
-  RC_ASSERT(result.gradients[1] == of_delayed);
+  RC_ASSERT(result.gradients[0] == current_gradient);
+  RC_ASSERT(result.gradients[1] == delayed_gradient);
 }
 
 TEST(JoinDelayed, BitsDoNotDependOnTheThreads) {

@@ -48,13 +48,13 @@ TEST(CrossEntropy, GradientsAgreeWithFiniteDifferences) {
 struct Result {
   double loss;
   std::vector<float> token_loss;
-  std::vector<float> of_x;
-  std::vector<float> of_weight;
+  std::vector<float> x_gradient;
+  std::vector<float> weight_gradient;
 };
 
 testing::Bits bits_of(const Result& result) {
-  return testing::bits_of(std::vector{result.loss}, result.token_loss, result.of_x,
-                          result.of_weight);
+  return testing::bits_of(std::vector{result.loss}, result.token_loss, result.x_gradient,
+                          result.weight_gradient);
 }
 
 template <typename T>
@@ -138,8 +138,8 @@ TEST(CrossEntropy, FastAgreesWithPlain) {
     const Result fast = run(DType::f32, Kernels::fast, tokens, vocabulary, 8);
     EXPECT_NEAR(fast.loss, plain.loss, 1e-5 * plain.loss);
     expect_near(fast.token_loss, plain.token_loss, 1e-5);
-    expect_near(fast.of_x, plain.of_x, 1e-5);
-    expect_near(fast.of_weight, plain.of_weight, 1e-5);
+    expect_near(fast.x_gradient, plain.x_gradient, 1e-5);
+    expect_near(fast.weight_gradient, plain.weight_gradient, 1e-5);
   }
 }
 
@@ -157,8 +157,8 @@ void expect_devices_agree(DType dtype, int64_t tokens, int64_t vocabulary, int64
       [&](const Result& result) {
         EXPECT_NEAR(result.loss, plain.loss, 1e-5 * std::max(plain.loss, 1.0));
         expect_near(result.token_loss, plain.token_loss, 1e-5, 1);
-        expect_near(result.of_x, plain.of_x, bound, 1);
-        expect_near(result.of_weight, plain.of_weight, bound, 1);
+        expect_near(result.x_gradient, plain.x_gradient, bound, 1);
+        expect_near(result.weight_gradient, plain.weight_gradient, bound, 1);
       });
 }
 
@@ -206,8 +206,8 @@ RC_GTEST_PROP(CrossEntropy, FastAgreesWithPlainOnAnyShape, ()) {
   // of the ones.
   EXPECT_NEAR(fast.loss, plain.loss, 1e-5 * std::max(plain.loss, 1.0));
   expect_near(fast.token_loss, plain.token_loss, 1e-5, 1);
-  expect_near(fast.of_x, plain.of_x, 1e-5, 1);
-  expect_near(fast.of_weight, plain.of_weight, 1e-5, 1);
+  expect_near(fast.x_gradient, plain.x_gradient, 1e-5, 1);
+  expect_near(fast.weight_gradient, plain.weight_gradient, 1e-5, 1);
   RC_ASSERT(!::testing::Test::HasFailure());
 }
 
@@ -219,8 +219,8 @@ TEST(CrossEntropy, BrainFloatStaysWithinItsRounding) {
   // The logits' gradient is rounded to bf16 (half an ulp is 2^-9 of the entry), the gradient of x
   // once more; a sum of n such entries errs by at most their sum of errors, and the sum of absolute
   // addends is below 2 here where the largest entry of the result is above 1/4: 8 half-ulps each.
-  expect_near(fast.of_weight, plain.of_weight, 16.0 / 512);
-  expect_near(fast.of_x, plain.of_x, 16.0 / 512);
+  expect_near(fast.weight_gradient, plain.weight_gradient, 16.0 / 512);
+  expect_near(fast.x_gradient, plain.x_gradient, 16.0 / 512);
 }
 
 /// The definition in f64, token after token; both kernels work in chunks.
@@ -228,8 +228,8 @@ TEST(CrossEntropy, BrainFloatStaysWithinItsRounding) {
 /// each holds an entry of the logits' gradient, and for x the result itself.
 struct Reference {
   double loss = 0;
-  std::vector<double> token_loss, of_x, of_weight;
-  std::vector<double> of_x_sizes, of_weight_sizes;
+  std::vector<double> token_loss, x_gradient, weight_gradient;
+  std::vector<double> x_gradient_sizes, weight_gradient_sizes;
 };
 
 Reference reference(int64_t tokens, int64_t vocabulary, int64_t hidden, double z) {
@@ -241,8 +241,8 @@ Reference reference(int64_t tokens, int64_t vocabulary, int64_t hidden, double z
   const std::vector<double> x = values(tokens, "x"), weight = values(vocabulary, "weight");
   const Tensor targets = targets_tensor(tokens, vocabulary);
   Reference result;
-  result.of_x = result.of_x_sizes = std::vector<double>(x.size());
-  result.of_weight = result.of_weight_sizes = std::vector<double>(weight.size());
+  result.x_gradient = result.x_gradient_sizes = std::vector<double>(x.size());
+  result.weight_gradient = result.weight_gradient_sizes = std::vector<double>(weight.size());
   std::vector<double> logits(static_cast<size_t>(vocabulary));
   for (int64_t token = 0; token < tokens; ++token) {
     const int32_t target = targets.data<int32_t>()[token];
@@ -264,17 +264,19 @@ Reference reference(int64_t tokens, int64_t vocabulary, int64_t hidden, double z
     result.loss += result.token_loss.back() + z * log_sum_exp * log_sum_exp;
     for (size_t v = 0; v < logits.size(); ++v) {
       const double hit = static_cast<int64_t>(v) == target ? 1 : 0;
-      const double of_logit = std::exp(logits[v] - log_sum_exp) * (1 + 2 * z * log_sum_exp) - hit;
+      const double logit_gradient =
+          std::exp(logits[v] - log_sum_exp) * (1 + 2 * z * log_sum_exp) - hit;
       for (size_t h = 0; h < static_cast<size_t>(hidden); ++h) {
         const size_t at = v * static_cast<size_t>(hidden) + h;
-        result.of_x[own + h] += of_logit * weight[at];
-        result.of_x_sizes[own + h] += std::abs(of_logit * weight[at]);
-        result.of_weight[at] += of_logit * x[own + h];
-        result.of_weight_sizes[at] += std::abs(of_logit * x[own + h]);
+        result.x_gradient[own + h] += logit_gradient * weight[at];
+        result.x_gradient_sizes[own + h] += std::abs(logit_gradient * weight[at]);
+        result.weight_gradient[at] += logit_gradient * x[own + h];
+        result.weight_gradient_sizes[at] += std::abs(logit_gradient * x[own + h]);
       }
     }
   }
-  for (size_t i = 0; i < x.size(); ++i) result.of_x_sizes[i] += std::abs(result.of_x[i]);
+  for (size_t i = 0; i < x.size(); ++i)
+    result.x_gradient_sizes[i] += std::abs(result.x_gradient[i]);
   return result;
 }
 
@@ -302,8 +304,9 @@ TEST(CrossEntropy, SeveralChunksAndARestAgreeWithTheDefinition) {
     const Result found = run(dtype, Kernels::fast, kTokens, kVocabulary, kHidden);
     EXPECT_NEAR(found.loss, expected.loss, 1e-5 * expected.loss);
     expect_bounded(found.token_loss, expected.token_loss, std::vector<double>(kTokens), 0);
-    expect_bounded(found.of_x, expected.of_x, expected.of_x_sizes, rounding);
-    expect_bounded(found.of_weight, expected.of_weight, expected.of_weight_sizes, rounding);
+    expect_bounded(found.x_gradient, expected.x_gradient, expected.x_gradient_sizes, rounding);
+    expect_bounded(found.weight_gradient, expected.weight_gradient, expected.weight_gradient_sizes,
+                   rounding);
   }
 }
 
@@ -348,8 +351,8 @@ TEST(CrossEntropy, SameBitsWithAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     testing::expect_same_bits_on_any_threads([&](Kernels kernels, int threads) {
       const Result result = run(dtype, kernels, 1101, 333, 24, threads);
-      return testing::bits_of(std::vector{result.loss}, result.token_loss, result.of_x,
-                              result.of_weight);
+      return testing::bits_of(std::vector{result.loss}, result.token_loss, result.x_gradient,
+                              result.weight_gradient);
     });
   }
 }

@@ -55,9 +55,12 @@ void expect_agrees(const AttentionResults& found, const AttentionResults& expect
   expect_within(found.log_sum_exp, expected.log_sum_exp, narrow ? 1e-3 : 1e-5, "log-sum-exp");
   const double tolerance = narrow ? 4 * kBFloat16Rounding : 1e-5;
   expect_rows_close(found.output, expected.output, test.head_dim, tolerance, "output");
-  expect_rows_close(found.of_q, expected.of_q, test.head_dim, tolerance, "gradient of q");
-  expect_rows_close(found.of_k, expected.of_k, test.head_dim, tolerance, "gradient of k");
-  expect_rows_close(found.of_v, expected.of_v, test.head_dim, tolerance, "gradient of v");
+  expect_rows_close(found.q_gradient, expected.q_gradient, test.head_dim, tolerance,
+                    "gradient of q");
+  expect_rows_close(found.k_gradient, expected.k_gradient, test.head_dim, tolerance,
+                    "gradient of k");
+  expect_rows_close(found.v_gradient, expected.v_gradient, test.head_dim, tolerance,
+                    "gradient of v");
 }
 
 /// Cases that no tile of a kernel divides; larger ones where a GPU computes them.
@@ -189,7 +192,7 @@ TEST(AttentionOnADevice, PlansTheWorkspaceOfPackedDocuments) {
   const int32_t somewhere = 0;
   const auto planned = [&](bool backward, bool deterministic) {
     DeviceAttention attention = attention_of(test, DType::bf16, backward);
-    attention.places.document_starts = &somewhere;
+    attention.positions.document_starts = &somewhere;
     return device_attention_workspace(target_on(Device::cuda, deterministic), attention);
   };
   // Starts of documents for 8 groups of each sequence, and a log-sum-exp for each row.

@@ -88,7 +88,7 @@ class Exchanged {
     const Value indices = cross(builder, chosen, MeshView::expert);
     const RoutingOptions routing{.experts = experts(), .local_experts = experts(), .identity = 1};
     const TokenCounts counts = token_counts(builder, indices, routing);
-    const TokenIndices places = token_indices(builder, indices, counts, routing);
+    const TokenIndices token_rows = token_indices(builder, indices, counts, routing);
     const RowExchange exchange =
         exchange_counts(builder, counts.offsets,
                         {.axis = mesh_.expert(),
@@ -97,15 +97,15 @@ class Exchanged {
                          .bound = {.rows = bound(), .balanced = kOwnTokens, .key = "key"},
                          .sent_identity = 1,
                          .received_identity = 2});
-    const Value sent = gather_tokens(builder, cross(builder, x, MeshView::expert), places);
+    const Value sent = gather_tokens(builder, cross(builder, x, MeshView::expert), token_rows);
     const Value rows = exchange_rows(builder, sent, exchange);
     const Value back = return_rows(builder, rows, exchange);
-    const Value of_back = builder.input("of_back", builder.spec(back));
-    const Value of_x = differentiate(builder, std::vector{Seed{back, of_back, SeedOf::boundary}},
-                                     std::vector{x})[0];
+    const Value back_gradient = builder.input("of_back", builder.spec(back));
+    const Value x_gradient = differentiate(
+        builder, std::vector{Seed{back, back_gradient, SeedOf::boundary}}, std::vector{x})[0];
     for (const auto& [value, name] :
          {std::pair(sent, "sent"), std::pair(rows, "rows"), std::pair(back, "back"),
-          std::pair(of_x, "of_x"), std::pair(places.output_indices, "rows of choices")}) {
+          std::pair(x_gradient, "of_x"), std::pair(token_rows.output_indices, "rows of choices")}) {
       builder.name(value, name);
       builder.output(value);
     }
@@ -159,8 +159,9 @@ TEST(ExchangeRows, ReturnsWhatWasSent) {
   for (const ExchangeCase& of : exchange_cases()) {
     const Exchanged exchanged(of);
     for (int rank = 0; rank < exchanged.mesh().ranks(); ++rank) {
-      const std::vector<double> places = numbers_of(exchanged.run().value(rank, "rows of choices"));
-      const auto used = std::ranges::count_if(places, [](double row) { return row >= 0; });
+      const std::vector<double> rows_of_choices =
+          numbers_of(exchanged.run().value(rank, "rows of choices"));
+      const auto used = std::ranges::count_if(rows_of_choices, [](double row) { return row >= 0; });
       std::vector<double> sent = numbers_of(exchanged.run().value(rank, "sent"));
       std::vector<double> back = numbers_of(exchanged.run().value(rank, "back"));
       for (std::vector<double>* rows : {&sent, &back}) {
@@ -175,15 +176,16 @@ TEST(ExchangeRows, GradientsGoTheOtherWay) {
   for (const ExchangeCase& of : exchange_cases()) {
     const Exchanged exchanged(of);
     for (int rank = 0; rank < exchanged.mesh().ranks(); ++rank) {
-      const std::vector<double> places = numbers_of(exchanged.run().value(rank, "rows of choices"));
-      const std::vector<double> of_back =
+      const std::vector<double> rows_of_choices =
+          numbers_of(exchanged.run().value(rank, "rows of choices"));
+      const std::vector<double> back_gradient =
           small_numbers(kOwnTokens * kChoices * kWidth, fmt::format("of_back {}", rank));
       std::vector<double> expected(kOwnTokens * kWidth);
-      for (size_t i = 0; i < places.size(); ++i) {
-        if (places[i] < 0) continue;
+      for (size_t i = 0; i < rows_of_choices.size(); ++i) {
+        if (rows_of_choices[i] < 0) continue;
         for (size_t c = 0; c < kWidth; ++c) {
           expected[i / kChoices * kWidth + c] +=
-              of_back[static_cast<size_t>(places[i]) * kWidth + c];
+              back_gradient[static_cast<size_t>(rows_of_choices[i]) * kWidth + c];
         }
       }
       EXPECT_EQ(numbers_of(exchanged.run().value(rank, "of_x")), expected);

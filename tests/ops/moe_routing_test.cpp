@@ -18,14 +18,14 @@ using testing::SmallProgram;
 struct Routing {
   std::vector<int32_t> counts;
   std::vector<int32_t> offsets;
-  std::vector<int32_t> block_places;
+  std::vector<int32_t> block_offsets;
   std::vector<int32_t> input_indices;
   std::vector<int32_t> output_indices;
   bool operator==(const Routing&) const = default;
 };
 
 testing::Bits bits_of(const Routing& routing) {
-  return testing::bits_of(routing.counts, routing.offsets, routing.block_places,
+  return testing::bits_of(routing.counts, routing.offsets, routing.block_offsets,
                           routing.input_indices, routing.output_indices);
 }
 
@@ -36,10 +36,10 @@ Routing route(const Shape& shape, const std::vector<int32_t>& indices,
   const Value given = small.input<int32_t>(shape, indices);
   const TokenCounts counts = token_counts(small.builder(), given, options);
   const TokenIndices rows = token_indices(small.builder(), given, counts, options);
-  small.run({counts.counts, counts.offsets, counts.block_places, rows.input_indices,
+  small.run({counts.counts, counts.offsets, counts.block_offsets, rows.input_indices,
              rows.output_indices});
   return {small.read<int32_t>(counts.counts), small.read<int32_t>(counts.offsets),
-          small.read<int32_t>(counts.block_places), small.read<int32_t>(rows.input_indices),
+          small.read<int32_t>(counts.block_offsets), small.read<int32_t>(rows.input_indices),
           small.read<int32_t>(rows.output_indices)};
 }
 
@@ -49,7 +49,7 @@ Routing naive_route(const Shape& shape, const std::vector<int32_t>& indices,
   const int64_t k = shape[1];
   Routing routing{.counts = std::vector<int32_t>(static_cast<size_t>(options.experts), 0),
                   .offsets = {0},
-                  .block_places = {},
+                  .block_offsets = {},
                   .input_indices = {},
                   .output_indices = std::vector<int32_t>(indices.size(), -1)};
   for (const int32_t expert : indices) ++routing.counts[static_cast<size_t>(expert)];
@@ -59,7 +59,7 @@ Routing naive_route(const Shape& shape, const std::vector<int32_t>& indices,
   for (int64_t block = 0; block < token_blocks(shape[0]); ++block) {
     const auto before = indices.begin() + block * kTokenBlock * k;
     for (int64_t local = 0; local < options.local_experts; ++local) {
-      routing.block_places.push_back(
+      routing.block_offsets.push_back(
           static_cast<int32_t>(std::count(indices.begin(), before, options.first_expert + local)));
     }
   }

@@ -16,7 +16,7 @@ using testing::MeshRun;
 constexpr int64_t kMatrixRows = 6, kMatrixColumns = 10;
 
 /// The orthogonalised matrix, and what is measured of it, of one rank that has all of `matrix`.
-std::vector<std::vector<double>> of_one_rank(const Tensor& matrix) {
+std::vector<std::vector<double>> results_of_one_rank(const Tensor& matrix) {
   Program program;
   Builder builder(program);
   const Value input = builder.input("matrix", {matrix.shape(), DType::f64, {}});
@@ -37,10 +37,11 @@ TEST(MuonOfBlocks, TakesEachRanksPieceForAMatrix) {
   const Tensor whole = testing::drawn({{kMatrixRows, kMatrixColumns}, DType::f64, {}}, "matrix");
   for (const int dim : {0, 1}) {
     const auto write = [&](Builder& builder) {
-      const Distribution lies = Distribution().with(mesh.tensor(), sharded(dim));
+      const Distribution distribution = Distribution().with(mesh.tensor(), sharded(dim));
       const int64_t half = (dim == 0 ? kMatrixRows : kMatrixColumns) / 2;
       const Value piece = builder.input(
-          "matrix", {Shape{kMatrixRows, kMatrixColumns}.with_dim(dim, half), DType::f64, lies});
+          "matrix",
+          {Shape{kMatrixRows, kMatrixColumns}.with_dim(dim, half), DType::f64, distribution});
       const Value update = newton_schulz(builder, {{piece}}, 5, NewtonSchulzPieces::blocks).front();
       const MeasuredUpdate measured[] = {{update, 0.7}};
       const Value measures = muon_measures(builder, measured, NewtonSchulzPieces::blocks);
@@ -52,8 +53,9 @@ TEST(MuonOfBlocks, TakesEachRanksPieceForAMatrix) {
     };
     const MeshRun run(mesh, write, testing::give_parts(mesh, {{"matrix", whole}}));
     for (int rank = 0; rank < mesh.ranks(); ++rank) {
-      const Distribution lies = Distribution().with(mesh.tensor(), sharded(dim));
-      const auto expected = of_one_rank(testing::part_of_rank(mesh, lies, whole, rank));
+      const Distribution distribution = Distribution().with(mesh.tensor(), sharded(dim));
+      const auto expected =
+          results_of_one_rank(testing::part_of_rank(mesh, distribution, whole, rank));
       EXPECT_EQ(testing::as_doubles(run.value(rank, "update")), expected[0]);
       EXPECT_EQ(testing::as_doubles(run.value(rank, "measures")), expected[1]);
     }

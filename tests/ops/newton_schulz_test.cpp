@@ -368,13 +368,13 @@ RC_GTEST_PROP(MuonPasses, DevicesAgreeWithPlain, ()) {
       run.bind(kept.back(), testing::random_tensor(shape, type, full));
       return kept.back();
     };
-    const Value of_scale = number("scale", scale), rate = number("rate", 0.03);
+    const Value gradient_scale = number("scale", scale), rate = number("rate", 0.03);
     std::vector<MuonMomentum> momenta;
     for (const Shape& shape : shapes) {
       const Value gradient = state("gradient", shape, DType::f32);
       momenta.push_back({gradient, state("momentum", shape, DType::f32)});
     }
-    const std::vector<Value> updates = muon_momentum(builder, of_scale, momenta, 0.95, dtype);
+    const std::vector<Value> updates = muon_momentum(builder, gradient_scale, momenta, 0.95, dtype);
     std::vector<MuonMatrix> matrices;
     for (size_t i = 0; i < updates.size(); ++i) {
       matrices.push_back({.update = updates[i],
@@ -385,7 +385,7 @@ RC_GTEST_PROP(MuonPasses, DevicesAgreeWithPlain, ()) {
       if (dtype == DType::bf16) matrices.back().weight = state("weight", shapes[i], dtype);
       builder.output(updates[i]);
     }
-    muon_update(builder, {of_scale, rate}, matrices, 0.1);
+    muon_update(builder, {gradient_scale, rate}, matrices, 0.1);
     run.run();
     std::vector<std::vector<double>> results;
     for (const Value value : updates) results.push_back(testing::as_doubles(run[value]));

@@ -85,11 +85,11 @@ TEST(Norm, GradientsAgreeWithFiniteDifferences) {
 }
 
 TEST(Norm, OnlyTheSumOrOnlyTheOutputMayHaveAGradient) {
-  for (const bool of_sum : {false, true}) {
+  for (const bool with_sum : {false, true}) {
     testing::check_gradients(
         [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
           const NormResult result = norm(builder, in[0], {}, {NormKind::layer}, in[1]);
-          return {of_sum ? result.sum : result.output};
+          return {with_sum ? result.sum : result.output};
         },
         {{2, 4}, {2, 4}});
   }

@@ -19,8 +19,8 @@ struct PackingCase {
   int sequence = 1;
   int stretch = 1;
 
-  int of_sequence() const { return static_cast<int>(ceil_div(sequence, stretch)); }
-  int groups() const { return sequences * of_sequence(); }
+  int groups_per_sequence() const { return static_cast<int>(ceil_div(sequence, stretch)); }
+  int groups() const { return sequences * groups_per_sequence(); }
 };
 
 /// What the kernel writes.
@@ -58,7 +58,7 @@ Packing expected_packing(const PackingCase& test, const Numbers& document_starts
   const auto group_of = [&](int token) {
     const int sequence = token / test.sequence;
     const int group = document_starts[static_cast<size_t>(token)] / test.stretch;
-    return static_cast<size_t>(sequence) * static_cast<size_t>(test.of_sequence()) +
+    return static_cast<size_t>(sequence) * static_cast<size_t>(test.groups_per_sequence()) +
            static_cast<size_t>(group);
   };
   const int tokens = test.sequences * test.sequence;
@@ -126,7 +126,7 @@ Packing packed(const PackingCase& test, const Numbers& document_starts, const Em
   const Tensor starts = memory.array(groups * static_cast<size_t>(test.sequence));
   const PackedDocuments documents{
       .groups = test.groups(),
-      .of_sequence = test.of_sequence(),
+      .groups_per_sequence = test.groups_per_sequence(),
       .sequence = test.sequence,
       .stretch = test.stretch,
       .widths = {kTestedWidths[0], kTestedWidths[1], kTestedWidths[2]},

@@ -62,11 +62,11 @@ const std::vector<MeshSizes>& meshes_of_mistakes() {
 TEST(RoutedTypes, RowsAreNotCombinedByThePlanOfAnotherExchange) {
   for (const MeshSizes& sizes : meshes_of_mistakes()) {
     RoutedProgram routed(sizes);
-    const auto [counts, places] = routed.route(1);
-    const auto [other_counts, other_places] = routed.route(2);
-    const Value rows = gather_tokens(routed.builder, routed.x, places);
-    EXPECT_NO_THROW(reduce_experts(routed.builder, rows, routed.weights, places));
-    EXPECT_THAT(refusal_of([&, other = other_places] {
+    const auto [counts, token_rows] = routed.route(1);
+    const auto [other_counts, other_token_rows] = routed.route(2);
+    const Value rows = gather_tokens(routed.builder, routed.x, token_rows);
+    EXPECT_NO_THROW(reduce_experts(routed.builder, rows, routed.weights, token_rows));
+    EXPECT_THAT(refusal_of([&, other = other_token_rows] {
                   reduce_experts(routed.builder, rows, routed.weights, other);
                 }),
                 AllOf(HasSubstr("reduce_experts: on expert"), HasSubstr("gather_tokens"),
@@ -78,11 +78,11 @@ TEST(RoutedTypes, RowsAreNotCombinedByThePlanOfAnotherExchange) {
 TEST(RoutedTypes, RowsAreNotReturnedByThePlanOfAnotherExchange) {
   for (const MeshSizes& sizes : meshes_of_mistakes()) {
     RoutedProgram routed(sizes);
-    const auto [counts, places] = routed.route(1);
-    const auto [other_counts, other_places] = routed.route(3);
+    const auto [counts, token_rows] = routed.route(1);
+    const auto [other_counts, other_token_rows] = routed.route(3);
     const RowExchange exchange = routed.exchange(counts, 1, 2);
     const RowExchange other = routed.exchange(other_counts, 3, 4);
-    const Value sent = gather_tokens(routed.builder, routed.x, places);
+    const Value sent = gather_tokens(routed.builder, routed.x, token_rows);
     EXPECT_THAT(refusal_of([&] { exchange_rows(routed.builder, sent, other); }),
                 HasSubstr("exchange 1"));
     const Value rows = exchange_rows(routed.builder, sent, exchange);
@@ -103,9 +103,10 @@ TEST(RoutedTypes, RowsOfExpertsAreNotJoined) {
     Builder& builder = routed.builder;
     const Mesh& mesh = routed.program.mesh();
     const Axis e = mesh.expert(), x = mesh.expert_data()[0];
-    const auto [counts, places] = routed.route(1);
+    const auto [counts, token_rows] = routed.route(1);
     const RowExchange exchange = routed.exchange(counts, 1, 2);
-    const Value rows = exchange_rows(builder, gather_tokens(builder, routed.x, places), exchange);
+    const Value rows =
+        exchange_rows(builder, gather_tokens(builder, routed.x, token_rows), exchange);
     const Distribution experts =
         Distribution(MeshView::expert).with(e, sharded(0)).with(x, replicated());
     const Value weight = builder.input("weight", {{4 / mesh.size(e), 6, 6}, DType::f64, experts});
@@ -156,8 +157,8 @@ TEST(RoutedTypes, RowsThatAreTakenOfGatheredTokensAreNotJoined) {
         .experts = 4, .local_experts = 4 / mesh.size(e), .expert_axis = e, .identity = 1};
     const Value indices = gathered(routed.indices);
     const TokenCounts counts = token_counts(builder, indices, routing);
-    const TokenIndices places = token_indices(builder, indices, counts, routing);
-    const Value rows = gather_tokens(builder, gathered(routed.x), places);
+    const TokenIndices token_rows = token_indices(builder, indices, counts, routing);
+    const Value rows = gather_tokens(builder, gathered(routed.x), token_rows);
     EXPECT_THAT(refusal_of([&] { convert(builder, rows, e, Placement::sharded, replicated()); }),
                 AllOf(HasSubstr("sharded -> replicated on expert"), HasSubstr("gather_tokens"),
                       HasSubstr("known only at run time")));
@@ -171,19 +172,20 @@ TEST(RoutedTypes, RowsThatAreTakenOfGatheredTokensAreNotJoined) {
 TEST(RoutedTypes, RowsDoNotMeetTheOffsetsOfAnotherExchange) {
   for (const MeshSizes& sizes : meshes_of_mistakes()) {
     RoutedProgram routed(sizes);
-    const auto [counts, places] = routed.route(1);
-    const auto [other_counts, other_places] = routed.route(3);
+    const auto [counts, token_rows] = routed.route(1);
+    const auto [other_counts, other_token_rows] = routed.route(3);
     const RowExchange exchange = routed.exchange(counts, 1, 2);
     const RowExchange other = routed.exchange(other_counts, 3, 4);
     Builder& builder = routed.builder;
     const Mesh& mesh = routed.program.mesh();
-    const Value rows = exchange_rows(builder, gather_tokens(builder, routed.x, places), exchange);
+    const Value rows =
+        exchange_rows(builder, gather_tokens(builder, routed.x, token_rows), exchange);
     const Distribution experts = Distribution(MeshView::expert).with(mesh.expert(), sharded(0));
     const Value stored =
         builder.parameter("weight", {{4 / mesh.size(mesh.expert()), 5, 6}, DType::f64, experts});
     const Value weight = use(builder, stored, std::vector{mesh.expert_data()[0]});
-    const auto apply = [&](Value of_weight, Value offsets) {
-      grouped_linear(builder, rows, std::vector{of_weight}, offsets);
+    const auto apply = [&](Value used_weight, Value offsets) {
+      grouped_linear(builder, rows, std::vector{used_weight}, offsets);
     };
     EXPECT_NO_THROW(apply(weight, exchange.offsets));
     EXPECT_THAT(refusal_of([&] { apply(weight, other.offsets); }),
@@ -210,20 +212,20 @@ TEST(RoutedTypes, SumsOverExpertsOfOtherRanksMustBeTaken) {
                                  .identity = 1};
     const Value indices = gathered(routed.indices);
     const TokenCounts counts = token_counts(builder, indices, routing);
-    const TokenIndices places = token_indices(builder, indices, counts, routing);
+    const TokenIndices token_rows = token_indices(builder, indices, counts, routing);
     // Tokens that were not gathered are not those of the choices.
-    EXPECT_THAT(refusal_of([&] { gather_tokens(builder, routed.x, places); }),
+    EXPECT_THAT(refusal_of([&] { gather_tokens(builder, routed.x, token_rows); }),
                 AllOf(HasSubstr("gather_tokens: on expert"), HasSubstr("expected")));
     // Nor are those of which each rank is said to have the one copy: their gradient is a sum.
     Spec one = builder.spec(gathered(routed.x));
     one.distribution = one.distribution.with(axis, invariant());
     const Value invariant_x = builder.input("invariant x", one);
-    EXPECT_THAT(refusal_of([&] { gather_tokens(builder, invariant_x, places); }),
+    EXPECT_THAT(refusal_of([&] { gather_tokens(builder, invariant_x, token_rows); }),
                 AllOf(HasSubstr("'invariant x' is invariant"), HasSubstr("expected replicated")));
-    const Value rows = gather_tokens(builder, gathered(routed.x), places);
-    EXPECT_THAT(refusal_of([&] { reduce_experts(builder, rows, routed.weights, places); }),
+    const Value rows = gather_tokens(builder, gathered(routed.x), token_rows);
+    EXPECT_THAT(refusal_of([&] { reduce_experts(builder, rows, routed.weights, token_rows); }),
                 HasSubstr("reduce_experts: on expert"));
-    const Value sum = reduce_experts(builder, rows, gathered(routed.weights), places);
+    const Value sum = reduce_experts(builder, rows, gathered(routed.weights), token_rows);
     EXPECT_EQ(builder.spec(sum).distribution.on(axis), partial());
     EXPECT_THAT(refusal_of([&] { cross(builder, sum, MeshView::dense); }),
                 HasSubstr("cannot cross to the dense view"));

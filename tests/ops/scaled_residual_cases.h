@@ -15,9 +15,9 @@ namespace tessera::testing {
 struct ResidualCase {
   int64_t rows = 1;
   int64_t width = 1;
-  bool streams = true;    ///< whether there is a stream
-  bool of_stream = true;  ///< whether the new stream has a gradient
-  bool in_place = false;  ///< nothing else reads x, the stream and the results' gradients
+  bool streams = true;          ///< whether there is a stream
+  bool stream_gradient = true;  ///< whether the new stream has a gradient
+  bool in_place = false;        ///< nothing else reads x, the stream and the results' gradients
 
   std::vector<RunInput> inputs() const {
     const RunInput vector{{width}, true};
@@ -32,14 +32,14 @@ struct ResidualCase {
     return [*this](Builder& builder, std::span<const Value> in) {
       const auto own = [&](Value x) { return in_place ? scale(builder, x, 1.0) : x; };
       std::optional<Value> stream;
-      std::optional<ResidualScale> of;
+      std::optional<ResidualScale> stream_scaling;
       if (streams) {
         stream = own(in[3]);
-        of = ResidualScale{in[4], in[5]};
+        stream_scaling = ResidualScale{in[4], in[5]};
       }
-      const ScaledResidual result = scaled_residual_norm(builder, own(in[0]), {in[1], in[2]},
-                                                         stream, of, in.back(), NormOptions{});
-      if (!of_stream) return std::vector<Value>{own(result.output)};
+      const ScaledResidual result = scaled_residual_norm(
+          builder, own(in[0]), {in[1], in[2]}, stream, stream_scaling, in.back(), NormOptions{});
+      if (!stream_gradient) return std::vector<Value>{own(result.output)};
       return std::vector<Value>{own(result.output), own(result.stream)};
     };
   }
@@ -53,8 +53,8 @@ struct ResidualCase {
 inline std::vector<ResidualCase> residual_variants(int64_t rows, int64_t width) {
   std::vector<ResidualCase> result;
   for (const bool streams : {false, true}) {
-    for (const bool of_stream : {false, true}) {
-      result.push_back({rows, width, streams, of_stream});
+    for (const bool stream_gradient : {false, true}) {
+      result.push_back({rows, width, streams, stream_gradient});
     }
   }
   return result;

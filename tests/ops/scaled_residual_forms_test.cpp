@@ -40,24 +40,25 @@ TEST(ScaledResidual, GradientsMatchNumbersByHand) {
     const DType wide = accumulation_dtype(dtype);
     const auto vector = [&](float first, float second) { return make({2}, wide, first, second); };
     const Value x = make({1, 2}, dtype, 1, -2);
-    const ResidualScale of_x{vector(2, 1), vector(0.5, 1)};  // (1.5, -1) becomes (3, -1)
+    const ResidualScale x_scaling{vector(2, 1), vector(0.5, 1)};  // (1.5, -1) becomes (3, -1)
     const Value stream = make({1, 2}, wide, 4, 1);
-    const ResidualScale of_stream{vector(0.5, -1), vector(-2, 2)};  // (2, 3) becomes (1, -3)
+    const ResidualScale stream_scaling{vector(0.5, -1), vector(-2, 2)};  // (2, 3) becomes (1, -3)
     const Value weight = vector(10, 5);
     const ScaledResidual result =
-        scaled_residual_norm(builder, x, of_x, stream, of_stream, weight, {.epsilon = 9});
+        scaled_residual_norm(builder, x, x_scaling, stream, stream_scaling, weight, {.epsilon = 9});
     builder.output(result.output);
     builder.output(result.stream);
     // By output and weight (10, 5), whose mean product with the normalised row is 2: (8.4, 6.6)
     // / 5.
-    const Value of_output = make({1, 2}, dtype, 1, 1);
-    const Value of_sum = make({1, 2}, wide, 0.32F, -0.32F);  // so that the stream's is (2, 1)
-    const std::vector<Value> inputs{
-        x, of_x.scale, of_x.bias, stream, of_stream.scale, of_stream.bias, weight};
+    const Value output_gradient = make({1, 2}, dtype, 1, 1);
+    const Value sum_gradient = make({1, 2}, wide, 0.32F, -0.32F);  // so that the stream's is (2, 1)
+    const std::vector<Value> inputs{x,      x_scaling.scale,      x_scaling.bias,
+                                    stream, stream_scaling.scale, stream_scaling.bias,
+                                    weight};
     const std::vector<Value> gradients =
         differentiate(builder,
-                      std::vector<Seed>{{result.output, of_output, SeedOf::boundary},
-                                        {result.stream, of_sum, SeedOf::boundary}},
+                      std::vector<Seed>{{result.output, output_gradient, SeedOf::boundary},
+                                        {result.stream, sum_gradient, SeedOf::boundary}},
                       inputs);
     for (const Value gradient : gradients) builder.output(gradient);
     for (const auto& [value, tensor] : given) run.bind(value, tensor);
@@ -196,7 +197,7 @@ RC_GTEST_PROP(ScaledResidual, TheDevicesKernelsWorkInTheMemoryOfTheirInputs, ())
   const ResidualCase variant{.rows = *rc::gen::inRange<int64_t>(1, 40),
                              .width = *rc::gen::element<int64_t>(8, 13, 64, 257, 512),
                              .streams = *rc::gen::arbitrary<bool>(),
-                             .of_stream = *rc::gen::arbitrary<bool>(),
+                             .stream_gradient = *rc::gen::arbitrary<bool>(),
                              .in_place = true};
   testing::expect_device_agrees(variant.function(), variant.inputs(),
                                 {.dtype = *rc::gen::element(DType::f32, DType::bf16)});
@@ -241,11 +242,11 @@ class ScaledResidualRefuses : public ::testing::Test {
   }
   ResidualScale vectors() { return {input({6}), input({6})}; }
   /// The message with which it is refused.
-  std::string refusal(Value x, const ResidualScale& of_x, std::optional<Value> stream,
-                      const std::optional<ResidualScale>& of_stream, Value weight,
+  std::string refusal(Value x, const ResidualScale& x_scaling, std::optional<Value> stream,
+                      const std::optional<ResidualScale>& stream_scaling, Value weight,
                       const NormOptions& options = {}) {
     try {
-      scaled_residual_norm(builder_, x, of_x, stream, of_stream, weight, options);
+      scaled_residual_norm(builder_, x, x_scaling, stream, stream_scaling, weight, options);
     } catch (const InternalError& error) {
       return error.what();
     }
@@ -259,37 +260,43 @@ class ScaledResidualRefuses : public ::testing::Test {
 TEST_F(ScaledResidualRefuses, InputsThatDoNotFit) {
   using ::testing::HasSubstr;
   const Value x = input({4, 6}, DType::bf16), stream = input({4, 6}), weight = input({6});
-  const ResidualScale of_x = vectors(), of_stream = vectors();
-  EXPECT_EQ(refusal(x, of_x, stream, of_stream, weight), "accepted");
-  EXPECT_EQ(refusal(x, of_x, {}, {}, weight), "accepted");
-  EXPECT_THAT(refusal(input({2, 2, 6}), of_x, {}, {}, weight), HasSubstr("must be [tokens, row]"));
-  EXPECT_THAT(refusal(input({4, 6}, DType::i32), of_x, {}, {}, weight), HasSubstr("floating"));
-  EXPECT_THAT(refusal(x, of_x, input({3, 6}), of_stream, weight), HasSubstr("a stream f32 [3, 6]"));
-  EXPECT_THAT(refusal(x, of_x, x, of_stream, weight), HasSubstr("a stream bf16 [4, 6]"));
-  EXPECT_THAT(refusal(x, {input({5}), of_x.bias}, stream, of_stream, weight),
+  const ResidualScale x_scaling = vectors(), stream_scaling = vectors();
+  EXPECT_EQ(refusal(x, x_scaling, stream, stream_scaling, weight), "accepted");
+  EXPECT_EQ(refusal(x, x_scaling, {}, {}, weight), "accepted");
+  EXPECT_THAT(refusal(input({2, 2, 6}), x_scaling, {}, {}, weight),
+              HasSubstr("must be [tokens, row]"));
+  EXPECT_THAT(refusal(input({4, 6}, DType::i32), x_scaling, {}, {}, weight), HasSubstr("floating"));
+  EXPECT_THAT(refusal(x, x_scaling, input({3, 6}), stream_scaling, weight),
+              HasSubstr("a stream f32 [3, 6]"));
+  EXPECT_THAT(refusal(x, x_scaling, x, stream_scaling, weight), HasSubstr("a stream bf16 [4, 6]"));
+  EXPECT_THAT(refusal(x, {input({5}), x_scaling.bias}, stream, stream_scaling, weight),
               HasSubstr("input 1 is f32 [5]; it must be f32 [6]"));
-  EXPECT_THAT(refusal(x, {of_x.scale, input({6}, DType::bf16)}, stream, of_stream, weight),
-              HasSubstr("input 2 is bf16 [6]"));
-  EXPECT_THAT(refusal(x, of_x, stream, ResidualScale{input({1}), of_stream.bias}, weight),
+  EXPECT_THAT(
+      refusal(x, {x_scaling.scale, input({6}, DType::bf16)}, stream, stream_scaling, weight),
+      HasSubstr("input 2 is bf16 [6]"));
+  EXPECT_THAT(refusal(x, x_scaling, stream, ResidualScale{input({1}), stream_scaling.bias}, weight),
               HasSubstr("input 4 is f32 [1]"));
-  EXPECT_THAT(refusal(x, of_x, stream, ResidualScale{of_stream.scale, input({6, 1})}, weight),
-              HasSubstr("input 5 is f32 [6, 1]"));
-  EXPECT_THAT(refusal(x, of_x, stream, of_stream, input({7})), HasSubstr("input 6 is f32 [7]"));
-  EXPECT_THAT(refusal(x, of_x, {}, {}, input({7})), HasSubstr("input 3 is f32 [7]"));
+  EXPECT_THAT(
+      refusal(x, x_scaling, stream, ResidualScale{stream_scaling.scale, input({6, 1})}, weight),
+      HasSubstr("input 5 is f32 [6, 1]"));
+  EXPECT_THAT(refusal(x, x_scaling, stream, stream_scaling, input({7})),
+              HasSubstr("input 6 is f32 [7]"));
+  EXPECT_THAT(refusal(x, x_scaling, {}, {}, input({7})), HasSubstr("input 3 is f32 [7]"));
 }
 
 TEST_F(ScaledResidualRefuses, OtherNorms) {
   using ::testing::HasSubstr;
   const Value x = input({4, 6}), stream = input({4, 6}), weight = input({6});
-  const ResidualScale of_x = vectors(), of_stream = vectors();
+  const ResidualScale x_scaling = vectors(), stream_scaling = vectors();
   const auto with = [&](const NormOptions& options) {
-    return refusal(x, of_x, stream, of_stream, weight, options);
+    return refusal(x, x_scaling, stream, stream_scaling, weight, options);
   };
   EXPECT_THAT(with({.epsilon = 0}), HasSubstr("an epsilon of 0"));
   EXPECT_THAT(with({.group = 3}), HasSubstr("RMSNorm of whole rows"));
   EXPECT_THAT(with({.kind = NormKind::layer}), HasSubstr("RMSNorm of whole rows"));
-  EXPECT_THAT(refusal(x, of_x, stream, {}, weight), HasSubstr("a stream and its scale"));
-  EXPECT_THAT(refusal(x, of_x, {}, of_stream, weight), HasSubstr("a stream and its scale"));
+  EXPECT_THAT(refusal(x, x_scaling, stream, {}, weight), HasSubstr("a stream and its scale"));
+  EXPECT_THAT(refusal(x, x_scaling, {}, stream_scaling, weight),
+              HasSubstr("a stream and its scale"));
 }
 
 TEST_F(ScaledResidualRefuses, AGradientOfTheStreamAlone) {

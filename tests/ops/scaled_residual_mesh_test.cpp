@@ -28,16 +28,16 @@ void write_scaled_on_mesh(Builder& builder) {
     return builder.input(name, {{kRowSize}, DType::f64, all});
   };
   const Value x = rows("x"), stream = rows("stream"), weight = vector("weight");
-  const ResidualScale of_x{vector("x_scale"), vector("x_bias")};
-  const ResidualScale of_stream{vector("stream_scale"), vector("stream_bias")};
+  const ResidualScale x_scaling{vector("x_scale"), vector("x_bias")};
+  const ResidualScale stream_scaling{vector("stream_scale"), vector("stream_bias")};
   const ScaledResidual result =
-      scaled_residual_norm(builder, x, of_x, stream, of_stream, weight, {});
+      scaled_residual_norm(builder, x, x_scaling, stream, stream_scaling, weight, {});
   testing::mark(builder, result.output, "output");
   testing::mark(builder, result.stream, "new_stream");
   const std::vector<Seed> seeds{{result.output, rows("output_seed"), SeedOf::boundary},
                                 {result.stream, rows("stream_seed"), SeedOf::boundary}};
-  const std::vector<Value> inputs{x,      of_x.scale,      of_x.bias,     stream,
-                                  weight, of_stream.scale, of_stream.bias};
+  const std::vector<Value> inputs{x,      x_scaling.scale,      x_scaling.bias,     stream,
+                                  weight, stream_scaling.scale, stream_scaling.bias};
   const std::vector<Value> gradients = differentiate(builder, seeds, inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     testing::mark(builder, gradients[i], "of_" + builder.program().info(inputs[i]).name);

@@ -57,11 +57,11 @@ TEST(ScaledResidual, MatchesNumbersByHand) {
     return builder.input(name, {shape, DType::f64, {}});
   };
   const Value x = input("x", {1, 2}), stream = input("stream", {1, 2});
-  const ResidualScale of_x{input("scale", {2}), input("bias", {2})};
-  const ResidualScale of_stream{input("stream_scale", {2}), input("stream_bias", {2})};
+  const ResidualScale x_scaling{input("scale", {2}), input("bias", {2})};
+  const ResidualScale stream_scaling{input("stream_scale", {2}), input("stream_bias", {2})};
   const Value weight = input("weight", {2});
-  const ScaledResidual result =
-      scaled_residual_norm(builder, x, of_x, stream, of_stream, weight, {.epsilon = 1e-300});
+  const ScaledResidual result = scaled_residual_norm(builder, x, x_scaling, stream, stream_scaling,
+                                                     weight, {.epsilon = 1e-300});
   builder.output(result.output);
   builder.output(result.stream);
   testing::ProgramRun run(program, runtime);
@@ -72,11 +72,11 @@ TEST(ScaledResidual, MatchesNumbersByHand) {
     run.bind(value, tensor);
   };
   bind(x, 1, -2);
-  bind(of_x.bias, 1, 1);
-  bind(of_x.scale, 2, 2);
+  bind(x_scaling.bias, 1, 1);
+  bind(x_scaling.scale, 2, 2);
   bind(stream, 3, 5);
-  bind(of_stream.bias, -1, -1);
-  bind(of_stream.scale, 0.5, 0.5);
+  bind(stream_scaling.bias, -1, -1);
+  bind(stream_scaling.scale, 0.5, 0.5);
   bind(weight, 3, 7);
   run.run();
   EXPECT_EQ(testing::as_doubles(run[result.stream]), std::vector<double>({5, 0}));

@@ -54,10 +54,10 @@ RC_GTEST_PROP(EvenOut, GivesTheRankWithTheMostWorkAsLittleAsCanBe, ()) {
 }
 
 /// Matrices of three sizes in units of several layers, of experts as well.
-ParameterList matrices_on(const MeshRank& place) {
-  Program program(place.mesh, place.rank);
+ParameterList matrices_on(const MeshRank& mesh_rank) {
+  Program program(mesh_rank.mesh, mesh_rank.rank);
   Builder builder(program);
-  const Mesh& mesh = place.mesh;
+  const Mesh& mesh = mesh_rank.mesh;
   ParameterList list;
   for (int layer = 0; layer < 3; ++layer) {
     const auto declare = [&](const char* name, const Shape& shape, const Distribution& lies,
@@ -97,10 +97,10 @@ TEST(MatrixShares, EachMatrixHasOneOwner) {
     bool some_cut = false;
     for (int rank = 0; rank < mesh.ranks(); ++rank) {
       const ParameterList list = matrices_on({mesh, rank});
-      const StateShards shards(mesh, list, {ShardOver::all, true});
+      const StateShard shard({mesh, rank}, list, {ShardOver::all, true});
       const std::vector<size_t> own = matrices_of(list);
       std::map<std::pair<size_t, int64_t>, int> owners;  // those of all ranks that share with this
-      for (const MatrixChain& chain : matrix_chains(shards, list.specs(), own, rank)) {
+      for (const MatrixChain& chain : matrix_chains(shard, list.specs(), own)) {
         EXPECT_EQ(chain.ranks[static_cast<size_t>(chain.position)], rank);
         for (const MatrixCut& cut : chain.cuts) {
           some_cut = true;
@@ -109,14 +109,15 @@ TEST(MatrixShares, EachMatrixHasOneOwner) {
           int64_t next = 0;
           for (const ElementRun& piece : cut.pieces) {
             if (piece.length == 0) continue;
-            EXPECT_EQ(piece.place, next);
+            EXPECT_EQ(piece.begin, next);
             next += piece.length;
           }
           EXPECT_EQ(next, shape.dim(-2) * shape.dim(-1));
           EXPECT_GT(cut.pieces[static_cast<size_t>(cut.owner)].length, 0);
         }
         for (const int other : chain.ranks) {
-          for (const MatrixChain& of_other : matrix_chains(shards, list.specs(), own, other)) {
+          for (const MatrixChain& of_other :
+               matrix_chains(shard.of_rank(other), list.specs(), own)) {
             if (of_other.parameter != chain.parameter) continue;
             ASSERT_EQ(of_other.cuts.size(), chain.cuts.size());
             for (size_t i = 0; i < chain.cuts.size(); ++i) {
@@ -155,9 +156,9 @@ RC_GTEST_PROP(MatrixShares, AnOwnerHasAPieceOnAnyNumberOfRanks, ()) {
       list.declare(builder, fmt::format("layers.{}.query", i), shapes[i], {}, DType::f32,
                    ParameterRole::matrix, {}, fmt::format("layers.{}", i));
     }
-    const StateShards shards(mesh, list, {ShardOver::all, true});
+    const StateShard shard({mesh, 0}, list, {ShardOver::all, true});
     std::vector<int> cut(shapes.size());
-    for (const MatrixChain& chain : matrix_chains(shards, list.specs(), matrices_of(list), 0)) {
+    for (const MatrixChain& chain : matrix_chains(shard, list.specs(), matrices_of(list))) {
       for (const MatrixCut& of_matrix : chain.cuts) {
         RC_ASSERT(of_matrix.pieces[static_cast<size_t>(of_matrix.owner)].length > 0);
         RC_ASSERT(++cut[of_matrix.parameter] == 1);
@@ -172,8 +173,8 @@ TEST(MatrixShares, ARankHasPiecesOfTwoMatricesAtMost) {
   for (const int ranks : {2, 3, 4, 8}) {
     const Mesh mesh(MeshSizes{.data = {ranks}});
     const ParameterList list = matrices_on({mesh, 0});
-    const StateShards shards(mesh, list, {ShardOver::all, true});
-    for (const MatrixChain& chain : matrix_chains(shards, list.specs(), matrices_of(list), 0)) {
+    const StateShard shard({mesh, 0}, list, {ShardOver::all, true});
+    for (const MatrixChain& chain : matrix_chains(shard, list.specs(), matrices_of(list))) {
       EXPECT_LT(std::ssize(chain.cuts), ranks);
       std::vector<int> pieces(static_cast<size_t>(ranks));
       for (const MatrixCut& cut : chain.cuts) {
@@ -189,8 +190,8 @@ TEST(MatrixShares, ARankHasPiecesOfTwoMatricesAtMost) {
 TEST(MatrixShares, WorkIsEven) {
   const Mesh mesh(MeshSizes{.data = {4}});
   const ParameterList list = matrices_on({mesh, 0});
-  const StateShards shards(mesh, list, {ShardOver::all, true});
-  for (const MatrixChain& chain : matrix_chains(shards, list.specs(), matrices_of(list), 0)) {
+  const StateShard shard({mesh, 0}, list, {ShardOver::all, true});
+  for (const MatrixChain& chain : matrix_chains(shard, list.specs(), matrices_of(list))) {
     if (list.specs()[chain.parameter].role == ParameterRole::router) continue;  // three small ones
     const double total = std::accumulate(chain.work.begin(), chain.work.end(), 0.0);
     const double largest = 3.0 * 100 * 100 * 128 + 100.0 * 100 * 100;
@@ -212,8 +213,8 @@ TEST(MatrixShares, UnevenPiecesAreCutBetweenMatricesAlone) {
                    Distribution().with(mesh.tensor(), sharded(0, nearly_even(200, 3))), DType::f32,
                    ParameterRole::matrix, {}, fmt::format("layers.{}", layer));
     }
-    const StateShards shards(mesh, list, {ShardOver::all, true});
-    const auto chains = matrix_chains(shards, list.specs(), matrices_of(list), rank);
+    const StateShard shard({mesh, rank}, list, {ShardOver::all, true});
+    const auto chains = matrix_chains(shard, list.specs(), matrices_of(list));
     ASSERT_EQ(chains.size(), 1U);
     EXPECT_TRUE(chains[0].cuts.empty());
     for (const MatrixRun& run : chains[0].runs) counts.push_back(run.counts);

@@ -153,26 +153,28 @@ TEST(Muon, FollowsTheReferenceOverTenSteps) {
   for (const auto& [dtype, prefix, tolerance] :
        {Case{DType::f64, "f64/", 1e-10}, Case{DType::f32, "f32/", 1e-5}}) {
     MuonMachine machine(fixture_parameters(fixture, dtype));
-    for (const ParameterState& state : machine.store.parameters()) {
-      set_numbers(state.master, fixture.f32("initial/" + state.spec.name));
+    for (const ParameterSpec& spec : machine.store.parameters()) {
+      set_numbers(machine.store.memory(spec.name, Kept::master),
+                  fixture.f32("initial/" + spec.name));
     }
     for (size_t step = 0; step < rates.size(); ++step) {
-      for (const ParameterState& state : machine.store.parameters()) {
-        const std::vector<float> gradients = fixture.f32("gradient/" + state.spec.name);
-        set_numbers(state.gradient, of_step(gradients, step, rates.size()));
+      for (const ParameterSpec& spec : machine.store.parameters()) {
+        const std::vector<float> gradients = fixture.f32("gradient/" + spec.name);
+        set_numbers(machine.store.memory(spec.name, Kept::gradient),
+                    of_step(gradients, step, rates.size()));
       }
       machine.step(static_cast<int64_t>(step) + 1, rates[step]);
-      for (const ParameterState& state : machine.store.parameters()) {
+      for (const ParameterSpec& spec : machine.store.parameters()) {
         const auto check = [&](const std::string& part, const Tensor& found) {
-          const auto all = expected_numbers(fixture, prefix + part + "/" + state.spec.name);
-          expect_near(
-              found, of_step(all, step, rates.size()), tolerance,
-              fmt::format("{}{} of {} after step {}", prefix, part, state.spec.name, step + 1));
+          const auto all = expected_numbers(fixture, prefix + part + "/" + spec.name);
+          expect_near(found, of_step(all, step, rates.size()), tolerance,
+                      fmt::format("{}{} of {} after step {}", prefix, part, spec.name, step + 1));
         };
-        check("weight", state.master);
-        const bool by_muon = std::ranges::find(kMatrices, state.spec.name) != kMatrices.end();
-        check(by_muon ? "momentum" : "first_moment", state.first_moment);
-        if (!by_muon) check("second_moment", state.second_moment);
+        check("weight", machine.store.memory(spec.name, Kept::master));
+        const bool by_muon = std::ranges::find(kMatrices, spec.name) != kMatrices.end();
+        check(by_muon ? "momentum" : "first_moment",
+              machine.store.memory(spec.name, Kept::first_moment));
+        if (!by_muon) check("second_moment", machine.store.memory(spec.name, Kept::second_moment));
       }
     }
   }
@@ -182,25 +184,26 @@ TEST(Muon, InBf16IsTheReferenceInBf16ButForItsRounding) {
   const ReferenceTensors fixture("muon");
   const std::vector<double> rates = fixture.f64("learning_rate");
   MuonMachine machine(fixture_parameters(fixture, DType::bf16));
-  for (const ParameterState& state : machine.store.parameters()) {
-    if (state.spec.dtype != DType::bf16) continue;
-    set_numbers(state.master, fixture.f32("initial/" + state.spec.name));
+  for (const ParameterSpec& spec : machine.store.parameters()) {
+    if (spec.dtype != DType::bf16) continue;
+    set_numbers(machine.store.memory(spec.name, Kept::master), fixture.f32("initial/" + spec.name));
   }
   for (size_t step = 0; step < rates.size(); ++step) {
     for (const std::string& name : kMatrices) {
       const std::vector<float> gradients = fixture.f32("gradient/" + name);
-      set_numbers(machine.store.find(name).gradient, of_step(gradients, step, rates.size()));
+      set_numbers(machine.store.memory(name, Kept::gradient),
+                  of_step(gradients, step, rates.size()));
     }
     machine.step(static_cast<int64_t>(step) + 1, rates[step]);
   }
   for (const std::string& name : kMatrices) {
-    const ParameterState& state = machine.store.find(name);
+    const Tensor master = machine.store.memory(name, Kept::master);
     const auto expected = expected_numbers(fixture, "bf16/weight/" + name);
     // The script's own bound between bf16 in two orders.
-    expect_near(state.master, of_step(expected, rates.size() - 1, rates.size()), 0.01, name);
-    for (int64_t i = 0; i < state.master.elements(); ++i) {
-      ASSERT_EQ(state.weight.data<BFloat16>()[i].bits,
-                BFloat16(state.master.data<float>()[i]).bits);
+    expect_near(master, of_step(expected, rates.size() - 1, rates.size()), 0.01, name);
+    const Tensor weight = machine.store.memory(name, Kept::weight);
+    for (int64_t i = 0; i < master.elements(); ++i) {
+      ASSERT_EQ(weight.data<BFloat16>()[i].bits, BFloat16(master.data<float>()[i]).bits);
     }
   }
 }
@@ -255,19 +258,19 @@ TEST(Muon, OnlyWhatAdamWUpdatesHasASecondMoment) {
     if (!unit.matrices) expected += 4 * unit.elements;
   }
   EXPECT_EQ(states, expected);
-  for (const ParameterState& state : machine.store.parameters()) {
-    EXPECT_EQ(state.second_moment.defined(),
-              updated_by(muon_config(), state.spec) == OptimizerName::adamw)
-        << state.spec.name;
+  for (const ParameterSpec& spec : machine.store.parameters()) {
+    EXPECT_EQ(machine.store.memory(spec.name, Kept::second_moment).defined(),
+              updated_by(muon_config(), spec) == OptimizerName::adamw)
+        << spec.name;
   }
 }
 
 /// Bytes of all weights, masters and moments.
 std::vector<std::byte> bytes_of_states(const ParameterStore& store) {
   std::vector<std::byte> bytes;
-  for (const ParameterState& state : store.parameters()) {
-    for (const Tensor& tensor :
-         {state.weight, state.master, state.first_moment, state.second_moment}) {
+  for (const ParameterSpec& spec : store.parameters()) {
+    for (const Kept kind : {Kept::weight, Kept::master, Kept::first_moment, Kept::second_moment}) {
+      const Tensor tensor = store.memory(spec.name, kind);
       if (tensor.defined()) bytes.insert(bytes.end(), tensor.raw(), tensor.raw() + tensor.bytes());
     }
   }
@@ -280,10 +283,10 @@ TEST(Muon, AStepThatIsNotFiniteChangesNothing) {
   fill_random_gradients(machine.store, 1);
   machine.step(1, 1e-2);
   const auto before = bytes_of_states(machine.store);
-  machine.store.find("embedding").gradient.data<float>()[7] = std::nanf("");
+  machine.store.memory("embedding", Kept::gradient).data<float>()[7] = std::nanf("");
   machine.step(2, 1e-2);
   EXPECT_TRUE(bytes_of_states(machine.store) == before);
-  machine.store.find("embedding").gradient.data<float>()[7] = 1;
+  machine.store.memory("embedding", Kept::gradient).data<float>()[7] = 1;
   machine.step(2, 1e-2);
   EXPECT_FALSE(bytes_of_states(machine.store) == before);
 }
@@ -301,7 +304,7 @@ TEST(Muon, AStrongClipChangesNoUpdate) {
       norm = machine.norm();
       std::vector<double>& of_run = weights.emplace_back();
       for (const char* name : {"query", "router", "gate"}) {
-        const std::vector<double> numbers = as_doubles(machine.store.find(name).master);
+        const std::vector<double> numbers = as_doubles(machine.store.memory(name, Kept::master));
         of_run.insert(of_run.end(), numbers.begin(), numbers.end());
       }
     }
@@ -336,19 +339,21 @@ TEST(Muon, MeasuresTheUpdatesThatItMakes) {
   }());
   machine.store.initialize(4, 2);
   std::map<std::string, std::vector<double>> before;
-  for (const ParameterState& state : machine.store.parameters()) {
-    before[state.spec.name] = as_doubles(state.master);
+  for (const ParameterSpec& spec : machine.store.parameters()) {
+    before[spec.name] = as_doubles(machine.store.memory(spec.name, Kept::master));
   }
   fill_random_gradients(machine.store, 1);
   constexpr double kRate = 0.5;
   machine.step(1, kRate);
   double squares = 0, elements = 0, deviations = 0, dims = 0;
   for (const char* name : {"query", "router", "gate"}) {
-    const ParameterState& state = machine.store.find(name);
-    const int64_t rows = state.spec.shape.dim(-2), columns = state.spec.shape.dim(-1);
-    std::vector<double> update = as_doubles(state.master);  // factor · U
+    const Shape shape =
+        std::ranges::find(machine.store.parameters(), name, &ParameterSpec::name)->shape;
+    const int64_t rows = shape.dim(-2), columns = shape.dim(-1);
+    std::vector<double> update =
+        as_doubles(machine.store.memory(name, Kept::master));  // factor · U
     for (size_t i = 0; i < update.size(); ++i) update[i] = (before[name][i] - update[i]) / kRate;
-    const double factor = muon_factor(state.spec.shape);
+    const double factor = muon_factor(shape);
     const int64_t n = std::min(rows, columns), m = std::max(rows, columns);
     for (size_t first = 0; first < update.size(); first += static_cast<size_t>(rows * columns)) {
       const auto entry = [&](int64_t i, int64_t j) {  // of the wide U

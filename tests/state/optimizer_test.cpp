@@ -75,20 +75,22 @@ struct Reference {
 };
 
 /// `tolerance` is relative to a weight, or to what the steps moved it by where that is more.
-void expect_masters(const ParameterState& state, const Reference& reference, double tolerance,
-                    double moved) {
-  const std::vector<double> masters = numbers(state.master);
+void expect_masters(const ParameterStore& store, const ParameterSpec& spec,
+                    const Reference& reference, double tolerance, double moved) {
+  const std::vector<double> masters = numbers(store.memory(spec.name, Kept::master));
   ASSERT_EQ(masters.size(), reference.weight.size());
   for (size_t i = 0; i < masters.size(); ++i) {
     const double expected = reference.weight[i];
     ASSERT_NEAR(masters[i], expected, tolerance * std::max(std::abs(expected), moved))
-        << state.spec.name << " in " << dtype_name(state.spec.dtype) << ", element " << i;
+        << spec.name << " in " << dtype_name(spec.dtype) << ", element " << i;
   }
 }
 
-void expect_rounded_weights(const ParameterState& state) {
-  for (int64_t i = 0; i < state.master.elements(); ++i) {
-    ASSERT_EQ(state.weight.data<BFloat16>()[i].bits, BFloat16(state.master.data<float>()[i]).bits);
+void expect_rounded_weights(const ParameterStore& store, const ParameterSpec& spec) {
+  const Tensor master = store.memory(spec.name, Kept::master);
+  const Tensor weight = store.memory(spec.name, Kept::weight);
+  for (int64_t i = 0; i < master.elements(); ++i) {
+    ASSERT_EQ(weight.data<BFloat16>()[i].bits, BFloat16(master.data<float>()[i]).bits);
   }
 }
 
@@ -102,8 +104,8 @@ TEST(AdamW, FollowsItsDefinitionInEveryType) {
     const ParameterStore& store = machine.store;
     store.initialize(4, 2);
     std::vector<Reference> references;
-    for (const ParameterState& state : store.parameters()) {
-      references.emplace_back(numbers(state.master));
+    for (const ParameterSpec& spec : store.parameters()) {
+      references.emplace_back(numbers(store.memory(spec.name, Kept::master)));
     }
     for (int64_t t = 1; t <= kSteps; ++t) {
       testing::fill_random_gradients(store, 0.1 * static_cast<double>(t));
@@ -111,15 +113,15 @@ TEST(AdamW, FollowsItsDefinitionInEveryType) {
       ASSERT_GT(machine.norm(), kLimit) << "nothing was clipped";
       const double scale = kLimit / machine.norm();
       for (size_t i = 0; i < references.size(); ++i) {
-        const ParameterState& state = store.parameters()[i];
-        references[i].step(config, t, kRate, scale, numbers(state.gradient),
-                           decays(config, state.spec));
+        const ParameterSpec& spec = store.parameters()[i];
+        references[i].step(config, t, kRate, scale,
+                           numbers(store.memory(spec.name, Kept::gradient)), decays(config, spec));
       }
     }
     for (size_t i = 0; i < references.size(); ++i) {
-      const ParameterState& state = store.parameters()[i];
-      expect_masters(state, references[i], tolerance, kRate * kSteps);
-      if (state.spec.dtype == DType::bf16) expect_rounded_weights(state);
+      const ParameterSpec& spec = store.parameters()[i];
+      expect_masters(store, spec, references[i], tolerance, kRate * kSteps);
+      if (spec.dtype == DType::bf16) expect_rounded_weights(store, spec);
     }
   }
 }
@@ -137,9 +139,9 @@ std::vector<std::byte> bytes_after_steps(DType dtype, int threads) {
   }
   const auto norm_bytes = std::as_bytes(std::span(norms));
   std::vector<std::byte> bytes(norm_bytes.begin(), norm_bytes.end());
-  for (const ParameterState& state : store.parameters()) {
-    for (const Tensor& tensor :
-         {state.weight, state.master, state.first_moment, state.second_moment}) {
+  for (const ParameterSpec& spec : store.parameters()) {
+    for (const Kept kind : {Kept::weight, Kept::master, Kept::first_moment, Kept::second_moment}) {
+      const Tensor tensor = store.memory(spec.name, kind);
       bytes.insert(bytes.end(), tensor.raw(), tensor.raw() + tensor.bytes());
     }
   }
@@ -173,9 +175,9 @@ TEST(AdamW, DecayRules) {
 /// Bytes of all weights, masters and moments.
 std::vector<std::byte> state_bytes(const ParameterStore& store) {
   std::vector<std::byte> bytes;
-  for (const ParameterState& state : store.parameters()) {
-    for (const Tensor& tensor :
-         {state.weight, state.master, state.first_moment, state.second_moment}) {
+  for (const ParameterSpec& spec : store.parameters()) {
+    for (const Kept kind : {Kept::weight, Kept::master, Kept::first_moment, Kept::second_moment}) {
+      const Tensor tensor = store.memory(spec.name, kind);
       bytes.insert(bytes.end(), tensor.raw(), tensor.raw() + tensor.bytes());
     }
   }
@@ -196,11 +198,11 @@ TEST(UpdateProgram, AStepThatIsNotFiniteChangesNothing) {
     EXPECT_TRUE(state_bytes(machine.store) == before) << "a loss of " << bad;
   }
   sum = 1;
-  machine.store.find("matrix").gradient.data<float>()[7] = std::nanf("");
+  machine.store.memory("matrix", Kept::gradient).data<float>()[7] = std::nanf("");
   machine.step(1, 1e-2, 0);
   EXPECT_TRUE(std::isnan(machine.norm()));
   EXPECT_TRUE(state_bytes(machine.store) == before) << "a gradient that is NaN";
-  machine.store.find("matrix").gradient.data<float>()[7] = 1;
+  machine.store.memory("matrix", Kept::gradient).data<float>()[7] = 1;
   machine.step(1, 1e-2, 0);
   EXPECT_FALSE(state_bytes(machine.store) == before);
 }
@@ -210,8 +212,9 @@ TEST(UpdateProgram, TheNormIsTheEuclideanOneOfAllGradients) {
   const ParameterStore& store = machine.store;
   testing::fill_random_gradients(store, 2);
   double squares = 0;
-  for (const ParameterState& state : store.parameters()) {
-    for (const float g : state.gradient.values<float>()) squares += double{g} * g;
+  for (const ParameterSpec& spec : store.parameters()) {
+    for (const float g : store.memory(spec.name, Kept::gradient).values<float>())
+      squares += double{g} * g;
   }
   machine.step(1, 0);
   EXPECT_NEAR(machine.norm(), std::sqrt(squares), 1e-12 * std::sqrt(squares));
@@ -278,10 +281,10 @@ TEST(Clipping, BringsLargeNormsDownAndLeavesSmallOnes) {
        {std::pair(0.0, 1.0), std::pair(0.25, 0.25), std::pair(2.0, 1.0)}) {
     SomeUpdate machine(DType::f64, {.weight_decay = 0, .beta1 = 0});
     machine.zero();
-    machine.store.find("matrix").gradient.data<double>()[3] = -1;
+    machine.store.memory("matrix", Kept::gradient).data<double>()[3] = -1;
     machine.step(1, 1e-3, limit);
     EXPECT_EQ(machine.norm(), 1);
-    EXPECT_DOUBLE_EQ(machine.store.find("matrix").first_moment.data<double>()[3], -factor);
+    EXPECT_DOUBLE_EQ(machine.store.memory("matrix", Kept::first_moment).data<double>()[3], -factor);
   }
 }
 
@@ -289,14 +292,14 @@ TEST(ParameterStore, ParametersDoNotShareMemory) {
   const SomeUpdate machine(DType::bf16);
   const ParameterStore& store = machine.store;
   store.initialize(1, 1);
-  const auto& [embedding, matrix, norm] =
-      std::tie(store.parameters()[0], store.parameters()[1], store.parameters()[2]);
-  norm.master.fill_zero();
-  std::memset(embedding.master.raw(), 0xff, static_cast<size_t>(embedding.master.bytes()));
-  const Tensor again(matrix.spec.shape, DType::f32);
-  initialize(matrix.spec, 1, again, 1);
-  EXPECT_TRUE(std::ranges::equal(matrix.master.values<float>(), again.values<float>()));
-  EXPECT_THROW(store.find("nothing"), InternalError);
+  const std::vector<const KeptTensor*> masters = store.tensors({Kept::master});
+  const KeptTensor &embedding = *masters[0], &matrix = *masters[1], &norm = *masters[2];
+  norm.memory.fill_zero();
+  std::memset(embedding.memory.raw(), 0xff, static_cast<size_t>(embedding.memory.bytes()));
+  const Tensor again(matrix.parameter->shape, DType::f32);
+  initialize(*matrix.parameter, 1, again, 1);
+  EXPECT_TRUE(std::ranges::equal(matrix.memory.values<float>(), again.values<float>()));
+  EXPECT_THROW(store.memory("nothing", Kept::weight), InternalError);
 }
 
 }  // namespace

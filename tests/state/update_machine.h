@@ -64,12 +64,13 @@ class UpdateMachine {
 };
 
 inline void fill_random_gradients(const ParameterStore& store, double scale) {
-  for (const ParameterState& state : store.parameters()) {
-    const CounterRandom random(9, state.spec.name);
-    dispatch_wide(state.gradient.dtype(), [&](auto type) {
+  for (const ParameterSpec& spec : store.parameters()) {
+    const CounterRandom random(9, spec.name);
+    const Tensor gradient = store.memory(spec.name, Kept::gradient);
+    dispatch_wide(gradient.dtype(), [&](auto type) {
       using Wide = decltype(type);
-      for (int64_t i = 0; i < state.gradient.elements(); ++i) {
-        state.gradient.data<Wide>()[i] = static_cast<Wide>(scale * random.normal(i));
+      for (int64_t i = 0; i < gradient.elements(); ++i) {
+        gradient.data<Wide>()[i] = static_cast<Wide>(scale * random.normal(i));
       }
     });
   }

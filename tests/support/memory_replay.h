@@ -105,13 +105,13 @@ class MemoryReplay {
   }
 
   void follow(const Action& action) {
-    const ProgramPlaces& places = plan_.programs[static_cast<size_t>(action.program)];
-    const int frame = places.frames.at(action.micro_batch);
+    const ProgramMemory& memory = plan_.programs[static_cast<size_t>(action.program)];
+    const int frame = memory.frames.at(action.micro_batch);
     const auto segment =
-        static_cast<size_t>(std::ranges::find(places.order, action.segment) - places.order.begin());
-    for (const Value input : places.inputs.at(segment)) write(action.program, frame, input);
+        static_cast<size_t>(std::ranges::find(memory.order, action.segment) - memory.order.begin());
+    for (const Value input : memory.inputs.at(segment)) write(action.program, frame, input);
     std::set<int> made;
-    for (const int node : places.nodes[segment]) {
+    for (const int node : memory.nodes[segment]) {
       run_node(action.program, frame, node);
       for (const Value output : programs_[static_cast<size_t>(action.program)]
                                     ->nodes()[static_cast<size_t>(node)]
@@ -130,12 +130,12 @@ class MemoryReplay {
 
   void run_node(int p, int frame, int index) {
     const Program& program = *programs_[static_cast<size_t>(p)];
-    const ProgramPlaces& places = plan_.programs[static_cast<size_t>(p)];
+    const ProgramMemory& memory = plan_.programs[static_cast<size_t>(p)];
     const Node& node = program.nodes()[static_cast<size_t>(index)];
     const std::string_view name = node.operation->name();
     const int64_t scratch =
-        places.workspaces[static_cast<size_t>(frame)][static_cast<size_t>(index)];
-    const int64_t scratch_bytes = places.workspace_bytes[static_cast<size_t>(index)];
+        memory.workspaces[static_cast<size_t>(frame)][static_cast<size_t>(index)];
+    const int64_t scratch_bytes = memory.workspace_bytes[static_cast<size_t>(index)];
     const int scratch_owner = number_of({"workspace", p, frame, index});
     if (scratch_bytes > 0) own(scratch, scratch_bytes, scratch_owner);
     for (const Value input : node.inputs) {

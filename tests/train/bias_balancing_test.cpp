@@ -50,25 +50,25 @@ class BalancedRun {
   }
 
   StepResults train(int micro_batches, int64_t number) {
-    step_.accumulate(batches_of(micro_batches, static_cast<uint64_t>(number)));
+    step_.forward_backward(batches_of(micro_batches, static_cast<uint64_t>(number)));
     step_.update({.warmup_steps = 0}, {.step = number, .steps = 1000});
     return step_.results().wait();
   }
   /// The same with a gradient that is NaN.
   StepResults train_with_nan(int micro_batches, int64_t number) {
     begin_only(micro_batches, number);
-    store_.find("embedding.weight").gradient.data<double>()[3] = std::nan("");
+    store_.memory("embedding.weight", Kept::gradient).data<double>()[3] = std::nan("");
     step_.update({.warmup_steps = 0}, {.step = number, .steps = 1000});
     return step_.results().wait();
   }
   /// The forward and backward passes of a step that is not completed.
   void begin_only(int micro_batches, int64_t number) {
-    step_.accumulate(batches_of(micro_batches, static_cast<uint64_t>(number)));
+    step_.forward_backward(batches_of(micro_batches, static_cast<uint64_t>(number)));
   }
 
   std::vector<double> biases(int layer) const {
     const Tensor kept =
-        store_.find("layers." + std::to_string(layer) + ".router.balancing_biases").master;
+        store_.memory("layers." + std::to_string(layer) + ".router.balancing_biases", Kept::master);
     return {kept.values<double>().begin(), kept.values<double>().end()};
   }
   /// How many tokens of the last step chose each class.
@@ -79,9 +79,9 @@ class BalancedRun {
   }
   std::map<std::string, std::vector<double>> weights() const {
     std::map<std::string, std::vector<double>> all;
-    for (const ParameterState& state : store_.parameters()) {
-      const auto values = state.master.values<double>();
-      all[state.spec.name] = {values.begin(), values.end()};
+    for (const ParameterSpec& spec : store_.parameters()) {
+      const auto values = store_.memory(spec.name, Kept::master).values<double>();
+      all[spec.name] = {values.begin(), values.end()};
     }
     return all;
   }

@@ -175,7 +175,7 @@ class CountedStep {
     });
     step.begin(batches);
     pin(executor, chunk);
-    step.add(batches[0]);
+    step.forward_backward(batches[0]);
     step.update(trial_.optimizer, {.step = 1, .steps = 1});
     EXPECT_TRUE(step.results().wait().updated);
   }

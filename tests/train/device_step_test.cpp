@@ -63,7 +63,7 @@ TEST(DeviceStep, IsIssuedWithoutWaitingForTheDevice) {
   int64_t done = 0;
   const auto issue = [&] {
     const std::vector<Batch> batches{small.loader.next(), small.loader.next()};
-    small.step.accumulate(batches);
+    small.step.forward_backward(batches);
     small.step.update(config.optimizer, {.step = ++done, .steps = config.train.steps});
     return small.step.results();
   };
@@ -141,9 +141,9 @@ TEST(DeviceStep, TheNextStepsGradientsAreNotTakenForThoseOfTheStepThatIsNotFinit
   Runtime runtime(run_target(config));
   SmallStep small(config, runtime);
   const std::vector<Batch> batches{small.loader.next()};
-  small.step.accumulate(batches);
+  small.step.forward_backward(batches);
   // What the next step's passes may leave before this one's results are read.
-  const Tensor& gradient = small.store.parameters()[0].gradient;
+  const Tensor gradient = small.store.memory(small.store.parameters()[0].name, Kept::gradient);
   const std::vector<float> left(static_cast<size_t>(gradient.elements()), NAN);
   small.executor.write(std::as_bytes(std::span(left)), gradient);
   EXPECT_THAT(small.step.find_non_finite(batches), HasSubstr("although every value is finite"));

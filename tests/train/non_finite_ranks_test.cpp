@@ -48,10 +48,10 @@ std::set<std::string> found_non_finite(const Mesh& mesh, const std::vector<Plant
     const ParameterStore store(executor, programs.update_number(), programs.rounding_number(),
                                programs.chunks.front().parameters, programs.update.sharing);
     store.initialize(7, 1);
-    for (const ParameterState& state : store.parameters()) {
+    for (const ParameterSpec& spec : store.parameters()) {
       for (const auto& [rank, parameter] : planted) {
-        if (rank != groups.rank() || parameter != state.spec.name) continue;
-        state.weight.data<double>()[1] = NAN;
+        if (rank != groups.rank() || parameter != spec.name) continue;
+        store.memory(spec.name, Kept::weight).data<double>()[1] = NAN;
       }
     }
     TrainingStep step(programs, executor, store);

@@ -96,8 +96,8 @@ TEST_F(Ranks, LeaveAnEvaluationAtASignal) {
   }
 }
 
-/// On devices a step is settled while the next one is computed. Ranks that hear of a signal at
-/// different times settle the same steps.
+/// On devices a step is finished while the next one is computed. Ranks that hear of a signal at
+/// different times finish the same steps.
 TEST_F(Ranks, OnDevicesSaveTheStepThatTheySay) {
   const std::vector<std::string> keys{"run.device=\"emulated\"", "train.precision=\"fp32\"",
                                       "run.hardware=\"\"", "train.micro_batch=1"};

@@ -67,7 +67,7 @@ TEST(RankThreads, AndTheNextRunGiveTheSameBits) {
       for (const int threads : {1, testing::two_threads(), 3 * testing::two_threads()}) {
         trial.threads = threads * trial.mesh.ranks();
         const LayoutResults found = run_layout(trial, batches);
-        EXPECT_EQ(first_other_bits(expected, found), std::nullopt) << threads << " a rank";
+        EXPECT_EQ(first_different_bits(expected, found), std::nullopt) << threads << " a rank";
         EXPECT_TRUE(found.steps == expected.steps) << threads << " a rank";
       }
     }

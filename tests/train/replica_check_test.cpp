@@ -35,6 +35,7 @@ ModelConfig checked_mixture() {
   config.experts = 4;
   config.experts_per_token = 2;
   config.expert_size = 8;
+  config.balance_biases = BiasBalancing::controller;
   return config;
 }
 
@@ -51,8 +52,7 @@ struct TrainingRank {
               programs.chunks.front().parameters, programs.update.sharing),
         step(programs, executor, store),
         control(groups),
-        check(executor, static_cast<int>(programs.list().size()),
-              programs.chunks.front().parameters, store.shards(), control) {
+        check(executor, static_cast<int>(programs.list().size()), store, control) {
     runtime.join(groups);
     store.initialize(1, 1);
   }
@@ -85,7 +85,7 @@ void on_trained_ranks(const MeshSizes& sizes, const OnRank& act, const OnInputs&
       if (change) change(rank, program);
       rank.check.check_inputs(program);
     });
-    rank.step.accumulate(batches.front());
+    rank.step.forward_backward(batches.front());
     rank.check.check_kept();  // gradients are partial sums now, which differ
     rank.step.update({}, {.step = 1, .steps = 2});
     rank.check.check_kept();
@@ -115,7 +115,7 @@ const MeshSizes& experts_and_data() {
 
 TEST(ReplicaCheck, NamesTheWeightThatOneRankHasOtherwise) {
   const auto weight = [](const std::string& name) {
-    return [name](TrainingRank& rank) { rank.change(rank.store.find(name).weight); };
+    return [name](TrainingRank& rank) { rank.change(rank.store.memory(name, Kept::weight)); };
   };
   EXPECT_EQ(found_after(tensor_and_data(), 3, weight("layers.0.attention.query")),
             "layers.0.attention.query (tensor: sharded (dim 0, flat)) must be the same on ranks "
@@ -131,13 +131,14 @@ TEST(ReplicaCheck, NamesTheWeightThatOneRankHasOtherwise) {
 TEST(ReplicaCheck, NamesMastersMomentsAndGradients) {
   for (const MeshSizes& sizes : {tensor_and_data(), experts_and_data()}) {
     const std::string name = "layers.1.router.weight";
-    EXPECT_THAT(
-        found_after(sizes, 1,
-                    [&](TrainingRank& rank) { rank.change(rank.store.find(name).second_moment); }),
-        HasSubstr("second_moment:" + name + " (invariant) must be the same on ranks"));
     EXPECT_THAT(found_after(sizes, 1,
                             [&](TrainingRank& rank) {
-                              rank.change(rank.store.find("embedding.weight").master);
+                              rank.change(rank.store.memory(name, Kept::second_moment));
+                            }),
+                HasSubstr("second_moment:" + name + " (invariant) must be the same on ranks"));
+    EXPECT_THAT(found_after(sizes, 1,
+                            [&](TrainingRank& rank) {
+                              rank.change(rank.store.memory("embedding.weight", Kept::master));
                             }),
                 HasSubstr("master:embedding.weight"));
     EXPECT_THAT(found_after(sizes, 3,
@@ -149,12 +150,25 @@ TEST(ReplicaCheck, NamesMastersMomentsAndGradients) {
   }
 }
 
+TEST(ReplicaCheck, NamesWorkingCopiesByParameter) {
+  EXPECT_THAT(found_after(tensor_and_data(), 1,
+                          [](TrainingRank& rank) {
+                            for (const ValueInfo& info : rank.executor.program(0).values()) {
+                              if (!info.name.starts_with("working:first_moment:")) continue;
+                              return rank.change(rank.executor.tensor(info.name));
+                            }
+                          }),
+              HasSubstr("working:first_moment:layers.0.router.balancing_biases (invariant) must be "
+                        "the same on ranks 0 1 2 3"));
+}
+
 TEST(ReplicaCheck, LetsPiecesDiffer) {
   // Both copies of one piece of a weight, and of the sequences.
   on_trained_ranks(
       tensor_and_data(),
       [](TrainingRank& rank) {
-        if (rank.rank % 2 == 1) rank.change(rank.store.find("layers.0.attention.query").master);
+        if (rank.rank % 2 == 1)
+          rank.change(rank.store.memory("layers.0.attention.query", Kept::master));
         rank.check.check_kept();
       },
       [](TrainingRank& rank, int program) {

@@ -17,7 +17,7 @@ class Tokens : public InstanceSource {
     throw InternalError("nothing to read");
   }
   void will_need(Split, int64_t, int64_t) const override {}
-  std::string place(Split, int64_t, int64_t, int64_t) const override { return ""; }
+  std::string location(Split, int64_t, int64_t, int64_t) const override { return ""; }
   std::string fingerprint() const override { return ""; }
   std::string description() const override { return ""; }
 
@@ -36,28 +36,32 @@ TrainingData phase_of(double web, double math, int64_t context) {
 TEST(RunData, GoesOnWhereASourceWas) {
   const RunData data(std::vector<TrainingData>{phase_of(1, 3, 32), phase_of(1, 3, 64)});
   const LoaderState state{{{0, 4, 4}, {1, 7, 39}}};
-  const LoaderState longer = data.entered(1, state);
+  const LoaderState longer = data.entry_position(1, state);
   // 4 * 32 tokens are 2 instances of 64; 7 * 32 = 224 are 3.5, so the fourth is passed over.
   EXPECT_EQ(longer, (LoaderState{{{0, 2, 4}, {1, 4, 39}}})) << "the mix stays: so do its counts";
-  EXPECT_EQ(data.entered(0, state), state);
+  EXPECT_EQ(data.entry_position(0, state), state);
   const LoaderState last{{{2, 31, 1}, {0, 0, 0}}};
-  EXPECT_EQ(data.entered(1, last), (LoaderState{{{3, 0, 1}, {0, 0, 0}}})) << "the next epoch";
+  EXPECT_EQ(data.entry_position(1, last), (LoaderState{{{3, 0, 1}, {0, 0, 0}}}))
+      << "the next epoch";
 }
 
 TEST(RunData, CountsSharesAnewWhereTheMixChanges) {
   const RunData data(std::vector<TrainingData>{phase_of(1, 0, 32), phase_of(1, 1, 32)});
-  EXPECT_EQ(data.entered(1, {{{0, 5, 5}, {0, 0, 0}}}), (LoaderState{{{0, 5, 0}, {0, 0, 0}}}));
+  EXPECT_EQ(data.entry_position(1, {{{0, 5, 5}, {0, 0, 0}}}),
+            (LoaderState{{{0, 5, 0}, {0, 0, 0}}}));
   const RunData scaled(std::vector<TrainingData>{phase_of(1, 3, 32), phase_of(2, 6, 32)});
-  EXPECT_EQ(scaled.entered(1, {{{0, 5, 5}, {0, 15, 15}}}), (LoaderState{{{0, 5, 5}, {0, 15, 15}}}));
+  EXPECT_EQ(scaled.entry_position(1, {{{0, 5, 5}, {0, 15, 15}}}),
+            (LoaderState{{{0, 5, 5}, {0, 15, 15}}}));
 }
 
 TEST(RunData, DrawsFromTheSourcesOfThePhaseAlone) {
   const RunData data(std::vector<TrainingData>{phase_of(0, 3, 32)});
-  ASSERT_EQ(data.drawn(0).sources.size(), 1U);
-  EXPECT_EQ(data.drawn(0).sources[0].name, "math");
+  ASSERT_EQ(data.drawn_sources(0).sources.size(), 1U);
+  EXPECT_EQ(data.drawn_sources(0).sources[0].name, "math");
   const LoaderState all{{{1, 2, 3}, {4, 5, 6}}};
-  EXPECT_EQ(data.drawn_state(0, all), (LoaderState{{{4, 5, 6}}}));
-  EXPECT_EQ(data.with_drawn(0, all, {{{7, 8, 9}}}), (LoaderState{{{1, 2, 3}, {7, 8, 9}}}));
+  EXPECT_EQ(data.drawn_positions(0, all), (LoaderState{{{4, 5, 6}}}));
+  EXPECT_EQ(data.with_drawn_positions(0, all, {{{7, 8, 9}}}),
+            (LoaderState{{{1, 2, 3}, {7, 8, 9}}}));
 }
 
 }  // namespace

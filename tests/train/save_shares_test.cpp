@@ -12,11 +12,11 @@
 namespace tessera {
 namespace {
 
-/// A mesh and tensors that lie over it in the ways in which parameters do.
+/// Weights that are distributed in the ways in which parameters are, in f32.
 struct Model {
   Mesh mesh;
-  std::vector<Distribution> distributions;
-  std::vector<Shape> shapes;
+  std::vector<ParameterSpec> specs;
+  std::vector<KeptTensor> tensors;
 
   explicit Model(const MeshSizes& sizes) : mesh(sizes) {
     const Distribution dense(MeshView::dense);
@@ -28,19 +28,23 @@ struct Model {
       add(experts, {8, 24, 40});
     }
     add(dense, {1000, 40});  // more than any rank's share
+    for (size_t i = 0; i < specs.size(); ++i) {
+      tensors.push_back(
+          {.parameter = &specs[i], .index = i, .distribution = specs[i].distribution});
+    }
   }
   void add(const Distribution& distribution, const Shape& shape) {
-    distributions.push_back(distribution);
-    shapes.push_back(shape);
+    ParameterSpec spec;
+    spec.distribution = distribution;
+    spec.shape = shape;
+    spec.unit_index = 0;
+    specs.push_back(spec);
   }
-  std::vector<TensorOnRanks> tensors() const {
-    std::vector<TensorOnRanks> tensors;
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      tensors.push_back({distributions[i], 4, [this, i](int rank) {
-                           return std::vector{TensorPiece(mesh, distributions[i], shapes[i], rank)};
-                         }});
-    }
-    return tensors;
+  std::vector<std::vector<Region>> shares(int rank, int64_t least_cut = kLeastCut) const {
+    const std::vector<ParameterUnit> units(1);
+    std::vector<const KeptTensor*> all;
+    for (const KeptTensor& tensor : tensors) all.push_back(&tensor);
+    return save_shares(all, StateShard({mesh, rank}, units, specs, {}), least_cut);
   }
 };
 
@@ -56,12 +60,13 @@ TEST(SaveShares, CoverEachTensorOnceWithWhatTheRanksHold) {
     const Model model(sizes);
     SCOPED_TRACE(model.mesh.text());
     for (const int64_t least_cut : {int64_t{256}, kLeastCut}) {
-      std::vector<std::vector<Region>> all(model.shapes.size());
+      std::vector<std::vector<Region>> all(model.specs.size());
       for (int rank = 0; rank < model.mesh.ranks(); ++rank) {
-        const auto own = save_shares(model.mesh, rank, model.tensors(), least_cut);
-        ASSERT_EQ(own.size(), model.shapes.size());
+        const auto own = model.shares(rank, least_cut);
+        ASSERT_EQ(own.size(), model.specs.size());
         for (size_t i = 0; i < own.size(); ++i) {
-          const TensorPiece piece(model.mesh, model.distributions[i], model.shapes[i], rank);
+          const TensorPiece piece(model.mesh, model.specs[i].distribution, model.specs[i].shape,
+                                  rank);
           std::set<int64_t> held;
           for (int64_t e = 0; e < piece.shape().elements(); ++e) {
             held.insert(piece.element_of_whole(e));
@@ -72,8 +77,8 @@ TEST(SaveShares, CoverEachTensorOnceWithWhatTheRanksHold) {
             for (int64_t e = 0; e < shape.elements(); ++e) {
               int64_t rest = e, place = 0, stride = 1;
               for (int dim = shape.rank() - 1; dim >= 0; --dim) {
-                place += stride * (region.dims[static_cast<size_t>(dim)].place + rest % shape[dim]);
-                stride *= model.shapes[i][dim];
+                place += stride * (region.dims[static_cast<size_t>(dim)].begin + rest % shape[dim]);
+                stride *= model.specs[i].shape[dim];
                 rest /= shape[dim];
               }
               ASSERT_TRUE(held.contains(place)) << "rank " << rank << " saves what it has not";
@@ -82,7 +87,66 @@ TEST(SaveShares, CoverEachTensorOnceWithWhatTheRanksHold) {
         }
       }
       for (size_t i = 0; i < all.size(); ++i) {
-        EXPECT_EQ(cover_problem(model.shapes[i], all[i]), "") << model.shapes[i].text();
+        EXPECT_EQ(cover_problem(model.specs[i].shape, all[i]), "") << model.specs[i].shape.text();
+      }
+    }
+  }
+}
+
+/// Declares parameters in even and uneven pieces, and experts.
+ParameterList parameters_on(const MeshRank& mesh_rank) {
+  Program program(mesh_rank.mesh, mesh_rank.rank);
+  Builder builder(program);
+  const Mesh& mesh = mesh_rank.mesh;
+  ParameterList list;
+  const auto declare = [&](const char* name, const Shape& shape, const Distribution& distribution) {
+    list.declare(builder, name, shape, distribution, DType::f32, ParameterRole::matrix, {},
+                 distribution.view() == MeshView::dense ? "dense" : "experts");
+  };
+  const Pieces uneven = nearly_even(261, mesh.size(mesh.tensor()));
+  declare("table", {261, 48}, Distribution().with(mesh.tensor(), sharded(0, uneven)));
+  declare("inner", {100, 52}, Distribution().with(mesh.tensor(), sharded(1)));
+  declare("norm", {48}, Distribution());
+  declare("experts", {8, 40, 70}, Distribution(MeshView::expert).with(mesh.expert(), sharded(0)));
+  return list;
+}
+
+/// With masters that ranks share out: each element of each is saved once, by a rank that has it.
+TEST(SaveShares, CoverStatesThatAreSharedOut) {
+  for (const MeshSizes& sizes : kMeshes) {
+    for (const bool whole_matrices : {false, true}) {
+      const Mesh mesh(sizes);
+      SCOPED_TRACE(mesh.text());
+      std::vector<std::vector<Region>> all(4);
+      for (int rank = 0; rank < mesh.ranks(); ++rank) {
+        const ParameterList list = parameters_on({mesh, rank});
+        const StateShard shard({mesh, rank}, list, {ShardOver::all, whole_matrices});
+        std::vector<KeptTensor> masters;
+        std::vector<const KeptTensor*> saved;
+        for (size_t i = 0; i < all.size(); ++i) {
+          masters.push_back({.parameter = &list.specs()[i],
+                             .index = i,
+                             .kind = Kept::master,
+                             .distribution = shard.distribution(i, Kept::master),
+                             .pieces = shard.pieces(i, Kept::master)});
+        }
+        for (const KeptTensor& master : masters) saved.push_back(&master);
+        const auto own = save_shares(saved, shard, 256);
+        for (size_t i = 0; i < all.size(); ++i) {
+          for (const Region& region : own[i]) {
+            all[i].push_back(region);
+            int64_t held = 0;
+            for (const TensorPiece& piece : masters[i].pieces) {
+              visit_common(region, piece, 0, region.elements(),
+                           [&](int64_t, int64_t, int64_t count) { held += count; });
+            }
+            EXPECT_EQ(held, region.elements()) << "rank " << rank << " saves what it has not";
+          }
+        }
+      }
+      const ParameterList list = parameters_on({mesh, 0});
+      for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(cover_problem(list.specs()[i].shape, all[i]), "") << list.specs()[i].name;
       }
     }
   }
@@ -95,7 +159,7 @@ TEST(SaveShares, AreNearlyEqualWhereRanksHoldTheSame) {
     std::vector<int64_t> loads;
     for (int rank = 0; rank < model.mesh.ranks(); ++rank) {
       int64_t elements = 0;
-      for (const auto& of_tensor : save_shares(model.mesh, rank, model.tensors(), 256)) {
+      for (const auto& of_tensor : model.shares(rank, 256)) {
         for (const Region& region : of_tensor) elements += region.elements();
       }
       loads.push_back(elements);
@@ -111,11 +175,11 @@ TEST(SaveShares, KeepSmallPiecesWhole) {
   const Model model(MeshSizes{.data = {4}});
   size_t regions = 0;
   for (int rank = 0; rank < 4; ++rank) {
-    for (const auto& of_tensor : save_shares(model.mesh, rank, model.tensors())) {
+    for (const auto& of_tensor : model.shares(rank)) {
       regions += of_tensor.size();
     }
   }
-  EXPECT_EQ(regions, model.shapes.size());
+  EXPECT_EQ(regions, model.specs.size());
 }
 
 }  // namespace

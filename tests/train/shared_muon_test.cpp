@@ -62,8 +62,9 @@ HeldByRank held_by(RankGroups& groups, const LayoutTrial& trial) {
                        programs.chunks.front().parameters, programs.update.sharing);
   TrainingStep step(programs, executor, store);
   store.initialize(trial.seed, 1);
-  for (const ParameterState& state : store.parameters()) {
-    if (!state.second_moment.defined()) held.own_elements += state.first_moment.elements();
+  for (const ParameterSpec& spec : store.parameters()) {
+    if (!store.memory(spec.name, Kept::second_moment).defined())
+      held.own_elements += store.memory(spec.name, Kept::first_moment).elements();
   }
   const Action whole{.segment = Segment::whole};
   const Program* const alone[] = {&update};
@@ -85,7 +86,7 @@ HeldByRank held_by(RankGroups& groups, const LayoutTrial& trial) {
   });
   const auto steps = random_batches(trial.size, trial.model.vocabulary_size, 1, 1, 3);
   step.begin(steps[0]);
-  step.add(steps[0][0]);
+  step.forward_backward(steps[0][0]);
   step.update(trial.optimizer, {.step = 1, .steps = 2});
   EXPECT_TRUE(step.results().wait().updated);
   return held;

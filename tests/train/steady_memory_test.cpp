@@ -39,7 +39,7 @@ class Steps {
   void run(int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       const std::vector<Batch> batches{loader_.next(), loader_.next()};
-      step_.accumulate(batches);
+      step_.forward_backward(batches);
       step_.update(config_.optimizer, {.step = ++done_, .steps = config_.train.steps});
     }
   }

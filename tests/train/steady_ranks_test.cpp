@@ -72,7 +72,7 @@ Taken taken_in_third_step(const LayoutTrial& trial) {
       step.begin(steps[0]);
       for (const Batch& batch : steps[0]) {
         before = -1;
-        step.add(batch);
+        step.forward_backward(batch);
       }
       before = -1;
       step.update(trial.optimizer, {.step = number, .steps = 3});

@@ -97,7 +97,7 @@ TEST_P(TouchedMemoryTest, OfAStepIsTheArena) {
   TrainingStep step(plan.programs, executor, store);
   store.initialize(config.train.seed, runtime.threads());
   const std::vector<Batch> batches{random_batch(config), random_batch(config)};
-  step.accumulate(batches);
+  step.forward_backward(batches);
   step.update(config.optimizer, {.step = 1, .steps = 2});
   if (plan.programs.evaluation) {
     Evaluator evaluator(*plan.programs.evaluation, executor, plan.programs.evaluation_number());

@@ -19,10 +19,10 @@ class LayoutProcessesTest : public ::testing::Test {
     trial_.size = {.sequences = 4, .context = 8};
   }
 
-  /// Two steps of two ranks that are processes.
+  /// Two steps of four ranks that are processes.
   LayoutResults by_processes() const {
     LayoutResults results;
-    testing::run_by_tcp(2, [&](Processes& processes) {
+    testing::run_by_tcp(4, [&](Processes& processes) {
       {
         LayoutProcesses ranks(RunConfig(), trial_.mesh, processes);
         ranks.begin(trial_, batches_);
@@ -38,28 +38,38 @@ class LayoutProcessesTest : public ::testing::Test {
     return results;
   }
 
-  LayoutTrial trial_{.model = {}, .mesh = Mesh({.data = {2}, .expert = 2})};
+  static void expect_equal(const NamedTensors& found, const NamedTensors& expected) {
+    ASSERT_EQ(found.size(), expected.size());
+    for (const auto& [name, tensor] : expected) {
+      EXPECT_EQ(testing::bits_of(found.at(name).values<double>()),
+                testing::bits_of(tensor.values<double>()))
+          << name;
+    }
+  }
+
+  LayoutTrial trial_{.model = {}, .mesh = Mesh({.tensor = 2, .data = {2}, .expert = 2})};
   TrialBatches batches_{.whole = random_batches({.sequences = 4, .context = 8}, 32, 2, 2, 3),
                         .parts = {}};
 };
 
+/// Of parameters that are split, and of states that are shared out, in uneven pieces.
 TEST_F(LayoutProcessesTest, GiveWhatThreadsGive) {
+  trial_.model.vocabulary_size = 33;
+  trial_.shard.optimizer = ShardOver::all;
   const LayoutResults threads = try_layout(trial_, batches_), processes = by_processes();
-  EXPECT_EQ(processes.other_results, std::nullopt);
-  EXPECT_EQ(processes.other_copies, std::nullopt);
+  EXPECT_EQ(processes.unequal_results, std::nullopt);
+  EXPECT_EQ(processes.unequal_copies, std::nullopt);
   EXPECT_EQ(processes.steps, threads.steps);
   EXPECT_EQ(processes.steps.size(), 2);
-  ASSERT_EQ(processes.weights.size(), threads.weights.size());
-  for (const auto& [name, tensor] : threads.weights) {
-    EXPECT_EQ(testing::bits_of(processes.weights.at(name).values<double>()),
-              testing::bits_of(tensor.values<double>()))
-        << name;
-  }
+  ASSERT_EQ(processes.gradients.size(), 2);
+  expect_equal(processes.gradients[1], threads.gradients[1]);
+  expect_equal(processes.weights, threads.weights);
+  expect_equal(processes.computed_weights, threads.computed_weights);
 }
 
 TEST_F(LayoutProcessesTest, ReportDifferentResults) {
   trial_.change = [](StepPrograms& programs) { testing::add_to_loss_of(1, programs); };
-  EXPECT_EQ(by_processes().other_results, "ranks report different results of step 1");
+  EXPECT_EQ(by_processes().unequal_results, "ranks report different results of step 1");
 }
 
 }  // namespace

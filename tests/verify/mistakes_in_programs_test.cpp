@@ -124,7 +124,7 @@ TEST_F(MistakeInPrograms, TheBalanceLossIsMultipliedByTheRanksOfContext) {
   EXPECT_THAT(differences(found),
               AllOf(Contains("balance loss"), Contains("gradients"), Not(Contains("loss"))));
   ASSERT_TRUE(found.values && found.values->first);
-  EXPECT_EQ(found.values->first->place, "router: load_balance_loss (forward), output 0");
+  EXPECT_EQ(found.values->first->name, "router: load_balance_loss (forward), output 0");
 }
 
 /// Takes the loss's gradient, one over the number of targets, from a rank's own targets. It is
@@ -189,7 +189,7 @@ TEST_F(MistakeInPrograms, AWeightThatIsCalledInvariantDiffersByRank) {
   };
   const Verification found = verify(trial_, 1);
   EXPECT_FALSE(found.passed());
-  EXPECT_THAT(found.other_copies.value_or(""),
+  EXPECT_THAT(found.unequal_copies.value_or(""),
               AllOf(HasSubstr("ranks that hold the same piece of "),
                     HasSubstr("hold different numbers at element 0")));
 }
@@ -202,7 +202,7 @@ TEST_F(MistakeInPrograms, ALossThatIsNoNumberOnAllRanks) {
   };
   const Verification found = verify(trial_, 2);
   EXPECT_FALSE(found.same());
-  EXPECT_EQ(found.other_results, std::nullopt);
+  EXPECT_EQ(found.unequal_results, std::nullopt);
 }
 
 TEST_F(MistakeInPrograms, ALossThatIsOfAllRanksDiffersByRank) {
@@ -210,7 +210,7 @@ TEST_F(MistakeInPrograms, ALossThatIsOfAllRanksDiffersByRank) {
   trial_.change = [](StepPrograms& programs) { testing::add_to_loss_of(1, programs); };
   const Verification found = verify(trial_, 2);
   EXPECT_FALSE(found.passed());
-  EXPECT_EQ(found.other_results, "ranks report different results of step 1");
+  EXPECT_EQ(found.unequal_results, "ranks report different results of step 1");
   EXPECT_THAT(verification_text(found), HasSubstr("report OTHER RESULTS"));
   const auto json = nlohmann::json::parse(verification_json(found));
   EXPECT_EQ(json.at("other_results"), "ranks report different results of step 1");
@@ -258,7 +258,7 @@ TEST_F(MistakeInPrograms, RowsAreExchangedByThePlanOfAnotherLayer) {
   const Verification found = verify(trial_, 1);
   EXPECT_THAT(differences(found), AllOf(Contains("loss"), Contains("gradients")));
   ASSERT_TRUE(found.values && found.values->first);
-  EXPECT_THAT(found.values->first->place, HasSubstr("layers.1 experts: reduce_experts (forward)"));
+  EXPECT_THAT(found.values->first->name, HasSubstr("layers.1 experts: reduce_experts (forward)"));
 }
 
 TEST_F(MistakeInPrograms, RowsAreCombinedByTheIndicesOfAnotherLayer) {
@@ -268,7 +268,7 @@ TEST_F(MistakeInPrograms, RowsAreCombinedByTheIndicesOfAnotherLayer) {
   const Verification found = verify(trial_, 1);
   EXPECT_THAT(differences(found), AllOf(Contains("loss"), Contains("gradients")));
   ASSERT_TRUE(found.values && found.values->first);
-  EXPECT_THAT(found.values->first->place, HasSubstr("layers.1 experts: reduce_experts (forward)"));
+  EXPECT_THAT(found.values->first->name, HasSubstr("layers.1 experts: reduce_experts (forward)"));
 }
 
 /// Ranks that drop choices beyond the capacity among their own tokens: one rank divides the tokens
@@ -291,7 +291,7 @@ TEST_F(MistakeInPrograms, OneAfterDroppingByOwnTokensIsFoundInItsPlace) {
   const Verification found = verify(trial_, 1);
   EXPECT_THAT(differences(found), AllOf(Contains("loss"), Contains("gradients")));
   ASSERT_TRUE(found.values && found.values->first);
-  EXPECT_THAT(found.values->first->place, HasSubstr("layers.1 experts: reduce_experts (forward)"));
+  EXPECT_THAT(found.values->first->name, HasSubstr("layers.1 experts: reduce_experts (forward)"));
 }
 
 }  // namespace

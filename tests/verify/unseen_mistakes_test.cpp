@@ -191,7 +191,7 @@ TEST_F(UnseenMistake, ALoaderCountsTheTargetsOfItsRank) {
   };
   const Verification found = with_parts(trial(), count);
   EXPECT_FALSE(found.passed());
-  EXPECT_THAT(found.other_results.value_or(""),
+  EXPECT_THAT(found.unequal_results.value_or(""),
               HasSubstr("targets of step 1, which must be those of all ranks"));
 }
 

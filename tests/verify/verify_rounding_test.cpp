@@ -82,12 +82,12 @@ TEST(VerifyBits, AreThoseOfTheOrderOfNodesAndOfTheirRounding) {
     trial.mesh = Mesh({.data = {2, 2}});
     trial.shard.gradients_wire = wire;
     const LayoutResults layout = run_layout(trial, batches);
-    const auto other_bits = [&](const PartOrder& order) {
+    const auto other_bits = [&](const SumOrder& order) {
       LayoutTrial one = trial;
       one.mesh = Mesh();
       one.parts = 4;
-      one.part_order = order;
-      return first_other_bits(run_layout(one, batches), layout);
+      one.sum_order = order;
+      return first_different_bits(run_layout(one, batches), layout);
     };
     EXPECT_FALSE(other_bits({.levels = {2, 2}, .wire = wire}));
     EXPECT_TRUE(other_bits({.levels = {}, .wire = wire}));
@@ -103,23 +103,23 @@ TEST(VerifyBits, AreOthersInAnotherOrder) {
   const auto batches = random_batches(trial.size, 32, 1, 2, 3);
   const LayoutResults layout = run_layout(trial, batches);
   trial.mesh = Mesh();
-  EXPECT_TRUE(first_other_bits(run_layout(trial, batches), layout));
+  EXPECT_TRUE(first_different_bits(run_layout(trial, batches), layout));
   trial.parts = 4;
   const LayoutResults parts = run_layout(trial, batches);
-  EXPECT_FALSE(first_other_bits(parts, layout));
+  EXPECT_FALSE(first_different_bits(parts, layout));
   // The last bit of one number is seen, and named.
   auto& number = layout.weights.at("layers.1.attention.key").data<float>()[7];
   number = std::bit_cast<float>(std::bit_cast<uint32_t>(number) ^ 1U);
-  EXPECT_EQ(first_other_bits(parts, layout), "the weight layers.1.attention.key");
+  EXPECT_EQ(first_different_bits(parts, layout), "the weight layers.1.attention.key");
 }
 
 TEST(VerifyBits, AreComparedWhereEachRankAddsUpItsPart) {
-  EXPECT_TRUE(adds_up_parts(trial_of_model(0)));
-  EXPECT_TRUE(adds_up_parts(trial_of_model(8)));
+  EXPECT_TRUE(can_compare_bits(trial_of_model(0)));
+  EXPECT_TRUE(can_compare_bits(trial_of_model(8)));
   const auto adds_up = [](int64_t experts, const std::function<void(LayoutTrial&)>& change) {
     LayoutTrial trial = trial_of_model(experts);
     change(trial);
-    return adds_up_parts(trial);
+    return can_compare_bits(trial);
   };
   EXPECT_TRUE(adds_up(8, [](LayoutTrial& t) { t.mesh = Mesh({.data = {2, 2}}); }));
   EXPECT_TRUE(adds_up(0, [](LayoutTrial& t) { t.shard.gradients_wire = WireFormat::bf16; }));
@@ -175,7 +175,7 @@ TEST(VerifyRounding, InBf16TheBitsShowAReductionOfGradientsInBf16) {
   const Verification found = verify(trial, 1);
   EXPECT_TRUE(found.same());
   ASSERT_TRUE(found.bits);
-  EXPECT_TRUE(found.bits->first_other);
+  EXPECT_TRUE(found.bits->first_difference);
   EXPECT_FALSE(found.passed());
   EXPECT_THAT(verification_text(found),
               AllOf(HasSubstr("has OTHER BITS, first in the"), HasSubstr("NOT THE SAME BITS")));

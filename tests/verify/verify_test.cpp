@@ -219,7 +219,7 @@ class Streams : public VerifyTest {
 
 TEST_F(Streams, OfALayoutHaveMostValuesOfOneRank) {
   const StreamComparison found = compare([](ModelConfig&) {});
-  EXPECT_FALSE(found.first) << found.first->place;
+  EXPECT_FALSE(found.first) << found.first->name;
   // Norms of split rows and rows of an exchange have no counterpart.
   EXPECT_GT(found.compared, 2 * found.unmatched) << found.unmatched;
 }
@@ -227,25 +227,25 @@ TEST_F(Streams, OfALayoutHaveMostValuesOfOneRank) {
 TEST_F(Streams, NameTheFirstOperationThatDiffers) {
   const StreamComparison epsilon = compare([](ModelConfig& model) { model.norm_epsilon = 1e-2; });
   ASSERT_TRUE(epsilon.first);
-  EXPECT_EQ(epsilon.first->place, "layers.0 norm: rms_norm (forward), output 0");
+  EXPECT_EQ(epsilon.first->name, "layers.0 norm: rms_norm (forward), output 0");
   const StreamComparison angles = compare([](ModelConfig& model) { model.rope_theta = 77; });
   ASSERT_TRUE(angles.first);
-  EXPECT_EQ(angles.first->place, "attention: rotary_table (forward), output 0");
+  EXPECT_EQ(angles.first->name, "attention: rotary_table (forward), output 0");
   const StreamComparison z_loss =
       compare([](ModelConfig& model) { model.router_z_coefficient *= 2; });
   ASSERT_TRUE(z_loss.first);
-  EXPECT_EQ(z_loss.first->place, "router: router_z_loss (forward), output 0");
+  EXPECT_EQ(z_loss.first->name, "router: router_z_loss (forward), output 0");
 }
 
 /// Ranks that share a key head have it more often than one rank has, which is no difference.
 TEST_F(Streams, NameNoHeadThatRanksShare) {
   config_.model.kv_heads = 1;
   const StreamComparison right = compare([](ModelConfig&) {});
-  EXPECT_FALSE(right.first) << right.first->place;
+  EXPECT_FALSE(right.first) << right.first->name;
   const StreamComparison z_loss =
       compare([](ModelConfig& model) { model.router_z_coefficient *= 2; });
   ASSERT_TRUE(z_loss.first);
-  EXPECT_EQ(z_loss.first->place, "router: router_z_loss (forward), output 0");
+  EXPECT_EQ(z_loss.first->name, "router: router_z_loss (forward), output 0");
 }
 
 TEST_F(Streams, SayHowManyValuesBeforeTheFirstHaveNoCounterpart) {
@@ -254,10 +254,10 @@ TEST_F(Streams, SayHowManyValuesBeforeTheFirstHaveNoCounterpart) {
   ASSERT_TRUE(found.first);
   int64_t before = 0, unmatched = 0;
   for (const ValueStream::Entry& entry : one_.entries()) {
-    if (entry.place == found.first->place) break;
+    if (entry.name == found.first->name) break;
     ++before;
-    const std::span<const size_t> there = ranks_[0].at(entry.place);
-    const bool as_often = there.size() == one_.at(entry.place).size();
+    const std::span<const size_t> there = ranks_[0].at(entry.name);
+    const bool as_often = there.size() == one_.at(entry.name).size();
     const auto of_exchange = [&](size_t at) {
       return ranks_[0].entries()[at].distribution.text(mesh_).find("exchange") != std::string::npos;
     };
@@ -339,7 +339,7 @@ class CutSizes : public ::testing::Test {
 constexpr double kAnyWork = std::numeric_limits<double>::infinity();
 
 TEST_F(CutSizes, AreThoseOfTheRunWhereTheyFit) {
-  EXPECT_EQ(text(0, 0, kMostWork), "");
+  EXPECT_EQ(text(0, 0, kWorkLimit), "");
   EXPECT_EQ(fits(memory_of(0)), 0U);
   EXPECT_EQ(fits(memory_of(0) - 1), 1U);
   EXPECT_EQ(fits(memory_of(0), 2), 2U);
@@ -379,11 +379,11 @@ TEST_F(CutSizes, SayThatTheContextIsTheUsers) {
 TEST_F(CutSizes, AreSaidByTheVerification) {
   config_.train.micro_batch = 4;
   config_.data.context = 16;
-  const Verification cut = verify(config_, mesh_, {.steps = 1, .most_work = 1});
+  const Verification cut = verify(config_, mesh_, {.steps = 1, .work_limit = 1});
   EXPECT_EQ(cut.trial.size.sequences, 4);
   EXPECT_THAT(verification_text(cut), AllOf(HasSubstr("--full"), HasSubstr("the smallest size")));
   EXPECT_THAT(verification_text(cut), Not(HasSubstr("memory")));
-  const Verification full = verify(config_, mesh_, {.steps = 1, .most_work = kAnyWork});
+  const Verification full = verify(config_, mesh_, {.steps = 1, .work_limit = kAnyWork});
   EXPECT_EQ(full.trial.size.sequences, 8);
   EXPECT_EQ(full.cut, "");
 }

@@ -120,7 +120,7 @@ std::string_view nearest_name(const ModelConfig& config) {
   return config.norm == NormKind::layer ? "OlmoForCausalLM" : "LlamaForCausalLM";
 }
 
-/// What tells ZAYA1 from all others.
+/// Adds the differences that distinguish ZAYA1 from all other architectures.
 void require_kinds(Requirements& requirements, const ModelConfig& config, bool zaya) {
   requirements.equal("router", word(config.router),
                      word(zaya ? RouterKind::depth_averaged : RouterKind::linear));
@@ -132,7 +132,7 @@ void require_kinds(Requirements& requirements, const ModelConfig& config, bool z
     requirements.equal("rotary_fraction", config.rotary_fraction, 1.0);
     return;
   }
-  // Either way of changing them gives the biases that it has.
+  // ZAYA1 has such biases. Any way of updating them is accepted.
   if (config.balance_biases == BiasBalancing::none) {
     requirements.equal("balance_biases", word(config.balance_biases),
                        word(BiasBalancing::controller));

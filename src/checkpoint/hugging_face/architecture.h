@@ -27,7 +27,7 @@ struct Architecture {
   int64_t bos_token;             ///< -1: none, as below
   int64_t eos_token;             ///< the token that ends a text
   int64_t pad_token;             ///< the token whose embedding is not trained
-  std::string_view experts_key;  ///< the key for the number of experts
+  std::string_view experts_key;  ///< the key of the number of experts
 };
 
 /// Returns all architectures.
@@ -36,8 +36,8 @@ std::span<const Architecture> architectures();
 /// Returns the architecture with this name, or null.
 const Architecture* find_architecture(std::string_view name);
 
-/// Returns the architecture that has the configuration's layers. Throws Error naming every key that
-/// the nearest architecture cannot express.
+/// Returns the architecture that has the configuration's layers. Throws Error that names every key
+/// that the nearest architecture cannot express.
 const Architecture& architecture_of(const ModelConfig& config);
 
 }  // namespace tessera::hugging_face

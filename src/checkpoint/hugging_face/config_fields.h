@@ -10,10 +10,10 @@
 
 namespace tessera::hugging_face {
 
-/// The limit for a model's sizes.
+/// The largest size of a model's dims.
 inline constexpr int64_t kLargestSize = 1 << 24;
 
-/// Reads the keys of an untrusted JSON object. It remembers which keys were requested. Every error
+/// Reads the keys of an untrusted JSON object, and remembers which keys were requested. Every error
 /// names the object's origin and the key. A key with the value null counts as left out.
 class ConfigFields {
  public:
@@ -23,13 +23,13 @@ class ConfigFields {
   const std::string& origin() const { return origin_; }
   /// Returns the value, or null if the key is left out.
   const nlohmann::json* find(const std::string& key);
-  /// Whether the key is present, even with the value null.
+  /// Returns whether the key is present, even with the value null.
   bool has(const std::string& key) const;
 
   std::optional<int64_t> size(const std::string& key, int64_t minimum, int64_t maximum);
-  /// Throws Error when the key is left out.
+  /// Returns the value. Throws Error when the key is left out.
   int64_t required_size(const std::string& key, int64_t minimum, int64_t maximum);
-  /// Reads a finite number.
+  /// Returns a finite number.
   std::optional<double> number(const std::string& key, double minimum);
   std::optional<double> number_above_zero(const std::string& key);
   double required_number(const std::string& key, double minimum);

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the precision to run a model in. f16 has digits that bf16 does not have.
+/// Returns the precision to run a model in. f16 has digits that bf16 lacks, so it becomes fp32.
 Precision precision_of(DType widest) {
   return widest == DType::bf16 ? Precision::bf16 : Precision::fp32;
 }
@@ -24,8 +24,8 @@ std::optional<DType> export_dtype(const CheckpointReader& reader, const RunConfi
   return config.train.precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
-/// Whether the checkpoint carries the library's own config.json, which contains the ids of special
-/// tokens.
+/// Returns whether the checkpoint carries the library's own config.json, which contains the ids of
+/// special tokens.
 bool carries_config(const CheckpointReader& reader) {
   for (const CheckpointFile& file : reader.manifest().extra_files) {
     if (file.name == hugging_face::kConfigName) return true;
@@ -78,7 +78,7 @@ void check_tokenizer(const fs::path& folder, int64_t vocabulary_size, const Logg
       folder.string(), tokens, vocabulary_size, vocabulary_size);
 }
 
-/// Throws Error when generation_config.json names the tokens that end a text in an unknown way.
+/// Throws Error when generation_config.json names the tokens that end a text in an unknown form.
 void check_end_tokens(const fs::path& folder) {
   const fs::path path = folder / hugging_face::kGenerationConfigName;
   if (is_file(path)) {

@@ -11,8 +11,8 @@
 namespace tessera {
 
 struct ImportOptions {
-  std::optional<Precision> precision;  ///< to run the model in; none: chosen by its weights
-  /// Keys of config.json that Tessera does not know. The user says that they have no effect.
+  std::optional<Precision> precision;  ///< of the model's runs; none: chosen by its weights
+  /// Keys of config.json that Tessera does not know and that, as the user says, have no effect.
   std::vector<std::string> accepted_keys;
   bool progress = true;
 };
@@ -26,17 +26,17 @@ struct ImportReport {
   int64_t bytes = 0;
 };
 
-/// Returns the text of the configuration for an imported model. Nothing is known of the model's
-/// training. Like every checkpoint's configuration, the text can be read back: throws Error, with a
+/// Returns the text of the configuration for an imported model, about whose training nothing is
+/// known. Like every checkpoint's configuration, the text can be read back: throws Error, with a
 /// message that starts with `origin`, when the model breaks the rule of a key.
 std::string imported_config(const ModelConfig& model, Precision precision,
                             const std::string& origin);
 
 /// Imports a transformers model from `folder` as the checkpoint of step 0 in `output`. Evaluation,
 /// generation and (as checkpoint.initial) training can use it. Logs, in lines that start with
-/// "note:", where transformers would train the model differently. Warns when the tokenizer has more
-/// tokens than the model. Throws Error as SourceModel does, and when the token that ends documents
-/// is not a token of the model.
+/// "note:", the settings with which transformers would train the model differently. Warns when the
+/// tokenizer has more tokens than the model. Throws Error as SourceModel does, and when the token
+/// that ends documents is not a token of the model.
 ImportReport import_model(const fs::path& folder, const fs::path& output,
                           const ImportOptions& options, const Logger& logger);
 

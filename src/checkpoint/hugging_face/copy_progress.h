@@ -11,10 +11,10 @@ namespace tessera::hugging_face {
 /// Shows the progress of copying weights on standard error. Every thread may add to it.
 class CopyProgress {
  public:
-  /// `verb` begins the progress line. Nothing is shown if `shown` is false.
+  /// `verb` is the first word of the progress line. Shows nothing if `shown` is false.
   CopyProgress(std::string verb, int64_t total_bytes, bool shown);
 
-  /// Counts copied bytes. Throws Error once the user has interrupted the program.
+  /// Adds copied bytes. Throws Error once the user has interrupted the program.
   void add(int64_t bytes);
   /// Shows the final state.
   void finish();

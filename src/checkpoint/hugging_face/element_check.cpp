@@ -7,7 +7,8 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// Finds the first element that is not finite: one with all bits of its exponent set.
+/// Returns the index of the first element that is not finite: one with all bits of its exponent
+/// set.
 template <typename Word>
 int64_t find(std::span<const std::byte> bytes, Word exponent) {
   const size_t count = bytes.size() / sizeof(Word);

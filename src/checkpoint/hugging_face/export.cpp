@@ -76,8 +76,8 @@ std::string index_text(const ExportTensors& tensors, const std::vector<Shard>& s
   return json.dump(2) + "\n";
 }
 
-/// Whether a file is the byte tokenizer's. Only Tessera has this tokenizer; the library could not
-/// read it.
+/// Returns whether a file is the byte tokenizer's. Only Tessera has this tokenizer; the library
+/// cannot read it.
 bool is_byte_tokenizer(const CheckpointReader& checkpoint, const CheckpointFile& file) {
   if (file.name != "tokenizer.json") return false;
   try {
@@ -130,8 +130,7 @@ std::string stated_dtype(const ExportTensors& tensors) {
   return library_name(most->first);
 }
 
-/// Returns what the library checks in a configuration and this model does not fulfil; empty:
-/// nothing.
+/// Returns a check of the library that this model's configuration fails; empty: none.
 std::string refused_sizes(const Architecture& architecture, const ModelConfig& model) {
   if (architecture.family != Family::llama || model.hidden_size % model.heads == 0) return "";
   return fmt::format(

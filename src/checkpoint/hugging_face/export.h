@@ -13,8 +13,8 @@ struct ExportOptions {
   ModelConfig model;  ///< the checkpoint's model
   int64_t max_context = 0;
   int64_t end_of_document = -1;  ///< the tokenizer's; -1: unknown
-  /// The type of all weights: bf16, f16 or f32. Nothing: each weight keeps its type in the
-  /// checkpoint; a tensor made from parameters of different types is f32.
+  /// The type of all weights: bf16, f16 or f32. None: each weight keeps its type in the checkpoint;
+  /// a tensor made from parameters of different types is f32.
   std::optional<DType> dtype;
   int64_t shard_bytes = 5'000'000'000;  ///< most bytes per file; a larger tensor gets its own
   ExpertNaming experts = ExpertNaming::single;
@@ -31,7 +31,7 @@ struct ExportReport {
   int64_t bytes = 0;
   int64_t files = 0;                 ///< number of weight files
   std::vector<std::string> carried;  ///< files that came with the checkpoint
-  bool tokenizer = false;            ///< whether a tokenizer is among them
+  bool tokenizer = false;            ///< true if a tokenizer is among them
   std::string note;                  ///< why some versions of the library refuse it; empty: none do
 };
 
@@ -39,8 +39,9 @@ struct ExportReport {
 /// index if there are several, the files that the checkpoint carries and generation_config.json.
 /// The folder appears whole or not at all. Memory does not grow with the model. Throws Error when
 /// `output` cannot be the folder (see ModelFolder), when no architecture of transformers has the
-/// model's layers (naming the keys), when the checkpoint is damaged, when a weight is not finite or
-/// is out of the range of the element type (naming tensor and element), and when interrupted.
+/// model's layers (the error names the keys), when the checkpoint is damaged, when a weight is not
+/// finite or out of the range of the element type (the error names tensor and element), and when
+/// interrupted.
 ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::path& output,
                                const ExportOptions& options);
 

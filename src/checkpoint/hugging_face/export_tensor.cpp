@@ -68,7 +68,7 @@ ExportTensors::ExportTensors(const CheckpointReader& checkpoint, const WeightMap
 
 DType ExportTensors::dtype(int64_t index) const {
   if (dtype_) return *dtype_;
-  const auto& segments = map_.of_tensor[static_cast<size_t>(index)];
+  const auto& segments = map_.tensor_segments[static_cast<size_t>(index)];
   const DType first = source(segments.front()).dtype;
   const bool equal = std::ranges::all_of(
       segments, [&](const MappedSegment& segment) { return source(segment).dtype == first; });
@@ -91,7 +91,7 @@ void ExportTensors::check_once(size_t parameter) const {
 void ExportTensors::produce(int64_t index, const ByteSink& sink, CopyProgress& progress) const {
   const std::string name = in_quotes(shape(index).name);
   const DType to = dtype(index);
-  for (const MappedSegment& segment : map_.of_tensor[static_cast<size_t>(index)]) {
+  for (const MappedSegment& segment : map_.tensor_segments[static_cast<size_t>(index)]) {
     const CheckpointTensor& tensor = source(segment);
     const int64_t size = dtype_size(tensor.dtype);
     check_once(segment.parameter);

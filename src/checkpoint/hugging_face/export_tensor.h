@@ -12,17 +12,17 @@
 
 namespace tessera::hugging_face {
 
-/// The tensors of an export. Each is made while it is written.
+/// The tensors of an export. Each is made when it is written.
 class ExportTensors {
  public:
-  /// Matches the checkpoint's parameters with the model's. Throws Error naming every parameter that
-  /// is missing, left over or of another shape or type. `checkpoint` and `map` must outlive this
-  /// object.
+  /// Matches the checkpoint's parameters with the model's. Throws Error that names every parameter
+  /// that is missing, left over or of another shape or type. `checkpoint` and `map` must outlive
+  /// this object.
   ExportTensors(const CheckpointReader& checkpoint, const WeightMap& map,
                 std::optional<DType> dtype);
 
   int64_t count() const { return static_cast<int64_t>(map_.tensors.size()); }
-  /// The name and the shape of tensor `index` in the export.
+  /// Returns the name and the shape of tensor `index` in the export.
   const NamedShape& shape(int64_t index) const { return map_.tensors[static_cast<size_t>(index)]; }
   DType dtype(int64_t index) const;
   int64_t bytes(int64_t index) const;

@@ -6,9 +6,10 @@
 
 namespace tessera::hugging_face {
 
-/// Refuses keys of a config.json that change the mathematics in ways that Tessera does not support.
-/// They are keys of the known architectures and of others derived from them. Each key may be left
-/// out, be null or have the value that changes nothing. Throws Error naming the key and that value.
+/// Throws Error if a config.json has a key that changes the mathematics in a way that Tessera does
+/// not support. Such keys belong to the known architectures or to others derived from them. Each
+/// may be left out, be null or have the value that changes nothing. The error names the key and
+/// that value.
 void refuse_other_layers(ConfigFields& fields, const Architecture& architecture,
                          const ModelConfig& model);
 

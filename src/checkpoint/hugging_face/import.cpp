@@ -36,8 +36,8 @@ constexpr std::array<std::string_view, 11> kCarriedFiles{kConfigName,
 
 std::string shape_text(const std::vector<int64_t>& dims) { return Shape(dims).text(); }
 
-/// Returns whether a tensor holds frequencies that old versions of transformers stored, for each
-/// layer or once, although they are computed. The library passes over the same names.
+/// Returns whether a tensor holds the rotary frequencies that old versions of transformers stored,
+/// for each layer or once, although they are computed. The library skips the same names.
 bool is_derived(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 bool names_fused_experts(const WeightFolder& weights) {
@@ -46,7 +46,7 @@ bool names_fused_experts(const WeightFolder& weights) {
   });
 }
 
-/// Returns how a tensor differs from another that should be equal, or an empty text if it does not.
+/// Returns the difference between a tensor and another that should be equal, or an empty text.
 std::string difference(const FolderTensor& tensor, const FolderTensor& other) {
   const SafetensorsEntry& a = *tensor.entry;
   const SafetensorsEntry& b = *other.entry;
@@ -67,7 +67,8 @@ std::string difference(const FolderTensor& tensor, const FolderTensor& other) {
 }
 
 /// Returns the weight map of a model. Throws Error when the model needs many more tensors than the
-/// folder has, so the folder bounds the map's size. Smaller differences are reported by name later.
+/// folder has, so that the folder bounds the map's size. Smaller differences are reported by name
+/// later.
 WeightMap checked_map(const fs::path& folder, const ReadConfig& config,
                       const WeightFolder& weights) {
   const ExpertNaming naming =
@@ -136,7 +137,7 @@ void SourceModel::match_tensors() {
                                         shape_text(found->second.entry->shape), shape.text()));
     }
   }
-  for (const auto& [name, place] : weights_.tensors()) {
+  for (const auto& [name, stored] : weights_.tensors()) {
     if (wanted.contains(name)) continue;
     if (is_derived(name)) {
       derived.push_back(name);
@@ -144,7 +145,7 @@ void SourceModel::match_tensors() {
       match_tied_head();
     } else {
       differences.push_back(fmt::format("tensor {} {} has no place in the model", in_quotes(name),
-                                        shape_text(place.entry->shape)));
+                                        shape_text(stored.entry->shape)));
     }
   }
   if (!derived.empty()) {
@@ -185,8 +186,8 @@ void SourceModel::check_element_types() const {
                 folder_.string(), in_quotes(name), found);
   }
   for (size_t i = 0; i < map_.parameters.size(); ++i) {
-    const FolderTensor& first = tensor(map_.of_parameter[i].front());
-    for (const MappedSegment& segment : map_.of_parameter[i]) {
+    const FolderTensor& first = tensor(map_.parameter_segments[i].front());
+    for (const MappedSegment& segment : map_.parameter_segments[i]) {
       const FolderTensor& other = tensor(segment);
       if (other.entry->dtype == first.entry->dtype) continue;
       throw Error("{}: the experts of one layer have one type, but tensor {} is {} and {} is {}",
@@ -201,7 +202,7 @@ const FolderTensor& SourceModel::tensor(const MappedSegment& segment) const {
 }
 
 DType SourceModel::type_of(size_t parameter) const {
-  return *dtype_from_safetensors(tensor(map_.of_parameter[parameter].front()).entry->dtype);
+  return *dtype_from_safetensors(tensor(map_.parameter_segments[parameter].front()).entry->dtype);
 }
 
 std::vector<std::string> SourceModel::notes() const {
@@ -243,15 +244,15 @@ fs::path SourceModel::import(const fs::path& output, const std::string& config_t
                 output.string());
   }
   CopyProgress copied("importing", bytes(), progress);
-  std::vector<GroupStream> streams;
+  std::vector<TensorToSave> streams;
   for (size_t i = 0; i < map_.parameters.size(); ++i) {
     const DType dtype = type_of(i);
     const auto produce = [this, i, dtype, &copied](const ByteSink& sink) {
-      for (const MappedSegment& segment : map_.of_parameter[i]) {
+      for (const MappedSegment& segment : map_.parameter_segments[i]) {
         copy_segment(segment, tensor(segment), dtype, sink, copied);
       }
     };
-    streams.push_back(whole_stream(
+    streams.push_back(whole_to_save(
         "parameters", {map_.parameters[i].name, dtype, map_.parameters[i].shape, produce}));
   }
   std::vector<CarriedFile> carried;

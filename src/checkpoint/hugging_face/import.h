@@ -19,31 +19,31 @@ inline constexpr std::string_view kArchitectureState = "hugging_face.architectur
 inline constexpr std::string_view kConfigName = "config.json";
 inline constexpr std::string_view kGenerationConfigName = "generation_config.json";
 
-/// A transformers model in a folder, opened for import. Its config.json has been read, its weights
+/// A transformers model in a folder, opened for import. Its config.json has been read; its weights
 /// have not.
 class SourceModel {
  public:
   /// Reads the configuration and matches every tensor of the folder with the model's parameters, by
-  /// name, shape and element type. Throws Error naming every tensor that is missing, left over or
-  /// of another shape, or a tensor of a type other than bf16, f16 or f32. Throws Error also when
+  /// name, shape and element type. Throws Error that names every tensor that is missing, left over
+  /// or of another shape, or a tensor of a type other than bf16, f16 or f32. Throws Error also when
   /// the experts of one layer differ in type, and as read_config() does with `accepted_keys`.
   explicit SourceModel(const fs::path& folder, std::span<const std::string> accepted_keys = {});
 
   const ReadConfig& config() const { return config_; }
-  /// Returns what a user should know about the model, one sentence each.
+  /// Returns notes for the user about the model, one sentence each.
   std::vector<std::string> notes() const;
   /// Returns the widest element type of the tensors.
   DType widest() const;
-  /// The number of bytes of the weights.
+  /// Returns the number of bytes of the weights.
   int64_t bytes() const;
-  /// The number of elements of the weights.
+  /// Returns the number of elements of the weights.
   int64_t elements() const;
 
   /// Writes the checkpoint of step 0 into `output` and returns its path. `config_toml` is its
   /// configuration, and it carries the folder's tokenizer files. Weights keep their bytes and are
   /// copied a little at a time, so memory does not grow with the model. Throws Error when `output`
-  /// already holds a checkpoint, when a weight is NaN or infinite (naming tensor and element), and
-  /// when interrupted; nothing is left behind then.
+  /// already holds a checkpoint, when a weight is NaN or infinite (the error names tensor and
+  /// element), and when interrupted. It then leaves nothing behind.
   fs::path import(const fs::path& output, const std::string& config_toml, bool progress) const;
 
  private:

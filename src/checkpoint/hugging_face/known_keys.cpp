@@ -13,9 +13,9 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// Keys that the library writes into any model's file, in versions 4 and 5, and that no logit
-/// depends on: names and versions, what a call returns, how it is computed, labels of classifiers,
-/// and keys left by other tools.
+/// Keys that the library writes into any model's file, in versions 4 and 5, and on which no logit
+/// depends: names and versions, the outputs of a call, the way it is computed, labels of
+/// classifiers, and keys left by other tools.
 constexpr std::array kOfEveryModel{"_attn_implementation",
                                    "_attn_implementation_autoset",
                                    "_commit_hash",
@@ -59,8 +59,8 @@ constexpr std::array kOfEveryModel{"_attn_implementation",
                                    "use_return_dict",
                                    "vocab_type"};
 
-/// Settings for how the library's generate() draws tokens, which older versions wrote here. Tessera
-/// has options for them.
+/// Settings with which the library's generate() draws tokens; older versions wrote them here.
+/// Tessera has options for them.
 constexpr std::array kOfGeneration{"assistant_confidence_threshold",
                                    "assistant_lookbehind",
                                    "bad_words_ids",

@@ -9,11 +9,11 @@ namespace {
 
 constexpr std::string_view kPartialSuffix = ".tessera-partial";
 
-void require_free(const fs::path& place) {
-  if (!path_exists(place)) return;
-  if (!is_folder(place) || !list_folder(place).empty()) {
+void require_free(const fs::path& final_path) {
+  if (!path_exists(final_path)) return;
+  if (!is_folder(final_path) || !list_folder(final_path).empty()) {
     throw Error("{} is there already and not an empty folder; choose another --output",
-                place.string());
+                final_path.string());
   }
 }
 
@@ -34,25 +34,26 @@ fs::path resolve(const fs::path& output) {
         "{} is a link to {}, which is not there; remove the link or choose another --output",
         named.string(), fs::read_symlink(named, code).string());
   }
-  fs::path place = canonical_path(named);
-  require_free(place);
+  fs::path final_path = canonical_path(named);
+  require_free(final_path);
   // The finished folder replaces an empty one. It cannot replace the current folder or a mount
   // point.
-  const char* role = !path_exists(place)                                   ? nullptr
-                     : fs::equivalent(place, fs::current_path(code), code) ? "current folder"
-                     : is_mount_point(place) ? "place where a file system is mounted"
-                                             : nullptr;
+  const char* role = !path_exists(final_path)                                   ? nullptr
+                     : fs::equivalent(final_path, fs::current_path(code), code) ? "current folder"
+                     : is_mount_point(final_path) ? "place where a file system is mounted"
+                                                  : nullptr;
   if (role != nullptr) {
     throw Error(
         "{} is the {}, which an export cannot replace; choose a new folder in it: --output {}",
-        place.string(), role, (output / "NAME").string());
+        final_path.string(), role, (output / "NAME").string());
   }
-  return place;
+  return final_path;
 }
 
 /// Locks the folder, and creates it if it is missing. Tries again if another process renamed or
 /// removed the folder between opening and locking it.
-void lock_folder(const fs::path& path, const fs::path& place, std::optional<CheckpointLock>& lock) {
+void lock_folder(const fs::path& path, const fs::path& final_path,
+                 std::optional<CheckpointLock>& lock) {
   std::error_code code;
   if (fs::is_symlink(path, code)) {
     throw Error("{} is a link; remove it, the export is written there", path.string());
@@ -61,7 +62,7 @@ void lock_folder(const fs::path& path, const fs::path& place, std::optional<Chec
     ensure_directory(path);
     lock.emplace(path, fmt::format("another export to {} is going on; wait for it or choose "
                                    "another --output",
-                                   place.string()));
+                                   final_path.string()));
   } while (!lock->is_at(path));
 }
 
@@ -76,11 +77,12 @@ void remove_content(const fs::path& folder) {
 }  // namespace
 
 ModelFolder::ModelFolder(const fs::path& output)
-    : place_(resolve(output)), partial_path_(place_.string() + std::string(kPartialSuffix)) {
-  parents_.emplace(place_.parent_path());
-  lock_folder(partial_path_, place_, lock_);
+    : final_path_(resolve(output)),
+      partial_path_(final_path_.string() + std::string(kPartialSuffix)) {
+  parents_.emplace(final_path_.parent_path());
+  lock_folder(partial_path_, final_path_, lock_);
   partial_.emplace(partial_path_);
-  require_free(place_);  // another export may have ended before this one got the lock
+  require_free(final_path_);  // another export may have ended before this one got the lock
   remove_content(partial_path_);
 }
 
@@ -93,11 +95,11 @@ void ModelFolder::publish(const std::map<std::string, int64_t>& files) {
                 (partial_path_ / name).string(),
                 code ? code.message() : fmt::format("{} bytes, expected {}", found, bytes));
   }
-  require_free(place_);
-  rename_folder(partial_path_, place_);
+  require_free(final_path_);
+  rename_folder(partial_path_, final_path_);
   partial_->keep();
   parents_->keep();
-  sync_directory(place_.parent_path());
+  sync_directory(final_path_.parent_path());
 }
 
 }  // namespace tessera::hugging_face

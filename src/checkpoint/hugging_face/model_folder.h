@@ -11,10 +11,10 @@
 
 namespace tessera::hugging_face {
 
-/// A new folder of files that appears whole or not at all. The files are written into a folder
-/// beside it, with ".tessera-partial" after its name, and publish() renames that folder. That
-/// folder is locked: of several processes with one output, the first writes it and the others are
-/// refused. Files that a killed process left in it are removed.
+/// A new folder of files that appears whole or not at all. The files are written into a partial
+/// folder beside it, with ".tessera-partial" after its name, which publish() renames. The partial
+/// folder is locked: of several processes with one output, the first writes it, and the constructor
+/// throws in the others. Files that a killed process left in it are removed.
 class ModelFolder {
  public:
   /// Throws Error, before anything is created, when `output` cannot become the folder: it is an
@@ -23,16 +23,16 @@ class ModelFolder {
   /// output.
   explicit ModelFolder(const fs::path& output);
 
-  /// The folder to write files into.
+  /// Returns the folder to write files into.
   const fs::path& path() const { return partial_->path(); }
 
-  /// Gives the folder its final name. `files` are the files it must hold, with their sizes in
-  /// bytes. Throws Error when one is missing or of another size, and when the output has been taken
-  /// meanwhile.
+  /// Gives the folder its final name. `files` are the files that it must hold, with their sizes in
+  /// bytes. Throws Error when one is missing or of another size, and when another folder has taken
+  /// the name meanwhile.
   void publish(const std::map<std::string, int64_t>& files);
 
  private:
-  fs::path place_;  // absolute, without links
+  fs::path final_path_;  // absolute, without links
   fs::path partial_path_;
   std::optional<CreatedFolders> parents_;
   std::optional<CheckpointLock> lock_;

@@ -137,8 +137,8 @@ ReadConfig read_config(std::string_view text, const std::string& origin,
     model.norm_epsilon =
         fields.number_above_zero("rms_norm_eps").value_or(architecture.norm_epsilon);
   }
-  // A clip_qkv of 0 makes the library clip to 0, so it is refused. In Tessera 0 means no limit, as
-  // null does in the library.
+  // A clip_qkv of 0 makes the library clip to 0, so it is an error here. In Tessera 0 means no
+  // limit, as null does in the library.
   if (architecture.clips) model.clip_qkv = fields.number_above_zero("clip_qkv").value_or(0);
   const double deviation = fields.number("initializer_range", 0).value_or(kInitializerRange);
   if (deviation > 0) model.initialization_deviation = deviation;

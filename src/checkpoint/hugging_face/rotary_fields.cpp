@@ -10,7 +10,7 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// The rotary embedding as described by one object of config.json.
+/// The rotary embedding that one object of config.json describes.
 struct Rope {
   double theta = 0;
   bool scaled = false;  ///< by Llama 3.1's rule, which uses the numbers below
@@ -22,7 +22,7 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
-/// The values for an object that does not give them itself.
+/// The values for an object that leaves them out.
 struct RopeDefaults {
   std::optional<double> given_theta;  ///< rope_theta
   double theta = 0;                   ///< the architecture's
@@ -67,9 +67,9 @@ Rope read_rope(const nlohmann::json& json, const std::string& origin,
   return rope;
 }
 
-/// Throws Error when the key beside the object contradicts the value in it. Some files have it
-/// there, and some versions of the library then prefer it over the object's own. Without a scaling
-/// the key does not concern the rotary embedding.
+/// Throws Error when the key beside the object contradicts the value in it. Some files have the key
+/// there, and some versions of the library prefer it to the object's own. Without a scaling, the
+/// key does not concern the rotary embedding.
 void check_original_context(ConfigFields& fields, const Rope& rope) {
   if (!rope.scaled) return;
   const auto beside = fields.size(kOriginalContext, 1, kLargestSize);

@@ -6,9 +6,9 @@
 namespace tessera::hugging_face {
 
 /// Reads the model's rotary embedding into `model`, whose max_context is already set. Version 5 of
-/// transformers has all of it in rope_parameters, version 4 in rope_theta and rope_scaling; a file
-/// may have both. Throws Error when they contradict each other, and on a scaling that Tessera does
-/// not support.
+/// transformers stores it in rope_parameters, version 4 in rope_theta and rope_scaling; a file may
+/// have both. Throws Error when they contradict each other, and on a scaling that Tessera does not
+/// support.
 void read_rotary(ConfigFields& fields, const Architecture& architecture, ModelConfig& model);
 
 }  // namespace tessera::hugging_face

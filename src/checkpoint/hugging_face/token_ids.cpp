@@ -19,7 +19,7 @@ bool is_below(const nlohmann::json& id, int64_t end) {
   return id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(end);
 }
 
-/// Whether `ids` is one id or a list of at least one, each in [0, end).
+/// Returns whether `ids` is one id or a list of at least one, each in [0, end).
 bool is_ids(const nlohmann::json& ids, int64_t end) {
   if (!ids.is_array()) return is_below(ids, end);
   return !ids.empty() &&

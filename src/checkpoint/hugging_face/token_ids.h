@@ -11,7 +11,7 @@
 
 namespace tessera::hugging_face {
 
-/// The keys of special tokens' ids. An export keeps them.
+/// The keys of special tokens' ids, which an export keeps.
 inline constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token_id",
                                                       "pad_token_id"};
 
@@ -19,15 +19,15 @@ inline constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token
 /// files), a token of the vocabulary, or a list of such tokens. Otherwise throws Error.
 void check_token_ids(ConfigFields& fields, int64_t vocabulary_size);
 
-/// Returns the id that a class of the library has for a key of kTokenIds that config.json leaves
-/// out; -1 if it has none, or if the vocabulary has no such token.
+/// Returns the id that a class of the library uses if config.json leaves out a key of kTokenIds; -1
+/// if it has none, or if the vocabulary has no such token.
 int64_t default_token_id(const Architecture& architecture, std::string_view key,
                          int64_t vocabulary_size);
 
 /// Returns the tokens that end a generated text. `text` is a config.json or generation_config.json;
-/// its eos_token_id is a number or a list of numbers. Returns none if the file does not name any.
-/// If the key is left out, returns `left_out` unless that is -1. Throws Error naming `origin` when
-/// the value is neither.
+/// its eos_token_id is a number or a list of numbers. Returns none if the key is null or -1. If it
+/// is left out, returns `left_out`, or none if that is -1. Throws Error that names `origin` when
+/// the value is anything else.
 std::vector<int32_t> read_end_tokens(std::string_view text, const std::string& origin,
                                      int64_t left_out = -1);
 

@@ -8,9 +8,9 @@
 
 namespace tessera::hugging_face {
 
-/// Returns notes on a config.json, one sentence each. They tell what does not change the model's
-/// results but would make transformers train it differently than Tessera does, and what Tessera
-/// does not read, such as code of the model's own.
+/// Returns notes on a config.json, one sentence each: on settings that do not change the model's
+/// results but with which transformers would train it differently than Tessera, and on parts that
+/// Tessera does not read, such as code of the model's own.
 std::vector<std::string> training_notes(ConfigFields& fields, const Architecture& architecture,
                                         const ModelConfig& model);
 

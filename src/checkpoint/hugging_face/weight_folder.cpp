@@ -76,11 +76,11 @@ void WeightFolder::open_shards(const fs::path& folder) {
     }
   }
   int64_t bytes = 0;
-  for (const auto& [tensor, place] : tensors_) {
-    bytes += place.entry->bytes();
+  for (const auto& [tensor, stored] : tensors_) {
+    bytes += stored.entry->bytes();
     if (index.file_of.contains(tensor)) continue;
     throw Error("{} does not name tensor {}, which stands in {}", path.string(), in_quotes(tensor),
-                place.file->path().string());
+                stored.file->path().string());
   }
   if (!index.total_size.empty() && index.total_size != std::to_string(bytes)) {
     notes_.push_back(fmt::format("{} says a total_size of {} bytes; its tensors have {}",

@@ -21,19 +21,19 @@ struct FolderTensor {
 /// The weights of a transformers model: model.safetensors, or shards and their index
 /// model.safetensors.index.json. Tensors are not read yet.
 ///
-/// Nothing is trusted. The index may name only plain files of the folder. Each tensor that it names
+/// No file is trusted. The index may name only plain files of the folder. Each tensor that it names
 /// must be in the file that it states, and each tensor of a file must be named. No tensor may be in
-/// two files. No shard may be in the folder that the index does not name. Throws Error naming the
-/// file and the tensor.
+/// two files, and the folder may have no shard that the index does not name. Throws Error that
+/// names the file and the tensor.
 class WeightFolder {
  public:
   explicit WeightFolder(const fs::path& folder);
   WeightFolder(const WeightFolder&) = delete;
   WeightFolder& operator=(const WeightFolder&) = delete;
 
-  /// The tensors by name.
+  /// Returns the tensors by name.
   const std::map<std::string, FolderTensor>& tensors() const { return tensors_; }
-  /// Sentences about odd but harmless findings.
+  /// Returns sentences about odd but harmless findings.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:

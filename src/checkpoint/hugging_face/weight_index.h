@@ -16,8 +16,9 @@ struct WeightIndex {
   std::string total_size;  ///< the number of bytes as written there; empty: none
 };
 
-/// Reads the text of an index, which is not trusted. `origin` names it in errors. Throws Error when
-/// it names no tensor, and when the file of a tensor is not the plain name of a .safetensors file.
+/// Returns the content of an index with that text, which is not trusted. `origin` names it in
+/// errors. Throws Error when it names no tensor, and when the file of a tensor is not the plain
+/// name of a .safetensors file.
 WeightIndex read_weight_index(std::string_view text, const std::string& origin);
 
 }  // namespace tessera::hugging_face

@@ -10,9 +10,10 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// How one tensor of transformers holds several of our parameters: it does not; their rows
-/// alternate expert by expert; or they follow one another, channels of queries before those of keys
-/// (convolutions, in which each channel has `inner` further dims of one element).
+/// The way in which one tensor of transformers holds several of our parameters. `none`: it holds
+/// only one. `by_expert`: their rows alternate expert by expert. `by_channels`: they follow one
+/// another, channels of queries before those of keys (for convolutions, in which each channel has
+/// `inner` further dims of one element).
 enum class Joined { none, by_expert, by_channels };
 
 /// One kind of weight. '*' stands for the layer, '@' for the expert.
@@ -169,13 +170,14 @@ class MapWriter {
   }
 
   WeightMap finish() {
-    map_.of_parameter.resize(map_.parameters.size());
-    map_.of_tensor.resize(map_.tensors.size());
+    map_.parameter_segments.resize(map_.parameters.size());
+    map_.tensor_segments.resize(map_.tensors.size());
     for (const MappedSegment& segment : segments_) {
-      map_.of_parameter[segment.parameter].push_back(segment);
-      map_.of_tensor[segment.tensor].push_back(segment);
+      map_.parameter_segments[segment.parameter].push_back(segment);
+      map_.tensor_segments[segment.tensor].push_back(segment);
     }
-    for (auto& list : map_.of_tensor) std::ranges::sort(list, {}, &MappedSegment::tensor_begin);
+    for (auto& list : map_.tensor_segments)
+      std::ranges::sort(list, {}, &MappedSegment::tensor_begin);
     return std::move(map_);
   }
 
@@ -239,7 +241,7 @@ std::pair<Row, std::string> row_of(const ParameterSpec& spec, const std::vector<
 int64_t count_tensors(const Architecture& architecture, const ModelConfig& config,
                       ExpertNaming naming) {
   const std::vector<Row> rows = rows_of(architecture, naming);
-  ModelConfig small = config;  // with the first layer, one that stands for all others, one expert
+  ModelConfig small = config;  // first layer, one for all others, one expert
   small.layers = std::min<int64_t>(config.layers, 2);
   if (config.mixture()) small.experts = small.experts_per_token = 1;
   int64_t count = 0;

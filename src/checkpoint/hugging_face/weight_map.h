@@ -8,9 +8,9 @@
 
 namespace tessera::hugging_face {
 
-/// How a mixture's expert weights are named. `single`: one tensor for each expert and projection,
-/// as in published checkpoints. `fused`: one tensor for all experts of a layer, gate above up, as
-/// in the library's newer classes. ZAYA1's are always fused.
+/// The names of a mixture's expert weights. `single`: one tensor for each expert and projection, as
+/// in published checkpoints. `fused`: one tensor for all experts of a layer, with the gate's rows
+/// before those of up, as in the library's newer classes. ZAYA1's are always fused.
 enum class ExpertNaming { single, fused };
 
 struct NamedShape {
@@ -18,7 +18,7 @@ struct NamedShape {
   Shape shape;
 };
 
-/// A run of elements that is stored in a parameter of ours and, in the same order, in a tensor of
+/// Consecutive elements of one of our parameters that are stored, in the same order, in a tensor of
 /// transformers.
 struct MappedSegment {
   size_t parameter;  ///< index in WeightMap::parameters
@@ -29,14 +29,14 @@ struct MappedSegment {
 };
 
 /// Maps the parameters of a model to the tensors of a transformers checkpoint. Every element of one
-/// side has exactly one place on the other. Import and export both use this map.
+/// side corresponds to exactly one of the other. Import and export both use this map.
 struct WeightMap {
   std::vector<NamedShape> parameters;
   std::vector<NamedShape> tensors;
   /// The segments of each parameter, in the order of its elements.
-  std::vector<std::vector<MappedSegment>> of_parameter;
+  std::vector<std::vector<MappedSegment>> parameter_segments;
   /// The segments of each tensor, in the order of its elements.
-  std::vector<std::vector<MappedSegment>> of_tensor;
+  std::vector<std::vector<MappedSegment>> tensor_segments;
 };
 
 /// Returns the number of tensors of weight_map() without making the map. A configuration of a few

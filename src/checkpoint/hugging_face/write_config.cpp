@@ -72,8 +72,8 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
   if (architecture.mixture) {
     json["output_router_logits"] = original.value("output_router_logits", OrderedJson()) == true;
   }
-  // No sequence that the exported model was made for reaches the window. Longer ones are cut by it
-  // again.
+  // The window does not cut the sequences that the exported model was made for. The key keeps the
+  // window for longer sequences.
   if (const OrderedJson window = original.value("sliding_window", OrderedJson());
       window.is_number() && window >= surroundings.max_context) {
     json["sliding_window"] = window;

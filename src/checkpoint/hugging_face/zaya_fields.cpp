@@ -13,11 +13,12 @@ namespace {
 
 constexpr int64_t kTaps = 2;  // of each convolution
 constexpr std::array kTapKeys{"cca_time0", "cca_time1"};
-/// The names of the types of layers. The object of the second is there without such layers.
+/// The names of the types of layers. rope_parameters has an object for the second even if no layer
+/// has that type.
 constexpr const char* kLayerType = "hybrid";
 constexpr const char* kSlidingType = "hybrid_sliding";
-// The class has these if config.json leaves rope_parameters out. If it is there, but its object has
-// no partial_rotary_factor, the whole of each head is rotated.
+// The class's defaults if config.json leaves rope_parameters out. If rope_parameters is there, but
+// its object has no partial_rotary_factor, the whole of each head is rotated.
 constexpr double kDefaultTheta = 5e6;
 constexpr double kDefaultFraction = 0.5;
 
@@ -29,7 +30,7 @@ void require_size(ConfigFields& fields, const std::string& key, int64_t expected
   }
 }
 
-/// Reads rope_parameters, an object for each type of layers.
+/// Reads rope_parameters, which has an object for each type of layers.
 void read_rope_of_types(ConfigFields& fields, ModelConfig& model) {
   model.rope_theta = kDefaultTheta;
   model.rotary_fraction = kDefaultFraction;
@@ -37,12 +38,12 @@ void read_rope_of_types(ConfigFields& fields, ModelConfig& model) {
   if (types == nullptr) return;
   const std::string origin = fields.origin() + ": rope_parameters";
   ConfigFields by_type(*types, origin);
-  // The published file has it beside the objects of the types, too.
+  // The published file has rope_type beside the objects of the types, too.
   const auto outer = by_type.text("rope_type");
   if (outer && *outer != "default") {
     by_type.refuse("rope_type", *by_type.find("rope_type"), "\"default\"");
   }
-  by_type.find(kSlidingType);  // of layers that refuse_other_layers() refuses
+  by_type.find(kSlidingType);  // marks it as read; refuse_other_layers() throws on such layers
   const nlohmann::json* own = by_type.find(kLayerType);
   if (own == nullptr) {
     throw Error("{}: the key '{}' is missing; give its rope_theta and partial_rotary_factor",

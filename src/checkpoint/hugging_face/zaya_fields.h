@@ -7,12 +7,12 @@
 
 namespace tessera::hugging_face {
 
-/// Reads what a config.json of ZAYA1 says of its router, experts and rotary embedding, into
-/// `model`. Throws Error, naming the key, where the class or Tessera has other layers: more than
-/// one expert a token, convolutions of other widths, a scaled rotary embedding.
+/// Reads the router, experts and rotary embedding of a ZAYA1 config.json into `model`. Throws
+/// Error, which names the key, if the class or Tessera has other layers: more than one expert per
+/// token, convolutions of other widths, a scaled rotary embedding.
 void read_zaya(ConfigFields& fields, ModelConfig& model);
 
-/// Writes these keys of a config.json.
+/// Writes these keys into a config.json.
 void write_zaya(const ModelConfig& model, nlohmann::ordered_json& json);
 
 }  // namespace tessera::hugging_face

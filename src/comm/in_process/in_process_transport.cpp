@@ -16,7 +16,8 @@ int64_t sum_before(std::span<const int64_t> counts, size_t end) {
                          int64_t{0});
 }
 
-/// Between enter() and leave() nothing may throw: the others wait for this rank to leave.
+/// The transport among threads. Nothing may throw between enter() and leave(), because the others
+/// wait for this rank to leave.
 class InProcessTransport final : public Transport {
  public:
   InProcessTransport(std::shared_ptr<Meeting> meeting, size_t position)
@@ -129,21 +130,21 @@ class InProcessTransport final : public Transport {
   void enter(const Visit& visit) { meeting_->enter(position_, visit); }
   void leave() { meeting_->leave(position_); }
 
-  /// Copies what lies in the memory of the rank at a position.
+  /// Copies bytes from the memory of the rank at a position.
   void take(size_t other, const std::byte* from, std::byte* to, int64_t bytes) {
     if (bytes > 0 && from != to) std::memcpy(to, from, static_cast<size_t>(bytes));
     if (other != position_) received(bytes);
   }
 
-  /// Reduces elements that lie in the memory of all ranks, of which it reads each addend once.
+  /// Reduces elements in the memory of all ranks. Reads each addend once.
   void take_reduced(const Fingerprint& mark, DType dtype, int64_t begin, int64_t elements,
                     std::byte* to) {
     reduce(mark.reduction, dtype, addends_, begin, elements, to);
     received((ranks() - 1) * elements * dtype_size(dtype));
   }
 
-  /// Visits all ranks, this one last. Each rank begins with another one, so that they do not all
-  /// read the same memory at once.
+  /// Visits all ranks, this one last. Each rank begins with a different one, so that they do not
+  /// all read the same memory at once.
   template <typename Body>
   void for_others_first(Body&& body) const {
     const size_t count = meeting_->ranks().size();
@@ -153,7 +154,7 @@ class InProcessTransport final : public Transport {
     }
   }
 
-  /// Finds what all ranks bring, in their order.
+  /// Collects the operands of all ranks, in their order.
   void find_addends() {
     for (size_t position = 0; position < addends_.size(); ++position) {
       addends_[position] = meeting_->visit(position).from;

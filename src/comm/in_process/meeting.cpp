@@ -32,7 +32,7 @@ void Meeting::enter(size_t position, const Visit& visit) {
   }
 }
 
-/// Waits until all ranks bring the same call.
+/// Waits until all ranks make the same call.
 void Meeting::await_all(Lock& lock, size_t position, const Visit& visit) {
   visits_[position] = visit;
   arrived_.push_back(position);

@@ -19,66 +19,66 @@
 
 namespace tessera {
 
-/// What a rank brings to a call: its fingerprint, and memory that the others may read until all of
-/// them have left.
+/// A rank's part in a call: its fingerprint, and memory that the others may read until all of them
+/// have left.
 struct Visit {
   const Fingerprint* mark = nullptr;
-  /// The movement of the memory; a barrier if nothing moves, even where the mark is of another
-  /// call.
+  /// The kind of movement of the memory; a barrier if nothing moves, even if the fingerprint is of
+  /// another call.
   Collective moves = Collective::barrier;
   const PieceLayout* layout = nullptr;
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   std::span<const int64_t> sent{};      ///< rows, by position
   std::span<const int64_t> received{};  ///< rows, by position
-  int64_t block_bytes = 0;              ///< of a row, or of what every rank sends to every other
+  int64_t block_bytes = 0;              ///< of a row, or of a block from one rank to another
 };
 
-/// Where the ranks of one group meet, which are threads of one process. A *position* is a place in
-/// the group. Waiting threads sleep.
+/// The meeting point of the ranks of one group, which are threads of one process. A *position* is
+/// an index in the group. Waiting threads sleep.
 class Meeting {
  public:
-  /// What a meeting asks of its world about a rank.
+  /// The functions by which a meeting asks its world about a rank.
   struct AboutRanks {
-    std::function<std::string(int rank)> text;  ///< what messages call it
-    /// What it did last anywhere. It is called without any lock of the meeting.
+    std::function<std::string(int rank)> text;  ///< its name in messages
+    /// Returns what the rank did last in any group. Is called without any lock of the meeting.
     std::function<std::string(int rank)> describe;
-    std::function<std::chrono::milliseconds(int rank)> timeout;  ///< how long it waits for others
+    std::function<std::chrono::milliseconds(int rank)> timeout;  ///< the most it waits for others
   };
 
   Meeting(std::vector<int> ranks, std::string lane, AboutRanks about);
 
   std::span<const int> ranks() const { return ranks_; }
   const std::string& lane() const { return lane_; }
-  /// group_text()
+  /// Returns group_text().
   std::string text() const { return group_text(ranks_, lane_); }
 
-  /// Shows the others what this rank brings, and waits until all ranks are there. Throws Error if
-  /// they do not bring the same call, if one waits for a message of another that is here, if one
-  /// has ended or does not come in time, or if the group is broken.
+  /// Shows this rank's visit to the others, and waits until all ranks are there. Throws Error if
+  /// the ranks do not make the same call, if one waits in exchange() for a message to or from a
+  /// rank that is here, if one has ended or does not come in time, or if the group is broken.
   void enter(size_t position, const Visit& visit);
-  /// Waits for all ranks, which have all entered. Does not throw: a rank that has entered leaves,
-  /// so that nobody's memory goes while another reads it.
+  /// Waits for all ranks, which have all entered. Does not throw: a rank that has entered always
+  /// leaves, so that no rank's memory is freed while another reads it.
   void together();
   /// Waits for all ranks, and then ends the call.
   void leave(size_t position);
-  /// What the rank at a position brings; of use between enter() and leave().
+  /// Returns the visit of the rank at a position; valid between enter() and leave().
   const Visit& visit(size_t position) const { return visits_[position]; }
 
-  /// Gives messages to others and takes theirs. Returns the bytes of those from other positions.
+  /// Sends messages to others and receives theirs. Returns the bytes of those from other positions.
   /// Throws Error as enter() does.
   int64_t exchange(size_t position, std::span<const MarkedMessage> sends,
                    std::span<const MarkedMessage> receives);
 
-  /// Breaks the group, unless it is broken: those that wait and all that come throw Error of this
+  /// Breaks the group, unless it is broken: waiting calls and all later ones throw Error of this
   /// text.
   void fail(const std::string& message);
   /// Throws Error if the group is broken.
   void require_whole() const;
-  /// Says that the rank at a position makes no more calls. Calls that wait for it, and later ones
+  /// Notes that the rank at a position makes no more calls. Calls that wait for it, and later ones
   /// that need it, break the group.
   void end(size_t position);
-  /// What the rank at a position did last in this group.
+  /// Returns the last call of the rank at a position in this group.
   LastCall last_call(size_t position) const;
 
  private:
@@ -91,7 +91,7 @@ class Meeting {
     const MarkedMessage* message = nullptr;
   };
 
-  /// What a rank gives and takes in exchange(): the messages that are not done yet.
+  /// The messages of a rank in exchange() that are not done yet.
   struct Exchange {
     std::span<const MarkedMessage> sends;
     std::span<const MarkedMessage> receives;
@@ -127,18 +127,18 @@ class Meeting {
   std::optional<std::string> failure_;
   std::vector<Visit> visits_;    // by position
   std::vector<size_t> arrived_;  // positions that wait in enter(), in the order in which they came
-  size_t waiting_ = 0;           // ranks that wait in together()
-  uint64_t entries_ = 0;         // how many times all have entered
-  uint64_t turns_ = 0;           // how many times all were together
+  size_t waiting_ = 0;           // the number of ranks that wait in together()
+  uint64_t entries_ = 0;         // the number of times that all have entered
+  uint64_t turns_ = 0;           // the number of times that all were together
   std::vector<bool> ended_;      // by position
   std::vector<Exchange> exchanges_;     // by position, of the ranks in exchange()
   std::vector<CallRecord> last_calls_;  // by position
   std::vector<Channel> channels_;       // from * ranks + to
 };
 
-/// The rank at `position` waits for the condition. Throws if the group breaks before it holds.
-/// Breaks the group, with a message that names them, if one of the positions that it misses has
-/// ended, or after the rank's timeout.
+/// Waits, as the rank at `position`, until the condition holds. Throws if the group breaks before.
+/// Breaks the group, with an error that names them, if one of the positions for which `misses` is
+/// true has ended, or after the rank's timeout.
 template <typename Condition, typename Misses>
 void Meeting::wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
                        Misses&& misses) {

@@ -88,7 +88,7 @@ void Meeting::take(Lock& lock, size_t position, const MarkedMessage& message) {
   changed_.notify_all();
 }
 
-/// Takes back the messages that nobody took, and waits for those that someone copies right now.
+/// Withdraws the messages that no rank has taken, and waits for those that a rank copies right now.
 void Meeting::take_back(Lock& lock, size_t position, std::span<const MarkedMessage> sends) {
   for (const MarkedMessage& send : sends) {
     Channel& to = channel(position, static_cast<size_t>(send.peer));

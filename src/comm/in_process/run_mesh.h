@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// run_ranks() of a mesh: calls body for every rank of the world, with the groups in which that
-/// rank meets the others.
+/// Calls body for every rank of the world, by run_ranks(), with the groups in which that rank of
+/// the mesh meets the others.
 inline void run_mesh(World& world, const Mesh& mesh,
                      const std::function<void(RankGroups& groups)>& body) {
   run_ranks(world, [&](int rank) {

@@ -28,7 +28,7 @@ class FirstError {
   std::exception_ptr error_;
 };
 
-/// Runs one rank. Its error is kept before the others hear of it: theirs come later.
+/// Runs one rank. Keeps its error before the others are told of it, because theirs follow from it.
 void run_rank(World& world, int rank, const std::function<void(int)>& body, FirstError& first) {
   try {
     body(rank);
@@ -82,13 +82,13 @@ void run_ranks(World& world, const std::function<void(int rank)>& body) {
     body(rank);
     world.end(rank);
   };
-  const std::function<void(int)> of_rank = [&](int rank) {
+  const std::function<void(int)> run_one = [&](int rank) {
     if (gate.passed()) run_rank(world, rank, body_to_end, first);
   };
   {
     std::list<Thread> threads;  // joined before the variables above go out of scope
     try {
-      start_threads(threads, world.ranks(), of_rank);
+      start_threads(threads, world.ranks(), run_one);
       gate.open(true);
     } catch (...) {
       first.keep();

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// Says that a rank has ended, if it belongs to the group.
+/// Notes that a rank has ended, if it belongs to the group.
 void end_in(Meeting& meeting, int rank) {
   const auto member = std::ranges::find(meeting.ranks(), rank);
   if (member == meeting.ranks().end()) return;
@@ -76,7 +76,7 @@ std::string World::text(int rank) const {
   return fmt::format("rank {} ({})", rank, hosts_[static_cast<size_t>(rank)]);
 }
 
-/// The group of these ranks on this lane, if one of them has asked for it.
+/// Returns the group of these ranks on this lane; null if none of them has asked for it.
 World::Group* World::find_group(std::span<const int> ranks, std::string_view lane) {
   std::vector<int> members(ranks.begin(), ranks.end());
   std::ranges::sort(members);
@@ -86,7 +86,7 @@ World::Group* World::find_group(std::span<const int> ranks, std::string_view lan
   return found == groups_.end() ? nullptr : &*found;
 }
 
-/// Notes that a rank asks for a group, which is made for the first that does.
+/// Notes that a rank asks for a group, and returns it. The group is made for the first that asks.
 World::Group& World::join(int rank, std::span<const int> ranks, std::string_view lane) {
   Group* const found = find_group(ranks, lane);
   if (found == nullptr) {
@@ -156,7 +156,8 @@ std::vector<std::shared_ptr<Meeting>> World::meetings() const {
   return result;
 }
 
-/// What a rank does: the calls that it waits in, and the last one that it finished.
+/// Returns what a rank does: the calls that it waits in, and the last ones that it gave up and
+/// finished.
 std::string World::describe(int rank) const {
   std::vector<LastCall> calls;
   for (const std::shared_ptr<Meeting>& meeting : meetings()) {

@@ -18,12 +18,14 @@
 
 namespace tessera {
 
-/// The ranks of a run that are threads of one process, or that threads of it stand for. It outlives
-/// the communicators made from it. All functions may be called by any thread at any time.
+/// The ranks of a run. Each is a thread of this process, or a process for which a thread here acts.
+/// It outlives the communicators made from it. All functions may be called by any thread at any
+/// time.
 class World {
  public:
-  /// Calls that wait longer than `timeout` for another rank fail. `hosts` are the names of the
-  /// ranks' machines, for messages, if they are not all threads of this process.
+  /// Creates a world in which calls fail that wait longer than `timeout` for another rank. `hosts`
+  /// are the names of the ranks' machines, for messages, if they are not all threads of this
+  /// process.
   explicit World(int ranks, std::chrono::milliseconds timeout = kRankTimeout,
                  std::vector<std::string> hosts = {});
   World(const World&) = delete;
@@ -31,32 +33,33 @@ class World {
 
   int ranks() const { return ranks_; }
 
-  /// The communicator of `rank` in a group, which is an ordered list of ranks with `rank` among
-  /// them. Every rank of the group asks for it once with the same list; nobody waits here. Each
-  /// lane of a rank has its own communicators, because the order of calls on one lane says nothing
-  /// of that on another. Throws Error if another rank asked for the same ranks in another order,
-  /// and if the world has failed.
+  /// Returns the communicator of `rank` in a group: an ordered list of ranks with `rank` among
+  /// them. Every rank of the group asks for it once with the same list; the call does not wait.
+  /// Each lane of a rank has its own communicators, because the order of calls on one lane is
+  /// independent of that on another. Throws Error if another rank asked for the same ranks in
+  /// another order, and if the world has failed.
   Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "network");
-  /// The same, as a Transport alone.
+  /// Returns what group() does, as a Transport alone.
   std::unique_ptr<Transport> transport(int rank, std::span<const int> ranks, std::string_view lane);
   /// Waits until all ranks of a group have asked for it. Throws Error that names those that do not
   /// in time, and if the world fails.
   void await_group(int rank, std::span<const int> ranks, std::string_view lane);
 
-  /// How long the calls of a rank wait for others from now on.
+  /// Sets the time that the calls of a rank wait for others from now on.
   void set_timeout(int rank, std::chrono::milliseconds timeout) {
     timeouts_[static_cast<size_t>(rank)] = timeout;
   }
-  /// Returns how long that is.
+  /// Returns the time that the calls of a rank wait for others.
   std::chrono::milliseconds timeout(int rank) const { return timeouts_[static_cast<size_t>(rank)]; }
 
-  /// Says that a rank has ended and makes no more calls. Those that need it, in all groups, throw
+  /// Notes that a rank has ended and makes no more calls. Calls that need it, in all groups, throw
   /// Error that names the call and the rank.
   void end(int rank);
-  /// Says that a rank has ended by an error: all calls that wait and all later ones, of all groups,
-  /// throw Error with that message. Of several failures the first counts.
+  /// Notes that a rank has ended by an error: waiting and later calls of all groups throw Error
+  /// with that message. Of several failures the first counts.
   void fail(int rank, std::string_view message);
-  /// The same of all lanes but kControlLane, on which the ranks agree what to do then.
+  /// Notes a failure as fail() does, for all lanes but kControlLane, on which the ranks agree what
+  /// to do then.
   void end_work(int rank, std::string_view message);
 
  private:
@@ -76,7 +79,7 @@ class World {
   const int ranks_;
   const std::vector<std::string> hosts_;
   std::vector<std::atomic<std::chrono::milliseconds>> timeouts_;  // by rank
-  mutable std::mutex mutex_;                                      // of what follows
+  mutable std::mutex mutex_;                                      // guards what follows
   std::condition_variable changed_;
   std::vector<Group> groups_;
   std::vector<int> ended_;                   // ranks that make no more calls
@@ -85,10 +88,10 @@ class World {
 };
 
 /// Calls body(rank) for every rank of the world, each on a thread of its own, and waits for all to
-/// end. No body begins before the threads of all are started; throws Error where the system refuses
-/// one. If bodies throw, the others are woken by World::fail, and the first error in time is thrown
-/// here, as it was: the others follow from it. A body that returns makes no more calls
-/// (World::end).
+/// end. No body begins before the threads of all are started; throws Error if the system refuses
+/// one. If bodies throw, World::fail() wakes the others, and the earliest exception is rethrown
+/// here: the others follow from it. A rank whose body has returned makes no more calls
+/// (World::end()).
 void run_ranks(World& world, const std::function<void(int rank)>& body);
 
 }  // namespace tessera

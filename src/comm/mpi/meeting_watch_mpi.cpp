@@ -16,7 +16,8 @@
 namespace tessera {
 namespace {
 
-/// The launcher ends all processes when the first one ends. The others are to speak before.
+/// The time from the message to the end of this process. When the first process ends, the launcher
+/// ends all others, which should have printed their messages by then.
 constexpr std::chrono::seconds kSpeakersTime{1};
 
 [[noreturn]] void end_process(const std::string& why) {

@@ -9,23 +9,24 @@
 
 namespace tessera {
 
-/// Ends the process if it is not destroyed in time. It stands beside calls of MPI that wait for all
-/// processes for ever, where no other thread can ask them any more or yet. Says why before. The
-/// launcher then ends the other processes.
+/// Ends the process if it is not destroyed in time, and says why before. It guards calls of MPI
+/// that wait for all processes without a limit, before this process can ask the others or when it
+/// no longer can. The launcher then ends the other processes.
 class MeetingWatch {
  public:
-  /// `why` follows "tessera: error: ".
+  /// Starts the watch. `why` follows "tessera: error: ".
   MeetingWatch(std::string why, std::chrono::milliseconds patience);
 
  private:
   std::jthread thread_;
 };
 
-/// Watches the processes of a run as they meet for the first time. Each that has come speaks: those
-/// that say nothing are missing.
+/// Returns a watch over the first meeting of the processes of a run. Each process that has come
+/// prints an error after `patience`: those that print nothing are missing.
 MeetingWatch watch_start(const Launch& launch, std::chrono::milliseconds patience);
 
-/// Watches MPI_Finalize, which `rank` calls after all ranks have said that their work has ended.
+/// Returns a watch over MPI_Finalize, which `rank` calls after all ranks have said that their work
+/// has ended.
 MeetingWatch watch_end(std::string_view rank, std::chrono::milliseconds patience);
 
 }  // namespace tessera

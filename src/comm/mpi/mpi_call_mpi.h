@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Throws Error with MPI's own words if a call of it failed.
+/// Throws Error with MPI's description if one of its calls failed.
 inline void check_mpi(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
   std::array<char, MPI_MAX_ERROR_STRING> text{};

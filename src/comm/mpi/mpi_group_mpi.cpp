@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-/// How long a rank that does not come has to say what it does.
+/// The time in which a rank that does not come must answer what it does.
 constexpr std::chrono::seconds kAnswerPatience{3};
 constexpr size_t kMostTextBytes = 1024;
 
@@ -69,10 +69,10 @@ bool MpiGroup::meet_all(const Fingerprint& mark, uint64_t number, bool blocks) {
 void MpiGroup::meet_small(const Fingerprint& mark, const PieceLayout* layout, bool blocks) {
   const uint64_t number = std::max<uint64_t>(1, mark.hash());
   if (meet_all(mark, number, blocks)) return;
-  // All ranks see that, so all of them say what they called.
+  // All ranks see the difference, so all of them send the texts of their calls.
   std::string text = mark.text();
   if (layout != nullptr) text += fmt::format(" ({})", layout->text());
-  text.resize(kMostTextBytes);  // with zeros behind it
+  text.resize(kMostTextBytes);  // padded with zeros
   std::vector<char> texts(ranks_.size() * kMostTextBytes);
   set_moving(&mark);
   check_mpi(MPI_Allgather(text.data(), kMostTextBytes, MPI_CHAR, texts.data(), kMostTextBytes,
@@ -94,7 +94,7 @@ void MpiGroup::meet_with_rows(const Fingerprint& mark, std::span<const int64_t> 
   std::memcpy(own_bytes(), sent.data(), bytes);
   std::memcpy(own_bytes() + bytes, received.data(), bytes);
   meet_small(mark);
-  // All ranks see the same, so all of them find the same difference.
+  // All ranks have the same numbers, so all of them find the same difference.
   const auto rows = [&](int of, bool receives, int with) {
     int64_t count = 0;
     std::memcpy(&count,
@@ -156,7 +156,8 @@ void MpiGroup::throw_if_ended(const Fingerprint& mark, std::span<const int> peer
   if (!ranks.empty()) throw Error("{}", ended_text(mark, text_, ranks, last));
 }
 
-/// Asks all others of the group what they do. Those that wait in this call are there.
+/// Returns the error of a call that has timed out, and the rank that reports it. Asks the ranks at
+/// `peers` what they do: those that wait in this call are there.
 MpiGroup::Stuck MpiGroup::timed_out(const std::string& mark, std::span<const int> peers) {
   std::vector<int> asked;
   for (const int position : peers) asked.push_back(ranks_[static_cast<size_t>(position)]);

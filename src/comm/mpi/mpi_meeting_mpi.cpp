@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 constexpr int kTag = 3;
-/// In a large group most of the bytes that a rank gives go many times over the network.
+/// The most bytes that a rank gives in a large group, where most of them are forwarded many times.
 constexpr int64_t kMostBytesInTurn = 2048;
 
 }  // namespace
@@ -19,17 +19,17 @@ MpiMeeting::MpiMeeting(MPI_Comm comm, int size, int position, int most_direct)
       size_(size),
       position_(position),
       direct_(size <= most_direct),
-      // The numbers of rows of an all-to-all go to all ranks.
+      // Enough for the numbers of rows of an all-to-all, which go to all ranks.
       most_bytes_(std::max<int64_t>(direct_ ? kSmallCallBytes : kMostBytesInTurn,
                                     2 * size * int64_t{sizeof(int64_t)})) {}
 
 void MpiMeeting::begin(int64_t bytes) {
   TESSERA_CHECK(bytes <= most_bytes_, "a rank gives {} bytes of at most {}", bytes, most_bytes_);
-  // Rounded up, so that the elements in a slot lie where the processor wants them.
+  // Rounded up, so that the elements in a slot are aligned.
   bytes_ = kHead + (bytes + 7) / 8 * 8;
-  // Slots that go together follow each other.
-  stride_ = direct_ ? MpiLetters::room(bytes_) : bytes_;
-  const int64_t most = 2 * size_ * MpiLetters::room(kHead + most_bytes_ + 7);
+  // Slots that are sent together are contiguous.
+  stride_ = direct_ ? MpiPagedMessages::room(bytes_) : bytes_;
+  const int64_t most = 2 * size_ * MpiPagedMessages::room(kHead + most_bytes_ + 7);
   slots_ = memory_.bytes(most);
   blocks_ = slots_ + most / 2;
   same_ = true;
@@ -44,20 +44,21 @@ void MpiMeeting::put_number(uint64_t number, bool blocks) {
   }
 }
 
-/// Sends and receives what is new at this distance, or at all distances.
+/// Begins to send and receive the slots that are new at this distance, or at all distances if
+/// direct.
 void MpiMeeting::begin_round(int distance, bool blocks) {
   const int last = direct_ ? size_ - 1 : distance;
   const int slots = direct_ ? 1 : std::min(distance, size_ - distance);
   for (int at = distance; at <= last; ++at) {
-    letters_.receive(slot(at), slots * bytes_, (position_ + at) % size_, kTag, comm_);
+    messages_.receive(slot(at), slots * bytes_, (position_ + at) % size_, kTag, comm_);
   }
   for (int at = distance; at <= last; ++at) {
-    letters_.send(blocks ? block(size_ - at) : slot(0), slots * bytes_,
-                  (position_ + size_ - at) % size_, kTag, comm_);
+    messages_.send(blocks ? block(size_ - at) : slot(0), slots * bytes_,
+                   (position_ + size_ - at) % size_, kTag, comm_);
   }
 }
 
-/// Whether the letters that begin at this distance, or at all from there, have the number.
+/// Returns whether the slots received from this distance, or from all if direct, have the number.
 bool MpiMeeting::has_number(int distance, uint64_t number) {
   const int last = direct_ ? size_ - 1 : distance;
   for (int at = distance; at <= last; ++at) {
@@ -66,7 +67,7 @@ bool MpiMeeting::has_number(int distance, uint64_t number) {
   return true;
 }
 
-/// Lets all to whom this rank still gives something know that the numbers differ.
+/// Notes that the numbers differ, and sets this rank's to zero for those that still receive it.
 void MpiMeeting::spoil() {
   same_ = false;
   std::memset(slot(0), 0, sizeof(uint64_t));

@@ -5,38 +5,40 @@
 
 #include <mpi.h>
 
-#include "comm/mpi/mpi_letters_mpi.h"
+#include "comm/mpi/mpi_paged_messages_mpi.h"
 #include "comm/mpi/staging.h"
 
 namespace tessera {
 
-/// How the processes of a group meet: each gives a number and some bytes to all others, and learns
-/// whether all gave the same number. The number stands for the call, and so for how many bytes each
-/// gives.
+/// The meeting of the processes of a group: each gives a number and some bytes to all others, and
+/// learns whether all gave the same number. The number stands for the call, and so for how many
+/// bytes each gives.
 ///
-/// In a small group each rank sends to each. In a larger one a rank gives its slot, the number and
-/// the bytes, to the rank before it; then the two slots that it has to the rank two places before,
-/// and so on: all slots are everywhere after as many rounds as the ranks can be halved (Bruck,
-/// 1997). A rank that gets another number puts zero in place of its own from then on, so that all
-/// ranks get another number in the end.
+/// In a small group each rank sends to each. In a larger one a rank sends its slot, which is the
+/// number and the bytes, to the rank before it. Then it sends the two slots that it has to the rank
+/// two positions before, and so on. All slots are everywhere after log2(ranks) rounds, rounded up
+/// (Bruck, 1997). A rank that receives another number replaces its own by zero from then on, so
+/// that all ranks receive another number in the end.
 class MpiMeeting {
  public:
-  /// Ranks of a group in which each sends to each.
+  /// The most ranks of a group in which each sends to each.
   static constexpr int kMostDirect = 8;
 
-  /// `comm` has the ranks of the group alone, and no other messages of this kind.
+  /// Creates the meeting of the rank at `position`. `comm` has the ranks of the group alone, and no
+  /// other messages of this kind.
   MpiMeeting(MPI_Comm comm, int size, int position, int most_direct = kMostDirect);
 
-  /// Whether a rank can give other bytes to each.
+  /// Returns whether a rank can give different bytes to each.
   bool is_direct() const { return direct_; }
-  /// The most bytes that a rank gives: the same on all ranks, whatever they call.
+  /// Returns the most bytes that a rank gives: the same on all ranks, whatever they call.
   int64_t most_bytes() const { return most_bytes_; }
 
-  /// Begins a meeting in which each rank gives so many bytes to each.
+  /// Begins a meeting in which each rank gives this many bytes to each.
   void begin(int64_t bytes);
-  /// Where the bytes go that this rank gives to all.
+  /// Returns the memory for the bytes that this rank gives to all.
   std::byte* own() { return slot(0) + kHead; }
-  /// Where the bytes go that it gives to the rank at a position, which may be its own.
+  /// Returns the memory for the bytes that it gives to the rank at a position, which may be its
+  /// own.
   std::byte* own_for(int position) {
     const int distance = distance_to(position);
     return (distance == 0 ? slot(0) : block(distance)) + kHead;
@@ -50,11 +52,11 @@ class MpiMeeting {
     const int step = direct_ ? size_ : 2;
     for (int distance = 1; distance < size_; distance *= step) {
       begin_round(distance, blocks);
-      if (!letters_.finish(wait, [&] { return has_number(distance, number); })) spoil();
+      if (!messages_.finish(wait, [&] { return has_number(distance, number); })) spoil();
     }
     return same_;
   }
-  /// The bytes that the rank at a position gave, after meet() has returned true.
+  /// Returns the bytes that the rank at a position gave, after meet() has returned true.
   const std::byte* of(int position) { return slot(distance_to(position)) + kHead; }
 
  private:
@@ -75,11 +77,11 @@ class MpiMeeting {
   int64_t most_bytes_;
   StagingMemory memory_;
   std::byte* slots_ = nullptr;   // what ranks give, this rank's first, then that of the next
-  std::byte* blocks_ = nullptr;  // what this rank gives to others, by their distance
+  std::byte* blocks_ = nullptr;  // different bytes for the others, by distance
   int64_t bytes_ = 0;            // of a slot
   int64_t stride_ = 0;           // from one slot to the next
   bool same_ = true;
-  MpiLetters letters_;
+  MpiPagedMessages messages_;
 };
 
 }  // namespace tessera

@@ -11,19 +11,12 @@
 namespace tessera {
 namespace {
 
-// What messages of MPI are.
+// The tags of MPI's messages.
 constexpr int kPiece = 0;
-constexpr int kLetter = 1;  // from a sender to a receiver
+constexpr int kHeader = 1;  // from a sender to a receiver
 constexpr int kAnswer = 2;  // from a receiver to a sender
 constexpr int kSentText = 4;
 constexpr int kReceivedText = 5;
-
-/// What goes between the ranks of a message before its sender has the answer.
-struct Letter {
-  uint64_t answer;  ///< the receiver's number
-  uint64_t number;  ///< the sender's, and a small message's bytes with it
-  std::array<std::byte, kSmallCallBytes> bytes;
-};
 
 void copy(const std::byte* from, int64_t bytes, std::byte* to) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -31,22 +24,22 @@ void copy(const std::byte* from, int64_t bytes, std::byte* to) {
 
 constexpr int64_t kNumber = sizeof(uint64_t);
 
-/// The letters of a message: the sender's has its number and the bytes of a small message, the
-/// receiver's answer has its number.
-struct Letters {
-  static constexpr int64_t kAnswerRoom = MpiLetters::room(kNumber);
+/// The headers of a message (MpiPagedMessages): the sender's has its number and the bytes of a
+/// small message, the receiver's answer has its number.
+struct Headers {
+  static constexpr int64_t kAnswerRoom = MpiPagedMessages::room(kNumber);
 
   int64_t bytes() const { return kNumber + (small ? message->tensor.bytes() : 0); }
-  std::byte* answer(std::byte* memory) const { return memory + place; }
-  std::byte* letter(std::byte* memory) const { return memory + place + kAnswerRoom; }
+  std::byte* answer(std::byte* memory) const { return memory + offset; }
+  std::byte* header(std::byte* memory) const { return memory + offset + kAnswerRoom; }
 
   const MarkedMessage* message;
   bool small;
   uint64_t number;  ///< this rank's
-  int64_t place;    ///< in the memory of all letters
+  int64_t offset;   ///< in the memory of all headers
 };
 
-/// What a rank calls a message.
+/// The description of a message by one of its ranks.
 using Text = std::array<char, 512>;
 
 Text text_of(const Fingerprint& mark) {
@@ -79,20 +72,20 @@ void MpiMessages::exchange(const Fingerprint& mark, std::span<const MarkedMessag
   if (!out.empty() || !in.empty()) exchange_pieces(mark, out, in);
 }
 
-/// Whether a message goes with its number.
+/// Returns whether a message goes with its number.
 bool MpiMessages::is_small(const MarkedMessage& message) const {
   const int64_t most = group_.mail() != nullptr ? group_.mail()->most_bytes() : kSmallCallBytes;
   return message.tensor.bytes() <= most;
 }
 
-/// The same as compare(), for ranks of one machine.
+/// Compares messages as compare() does, for ranks of one machine.
 void MpiMessages::compare_by_mail(SharedMail& mail, const Fingerprint& mark,
                                   std::span<const MarkedMessage> sends,
                                   std::span<const MarkedMessage> receives) {
   numbers_.clear();
   for (const MarkedMessage& message : sends) {
-    std::byte* const letter = mail.begin_send(message.peer);
-    if (is_small(message)) copy(message.tensor.raw(), message.tensor.bytes(), letter);
+    std::byte* const memory = mail.begin_send(message.peer);
+    if (is_small(message)) copy(message.tensor.raw(), message.tensor.bytes(), memory);
     mail.send(message.peer, numbers_.emplace_back(message.mark.hash()));
     add_peer(message.peer);
   }
@@ -125,64 +118,63 @@ void MpiMessages::compare_by_mail(SharedMail& mail, const Fingerprint& mark,
   }
 }
 
-/// Both ranks of each message compare its numbers. Small messages are there then.
+/// Compares the numbers of each message on both of its ranks. Small messages have arrived then.
 void MpiMessages::compare(const Fingerprint& mark, std::span<const MarkedMessage> sends,
                           std::span<const MarkedMessage> receives) {
-  std::vector<Letters> letters;
+  std::vector<Headers> headers;
   int64_t bytes = 0;
   for (const auto& messages : {sends, receives}) {
     for (const MarkedMessage& message : messages) {
-      letters.push_back({&message, is_small(message), message.mark.hash(), bytes});
-      bytes += Letters::kAnswerRoom + MpiLetters::room(letters.back().bytes());
+      headers.push_back({&message, is_small(message), message.mark.hash(), bytes});
+      bytes += Headers::kAnswerRoom + MpiPagedMessages::room(headers.back().bytes());
     }
   }
   std::byte* const memory = memory_.bytes(bytes);
-  const auto out = std::span(letters).first(sends.size());
-  const auto in = std::span(letters).last(receives.size());
-  for (const Letters& each : in) {
-    letters_.receive(each.letter(memory), each.bytes(), each.message->peer, kLetter,
-                     group_.marks());
+  const auto out = std::span(headers).first(sends.size());
+  const auto in = std::span(headers).last(receives.size());
+  for (const Headers& each : in) {
+    paged_.receive(each.header(memory), each.bytes(), each.message->peer, kHeader, group_.marks());
     add_peer(each.message->peer);
   }
-  for (const Letters& each : out) {
-    letters_.receive(each.answer(memory), kNumber, each.message->peer, kAnswer, group_.marks());
+  for (const Headers& each : out) {
+    paged_.receive(each.answer(memory), kNumber, each.message->peer, kAnswer, group_.marks());
     add_peer(each.message->peer);
   }
-  for (const Letters& each : out) {
+  for (const Headers& each : out) {
     const Tensor& tensor = each.message->tensor;
-    std::memcpy(each.letter(memory), &each.number, kNumber);
-    copy(tensor.raw(), each.bytes() - kNumber, each.letter(memory) + kNumber);
-    letters_.send(each.letter(memory), each.bytes(), each.message->peer, kLetter, group_.marks());
+    std::memcpy(each.header(memory), &each.number, kNumber);
+    copy(tensor.raw(), each.bytes() - kNumber, each.header(memory) + kNumber);
+    paged_.send(each.header(memory), each.bytes(), each.message->peer, kHeader, group_.marks());
   }
-  for (const Letters& each : in) {
+  for (const Headers& each : in) {
     std::memcpy(each.answer(memory), &each.number, kNumber);
-    letters_.send(each.answer(memory), kNumber, each.message->peer, kAnswer, group_.marks());
+    paged_.send(each.answer(memory), kNumber, each.message->peer, kAnswer, group_.marks());
   }
-  const auto same = [&](const Letters& each) {
-    return std::memcmp(each.letter(memory), each.answer(memory), kNumber) == 0;
+  const auto same = [&](const Headers& each) {
+    return std::memcmp(each.header(memory), each.answer(memory), kNumber) == 0;
   };
   const bool all_same =
-      letters_.finish([&](std::span<MPI_Request> requests) { group_.wait(mark, requests, peers_); },
-                      [&] { return std::ranges::all_of(letters, same); });
+      paged_.finish([&](std::span<MPI_Request> requests) { group_.wait(mark, requests, peers_); },
+                    [&] { return std::ranges::all_of(headers, same); });
   peers_.clear();
   if (!all_same) {
     std::vector<const MarkedMessage*> sent;
     std::vector<const MarkedMessage*> received;
-    for (const Letters& each : out) {
+    for (const Headers& each : out) {
       if (!same(each)) sent.push_back(each.message);
     }
-    for (const Letters& each : in) {
+    for (const Headers& each : in) {
       if (!same(each)) received.push_back(each.message);
     }
     throw_different(mark, sent, received);
   }
-  for (const Letters& each : in) {
-    copy(each.letter(memory) + kNumber, each.bytes() - kNumber, each.message->tensor.raw());
+  for (const Headers& each : in) {
+    copy(each.header(memory) + kNumber, each.bytes() - kNumber, each.message->tensor.raw());
   }
 }
 
-/// Both sides of these messages know that they do not agree, and tell each other what they call
-/// them.
+/// Sends the descriptions of these messages to their other ranks, which know too that they do not
+/// agree, and throws Error.
 void MpiMessages::throw_different(const Fingerprint& mark,
                                   std::span<const MarkedMessage* const> sent,
                                   std::span<const MarkedMessage* const> received) {
@@ -249,7 +241,7 @@ void MpiMessages::add_peer(int peer) {
   peers_.push_back(peer);
 }
 
-/// Waits for what has begun.
+/// Waits for all requests that have begun.
 void MpiMessages::wait(const Fingerprint& mark, bool there) {
   group_.wait(mark, requests_, peers_, there);
   requests_.clear();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/mpi/mpi_group_mpi.h"
-#include "comm/mpi/mpi_letters_mpi.h"
+#include "comm/mpi/mpi_paged_messages_mpi.h"
 #include "comm/mpi/staging.h"
 #include "comm/transport.h"
 
@@ -19,24 +19,25 @@ struct MpiPiece {
   int64_t bytes;
 };
 
-/// MPI 3 counts bytes in int. What is longer goes in several messages.
+/// The most bytes of one MPI message: MPI 3 counts them in int. Longer data goes in several
+/// messages.
 inline constexpr int64_t kMostMessageBytes = int64_t{1} << 30;
 
 /// Messages between processes of a group.
 ///
-/// The sender of a message gives the receiver its number, which stands for all that both must agree
-/// about, and the receiver gives its own. A small message goes with its number, a large one after
-/// both have seen that they agree.
+/// The sender of a message sends the receiver its number, which stands for all that both must agree
+/// about, and the receiver sends its own. A small message goes with its number. A large one follows
+/// after both have seen that they agree.
 class MpiMessages {
  public:
   /// Refers to the group.
   explicit MpiMessages(MpiGroup& group) : group_(group) {}
 
-  /// Sends and receives messages, at most one of each direction and peer. Throws Error on both
-  /// sides of one about which they do not agree.
+  /// Sends and receives messages, at most one for each direction and peer. If the two ranks of a
+  /// message do not agree about it, both throw Error.
   void exchange(const Fingerprint& mark, std::span<const MarkedMessage> sends,
                 std::span<const MarkedMessage> receives);
-  /// The same with pieces of which the ranks are known to agree.
+  /// Sends and receives pieces about which the ranks are known to agree.
   void exchange_pieces(const Fingerprint& mark, std::span<const MpiPiece> sends,
                        std::span<const MpiPiece> receives);
 
@@ -58,10 +59,10 @@ class MpiMessages {
   MpiGroup& group_;
   // Of one call.
   std::vector<uint64_t> numbers_;  // this rank's
-  StagingMemory memory_;           // of the letters
-  MpiLetters letters_;
+  StagingMemory memory_;           // of the paged messages
+  MpiPagedMessages paged_;
   std::vector<MPI_Request> requests_;
-  std::vector<int> peers_;  // whose requests they are
+  std::vector<int> peers_;  // the other ranks of the requests
 };
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ namespace {
 constexpr int kWorkFailed = 1;
 constexpr int kEndOfCause = 2;  // the rank ended, by an error of its own or none
 constexpr int kEndOfOther = 3;  // the rank ended by an error that it heard of
-constexpr int kQuestion = 4;    // what do you do?
+constexpr int kQuestion = 4;    // asks a rank what it does
 constexpr int kAnswer = 5;      // lines: calls_text(), and each of Answer::came_to
 
 }  // namespace
@@ -83,7 +83,7 @@ void MpiNews::tell_end(const End& end) {
   tell_all(end.cause ? kEndOfCause : kEndOfOther, end.error);
 }
 
-/// The caller holds the lock.
+/// Sends a text to all other ranks. The caller holds the lock.
 void MpiNews::tell_all(int kind, std::string_view text) {
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank != rank_) tell(rank, kind, text);
@@ -110,7 +110,7 @@ void MpiNews::listen() {
   }
 }
 
-/// Takes one message, if there is one.
+/// Receives one message, if there is one. Returns whether there was.
 bool MpiNews::listen_once() {
   int there = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
@@ -170,7 +170,7 @@ bool MpiNews::heard(std::string_view error) {
   return error == work_failure_ || error == failure_of_other();
 }
 
-/// The caller holds the lock.
+/// Returns the first failure of another rank that counts by now. The caller holds the lock.
 std::optional<std::string> MpiNews::failure_of_other() const {
   const auto before = Clock::now() - kEndMoment;
   const std::pair<const int, End>* first = nullptr;

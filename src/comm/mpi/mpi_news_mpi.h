@@ -17,37 +17,41 @@
 
 namespace tessera {
 
-/// All ranks may end one after the other for the same reason. For this long, nobody takes offence.
+/// The time after which the end of a rank makes calls of others fail. All ranks may end one after
+/// the other for the same reason, and this time lets them.
 inline constexpr std::chrono::milliseconds kEndMoment{500};
 
-/// What the processes of a run tell each other beside their collectives: that one ended or cannot
-/// go on, and which calls it waits in. A process listens while it waits for others, and a thread of
-/// it does now and then. So one that does not answer is stopped or gone: that is how it is found.
+/// The news that the processes of a run send each other beside their collectives: that one ended or
+/// cannot go on, and which calls it waits in. A process receives news while it waits for others,
+/// and one of its threads does so now and then. So a process that does not answer is stopped or
+/// gone.
 ///
 /// Any thread may call any function.
 class MpiNews {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// How a rank's work ended: with this error, or an empty text.
+  /// The end of a rank's work, by this error, or without one if the text is empty.
   struct End {
     std::string error;
-    bool cause = true;  ///< whether the error is the rank's own, not another's that it heard of
+    bool cause = true;  ///< true if the error is the rank's own, not one heard of another
     Clock::time_point heard;
   };
 
-  /// `world` has all processes, and is for the news alone.
+  /// Creates the news of this process. `world` has all processes, and is for the news alone.
   explicit MpiNews(MPI_Comm world);
 
-  /// The last call of this rank in a group, which others may ask for. The pointer stays valid.
+  /// The last call of this rank in a group, about which others may ask.
   struct GroupCalls {
     std::string group;  // group_text()
     CallRecord last;
   };
+  /// Adds a group. The pointer stays valid.
   GroupCalls* add_group(std::string group);
   void begin_call(GroupCalls& calls, const Fingerprint& mark);
   void end_call(GroupCalls& calls);
-  /// The call failed. Others that still wait in it may ask, and hear that this rank was there.
+  /// Notes that the call failed. Ranks that still wait in it may ask, and learn that this rank was
+  /// there.
   void fail_call(GroupCalls& calls);
 
   /// Tells all others that this rank cannot go on with the work of the programs.
@@ -55,24 +59,23 @@ class MpiNews {
   /// Tells all others that this rank makes no more calls.
   void tell_end(const End& end);
 
-  /// Takes what has come from others.
+  /// Receives what the others have sent.
   void listen();
-  /// Why calls on a lane cannot end, from what was heard: that the work of a rank failed, or that
-  /// it ended by an error a moment ago. All ranks may end by the same error one after the other,
-  /// and the moment lets them.
+  /// Returns why calls on a lane cannot end, from what was heard: the work of a rank failed, or a
+  /// rank ended by an error more than kEndMoment ago.
   std::optional<std::string> failure(std::string_view lane);
-  /// Whether an error is what this rank has heard of another.
+  /// Returns whether an error is what this rank has heard of another.
   bool heard(std::string_view error);
-  /// The ends that were heard, by rank; this rank's own too.
+  /// Returns the ends that were heard, by rank, and this rank's own.
   std::map<int, End> ends();
 
-  /// Asks other ranks what they do. Returns what those said that answered in time.
+  /// The answer of a rank that is asked what it does.
   struct Answer {
     std::string text;  // calls_text()
-    /// LastCall::with_group() of the calls that it waits in, and of those that it gave up: there it
-    /// was as well.
+    /// LastCall::with_group() of the calls that the rank waits in, and of those that it gave up.
     std::vector<std::string> came_to;
   };
+  /// Asks other ranks what they do. Returns the answers that came in time, by rank.
   std::map<int, Answer> ask(std::span<const int> ranks, std::chrono::milliseconds patience);
 
  private:
@@ -92,7 +95,7 @@ class MpiNews {
   int rank_ = 0;
   int ranks_ = 1;
   std::mutex asking_;  // one thread asks at a time
-  std::mutex mutex_;   // of what follows
+  std::mutex mutex_;   // guards what follows
   std::list<GroupCalls> groups_;
   std::list<Sent> sent_;  // kept while MPI reads them
   std::optional<std::string> work_failure_;
@@ -100,12 +103,12 @@ class MpiNews {
   std::map<int, Answer> answers_;
 };
 
-/// Waits between looks at something, without taking a core from others for long.
+/// Waits between polls, without taking a core from others for long.
 class Patience {
  public:
-  /// What it does between looks.
+  /// The action between polls.
   enum class Between : uint8_t {
-    yields,  ///< for what comes as fast as this thread looks: data that MPI moves in parts
+    yields,  ///< for what comes as fast as this thread polls: data that MPI moves in parts
     sleeps,  ///< after a while, for what may take long
   };
   explicit Patience(Between between = Between::sleeps) : between_(between) {}
@@ -118,15 +121,15 @@ class Patience {
   MpiNews::Clock::time_point begun_ = MpiNews::Clock::now();
 };
 
-/// Whether requests of MPI are done.
+/// Returns whether requests of MPI are done.
 bool are_done(std::span<MPI_Request> requests);
 
-/// Cancels messages, and forgets them.
+/// Cancels the messages that are not done, and frees their requests.
 void take_back(std::span<MPI_Request> messages);
 
 /// Waits until `is_done()`, and listens to the news meanwhile. Throws Error if calls on the lane
-/// cannot end. `look(waited)` is called now and then, and throws Error to give up.
-/// Before that it looks `brief_looks` times, for some microseconds.
+/// cannot end. `look(waited)` is called now and then, and throws Error to give up. First it polls
+/// `brief_looks` times without either, for some microseconds.
 template <typename Done, typename Look>
 void wait_until(Done&& is_done, int brief_looks, MpiNews& news, std::string_view lane, Look&& look,
                 Patience::Between between = Patience::Between::sleeps) {
@@ -140,8 +143,8 @@ void wait_until(Done&& is_done, int brief_looks, MpiNews& news, std::string_view
   }
 }
 
-/// The same for messages of MPI: those that are not done are taken back if it throws, so that MPI
-/// does not use their memory any more.
+/// Waits for messages of MPI as wait_until() does. If it throws, it cancels those that are not
+/// done, so that MPI does not use their memory any more.
 template <typename Look>
 void wait_for_messages(std::span<MPI_Request> requests, MpiNews& news, std::string_view lane,
                        Look&& look, Patience::Between between = Patience::Between::sleeps) {

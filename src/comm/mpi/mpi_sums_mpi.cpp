@@ -21,7 +21,7 @@ void wait_for_all(std::vector<MPI_Request>& requests) {
   requests.clear();
 }
 
-/// A rank's piece of a whole, of which some elements after the other are taken.
+/// A rank's piece of a whole, whose elements are taken in their order.
 class PieceInWhole {
  public:
   PieceInWhole(const PieceLayout& layout, int rank, const Tensor& whole)
@@ -35,7 +35,7 @@ class PieceInWhole {
     }
   }
 
-  /// The elements from `begin` on, in their place or copied to `staging`.
+  /// Returns the elements from `begin` on: in the whole, or copied to `staging`.
   const std::byte* part(int64_t begin, int64_t elements, std::byte* staging) {
     if (!cursor_) return whole_ + begin * size_;
     cursor_->gather(whole_, elements, staging);
@@ -45,7 +45,7 @@ class PieceInWhole {
  private:
   const std::byte* whole_;
   int64_t size_;
-  std::optional<PieceCursor> cursor_;  // if the piece lies in several places
+  std::optional<PieceCursor> cursor_;  // if the piece is not one block
 };
 
 }  // namespace
@@ -74,15 +74,15 @@ void MpiSums::reduce_slice(const Fingerprint& mark, const Tensor& from, const Te
       });
 }
 
-/// Sums the parts of all ranks of which this one is `to`. Each rank has as many elements as
-/// `elements_of` says. `part_of` gives some of what this rank adds to one of them, in the place
-/// that it is told or in another. Two rounds are under way at a time.
+/// Sums the parts of all ranks; this rank's is `to`. Each rank's part has as many elements as
+/// `elements_of(rank)` says. `part_of(rank, begin, elements, staging)` returns what this rank adds
+/// to some elements of a part, in `staging` or elsewhere. Two rounds are under way at a time.
 template <typename ElementsOf, typename PartOf>
 void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, ElementsOf&& elements_of,
                                PartOf&& part_of) {
   const int ranks = group_.size();
   const int64_t size = dtype_size(to.dtype());
-  // The elements of a rank that move in one round, so that those of all ranks fit.
+  // The elements of each rank's part in one round, so that those of all ranks fit.
   const int64_t round = std::max<int64_t>(1, kStagingBytes / (size * ranks));
   int64_t longest = 0;
   for (int rank = 0; rank < ranks; ++rank) longest = std::max(longest, elements_of(rank));
@@ -101,23 +101,23 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
   const auto begin_round = [&](int64_t begin) {
     const int64_t which = begin / round % 2;
     Round& now = rounds[static_cast<size_t>(which)];
-    const auto place = [&](int rank) {
+    const auto offset = [&](int rank) {
       return which * half + rank * std::min(round, longest) * size;
     };
     const int64_t own = count(group_.position(), begin);
     for (int rank = 0; rank < ranks; ++rank) {
       if (rank == group_.position() || own == 0) continue;
       now.receives.push_back(MPI_REQUEST_NULL);
-      check_mpi(MPI_Irecv(arrived + place(rank), static_cast<int>(own * size), MPI_BYTE, rank, kTag,
-                          group_.data(), &now.receives.back()),
+      check_mpi(MPI_Irecv(arrived + offset(rank), static_cast<int>(own * size), MPI_BYTE, rank,
+                          kTag, group_.data(), &now.receives.back()),
                 "MPI_Irecv");
-      now.addends[static_cast<size_t>(rank)] = arrived + place(rank);
+      now.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
     }
     wait_for_all(now.sends);  // of the round before the last, from the same memory
     for (int rank = 0; rank < ranks; ++rank) {
       const int64_t elements = count(rank, begin);
       if (elements == 0) continue;
-      const std::byte* part = part_of(rank, begin, elements, packed + place(rank));
+      const std::byte* part = part_of(rank, begin, elements, packed + offset(rank));
       if (rank == group_.position()) {
         now.addends[static_cast<size_t>(rank)] = part;
         continue;

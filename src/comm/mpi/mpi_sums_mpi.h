@@ -7,18 +7,18 @@
 
 namespace tessera {
 
-/// Sums over the processes of a group, in the order of its ranks. MPI's own sums have no order that
-/// it promises. So each rank gets all addends of its part, in rounds that fit into the staging
-/// memory, and sums them. While it sums those of one round, the next one is under way.
+/// Sums over the processes of a group, in the order of its ranks. MPI does not promise an order for
+/// its own sums. So each rank gets all addends of its part, in rounds that fit into the staging
+/// memory, and sums them. While it sums one round, the next one is under way.
 class MpiSums {
  public:
-  /// Refers to the group.
+  /// Creates the sums of a group, to which they refer.
   explicit MpiSums(MpiGroup& group) : group_(group) {}
 
-  /// The operands are those of Transport::reduce_scatter(), after MpiGroup::meet().
+  /// Sums as Transport::reduce_scatter() does, with its operands. Follows MpiGroup::meet().
   void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to);
-  /// Sums this rank's slice of an all-reduce, which slice_begin() gives, to its place in `to`.
+  /// Sums this rank's slice of an all-reduce (slice_begin()), and writes it to that slice of `to`.
   void reduce_slice(const Fingerprint& mark, const Tensor& from, const Tensor& to);
 
  private:

@@ -17,21 +17,21 @@
 namespace tessera {
 namespace {
 
-/// Counts and places of blocks of bytes, one after the other or not, as MPI takes them.
+/// The counts and offsets of blocks of bytes, contiguous or not, as MPI takes them.
 struct Blocks {
-  explicit Blocks(size_t ranks) : counts(ranks), places(ranks) {}
+  explicit Blocks(size_t ranks) : counts(ranks), offsets(ranks) {}
 
-  void set(size_t position, int64_t count, int64_t place) {
+  void set(size_t position, int64_t count, int64_t offset) {
     counts[position] = static_cast<int>(count);
-    places[position] = static_cast<int>(place);
+    offsets[position] = static_cast<int>(offset);
   }
 
   std::vector<int> counts;
-  std::vector<int> places;
+  std::vector<int> offsets;
 };
 
-/// Small operands go with what the ranks compare as they meet. Such a call counts the bytes that a
-/// larger one would receive.
+/// The transport over MPI. Small operands go with what the ranks compare as they meet. Such a call
+/// counts the bytes that a larger one would receive.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(MpiGroup& group) : group_(group), sums_(group), messages_(group) {}
@@ -115,8 +115,8 @@ class MpiTransport final : public Transport {
         const Blocks out = rows_of(sent, row);
         const Blocks in = rows_of(come, row);
         check_mpi(
-            MPI_Alltoallv(from.raw(), out.counts.data(), out.places.data(), MPI_BYTE, to.raw(),
-                          in.counts.data(), in.places.data(), MPI_BYTE, group_.data()),
+            MPI_Alltoallv(from.raw(), out.counts.data(), out.offsets.data(), MPI_BYTE, to.raw(),
+                          in.counts.data(), in.offsets.data(), MPI_BYTE, group_.data()),
             "MPI_Alltoallv");
       } else {
         messages_.exchange_pieces(mark, pieces_of_rows(from, sent, row),
@@ -172,14 +172,15 @@ class MpiTransport final : public Transport {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 
-  /// Meets the other ranks and gives them a tensor, of as many bytes as the longest of the ranks.
+  /// Meets the other ranks and gives them a tensor, in slots of as many bytes as the longest of the
+  /// ranks.
   void give(const Fingerprint& mark, const PieceLayout* layout, const Tensor& from,
             int64_t longest) {
     group_.begin_small(longest);
     copy(from.raw(), from.bytes(), group_.own_bytes());
     group_.meet_small(mark, layout);
   }
-  /// What all ranks gave.
+  /// Returns what all ranks gave.
   std::span<const std::byte* const> given() {
     given_.clear();
     for (int rank = 0; rank < ranks(); ++rank) given_.push_back(group_.bytes_of(rank));
@@ -192,7 +193,8 @@ class MpiTransport final : public Transport {
     return longest;
   }
 
-  /// Meets the other ranks and gives each its piece of a whole, of as many bytes as the longest.
+  /// Meets the other ranks and gives each its piece of a whole, in slots of as many bytes as the
+  /// longest.
   void give_pieces(const Fingerprint& mark, const PieceLayout& layout, const Tensor& whole,
                    int64_t longest) {
     group_.begin_small(longest);
@@ -222,10 +224,10 @@ class MpiTransport final : public Transport {
 
   static Blocks rows_of(std::span<const int64_t> rows, int64_t row) {
     Blocks blocks(rows.size());
-    int64_t place = 0;
+    int64_t offset = 0;
     for (size_t rank = 0; rank < rows.size(); ++rank) {
-      blocks.set(rank, rows[rank] * row, place);
-      place += rows[rank] * row;
+      blocks.set(rank, rows[rank] * row, offset);
+      offset += rows[rank] * row;
     }
     return blocks;
   }
@@ -233,16 +235,16 @@ class MpiTransport final : public Transport {
   static std::vector<MpiPiece> pieces_of_rows(const Tensor& tensor, std::span<const int64_t> rows,
                                               int64_t row) {
     std::vector<MpiPiece> pieces;
-    std::byte* place = tensor.raw();
+    std::byte* memory = tensor.raw();
     for (const int64_t count : rows) {
-      pieces.push_back({static_cast<int>(pieces.size()), place, count * row});
-      place += count * row;
+      pieces.push_back({static_cast<int>(pieces.size()), memory, count * row});
+      memory += count * row;
     }
     return pieces;
   }
 
-  /// Whether MPI can receive all pieces where they belong.
-  bool can_go_to_its_place(const PieceLayout& layout, const Tensor& whole) const {
+  /// Returns whether MPI can receive all pieces directly into the whole.
+  bool can_receive_in_place(const PieceLayout& layout, const Tensor& whole) const {
     if (whole.bytes() > INT_MAX) return false;
     for (int rank = 0; rank < ranks(); ++rank) {
       if (!layout.one_block(rank)) return false;
@@ -251,7 +253,7 @@ class MpiTransport final : public Transport {
   }
 
   void gather_pieces(const PieceLayout& layout, const Tensor& from, const Tensor& to) {
-    if (!can_go_to_its_place(layout, to)) {
+    if (!can_receive_in_place(layout, to)) {
       gather_in_rounds(layout, from, to);
     } else if (layout.even_blocks()) {
       const bool in_place = from.raw() == to.raw() + position() * from.bytes();
@@ -261,7 +263,7 @@ class MpiTransport final : public Transport {
     }
   }
 
-  /// Gathers blocks of one size. `from` is null if this rank's is in its place.
+  /// Gathers blocks of one size. `from` is null if this rank's block is already in `to`.
   void gather_even(const std::byte* from, int64_t bytes, std::byte* to) {
     check_mpi(MPI_Allgather(from == nullptr ? MPI_IN_PLACE : from, static_cast<int>(bytes),
                             MPI_BYTE, to, static_cast<int>(bytes), MPI_BYTE, group_.data()),
@@ -272,25 +274,25 @@ class MpiTransport final : public Transport {
     const int64_t size = dtype_size(to.dtype());
     Blocks blocks(static_cast<size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) {
-      // A piece of one block may consist of several that follow each other.
+      // for_each_block() may visit a piece of one block as several that follow each other.
       layout.for_each_block(rank, [&](int64_t in_whole, int64_t in_piece, int64_t /*length*/) {
         blocks.set(static_cast<size_t>(rank), layout.elements(rank) * size,
                    (in_whole - in_piece) * size);
       });
     }
-    std::byte* const place = to.raw() + blocks.places[static_cast<size_t>(position())];
-    gather(from.raw() == place ? nullptr : from.raw(), from.bytes(), to.raw(), blocks);
+    std::byte* const own = to.raw() + blocks.offsets[static_cast<size_t>(position())];
+    gather(from.raw() == own ? nullptr : from.raw(), from.bytes(), to.raw(), blocks);
   }
 
-  /// Gathers blocks of bytes. `from` is null if this rank's is in its place.
+  /// Gathers blocks of bytes. `from` is null if this rank's block is already in `to`.
   void gather(const std::byte* from, int64_t bytes, std::byte* to, const Blocks& blocks) {
     check_mpi(
         MPI_Allgatherv(from == nullptr ? MPI_IN_PLACE : from, static_cast<int>(bytes), MPI_BYTE, to,
-                       blocks.counts.data(), blocks.places.data(), MPI_BYTE, group_.data()),
+                       blocks.counts.data(), blocks.offsets.data(), MPI_BYTE, group_.data()),
         "MPI_Allgatherv");
   }
 
-  /// Gathers pieces that lie in many places, or further apart than MPI counts.
+  /// Gathers pieces of several blocks, or those of a whole with more bytes than MPI counts.
   void gather_in_rounds(const PieceLayout& layout, const Tensor& from, const Tensor& to) {
     const int64_t size = dtype_size(to.dtype());
     const int64_t round = std::max<int64_t>(1, kStagingBytes / (size * ranks()));
@@ -318,7 +320,7 @@ class MpiTransport final : public Transport {
     }
   }
 
-  /// Gathers the slices of an all-reduce, each rank's own in its place.
+  /// Gathers the slices of an all-reduce. Each rank's own slice is already in `to`.
   void gather_slices(const Tensor& to) {
     const int64_t size = dtype_size(to.dtype());
     const auto begin_of = [&](int rank) {

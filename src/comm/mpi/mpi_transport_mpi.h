@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Moves bytes by MPI's collectives and messages. Refers to the group.
+/// Returns a transport that moves bytes by MPI's collectives and messages. It refers to the group.
 std::unique_ptr<Transport> mpi_transport(MpiGroup& group);
 
 }  // namespace tessera

@@ -8,21 +8,22 @@
 
 namespace tessera {
 
-/// Goes through a rank's piece from its beginning, and copies as many elements at a time as are
-/// asked for between the piece and the whole.
+/// A cursor that goes through a rank's piece from its beginning. Each call copies the next elements
+/// between the piece and the whole.
 class PieceCursor {
  public:
-  /// Refers to the layout. An element has `size` bytes.
+  /// Creates a cursor at the beginning of the piece. It refers to the layout. An element has `size`
+  /// bytes.
   PieceCursor(const PieceLayout& layout, int position, int64_t size)
       : blocks_(layout, position), size_(size) {}
 
-  /// Copies the next elements of the piece from their places in the whole, one after the other.
+  /// Copies the next elements of the piece from the whole to `to`, where they are contiguous.
   void gather(const std::byte* whole, int64_t elements, std::byte* to) {
     step(elements, [&](int64_t in_whole, int64_t done, int64_t count) {
       std::memcpy(to + done * size_, whole + in_whole * size_, static_cast<size_t>(count * size_));
     });
   }
-  /// Copies the next elements of the piece to their places in the whole.
+  /// Copies the next elements of the piece from `from`, where they are contiguous, to the whole.
   void scatter(const std::byte* from, int64_t elements, std::byte* whole) {
     step(elements, [&](int64_t in_whole, int64_t done, int64_t count) {
       std::memcpy(whole + in_whole * size_, from + done * size_,

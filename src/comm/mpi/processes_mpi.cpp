@@ -30,9 +30,10 @@
 namespace tessera {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{250};   // from one look of the watch to the next
-constexpr std::chrono::seconds kSpeakersTime{5};  // for the rank that reports to find out too
+constexpr std::chrono::milliseconds kLook{250};   // between two polls of the watch thread
+constexpr std::chrono::seconds kSpeakersTime{5};  // head start of the rank that reports an error
 
+/// Returns a new communicator of all processes. Its calls return errors.
 MPI_Comm copy_of_world() {
   MPI_Comm copy = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
@@ -40,6 +41,13 @@ MPI_Comm copy_of_world() {
   return copy;
 }
 
+/// The processes of a run, joined by MPI.
+///
+/// MPI waits for ever for a rank that does not come. So ranks first wait for each other by polling,
+/// with a timeout, and only then call MPI together: gather_members() comes before MPI makes a
+/// group, MpiGroup::meet() before a collective. Still, a rank may stop while others are in a
+/// collective. A watch thread finds that and ends the run. MeetingWatch guards the start and the
+/// end of MPI.
 class MpiProcesses final : public Processes {
  public:
   MpiProcesses() : invitations_(copy_of_world()), news_(copy_of_world()) {
@@ -80,7 +88,7 @@ class MpiProcesses final : public Processes {
     check_mpi(MPI_Comm_dup(data, &marks), "MPI_Comm_dup");
     const std::vector<int> members(ranks.begin(), ranks.end());
     const auto position = static_cast<int>(own - ranks.begin());
-    std::list<MpiGroup> made;  // which takes calls of MPI that wait for the others
+    std::list<MpiGroup> made;  // made without the lock: its constructor waits for others
     made.emplace_back(data, marks, members, std::string(lane), *this, news_, timeout_);
     const std::scoped_lock lock(mutex_);
     groups_.splice(groups_.end(), made);
@@ -105,7 +113,7 @@ class MpiProcesses final : public Processes {
     if (all_ended_ && std::ranges::all_of(ends, same)) {
       return rank_ == 0 ? Report::for_all : Report::none;
     }
-    // Those that have it from another leave the report to that one, if it is still there.
+    // An error of another rank is left to that rank, if its end was heard.
     const auto causes = [](const auto& end) {
       return end.second.cause && !end.second.error.empty();
     };
@@ -120,25 +128,29 @@ class MpiProcesses final : public Processes {
   }
 
  private:
-  /// After a run without an error: this rank says for all which ranks have not come to its end.
+  /// Notes, for abort() to print, which ranks have not come to the end of a run without an error.
+  /// Only the lowest rank that has come calls it, for all.
   void note_missing(std::chrono::milliseconds patience);
   static void say_error(std::string_view error);
-  /// Waits until all members ask for the group, in the same order. The making of MPI's own group
-  /// would wait for ever. Returns a tag for it.
+  /// Waits until all members have asked for the group, in the same order, because MPI itself would
+  /// wait for ever when it makes the group. Returns a tag for that. Throws Error if members list
+  /// the ranks in another order, or do not ask within the timeout.
   int gather_members(std::span<const int> ranks, std::string_view lane);
-  /// Answers other ranks while this one computes, and ends all if a collective of MPI is stuck.
+  /// Answers other ranks while this one computes, and ends the run if a collective of MPI is stuck.
+  /// Runs on the watch thread, until `stop`.
   void watch(const std::stop_token& stop);
   [[noreturn]] void end_stuck(const MpiGroup::Stuck& stuck);
+  /// Makes MPI's communicator of these ranks. All of them call it, with the same tag.
   MPI_Comm make_group(std::span<const int> ranks, int tag);
 
-  MPI_Comm invitations_;
+  MPI_Comm invitations_;  // for gather_members() and make_group()
   MpiNews news_;
   int rank_ = 0;
   bool all_ended_ = false;
-  std::vector<std::string> missing_;  // what abort() says of ranks that have not ended
+  std::vector<std::string> missing_;  // errors of ranks that have not ended, for abort()
   std::vector<std::string> hosts_;
   std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
-  std::mutex mutex_;  // of groups_
+  std::mutex mutex_;  // guards groups_
   std::list<MpiGroup> groups_;
   std::jthread watch_;
 };
@@ -163,7 +175,7 @@ void MpiProcesses::watch(const std::stop_token& stop) {
     news_.listen();
     std::vector<MpiGroup*> groups;
     {
-      const std::scoped_lock of_groups(mutex_);
+      const std::scoped_lock groups_lock(mutex_);
       for (MpiGroup& group : groups_) groups.push_back(&group);
     }
     for (MpiGroup* group : groups) {
@@ -172,8 +184,8 @@ void MpiProcesses::watch(const std::stop_token& stop) {
   }
 }
 
-/// The thread that called waits in MPI and cannot throw. So this one says what it would have, once
-/// for all ranks that wait with it, and ends them.
+/// Ends the run. The thread that waits in MPI cannot throw its error, so this thread prints it: on
+/// one rank, for all that wait in the same collective. The other ranks first give it time to do so.
 void MpiProcesses::end_stuck(const MpiGroup::Stuck& stuck) {
   if (stuck.speaker == rank_) {
     say_error(fmt::format("{}: {}", text(rank_), stuck.error));
@@ -186,7 +198,7 @@ void MpiProcesses::end_stuck(const MpiGroup::Stuck& stuck) {
 int MpiProcesses::gather_members(std::span<const int> ranks, std::string_view lane) {
   std::vector<int> members(ranks.begin(), ranks.end());
   std::ranges::sort(members);
-  // Members of two groups at once are told apart by the tag.
+  // The tag separates groups that are made at the same time.
   const int tag = static_cast<int>(hash(std::as_bytes(std::span(members)), hash(lane)) % 30000);
   const uint64_t order = hash(std::as_bytes(ranks));
   std::vector<uint64_t> orders(ranks.size());
@@ -232,14 +244,15 @@ MPI_Comm MpiProcesses::make_group(std::span<const int> ranks, int tag) {
   return made;
 }
 
-/// MPI is joined before its first use, and only by a program that is one of several.
+/// Initializes MPI for calls by several threads. Throws Error if it cannot do that. Only a program
+/// that is one of several processes calls it.
 void initialize_mpi() {
-  // A rank that waits would otherwise keep a core from the threads that compute. Where the ranks
-  // are more than the cores, a step takes twenty times as long then. The user's own choice counts.
+  // By default, a rank that waits keeps a core from the threads that compute. If there are more
+  // ranks than cores, a step then takes twenty times as long. A value that the user has set stays.
   ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
-  // Open MPI would print the stack after SIGSEGV, SIGBUS, SIGFPE and SIGABRT. Its handlers would
-  // write over the heap where a kernel is interrupted (see SignalThread). The system ends the
-  // process instead, and mpirun names the signal.
+  // By default, Open MPI handles SIGSEGV, SIGBUS, SIGFPE and SIGABRT, and prints the stack. Its
+  // handlers would overwrite the heap if they interrupt a kernel (see SignalThread). Without them
+  // the system ends the process, and mpirun names the signal.
   ::setenv("OMPI_MCA_opal_signal", "", /*overwrite=*/0);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
@@ -249,6 +262,7 @@ void initialize_mpi() {
       "that can, such as Open MPI");
 }
 
+/// Throws Error if MPI does not find all processes that the launcher started.
 void require_meeting(const Launch& launch) {
   int processes = 0;
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &processes), "MPI_Comm_size");
@@ -257,8 +271,7 @@ void require_meeting(const Launch& launch) {
       "{} started {} processes, but this one finds {} of them by MPI: each would train alone. "
       "Start them by the mpirun of the MPI that Tessera was built with, or by srun with the "
       "interface that this MPI speaks (srun --mpi=list); or set {} to the first rank's machine and "
-      "a "
-      "port, by which they meet without MPI",
+      "a port, by which they meet without MPI",
       launch.launcher, launch.processes, processes, kAddressVariable);
 }
 

@@ -6,15 +6,15 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostLetterBytes = int64_t{8} << 10;
-constexpr int64_t kMostPartBytes = int64_t{256} << 10;  // of the letters of a rank
+constexpr int64_t kMostMailBytes = int64_t{8} << 10;
+constexpr int64_t kMostPartBytes = int64_t{256} << 10;  // of all messages of a rank
 
 }  // namespace
 
 SharedMail::SharedMail(int size, int position)
     : position_(position),
-      most_bytes_(std::clamp<int64_t>(kMostPartBytes / (2 * size) / kLine * kLine, kLine,
-                                      kMostLetterBytes)),
+      most_bytes_(
+          std::clamp<int64_t>(kMostPartBytes / (2 * size) / kLine * kLine, kLine, kMostMailBytes)),
       sent_to_(static_cast<size_t>(size)),
       received_from_(static_cast<size_t>(size)) {}
 

@@ -11,30 +11,30 @@
 
 namespace tessera {
 
-/// How two processes of a group agree about a message that are on one machine: in memory that they
-/// share. The sender of a message writes its number and, if they are few, the message's bytes to
-/// its own part, the receiver its number to its own; each then counts it and looks for the other's.
-/// What a sender has written is read until the receiver comes to the next message. So it writes to
-/// two places by turns.
+/// The memory in which two processes of a group on one machine agree about a message. The sender
+/// writes its number and, if they are few, the message's bytes to its own part; the receiver writes
+/// its number to its own part. Each then increments a counter in its part and polls the other's.
+/// The sender's data is read until the receiver comes to the next message, so the sender alternates
+/// between two slots.
 class SharedMail {
  public:
-  /// The mail of the ranks of `comm`, which are on one machine and all call it. Null on all of them
-  /// if it has no memory for them to share. The memory stays until the process
+  /// Returns the mail of the ranks of `comm`, which are on one machine and all call it. Null on all
+  /// of them if the machine has no memory for them to share. The memory stays until the process
   /// ends.
   static std::unique_ptr<SharedMail> make(MPI_Comm comm);
 
-  /// The most bytes that go with a sender's number.
+  /// Returns the most bytes that go with a sender's number.
   int64_t most_bytes() const { return most_bytes_; }
 
-  /// Begins a message to the rank at a position. Returns where its bytes go.
+  /// Begins a message to the rank at a position. Returns the memory for its bytes.
   std::byte* begin_send(int to) {
     ++sent_to_[static_cast<size_t>(to)];
-    return letter(position_, to, sent_to_[static_cast<size_t>(to)]) + kLine;
+    return message(position_, to, sent_to_[static_cast<size_t>(to)]) + kLine;
   }
   /// Sends the number and the bytes.
   void send(int to, uint64_t number) {
     const uint64_t count = sent_to_[static_cast<size_t>(to)];
-    number_at(letter(position_, to, count)) = number;
+    number_at(message(position_, to, count)) = number;
     counter_at(box(position_, to)).store(count, std::memory_order_release);
   }
   /// Begins a message from the rank at a position, with this rank's number.
@@ -44,23 +44,24 @@ class SharedMail {
     counter_at(answers(position_, from)).store(count, std::memory_order_release);
   }
 
-  /// Whether the other rank of the last message to or from a position has come to it.
+  /// Returns whether the other rank of the last message to (if `sent`) or from a position has come
+  /// to it.
   bool has_come(int peer, bool sent) {
     const Counter& counter = counter_at(sent ? answers(peer, position_) : box(peer, position_));
     return counter.load(std::memory_order_acquire) >= count_of(peer, sent);
   }
-  /// The other rank's number, when it has come.
+  /// Returns the other rank's number, when it has come.
   uint64_t number_of(int peer, bool sent) {
     const uint64_t count = count_of(peer, sent);
-    return number_at(sent ? answer(peer, position_, count) : letter(peer, position_, count));
+    return number_at(sent ? answer(peer, position_, count) : message(peer, position_, count));
   }
-  /// The bytes of the last message from a position.
+  /// Returns the bytes of the last message from a position.
   const std::byte* bytes_from(int from) {
-    return letter(from, position_, received_from_[static_cast<size_t>(from)]) + kLine;
+    return message(from, position_, received_from_[static_cast<size_t>(from)]) + kLine;
   }
 
  private:
-  static constexpr int64_t kLine = 64;  // of the processor's cache
+  static constexpr int64_t kLine = 64;  // bytes of a line of the cache
   using Counter = std::atomic<uint64_t>;
   static_assert(Counter::is_always_lock_free && sizeof(Counter) == sizeof(uint64_t));
 
@@ -69,15 +70,15 @@ class SharedMail {
   uint64_t count_of(int peer, bool sent) const {
     return (sent ? sent_to_ : received_from_)[static_cast<size_t>(peer)];
   }
-  // A rank's part has, for each other rank, what it sends to it and how it answers: a line with a
-  // counter, then two places.
-  int64_t letter_bytes() const { return kLine + most_bytes_; }
-  int64_t peer_bytes() const { return kLine + 2 * letter_bytes() + kLine + 2 * kLine; }
+  // A rank's part has, for each other rank, what it sends to it and how it answers. Both are a
+  // cache line with a counter, then two slots.
+  int64_t message_bytes() const { return kLine + most_bytes_; }
+  int64_t peer_bytes() const { return kLine + 2 * message_bytes() + kLine + 2 * kLine; }
   std::byte* box(int from, int to) { return parts_[static_cast<size_t>(from)] + to * peer_bytes(); }
-  std::byte* letter(int from, int to, uint64_t count) {
-    return box(from, to) + kLine + static_cast<int64_t>(count % 2) * letter_bytes();
+  std::byte* message(int from, int to, uint64_t count) {
+    return box(from, to) + kLine + static_cast<int64_t>(count % 2) * message_bytes();
   }
-  std::byte* answers(int of, int to) { return box(of, to) + kLine + 2 * letter_bytes(); }
+  std::byte* answers(int of, int to) { return box(of, to) + kLine + 2 * message_bytes(); }
   std::byte* answer(int of, int to, uint64_t count) {
     return answers(of, to) + kLine + static_cast<int64_t>(count % 2) * kLine;
   }

@@ -18,7 +18,7 @@ std::unique_ptr<SharedMeeting> SharedMeeting::make(MPI_Comm comm) {
   check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   check_mpi(MPI_Comm_rank(comm, &position), "MPI_Comm_rank");
   auto meeting = std::unique_ptr<SharedMeeting>(new SharedMeeting(size, position));
-  meeting->parts_ = share_parts(comm, kLine + 2 * meeting->place_bytes());
+  meeting->parts_ = share_parts(comm, kLine + 2 * meeting->slot_bytes());
   return meeting->parts_.empty() ? nullptr : std::move(meeting);
 }
 

@@ -10,20 +10,20 @@
 
 namespace tessera {
 
-/// How the processes of a group meet that are on one machine: as MpiMeeting, in memory that they
-/// share. A rank writes its number and its bytes to its own part, and then how many times it has
-/// met. The others look there. What a rank has written is read until it meets again, so it writes
-/// to two places by turns.
+/// The meeting of the processes of a group that are on one machine: as MpiMeeting, in memory that
+/// they share. A rank writes its number and its bytes to its own part, and then how many times it
+/// has met. The others poll that count. A rank's data is read until it meets again, so the rank
+/// alternates between two slots.
 class SharedMeeting {
  public:
-  /// What a rank gives at most, in groups of up to a thousand. Larger operands are moved faster by
+  /// The most bytes that a rank gives, in groups of up to 512. Larger operands are moved faster by
   /// MPI.
   static constexpr int64_t kMostBytes = int64_t{8} << 10;
-  /// Ranks of a group in which a rank can give other bytes to each.
+  /// The most ranks of a group in which a rank can give different bytes to each.
   static constexpr int kMostDirect = 8;
 
-  /// The meeting of the ranks of `comm`, which are on one machine and all call it. Null on all of
-  /// them if it has no memory for them to share. The memory stays until the process
+  /// Returns the meeting of the ranks of `comm`, which are on one machine and all call it. Null on
+  /// all of them if the machine has no memory for them to share. The memory stays until the process
   /// ends.
   static std::unique_ptr<SharedMeeting> make(MPI_Comm comm);
 
@@ -56,31 +56,29 @@ class SharedMeeting {
   }
 
  private:
-  static constexpr int64_t kLine = 64;  // of the processor's cache
+  static constexpr int64_t kLine = 64;  // bytes of a line of the cache
   using Counter = std::atomic<uint64_t>;
   static_assert(Counter::is_always_lock_free);
 
   SharedMeeting(int size, int position);
 
-  int64_t place_bytes() const { return kLine + (is_direct() ? size_ : 1) * most_bytes_; }
-  /// How often the rank at a position has met: first in its part.
+  int64_t slot_bytes() const { return kLine + (is_direct() ? size_ : 1) * most_bytes_; }
+  /// Returns the number of meetings of the rank at a position, which is first in its part.
   Counter& met(int position) {
     return *reinterpret_cast<Counter*>(parts_[static_cast<size_t>(position)]);
   }
-  /// The place of this meeting: the number, then the bytes.
-  std::byte* place(int position) {
+  /// Returns the slot of this meeting in a rank's part: the number, then the bytes.
+  std::byte* slot(int position) {
     return parts_[static_cast<size_t>(position)] + kLine +
-           static_cast<int64_t>(meetings_ % 2) * place_bytes();
+           static_cast<int64_t>(meetings_ % 2) * slot_bytes();
   }
-  uint64_t* number(int position) { return reinterpret_cast<uint64_t*>(place(position)); }
-  std::byte* bytes(int position, int block) {
-    return place(position) + kLine + block * most_bytes_;
-  }
+  uint64_t* number(int position) { return reinterpret_cast<uint64_t*>(slot(position)); }
+  std::byte* bytes(int position, int block) { return slot(position) + kLine + block * most_bytes_; }
 
   std::vector<std::byte*> parts_;  // by position
   int size_;
   int position_;
-  int64_t most_bytes_;  // the numbers of rows of an all-to-all go to all ranks, too
+  int64_t most_bytes_;  // enough for the numbers of rows of an all-to-all
   uint64_t meetings_ = 0;
   bool blocks_ = false;
 };

@@ -21,7 +21,7 @@ int size_of(MPI_Comm comm) {
   return size;
 }
 
-/// Whether it is so on all ranks.
+/// Returns whether `own` is true on all ranks.
 bool on_all(bool own, MPI_Comm comm) {
   int all = own ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
@@ -30,21 +30,22 @@ bool on_all(bool own, MPI_Comm comm) {
 
 using Name = std::array<char, 64>;
 
-/// Makes memory of so many bytes that have their place, and gives it a name. Empty if it cannot.
+/// Makes shared memory of this many bytes, which it allocates at once. Returns its name; empty if
+/// it cannot.
 Name make_memory(int64_t bytes) {
   static std::atomic<int> number = 0;
   Name name{};
   fmt::format_to_n(name.data(), name.size() - 1, "/tessera-{}-{}", ::getpid(), number++);
   const int memory = ::shm_open(name.data(), O_CREAT | O_EXCL | O_RDWR, 0600);
   if (memory < 0) return {};
-  const bool has_place = ::posix_fallocate(memory, 0, bytes) == 0;
+  const bool allocated = ::posix_fallocate(memory, 0, bytes) == 0;
   ::close(memory);
-  if (has_place) return name;
+  if (allocated) return name;
   ::shm_unlink(name.data());
   return {};
 }
 
-/// The memory of this name; null if it cannot be had.
+/// Returns the memory of this name; null if it cannot be mapped.
 std::byte* map_memory(const Name& name, int64_t bytes) {
   if (name[0] == 0) return nullptr;
   const int memory = ::shm_open(name.data(), O_RDWR, 0);

@@ -6,13 +6,14 @@
 
 namespace tessera {
 
-/// The memory in which a process keeps what others sent until it is summed or put in its place, and
-/// once more for what it sends, a group. Larger operands go through it in rounds. It is about what
-/// a processor's cache holds, from where sums are taken.
+/// The bytes of memory in which a process stages what others sent until it is summed or copied into
+/// the whole. Each group stages as much of what it sends. Larger operands go through it in rounds.
+/// The size is about that of a processor's cache, from which sums are taken.
 inline constexpr int64_t kStagingBytes = int64_t{2} << 20;
 
-/// What a rank gives to all others at most in the message that compares their calls. Larger calls
-/// compare first, and MPI's collectives move their operands. Here they are copied twice more.
+/// The most bytes that a rank gives to all others in the message that compares their calls. Larger
+/// calls compare first, and MPI's collectives move their operands. Smaller ones copy their operands
+/// twice more.
 inline constexpr int64_t kSmallCallBytes = int64_t{8} << 10;
 
 /// Memory that is allocated when it is first used, and then kept.

@@ -8,7 +8,8 @@ namespace tessera {
 namespace {
 
 constexpr std::array<const char*, 1> kNames{"libnccl.so.2"};
-/// From here on communicators of two lanes may have work at once (NCCL_LAUNCH_ORDER_IMPLICIT).
+/// The oldest version in which communicators of two lanes may have work at once
+/// (NCCL_LAUNCH_ORDER_IMPLICIT).
 constexpr int kOldestVersion = NCCL_VERSION(2, 26, 2);
 
 }  // namespace

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// The functions of NCCL that links between devices take, loaded when they are first needed.
+/// The functions of NCCL that links between devices use. The constructor loads them.
 struct NcclLibrary {
-  /// Throws Error if NCCL is not found, or is older than it must be.
+  /// Loads NCCL. Throws Error if it is not found, or is older than it must be.
   NcclLibrary();
 
   SharedLibrary library;
@@ -29,14 +29,14 @@ struct NcclLibrary {
   decltype(ncclRecv)* receive;
   decltype(ncclAllGather)* all_gather;
   decltype(ncclBroadcast)* broadcast;
-  int version = 0;  ///< as ncclGetVersion() has it: 22809 is 2.28.9
+  int version = 0;  ///< as ncclGetVersion() returns it: 22809 is 2.28.9
 
   std::string version_text() const;
-  /// What NCCL says of a failure. `communicator` may be null.
+  /// Returns NCCL's description of a failure. `communicator` may be null.
   std::string failure(ncclResult_t result, ncclComm_t communicator) const;
 };
 
-/// "2.28.9"
+/// Returns a version in words: "2.28.9".
 std::string nccl_version_text(int version);
 
 }  // namespace tessera

@@ -9,17 +9,18 @@
 
 namespace tessera {
 
-/// Moves bytes between NVIDIA's GPUs by NCCL. All ranks of the group call it. They learn NCCL's
-/// address from the group's first rank, by the group's own calls. Throws Error on all ranks if one
-/// has no NCCL, an old one or another version than the first, or if they do not come together in
-/// time. Later work that does not end within the timeout, or that NCCL reports a failure of, is
-/// aborted, and ends what waits for it by an error. Refers to the group. Exists
-/// in builds with TESSERA_CUDA only.
+/// Returns links that move bytes between NVIDIA's GPUs by NCCL. All ranks of the group call it.
+/// They learn NCCL's address from the group's first rank, by the group's own calls. Throws Error on
+/// all ranks if one has no NCCL, an old one or another version than the first, or if they do not
+/// come together in time. Later work is aborted if it does not end within the timeout, or if NCCL
+/// reports that it failed. What waits for it then ends by an error. The links refer to the group.
+/// Exists in builds with TESSERA_CUDA only.
 std::unique_ptr<DeviceLinks> nccl_links(Communicator& group, Accelerator& accelerator,
                                         std::chrono::milliseconds timeout);
 
-/// Throws Error if NCCL is missing here or too old. Tells it how this program uses it, so it comes
-/// before all links, while no other thread runs. Exists in builds with TESSERA_CUDA only.
+/// Throws Error if NCCL is missing here or too old. Configures NCCL by an environment variable, so
+/// it is called before any links are made, while no other thread runs. Exists in builds with
+/// TESSERA_CUDA only.
 void require_nccl();
 
 }  // namespace tessera

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// What the first rank of a group tells the others.
+/// The data that the first rank of a group broadcasts to the others.
 struct Invitation {
   int32_t version = 0;
   ncclUniqueId id{};
@@ -72,7 +72,7 @@ class NcclLinks final : public DeviceLinks {
   void exchange(std::string_view name, std::span<const DevicePart> sends,
                 std::span<const DevicePart> receives, Stream& stream) override {
     begin(name);
-    // What stands between the two is only noted, and begun at the end.
+    // NCCL only notes the calls between group_start() and group_end(), and begins them at the end.
     check(nccl_->group_start(), "begin an exchange");
     ncclResult_t noted = ncclSuccess;
     const auto note = [&](ncclResult_t result) {
@@ -93,7 +93,7 @@ class NcclLinks final : public DeviceLinks {
  private:
   static cudaStream_t handle(Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
-  /// Meets the other ranks. NCCL waits for them in the background, and this rank looks at it.
+  /// Joins the other ranks. NCCL waits for them in the background, and this rank polls it.
   void join(const ncclUniqueId& id) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -107,8 +107,8 @@ class NcclLinks final : public DeviceLinks {
     last_ = name;
   }
 
-  /// Waits until NCCL has taken a call. Throws Error, and aborts what is under way, if it fails or
-  /// takes too long.
+  /// Waits until NCCL has accepted a call. If that fails or takes too long, throws Error and aborts
+  /// what is under way.
   void check(ncclResult_t result, const char* what) {
     const auto begun = std::chrono::steady_clock::now();
     while (result == ncclInProgress) {
@@ -127,7 +127,8 @@ class NcclLinks final : public DeviceLinks {
     }
   }
 
-  /// Looks at the work while the host waits for it.
+  /// Throws Error if the device's work has failed or takes too long. Is called while the host waits
+  /// for that work.
   void look(std::chrono::nanoseconds waited) {
     if (failure_) throw Error("{}", *failure_);
     if (communicator_ == nullptr) return;  // not joined yet
@@ -155,18 +156,17 @@ class NcclLinks final : public DeviceLinks {
     return fmt::format(
         "rank {}: after {:g} s NCCL could not {} ('{}' was given last among {}, and what a graph "
         "repeats has no name here): a rank of these does not come, the network does not carry it, "
-        "or "
-        "a step takes longer than run.rank_timeout. Look at the machines of these ranks and at the "
-        "links between them; NCCL_DEBUG=INFO says which it uses",
+        "or a step takes longer than run.rank_timeout. Look at the machines of these ranks and at "
+        "the links between them; NCCL_DEBUG=INFO says which it uses",
         rank(), std::chrono::duration<double>(timeout_).count(), what, last_,
         ranks_text(group_.ranks()));
   }
 
   int rank() const { return group_.ranks()[static_cast<size_t>(group_.position())]; }
 
-  /// Ends the device's work, which would otherwise wait for ever. NCCL's abort returns only when no
-  /// graph holds a call any more, so it has a thread, for which end() waits: graphs go before
-  /// links.
+  /// Aborts the device's work, which would otherwise wait for ever, and throws Error. NCCL's abort
+  /// returns only when no graph holds a call any more. So it has a thread, for which end() waits:
+  /// graphs are destroyed before links.
   [[noreturn]] void fail(std::string text) {
     failure_ = std::move(text);
     if (communicator_ != nullptr) {
@@ -177,7 +177,7 @@ class NcclLinks final : public DeviceLinks {
     throw Error("{}", *failure_);
   }
 
-  /// Gives what is left of the work the time that it needs, unless some of it failed.
+  /// Waits for the rest of the work, unless some of it failed, and releases the communicator.
   void end() noexcept {
     look_.reset();
     if (communicator_ != nullptr) {
@@ -185,7 +185,7 @@ class NcclLinks final : public DeviceLinks {
         check(nccl_->finalize(communicator_), "end");
         (void)nccl_->destroy(communicator_);
         communicator_ = nullptr;
-      } catch (const Error&) {  // it is aborted now
+      } catch (const Error&) {  // check() has aborted the work
       }
     }
     if (aborts_.joinable()) aborts_.join();
@@ -204,8 +204,8 @@ class NcclLinks final : public DeviceLinks {
 }  // namespace
 
 void require_nccl() {
-  // Communicators of both lanes have work at once. Its order must be the same on all ranks, which
-  // NCCL sees to from 2.26 on, if it is told to before it is loaded.
+  // Communicators of both lanes have work at once. Its order must be the same on all ranks. NCCL
+  // ensures that from 2.26 on, if the variable is set before NCCL is loaded.
   ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   const NcclLibrary nccl;
 }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "comm/tcp/tcp_letters.h"
+#include "comm/tcp/tcp_messages.h"
 
 namespace tessera {
 namespace {
@@ -21,7 +21,7 @@ CallConnection::~CallConnection() {
   listener_.join();
 }
 
-int64_t CallConnection::ask(int group, const WireWriter& letter, Given given, Result result,
+int64_t CallConnection::ask(int group, const WireWriter& request, Given given, Result result,
                             const TcpSocket::Look& look) {
   Question question{.result = result};
   {
@@ -30,7 +30,7 @@ int64_t CallConnection::ask(int group, const WireWriter& letter, Given given, Re
     TESSERA_CHECK(questions_.emplace(group, &question).second, "group {} asks twice", group);
   }
   try {
-    send(letter, given, look);
+    send(request, given, look);
     end_sending(question);
     await(question, look);
   } catch (const ConnectionLost&) {
@@ -44,13 +44,14 @@ int64_t CallConnection::ask(int group, const WireWriter& letter, Given given, Re
   return question.received;
 }
 
-void CallConnection::send(const WireWriter& letter, Given given, const TcpSocket::Look& look) {
+void CallConnection::send(const WireWriter& request, Given given, const TcpSocket::Look& look) {
   const Lock lock(sending_);
-  send_letter(socket_, letter, look);
+  send_message(socket_, request, look);
   for (const auto& part : given) socket_.send(part, look);
 }
 
-/// Lets the result be written: a collective in place gives the memory that its result comes into.
+/// Notes that the given bytes are sent, so that the result may be written. A collective in place
+/// sends from the memory that its result goes to.
 void CallConnection::end_sending(Question& question) {
   {
     const Lock lock(mutex_);
@@ -70,8 +71,8 @@ void CallConnection::await(const Question& question, const TcpSocket::Look& look
   }
 }
 
-/// Ends the connection, of which what is on its way is of no use any more. Waits until nobody
-/// writes to the result of the group's question.
+/// Shuts the connection down, because its pending bytes are of no use any more. Waits until no
+/// thread writes to the result of the request.
 void CallConnection::give_up(int group, Question& question, std::optional<std::string> why) {
   end_sending(question);
   Lock lock(mutex_);
@@ -91,7 +92,7 @@ void CallConnection::hear_answers() {
   try {
     std::vector<std::byte> memory;
     for (;;) {
-      WireReader answer = receive_letter(socket_, memory);
+      WireReader answer = receive_message(socket_, memory);
       hear_answer(answer);
     }
   } catch (const std::exception& error) {
@@ -113,7 +114,7 @@ void CallConnection::hear_answer(WireReader& answer) {
   {
     Lock lock(mutex_);
     const auto found = questions_.find(group);
-    if (found == questions_.end()) throw BadLetter("an answer that nobody waits for");
+    if (found == questions_.end()) throw BadMessage("an answer that nobody waits for");
     question = found->second;
     if (error.empty()) changed_.wait(lock, [&] { return question->sent; });
   }

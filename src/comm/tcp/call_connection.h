@@ -17,8 +17,8 @@
 
 namespace tessera {
 
-/// The connection by which the groups of a rank ask the first one: see TcpAsked. Each group has a
-/// number, and asks one thing at a time. Several threads may ask at once.
+/// The connection by which the groups of a rank send requests to the first rank (see TcpAsked).
+/// Each group has a number, and one request at a time. Several threads may ask at once.
 class CallConnection {
  public:
   explicit CallConnection(TcpSocket socket);
@@ -32,10 +32,11 @@ class CallConnection {
   /// Returns a number for a new group.
   int next_group() { return groups_++; }
 
-  /// Sends a letter of a group and what it gives, and waits for the answer and the result's bytes.
-  /// Returns how many bytes the call has received from others. Throws Error with the text of the
-  /// answer, and ConnectionLost. If `look` throws, so does this, and all questions later.
-  int64_t ask(int group, const WireWriter& letter, Given given, Result result,
+  /// Sends a request of a group and the bytes that it gives, and waits for the reply and the
+  /// result's bytes. Returns how many bytes the call has received from others. Throws Error with
+  /// the text of the reply, and ConnectionLost. If `look` throws, so does this, and so do all later
+  /// requests.
+  int64_t ask(int group, const WireWriter& request, Given given, Result result,
               const TcpSocket::Look& look);
 
  private:
@@ -43,13 +44,13 @@ class CallConnection {
 
   struct Question {
     Result result;
-    bool sent = false;  // nobody reads what the call gives any more: the result may lie there
+    bool sent = false;  // the given bytes are sent: the result may overwrite them
     bool answered = false;
     std::string error;
     int64_t received = 0;
   };
 
-  void send(const WireWriter& letter, Given given, const TcpSocket::Look& look);
+  void send(const WireWriter& request, Given given, const TcpSocket::Look& look);
   void end_sending(Question& question);
   void await(const Question& question, const TcpSocket::Look& look);
   void give_up(int group, Question& question, std::optional<std::string> why);
@@ -60,11 +61,11 @@ class CallConnection {
   TcpSocket socket_;
   std::mutex sending_;
   std::atomic<int> groups_ = 0;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::map<int, Question*> questions_;   // that wait for answers, by group
-  std::optional<std::string> lost_;      // why there is no answer any more
-  std::optional<std::string> given_up_;  // what a look has thrown
+  std::map<int, Question*> questions_;   // that wait for replies, by group
+  std::optional<std::string> lost_;      // why no more replies come
+  std::optional<std::string> given_up_;  // the error that a look has thrown
   std::jthread listener_;
 };
 

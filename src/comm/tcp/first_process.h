@@ -9,16 +9,16 @@
 
 namespace tessera {
 
-/// The first rank of processes that meet by TCP: they meet in it.
+/// The first rank of processes that meet by TCP. The others meet in its process.
 class FirstProcess final : public Processes {
  public:
-  /// Waits at the address for the others, which know the token too. Throws Error if they do not
-  /// come within `patience`.
+  /// Waits at the address for the other processes, which know the token too. Throws Error if they
+  /// do not come within `patience`.
   FirstProcess(const TcpAddress& address, int ranks, const std::string& host,
                std::string_view token, std::chrono::milliseconds patience,
                const StrangerLimits& limits = {});
 
-  /// See TcpHub::network().
+  /// Returns TcpHub::network().
   const std::string& network() const { return hub_.network(); }
 
   int rank() const override { return 0; }
@@ -36,7 +36,7 @@ class FirstProcess final : public Processes {
  private:
   TcpHub hub_;
   bool all_ended_ = false;
-  bool reports_ = false;                  // this rank says an error
+  bool reports_ = false;                  // this rank reports an error
   std::chrono::milliseconds patience_{};  // of report_end()
 };
 

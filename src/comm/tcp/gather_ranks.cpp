@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kGatherLook{250};
 constexpr int kMostAcceptedAtOnce = 64;
 
-/// A connection that has not said whose it is.
+/// A connection that has not said yet which rank it is of.
 struct Stranger {
   TcpSocket socket;
   Clock::time_point end;
@@ -66,7 +66,7 @@ class Gathering {
   static bool is_here(const GatheredRank& rank) { return rank.member && rank.calls; }
   bool all_here() const { return std::all_of(ranks_.begin() + 1, ranks_.end(), is_here); }
 
-  /// Returns whether one of the ranks has closed a connection.
+  /// Waits for an event. Returns whether one of the ranks has closed a connection.
   bool await_event(Clock::time_point end) const {
     std::vector<pollfd> waited;
     const auto wait_at = [&](int descriptor, int events) {
@@ -87,7 +87,7 @@ class Gathering {
                        [](const pollfd& one) { return one.revents != 0; });
   }
 
-  /// A rank whose process is gone may come again.
+  /// Forgets ranks whose processes are gone. They may connect again.
   void forget_closed() {
     for (GatheredRank& rank : ranks_) {
       if (rank.calls && rank.calls->is_closed()) rank.calls.reset();
@@ -116,7 +116,7 @@ class Gathering {
     }
   }
 
-  /// A stranger has said who it is. Becomes a rank, or hears why not.
+  /// Makes a rank of a stranger that has sent its hello, or tells it why not.
   void admit(Stranger& stranger) {
     const auto hello = read_hello(std::span(stranger.said).first<kHelloBytes>());
     if (!hello) return;
@@ -127,9 +127,9 @@ class Gathering {
       return;
     }
     const std::string refused = why_refused(*hello);
-    WireWriter letter;
-    letter.put_text(refused);
-    const std::vector<std::byte> bytes = letter_bytes(letter);
+    WireWriter message;
+    message.put_text(refused);
+    const std::vector<std::byte> bytes = message_bytes(message);
     if (!stranger.socket.try_send(verdict) || !stranger.socket.try_send(bytes)) return;
     if (!refused.empty()) return;
     GatheredRank& rank = ranks_[static_cast<size_t>(hello->rank)];
@@ -177,7 +177,7 @@ class Gathering {
     }
   }
 
-  /// Strangers give way where no descriptor is left.
+  /// Accepts a connection. Closes strangers if no descriptor is left for it.
   std::optional<TcpSocket> accept() {
     for (;;) {
       try {
@@ -189,18 +189,19 @@ class Gathering {
     }
   }
 
-  /// Closes any one of the strangers. Were it the oldest, who connects often enough would keep all
-  /// ranks out; so each of them has a chance, and comes again (come_to_first()).
+  /// Closes a stranger, chosen at random. If it always closed the oldest one, a program that
+  /// connects often enough would keep all ranks out. A rank that is closed connects again
+  /// (come_to_first()).
   void close_one() {
     std::uniform_int_distribution<size_t> any(0, strangers_.size() - 1);
     strangers_.erase(std::next(strangers_.begin(), static_cast<std::ptrdiff_t>(any(random_))));
   }
 
   void refuse_all(std::string_view why) {
-    WireWriter letter;
-    letter.put(TcpTold::refused);
-    letter.put_text(why);
-    const std::vector<std::byte> bytes = letter_bytes(letter);
+    WireWriter message;
+    message.put(TcpTold::refused);
+    message.put_text(why);
+    const std::vector<std::byte> bytes = message_bytes(message);
     for (GatheredRank& rank : ranks_) {
       if (rank.member) rank.member->try_send(bytes);
     }
@@ -213,8 +214,7 @@ class Gathering {
     }
     std::string text = fmt::format(
         "{}, {} of the {} processes have not come to rank 0 ({}): rank {}. Find out what holds "
-        "them "
-        "up, and whether their machines reach this one",
+        "them up, and whether their machines reach this one",
         waited_text(patience), missing.size(), ranks_.size(), ranks_[0].host,
         fmt::join(missing, ", "));
     if (other_tokens_ > 0) {

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// A rank that has come to the first one. The first itself has no connections.
+/// A rank that has connected to the first one. The entry of the first rank has no connections.
 struct GatheredRank {
   std::string host;
   TcpNonce process{};
@@ -20,16 +20,17 @@ struct GatheredRank {
   std::optional<TcpSocket> calls;
 };
 
-/// The limits on connections of which the first rank does not know yet whose they are. Each
-/// takes a descriptor and less than a kilobyte.
+/// The limits on connections that have not said yet which rank they are of. Each takes a descriptor
+/// and less than a kilobyte.
 struct StrangerLimits {
-  size_t most = 256;                         ///< one of them is closed for each that comes then
-  std::chrono::milliseconds patience{5000};  ///< until one of them has said whose it is
+  size_t most = 256;                         ///< if there are as many, a new one closes one of them
+  std::chrono::milliseconds patience{5000};  ///< the time to say which rank it is of
 };
 
-/// Listens at the address until all ranks have come, and returns them in their order. Nobody
-/// listens there any more then. Throws Error if the address is none of this machine, and one that
-/// names those that have not come within `patience`, which those that have come hear too.
+/// Listens at the address until all ranks have connected, and returns them in rank order. Then
+/// nothing listens there any more. Throws Error if the address is not one of this machine. If ranks
+/// are missing after `patience`, throws Error that names them, which is sent to those that have
+/// come.
 std::vector<GatheredRank> gather_ranks(const TcpAddress& address, int ranks,
                                        const std::string& own_host, std::string_view token,
                                        std::chrono::milliseconds patience,

@@ -10,17 +10,17 @@ namespace tessera {
 
 /// A number that is used once.
 using TcpNonce = std::array<std::byte, 32>;
-/// A number that nobody can make without the job's token.
+/// A number that cannot be made without the job's token.
 using TcpProof = std::array<std::byte, 32>;
 
 /// The side that proves that it knows the token. One side's proof is not accepted as the other's.
 enum class TcpSide : uint8_t { first, other };
 
-/// Returns a number that nobody can guess. Throws Error if the system gives none.
+/// Returns a number that cannot be guessed. Throws Error if the system gives none.
 TcpNonce fresh_nonce();
 
-/// Returns the proof of a side, HMAC-SHA256 with the token as key, for what both have said: the
-/// token itself is not sent. Without a token the key is empty, and anybody can make the proof.
+/// Returns the proof of a side for what both sides have sent: HMAC-SHA256 with the token as key.
+/// The token itself is not sent. Without a token the key is empty, and anyone can make the proof.
 TcpProof prove(std::string_view token, TcpSide side, std::span<const std::byte> challenge,
                std::span<const std::byte> hello);
 

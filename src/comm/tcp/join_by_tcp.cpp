@@ -21,8 +21,8 @@ std::string own_host() {
   return host.data();
 }
 
-/// NCCL's processes meet by the network that ours have met by, unless the user names another one.
-/// It reads the variable when it is first used; no thread of ours reads any.
+/// Makes NCCL use the network by which the processes have met, unless the user names another one.
+/// NCCL reads the variable when it is first used; no thread of this program reads any.
 void tell_nccl(const std::string& network) {
   if (network.empty()) return;
   ::setenv("NCCL_SOCKET_IFNAME", ("=" + network).c_str(), /*overwrite=*/0);

@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// Joins the processes of a launch that has an address. The first rank listens there, and the
-/// others come to it. See join_processes().
+/// others connect to it. See join_processes().
 std::unique_ptr<Processes> join_by_tcp(const Launch& launch, std::chrono::milliseconds patience);
 
 }  // namespace tessera

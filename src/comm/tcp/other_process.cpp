@@ -11,15 +11,16 @@
 #include "base/error.h"
 #include "comm/rank_groups.h"
 #include "comm/tcp/tcp_hello.h"
-#include "comm/tcp/tcp_letters.h"
+#include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/tcp_transport.h"
 
 namespace tessera {
 namespace {
 
-/// The first rank says every second that it lives.
+/// The least silence after which the first rank counts as lost. It sends a sign of life every
+/// second.
 constexpr std::chrono::milliseconds kLeastSilence{5000};
-/// What the first rank waits for others, it waits itself. So a rank that asks it waits longer.
+/// The extra time that this rank waits for the first one, which itself waits until `patience` ends.
 constexpr std::chrono::milliseconds kGrace{10000};
 constexpr std::chrono::milliseconds kReportLook{250};
 
@@ -57,7 +58,7 @@ OtherProcess::~OtherProcess() {
 void OtherProcess::await_begin(int ranks, Clock::time_point end) {
   std::vector<std::byte> memory;
   for (;;) {
-    WireReader told = receive_letter(*member_, memory, [&] {
+    WireReader told = receive_message(*member_, memory, [&] {
       if (Clock::now() > end) throw ConnectionLost("it does not answer");
     });
     heard_ = Clock::now();
@@ -69,9 +70,10 @@ void OtherProcess::await_begin(int ranks, Clock::time_point end) {
     }
     hosts_.clear();
     for (int each = 0; each < ranks; ++each) hosts_.push_back(told.take_text());
-    // Ranks on the first one's machine come by its loopback. The others reach it by this network.
-    const std::string of_first = told.take_text();
-    network_ = hosts_[static_cast<size_t>(rank_)] == hosts_[0] ? of_first : member_->network();
+    // Ranks on the first one's machine connect by its loopback, so the network is that of the
+    // others.
+    const std::string first_network = told.take_text();
+    network_ = hosts_[static_cast<size_t>(rank_)] == hosts_[0] ? first_network : member_->network();
     return;
   }
 }
@@ -83,14 +85,14 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
   if (const auto known = failure(lane)) throw Error("{}", *known);
   const auto look_around = [this] { look(); };
   const int number = calls_->next_group();
-  WireWriter letter;
-  letter.put(TcpAsked::group);
-  letter.put(number);
-  letter.put<int64_t>(timeout_.load().count());
-  letter.put_all(ranks);
-  letter.put_text(lane);
+  WireWriter request;
+  request.put(TcpAsked::group);
+  request.put(number);
+  request.put<int64_t>(timeout_.load().count());
+  request.put_all(ranks);
+  request.put_text(lane);
   try {
-    calls_->ask(number, letter, {}, {}, look_around);
+    calls_->ask(number, request, {}, {}, look_around);
   } catch (const ConnectionLost& lost) {
     throw Error("{}", lost_text(lost.what()));
   }
@@ -104,29 +106,29 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
 }
 
 void OtherProcess::end_work(std::string_view why) {
-  WireWriter letter;
-  letter.put(TcpSaid::work_failed);
-  letter.put_text(why);
-  say(letter);
+  WireWriter message;
+  message.put(TcpSaid::work_failed);
+  message.put_text(why);
+  say(message);
 }
 
 Processes::Report OtherProcess::report_end(std::string_view error,
                                            std::chrono::milliseconds patience) {
-  WireWriter letter;
-  letter.put(TcpSaid::ended);
-  letter.put_text(error);
-  letter.put<int64_t>(patience.count());
+  WireWriter message;
+  message.put(TcpSaid::ended);
+  message.put_text(error);
+  message.put<int64_t>(patience.count());
   {
     const std::scoped_lock lock(mutex_);
     ended_ = true;
   }
-  say(letter);
+  say(message);
   const auto until = Clock::now() + patience + kGrace;
   std::unique_lock lock(mutex_);
   while (!report_ && !lost_ && !is_silent() && Clock::now() < until) {
     changed_.wait_for(lock, kReportLook);
   }
-  // Without the first rank each reports for itself.
+  // If the first rank is lost, each rank reports its own error.
   told_ = report_.has_value();
   if (!report_) report_.emplace(error.empty() ? Report::none : Report::own, false);
   reports_ = report_->first != Report::none;
@@ -135,12 +137,12 @@ Processes::Report OtherProcess::report_end(std::string_view error,
 }
 
 void OtherProcess::abort(int status) {
-  WireWriter letter;
-  letter.put(TcpSaid::abort);
-  letter.put(status);
-  say(letter);
+  WireWriter message;
+  message.put(TcpSaid::abort);
+  message.put(status);
+  say(message);
   {
-    // Nobody else can say it then.
+    // No other process can report then that the first rank is lost.
     const std::scoped_lock lock(mutex_);
     if (!told_ && !reports_ && (lost_ || is_silent())) {
       fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_),
@@ -151,10 +153,10 @@ void OtherProcess::abort(int status) {
   std::_Exit(status);
 }
 
-void OtherProcess::say(const WireWriter& letter) {
+void OtherProcess::say(const WireWriter& message) {
   const std::scoped_lock lock(sending_);
   try {
-    send_letter(*member_, letter);
+    send_message(*member_, message);
   } catch (const ConnectionLost& lost) {
     note_lost(lost.what());
   }
@@ -164,7 +166,7 @@ void OtherProcess::listen() {
   std::vector<std::byte> memory;
   try {
     for (;;) {
-      WireReader told = receive_letter(*member_, memory);
+      WireReader told = receive_message(*member_, memory);
       heard_ = Clock::now();
       hear(told.take_enum(TcpTold::abort, "what the first rank says"), told);
     }
@@ -188,8 +190,9 @@ void OtherProcess::hear(TcpTold what, WireReader& told) {
       break;
     }
     case TcpTold::abort: {
-      if (report_) break;  // it ends by itself
-      // Who ends the run has said why, where that rank writes. An error of this stream is nobody's.
+      if (report_) break;  // this rank ends by itself
+      // The rank that ends the run has printed why. If this text cannot be written, that is
+      // ignored.
       std::fputs(fmt::format("tessera: rank {}: another rank has ended the run\n", rank_).c_str(),
                  stderr);
       if (!ended_) std::_Exit(told.take<int>());

@@ -13,23 +13,24 @@
 
 #include "comm/processes.h"
 #include "comm/tcp/call_connection.h"
-#include "comm/tcp/tcp_letters.h"
+#include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/tcp_socket.h"
 #include "comm/tcp/wire.h"
 
 namespace tessera {
 
-/// A rank of processes that meet by TCP, which is not the first: it meets the others there.
+/// A rank, other than the first, of processes that meet by TCP. It meets the others in the first
+/// rank's process.
 class OtherProcess final : public Processes {
  public:
-  /// Comes to the first rank at the address, which knows the token too, and waits for the others.
-  /// Throws Error if it does not listen there, refuses this rank, or not all come within
+  /// Connects to the first rank at the address, which knows the token too, and waits for the
+  /// others. Throws Error if that does not listen there, refuses this rank, or not all come within
   /// `patience`.
   OtherProcess(const TcpAddress& address, int ranks, int rank, const std::string& host,
                std::string_view token, std::chrono::milliseconds patience);
   ~OtherProcess() override;
 
-  /// The network by which this machine and others meet. Empty if that is not known.
+  /// Returns the network by which this machine and others meet; empty if it is not known.
   const std::string& network() const { return network_; }
 
   int rank() const override { return rank_; }
@@ -49,28 +50,28 @@ class OtherProcess final : public Processes {
   void listen();
   void hear(TcpTold what, WireReader& told);
   void note_lost(std::string_view why);
-  /// Whether nothing has been heard of the first rank for too long.
+  /// Returns whether nothing has come from the first rank for too long.
   bool is_silent() const;
-  /// Throws Error if so, or if its connection is lost.
+  /// Throws Error if the first rank is silent, or if its connection is lost.
   void look() const;
   std::string lost_text(std::string_view why) const;
   std::optional<std::string> failure(std::string_view lane) const;
-  void say(const WireWriter& letter);
+  void say(const WireWriter& message);
 
   int rank_;
   std::vector<std::string> hosts_;
   std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
-  std::atomic<Clock::time_point> heard_;  // of the first rank
+  std::atomic<Clock::time_point> heard_;  // when something last came from the first rank
   std::string network_;
   bool all_ended_ = false;
   bool told_ = false;     // the first rank has said who reports
-  bool reports_ = false;  // this rank says an error
+  bool reports_ = false;  // this rank reports an error
   std::optional<TcpSocket> member_;
   std::optional<CallConnection> calls_;
-  std::mutex sending_;        // to it
-  mutable std::mutex mutex_;  // of what follows
+  std::mutex sending_;        // guards sending to the first rank
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::optional<std::string> lost_;  // why the first rank is
+  std::optional<std::string> lost_;  // why the first rank is lost
   bool ended_ = false;
   std::optional<std::string> failed_;
   std::optional<std::string> work_failed_;

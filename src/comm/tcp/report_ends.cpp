@@ -17,9 +17,9 @@ Processes::Report report_of(int rank, const std::map<int, std::string>& ends, in
   const auto heard_of = [&](const auto& end) {
     return !end.second.empty() && own == failed_text(end.first, end.second);
   };
-  const bool of_another =
+  const bool reported_by_another =
       std::ranges::any_of(ends, heard_of) || std::ranges::find_if(ends, same)->first < rank;
-  return of_another ? Report::none : Report::own;
+  return reported_by_another ? Report::none : Report::own;
 }
 
 }  // namespace tessera

@@ -8,12 +8,13 @@
 namespace tessera {
 namespace {
 
-/// Some elements, one after the other.
+/// Returns contiguous elements as a tensor.
 Tensor flat(std::byte* memory, int64_t elements, DType dtype) {
   return Tensor::wrap(memory, {elements}, dtype);
 }
 
-/// Returns memory that takes none of the machine's before it is written. Null if there is none.
+/// Returns memory; null if there is none. It takes none of the machine's memory until it is
+/// written.
 std::unique_ptr<std::byte[]> reserve(int64_t bytes) {
   return std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
 }
@@ -29,10 +30,10 @@ int64_t rows_of(const std::vector<int64_t>& counts) {
 void AnswerSocket::send(const WireWriter& answer, std::span<const std::byte> result) {
   const std::scoped_lock lock(mutex_);
   try {
-    send_letter(socket_, answer);
+    send_message(socket_, answer);
     socket_.send(result);
   } catch (const ConnectionLost&) {
-    // Who reads from it finds that too.
+    // The thread that reads from the connection finds that too.
   }
 }
 
@@ -47,18 +48,18 @@ ServedGroup::ServedGroup(AnswerSocket& answers, World& world, int number, int ra
       lane_(std::move(lane)),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
-void ServedGroup::begin(WireReader& letter) {
+void ServedGroup::begin(WireReader& request) {
   {
     const std::scoped_lock lock(mutex_);
-    if (state_ != State::idle) throw BadLetter("a call in a group that is not ready for one");
+    if (state_ != State::idle) throw BadMessage("a call in a group that is not ready for one");
   }
-  call_ = read_call(letter, ranks_, position_);
+  call_ = read_call(request, ranks_, position_);
   world_.set_timeout(rank_, call_.timeout);
   given_ = receive_given();
   set_state(State::called);
 }
 
-/// Receives what the rank gives. Passes it over if there is no memory for it.
+/// Receives what the rank gives, or skips it if there is no memory for it.
 ServedGroup::Bytes ServedGroup::receive_given() {
   TcpSocket& socket = answers_.socket();
   Bytes given = reserve(call_.given_bytes);
@@ -87,7 +88,7 @@ void ServedGroup::run(const std::stop_token& stop) {
   while (await_call(stop)) make_call();
 }
 
-/// Asks for the group as the rank does. Returns whether it has it.
+/// Asks for the group on behalf of the rank. Returns whether the rank has it.
 bool ServedGroup::join() {
   std::string error;
   try {
@@ -127,7 +128,7 @@ void ServedGroup::make_call() {
   answer.put(transport_->received_bytes() - before);
   const auto bytes = error.empty() ? static_cast<size_t>(call_.result_bytes) : 0;
   given_.reset();
-  set_state(State::idle);  // the rank's next call may come before its answer has left
+  set_state(State::idle);  // the next request may come as soon as the reply is sent
   answers_.send(answer, std::span(result.get(), bytes));
 }
 

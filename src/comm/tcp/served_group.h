@@ -18,14 +18,14 @@
 
 namespace tessera {
 
-/// The answers to one rank's calls: by one connection, one at a time.
+/// The connection for the replies to one rank's requests. Sends one at a time.
 class AnswerSocket {
  public:
   explicit AnswerSocket(TcpSocket& socket) : socket_(socket) {}
 
   TcpSocket& socket() { return socket_; }
-  /// Sends an answer and the bytes that follow it. What waits for a lost connection is told by who
-  /// reads it.
+  /// Sends a reply and the bytes that follow it. Ignores a lost connection: the thread that reads
+  /// from it handles that.
   void send(const WireWriter& answer, std::span<const std::byte> result);
 
  private:
@@ -33,22 +33,23 @@ class AnswerSocket {
   std::mutex mutex_;
 };
 
-/// Makes the calls in one group that a rank of another process asks for, by a transport of this one
-/// and on a thread of its own, and sends what they give (see TcpTransport).
+/// Makes the calls in one group that a rank of another process requests, by a transport of this
+/// process and on a thread of its own, and sends the results (see tcp_transport()).
 class ServedGroup {
  public:
-  /// The group with a number, in which the rank is one of `ranks`. Refers to the answers' socket
-  /// and the world.
+  /// Serves the group with a number, in which the rank is one of `ranks`. Refers to the socket of
+  /// the replies and the world.
   ServedGroup(AnswerSocket& answers, World& world, int number, int rank, std::vector<int> ranks,
               std::string lane);
   ServedGroup(const ServedGroup&) = delete;
   ServedGroup& operator=(const ServedGroup&) = delete;
-  /// Waits for the call that is being made: end it by World::fail() before.
+  /// Waits for the call that is being made, which World::fail() must end before.
   ~ServedGroup() = default;
 
-  /// Takes a call out of a letter, receives what the rank gives, and begins to make it. Throws
-  /// BadLetter if the letter is no call of the group, or a call before it is still being made.
-  void begin(WireReader& letter);
+  /// Reads a call from a request, receives what the rank gives, and begins to make it. Throws
+  /// BadMessage if the request is not a call of the group, or if the call before it is still being
+  /// made.
+  void begin(WireReader& request);
 
  private:
   using Bytes = std::unique_ptr<std::byte[]>;
@@ -69,15 +70,15 @@ class ServedGroup {
   int number_;
   int rank_;
   std::vector<int> ranks_;
-  int position_;  // of the rank among them
+  int position_;  // of the rank in ranks_
   std::string lane_;
   std::unique_ptr<Transport> transport_;
-  std::mutex mutex_;  // of the state
+  std::mutex mutex_;  // guards the state
   std::condition_variable_any changed_;
   State state_ = State::busy;
-  // Of one call. Who reads letters writes it while the state is idle.
+  // The current call. The thread that reads requests writes it while the state is idle.
   TcpCall call_;
-  Bytes given_;  // none if there is no memory for it
+  Bytes given_;  // null if there is no memory for it
   std::jthread thread_;
 };
 

@@ -10,20 +10,20 @@
 
 namespace tessera {
 
-/// Reads what a rank of another process asks of the first one (TcpAsked), and lets its groups do
-/// it.
+/// Reads the requests of a rank of another process to the first one (TcpAsked), and passes them to
+/// its groups.
 class ServedRank {
  public:
   /// Refers to the connection and the world, of which `rank` is one.
   ServedRank(TcpSocket& socket, World& world, int rank)
       : answers_(socket), world_(world), rank_(rank) {}
 
-  /// Serves until the connection is lost, and throws ConnectionLost then; BadLetter if something
-  /// comes that no rank of this version asks.
+  /// Serves until the connection is lost, and then throws ConnectionLost. Throws BadMessage if
+  /// something comes that no rank of this version requests.
   void serve();
 
  private:
-  void open_group(WireReader& letter);
+  void open_group(WireReader& request);
 
   AnswerSocket answers_;
   World& world_;

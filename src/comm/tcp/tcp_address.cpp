@@ -28,7 +28,7 @@ bool is_own_name(std::string_view host) {
   return !label.empty() && label != "localhost" && label == first_label(host);
 }
 
-/// All networks of this machine.
+/// Returns the addresses that stand for all networks of this machine.
 std::vector<SystemAddress> all_networks(uint16_t port) {
   SystemAddress six{.length = sizeof(sockaddr_in6)};
   auto& any = reinterpret_cast<sockaddr_in6&>(six.bytes);

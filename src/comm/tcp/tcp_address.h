@@ -22,7 +22,7 @@ struct TcpAddress {
 /// if the text is none of these.
 TcpAddress parse_tcp_address(std::string_view variable, std::string_view text);
 
-/// The address of a network with a port, as the system takes it.
+/// The address of a network with a port, in the form that system calls take.
 struct SystemAddress {
   sockaddr_storage bytes{};
   socklen_t length = 0;
@@ -32,8 +32,8 @@ struct SystemAddress {
   bool is_loopback() const;
 };
 
-/// Returns the addresses that a name stands for. If there are none, `problem` is why: an error of
-/// getaddrinfo().
+/// Returns the addresses that a name stands for. If there are none, `problem` is the reason: an
+/// error of getaddrinfo().
 std::vector<SystemAddress> look_up(const TcpAddress& address, int& problem);
 
 /// Throws Error for an address that look_up() does not know.
@@ -45,7 +45,7 @@ std::vector<SystemAddress> look_up(const TcpAddress& address, int& problem);
 /// name is unknown.
 std::vector<SystemAddress> listening_addresses(const TcpAddress& address);
 
-/// Returns whether no other machine reaches what listens at listening_addresses(). False for a name
+/// Returns whether no other machine reaches what listens at listening_addresses(); false for a name
 /// that is not known now.
 bool is_loopback(const TcpAddress& address);
 

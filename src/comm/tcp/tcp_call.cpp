@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMostMessages = int64_t{1} << 20;
 
-/// The group that a call is made in, and who makes it.
+/// The group that a call is made in, and the position of its caller.
 struct Caller {
   std::span<const int> ranks;
   int position;
@@ -20,10 +20,10 @@ struct Caller {
 };
 
 [[noreturn]] void refuse(const Fingerprint& mark, std::string_view why) {
-  throw BadLetter("{} cannot be made: {}", mark.text(), why);
+  throw BadMessage("{} cannot be made: {}", mark.text(), why);
 }
 
-/// The sum of some sizes, which is no more than kMostElements.
+/// Returns the sum of some sizes. Throws BadMessage if it is more than kMostElements.
 int64_t checked_sum(std::span<const int64_t> sizes, const Fingerprint& mark) {
   int64_t sum = 0;
   for (const int64_t size : sizes) {
@@ -33,20 +33,20 @@ int64_t checked_sum(std::span<const int64_t> sizes, const Fingerprint& mark) {
   return sum;
 }
 
-void take_layout(WireReader& letter, const Caller& caller, TcpCall& call) {
+void take_layout(WireReader& request, const Caller& caller, TcpCall& call) {
   const Fingerprint& mark = call.mark.get();
-  call.layout = letter.take_layout(caller.size());
+  call.layout = request.take_layout(caller.size());
   if (call.layout->fingerprint() != mark.layout ||
       call.layout->elements() != mark.shape.elements()) {
     refuse(mark, "its pieces are those of another tensor");
   }
 }
 
-void take_rows(WireReader& letter, const Caller& caller, TcpCall& call) {
+void take_rows(WireReader& request, const Caller& caller, TcpCall& call) {
   const Fingerprint& mark = call.mark.get();
-  call.sent = letter.take_all<int64_t>();
-  call.received = letter.take_all<int64_t>();
-  call.row = letter.take_between<int64_t>(0, kMostElements, "the elements of a row");
+  call.sent = request.take_all<int64_t>();
+  call.received = request.take_all<int64_t>();
+  call.row = request.take_between<int64_t>(0, kMostElements, "the elements of a row");
   if (std::ssize(call.sent) != caller.size() || std::ssize(call.received) != caller.size()) {
     refuse(mark, "its numbers of rows are not those of the group");
   }
@@ -57,16 +57,16 @@ void take_rows(WireReader& letter, const Caller& caller, TcpCall& call) {
   }
 }
 
-void take_messages(WireReader& letter, const Caller& caller, bool sent,
+void take_messages(WireReader& request, const Caller& caller, bool sent,
                    std::vector<TcpMessage>& messages, int64_t& bytes) {
-  const auto count = letter.take_between<int64_t>(
+  const auto count = request.take_between<int64_t>(
       0, std::min<int64_t>(caller.size(), kMostMessages), "a number of messages");
   std::vector<bool> known(caller.ranks.size());
   for (int64_t i = 0; i < count; ++i) {
     TcpMessage& message = messages.emplace_back();
-    message.mark = letter.take_mark();
-    message.peer = letter.take_between<int>(0, caller.size() - 1, "the position of a message");
-    message.elements = letter.take_between<int64_t>(0, kMostElements, "the elements of a message");
+    message.mark = request.take_mark();
+    message.peer = request.take_between<int>(0, caller.size() - 1, "the position of a message");
+    message.elements = request.take_between<int64_t>(0, kMostElements, "the elements of a message");
     const Fingerprint& mark = message.mark.get();
     const int peer = caller.ranks[static_cast<size_t>(message.peer)];
     const bool from_to = sent ? mark.from == caller.rank() && mark.to == peer
@@ -76,7 +76,7 @@ void take_messages(WireReader& letter, const Caller& caller, bool sent,
     }
     if (known[static_cast<size_t>(message.peer)]) refuse(mark, "its peer has two of them");
     known[static_cast<size_t>(message.peer)] = true;
-    // It is empty where devices move the bytes.
+    // The message is empty if devices move the bytes.
     if (message.elements != 0 && message.elements != mark.shape.elements()) {
       refuse(mark, "its elements are not those of its shape");
     }
@@ -85,19 +85,20 @@ void take_messages(WireReader& letter, const Caller& caller, bool sent,
   }
 }
 
-/// Takes what a collective has besides its mark. Sets the elements that the rank gives and gets.
-void take_collective(WireReader& letter, const Caller& caller, TcpCall& call, int64_t& given,
+/// Takes the fields of a collective after its fingerprint. Sets the elements that the rank gives
+/// and gets.
+void take_collective(WireReader& request, const Caller& caller, TcpCall& call, int64_t& given,
                      int64_t& result) {
   const Fingerprint& mark = call.mark.get();
   const int64_t whole = mark.shape.elements();
   switch (call.moves) {
     case Collective::all_gather:
-      take_layout(letter, caller, call);
+      take_layout(request, caller, call);
       given = call.layout->elements(caller.position);
       result = whole;
       return;
     case Collective::reduce_scatter:
-      take_layout(letter, caller, call);
+      take_layout(request, caller, call);
       given = whole;
       result = call.layout->elements(caller.position);
       return;
@@ -105,16 +106,16 @@ void take_collective(WireReader& letter, const Caller& caller, TcpCall& call, in
       given = result = whole;
       return;
     case Collective::all_to_all:
-      given = result = letter.take_between<int64_t>(0, kMostElements, "the elements of a call");
+      given = result = request.take_between<int64_t>(0, kMostElements, "the elements of a call");
       if (given % caller.size() != 0) refuse(mark, "its blocks are not of one size");
       return;
     case Collective::all_to_all_rows:
-      take_rows(letter, caller, call);
+      take_rows(request, caller, call);
       given = checked_sum(call.sent, mark) * call.row;
       result = checked_sum(call.received, mark) * call.row;
       return;
     case Collective::broadcast:
-      call.root = letter.take_between<int>(0, caller.size() - 1, "the root of a broadcast");
+      call.root = request.take_between<int>(0, caller.size() - 1, "the root of a broadcast");
       if (mark.from != caller.ranks[static_cast<size_t>(call.root)]) {
         refuse(mark, "its root is another rank");
       }
@@ -132,19 +133,19 @@ bool reduces(Collective collective) {
 
 }  // namespace
 
-TcpCall read_call(WireReader& letter, std::span<const int> ranks, int position) {
+TcpCall read_call(WireReader& request, std::span<const int> ranks, int position) {
   const Caller caller{ranks, position};
   TcpCall call;
-  call.timeout = letter.take_wait();
-  call.moves = letter.take_word<Collective>("a collective");
+  call.timeout = request.take_wait();
+  call.moves = request.take_word<Collective>("a collective");
   if (call.moves == Collective::message) {
-    take_messages(letter, caller, true, call.sends, call.given_bytes);
-    take_messages(letter, caller, false, call.receives, call.result_bytes);
-    if (call.sends.empty() && call.receives.empty()) throw BadLetter("an exchange of no messages");
-    letter.end();
+    take_messages(request, caller, true, call.sends, call.given_bytes);
+    take_messages(request, caller, false, call.receives, call.result_bytes);
+    if (call.sends.empty() && call.receives.empty()) throw BadMessage("an exchange of no messages");
+    request.end();
     return call;
   }
-  call.mark = letter.take_mark();
+  call.mark = request.take_mark();
   const Fingerprint& mark = call.mark.get();
   if (call.moves != Collective::barrier && mark.collective != call.moves) {
     refuse(mark, "its operands are those of another call");
@@ -154,8 +155,8 @@ TcpCall read_call(WireReader& letter, std::span<const int> ranks, int position) 
   }
   int64_t given = 0;
   int64_t result = 0;
-  take_collective(letter, caller, call, given, result);
-  letter.end();
+  take_collective(request, caller, call, given, result);
+  request.end();
   call.given_bytes = given * dtype_size(mark.dtype);
   call.result_bytes = result * dtype_size(mark.dtype);
   return call;

@@ -12,33 +12,34 @@
 
 namespace tessera {
 
-/// One message of an exchange, as a letter has it.
+/// One message of an exchange, as a request has it.
 struct TcpMessage {
   OwnedMark mark;
   int peer = 0;
   int64_t elements = 0;
 };
 
-/// A call of a rank in a group, as a letter has it. Its operands follow the letter and its answer.
-/// Their sizes are not in the letter: they follow from the rest of it.
+/// A call of a rank in a group, as a request has it. Its operands follow the request and the reply.
+/// Their sizes are not in the request: they follow from the rest of it.
 struct TcpCall {
   /// The movement of the operands; a barrier if devices move them.
   Collective moves = Collective::barrier;
   std::chrono::milliseconds timeout{};
-  OwnedMark mark;                     ///< of all calls but messages
+  OwnedMark mark;                     ///< of all calls but exchanges
   std::optional<PieceLayout> layout;  ///< of pieces that are gathered or scattered
   std::vector<int64_t> sent;          ///< rows to each position
   std::vector<int64_t> received;      ///< rows from each position
-  int64_t row = 0;                    ///< elements of one
+  int64_t row = 0;                    ///< elements of one row
   int root = 0;                       ///< the position that broadcasts
   std::vector<TcpMessage> sends;
   std::vector<TcpMessage> receives;
   int64_t given_bytes = 0;   ///< what the rank gives
-  int64_t result_bytes = 0;  ///< what it gets
+  int64_t result_bytes = 0;  ///< what the rank gets
 };
 
-/// Reads a call of the rank at a position of a group. Throws BadLetter unless all its numbers fit
-/// each other and the group: then a transport can make it without looking at them again.
-TcpCall read_call(WireReader& letter, std::span<const int> ranks, int position);
+/// Reads a call of the rank at a position of a group. Throws BadMessage unless all its numbers
+/// agree with each other and with the group. A transport can then make the call without further
+/// checks.
+TcpCall read_call(WireReader& request, std::span<const int> ranks, int position);
 
 }  // namespace tessera

@@ -13,11 +13,11 @@
 namespace tessera {
 namespace {
 
-/// The version of what processes send each other. A machine with another order of bytes sends
-/// another one.
+/// The version of what processes send each other. A machine with another byte order sends another
+/// number.
 constexpr uint64_t kVersion = 0x5465737365726132;  // "Tessera2"
 constexpr size_t kHostBytes = 256;
-/// The first rank answers at once, unless it is stopped.
+/// The time for the first rank to answer. It answers at once, unless it is stopped.
 constexpr std::chrono::seconds kAnswerPatience{10};
 constexpr std::chrono::milliseconds kComeAgain{20};
 
@@ -51,7 +51,8 @@ TcpSignedHello sign(const TcpHello& hello, std::string_view token, const TcpChal
   return bytes_of<sizeof(TcpSignedHello)>(writer);
 }
 
-/// Answers the first rank's challenge. Throws ConnectionLost while that has not answered.
+/// Answers the first rank's challenge. Throws ConnectionLost if the first rank does not answer, and
+/// Error if it is not that of this run or refuses this process.
 void introduce(TcpSocket& socket, const TcpAddress& address, const TcpHello& hello,
                std::string_view token) {
   const auto end = std::chrono::steady_clock::now() + kAnswerPatience;
@@ -79,7 +80,7 @@ void introduce(TcpSocket& socket, const TcpAddress& address, const TcpHello& hel
         hello.rank, hello.host, address.text(), kTokenVariable, token.empty() ? "not set" : "set");
   }
   std::vector<std::byte> memory;
-  const std::string refused = receive_letter(socket, memory, look).take_text();
+  const std::string refused = receive_message(socket, memory, look).take_text();
   if (!refused.empty()) throw Error("{}", refused);
 }
 

@@ -9,13 +9,13 @@
 #include <string_view>
 
 #include "comm/tcp/job_token.h"
-#include "comm/tcp/tcp_letters.h"
+#include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/tcp_socket.h"
 
 namespace tessera {
 
-// How two processes find out that they are of one run, before either reads a letter of the other.
-// All that they send has a fixed size:
+// The handshake by which two processes find out that they are of one run, before either reads a
+// message of the other. All that they send has a fixed size:
 //
 //   first  challenge  version, nonce
 //   other  hello      version, purpose, number of ranks, rank, host, number of the process, nonce;
@@ -32,30 +32,31 @@ using TcpChallenge = std::array<std::byte, kChallengeBytes>;
 using TcpSignedHello = std::array<std::byte, kHelloBytes + sizeof(TcpProof)>;
 using TcpVerdict = std::array<std::byte, 1 + sizeof(TcpProof)>;
 
-/// The introduction of a process that comes to the first rank.
+/// The introduction of a process that connects to the first rank.
 struct TcpHello {
   TcpPurpose purpose = TcpPurpose::member;
   int ranks = 0;
   int rank = 0;
   std::string host;  ///< at most 255 bytes
-  /// The same for all connections of a process.
+  /// The number of the process: the same for all its connections.
   TcpNonce process{};
 };
 
 TcpChallenge fresh_challenge();
 
-/// Returns the hello if it is one of this version; none if not. It may be of anybody.
+/// Returns the hello if it is one of this version; none if not. Its sender is not proven yet.
 std::optional<TcpHello> read_hello(std::span<const std::byte, kHelloBytes> bytes);
 
-/// Returns whether who made the hello, in answer to the challenge, knows the token, and writes what
-/// it is told. `signed_hello` is a hello of this version.
+/// Returns whether the sender of the hello, which answers the challenge, knows the token. Writes
+/// the verdict that is sent back. `signed_hello` is a hello of this version.
 bool judge_hello(std::string_view token, const TcpChallenge& challenge,
                  const TcpSignedHello& signed_hello, TcpVerdict& verdict);
 
-/// Comes to the first rank at the address. Tries again, until `patience` is over, where nobody
-/// listens or the connection is lost before the first rank has answered: others may keep it busy.
-/// Throws Error if what listens there is no first rank of this version, does not know the token or
-/// refuses this process; ConnectionLost if it does not answer.
+/// Connects to the first rank at the address and introduces this process. Tries again, until
+/// `patience` is over, if nothing listens there or the connection is lost before the first rank has
+/// answered: others may keep it busy. Throws Error if what listens there is not a first rank of
+/// this version, does not know the token or refuses this process; ConnectionLost if it does not
+/// answer.
 TcpSocket come_to_first(const TcpAddress& address, const TcpHello& hello, std::string_view token,
                         std::chrono::milliseconds patience);
 

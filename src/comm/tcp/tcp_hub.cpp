@@ -22,15 +22,15 @@ constexpr std::chrono::seconds kLastWordsPatience{2};
 constexpr int kMostStatus = 255;
 
 WireWriter told(TcpTold what) {
-  WireWriter letter;
-  letter.put(what);
-  return letter;
+  WireWriter message;
+  message.put(what);
+  return message;
 }
 
 WireWriter told(TcpTold what, std::string_view text) {
-  WireWriter letter = told(what);
-  letter.put_text(text);
-  return letter;
+  WireWriter message = told(what);
+  message.put_text(text);
+  return message;
 }
 
 std::vector<std::string> hosts_of(const std::vector<GatheredRank>& ranks) {
@@ -101,14 +101,15 @@ void TcpHub::shut_down_all() {
   }
 }
 
-/// Wakes the threads that wait to tell ranks how the run ends, and lets them.
+/// Wakes the threads that wait to send ranks their reports, and gives them time to do so.
 void TcpHub::await_answers(Lock& lock) {
   closing_ = true;
   changed_.notify_all();
   changed_.wait_for(lock, kLastWordsPatience, [&] { return answering_ == 0; });
 }
 
-/// Ranks of this machine come by its loopback, which no other machine reaches.
+/// Returns the network by which other machines reach this one. Ranks of this machine connect by its
+/// loopback, which no other machine reaches.
 std::string TcpHub::find_network() const {
   std::string result;
   for (size_t rank = 1; rank < gathered_.size(); ++rank) {
@@ -126,7 +127,7 @@ void TcpHub::listen_to(int rank) {
   try {
     std::vector<std::byte> memory;
     for (;;) {
-      WireReader said = receive_letter(*members_[static_cast<size_t>(rank)].socket, memory);
+      WireReader said = receive_message(*members_[static_cast<size_t>(rank)].socket, memory);
       hear(rank, said);
     }
   } catch (const std::exception& error) {
@@ -160,7 +161,7 @@ void TcpHub::hear(int rank, WireReader& said) {
   }
 }
 
-/// A rank has ended, and waits for what it is to do about its error.
+/// Handles the end of a rank, which waits to be told whether it reports its error.
 void TcpHub::report(int rank, WireReader& ended) {
   const Answering answering(*this);
   const std::string error = ended.take_text();
@@ -168,27 +169,27 @@ void TcpHub::report(int rank, WireReader& ended) {
   ended.end();
   {
     const Lock lock(mutex_);
-    if (ends_.contains(rank)) throw BadLetter("a rank ends twice");
+    if (ends_.contains(rank)) throw BadMessage("a rank ends twice");
   }
   const auto [who, all] = end(rank, error, patience);
-  WireWriter letter = told(TcpTold::report);
-  letter.put(who);
-  letter.put(all);
-  tell(rank, letter);
+  WireWriter message = told(TcpTold::report);
+  message.put(who);
+  message.put(all);
+  tell(rank, message);
 }
 
-/// Returns what is said of a rank whose connection ended so.
+/// Returns the error of a rank whose connection ended so.
 std::string TcpHub::why_lost(int rank, const std::exception& error) const {
   const std::string& host = hosts_[static_cast<size_t>(rank)];
   const bool is_lost = dynamic_cast<const ConnectionLost*>(&error) != nullptr;
-  if (is_lost && dynamic_cast<const BadLetter*>(&error) == nullptr) {
+  if (is_lost && dynamic_cast<const BadMessage*>(&error) == nullptr) {
     return fmt::format(
         "its process on {} is gone: it was killed, or its machine or its network is lost", host);
   }
   return fmt::format("the first rank cannot serve its process on {}: {}", host, error.what());
 }
 
-/// Notes that a rank's process is lost. It has failed, if it has not ended before.
+/// Notes that a rank's process is lost. The rank has failed, if it has not ended before.
 void TcpHub::lose(int rank, std::string_view why) {
   {
     const Lock lock(mutex_);
@@ -236,7 +237,7 @@ void TcpHub::end_work(int rank, std::string_view why) {
   tell_all(told(TcpTold::work_failed, failed_text(rank, why)));
 }
 
-/// Whether an error is what a rank has heard of another: that other one has told the rest.
+/// Returns whether an error is what a rank has heard of another. The other ranks know it then.
 bool TcpHub::is_heard(std::string_view error) {
   const Lock lock(mutex_);
   return failures_.contains(std::string(error));
@@ -266,10 +267,10 @@ void TcpHub::abort_others(int rank, int status) {
     await_answers(lock);
     first_ends_itself = ends_.contains(0);
   }
-  WireWriter letter = told(TcpTold::abort);
-  letter.put(status);
+  WireWriter message = told(TcpTold::abort);
+  message.put(status);
   for (int other = 1; other < ranks_; ++other) {
-    if (other != rank) tell(other, letter);
+    if (other != rank) tell(other, message);
   }
   if (rank == 0 || first_ends_itself) return;
   fmt::print(stderr, "tessera: {} ends the run: not all ranks have come to its end\n", text(rank));
@@ -277,24 +278,24 @@ void TcpHub::abort_others(int rank, int status) {
   std::_Exit(status);
 }
 
-void TcpHub::tell(int rank, const WireWriter& letter) {
+void TcpHub::tell(int rank, const WireWriter& message) {
   Member& member = members_[static_cast<size_t>(rank)];
   const std::scoped_lock lock(member.mutex);
   if (member.is_gone) return;
   try {
-    send_letter(*member.socket, letter);
+    send_message(*member.socket, message);
   } catch (const ConnectionLost&) {
-    // Who listens to it finds that too.
+    // The thread that listens to the rank finds that too.
   }
 }
 
-void TcpHub::tell_all(const WireWriter& letter) {
-  for (int rank = 1; rank < ranks_; ++rank) tell(rank, letter);
+void TcpHub::tell_all(const WireWriter& message) {
+  for (int rank = 1; rank < ranks_; ++rank) tell(rank, message);
 }
 
-/// Lets the members know that this process lives. One that does not listen is passed over.
+/// Sends the members a sign of life every second. Skips a member that does not take it.
 void TcpHub::say_alive(const std::stop_token& stop) {
-  const std::vector<std::byte> letter = letter_bytes(told(TcpTold::alive));
+  const std::vector<std::byte> message = message_bytes(told(TcpTold::alive));
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock waiting(mutex);
@@ -302,7 +303,7 @@ void TcpHub::say_alive(const std::stop_token& stop) {
     for (int rank = 1; rank < ranks_; ++rank) {
       Member& member = members_[static_cast<size_t>(rank)];
       const std::unique_lock lock(member.mutex, std::try_to_lock);
-      if (lock && !member.is_gone) member.socket->try_send(letter);
+      if (lock && !member.is_gone) member.socket->try_send(message);
     }
   }
 }

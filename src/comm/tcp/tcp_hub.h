@@ -16,55 +16,57 @@
 #include "comm/in_process/world.h"
 #include "comm/processes.h"
 #include "comm/tcp/gather_ranks.h"
-#include "comm/tcp/tcp_letters.h"
+#include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/tcp_socket.h"
 #include "comm/tcp/wire.h"
 
 namespace tessera {
 
-/// Where the processes of a run meet that come by TCP: in the process of the first rank. Each other
-/// rank has a connection as a member, by which it says how it ended and hears of failures, and one
-/// for the calls of its groups, which threads here make in a World.
+/// The meeting point of the processes of a run that meet by TCP, in the process of the first rank.
+/// Each other rank has two connections. By one, as a member, it reports how it ended and hears of
+/// failures. The other is for the calls of its groups, which threads here make in a World.
 class TcpHub {
  public:
-  /// Of ranks that have all come: see gather_ranks(). Tells them so. Throws Error, which they hear
-  /// too, if the system has no threads for them.
+  /// Creates the hub of ranks that have all come (gather_ranks()), and tells them so. Throws Error,
+  /// which is sent to them too, if the system has no threads for them.
   explicit TcpHub(std::vector<GatheredRank> ranks);
   TcpHub(const TcpHub&) = delete;
   TcpHub& operator=(const TcpHub&) = delete;
   ~TcpHub();
 
-  /// Where they meet, their machines, and the network of this one by which those of other machines
-  /// came, if there are any. Empty if that is not known.
+  /// Returns the world in which the ranks meet.
   World& world() { return world_; }
   const World& world() const { return world_; }
   const std::vector<std::string>& hosts() const { return hosts_; }
+  /// Returns the network of this machine by which ranks of other machines came, if there are any;
+  /// empty if it is not known.
   const std::string& network() const { return network_; }
 
-  /// See Processes::end_work().
+  /// Ends the work on behalf of a rank: see Processes::end_work().
   void end_work(int rank, std::string_view why);
 
   struct End {
     Processes::Report report;
-    bool all;  ///< whether all ranks have ended
+    bool all;  ///< true if all ranks have ended
   };
-  /// See Processes::report_end().
+  /// Notes the end of a rank's work: see Processes::report_end().
   End end(int rank, std::string_view error, std::chrono::milliseconds patience);
 
-  /// After end(): what is to be said of ranks that have not ended, if no other rank says it.
-  /// `patience` is how long they were waited for.
+  /// Returns, after end(), the errors of ranks that have not ended, unless another rank reports
+  /// them. `patience` is how long they were waited for.
   std::string text_of_missing(std::chrono::milliseconds patience);
 
-  /// Ends all other processes that still work. Those that wait for what end() returns get it first.
+  /// Ends all other processes that still work. Those that wait for the result of end() get it
+  /// first.
   void abort_others(int rank, int status);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  /// Another rank.
+  /// The state of another rank.
   struct Member {
-    std::mutex mutex;      // is held while something is sent to it
-    bool is_gone = false;  // nothing is sent to it any more
+    std::mutex mutex;      // held while something is sent to the rank
+    bool is_gone = false;  // nothing is sent to the rank any more
     TcpSocket* socket = nullptr;
     TcpSocket* calls = nullptr;
     std::jthread listener;
@@ -84,12 +86,12 @@ class TcpHub {
   void fail(int rank, std::string_view why);
   void note_failure(int rank, std::string_view why);
   bool is_heard(std::string_view error);
-  void tell(int rank, const WireWriter& letter);
-  void tell_all(const WireWriter& letter);
+  void tell(int rank, const WireWriter& message);
+  void tell_all(const WireWriter& message);
   void say_alive(const std::stop_token& stop);
   std::string text(int rank) const;
 
-  /// Notes that a thread is to tell a rank something, while it lives.
+  /// Counts, while it lives, a thread that is to send a rank a report.
   class Answering {
    public:
     explicit Answering(TcpHub& hub) : hub_(hub) {
@@ -115,14 +117,14 @@ class TcpHub {
   const std::vector<std::string> hosts_;  // by rank
   World world_;
   std::string network_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::map<int, std::string> ends_;  // by rank: its error or an empty text
-  std::map<int, std::string> gone_;  // ranks that are lost before they ended, and why
-  std::set<std::string> failures_;   // what ranks are told of others
-  int answering_ = 0;                // threads that are to tell a rank something before the end
+  std::map<int, std::string> gone_;  // ranks that were lost before they ended, and why
+  std::set<std::string> failures_;   // errors that ranks are told of others
+  int answering_ = 0;                // threads that are to send a rank a report
   bool closing_ = false;
-  std::vector<Member> members_;  // by rank; that of the first is not used
+  std::vector<Member> members_;  // by rank; the first rank's is not used
   std::jthread alive_;
 };
 

@@ -19,11 +19,11 @@ std::string system_reason(int error) { return std::generic_category().message(er
 TcpListener::TcpListener(const TcpAddress& address) {
   int problem = 0;
   for (const SystemAddress& at : listening_addresses(address)) {
-    const int of_this = listen_at(at);
-    if (of_this == 0) continue;
-    problem = of_this;
-    // A name may have an address of version 6 on a machine that has no such network.
-    if (of_this != EADDRNOTAVAIL && of_this != EAFNOSUPPORT) {
+    const int error = listen_at(at);
+    if (error == 0) continue;
+    problem = error;
+    // A name may have an IPv6 address on a machine without an IPv6 network.
+    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) {
       close_all();
       break;
     }
@@ -35,13 +35,13 @@ TcpListener::TcpListener(const TcpAddress& address) {
       address.text(), system_reason(problem));
 }
 
-/// Returns the system's error, or 0.
+/// Listens at one address. Returns the system's error, or 0.
 int TcpListener::listen_at(const SystemAddress& at) {
   const int descriptor = ::socket(at.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return errno;
   const int on = 1;
   ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  // Addresses of version 4 have a descriptor of their own.
+  // IPv4 addresses have a descriptor of their own.
   if (at.family() == AF_INET6) {
     ::setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   }
@@ -80,7 +80,7 @@ std::optional<TcpSocket> TcpListener::accept() {
           "limit on open files (ulimit -n)",
           system_reason(problem));
     }
-    // Nobody waits, or who connected is gone again.
+    // No connection waits, or its other side is gone again.
   }
   return std::nullopt;
 }

@@ -10,21 +10,22 @@
 
 namespace tessera {
 
-/// Listens at the addresses of this machine that an address stands for: see listening_addresses().
+/// A listener at the addresses of this machine that an address stands for: see
+/// listening_addresses().
 class TcpListener {
  public:
-  /// Port 0 is a free one. Throws Error that names the address, if it is none of this machine or
-  /// something else listens there.
+  /// Begins to listen. Port 0 stands for a free one. Throws Error that names the address, if it is
+  /// not one of this machine or something else listens there.
   explicit TcpListener(const TcpAddress& address);
   TcpListener(const TcpListener&) = delete;
   TcpListener& operator=(const TcpListener&) = delete;
   ~TcpListener();
 
-  /// The port that it listens at.
+  /// Returns the port that it listens at.
   uint16_t port() const;
-  /// The descriptors to wait at for the next connection.
+  /// Returns the descriptors to poll for the next connection.
   std::span<const int> descriptors() const { return descriptors_; }
-  /// Returns a connection that waits; none if none does. Throws Error if the system has no
+  /// Returns a connection that waits; none if there is none. Throws Error if the system has no
   /// descriptor left for it.
   std::optional<TcpSocket> accept();
 

@@ -35,8 +35,8 @@ void set_option(int descriptor, int level, int name, int value) {
   ::setsockopt(descriptor, level, name, &value, sizeof value);
 }
 
-/// Small letters go at once. A machine that is lost is found out within half a minute, if nothing
-/// is on its way to it.
+/// Makes the system send small messages at once. Also makes it find out within half a minute that
+/// the other machine is lost, if nothing is on its way to it.
 void set_options(int descriptor) {
   set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -50,8 +50,8 @@ bool wait_for(int descriptor, short events, std::chrono::milliseconds patience) 
   return ::poll(&waited, 1, static_cast<int>(patience.count())) > 0;
 }
 
-/// Whether a connection is one to itself: a port that nobody listens at may be the one that the
-/// system has given to this end.
+/// Returns whether a connection is one to itself: if nothing listens at a port, the system may have
+/// given that port to this end.
 bool is_own_end(int descriptor) {
   sockaddr_storage own{};
   sockaddr_storage other{};
@@ -62,7 +62,7 @@ bool is_own_end(int descriptor) {
          own_length == other_length && std::memcmp(&own, &other, own_length) == 0;
 }
 
-/// Connects to one of these within `patience`. Returns the system's error, or 0.
+/// Connects to an address within `patience`. Returns the system's error, or 0.
 int connect_to(const SystemAddress& address, std::chrono::milliseconds patience, int& descriptor) {
   descriptor = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return errno;
@@ -80,7 +80,7 @@ int connect_to(const SystemAddress& address, std::chrono::milliseconds patience,
   return problem;
 }
 
-/// The bytes of an address's number.
+/// Returns the bytes of an IP address, without its port.
 std::string number_of(const sockaddr* address) {
   const auto bytes = [](const auto& number) {
     return std::string(reinterpret_cast<const char*>(&number), sizeof number);
@@ -99,7 +99,7 @@ std::string number_of(const sockaddr* address) {
   return "";
 }
 
-/// The network of this machine that has the address of a socket's own end.
+/// Returns the network of this machine that has the address of the socket's own end.
 std::string network_of(int descriptor) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// The other side of a connection is gone.
+/// The error of a connection whose other side is gone.
 class ConnectionLost : public Error {
  public:
   using Error::Error;
@@ -21,41 +21,45 @@ class ConnectionLost : public Error {
 /// One end of a connection. Several threads may use it, each in another direction.
 class TcpSocket {
  public:
-  /// What is called again and again while one waits. It may throw.
+  /// A function that is called repeatedly during a wait. It may throw.
   using Look = std::function<void()>;
 
-  /// Owns the descriptor of a connection, and lets small letters go at once.
+  /// Takes the descriptor of a connection, and lets small messages be sent at once.
   explicit TcpSocket(int descriptor);
   TcpSocket(TcpSocket&& other) noexcept;
   TcpSocket& operator=(TcpSocket&&) = delete;
   ~TcpSocket();
 
-  /// Connects to an address, and tries again until somebody listens there. Throws Error with the
+  /// Connects to an address, and tries again until something listens there. Throws Error with the
   /// system's reason after `patience`, and what `look` throws.
   static TcpSocket connect(const TcpAddress& address, std::chrono::milliseconds patience,
                            const Look& look = {});
 
-  /// Finds out that the other machine is lost although something is on its way to it: after half a
-  /// minute, in which a process that is stopped may take nothing. For connections of small letters.
+  /// Makes the system report the other machine as lost if what is sent to it does not arrive within
+  /// half a minute. A stopped process may not take large data for so long, so this is for
+  /// connections of small messages.
   void watch_machine();
 
   /// Sends all bytes. Throws ConnectionLost, and what `look` throws.
   void send(std::span<const std::byte> bytes, const Look& look = {});
   /// Sends a few bytes if the system takes them at once. Returns whether it has taken them all.
   bool try_send(std::span<const std::byte> bytes);
-  /// Receives so many bytes. Throws ConnectionLost, and what `look` throws.
+  /// Receives until `bytes` is full. Throws ConnectionLost, and what `look` throws.
   void receive(std::span<std::byte> bytes, const Look& look = {});
-  /// Receives what is there, at most so many bytes, and returns how many. Throws ConnectionLost.
+  /// Receives what is there, until `bytes` is full, and returns how many bytes. Throws
+  /// ConnectionLost.
   size_t receive_some(std::span<std::byte> bytes);
 
-  /// Whether the other side has closed the connection, and nothing of it is left to receive.
+  /// Returns whether the other side has closed the connection, and nothing of it is left to
+  /// receive.
   bool is_closed() const;
-  /// Ends the connection: the other side, and who waits here, find it lost.
+  /// Ends the connection: the other side, and threads that wait here, find it lost.
   void shut_down();
 
-  /// The descriptor to wait at.
+  /// Returns the descriptor to poll.
   int descriptor() const { return descriptor_; }
-  /// The name of this machine's network that the connection goes by: "eth0". Empty if unknown.
+  /// Returns the name of this machine's network that the connection goes by: "eth0". Empty if
+  /// unknown.
   std::string network() const;
 
  private:

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "comm/tcp/tcp_letters.h"
+#include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/wire.h"
 
 namespace tessera {
@@ -27,19 +27,19 @@ class TcpTransport final : public Transport {
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
     call(mark, {bytes_of(from)}, {bytes_of(to)},
-         [&](WireWriter& letter) { letter.put_layout(layout); });
+         [&](WireWriter& request) { request.put_layout(layout); });
   }
   void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to) override {
     call(mark, {bytes_of(from)}, {bytes_of(to)},
-         [&](WireWriter& letter) { letter.put_layout(layout); });
+         [&](WireWriter& request) { request.put_layout(layout); });
   }
   void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
     call(mark, {bytes_of(from)}, {bytes_of(to)});
   }
   void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
     call(mark, {bytes_of(from)}, {bytes_of(to)},
-         [&](WireWriter& letter) { letter.put(from.elements()); });
+         [&](WireWriter& request) { request.put(from.elements()); });
   }
 
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
@@ -50,15 +50,15 @@ class TcpTransport final : public Transport {
       for (const int64_t count : counts) rows += count;
       return bytes_of(tensor).first(static_cast<size_t>(rows * row * dtype_size(tensor.dtype())));
     };
-    call(mark, {rows_of(from, sent)}, {rows_of(to, come)}, [&](WireWriter& letter) {
-      letter.put_all(sent);
-      letter.put_all(come);
-      letter.put(row);
+    call(mark, {rows_of(from, sent)}, {rows_of(to, come)}, [&](WireWriter& request) {
+      request.put_all(sent);
+      request.put_all(come);
+      request.put(row);
     });
   }
 
   void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
-    const auto put_root = [&](WireWriter& letter) { letter.put(root); };
+    const auto put_root = [&](WireWriter& request) { request.put(root); };
     if (position_ == root) {
       call(mark, {bytes_of(tensor)}, {}, put_root);
     } else {
@@ -74,23 +74,23 @@ class TcpTransport final : public Transport {
     for (const MarkedMessage& message : sends) given.push_back(bytes_of(message.tensor));
     for (const MarkedMessage& message : receives) result.push_back(bytes_of(message.tensor));
     const Fingerprint& first = receives.empty() ? sends.front().mark : receives.front().mark;
-    WireWriter letter = begin(Collective::message);
+    WireWriter request = begin(Collective::message);
     for (const auto& messages : {sends, receives}) {
-      letter.put<int64_t>(std::ssize(messages));
+      request.put<int64_t>(std::ssize(messages));
       for (const MarkedMessage& message : messages) {
-        letter.put_mark(message.mark);
-        letter.put(message.peer);
-        letter.put(message.tensor.elements());
+        request.put_mark(message.mark);
+        request.put(message.peer);
+        request.put(message.tensor.elements());
       }
     }
-    ask(first, letter, given, result);
+    ask(first, request, given, result);
   }
 
-  /// The mark may be that of another call, whose work devices do.
+  /// Waits for all ranks. The fingerprint may be that of another call, whose work devices do.
   void barrier(const Fingerprint& mark) override {
-    WireWriter letter = begin(Collective::barrier);
-    letter.put_mark(mark);
-    ask(mark, letter, {}, {});
+    WireWriter request = begin(Collective::barrier);
+    request.put_mark(mark);
+    ask(mark, request, {}, {});
   }
 
   void throw_if_broken() override {
@@ -101,31 +101,31 @@ class TcpTransport final : public Transport {
  private:
   template <typename PutRest>
   void call(const Fingerprint& mark, const Given& given, const Result& result, PutRest&& put_rest) {
-    WireWriter letter = begin(mark.collective);
-    letter.put_mark(mark);
-    put_rest(letter);
-    ask(mark, letter, given, result);
+    WireWriter request = begin(mark.collective);
+    request.put_mark(mark);
+    put_rest(request);
+    ask(mark, request, given, result);
   }
   void call(const Fingerprint& mark, const Given& given, const Result& result) {
-    call(mark, given, result, [](WireWriter& /*letter*/) {});
+    call(mark, given, result, [](WireWriter& /*request*/) {});
   }
 
   WireWriter begin(Collective moves) {
-    WireWriter letter;
-    letter.put(TcpAsked::call);
-    letter.put(group_);
-    letter.put<int64_t>(caller_.timeout().count());
-    letter.put(moves);
-    return letter;
+    WireWriter request;
+    request.put(TcpAsked::call);
+    request.put(group_);
+    request.put<int64_t>(caller_.timeout().count());
+    request.put(moves);
+    return request;
   }
 
-  /// Sends a call and what it gives, and waits for what it gets. If it throws, so do all later
-  /// ones.
-  void ask(const Fingerprint& mark, const WireWriter& letter, const Given& given,
+  /// Requests a call and sends what it gives, and waits for its result. If it throws, so do all
+  /// later ones.
+  void ask(const Fingerprint& mark, const WireWriter& request, const Given& given,
            const Result& result) {
     if (failure_) throw Error("{}", *failure_);
     try {
-      received(connection_.ask(group_, letter, given, result, caller_.look));
+      received(connection_.ask(group_, request, given, result, caller_.look));
     } catch (const ConnectionLost& lost) {
       failure_ = fmt::format("{}: {}", mark.text(), caller_.lost(lost.what()));
     } catch (const Error& error) {

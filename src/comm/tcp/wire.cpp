@@ -7,14 +7,14 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kFirstLetterBytes = size_t{64} << 10;
+constexpr size_t kFirstChunkBytes = size_t{64} << 10;
 
-/// Letters have texts and numbers of rows. Operands are not among them.
-constexpr int64_t kMostLetterBytes = int64_t{64} << 20;
+/// The most bytes of a message, which has texts and numbers of rows. Operands are not part of it.
+constexpr int64_t kMostTcpMessageBytes = int64_t{64} << 20;
 constexpr std::chrono::milliseconds kMostWait = std::chrono::hours(366 * 24);
 
-/// Returns whether numbers are counts whose product is no more than kMostElements. Where one of
-/// them is 0, that of the others is not either.
+/// Returns whether numbers are counts whose product is no more than kMostElements. A 0 counts as 1,
+/// so that the others are limited too.
 bool are_sizes(std::span<const int64_t> sizes) {
   int64_t product = 1;
   for (const int64_t size : sizes) {
@@ -54,14 +54,14 @@ void WireWriter::put_layout(const PieceLayout& layout) {
 
 const std::byte* WireReader::next(size_t bytes) {
   if (bytes > bytes_.size()) {
-    throw BadLetter("a letter ends {} bytes before it should", bytes - bytes_.size());
+    throw BadMessage("a letter ends {} bytes before it should", bytes - bytes_.size());
   }
   const std::byte* const at = bytes_.data();
   bytes_ = bytes_.subspan(bytes);
   return at;
 }
 
-/// A number of values, which the letter has.
+/// Takes a number of values, for which the message has the bytes.
 size_t WireReader::take_count(size_t size_of_each) {
   const auto most = static_cast<int64_t>(bytes_.size() / size_of_each);
   return static_cast<size_t>(take_between<int64_t>(0, most, "a number of values"));
@@ -69,11 +69,11 @@ size_t WireReader::take_count(size_t size_of_each) {
 
 void WireReader::throw_out_of_range(std::string_view name, int64_t value, int64_t least,
                                     int64_t most) {
-  throw BadLetter("a letter has {} as {}, expected {} to {}", value, name, least, most);
+  throw BadMessage("a letter has {} as {}, expected {} to {}", value, name, least, most);
 }
 
 void WireReader::end() const {
-  if (!bytes_.empty()) throw BadLetter("a letter has {} bytes too many", bytes_.size());
+  if (!bytes_.empty()) throw BadMessage("a letter has {} bytes too many", bytes_.size());
 }
 
 std::chrono::milliseconds WireReader::take_wait() {
@@ -92,7 +92,7 @@ OwnedMark WireReader::take_mark() {
   result.mark.dtype = take_enum(DType::u8, "a type of elements");
   const auto dims = take_all<int64_t>();
   if (dims.size() > Shape::kMaximumRank || !are_sizes(dims)) {
-    throw BadLetter("a letter has a shape that no tensor has");
+    throw BadMessage("a letter has a shape that no tensor has");
   }
   result.mark.shape = Shape(dims);
   result.mark.reduction = take_word<Reduction>("a reduction");
@@ -109,45 +109,46 @@ PieceLayout WireReader::take_layout(int ranks) {
   const auto inner = take<int64_t>();
   take_between<int>(ranks, ranks, "the ranks of a layout");
   if (!are_sizes(std::array{outer, extent, inner})) {
-    throw BadLetter("a letter has pieces of {} x [{}] x {} elements", outer, extent, inner);
+    throw BadMessage("a letter has pieces of {} x [{}] x {} elements", outer, extent, inner);
   }
   std::vector<std::vector<ElementRun>> runs;
   for (int rank = 0; rank < ranks; ++rank) {
     for (const ElementRun& run : runs.emplace_back(take_all<ElementRun>())) {
-      if (run.place < 0 || run.length < 0 || run.length > extent - run.place) {
-        throw BadLetter("a letter has {} elements from {} on as a piece of {}", run.length,
-                        run.place, extent);
+      if (run.begin < 0 || run.length < 0 || run.length > extent - run.begin) {
+        throw BadMessage("a letter has {} elements from {} on as a piece of {}", run.length,
+                         run.begin, extent);
       }
     }
   }
   try {
     return {outer, extent, inner, std::move(runs)};
   } catch (const InternalError&) {
-    throw BadLetter("a letter has pieces that do not make a whole");
+    throw BadMessage("a letter has pieces that do not make a whole");
   }
 }
 
-std::vector<std::byte> letter_bytes(const WireWriter& letter) {
+std::vector<std::byte> message_bytes(const WireWriter& message) {
   WireWriter whole;
-  whole.put_all(letter.bytes());
+  whole.put_all(message.bytes());
   return {whole.bytes().begin(), whole.bytes().end()};
 }
 
-void send_letter(TcpSocket& socket, const WireWriter& letter, const TcpSocket::Look& look) {
-  socket.send(letter_bytes(letter), look);  // in one piece, because each piece is sent at once
+void send_message(TcpSocket& socket, const WireWriter& message, const TcpSocket::Look& look) {
+  socket.send(message_bytes(message), look);  // in one piece, because each piece is sent at once
 }
 
-WireReader receive_letter(TcpSocket& socket, std::vector<std::byte>& memory,
-                          const TcpSocket::Look& look) {
+WireReader receive_message(TcpSocket& socket, std::vector<std::byte>& memory,
+                           const TcpSocket::Look& look) {
   int64_t length = 0;
   socket.receive(std::as_writable_bytes(std::span(&length, 1)), look);
-  if (length < 0 || length > kMostLetterBytes) {
-    throw BadLetter("a letter of {} bytes has come, expected {} at most", length, kMostLetterBytes);
+  if (length < 0 || length > kMostTcpMessageBytes) {
+    throw BadMessage("a letter of {} bytes has come, expected {} at most", length,
+                     kMostTcpMessageBytes);
   }
   memory.clear();
   for (auto left = static_cast<size_t>(length); left > 0;) {
     const size_t before = memory.size();
-    const size_t next = std::min(left, std::max(before, kFirstLetterBytes));
+    const size_t next = std::min(left, std::max(before, kFirstChunkBytes));
     memory.resize(before + next);
     socket.receive(std::span(memory).subspan(before), look);
     left -= next;

@@ -19,17 +19,18 @@
 
 namespace tessera {
 
-/// What has come is no letter of this version: a number in it is out of range, or it ends early.
-class BadLetter : public ConnectionLost {
+/// The error of received data that is not a message of this version: a number in it is out of
+/// range, or it ends early.
+class BadMessage : public ConnectionLost {
  public:
   using ConnectionLost::ConnectionLost;
 };
 
-/// The most elements that a call may say it has, of all ranks together: their bytes, and sums of
-/// these, are far below what 64 bits hold.
+/// The most elements that a request may state for a call, of all ranks together. Their bytes, and
+/// sums of these, are far below what 64 bits hold.
 inline constexpr int64_t kMostElements = int64_t{1} << 48;
 
-/// Puts values together to a letter, as this machine has them in memory.
+/// A writer that puts values together to a message, as this machine has them in memory.
 class WireWriter {
  public:
   template <typename T>
@@ -61,15 +62,15 @@ struct OwnedMark {
   std::string name;
   Fingerprint mark;
 
-  /// What the mark is while this stays in its place.
+  /// Returns the fingerprint, which is valid until this object is moved or destroyed.
   const Fingerprint& get() {
     mark.name = name;
     return mark;
   }
 };
 
-/// Takes the values of a letter out again, in their order. Each is checked by itself: throws
-/// BadLetter if it is out of its range, or the letter ends before it.
+/// A reader that takes the values of a message in their order. Each is checked by itself: throws
+/// BadMessage if it is out of its range, or if the message ends before it.
 class WireReader {
  public:
   explicit WireReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -80,7 +81,7 @@ class WireReader {
     std::memcpy(&value, next(sizeof value), sizeof value);
     return value;
   }
-  /// A number from `least` to `most`, of what `name` says.
+  /// Takes a number from `least` to `most`. `name` says what it is, for errors.
   template <std::integral T>
   T take_between(T least, T most, std::string_view name) {
     const T value = take<T>();
@@ -94,7 +95,7 @@ class WireReader {
     return values;
   }
   bool take_flag() { return take_between<uint8_t>(0, 1, "a flag") != 0; }
-  /// A value of an enumeration whose last value is `last`.
+  /// Takes a value of an enumeration whose last value is `last`.
   template <typename Enum>
   requires std::is_enum_v<Enum> Enum take_enum(Enum last, std::string_view name) {
     using Number = std::underlying_type_t<Enum>;
@@ -104,7 +105,7 @@ class WireReader {
   Enum take_word(std::string_view name) {
     return take_enum(static_cast<Enum>(kWords<Enum>.size() - 1), name);
   }
-  /// A time to wait, of a year at most.
+  /// Takes a time to wait, of a year at most.
   std::chrono::milliseconds take_wait();
   std::string take_text();
   template <typename T>
@@ -115,11 +116,11 @@ class WireReader {
     if (count > 0) std::memcpy(values.data(), from, count * sizeof(T));
     return values;
   }
-  /// A mark whose shape has kMostElements at most.
+  /// Takes a fingerprint whose shape has kMostElements at most.
   OwnedMark take_mark();
-  /// A layout of the pieces of so many ranks, of kMostElements at most.
+  /// Takes a layout of the pieces of `ranks` ranks, of kMostElements at most.
   PieceLayout take_layout(int ranks);
-  /// Says that nothing more is expected.
+  /// Throws BadMessage if the message has more.
   void end() const;
 
  private:
@@ -131,13 +132,13 @@ class WireReader {
   std::span<const std::byte> bytes_;
 };
 
-/// A letter as it is sent, after its length.
-std::vector<std::byte> letter_bytes(const WireWriter& letter);
-/// Sends a letter.
-void send_letter(TcpSocket& socket, const WireWriter& letter, const TcpSocket::Look& look = {});
-/// Receives one into `memory`, which grows as its bytes come, and returns what can read it. Throws
-/// BadLetter if it is longer than any letter of ours.
-WireReader receive_letter(TcpSocket& socket, std::vector<std::byte>& memory,
-                          const TcpSocket::Look& look = {});
+/// Returns the bytes of a message as it is sent, with its length before it.
+std::vector<std::byte> message_bytes(const WireWriter& message);
+/// Sends a message.
+void send_message(TcpSocket& socket, const WireWriter& message, const TcpSocket::Look& look = {});
+/// Receives a message into `memory`, which grows as its bytes come, and returns its reader. Throws
+/// BadMessage if it is longer than any message of this program.
+WireReader receive_message(TcpSocket& socket, std::vector<std::byte>& memory,
+                           const TcpSocket::Look& look = {});
 
 }  // namespace tessera

@@ -5,7 +5,7 @@ namespace tessera {
 
 ConfigSection optimizer_section() {
   using namespace effects;
-  // Closer to 1, fp32 has too few digits of what is left to 1.
+  // If a decay is closer to 1, fp32 keeps too few digits of 1 - decay.
   const NumberRule decay = single_between(0, 0.99999);
   // Gradients whose squares are 0 in fp32 are divided by epsilon alone.
   const NumberRule epsilon = single_between(1e-16, kMostWeight);

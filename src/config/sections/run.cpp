@@ -44,8 +44,7 @@ ConfigSection run_section() {
            "write metrics as metrics.csv too; the sources of a mix stand in metrics.jsonl only")
       .key("hardware", &RunSection::hardware, TextRule{.may_be_empty = true}, {always},
            "the file of `tessera bench all`, whose matrix-product rate MFU refers to; empty: "
-           "measured "
-           "at the start")
+           "measured at the start")
       .key("tuned_products", &RunSection::tuned_products, TextRule{.may_be_empty = true}, {always},
            "the file of `tessera bench products`, whose algorithms matrix products on the device "
            "cuda use; empty: those that the library chooses")

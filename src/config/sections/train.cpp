@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-// Far beyond any run, so that sums of them are numbers too.
+// Far beyond any run, so that sums of them do not overflow.
 constexpr int64_t kMostTokens = int64_t{1} << 60;
 
 void phase_keys(KeyWriter<PhaseConfig>& writer) {

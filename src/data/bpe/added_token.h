@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-/// A token that is searched for in the text before any other step, as declared in a tokenizer.json.
+/// A token that is searched for in the text before it is split and merged, as declared in a
+/// tokenizer.json.
 struct AddedToken {
   int32_t id = 0;
   std::string content;

@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 25> kWhiteSpace{
     "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007", "\u2008",
     "\u2009", "\u200A", "\u2028", "\u2029", "\u202F", "\u205F", "\u3000"};
 
-/// Returns where the white space that ends at `end` begins, but not below `begin`.
+/// Returns the begin of the white space that ends at `end`, but at least `begin`.
 size_t white_space_before(std::string_view text, size_t begin, size_t end) {
   for (;;) {
     const std::string_view rest = text.substr(begin, end - begin);
@@ -32,7 +32,7 @@ size_t white_space_before(std::string_view text, size_t begin, size_t end) {
   }
 }
 
-/// Returns where the white space that begins at `begin` ends.
+/// Returns the end of the white space that begins at `begin`.
 size_t white_space_after(std::string_view text, size_t begin) {
   for (;;) {
     const auto found = std::ranges::find_if(
@@ -86,9 +86,9 @@ uint32_t AddedTokenFinder::child(uint32_t node, char byte) const {
   return next;
 }
 
-bool AddedTokenFinder::may_start(std::string_view text, size_t place) const {
-  return place + 1 < text.size() ? starts_[first_two(text[place], text[place + 1])]
-                                 : first_bytes_[static_cast<unsigned char>(text[place])];
+bool AddedTokenFinder::may_start(std::string_view text, size_t offset) const {
+  return offset + 1 < text.size() ? starts_[first_two(text[offset], text[offset + 1])]
+                                  : first_bytes_[static_cast<unsigned char>(text[offset])];
 }
 
 uint32_t AddedTokenFinder::longest(std::string_view text, size_t begin, bool& open) const {
@@ -120,21 +120,21 @@ void AddedTokenFinder::take(const AddedToken& token, std::string_view text, Text
   if (token.strip_left) range.begin = white_space_before(text, search.done, content.begin);
   if (search.done < range.begin) search.parts.push_back({{search.done, range.begin}});
   search.parts.push_back({range, token.id});
-  search.done = search.place = content.end;
+  search.done = search.offset = content.end;
   search.taking = token.strip_right;
 }
 
-void AddedTokenFinder::settle_text(std::string_view text, bool ends, Search& search) const {
-  size_t settled = search.place;
+void AddedTokenFinder::add_certain_text(std::string_view text, bool ends, Search& search) const {
+  size_t certain = search.offset;
   if (strips_left_ && !ends) {
     // White space of any length is examined only once.
     const size_t known = std::max(search.blank, search.done);
-    const size_t begin = white_space_before(text, known, search.place);
-    settled = begin > known ? begin : search.done;
-    search.blank = search.place;
+    const size_t begin = white_space_before(text, known, search.offset);
+    certain = begin > known ? begin : search.done;
+    search.blank = search.offset;
   }
-  if (search.done < settled) search.parts.push_back({{search.done, settled}});
-  search.done = std::max(search.done, settled);
+  if (search.done < certain) search.parts.push_back({{search.done, certain}});
+  search.done = std::max(search.done, certain);
 }
 
 void AddedTokenFinder::search(std::string_view text, bool ends, Search& search,
@@ -145,40 +145,40 @@ void AddedTokenFinder::search(std::string_view text, bool ends, Search& search,
     search.done = white_space_after(text.substr(0, end), search.done);
     search.taking = search.done == end;
   };
-  while (search.place < text.size()) {
+  while (search.offset < text.size()) {
     if (!search.taking) {
-      while (search.place < text.size() && !may_start(text, search.place)) ++search.place;
-      if (search.place == text.size()) break;
+      while (search.offset < text.size() && !may_start(text, search.offset)) ++search.offset;
+      if (search.offset == text.size()) break;
     }
     bool open = false;
-    const uint32_t found = longest(text, search.place, open);
+    const uint32_t found = longest(text, search.offset, open);
     if (open && !ends) break;
     if (found == kNone) {
-      const size_t next = next_character(text, search.place + 1);
+      const size_t next = next_character(text, search.offset + 1);
       if (search.taking) take_white_space(next);
-      search.place = next;
+      search.offset = next;
       continue;
     }
     const AddedToken& token = tokens_[found];
-    const TextRange content{search.place, search.place + token.content.size()};
+    const TextRange content{search.offset, search.offset + token.content.size()};
     if (token.single_word && content.end == text.size() && !ends) break;
     const bool taken_along =
         search.taking && token.strip_left &&
         white_space_after(text.substr(0, content.end), content.begin) == content.end;
-    if (taken_along) {  // included by the token before it
+    if (taken_along) {  // the token before it includes this token
       take_white_space(content.end);
-      search.place = content.end;
+      search.offset = content.end;
       continue;
     }
     if (token.special || (token.single_word && touches_word(text, content, scratch))) {
       search.passed_by.push_back(content);
       if (search.taking) take_white_space(content.end);
-      search.place = content.end;
+      search.offset = content.end;
     } else {
       take(token, text, content, search);
     }
   }
-  settle_text(text, ends, search);
+  add_certain_text(text, ends, search);
 }
 
 std::vector<AddedTokenPart> AddedTokenFinder::find(std::string_view text,

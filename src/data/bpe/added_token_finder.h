@@ -20,7 +20,7 @@ struct AddedTokenPart {
   bool operator==(const AddedTokenPart&) const = default;
 };
 
-/// Finds added tokens in text, from left to right. At each place the longest token wins. The
+/// A finder of added tokens in text, from left to right. At each offset the longest token wins. The
 /// spelling of a control token stays text, so no document can contain a control token, and no other
 /// token is found within it. The `tokenizers` library does the same with encode_special_tokens set,
 /// which is not its default.
@@ -29,7 +29,7 @@ class AddedTokenFinder {
   /// Of tokens with equal content, the first one is used.
   explicit AddedTokenFinder(const std::vector<AddedToken>& tokens);
 
-  /// Whether no text can contain a token. find() need not be called then.
+  /// Returns whether no text can contain a token. find() need not be called then.
   bool finds_nothing() const { return finds_nothing_; }
 
   /// Returns the parts of `text`, valid UTF-8, in order. No text part is empty. White space that a
@@ -37,19 +37,19 @@ class AddedTokenFinder {
   /// times the longest token's length.
   std::vector<AddedTokenPart> find(std::string_view text, SplitPattern::Scratch& scratch) const;
 
-  /// The state of a search in a text whose end is not known yet. Places are byte offsets in the
-  /// text.
+  /// The state of a search in a text whose end is not known yet. The numbers are byte offsets in
+  /// the text.
   struct Search {
-    size_t done = 0;      // all text before it lies in a part or was included by a token
-    size_t place = 0;     // no token yet to be found begins before it
+    size_t done = 0;      // all text before it is in a part or was included by a token
+    size_t offset = 0;    // no token yet to be found begins before it
     size_t blank = 0;     // unless it is below `done`, the text from `done` to it is white space
-    bool taking = false;  // the token before `place` includes white space at `place`
-    std::vector<AddedTokenPart> parts;  // found by the last call
-    std::vector<TextRange> passed_by;   // by the last call: tokens that stay text
+    bool taking = false;  // the token before `offset` includes white space that begins at `offset`
+    std::vector<AddedTokenPart> parts;  // the parts found by the last call
+    std::vector<TextRange> passed_by;   // the tokens found by the last call that stay text
   };
 
-  /// Continues the search in `text`. If the text `ends`, searches to its end; otherwise as far as
-  /// later text cannot change the parts. Consecutive text parts belong together. A caller that
+  /// Continues the search in `text`. Searches to its end if the text `ends`, otherwise only as far
+  /// as later text cannot change the parts. Consecutive text parts belong together. A caller that
   /// drops the start of the text must keep the character before `search.done`.
   void search(std::string_view text, bool ends, Search& search,
               SplitPattern::Scratch& scratch) const;
@@ -67,17 +67,17 @@ class AddedTokenFinder {
 
   void insert(std::string_view content, uint32_t token);
   uint32_t child(uint32_t node, char byte) const;
-  /// Whether a token may start at a place of `text`, judged by two bytes, or by one if only one is
-  /// known.
-  bool may_start(std::string_view text, size_t place) const;
+  /// Returns whether a token may start at `offset` of `text`, judged by two bytes, or by one
+  /// if only one is known.
+  bool may_start(std::string_view text, size_t offset) const;
   /// Returns the longest token that starts at `begin`, or kNone. `open` is set if more text may
   /// make it longer.
   uint32_t longest(std::string_view text, size_t begin, bool& open) const;
   bool touches_word(std::string_view text, TextRange range, SplitPattern::Scratch& scratch) const;
   void take(const AddedToken& token, std::string_view text, TextRange content,
             Search& search) const;
-  /// Adds to the parts the text before search.place that no later token can include.
-  void settle_text(std::string_view text, bool ends, Search& search) const;
+  /// Adds to the parts the text before search.offset that no later token can include.
+  void add_certain_text(std::string_view text, bool ends, Search& search) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_{1};
@@ -85,7 +85,7 @@ class AddedTokenFinder {
   std::bitset<256> first_bytes_;
   SplitPattern word_;
   bool finds_nothing_ = true;
-  bool strips_left_ = false;  // whether some token does
+  bool strips_left_ = false;  // true if some token includes white space before it
 };
 
 }  // namespace tessera

@@ -22,7 +22,7 @@ using MergePair = std::pair<std::string, std::string>;
 
 /// All that decides which tokens a byte-pair encoding gives for a text.
 struct BpeDescription {
-  /// Whether it merges characters, as SentencePiece does, and not bytes. Tokens are then spelled in
+  /// True if it merges characters, as SentencePiece does, and not bytes. Tokens are then spelled in
   /// text with U+2581 for each space, and a character without a token becomes the tokens of its
   /// bytes, <0x00> to <0xFF>. All text between added tokens is one piece.
   bool byte_fallback = false;

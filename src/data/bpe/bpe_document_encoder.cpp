@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-size_t character_before(std::string_view text, size_t place) {
-  return place == 0 ? 0 : character_begin(text, place - 1);
+size_t character_before(std::string_view text, size_t offset) {
+  return offset == 0 ? 0 : character_begin(text, offset - 1);
 }
 
 }  // namespace
@@ -23,16 +23,16 @@ BpeDocumentEncoder::BpeDocumentEncoder(const BpeStages& stages)
 
 void BpeDocumentEncoder::Finding::begin(int64_t at) {
   text.clear();
-  place = at;
+  offset = at;
   search = {};
 }
 
 void BpeDocumentEncoder::Finding::shorten() {
   const size_t dropped = character_before(text, search.done);
   text.erase(0, dropped);
-  place += static_cast<int64_t>(dropped);
+  offset += static_cast<int64_t>(dropped);
   search.done -= dropped;
-  search.place -= dropped;
+  search.offset -= dropped;
   search.blank -= std::min(search.blank, dropped);
 }
 
@@ -47,8 +47,8 @@ void BpeDocumentEncoder::begin(bool starts_document) {
   raw_.passed_by.clear();
   part_.clear();
   part_seen_ = 0;
-  normal_place_ = 0;
-  raw_places_.clear();
+  normal_offset_ = 0;
+  raw_offsets_.clear();
   normalized_.begin(0);
   normalized_.passed_by.clear();
   in_text_ = false;
@@ -62,11 +62,11 @@ void BpeDocumentEncoder::begin_call(std::vector<int32_t>& ids, std::vector<Bound
   ids_ = &ids;
   boundaries_ = &boundaries;
   ids_before_ = static_cast<int64_t>(ids.size()) - given_.tokens;
-  for (TokenPlace& cut : cuts_) cut.tokens += ids_before_;
+  for (TokenCut& cut : cuts_) cut.tokens += ids_before_;
 }
 
 void BpeDocumentEncoder::end_call() {
-  for (TokenPlace& cut : cuts_) cut.tokens -= ids_before_;
+  for (TokenCut& cut : cuts_) cut.tokens -= ids_before_;
   given_.tokens = static_cast<int64_t>(ids_->size()) - ids_before_;
 }
 
@@ -100,7 +100,7 @@ void BpeDocumentEncoder::add_raw(std::string_view text, bool ends) {
       const auto [begin, end] = part.range;
       if (part.id == AddedTokenPart::kText) {
         add_part(std::string_view(raw_.text).substr(begin, end - begin),
-                 raw_.place + static_cast<int64_t>(begin));
+                 raw_.offset + static_cast<int64_t>(begin));
       } else {
         end_part();
         give_token(part.id);
@@ -114,18 +114,18 @@ void BpeDocumentEncoder::add_raw(std::string_view text, bool ends) {
 void BpeDocumentEncoder::find(const AddedTokenFinder& finder, Finding& finding, bool ends) {
   finder.search(finding.text, ends, finding.search, split_);
   if (!chain_.has_cuts()) return;
-  const auto base = static_cast<size_t>(finding.place);
+  const auto base = static_cast<size_t>(finding.offset);
   for (const auto& [begin, end] : finding.search.passed_by) {
     finding.passed_by.push_back({base + begin, base + end});
   }
 }
 
-void BpeDocumentEncoder::add_part(std::string_view text, int64_t place) {
+void BpeDocumentEncoder::add_part(std::string_view text, int64_t offset) {
   if (!stages_.normalizer) {
-    add_normalized(text, place, /*ends=*/false);
+    add_normalized(text, offset, /*ends=*/false);
     return;
   }
-  if (part_.empty()) part_place_ = place;
+  if (part_.empty()) part_offset_ = offset;
   part_ += text;
   const size_t end = stages_.normalizer->last_cut(part_, part_seen_);
   part_seen_ = part_.size();
@@ -134,7 +134,7 @@ void BpeDocumentEncoder::add_part(std::string_view text, int64_t place) {
 
 void BpeDocumentEncoder::end_part() {
   if (!part_.empty()) normalize(part_.size());
-  add_normalized("", normal_place_, /*ends=*/true);
+  add_normalized("", normal_offset_, /*ends=*/true);
 }
 
 void BpeDocumentEncoder::normalize(size_t end) {
@@ -142,8 +142,8 @@ void BpeDocumentEncoder::normalize(size_t end) {
   const std::string_view text = std::string_view(part_).substr(0, end);
   const auto add_run = [&](size_t begin, bool kept) {
     if (!chain_.has_cuts()) return;
-    raw_places_.add(normal_place_ + static_cast<int64_t>(normal_form_.size()),
-                    part_place_ + static_cast<int64_t>(begin), kept);
+    raw_offsets_.add(normal_offset_ + static_cast<int64_t>(normal_form_.size()),
+                     part_offset_ + static_cast<int64_t>(begin), kept);
   };
   normal_form_.clear();
   for (size_t done = 0; done < text.size();) {
@@ -157,43 +157,43 @@ void BpeDocumentEncoder::normalize(size_t end) {
     }
     done = after;
   }
-  const int64_t place =
-      std::exchange(normal_place_, normal_place_ + static_cast<int64_t>(normal_form_.size()));
-  add_normalized(normal_form_, place, /*ends=*/false);
+  const int64_t offset =
+      std::exchange(normal_offset_, normal_offset_ + static_cast<int64_t>(normal_form_.size()));
+  add_normalized(normal_form_, offset, /*ends=*/false);
   part_.erase(0, end);
-  part_place_ += static_cast<int64_t>(end);
+  part_offset_ += static_cast<int64_t>(end);
   part_seen_ = part_.size();
 }
 
-void BpeDocumentEncoder::add_normalized(std::string_view text, int64_t place, bool ends) {
+void BpeDocumentEncoder::add_normalized(std::string_view text, int64_t offset, bool ends) {
   const AddedTokenFinder& finder = *stages_.found_normalized;
   if (finder.finds_nothing()) {
-    if (!text.empty()) add_plain(text, place);
+    if (!text.empty()) add_plain(text, offset);
   } else {
-    if (normalized_.text.empty()) normalized_.begin(place);
+    if (normalized_.text.empty()) normalized_.begin(offset);
     normalized_.text += text;
     find(finder, normalized_, ends);
     for (const AddedTokenPart& part : normalized_.search.parts) {
       const auto [begin, end] = part.range;
       if (part.id == AddedTokenPart::kText) {
         add_plain(std::string_view(normalized_.text).substr(begin, end - begin),
-                  normalized_.place + static_cast<int64_t>(begin));
+                  normalized_.offset + static_cast<int64_t>(begin));
       } else {
         give_token(part.id);
       }
     }
     normalized_.shorten();
-    if (ends) normalized_.begin(place);
+    if (ends) normalized_.begin(offset);
   }
   if (ends) end_plain();
 }
 
-void BpeDocumentEncoder::add_plain(std::string_view text, int64_t place) {
+void BpeDocumentEncoder::add_plain(std::string_view text, int64_t offset) {
   if (!in_text_) {
     in_text_ = true;
-    text_begin_ = place;
+    text_begin_ = offset;
     const bool spaced = stages_.adds_prefix_space && space_due_ && !text.starts_with(' ');
-    chain_.begin(spaced ? place - 1 : place);
+    chain_.begin(spaced ? offset - 1 : offset);
     if (spaced) chain_.add(" ", *ids_, cuts_);
   }
   chain_.add(text, *ids_, cuts_);
@@ -206,7 +206,8 @@ void BpeDocumentEncoder::end_plain() {
   in_text_ = false;
 }
 
-/// The library gives each text between added tokens a prefix space.
+/// Gives an added token. The next text gets a prefix space, because the library gives one to each
+/// text between added tokens.
 void BpeDocumentEncoder::give_token(int32_t id) {
   end_plain();
   ids_->push_back(id);
@@ -216,20 +217,20 @@ void BpeDocumentEncoder::give_token(int32_t id) {
 void BpeDocumentEncoder::give_boundaries(bool text_ends) {
   const auto stop = [](const AddedTokenFinder& finder, const Finding& finding) {
     return finder.finds_nothing() ? std::numeric_limits<int64_t>::max()
-                                  : finding.place + static_cast<int64_t>(finding.search.place);
+                                  : finding.offset + static_cast<int64_t>(finding.search.offset);
   };
   const int64_t raw_stop = stop(*stages_.found_raw, raw_);
   const int64_t normalized_stop = stop(*stages_.found_normalized, normalized_);
   size_t done = 0;
   for (; done < cuts_.size(); ++done) {
-    const TokenPlace cut = cuts_[done];
-    const auto place = stages_.normalizer ? raw_places_.find(cut.place) : cut.place;
-    if (cut.place <= text_begin_ || !place || *place <= last_boundary_) continue;
-    // It is not known yet whether an added token stands where a search has stopped.
-    if (!text_ends && (cut.place >= normalized_stop || *place >= raw_stop)) break;
-    if (raw_.passes_by(*place) || normalized_.passes_by(cut.place)) continue;
-    last_boundary_ = *place;
-    boundaries_->push_back({*place, cut.tokens - ids_before_});
+    const TokenCut cut = cuts_[done];
+    const auto raw_offset = stages_.normalizer ? raw_offsets_.find(cut.offset) : cut.offset;
+    if (cut.offset <= text_begin_ || !raw_offset || *raw_offset <= last_boundary_) continue;
+    // It is not known yet whether an added token begins where a search has stopped.
+    if (!text_ends && (cut.offset >= normalized_stop || *raw_offset >= raw_stop)) break;
+    if (raw_.passes_by(*raw_offset) || normalized_.passes_by(cut.offset)) continue;
+    last_boundary_ = *raw_offset;
+    boundaries_->push_back({*raw_offset, cut.tokens - ids_before_});
   }
   cuts_.erase(cuts_.begin(), cuts_.begin() + static_cast<int64_t>(done));
 }

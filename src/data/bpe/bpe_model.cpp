@@ -16,11 +16,12 @@ namespace {
 
 constexpr int32_t kNone = ByteStringMap::kNone;
 
-/// Whether valid UTF-8 can contain a byte. It cannot contain overlong forms and values above
-/// U+10FFFF.
+/// Returns whether valid UTF-8 can contain a byte. It cannot contain overlong forms and values
+/// above U+10FFFF.
 bool occurs_in_text(int byte) { return byte != 0xC0 && byte != 0xC1 && byte < 0xF5; }
 
-/// The bytes that a merge of such tokens stands for could not be told from its spelling.
+/// Throws Error if one of the tokens of a merge is the token of a byte. The bytes of the merged
+/// token could then not be told from its spelling.
 void refuse_byte_tokens(const std::array<std::string, 3>& tokens, size_t merge,
                         const std::string& origin) {
   for (const std::string& token : tokens) {
@@ -68,8 +69,8 @@ void BpeModel::read_symbols(const BpeDescription& description, const std::string
 void BpeModel::require_bytes(const BpeDescription& description, const std::string& origin) const {
   for (int byte = 0; byte < 256; ++byte) {
     if (byte_ids_[static_cast<size_t>(byte)] != kNone || !occurs_in_text(byte)) continue;
-    // Gemma has a tab and not its byte: a byte below 0x80 is a character, which then never falls
-    // back.
+    // Gemma has a token for the tab and none for its byte. A byte below 0x80 is a character, and
+    // one with a token never falls back to bytes.
     const char character = static_cast<char>(byte);
     if (byte_fallback_ && characters_.find({&character, 1}) != kNone) continue;
     const auto missing = static_cast<uint8_t>(byte);
@@ -110,7 +111,7 @@ void BpeModel::read_pieces(const BpeDescription& description, const std::vector<
     const auto bytes = merged_bytes(description, symbols);
     if (!bytes || bytes->empty() || std::ranges::find(control, id) != control.end()) continue;
     if (!description.ignores_merges) {
-      // Merges may not lead to every token. A token that they miss is not a piece as a whole.
+      // Merges may not lead to every token. A piece does not become such a token as a whole.
       merge(*bytes, scratch);
       if (scratch.tokens.size() != 1 || scratch.tokens.front() != id) continue;
     }

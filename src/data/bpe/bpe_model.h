@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-/// Turns pieces of text into tokens by the vocabulary and its merges. Immutable after construction.
+/// A model that turns pieces of text into tokens by its vocabulary and merges. Immutable after
+/// construction.
 class BpeModel {
  public:
   /// Memory that encode() reuses in each call. One thread at a time may use it.
@@ -21,10 +22,10 @@ class BpeModel {
     std::vector<int32_t> tokens;
   };
 
-  /// Takes the vocabulary and the merges of `description`. A piece that spells a token of `control`
+  /// Uses the vocabulary and the merges of `description`. A piece that spells a token of `control`
   /// does not become that token as a whole. Throws Error naming `origin` when the vocabulary lacks
-  /// a byte of UTF-8, which would lose text, or a token of a merge, and when a merge has the token
-  /// of a byte that characters fall back to.
+  /// a byte of UTF-8, which would lose text, or a token of a merge, and when a merge contains the
+  /// token of a byte that characters fall back to.
   BpeModel(const BpeDescription& description, const std::vector<int32_t>& control,
            const std::string& origin);
 
@@ -35,16 +36,16 @@ class BpeModel {
   /// scratch.tokens. They are those of encode(), unless the piece is one token as a whole.
   void merge(std::string_view piece, Scratch& scratch) const;
 
-  /// Whether a byte, a character or a merge gives this token, so text may become it.
+  /// Returns whether a byte, a character or a merge gives this token, so that text may become it.
   bool makes(int32_t id) const;
 
-  /// Whether a piece may be a token as a whole even if no merges lead to that token.
+  /// Returns whether a piece may be a token as a whole even if no merges lead to that token.
   bool ignores_merges() const { return ignores_merges_; }
-  /// The number of bytes that a token of merge() stands for.
+  /// Returns the number of bytes that a token of merge() stands for.
   size_t length(int32_t id) const { return lengths_[static_cast<size_t>(id)]; }
-  /// The length of the longest token in bytes.
+  /// Returns the length of the longest token in bytes.
   size_t longest() const { return longest_; }
-  /// Whether a byte or a token that merges make begins with `bytes` and is longer.
+  /// Returns whether a token that merges make begins with `bytes` and is longer.
   bool begins_token(std::string_view bytes) const;
 
  private:
@@ -58,8 +59,8 @@ class BpeModel {
 
   bool byte_fallback_;
   std::array<int32_t, 256> byte_ids_{};  // kNone if a byte has no token
-  ByteStringMap characters_;             // with byte fallback: those that are tokens
-  std::vector<int32_t> character_ids_;   // the same
+  ByteStringMap characters_;             // with byte fallback: the characters that are tokens
+  std::vector<int32_t> character_ids_;   // the ids of those characters
   std::vector<int32_t> merged_ids_;      // sorted
   std::vector<uint32_t> lengths_;        // by id; 0 if a token spells no bytes
   size_t longest_ = 1;

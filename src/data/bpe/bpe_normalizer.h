@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// What a byte-pair encoding does to text before it cuts and merges. Immutable.
+/// The normalisation of text before a byte-pair encoding cuts and merges it. Immutable.
 class BpeNormalizer {
  public:
   virtual ~BpeNormalizer() = default;
@@ -21,14 +21,14 @@ class BpeNormalizer {
     size_t begin;
     size_t end;
   };
-  /// Returns the first such part at or after `begin`, which must not lie inside one. Returns an
+  /// Returns the first part to change at or after `begin`, which must not be inside one. Returns an
   /// empty part at the end of the text if there is none.
   virtual Change next_change(std::string_view text, size_t begin) const = 0;
-  /// Appends the normal form of such a part.
+  /// Appends the normal form of a part that next_change() returned.
   virtual void append_normalized(std::string_view part, std::string& result) const = 0;
 
-  /// Returns the last place at or after `begin` up to which the text can be normalised without the
-  /// text after it. Returns 0 if there is no such place above 0.
+  /// Returns the last offset at or after `begin` up to which the text can be normalised without the
+  /// text after it. Returns 0 if there is no such offset above 0.
   virtual size_t last_cut(std::string_view text, size_t begin) const = 0;
 };
 

@@ -18,10 +18,11 @@
 namespace tessera {
 
 /// A byte-level byte-pair encoding, as the `tokenizers` library stores it in a tokenizer.json:
-/// GPT-2, GPT-NeoX (OLMo, OLMoE), Llama 3, Qwen and others. Or one of characters that fall back to
-/// bytes, as the library converts SentencePiece's: Gemma 3 (ZAYA1).
+/// GPT-2, GPT-NeoX (OLMo, OLMoE), Llama 3, Qwen and others. It can also be a byte-pair encoding of
+/// characters that fall back to bytes, into which the library converts SentencePiece's models:
+/// Gemma 3 (ZAYA1).
 ///
-/// Gives the ids that the library gives without adding special tokens and with
+/// The ids are those that the library gives without adding special tokens and with
 /// encode_special_tokens set. Control tokens ("special" in the file) and the end-of-document token
 /// are never found in text; otherwise one document could forge the end of another. Other added
 /// tokens, such as runs of spaces, are found. The ids differ from the library's only where a

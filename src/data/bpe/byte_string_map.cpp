@@ -53,17 +53,17 @@ void ByteStringMap::insert(std::string_view key, int32_t id) {
   TESSERA_CHECK(!key.empty() && key.size() + keys_.size() <= std::numeric_limits<uint32_t>::max(),
                 "a key of {} bytes does not fit behind {}", key.size(), keys_.size());
   const uint64_t hash = hash_of_key(key);
-  uint64_t place = hash & mask_;
-  while (slots_[place].size != 0) place = (place + 1) & mask_;
-  slots_[place] = {hash, static_cast<uint32_t>(keys_.size()), static_cast<uint32_t>(key.size()),
+  uint64_t index = hash & mask_;
+  while (slots_[index].size != 0) index = (index + 1) & mask_;
+  slots_[index] = {hash, static_cast<uint32_t>(keys_.size()), static_cast<uint32_t>(key.size()),
                    id};
   keys_.append(key);
 }
 
 int32_t ByteStringMap::find(std::string_view key) const {
   const uint64_t hash = hash_of_key(key);
-  for (uint64_t place = hash & mask_;; place = (place + 1) & mask_) {
-    const Slot& slot = slots_[place];
+  for (uint64_t index = hash & mask_;; index = (index + 1) & mask_) {
+    const Slot& slot = slots_[index];
     if (slot.size == 0) return kNone;
     if (slot.hash == hash && slot.size == key.size() &&
         std::memcmp(keys_.data() + slot.begin, key.data(), key.size()) == 0) {

@@ -7,11 +7,12 @@
 
 namespace tessera {
 
-/// Returns a hash of a byte string. It is fast for short ones and is the same only within one
+/// Returns a hash of a byte string. It is fast for short strings, and is the same only within one
 /// process.
 uint64_t hash_of_key(std::string_view key);
 
-/// Maps byte strings to token ids. A look-up allocates nothing. The keys are stored contiguously.
+/// A map from byte strings to token ids. A look-up allocates nothing. The keys are stored
+/// contiguously.
 class ByteStringMap {
  public:
   static constexpr int32_t kNone = -1;

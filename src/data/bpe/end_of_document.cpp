@@ -63,8 +63,8 @@ std::string named_token(const fs::path& path, const BpeDescription& description)
   return content;
 }
 
-/// Does the same with eos_token_id. Of a list the first id counts: a model that has special tokens
-/// to end its turns lists the one that ends a document before them.
+/// Returns the token of eos_token_id of a file, or "" if the file has none. Of a list the first id
+/// counts: a model with special tokens that end its turns lists the one that ends a document first.
 std::string numbered_token(const fs::path& path, const BpeDescription& description) {
   const Json json = read_json(path);
   const auto found = json.find("eos_token_id");

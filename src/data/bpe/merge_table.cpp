@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kEmpty = ~uint64_t{0};    // not a pair, because ids are not negative
 constexpr uint64_t kNoMerge = ~uint64_t{0};  // above all ranks
 constexpr uint32_t kNoRank = ~uint32_t{0};
-/// For up to this many tokens, looking at all pairs each time is faster than keeping a heap.
+/// The number of tokens up to which examining all pairs each time is faster than keeping a heap.
 constexpr size_t kFew = 96;
 
 uint64_t pair_of(int32_t left, int32_t right) {
@@ -35,9 +35,9 @@ MergeTable::MergeTable(size_t count)
     : slots_(std::bit_ceil(2 * count + 1), Slot{kEmpty, 0, 0}), mask_(slots_.size() - 1) {}
 
 MergeTable::Slot& MergeTable::slot(uint64_t pair) {
-  uint64_t place = mixed(pair) & mask_;
-  while (slots_[place].pair != pair && slots_[place].pair != kEmpty) place = (place + 1) & mask_;
-  return slots_[place];
+  uint64_t index = mixed(pair) & mask_;
+  while (slots_[index].pair != pair && slots_[index].pair != kEmpty) index = (index + 1) & mask_;
+  return slots_[index];
 }
 
 void MergeTable::insert(int32_t left, int32_t right, uint32_t rank, int32_t merged) {
@@ -46,8 +46,8 @@ void MergeTable::insert(int32_t left, int32_t right, uint32_t rank, int32_t merg
 
 uint64_t MergeTable::find(int32_t left, int32_t right) const {
   const uint64_t pair = pair_of(left, right);
-  for (uint64_t place = mixed(pair) & mask_;; place = (place + 1) & mask_) {
-    const Slot& found = slots_[place];
+  for (uint64_t index = mixed(pair) & mask_;; index = (index + 1) & mask_) {
+    const Slot& found = slots_[index];
     if (found.pair == pair) return uint64_t{found.rank} << 32 | static_cast<uint32_t>(found.merged);
     if (found.pair == kEmpty) return kNoMerge;
   }
@@ -86,13 +86,13 @@ void MergeTable::merge_many(std::vector<int32_t>& tokens, Scratch& scratch) cons
   auto& ranks = scratch.ranks;  // [count], for each token and its right neighbour
   auto& previous = scratch.previous;
   auto& next = scratch.next;        // `count` means none
-  auto& heap = scratch.candidates;  // rank high, place low: the leftmost of equal ones comes first
+  auto& heap = scratch.candidates;  // rank, then index in the low bits: leftmost of equals first
   ranks.assign(count, kNoRank);
   previous.resize(count);
   next.resize(count);
   heap.clear();
   for (size_t i = 0; i < count; ++i) {
-    previous[i] = static_cast<uint32_t>(i) - 1;  // the first one's is never read
+    previous[i] = static_cast<uint32_t>(i) - 1;  // that of the first is never read
     next[i] = static_cast<uint32_t>(i) + 1;
     if (i + 1 < count) ranks[i] = rank_of(find(tokens[i], tokens[i + 1]));
     if (ranks[i] != kNoRank) heap.push_back(uint64_t{ranks[i]} << 32 | i);
@@ -110,7 +110,7 @@ void MergeTable::merge_many(std::vector<int32_t>& tokens, Scratch& scratch) cons
     const uint64_t top = heap.back();
     heap.pop_back();
     const auto i = static_cast<size_t>(top & 0xFFFFFFFFU);
-    if (ranks[i] != rank_of(top)) continue;  // one of the two has since been merged
+    if (ranks[i] != rank_of(top)) continue;  // one of the two tokens has since been merged
     const uint32_t right = next[i];
     tokens[i] = merged_of(find(tokens[i], tokens[right]));
     ranks[right] = kNoRank;

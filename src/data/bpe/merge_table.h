@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// The merges of a byte-pair encoding: which two neighbouring tokens become one, and with what
-/// priority. The table is one array, so a look-up touches one cache line.
+/// The merges of a byte-pair encoding: the pairs of neighbouring tokens that become one token, with
+/// their priorities. The table is one array, so a look-up touches one cache line.
 class MergeTable {
  public:
   /// Memory that merge() reuses in each call. One thread at a time may use it.
@@ -26,7 +26,7 @@ class MergeTable {
   void insert(int32_t left, int32_t right, uint32_t rank, int32_t merged);
 
   /// Merges `tokens`, at first one per byte or character, until no two neighbours can be merged.
-  /// Each step merges the pair with the lowest rank, the leftmost of several. Takes n log n
+  /// Each step merges the pair with the lowest rank, the leftmost of several. Needs n log n
   /// operations for n tokens.
   void merge(std::vector<int32_t>& tokens, Scratch& scratch) const;
 

@@ -117,9 +117,9 @@ BpeNormalizer::Change NfcNormalizer::next_change(std::string_view text, size_t b
 }
 
 size_t NfcNormalizer::last_cut(std::string_view text, size_t begin) const {
-  for (size_t place = text.size(); place > begin;) {
-    place = character_begin(text, place - 1);
-    if (is_stable(first_code(text.substr(place)).code)) return place;
+  for (size_t offset = text.size(); offset > begin;) {
+    offset = character_begin(text, offset - 1);
+    if (is_stable(first_code(text.substr(offset)).code)) return offset;
   }
   return 0;
 }

@@ -13,21 +13,21 @@ namespace tessera {
 /// composed or decomposed are composed. Immutable after construction.
 class NfcNormalizer : public BpeNormalizer {
  public:
-  /// Looks at every code point once. This takes some tens of milliseconds.
+  /// Examines every code point once, which takes some tens of milliseconds.
   NfcNormalizer();
 
   Change next_change(std::string_view text, size_t begin) const override;
-  /// Takes n log n operations for any part.
+  /// Needs n log n operations for any part.
   void append_normalized(std::string_view part, std::string& result) const override;
-  /// Returns the last place at or after `begin` whose character normalisation leaves unchanged,
-  /// whatever precedes it.
+  /// Returns the offset of the last character at or after `begin` that normalisation leaves
+  /// unchanged, whatever precedes it.
   size_t last_cut(std::string_view text, size_t begin) const override;
 
  private:
-  /// Whether normalisation leaves this character unchanged, whatever precedes it.
+  /// Returns whether normalisation leaves this character unchanged, whatever precedes it.
   bool is_stable(uint32_t code) const { return (stable_[code / 64] >> code % 64 & 1) != 0; }
-  /// Returns the end of the run of stable characters from `begin` on. Sets `last` to where the last
-  /// of them begins.
+  /// Returns the end of the run of stable characters from `begin` on. Sets `last` to the offset of
+  /// the last of them.
   size_t skip_stable(std::string_view text, size_t begin, size_t& last) const;
   size_t skip_unstable(std::string_view text, size_t begin) const;
 

@@ -6,15 +6,15 @@
 
 namespace tessera {
 
-void OpenPiece::begin(int64_t place) {
+void OpenPiece::begin(int64_t offset) {
   text_.clear();
-  place_ = place;
+  offset_ = offset;
   begun_ = false;
   wanted_ = std::max(kWindow, 2 * model_.longest());
 }
 
 void OpenPiece::add(std::string_view bytes, std::vector<int32_t>& tokens,
-                    std::vector<TokenPlace>* ends) {
+                    std::vector<TokenCut>* ends) {
   text_ += bytes;
   if (text_.size() < wanted_) return;
   model_.merge(text_, scratch_);
@@ -22,11 +22,11 @@ void OpenPiece::add(std::string_view bytes, std::vector<int32_t>& tokens,
   ends_.clear();
   size_t end = 0;
   for (const int32_t token : merged_) ends_.push_back(end += model_.length(token));
-  give(count_settled(), tokens, ends);
+  give(count_certain(), tokens, ends);
   wanted_ = std::max({kWindow, 2 * model_.longest(), 2 * text_.size()});
 }
 
-void OpenPiece::finish(std::vector<int32_t>& tokens, std::vector<TokenPlace>* ends) {
+void OpenPiece::finish(std::vector<int32_t>& tokens, std::vector<TokenCut>* ends) {
   merged_.clear();
   if (begun_) {
     model_.merge(text_, scratch_);
@@ -40,7 +40,7 @@ void OpenPiece::finish(std::vector<int32_t>& tokens, std::vector<TokenPlace>* en
   give(merged_.size(), tokens, ends);
 }
 
-void OpenPiece::give(size_t count, std::vector<int32_t>& tokens, std::vector<TokenPlace>* ends) {
+void OpenPiece::give(size_t count, std::vector<int32_t>& tokens, std::vector<TokenCut>* ends) {
   if (count == 0) return;
   for (size_t i = 0; i < count; ++i) {
     tokens.push_back(merged_[i]);
@@ -48,23 +48,23 @@ void OpenPiece::give(size_t count, std::vector<int32_t>& tokens, std::vector<Tok
     const bool inside = ends_[i] < text_.size() && is_inside_character(text_[ends_[i]]);
     if (ends != nullptr && !inside) {
       ends->push_back(
-          {place_ + static_cast<int64_t>(ends_[i]), static_cast<int64_t>(tokens.size())});
+          {offset_ + static_cast<int64_t>(ends_[i]), static_cast<int64_t>(tokens.size())});
     }
   }
   begun_ = true;
   text_.erase(0, ends_[count - 1]);
-  place_ += static_cast<int64_t>(ends_[count - 1]);
+  offset_ += static_cast<int64_t>(ends_[count - 1]);
 }
 
-size_t OpenPiece::count_settled() {
-  size_t settled = merged_.size();  // holds if a token ends at the end of the known text
+size_t OpenPiece::count_certain() {
+  size_t certain = merged_.size();  // holds if a token ends at the end of the known text
   const std::string_view text = text_;
   const size_t furthest = std::min(text.size(), model_.longest());
-  for (size_t back = 1; back < furthest && settled > 0; ++back) {
+  for (size_t back = 1; back < furthest && certain > 0; ++back) {
     const size_t end = text.size() - back;
-    if (model_.begins_token(text.substr(end))) settled = std::min(settled, count_common(end));
+    if (model_.begins_token(text.substr(end))) certain = std::min(certain, count_common(end));
   }
-  return settled;
+  return certain;
 }
 
 size_t OpenPiece::count_common(size_t end) {
@@ -73,19 +73,19 @@ size_t OpenPiece::count_common(size_t end) {
     // Start at the last token end that leaves at least this many bytes.
     const size_t wanted = end > length ? end - length : 0;
     size_t i = static_cast<size_t>(std::ranges::upper_bound(ends_, wanted) - ends_.begin());
-    size_t place = i > 0 ? ends_[i - 1] : 0;
-    const size_t begin = place;
+    size_t token_begin = i > 0 ? ends_[i - 1] : 0;
+    const size_t begin = token_begin;
     model_.merge(text.substr(begin, end - begin), scratch_);
     bool joined = begin == 0;  // or joined at a token that both have
     for (const int32_t token : scratch_.tokens) {
-      const size_t token_end = place + model_.length(token);
+      const size_t token_end = token_begin + model_.length(token);
       while (i < ends_.size() && ends_[i] < token_end && !joined) ++i;
       const bool common = i < ends_.size() && ends_[i] == token_end && merged_[i] == token &&
-                          (i > 0 ? ends_[i - 1] : 0) == place;
+                          (i > 0 ? ends_[i - 1] : 0) == token_begin;
       if (joined && !common) return i;
       joined = joined || common;
       if (common) ++i;
-      place = token_end;
+      token_begin = token_end;
     }
     if (joined) return i;
   }

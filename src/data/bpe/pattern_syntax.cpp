@@ -25,32 +25,32 @@ bool is_letter_or_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/// Walks over a pattern once, from left to right.
+/// A translator that walks over a pattern once, from left to right.
 class Translator {
  public:
   Translator(std::string_view pattern, const std::string& origin)
       : pattern_(pattern), origin_(origin) {}
 
   std::string run() {
-    while (place_ < pattern_.size()) step();
+    while (offset_ < pattern_.size()) step();
     return std::move(result_);
   }
 
  private:
   [[noreturn]] void refuse(size_t length, std::string_view why) const {
     throw Error("{}: the pattern {} has {} at byte {}, {}; this is not supported", origin_,
-                in_quotes(pattern_), in_quotes(pattern_.substr(place_, length)), place_, why);
+                in_quotes(pattern_), in_quotes(pattern_.substr(offset_, length)), offset_, why);
   }
 
-  bool at(std::string_view text) const { return pattern_.substr(place_).starts_with(text); }
+  bool at(std::string_view text) const { return pattern_.substr(offset_).starts_with(text); }
 
   void copy(size_t length) {
-    result_ += pattern_.substr(place_, length);
-    place_ += length;
+    result_ += pattern_.substr(offset_, length);
+    offset_ += length;
   }
 
   void step() {
-    const char c = pattern_[place_];
+    const char c = pattern_[offset_];
     if (c == '^' || c == '$') refuse(1, "which is about lines in some dialects and not in others");
     if (c == '\\') {
       escape();
@@ -73,7 +73,7 @@ class Translator {
 
   void literal() {
     if (folds()) {
-      if (static_cast<unsigned char>(pattern_[place_]) >= 0x80) {
+      if (static_cast<unsigned char>(pattern_[offset_]) >= 0x80) {
         refuse(1, "which is not ASCII, without regard to case");
       }
       for (const std::string_view letters : kLigatures) {
@@ -88,7 +88,7 @@ class Translator {
   bool folds() const { return !folding_.empty() && folding_.back(); }
 
   bool starts_with_folded(std::string_view letters) const {
-    const std::string_view rest = pattern_.substr(place_, letters.size());
+    const std::string_view rest = pattern_.substr(offset_, letters.size());
     return std::ranges::equal(rest, letters, {}, [](char c) {
       return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     });
@@ -106,9 +106,10 @@ class Translator {
     copy(length);
   }
 
-  /// Handles {2}, {2,} or {2,3}. The dialects differ in what follows a possessive or lazy one.
+  /// Handles {2}, {2,} or {2,3}. Possessive and lazy ones are refused, because dialects differ in
+  /// their meaning.
   void interval() {
-    size_t end = place_ + 1;
+    size_t end = offset_ + 1;
     const auto digits = [&] {
       const size_t begin = end;
       while (end < pattern_.size() && pattern_[end] >= '0' && pattern_[end] <= '9') ++end;
@@ -122,7 +123,7 @@ class Translator {
     if (!counted || end >= pattern_.size() || pattern_[end] != '}') {
       refuse(1, "which begins no quantifier {n}, {n,} or {n,m}");
     }
-    copy(end + 1 - place_);
+    copy(end + 1 - offset_);
     if (at("+") || at("?")) refuse(1, "after a quantifier in braces");
   }
 
@@ -130,10 +131,10 @@ class Translator {
     copy(1);
     if (at("^")) copy(1);
     if (at("]")) refuse(1, "as the first of a class");
-    while (place_ < pattern_.size() && !at("]")) {
+    while (offset_ < pattern_.size() && !at("]")) {
       if (at("[")) refuse(1, "within a class");
       if (at("&&")) refuse(2, "the intersection of classes");
-      if (folds() && static_cast<unsigned char>(pattern_[place_]) >= 0x80) {
+      if (folds() && static_cast<unsigned char>(pattern_[offset_]) >= 0x80) {
         refuse(1, "which is not ASCII, without regard to case");
       }
       if (at("\\")) {
@@ -142,17 +143,17 @@ class Translator {
         copy(1);
       }
     }
-    if (place_ == pattern_.size()) refuse(0, "the end of the text within a class");
+    if (offset_ == pattern_.size()) refuse(0, "the end of the text within a class");
     copy(1);
   }
 
   void escape() {
-    if (place_ + 1 == pattern_.size()) refuse(1, "with nothing to escape");
-    const char c = pattern_[place_ + 1];
+    if (offset_ + 1 == pattern_.size()) refuse(1, "with nothing to escape");
+    const char c = pattern_[offset_ + 1];
     if (c == 's' || c == 'S') {
       // PCRE2's \s includes the Mongolian vowel separator, which is no longer white space.
       result_ += c == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
-      place_ += 2;
+      offset_ += 2;
     } else if (c == 'p' || c == 'P') {
       category();
     } else if (c == 'r' || c == 'n' || c == 't' || c == 'f' || c == 'd' || c == 'D') {
@@ -165,24 +166,24 @@ class Translator {
   }
 
   void category() {
-    const size_t end = pattern_.find('}', place_);
+    const size_t end = pattern_.find('}', offset_);
     const std::string_view name =
-        end == std::string_view::npos || pattern_.substr(place_ + 2, 1) != "{"
+        end == std::string_view::npos || pattern_.substr(offset_ + 2, 1) != "{"
             ? std::string_view()
-            : pattern_.substr(place_ + 3, end - place_ - 3);
+            : pattern_.substr(offset_ + 3, end - offset_ - 3);
     if (std::ranges::find(kCategories, name) == kCategories.end()) {
-      refuse(end == std::string_view::npos ? 2 : end + 1 - place_,
+      refuse(end == std::string_view::npos ? 2 : end + 1 - offset_,
              "a property that is no general category of Unicode");
     }
     if (folds()) refuse(2, "a property, without regard to case");
-    copy(end + 1 - place_);
+    copy(end + 1 - offset_);
   }
 
   std::string_view pattern_;
   const std::string& origin_;
-  size_t place_ = 0;
+  size_t offset_ = 0;
   std::string result_;
-  std::vector<bool> folding_;  // for each open group, whether it ignores case
+  std::vector<bool> folding_;  // for each open group: true if it ignores case
 };
 
 }  // namespace

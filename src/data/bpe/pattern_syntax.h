@@ -7,8 +7,8 @@ namespace tessera {
 
 /// Translates `pattern`, a regular expression of a tokenizer.json, to the syntax of PCRE2. The
 /// files are written for Oniguruma, whose syntax is nearly the same. A construct that PCRE2 reads
-/// differently, or that is not known to mean the same, throws Error naming the construct, its place
-/// and `origin`.
+/// differently, or that is not known to mean the same, throws Error naming the construct, its
+/// offset and `origin`.
 ///
 /// Supported are letters, groups, (?i:) of ASCII text, look-ahead and look-behind, alternatives,
 /// quantifiers with their lazy and possessive forms, classes, general categories (\p{L}), \s, \d

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kFirstStack = size_t{32} << 10;
 constexpr size_t kLargestStack = size_t{64} << 20;  // used only if a match needs it
-/// The most backtracking steps of one match. It is far above what practical patterns take for
+/// The most backtracking steps of one match. It is far above what practical patterns need for
 /// megabytes of white space, and far below what would look like a hang.
 constexpr uint32_t kLargestEffort = 100'000'000;
 
@@ -47,7 +47,7 @@ Owner take(typename Owner::pointer made) {
 
 struct SplitPattern::Code {
   Owned<pcre2_code, pcre2_code_free> code;
-  bool compiled = false;  // to machine code
+  bool compiled = false;  // true if it is compiled to machine code
 };
 
 struct SplitPattern::Scratch::Data {
@@ -75,13 +75,13 @@ SplitPattern::SplitPattern(const std::string& pattern, const std::string& origin
           pcre2_compile_context_create(nullptr)));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
-  PCRE2_SIZE place = 0;
+  PCRE2_SIZE offset = 0;
   code_->code.reset(pcre2_compile(units(translated), translated.size(),
-                                  PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE, &error, &place,
+                                  PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE, &error, &offset,
                                   context.get()));
   if (!code_->code) {
     throw Error("{}: the pattern {} is not a regular expression: {} (after {})", origin,
-                in_quotes(pattern), message_of(error), in_quotes(translated.substr(0, place)));
+                in_quotes(pattern), message_of(error), in_quotes(translated.substr(0, offset)));
   }
   uint32_t matches_empty = 0;
   pcre2_pattern_info(code_->code.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);

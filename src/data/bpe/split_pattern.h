@@ -43,16 +43,16 @@ class SplitPattern {
   SplitPattern(SplitPattern&&) noexcept;
 
   /// Returns the first match in `text`, valid UTF-8, at or after `begin`, or nothing if there is
-  /// none. Throws Error when a text needs more memory or more steps than a match may take.
+  /// none. Throws Error when a match needs more memory or more steps than are allowed.
   std::optional<TextRange> find(std::string_view text, size_t begin, Scratch& scratch) const;
 
-  /// Does the same if `text` is the beginning of a longer text. A match that later text may change
-  /// or undo ends at kOpen. No match begins before the one returned. Returns nothing if no match
-  /// begins in `text`, whatever follows.
+  /// Returns the first match as find() does, if `text` is the beginning of a longer text. A match
+  /// that later text may change or undo ends at kOpen. No match begins before the one returned.
+  /// Returns nothing if no match begins in `text`, whatever follows.
   std::optional<TextRange> find_open(std::string_view text, size_t begin, Scratch& scratch) const;
   static constexpr size_t kOpen = std::string_view::npos;
 
-  /// The number of bytes before its begin that a match may look at.
+  /// Returns the number of bytes before its begin that a match may look at.
   size_t look_behind() const { return look_behind_; }
 
  private:

@@ -18,8 +18,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kTokenizerDepth = 16;
-/// Far above the largest vocabularies in use, which have a quarter of a million tokens. Without
-/// this limit, one hostile id could use up all memory.
+/// The largest id that is accepted. It is far above the largest vocabularies in use, of a quarter
+/// of a million tokens. Without this limit, one hostile id could use up all memory.
 constexpr int32_t kLargestId = (1 << 22) - 1;
 
 /// The pattern that a ByteLevel pre-tokenizer splits by unless use_regex is false (GPT-2). It
@@ -28,17 +28,17 @@ constexpr int32_t kLargestId = (1 << 22) - 1;
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// An object of the file. It reads members by name and gives errors with their place.
+/// An object of the file. It reads members by name, and its errors name their path in the file.
 class Part {
  public:
-  Part(const Json& json, std::string place, const std::string& origin)
-      : json_(json), place_(std::move(place)), origin_(origin) {
+  Part(const Json& json, std::string path, const std::string& origin)
+      : json_(json), path_(std::move(path)), origin_(origin) {
     if (!json_.is_object()) refuse("", json_, "an object");
   }
 
   [[noreturn]] void refuse(const std::string& key, const Json& found,
                            std::string_view expected) const {
-    std::string where = place_;
+    std::string where = path_;
     if (!where.empty() && !key.empty()) where += '.';
     where += key;
     throw Error("{}: {} is {}; expected {}", origin_, where.empty() ? "the file's content" : where,
@@ -49,8 +49,8 @@ class Part {
   void allow(std::span<const std::string_view> names) const {
     for (const auto& [key, value] : json_.items()) {
       if (std::ranges::find(names, key) != names.end()) continue;
-      throw Error("{}: {}{} has the key {}, which is not known; expected only {}", origin_, place_,
-                  place_.empty() ? "the file" : "", in_quotes(key),
+      throw Error("{}: {}{} has the key {}, which is not known; expected only {}", origin_, path_,
+                  path_.empty() ? "the file" : "", in_quotes(key),
                   join(std::vector<std::string>(names.begin(), names.end()), ", "));
     }
   }
@@ -115,15 +115,15 @@ class Part {
 
  private:
   std::string inner(const std::string& key) const {
-    return place_.empty() ? key : place_ + "." + key;
+    return path_.empty() ? key : path_ + "." + key;
   }
 
   const Json& json_;
-  std::string place_;
+  std::string path_;
   const std::string& origin_;
 };
 
-/// What is expected of a file with byte fallback, and what to do if it is otherwise.
+/// Returns the end of an error about a file with byte fallback: what is expected and what to do.
 std::string with_byte_fallback(std::string_view expected) {
   return fmt::format(
       "{}, as Gemma has it: model.byte_fallback is true, and nothing else is supported beside it; "
@@ -244,9 +244,9 @@ void check_neutral(const Part& model) {
 void read_vocabulary(const Part& model, BpeDescription& description) {
   const Json& vocabulary = model.get("vocab");
   if (!vocabulary.is_object()) model.refuse("vocab", vocabulary, "an object of tokens and ids");
-  const Part place = model.member("vocab");
+  const Part ids = model.member("vocab");
   for (const auto& [token, id] : vocabulary.items()) {
-    description.vocabulary.emplace_back(token, place.id_of(token, id));
+    description.vocabulary.emplace_back(token, ids.id_of(token, id));
   }
   std::ranges::sort(description.vocabulary, {}, &std::pair<std::string, int32_t>::second);
   const auto twice = std::ranges::adjacent_find(description.vocabulary, std::ranges::equal_to(),

@@ -22,7 +22,7 @@ using namespace std::string_view_literals;
 constexpr std::string_view kGzipMagic = "\x1F\x8B\x08"sv;
 constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD"sv;
 
-/// The mark by which a kind of file that we read no text from is recognised: its offset and bytes.
+/// The mark of a kind of file that we read no text from: its offset and bytes.
 struct Signature {
   size_t offset;
   std::string_view bytes;
@@ -41,7 +41,7 @@ struct OtherEncoding {
   std::string_view mark;
   std::string_view name;
 };
-/// UTF-32 comes first: its little-endian mark begins as that of UTF-16.
+/// UTF-32 comes first, because its little-endian mark begins with that of UTF-16.
 constexpr std::array<OtherEncoding, 4> kOtherEncodings = {{
     {"\xFF\xFE\0\0"sv, "UTF-32"},
     {"\0\0\xFE\xFF"sv, "UTF-32"},
@@ -49,7 +49,7 @@ constexpr std::array<OtherEncoding, 4> kOtherEncodings = {{
     {"\xFE\xFF"sv, "UTF-16"},
 }};
 constexpr size_t kLongestStart = 512;  // enough for every signature
-constexpr size_t kLeastToJudge = 16;   // bytes from which the share of zeros says something
+constexpr size_t kLeastToJudge = 16;   // the fewest bytes of which the share of zeros is judged
 
 bool is_zstd(std::string_view start) {
   const bool skippable =
@@ -76,7 +76,8 @@ Compression compression_of_name(const fs::path& path) {
   return Compression::none;
 }
 
-/// Refuses such files. Tokenizing them as text would succeed and be useless.
+/// Throws Error for files of other kinds and encodings. Tokenizing them as text would succeed and
+/// be useless.
 void refuse_other_kinds(std::string_view start, std::string_view name) {
   for (const auto& [offset, bytes, kind] : kRefused) {
     if (start.size() >= offset && start.substr(offset).starts_with(bytes)) {
@@ -93,7 +94,7 @@ void refuse_other_kinds(std::string_view start, std::string_view name) {
         "UTF-8)",
         name, encoding, encoding);
   }
-  // Latin letters in UTF-16 are zeros to a half, in UTF-32 to three quarters.
+  // Half of the bytes of Latin letters in UTF-16 are zero, and three quarters in UTF-32.
   const auto zeros = static_cast<size_t>(std::ranges::count(start, '\0'));
   if (start.size() >= kLeastToJudge && zeros >= start.size() / 4) {
     throw Error(
@@ -128,8 +129,8 @@ fs::path without_compression_suffix(const fs::path& path) {
   return compression_of_name(path) == Compression::none ? path : fs::path(path).replace_extension();
 }
 
-/// Unpacks one compression format. It takes the file's bytes from a window that moves along the
-/// file.
+/// A stream that unpacks one compression format. It reads the file's bytes through a window that
+/// moves along the file.
 class Decompressor::Stream {
  public:
   explicit Stream(const ReadFile& file) : file_(file) {}
@@ -153,7 +154,7 @@ class Decompressor::Stream {
   }
   void drop(size_t bytes) { left_ = left_.subspan(bytes); }
 
-  /// The position in the file of the bytes that are not unpacked yet.
+  /// Returns the offset in the file of the bytes that are not unpacked yet.
   int64_t offset() const { return window_end_ - static_cast<int64_t>(left_.size()); }
 
   [[noreturn]] void fail_at(int64_t offset, std::string_view what) const {
@@ -169,8 +170,8 @@ class Decompressor::Stream {
   static constexpr int64_t kWindow = int64_t{256} << 10;
 
   std::vector<std::byte> window_;
-  std::span<const std::byte> left_;  // the end of the window
-  int64_t window_end_ = 0;           // in the file
+  std::span<const std::byte> left_;  // the bytes at the end of the window that are not unpacked yet
+  int64_t window_end_ = 0;           // the offset in the file of its end
 };
 
 class Decompressor::GzipStream : public Stream {
@@ -190,7 +191,7 @@ class Decompressor::GzipStream : public Stream {
   }
 
  private:
-  /// Returns false at the end of the file, after a member has ended.
+  /// Begins the next member unless the reader is inside one. Returns false at the end of the file.
   bool begin_member() {
     if (inside_) return true;
     const std::span<const std::byte> bytes = ahead(kGzipMagic.size());
@@ -206,8 +207,8 @@ class Decompressor::GzipStream : public Stream {
     return true;
   }
 
-  /// Whether only zeros follow up to the file's end. Some writers pad blocks with them, and gzip
-  /// ignores them too.
+  /// Returns whether only zeros follow up to the file's end. Some writers pad blocks with zeros,
+  /// and gzip ignores them too.
   bool only_zeros_follow() const {
     std::array<std::byte, size_t{16} << 10> part{};
     for (int64_t at = offset(); at < file_.size(); at += static_cast<int64_t>(part.size())) {
@@ -247,7 +248,7 @@ class Decompressor::GzipStream : public Stream {
 
   z_stream state_{};
   bool inside_ = false;  // inside a member
-  bool begun_ = false;   // whether the first member has begun
+  bool begun_ = false;   // true once the first member has begun
 };
 
 class Decompressor::ZstdStream : public Stream {

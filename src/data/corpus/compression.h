@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// How an input file is compressed.
+/// The compression of an input file.
 enum class Compression {
   none,
   gzip,  ///< RFC 1952; any number of members, as pigz and bgzip write; zeros may follow
@@ -22,16 +22,16 @@ enum class Compression {
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Compression>{"none", "gzip", "zstd"};
 
-/// Returns how a file is compressed, judged by its name and its first bytes. The suffix .gz or
-/// .zst, in either case, means that it is compressed. Throws Error when name and content contradict
-/// each other, and when the content is of a kind that we read no text from: other compressions,
-/// archives, Parquet.
+/// Returns the compression of a file, judged by its name and its first bytes. The suffix .gz, .zst
+/// or .zstd, in upper or lower case, means that it is compressed. Throws Error when name and
+/// content contradict each other, and when we read no text from such content: other compressions,
+/// archives, Parquet, UTF-16 and UTF-32.
 Compression detect_compression(const fs::path& path);
 
 /// Returns `path` without its compression suffix.
 fs::path without_compression_suffix(const fs::path& path);
 
-/// Reads a compressed file and unpacks its bytes as they are requested. Memory is bounded, whatever
+/// A reader that unpacks a compressed file as its bytes are requested. Memory is bounded, whatever
 /// the file contains: about 300 KiB for gzip. For zstd it also holds the window that the file was
 /// compressed with, at most 2 GiB (`zstd --long=31`) and usually 8 MiB or less.
 class Decompressor {
@@ -45,10 +45,10 @@ class Decompressor {
   /// Fills `buffer` and returns the number of bytes read. It is below the buffer's size only at the
   /// end. Throws Error naming the file and the compressed offset when the file is cut short,
   /// damaged, followed by other bytes, or needs a larger window. Throws Error too when the unpacked
-  /// data is itself of such a kind, or compressed.
+  /// data is compressed again, or of another kind that detect_compression() refuses.
   size_t read(std::span<char> buffer);
 
-  /// The size in bytes of the compressed file. It must not change while it is read.
+  /// Returns the size in bytes of the compressed file. It must not change while it is read.
   int64_t compressed_size() const;
 
  private:

@@ -14,7 +14,7 @@ namespace tessera {
 /// Throws Error unless the file still has the size that it had when it was scanned.
 void require_unchanged(const CorpusFile& file, int64_t size);
 
-/// Reads the content of an input file from start to end. A compressed file is unpacked.
+/// A reader of the content of an input file from start to end. A compressed file is unpacked.
 class Content {
  public:
   /// Starts at byte `begin` of the file, which must be 0 if the file is compressed. Throws Error
@@ -26,9 +26,9 @@ class Content {
   size_t read(std::span<char> buffer);
 
  private:
-  ReadFile file_;  // of a file that is not compressed
+  ReadFile file_;  // open if the file is not compressed
   int64_t at_ = 0;
-  std::unique_ptr<Decompressor> unpacked_;  // of a compressed file
+  std::unique_ptr<Decompressor> unpacked_;  // set if the file is compressed
 };
 
 }  // namespace tessera

@@ -35,9 +35,9 @@ struct Corpus {
 
 /// Finds the files that `inputs` name: files, folders and globs. The files keep the order of
 /// `inputs` and are sorted within each input. Names that end in .jsonl, .ndjson or .json are JSONL;
-/// all others are plain text. The suffix may be in either case and may be followed by .gz or .zst.
-/// A file that is named twice is taken once. Files inside `excluded` (the output folder) are left
-/// out. Throws Error when an input names nothing, when all files are empty, and as
+/// all others are plain text. The suffix may be in upper or lower case and may be followed by .gz,
+/// .zst or .zstd. A file that is named twice is read once. Files inside `excluded` (the output
+/// folder) are left out. Throws Error when an input names nothing, when all files are empty, and as
 /// detect_compression() does.
 Corpus scan_inputs(const std::vector<std::string>& inputs, const fs::path& excluded,
                    const Logger& logger);

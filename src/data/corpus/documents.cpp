@@ -14,12 +14,11 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kCutWindow = size_t{64} << 10;  // how far a plain-text cut looks for a line end
+constexpr size_t kCutWindow = size_t{64} << 10;  // bytes to search for a cut's line end
 constexpr size_t kReadAtOnce = size_t{1} << 20;
-constexpr int64_t kReadBeyond = int64_t{64} << 10;  // bytes past a slice, for its last line
+constexpr int64_t kReadBeyond = int64_t{64} << 10;  // bytes past a slice to read for its last line
 
-/// Repairing turns one byte into at most three, so this many bytes of a file give at most one
-/// piece.
+/// The bytes of a file that give at most one piece: repairing turns one byte into at most three.
 constexpr size_t kRawPiece = kLongestPiece / 3;
 
 /// Returns the number of the line that contains byte `offset` of a file's content.
@@ -36,9 +35,9 @@ int64_t line_number(const CorpusFile& file, int64_t offset) {
   return lines;
 }
 
-/// Returns where plain text is cut if a cut is wanted at `wanted`: at the start of a line; in text
-/// without lines, before a space or between two characters. The result grows with `wanted`, so
-/// neighbouring slices neither overlap nor leave a gap.
+/// Returns the offset at which plain text is cut if a cut is wanted at offset `wanted`: at the
+/// start of a line; in text without lines, before a space or between two characters. The result
+/// never falls as `wanted` grows, so neighbouring slices neither overlap nor leave a gap.
 int64_t cut_text(const CorpusFile& file, int64_t wanted) {
   if (wanted == 0 || wanted == file.size) return wanted;
   std::string buffer(kCutWindow, '\0');
@@ -51,7 +50,7 @@ int64_t cut_text(const CorpusFile& file, int64_t wanted) {
   return wanted - 1 + static_cast<int64_t>(found);
 }
 
-/// Makes documents from the text and the lines of one file, however they are read.
+/// A maker of documents from the text and the lines of one file.
 class DocumentMaker {
  public:
   DocumentMaker(const Corpus& corpus, int64_t file, const ReadOptions& options,
@@ -63,7 +62,7 @@ class DocumentMaker {
         sink_(sink),
         parser_(options.text_field) {}
 
-  /// Adds a piece of plain text of at most kRawPiece bytes. `offset` is its place in the file.
+  /// Adds a piece of plain text of at most kRawPiece bytes. `offset` is its offset in the file.
   void add_text(std::string_view piece, int64_t offset, bool ends_document) {
     emit(repair(piece, offset), ends_document);
     if (ends_document) ++statistics_.documents;
@@ -133,8 +132,8 @@ class DocumentMaker {
   JsonLineParser parser_;
 };
 
-/// Reads a slice of a file. A compressed file is read whole and gives the documents of the unpacked
-/// file, in the same pieces. Memory: the bytes read at once and the incomplete line.
+/// A reader of a slice of a file. A compressed file is read whole and gives the documents of the
+/// unpacked file, in the same pieces. Memory: the bytes read at once and the incomplete line.
 class SliceReader {
  public:
   SliceReader(const CorpusFile& file, const Slice& slice, size_t longest_line,
@@ -156,14 +155,14 @@ class SliceReader {
   }
 
  private:
-  /// Opens the file at byte `begin`. `end` is about where the reading ends.
+  /// Opens the file at byte `begin`. Reading ends at about byte `end`.
   void open(int64_t begin, int64_t end) {
     offset_ = begin;
     end_ = is_compressed_ ? std::numeric_limits<int64_t>::max() : end;
     content_.emplace(file_, begin);
   }
 
-  /// Reads more text behind the remaining text: up to the end, and `beyond` bytes past it. Returns
+  /// Appends more text to the remaining text: up to the end, and `beyond` bytes past it. Returns
   /// false if nothing is left.
   bool fill(int64_t beyond) {
     documents_.pause();
@@ -206,7 +205,7 @@ class SliceReader {
     const bool inside = slice_.begin > 0;
     open(inside ? slice_.begin - 1 : 0, slice_.end);
     bool ignored = inside;  // the current line belongs to another slice or is too long
-    size_t searched = 0;    // bytes of the text known to contain no line end
+    size_t searched = 0;    // the bytes of the text that are known to contain no line end
     while (offset_ < end_) {
       const size_t line_end = text_.find('\n', searched);
       if (line_end != std::string_view::npos) {
@@ -217,7 +216,7 @@ class SliceReader {
         continue;
       }
       if (!ignored && text_.size() > longest_line_) {
-        add_line(text_);  // counts it as bad
+        add_line(text_);  // records it as a bad line
         ignored = true;
       }
       if (ignored) drop(text_.size());
@@ -240,10 +239,10 @@ class SliceReader {
   DocumentMaker& documents_;
   const bool is_compressed_;
   std::optional<Content> content_;
-  int64_t end_ = 0;  // of the wanted part of the content
+  int64_t end_ = 0;  // the end offset of the wanted part of the content
   std::string buffer_;
-  std::string_view text_;  // the end of the buffer that is not used yet
-  int64_t offset_ = 0;     // of `text_` in the content
+  std::string_view text_;  // the unused text at the end of the buffer
+  int64_t offset_ = 0;     // the offset of `text_` in the content
 };
 
 }  // namespace

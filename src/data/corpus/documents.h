@@ -27,7 +27,7 @@ struct BadLine {
   bool operator==(const BadLine&) const = default;
 };
 
-/// How many bad lines are recorded with their position. The others are only counted.
+/// The number of bad lines that are recorded with their offset. The others are only counted.
 inline constexpr size_t kNamedBadLines = 5;
 
 struct ReadStatistics {
@@ -41,21 +41,21 @@ struct ReadStatistics {
   bool operator==(const ReadStatistics&) const = default;
 };
 
-/// Receives a document piece by piece. A piece is valid UTF-8 of at most kLongestPiece bytes and is
-/// valid during the call. `ends_document` is set for the last piece, which may be empty. Other
-/// empty pieces come now and then, so that the sink can stop the reading of many bytes without
-/// text.
+/// A function that receives a document piece by piece. A piece is valid UTF-8 of at most
+/// kLongestPiece bytes and is valid during the call. `ends_document` is set for the last piece,
+/// which may be empty. Other empty pieces come now and then, so that the sink can stop the reading
+/// of many bytes without text.
 using PieceSink = std::function<void(std::string_view piece, bool ends_document)>;
 
-/// The longest piece. It bounds a tokenizer's memory, however long a document is.
+/// The longest piece. It bounds a tokenizer's memory, whatever the length of a document.
 inline constexpr size_t kLongestPiece = size_t{256} << 10;
 
 /// Returns the start of `text`, at most `maximum` bytes. It is cut after a line end if possible,
 /// else before a space, else between two characters.
 std::string_view first_piece(std::string_view text, size_t maximum);
 
-/// Streams the documents of a slice to `sink`. A plain-text file is one document, however many
-/// slices it is read in. A JSONL document belongs to the slice in which its line starts. A
+/// Streams the documents of a slice to `sink`. A plain-text file is one document, even if it is
+/// read in several slices. A JSONL document belongs to the slice in which its line starts. A
 /// byte-order mark at the start of a file is not text. Blank JSONL lines are skipped. A compressed
 /// file is unpacked as it is read. Memory: one JSONL line at a time, of at most
 /// options.longest_line bytes, and what Decompressor needs. Throws Error when the file cannot be
@@ -63,7 +63,7 @@ std::string_view first_piece(std::string_view text, size_t maximum);
 void read_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
                 ReadStatistics& statistics, const PieceSink& sink);
 
-/// The byte-order mark. It may stand at the begin of a file and is not text.
+/// The byte-order mark. It may be at the begin of a file and is not text.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 /// Throws Error naming the line that contains byte `offset` of the file's content.

@@ -42,7 +42,7 @@ int64_t mend_lone_surrogates(std::string& line) {
 
 enum class Found { none, one, several };
 
-/// Finds the value of `key`. Returns how many there are.
+/// Finds the value of `key`. Returns whether there is none, one or several.
 Found find_key(const simdjson::dom::object& object, std::string_view key,
                simdjson::dom::element& value) {
   Found found = Found::none;

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Extracts the documents from lines of JSON Lines.
+/// A parser that extracts the documents from lines of JSON Lines.
 class JsonLineParser {
  public:
   /// `text_field` is the field that holds the document. A name with dots, such as "content.text",
@@ -18,9 +18,9 @@ class JsonLineParser {
   JsonLineParser(const JsonLineParser&) = delete;
   JsonLineParser& operator=(const JsonLineParser&) = delete;
 
-  /// Parses `line`, which is valid UTF-8. Returns what is wrong with it, or an empty text. In that
-  /// case `document` is the document, valid until the next call. Escapes of surrogates without
-  /// their partners become U+FFFD and are counted in `replaced`.
+  /// Parses `line`, which is valid UTF-8. Returns what is wrong with it, or an empty text if
+  /// nothing is. Then `document` is the document, valid until the next call. Escapes of surrogates
+  /// without their partners become U+FFFD, and their number is added to `replaced`.
   std::string parse(std::string_view line, std::string_view& document, int64_t& replaced);
 
  private:

@@ -28,19 +28,19 @@ std::string_view PlainText::part(int64_t begin, int64_t end) {
   return raw_;
 }
 
-int64_t PlainText::cut(int64_t place) const {
-  if (place <= begin_) return begin_;
-  if (place >= end()) return end();
+int64_t PlainText::cut(int64_t offset) const {
+  if (offset <= begin_) return begin_;
+  if (offset >= end()) return end();
   std::array<char, kLongestCharacter> bytes;
   const std::span<char> read =
-      std::span(bytes).first(std::min(bytes.size(), static_cast<size_t>(end() - place)));
-  content_.read_at(place, std::as_writable_bytes(read));
-  return place + static_cast<int64_t>(next_character({read.data(), read.size()}, 0));
+      std::span(bytes).first(std::min(bytes.size(), static_cast<size_t>(end() - offset)));
+  content_.read_at(offset, std::as_writable_bytes(read));
+  return offset + static_cast<int64_t>(next_character({read.data(), read.size()}, 0));
 }
 
-std::string_view PlainText::read(int64_t begin, int64_t end, int64_t place, PlaceMap& places) {
+std::string_view PlainText::read(int64_t begin, int64_t end, int64_t offset, OffsetMap& offsets) {
   const std::string_view raw = part(begin, end);
-  places.add(place, begin, /*kept=*/true);
+  offsets.add(offset, begin, /*kept=*/true);
   int64_t replaced = 0;
   const std::string_view text = repair_utf8(raw, repaired_, replaced);
   if (replaced == 0) return text;
@@ -48,7 +48,7 @@ std::string_view PlainText::read(int64_t begin, int64_t end, int64_t place, Plac
   for (size_t read = 0, made = 0; read < raw.size();) {
     const Utf8Character character = first_character(raw.substr(read));
     const auto add_run = [&](bool kept) {
-      places.add(place + static_cast<int64_t>(made), begin + static_cast<int64_t>(read), kept);
+      offsets.add(offset + static_cast<int64_t>(made), begin + static_cast<int64_t>(read), kept);
     };
     if (!character.valid) add_run(/*kept=*/false);
     read += character.length;

@@ -7,36 +7,35 @@
 #include "base/read_file.h"
 #include "data/corpus/corpus.h"
 #include "data/corpus/documents.h"
-#include "data/place_map.h"
+#include "data/offset_map.h"
 
 namespace tessera {
 
-/// Reads a file of plain text that is not compressed, from any place. Places are byte offsets in
-/// the file.
+/// A reader of an uncompressed file of plain text. It can begin at any byte offset of the file.
 class PlainText {
  public:
   /// Both arguments must outlive this object. Throws Error when the file cannot be read or has
   /// changed since it was scanned.
   PlainText(const CorpusFile& file, const ReadOptions& options);
 
-  /// Where the text begins: after a byte-order mark, if there is one.
+  /// Returns the offset at which the text begins: after a byte-order mark, if there is one.
   int64_t begin() const { return begin_; }
   int64_t end() const { return file_.size; }
 
-  /// Returns the first place at or after `place` that does not lie inside a character, valid or
-  /// broken. The text before such a place is repaired in the same way whatever follows it.
-  int64_t cut(int64_t place) const;
+  /// Returns the first offset at or after `offset` that is not inside a character, valid or broken.
+  /// The text before such an offset is repaired in the same way whatever follows it.
+  int64_t cut(int64_t offset) const;
 
-  /// Returns the repaired text between two cuts, valid until the next call. Records in `places`
-  /// where its parts stand in the file. `place` is the place of this text in the text that the
+  /// Returns the repaired text between two cuts, valid until the next call. Adds to `offsets` the
+  /// file offsets of its parts. `offset` is the offset of this text in the repaired text that the
   /// caller reads in pieces. Throws Error on broken UTF-8 if the options say so.
-  std::string_view read(int64_t begin, int64_t end, int64_t place, PlaceMap& places);
+  std::string_view read(int64_t begin, int64_t end, int64_t offset, OffsetMap& offsets);
 
   /// Returns the number of replacements that read() makes between two cuts.
   int64_t count_broken(int64_t begin, int64_t end);
 
  private:
-  /// Returns the bytes between two places, valid until the next call.
+  /// Returns the bytes between two offsets, valid until the next call.
   std::string_view part(int64_t begin, int64_t end);
 
   const CorpusFile& file_;

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// Whether text can become the piece by merges.
+/// Returns whether text can become the piece by merges.
 bool is_merged(const SentencePiece& piece) {
   return piece.type == PieceType::normal || piece.type == PieceType::user_defined;
 }
@@ -24,7 +24,8 @@ struct Merge {
   int32_t merged;
 };
 
-/// All symbols: the pieces, by their ids, and after them the characters that are not pieces.
+/// All symbols: the pieces, numbered by their ids, and after them the characters that are not
+/// pieces.
 class Symbols {
  public:
   explicit Symbols(const std::vector<SentencePiece>& pieces)
@@ -47,7 +48,7 @@ class Symbols {
   /// Returns a number that is not a symbol.
   int32_t none() const { return next_; }
   const std::unordered_set<std::string_view>& characters() const { return characters_; }
-  /// The lengths of the symbols in bytes, each length once.
+  /// Returns the lengths of the symbols in bytes, each length once.
   const std::set<size_t>& lengths() const { return lengths_; }
   int32_t find(std::string_view text) const {
     const auto found = ids_.find(text);
@@ -164,7 +165,7 @@ std::vector<StretchEncoder::Token> SentencePieceMerger::encode_with_ends(std::st
                                                                          Scratch& scratch) const {
   merge(word, scratch);
   std::vector<StretchEncoder::Token> tokens;
-  std::vector<int32_t> ids;  // of one symbol
+  std::vector<int32_t> ids;  // the tokens of one symbol
   size_t end = 0;
   for (const int32_t symbol : scratch.symbols) {
     const size_t begin = end;

@@ -16,7 +16,7 @@
 namespace tessera {
 
 /// The byte-pair encoding of SentencePiece. Two neighbours whose concatenation is a piece become
-/// that piece. The piece with the highest score comes first, the leftmost of equal ones. The
+/// that piece. The piece with the highest score is merged first; of equal ones, the leftmost. The
 /// symbols that are merged are pieces, and characters that are only part of longer pieces.
 class SentencePieceMerger {
  public:
@@ -29,8 +29,8 @@ class SentencePieceMerger {
   /// `description` must be one that takes() accepts. `unknown` must outlive this object.
   SentencePieceMerger(const SentencePieceDescription& description, const UnknownText& unknown);
 
-  /// Whether text can only become normal pieces and user-defined symbols, and all pieces are valid
-  /// UTF-8.
+  /// Returns whether text can only become normal pieces and user-defined symbols, and all pieces
+  /// are valid UTF-8.
   static bool takes(const SentencePieceDescription& description);
 
   /// Appends the tokens of `word`, which contains no user-defined symbol that is to be found.

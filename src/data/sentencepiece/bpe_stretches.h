@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Encodes stretches by our own byte-pair encoding. A cache holds the tokens of recent words.
+/// An encoder of stretches by our own byte-pair encoding. A cache holds the tokens of recent words.
 class BpeStretches : public StretchEncoder {
  public:
   /// `merger` must outlive this object.

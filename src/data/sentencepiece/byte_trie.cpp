@@ -9,13 +9,13 @@ namespace tessera {
 namespace {
 
 constexpr uint32_t kBlock = 256;
-/// The number of blocks to search for free units. Older blocks are nearly full, and searching them
-/// would take long.
+/// The number of blocks to search for free units. Older blocks are nearly full and slow to search.
 constexpr uint32_t kOpenBlocks = 16;
 
 }  // namespace
 
-/// Places the nodes of a trie. The free units of the open blocks form a ring.
+/// A builder that assigns units to the nodes of a trie. The free units of the open blocks form a
+/// ring.
 class ByteTrieBuilder {
  public:
   explicit ByteTrieBuilder(std::vector<ByteTrie::Unit>& units) : units_(units) {}
@@ -27,7 +27,7 @@ class ByteTrieBuilder {
     while (!pending_.empty()) {
       const Range range = pending_.back();
       pending_.pop_back();
-      place_children(keys, range);
+      assign_units(keys, range);
     }
   }
 
@@ -40,7 +40,7 @@ class ByteTrieBuilder {
     size_t depth;
   };
 
-  void place_children(const std::vector<ByteTrie::Key>& keys, Range range) {
+  void assign_units(const std::vector<ByteTrie::Key>& keys, Range range) {
     const auto ends_here = [&](size_t i) { return keys[i].text.size() == range.depth; };
     if (range.begin < range.end && ends_here(range.begin)) {
       units_[range.node].value = keys[range.begin].value;
@@ -130,7 +130,7 @@ class ByteTrieBuilder {
   std::vector<uint32_t> previous_;
   uint32_t first_free_ = kNoUnit;
   std::vector<Range> pending_;
-  std::vector<unsigned char> bytes_;  // of the children being placed
+  std::vector<unsigned char> bytes_;  // the bytes of the children that are being assigned units
   std::vector<size_t> first_keys_;    // each child's first key, and the end
 };
 

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Maps byte strings to numbers. It is walked one byte at a time. It is stored as a double array,
-/// so a step is one memory access (Aoe, "An Efficient Digital Search Algorithm by Using a
-/// Double-Array Structure", 1989).
+/// A map from byte strings to numbers, which is walked one byte at a time. It is stored as a double
+/// array, so that a step is one memory access (Aoe, "An Efficient Digital Search Algorithm by Using
+/// a Double-Array Structure", 1989).
 class ByteTrie {
  public:
   using Node = uint32_t;
@@ -64,7 +64,7 @@ class ByteTrie {
 
   struct Unit {
     uint32_t base = 0;        // the child by a byte is at base ^ byte
-    uint32_t parent = kFree;  // the root's is kNoParent
+    uint32_t parent = kFree;  // kNoParent for the root
     int32_t value = kNone;
   };
 

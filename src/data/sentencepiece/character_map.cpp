@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-// A unit has 32 bits. It is a node: the byte that leads to it, whether a rule ends there, and the
-// offset of its children. Or it is the value of a rule, with the highest bit set.
+// A unit has 32 bits. It is either a node (the byte that leads to it, a bit that is set if a rule
+// ends there, and the offset of its children) or the value of a rule, with the highest bit set.
 uint32_t label(uint32_t unit) { return unit & (1U << 31 | 0xFFU); }
 bool is_value(uint32_t unit) { return unit >> 31 != 0; }
 bool ends_rule(uint32_t unit) { return (unit & 1U << 8) != 0; }
@@ -46,8 +46,8 @@ CharacterMap::CharacterMap(std::string_view compiled, const std::string& origin)
   }
 }
 
-/// Checks that all places that a walk may read exist: the children by any byte, and the
-/// replacement.
+/// Checks that everything that a walk may read exists: the units of the children by any byte, and
+/// the replacement. Throws Error otherwise.
 void CharacterMap::check_unit(size_t index, const std::string& origin) const {
   const uint32_t unit = units_[index];
   if (index > 0 && is_value(unit)) return;

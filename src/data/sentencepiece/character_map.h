@@ -30,9 +30,10 @@ class CharacterMap {
 
   Match find(std::string_view text) const;
 
-  /// Whether a rule is this ASCII character alone, or begins with it and another ASCII character.
+  /// Returns whether a rule is this ASCII character alone, or begins with it and another ASCII
+  /// character.
   bool may_replace(unsigned char ascii) const { return may_replace_[ascii]; }
-  /// Whether every replacement is valid UTF-8.
+  /// Returns whether every replacement is valid UTF-8.
   bool makes_valid_utf8() const;
 
  private:

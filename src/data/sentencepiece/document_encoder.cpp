@@ -12,17 +12,17 @@ namespace {
 
 constexpr size_t kPortion = size_t{16} << 10;  // bytes to normalise at once
 constexpr size_t kBeforeLandmark = sizeof(uint64_t);
-constexpr int kLandmarkBits = 8;  // one place in 256
-/// After this many bytes without a landmark, every place is a boundary.
+constexpr int kLandmarkBits = 8;  // one offset in 256
+/// The number of bytes without a landmark after which every end of a stretch is a boundary.
 constexpr size_t kLandmarksAreRare = size_t{16} << 10;
 
-/// Whether `place` is a landmark: the bytes just before it, which must lie after `begin`, have a
-/// hash that occurs at about one place in 256. Every reader of the text finds the same landmarks,
-/// wherever it began.
-bool is_landmark(std::string_view text, size_t begin, size_t place) {
-  if (place < begin + kBeforeLandmark) return false;
+/// Returns whether `offset` is a landmark: the bytes just before it, none of which is before
+/// `begin`, have a hash that occurs at about one offset in 256. Every reader of the text finds the
+/// same landmarks, wherever it began.
+bool is_landmark(std::string_view text, size_t begin, size_t offset) {
+  if (offset < begin + kBeforeLandmark) return false;
   uint64_t bytes = 0;
-  std::memcpy(&bytes, text.data() + place - kBeforeLandmark, kBeforeLandmark);
+  std::memcpy(&bytes, text.data() + offset - kBeforeLandmark, kBeforeLandmark);
   return (bytes ^ bytes >> 29) * 0x9E3779B97F4A7C15ULL >> (64 - kLandmarkBits) == 0;
 }
 
@@ -82,22 +82,22 @@ void SentencePieceDocumentEncoder::add_text(std::string_view piece,
     text_.add(piece.substr(0, end));
     added_ += static_cast<int64_t>(end);
     piece.remove_prefix(end);
-    settle(false, boundaries);
-    drop_settled();
+    encode_certain(false, boundaries);
+    drop_encoded();
   }
 }
 
 void SentencePieceDocumentEncoder::finish_text(std::vector<Boundary>& boundaries) {
   text_.finish();
-  settle(true, boundaries);
+  encode_certain(true, boundaries);
 }
 
-/// Encodes all text that later text cannot change; if the text ends, everything.
-void SentencePieceDocumentEncoder::settle(bool ends, std::vector<Boundary>& boundaries) {
+/// Encodes all text whose tokens later text cannot change; all text if the text ends.
+void SentencePieceDocumentEncoder::encode_certain(bool ends, std::vector<Boundary>& boundaries) {
   const std::string_view text = text_.text();
   const ByteTrie& symbols = model_.symbols_apart();
   if (symbols.empty()) {
-    settle_to(text.size(), ends, boundaries);
+    encode_certain_before(text.size(), ends, boundaries);
     return;
   }
   while (without_symbol_ < text.size()) {
@@ -107,17 +107,18 @@ void SentencePieceDocumentEncoder::settle(bool ends, std::vector<Boundary>& boun
       without_symbol_ += character_size(text.substr(without_symbol_));
       continue;
     }
-    settle_to(without_symbol_, true, boundaries);
+    encode_certain_before(without_symbol_, true, boundaries);
     tokens_.push_back(symbol.value);
     begin_ = scanned_ = without_symbol_ += symbol.length;
   }
-  settle_to(without_symbol_, ends, boundaries);
+  encode_certain_before(without_symbol_, ends, boundaries);
 }
 
-/// Does the same for the text before `end`, in which no symbol stands apart. The result depends
-/// only on the text, not on how much of it is known at a time.
-void SentencePieceDocumentEncoder::settle_to(size_t end, bool ends,
-                                             std::vector<Boundary>& boundaries) {
+/// Encodes the part of the text before `end` whose tokens later text cannot change. That text has
+/// no symbol that is encoded apart. The result depends only on the text, not on how much of it is
+/// known at a time.
+void SentencePieceDocumentEncoder::encode_certain_before(size_t end, bool ends,
+                                                         std::vector<Boundary>& boundaries) {
   const std::string_view text = text_.text().substr(0, end);
   while (begin_ < text.size()) {
     const bool is_long = text.size() - begin_ > longest_stretch_;
@@ -164,7 +165,7 @@ void SentencePieceDocumentEncoder::encode_some(std::string_view stretch) {
   whole_ = false;
 }
 
-/// Reports the place up to which all is settled, if it is a boundary.
+/// Reports the offset up to which the text is encoded, if it is a boundary.
 void SentencePieceDocumentEncoder::note_boundary(std::vector<Boundary>& boundaries) {
   if (!model_.adds_scores()) {
     const bool landmark = is_landmark(text_.text(), 0, begin_);
@@ -187,7 +188,7 @@ void SentencePieceDocumentEncoder::give(std::vector<int32_t>& ids) {
   has_last_ = true;
 }
 
-void SentencePieceDocumentEncoder::drop_settled() {
+void SentencePieceDocumentEncoder::drop_encoded() {
   if (begin_ <= kBeforeLandmark) return;
   const size_t count = begin_ - kBeforeLandmark;
   text_.drop(count);

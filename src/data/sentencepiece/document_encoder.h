@@ -13,17 +13,17 @@
 
 namespace tessera {
 
-/// Encodes a document in pieces with a SentencePiece model. It takes three steps: normalise the
-/// text, cut the normalised text at places that no piece can span, and encode the stretches between
-/// them.
+/// An encoder of a document that arrives in pieces, with a SentencePiece model. It has three steps:
+/// normalise the text, cut the normalised text at offsets that no piece can span, and encode the
+/// stretches between them.
 ///
-/// Some models (unigram) choose tokens by the sum of a stretch's scores. The sum is rounded, so a
-/// longer stretch may choose differently between nearly equal ways. A document of up to 32 KiB is
+/// Some models (unigram) choose tokens by the sum of a stretch's scores. The sum is rounded, so in
+/// a longer stretch the choice between nearly equal sums may differ. A document of up to 32 KiB is
 /// therefore one stretch. In longer documents, later stretches end at landmarks, which depend only
 /// on the text just before them.
 class SentencePieceDocumentEncoder : public DocumentEncoder {
  public:
-  /// `space_mark_bytes` are the tokens for a U+2581 in the text. With these it stays apart from the
+  /// `space_mark_bytes` are the tokens for a U+2581 in the text, which keep it apart from the
   /// spaces of the text around it. If it is empty, U+2581 counts as a space. Both arguments must
   /// outlive this object.
   explicit SentencePieceDocumentEncoder(const SentencePieceModel& model,
@@ -34,38 +34,38 @@ class SentencePieceDocumentEncoder : public DocumentEncoder {
            std::vector<Boundary>& boundaries) override;
   void finish(std::vector<int32_t>& ids, std::vector<Boundary>& boundaries) override;
 
-  /// The bytes of text that are held because later text may change their tokens, together with what
-  /// is stored about them.
+  /// Returns the bytes of memory for the text that is held because later text may change its
+  /// tokens.
   size_t held_bytes() const { return text_.held_bytes(); }
 
  private:
   void begin_text(bool starts);
   void add_text(std::string_view piece, std::vector<Boundary>& boundaries);
   void finish_text(std::vector<Boundary>& boundaries);
-  void settle(bool ends, std::vector<Boundary>& boundaries);
-  void settle_to(size_t end, bool ends, std::vector<Boundary>& boundaries);
+  void encode_certain(bool ends, std::vector<Boundary>& boundaries);
+  void encode_certain_before(size_t end, bool ends, std::vector<Boundary>& boundaries);
   void encode_to(size_t end);
   void encode_some(std::string_view stretch);
   void note_boundary(std::vector<Boundary>& boundaries);
   void give(std::vector<int32_t>& ids);
-  void drop_settled();
+  void drop_encoded();
 
   const SentencePieceModel& model_;
   const std::vector<int32_t>& space_mark_bytes_;
   const size_t longest_stretch_;
   std::unique_ptr<StretchEncoder> stretches_;
   NormalizedText text_;
-  // Places in text_.text(), ascending.
-  size_t begin_ = 0;           // the begin of the text that is not settled
+  // Offsets in text_.text(), ascending.
+  size_t begin_ = 0;           // the begin of the text that is not encoded
   size_t last_cut_ = 0;        // if it is above begin_, a stretch might end here
-  size_t scanned_ = 0;         // a character; no other such place lies before it
-  size_t without_symbol_ = 0;  // no user-defined symbol stands apart before it
-  bool whole_ = false;         // in the text's first stretch, which ignores landmarks
+  size_t scanned_ = 0;         // the begin of a character; no other such end is before it
+  size_t without_symbol_ = 0;  // no symbol that is encoded apart is between begin_ and it
+  bool whole_ = false;         // true in the text's first stretch, which ignores landmarks
   size_t since_landmark_ = 0;  // bytes since the last landmark
-  int64_t text_begin_ = 0;     // bytes added before the text
+  int64_t text_begin_ = 0;     // the bytes added before the text
   int64_t added_ = 0;
-  int64_t given_ = 0;            // number of ids
-  std::vector<int32_t> tokens_;  // to be given; the first is the last given one if has_last_
+  int64_t given_ = 0;            // the number of ids given
+  std::vector<int32_t> tokens_;  // tokens to be given; if has_last_, the first was given last
   bool has_last_ = false;
 };
 

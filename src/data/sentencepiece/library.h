@@ -20,7 +20,7 @@ class SentencePieceLibrary {
   ~SentencePieceLibrary();
 
   int64_t pieces() const;
-  /// The piece that ends a sentence; negative if there is none.
+  /// Returns the piece that ends a sentence; negative if there is none.
   int32_t end_of_sentence() const;
   /// Returns the piece with this text, or the unknown piece.
   int32_t id(std::string_view piece) const;
@@ -28,11 +28,11 @@ class SentencePieceLibrary {
   bool is_control(int32_t id) const;
   std::string piece(int32_t id) const;
 
-  /// Decodes ids, which must lie in [0, pieces()).
+  /// Returns the text of ids, which must be in [0, pieces()).
   std::string decode(std::span<const int32_t> ids) const;
-  /// Returns an encoder that makes one library call per stretch. The model must take text as it is
-  /// (see model_of_normalized_text()). `unknown` is the model's. It and this object must outlive
-  /// the encoder.
+  /// Returns an encoder that makes one library call per stretch. The model must not normalise text
+  /// (see model_of_normalized_text()). `unknown` is that of the model. It and this object must
+  /// outlive the encoder.
   std::unique_ptr<StretchEncoder> stretches(const UnknownText& unknown) const;
 
  private:

@@ -9,11 +9,12 @@ namespace tessera {
 namespace {
 
 constexpr size_t kStretch = size_t{32} << 10;  // bytes
-constexpr size_t kLongestCompared = 1024;      // bytes of a piece; longer ones take long to find
-constexpr size_t kPlaces = 64;                 // bytes in which the best place is sought
+constexpr size_t kLongestCompared = 1024;      // bytes of a piece; longer ones are slow to find
+constexpr size_t kOffsets = 64;                // bytes in which the best offset is sought
 constexpr size_t kMostBeginnings = 16;
 
-/// Returns how far the longest piece at `begin` of the text reaches, or `begin` if there is none.
+/// Returns the end of the longest piece that begins at `begin` of the text, or `begin` if there is
+/// none.
 size_t reach(std::string_view text, size_t begin, const SentencePieceModel& model) {
   size_t reached = begin;
   size_t end = begin;
@@ -25,18 +26,19 @@ size_t reach(std::string_view text, size_t begin, const SentencePieceModel& mode
   return reached;
 }
 
-/// Returns the places at which a token can end if a token ends at the last of them or lies over it.
-/// This last place is chosen near the end of `stretch` so that there are the fewest.
+/// Returns an offset near the end of `stretch`, as the last element, and before it the begins of
+/// all pieces that span it. A token of the text ends at one of these offsets. The last one is
+/// chosen so that there are the fewest.
 std::vector<size_t> possible_ends(std::string_view stretch, const SentencePieceModel& model) {
   const size_t longest = model.longest_piece();
   std::vector<size_t> begins;
   std::vector<size_t> reaches;
-  size_t place = character_begin(stretch, stretch.size() - 2 * longest - kPlaces);
-  const size_t first = character_begin(stretch, stretch.size() - longest - kPlaces);
+  size_t offset = character_begin(stretch, stretch.size() - 2 * longest - kOffsets);
+  const size_t first = character_begin(stretch, stretch.size() - longest - kOffsets);
   const size_t last = character_begin(stretch, stretch.size() - longest);
-  for (; place <= last; place += character_size(stretch.substr(place))) {
-    begins.push_back(place);
-    reaches.push_back(reach(stretch, place, model));
+  for (; offset <= last; offset += character_size(stretch.substr(offset))) {
+    begins.push_back(offset);
+    reaches.push_back(reach(stretch, offset, model));
   }
   std::vector<size_t> fewest;
   for (size_t i = 0; i < begins.size(); ++i) {

@@ -32,25 +32,27 @@ class SentencePieceModel {
   const TextNormalizer& normalizer() const { return normalizer_; }
   const UnknownText& unknown() const { return unknown_; }
 
-  /// The reason why the library encodes with a byte-pair encoding: it has unused pieces, control
-  /// pieces that text can spell, or pieces that are broken UTF-8. "" otherwise.
+  /// Returns the reason why a byte-pair encoding is left to the library: the model has unused
+  /// pieces, control pieces that text can spell, or pieces that are broken UTF-8. Returns ""
+  /// otherwise.
   const std::string& why_slow() const { return why_slow_; }
 
   std::unique_ptr<StretchEncoder> stretches() const;
-  /// The user-defined symbols that stretches() must not be given. Empty if its encoder finds them
-  /// itself.
+  /// Returns the user-defined symbols that the encoder of stretches() must not be given. They are
+  /// empty if the encoder finds them itself.
   const ByteTrie& symbols_apart() const { return merger_ ? symbols_ : none_; }
-  /// Whether the tokens depend on the sum of a stretch's scores, which is rounded. Such a model
-  /// gets long stretches, so the ids of all but long texts are the library's bit for bit.
+  /// Returns whether the tokens depend on the sum of a stretch's scores, which is rounded. Such a
+  /// model gets long stretches, so the ids of all but long texts equal the library's.
   bool adds_scores() const { return !merger_; }
-  /// Whether the tokens of a stretch up to the end of any token are those of the text up to there.
+  /// Returns whether the tokens of a stretch, up to the end of any token, are those of the text up
+  /// to there alone.
   bool beginnings_hold() const;
 
   /// Returns the length of the first part of normalised `text` that can be encoded by itself.
   /// Returns the length of `text` if no part ends within it. For `from` see WordCuts.
   size_t first_word(std::string_view text, size_t from) const;
   bool is_piece(std::string_view text) const { return !library_.is_unknown(library_.id(text)); }
-  /// The length of the longest piece in bytes.
+  /// Returns the length of the longest piece in bytes.
   size_t longest_piece() const { return longest_piece_; }
 
  private:
@@ -64,7 +66,7 @@ class SentencePieceModel {
   size_t longest_piece_ = 1;
   std::string why_slow_;
   std::optional<SentencePieceMerger> merger_;                 // one of these two is set
-  std::unique_ptr<SentencePieceLibrary> normalized_library_;  // takes text as it is
+  std::unique_ptr<SentencePieceLibrary> normalized_library_;  // does not normalise text
 };
 
 }  // namespace tessera

@@ -13,15 +13,15 @@ enum class WireType : uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 
 struct Field {
   uint64_t number = 0;
   WireType type = WireType::varint;
-  uint64_t value = 0;      // of a varint or a fixed number
-  std::string_view bytes;  // of the other types
+  uint64_t value = 0;      // the value of a varint or a fixed number
+  std::string_view bytes;  // the content of the other types
 
   bool is(uint64_t wanted, WireType wanted_type) const {
     return number == wanted && type == wanted_type;
   }
 };
 
-/// Reads the fields of one message, in the order of the file.
+/// A reader of the fields of one message, in the order of the file.
 class MessageReader {
  public:
   MessageReader(std::string_view message, const std::string& origin)
@@ -151,7 +151,7 @@ SentencePieceDescription read_sentencepiece_description(std::string_view model,
 }
 
 std::string model_of_normalized_text(std::string_view model, const std::string& origin) {
-  constexpr uint64_t kSelfTest = 4;  // example texts, which would not be encoded as before
+  constexpr uint64_t kSelfTest = 4;  // example texts, which the changed model encodes differently
   std::string changed;
   for (MessageReader reader(model, origin); !reader.done();) {
     const size_t before = reader.left();

@@ -43,7 +43,7 @@ struct SentencePieceDescription {
 SentencePieceDescription read_sentencepiece_description(std::string_view model,
                                                         const std::string& origin);
 
-/// Returns the same model for text that is already normalised: it takes text as it is.
+/// Returns the model changed for text that is already normalised: it does not normalise text.
 std::string model_of_normalized_text(std::string_view model, const std::string& origin);
 
 }  // namespace tessera

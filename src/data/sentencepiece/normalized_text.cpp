@@ -38,16 +38,16 @@ void NormalizedText::drop(size_t count) {
 }
 
 std::optional<int64_t> NormalizedText::original(size_t position) const {
-  const int64_t place = dropped_ + static_cast<int64_t>(position);
-  const auto next = std::ranges::upper_bound(anchors_, place, {}, &Anchor::text);
+  const int64_t offset = dropped_ + static_cast<int64_t>(position);
+  const auto next = std::ranges::upper_bound(anchors_, offset, {}, &Anchor::text);
   if (next == anchors_.begin()) return std::nullopt;
   const Anchor& anchor = *(next - 1);
-  const int64_t beyond = place - anchor.text;
+  const int64_t beyond = offset - anchor.text;
   if (beyond > 0 && beyond >= static_cast<int64_t>(anchor.length)) return std::nullopt;
   return anchor.original + beyond;
 }
 
-/// Normalises as much as later text cannot change, and returns its length.
+/// Normalises the part of `text` that later text cannot change, and returns its length.
 size_t NormalizedText::take(std::string_view text, bool ends) {
   size_t done = 0;
   while (done < text.size()) {
@@ -70,8 +70,8 @@ size_t NormalizedText::take(std::string_view text, bool ends) {
   return done;
 }
 
-/// Whether the part is a space at the text's beginning, which is removed. If it is not, the text
-/// begins with it.
+/// Returns whether `part` is a space at the text's beginning, which is removed. Otherwise begins
+/// the text, with a dummy space if the rules add one, unless it has begun.
 bool NormalizedText::starts_with_space(std::string_view part) {
   if (within_) return false;
   if (rules_.removes_extra_whitespace() && part == " ") return true;
@@ -111,10 +111,10 @@ void NormalizedText::put_part(std::string_view part, bool kept, int64_t original
     return;
   }
   starts_with_space(part);
-  std::optional<int64_t> place = original;
+  std::optional<int64_t> offset = original;
   while (after_space_ && part.starts_with(' ')) {
     part.remove_prefix(1);
-    place.reset();
+    offset.reset();
   }
   if (part.empty()) return;
   after_space_ = rules_.removes_extra_whitespace() && part.ends_with(' ');
@@ -137,11 +137,11 @@ void NormalizedText::put_part(std::string_view part, bool kept, int64_t original
   }
   if (!part.empty()) {
     put_held_spaces();
-    if (place) anchor(*place, kept ? part.size() : 0);
+    if (offset) anchor(*offset, kept ? part.size() : 0);
     text_ += part;
-    place.reset();
+    offset.reset();
   }
-  hold_spaces(spaces, place);
+  hold_spaces(spaces, offset);
 }
 
 void NormalizedText::hold_spaces(size_t count, std::optional<int64_t> original) {

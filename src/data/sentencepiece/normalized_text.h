@@ -11,41 +11,41 @@
 
 namespace tessera {
 
-/// Normalises a text that arrives in pieces, by the rules of a model. It holds back what later
-/// pieces decide: text whose rule more text may lengthen, and spaces at the end, which are removed
-/// if the text ends there.
+/// The normal form of a text that arrives in pieces, by the rules of a model. It holds back what
+/// later pieces decide: text for which a longer rule may apply, and spaces at the end, which are
+/// removed if the text ends there.
 class NormalizedText {
  public:
   /// `rules` must outlive this object.
   explicit NormalizedText(const TextNormalizer& rules) : rules_(rules) {}
 
   /// Resets the object. With `starts` the text begins here. Otherwise it continues within a text,
-  /// at a place after which nothing depends on the text before.
+  /// at an offset after which nothing depends on the text before.
   void begin(bool starts);
   void add(std::string_view piece);
   /// Ends the text.
   void finish();
 
-  /// The normalised text that later text cannot change, without what was dropped.
+  /// Returns the normalised text that later text cannot change, without what was dropped.
   std::string_view text() const { return text_; }
   /// Drops the first `count` bytes of text().
   void drop(size_t count);
 
-  /// Returns how many bytes of the original stand before place `position` of text(). Returns
+  /// Returns the number of bytes of the original before offset `position` of text(). Returns
   /// nothing if that is not known, or if a text that continues from there would be normalised
   /// differently.
   std::optional<int64_t> original(size_t position) const;
 
-  /// The bytes of memory in use.
+  /// Returns the bytes of memory in use.
   size_t held_bytes() const {
     return raw_.size() + text_.size() + anchors_.size() * sizeof(Anchor);
   }
 
  private:
-  /// A place whose original is known. From here on, for `length` bytes, the text equals the
-  /// original.
+  /// An offset in the text whose offset in the original is known. From there on, for `length`
+  /// bytes, the text equals the original.
   struct Anchor {
-    int64_t text;  // in bytes from the begin of the whole text
+    int64_t text;  // bytes from the begin of the whole text
     int64_t original;
     size_t length;
   };
@@ -70,7 +70,7 @@ class NormalizedText {
   bool within_ = false;       // past the spaces at the text's beginning
   bool after_space_ = false;  // after a space that no other space may follow
   size_t held_spaces_ = 0;
-  std::optional<int64_t> held_original_;  // the place of the first of them
+  std::optional<int64_t> held_original_;  // the offset of the first of them in the original
 };
 
 }  // namespace tessera

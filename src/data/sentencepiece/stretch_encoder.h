@@ -7,13 +7,14 @@
 
 namespace tessera {
 
-/// Cuts stretches of normalised text into pieces, each stretch by itself. One thread uses it.
+/// An encoder that cuts stretches of normalised text into pieces, each stretch by itself. Only one
+/// thread may use it.
 class StretchEncoder {
  public:
   struct Token {
     int32_t id;
-    size_t end;  ///< its end in the stretch; of a character's byte tokens, all but the last have
-                 ///< the character's begin here
+    size_t end;  ///< its end in the stretch; for a character's byte tokens but the last, the
+                 ///< character's begin
     bool operator==(const Token&) const = default;
   };
 

@@ -17,7 +17,7 @@ class TextNormalizer {
  public:
   /// The beginning of a text and its replacement.
   struct Part {
-    size_t length;  // of the replaced text, in bytes
+    size_t length;  // the length of the replaced text, in bytes
     std::string_view text;
     bool open;  // with more text the result might be different
   };
@@ -26,20 +26,21 @@ class TextNormalizer {
   TextNormalizer(const SentencePieceDescription& description, CharacterMap map,
                  const ByteTrie& symbols);
 
-  /// Returns what the beginning of `text` becomes. A byte that is part of no valid character
+  /// Returns the beginning of `text` and its replacement. A byte that is part of no valid character
   /// becomes U+FFFD.
   Part first_part(std::string_view text) const;
-  /// Whether first_part() is a space that stays one; a fast check. `ends`: nothing follows.
+  /// Returns whether first_part() is a space that stays one. It is a fast check. `ends`: nothing
+  /// follows.
   bool begins_with_plain_space(std::string_view text, bool ends) const;
-  /// Returns the length of the unchanged part at the beginning of `text`; a fast check.
+  /// Returns the length of the unchanged part at the beginning of `text`. It is a fast check.
   size_t plain_length(std::string_view text, bool ends) const;
 
-  /// Whether a dummy space is put before the first character, or after the last.
+  /// Return whether a dummy space is put before the first character, or after the last.
   bool begins_with_dummy_space() const { return adds_dummy_space_ && !whitespace_as_suffix_; }
   bool ends_with_dummy_space() const { return adds_dummy_space_ && whitespace_as_suffix_; }
   bool removes_extra_whitespace() const { return removes_extra_whitespace_; }
   bool escapes_whitespace() const { return escapes_whitespace_; }
-  /// The spelling of a space in the normalised text.
+  /// Returns the spelling of a space in the normalised text.
   std::string_view space() const { return space_; }
 
  private:

@@ -9,16 +9,16 @@
 
 namespace tessera {
 
-/// Gives the tokens of characters that are in no piece: the characters' bytes, or one unknown token
-/// for a run of such characters.
+/// The tokens of characters that are in no piece: the tokens of the characters' bytes, or one
+/// unknown token for a run of such characters.
 class UnknownText {
  public:
   explicit UnknownText(const SentencePieceDescription& description);
 
-  /// Whether neighbouring tokens with this id become one.
+  /// Returns whether neighbouring tokens with this id become one.
   bool joins(int32_t id) const { return id == id_ && !as_bytes_; }
 
-  /// Appends the tokens of `character` to `tokens`, those of the text before it.
+  /// Appends the tokens of `character` to `tokens`, which are those of the text before it.
   void append(std::string_view character, std::vector<int32_t>& tokens) const {
     if (as_bytes_) {
       for (const char byte : character)

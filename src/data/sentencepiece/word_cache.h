@@ -13,7 +13,7 @@
 namespace tessera {
 
 /// A cache of the tokens of recent words; most words of a text are among few different ones. Each
-/// hash has one place, which holds the last word with that hash. One thread at a time may use it.
+/// hash has one slot, which holds the last word with that hash. One thread at a time may use it.
 class WordCache {
  public:
   static constexpr size_t kLongestWord = 30;  // bytes
@@ -21,8 +21,8 @@ class WordCache {
 
   /// An entry fills one cache line of the processor.
   struct alignas(64) Entry {
-    uint8_t size = 0;   // of the word
-    uint8_t count = 0;  // of the tokens
+    uint8_t size = 0;   // bytes of the word
+    uint8_t count = 0;  // number of tokens
     std::array<char, kLongestWord> word{};
     std::array<int32_t, kMostTokens> ids{};
 
@@ -35,8 +35,8 @@ class WordCache {
 
   WordCache() : entries_(kEntries) {}
 
-  /// Returns the place for a word, which is not empty. It may hold another word.
-  Entry& place(std::string_view word) { return entries_[hash_of_key(word) % kEntries]; }
+  /// Returns the slot of a word, which is not empty. The slot may hold another word.
+  Entry& slot(std::string_view word) { return entries_[hash_of_key(word) % kEntries]; }
 
   static bool fits(std::string_view word, size_t tokens) {
     return word.size() <= kLongestWord && tokens <= kMostTokens;

@@ -24,7 +24,7 @@ void WordCuts::keep_whole(std::string_view piece) {
     if (!first && (left | right) < 0x80) {
       ascii_[left << 7 | right] = 1;
     } else if (!first) {
-      const uint64_t bit = place(left, right);
+      const uint64_t bit = bit_index(left, right);
       others_[bit / 64] |= uint64_t{1} << bit % 64;
     }
     left = right;

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-/// Finds places where a text can be cut without changing its pieces. Such a place lies between two
-/// characters that are neighbours in no piece, so no piece lies over the cut. The parts are called
-/// words: in text with spaces, most of them are words with the space before them.
+/// A finder of offsets at which a text can be cut without changing its pieces. Such an offset is
+/// between two characters that are neighbours in no piece, so no piece spans the cut. The parts are
+/// called words: in text with spaces, most of them are words with the space before them.
 class WordCuts {
  public:
   /// `characters` is about the sum of the lengths of the pieces that will be added.
@@ -22,7 +22,7 @@ class WordCuts {
   void keep_whole(std::string_view piece);
 
   /// Returns the length of the first word of `text`, which is valid UTF-8 and not empty. Returns
-  /// the length of `text` if no word ends within it. `from` is the place of a character before
+  /// the length of `text` if no word ends within it. `from` is the offset of a character before
   /// which there is no cut.
   size_t first_word(std::string_view text, size_t from = 0) const {
     uint32_t left = code(text.substr(from));
@@ -43,19 +43,19 @@ class WordCuts {
     return text.starts_with(kSpaceMark) ? ' ' : code_point(text);
   }
 
-  uint64_t place(uint32_t left, uint32_t right) const {
+  uint64_t bit_index(uint32_t left, uint32_t right) const {
     const uint64_t pair = uint64_t{left} << 32 | right;
     return (pair * 0x9E3779B97F4A7C15ULL >> 20) & mask_;
   }
 
   bool may_join(uint32_t left, uint32_t right) const {
     if ((left | right) < 0x80) return ascii_[left << 7 | right] != 0;
-    const uint64_t bit = place(left, right);
+    const uint64_t bit = bit_index(left, right);
     return (others_[bit / 64] >> bit % 64 & 1) != 0;
   }
 
-  std::array<uint8_t, 128 * 128> ascii_{};  // whether the two are neighbours in a piece; exact
-  std::vector<uint64_t> others_;            // bits by a hash; a false one only loses a cut
+  std::array<uint8_t, 128 * 128> ascii_{};  // true if the two are neighbours in a piece; exact
+  std::vector<uint64_t> others_;            // bits by a hash; a collision only loses a cut
   uint64_t mask_;
 };
 

@@ -22,7 +22,7 @@ struct FileHashes {
   bool operator==(const FileHashes&) const = default;
 };
 
-/// Hashes bytes that arrive in pieces.
+/// A hasher of bytes that arrive in pieces.
 class FileHasher {
  public:
   void update(std::span<const std::byte> bytes);
@@ -34,17 +34,18 @@ class FileHasher {
   std::vector<std::byte> begun_;  // the start of a block that is not complete yet
 };
 
-/// Hashes a whole file, reading a few megabytes at a time.
+/// Returns the hashes of a whole file. Reads a megabyte at a time.
 FileHashes hash_file(const ReadFile& file);
 
 /// Returns the name of the file with the hashes of a shard's blocks: train-00000.xxh3 for
 /// train-00000.npy. The file holds the hashes one after another as 64-bit little-endian integers.
 std::string block_hashes_name(const std::string& shard_file);
 
-/// Returns the content of such a file.
+/// Returns the content of the file with the hashes of a shard's blocks.
 std::string block_hashes_text(const FileHashes& hashes);
 
-/// Reads such a file. Throws Error naming it when its hash is not `expected` (hexadecimal).
+/// Reads the file with the hashes of a shard's blocks. Throws Error naming it when its hash is not
+/// `expected` (hexadecimal).
 std::vector<uint64_t> read_block_hashes(const fs::path& path, const std::string& expected);
 
 }  // namespace tessera

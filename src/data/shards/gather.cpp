@@ -17,13 +17,13 @@
 namespace tessera {
 namespace {
 
-/// Reads token ranges of the stream. It keeps the item of the last range open, because ranges are
-/// read in the stream's order.
+/// A reader of token ranges of the stream. It keeps the item of the last range open, because ranges
+/// are read in the stream's order.
 class StreamReader {
  public:
   explicit StreamReader(const TokenStream& stream) : stream_(stream) {}
 
-  /// Fills `target` with the tokens starting at `token`.
+  /// Fills `target` with the tokens from stream index `token` on.
   void read(int64_t token, std::span<std::byte> target) {
     const int64_t width = dtype_size(stream_.dtype);
     while (!target.empty()) {
@@ -48,7 +48,7 @@ class StreamReader {
 
   const TokenStream& stream_;
   ReadFile file_;
-  std::optional<size_t> item_;  // the item that file_ is
+  std::optional<size_t> item_;  // the index of the item whose file is file_
 };
 
 template <typename T>
@@ -102,8 +102,8 @@ class ShardGatherer {
 
  private:
   struct Move {
-    int64_t source;  // instance in the stream
-    int64_t row;     // in the shard
+    int64_t source;  // the index of the instance in the stream
+    int64_t row;     // the row in the shard
     bool operator<(const Move& other) const { return source < other.source; }
   };
 

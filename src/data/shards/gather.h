@@ -14,15 +14,15 @@ namespace tessera {
 /// The token stream of the whole corpus: the work items' tokens one after another.
 struct TokenStream {
   std::vector<fs::path> items;
-  std::vector<int64_t> begins;  // the index of each item's first token, and the stream's end
+  std::vector<int64_t> begins;  // the stream index of each item's first token, and the stream's end
   DType dtype = DType::u16;
 
   int64_t tokens() const { return begins.back(); }
 };
 
-/// How the instances of the corpus are divided into splits and shards. Instance i of the permuted
-/// order is the tokens [context * permutation(i), + context) of the stream. The training split is
-/// the first part of that order, the held-out split is the rest.
+/// The division of the corpus's instances into splits and shards. Instance i of the permuted order
+/// is the `context` tokens of the stream from index context * permutation(i) on. The training split
+/// is the first part of that order, the held-out split is the rest.
 struct SplitPlan {
   int64_t context = 0;
   int64_t instances = 0;
@@ -42,13 +42,13 @@ struct GatherResult {
   SplitSummary train;
   SplitSummary held_out;
   int64_t shards_reused = 0;
-  std::vector<std::string> shards_remade;  // files that were there but damaged
+  std::vector<std::string> shards_remade;  // files that existed but were damaged
 };
 
 /// Writes the shards of both splits into `folder` (Optimus §4, shuffling and sharding). Each shard
 /// is gathered in memory from the stream and written atomically, then the file with the hashes of
-/// its blocks. A shard that is already there is kept if it has these hashes, otherwise it is
-/// written again. Memory: one shard. Calls `tick` with the number of instances done.
+/// its blocks. A shard that already exists is kept if it has these hashes, otherwise it is written
+/// again. Memory: one shard. Calls `tick` with the number of instances done.
 GatherResult gather_shards(const TokenStream& stream, const SplitPlan& plan,
                            const Permutation& permutation, int32_t end_of_document,
                            const fs::path& folder, int threads,

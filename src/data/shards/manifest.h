@@ -18,20 +18,20 @@ inline constexpr int64_t kManifestVersion = 2;
 inline constexpr std::string_view kPrepareAgain =
     "restore the file, or run prepare again with --overwrite";
 
-/// The two parts of prepared data. They have no instance in common.
+/// The two splits of prepared data. They have no instance in common.
 enum class Split { train, held_out };
 
 /// Returns "train" or "held_out". The names of the shards begin with it.
 std::string_view split_name(Split split);
 
-/// Returns what to do about data of which a part is wanted and empty.
+/// Returns advice on what to do if a split is needed but empty.
 std::string_view empty_split_advice(Split split);
 
 /// One .npy file, an array [instances, context].
 struct Shard {
   std::string file;  // its name in the folder
   int64_t instances = 0;
-  int64_t bytes = 0;  // of the whole file
+  int64_t bytes = 0;  // the size of the whole file
   std::string hash;   // XXH3-64 of the whole file, hexadecimal
   /// XXH3-64 of the file with the hashes of the shard's blocks (see block_hashes.h). It is "" in
   /// folders of version 1, which have no such files.
@@ -59,7 +59,7 @@ struct Manifest {
   std::string tokenizer_fingerprint;
   int64_t vocabulary_size = 0;
   int32_t end_of_document = 0;
-  DType dtype = DType::u16;  // of the shards: u16 if the vocabulary fits, otherwise i32
+  DType dtype = DType::u16;  // the type of ids in the shards: u16 if the vocabulary fits, else i32
   SplitSummary train;
   SplitSummary held_out;
   int64_t documents = 0;
@@ -81,8 +81,8 @@ void write_manifest(const fs::path& folder, const Manifest& manifest);
 /// prepare again), and when the manifest is damaged, contradicts itself or has another version.
 Manifest read_manifest(const fs::path& folder);
 
-/// Whether the folder holds the manifest of prepared data, even a damaged one. A checkpoint's
-/// manifest has the same name, manifest.json.
+/// Returns whether the folder holds the manifest of prepared data, even a damaged one. A
+/// checkpoint's manifest has the same name, manifest.json.
 bool is_prepared_folder(const fs::path& folder);
 
 /// Throws Error when a shard's file does not have the size that the manifest states.

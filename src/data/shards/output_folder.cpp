@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kPartial = ".partial";
 
-/// Whether prepare writes a file of this name, other than the manifest and work/.
+/// Returns whether prepare writes a file of this name. work/ does not count.
 bool is_ours(std::string_view name) {
   if (name.ends_with(kPartial)) name.remove_suffix(kPartial.size());
   for (const std::string_view written :
@@ -28,7 +28,7 @@ bool is_ours(std::string_view name) {
          (name.starts_with("train-") || name.starts_with("held_out-"));
 }
 
-/// Whether prepare writes a file of this name in work/, other than the plan.
+/// Returns whether prepare writes a file of this name in work/, other than the plan.
 bool is_work(std::string_view name) {
   return name.starts_with("item-") || name.starts_with("tokenizer.xxh3") ||
          name == "plan.json.partial";
@@ -144,7 +144,7 @@ void OutputFolder::remove_work() {
   // Remove only our own files, and the plan last: it must exist as long as any of the work does.
   for (const fs::path& path : entries(work(), is_work)) remove_path(path);
   remove_path(plan());
-  std::error_code not_empty;  // set if it holds files of others; then it stays
+  std::error_code not_empty;  // set if the folder holds other files; it then stays
   fs::remove(work(), not_empty);
 }
 

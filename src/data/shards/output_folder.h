@@ -11,7 +11,7 @@
 namespace tessera {
 
 /// The folder that `prepare` writes. It is in one of three states: new, partial (it contains
-/// work/plan.json) or complete (it contains manifest.json). While the object lives, no other
+/// work/plan.json) or complete (it contains manifest.json). While the object exists, no other
 /// process prepares into the folder, if the file system supports locks.
 class OutputFolder {
  public:
@@ -22,11 +22,11 @@ class OutputFolder {
   const fs::path& path() const { return folder_; }
 
   /// Throws Error unless the folder is still at its path. Call it before the manifest is written:
-  /// if the folder was moved away meanwhile, the path may be another process's by now.
+  /// if the folder was moved away meanwhile, another process may be using the path.
   void require_held() const;
 
-  /// Whether the folder is complete and was made by `recipe`. Throws Error naming the differences
-  /// when it was made by another recipe.
+  /// Returns whether the folder is complete and was made by `recipe`. Throws Error naming the
+  /// differences when it was made by another recipe.
   bool is_complete(const Recipe& recipe) const;
 
   /// Begins the work of `recipe`, or continues it. `tokenizer_files` are the files that will be
@@ -34,13 +34,14 @@ class OutputFolder {
   /// work of another recipe, or files that prepare would overwrite.
   void begin(const Recipe& recipe, const std::vector<TokenizerFile>& tokenizer_files);
 
-  /// Whether the folder holds the tokenizer that an earlier run trained, unchanged.
+  /// Returns whether the folder holds the tokenizer that an earlier run trained, unchanged.
   bool holds_trained_tokenizer() const;
   /// Stores the hash of the trained tokenizer's file, which is already in the folder. Throws Error
   /// when an earlier run stored another hash: the items it tokenized do not fit this tokenizer.
   void keep_trained_hash(const std::string& hash);
 
-  /// The file of an item that is not in a shard yet: item-00000012 in the folder `work`.
+  /// Returns the path of an item whose tokens are not in shards yet: item-00000012 in the folder
+  /// `work`.
   fs::path item(int64_t index) const;
   /// Removes work/. Called after the manifest is written.
   void remove_work();

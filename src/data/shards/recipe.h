@@ -12,15 +12,15 @@ namespace tessera {
 /// stored in work/plan.json during the work and in manifest.json afterwards.
 struct Recipe {
   int64_t context = 0;  // tokens per instance
-  uint64_t seed = 0;    // of the permutation
+  uint64_t seed = 0;    // the seed of the permutation
   double held_out_fraction = 0;
   int64_t shard_tokens = 0;  // the most tokens of a shard, which has at least one instance
   int64_t item_bytes = 0;    // bytes of text per work item
   std::string text_field;
   std::string tokenizer;                // a Tokenizer::kind(), or "trained"
-  std::string tokenizer_fingerprint;    // of a given tokenizer
+  std::string tokenizer_fingerprint;    // the fingerprint of a given tokenizer
   std::string beginning_of_document;    // the token before each document, "" for none
-  int64_t trained_vocabulary_size = 0;  // of a tokenizer to train
+  int64_t trained_vocabulary_size = 0;  // the size of a tokenizer to train
   int64_t trained_sample_bytes = 0;
   std::vector<CorpusFile> inputs;
 };

@@ -15,7 +15,8 @@ namespace {
 
 int64_t block_count(int64_t bytes) { return (bytes + kHashBlockBytes - 1) / kHashBlockBytes; }
 
-/// Returns the hashes of the blocks of a shard that has no file with them.
+/// Returns the hashes of the blocks of a shard without a file of them, after a check of the whole
+/// shard's hash.
 std::vector<uint64_t> hashes_of_whole(const ReadFile& file, const Shard& shard) {
   FileHashes hashes = hash_file(file);
   if (const std::string found = hash_text(hashes.whole); found != shard.hash) {

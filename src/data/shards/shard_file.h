@@ -10,12 +10,12 @@
 
 namespace tessera {
 
-/// Reads the data of one shard and verifies it. A block's hash is compared each time the block is
+/// A reader of one shard that verifies the data. A block's hash is compared each time the block is
 /// read, before any of its bytes are handed out. One block is kept in memory, so reading rows in
 /// order reads and hashes each block once. Many threads may read.
 ///
-/// A folder of format version 1 has no hashes of blocks. There the whole shard is read when it is
-/// opened and compared with its one hash; this also computes the hashes of its blocks.
+/// A folder of format version 1 has no hashes of blocks. The whole shard is then read and compared
+/// with its one hash when it is opened; this also computes the hashes of its blocks.
 class ShardFile {
  public:
   /// Throws Error naming the file when the shard, or the file with its blocks' hashes, is missing
@@ -34,7 +34,7 @@ class ShardFile {
   void load_block(int64_t block) const;
 
   ReadFile file_;
-  std::vector<uint64_t> hashes_;  // of the blocks
+  std::vector<uint64_t> hashes_;  // the hashes of the blocks
   int64_t data_offset_ = 0;
 
   mutable std::mutex mutex_;

@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// Shards are read one after another, by threads that are close to each other in the order.
+// Threads read the shards in order and are close to each other in it, so they need few shards at
+// once.
 constexpr size_t kShardsKeptOpen = 4;
 
 }  // namespace
@@ -46,9 +47,9 @@ SplitReader::Position SplitReader::find(int64_t instance) const {
   return {static_cast<size_t>(shard - begins_.begin()), instance - *shard};
 }
 
-std::string SplitReader::place(int64_t instance, int64_t token) const {
+std::string SplitReader::location(int64_t instance, int64_t token) const {
   const Position position = find(instance);
-  const int64_t before = position.instance * context_ + token;  // in the shard
+  const int64_t before = position.instance * context_ + token;  // the token's index in the shard
   return fmt::format("{}: token {} of row {}", (folder_ / shard(position.shard).file).string(),
                      before % manifest_.recipe.context, before / manifest_.recipe.context);
 }
@@ -76,14 +77,14 @@ void SplitReader::read(int64_t instance, std::span<int32_t> tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < manifest_.vocabulary_size) continue;
     throw Error("{} is {}, outside the vocabulary of {}; the file is damaged: {}",
-                place(instance, static_cast<int64_t>(i)), tokens[i], manifest_.vocabulary_size,
+                location(instance, static_cast<int64_t>(i)), tokens[i], manifest_.vocabulary_size,
                 kPrepareAgain);
   }
 }
 
 void SplitReader::will_need(int64_t instance) const {
   const Position position = find(instance);
-  // A shard that is not open yet is opened by the thread that reads it. That thread reports damage.
+  // A shard that is not open yet is opened by the first read(), which reports damage.
   if (const auto file = open_.find(position.shard)) {
     file->will_need(position.instance * instance_bytes(), instance_bytes());
   }

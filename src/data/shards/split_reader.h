@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-/// Reads the instances of one split of a prepared folder, in the order of the shards. The data is
-/// verified as it is read. If the context is shorter than the prepared one, each prepared instance
-/// is cut into several; the context must then divide the prepared one. Reading is const and may be
-/// done by many threads.
+/// A reader of the instances of one split of a prepared folder, in the order of the shards. The
+/// data is verified as it is read. If the context is shorter than the prepared one, each prepared
+/// instance is cut into several; the context must then divide the prepared one. Reading is const
+/// and may be done by many threads.
 class SplitReader {
  public:
   /// Compares the size of each shard with the manifest. A shard is opened when it is first read.
@@ -28,17 +28,18 @@ class SplitReader {
   int64_t instances() const { return instances_; }
 
   /// Reads one instance into `tokens` [context]. Throws Error when the shard is damaged, naming the
-  /// file and the bytes, and when a token lies outside the vocabulary, naming the file and the row.
+  /// file and the bytes, and when a token is outside the vocabulary, naming the file and the row.
   void read(int64_t instance, std::span<int32_t> tokens) const;
   /// Asks the system to read this instance ahead.
   void will_need(int64_t instance) const;
-  /// Returns the place of an instance's token for errors: "web/train-00000.npy: token 17 of row 3".
-  std::string place(int64_t instance, int64_t token) const;
+  /// Returns the file, the row and the index in the row of an instance's token, for errors:
+  /// "web/train-00000.npy: token 17 of row 3".
+  std::string location(int64_t instance, int64_t token) const;
 
  private:
   struct Position {
     size_t shard;
-    int64_t instance;  // its number in the shard, in instances of context() tokens
+    int64_t instance;  // its index in the shard, in instances of context() tokens
   };
 
   Position find(int64_t instance) const;
@@ -50,7 +51,7 @@ class SplitReader {
   Manifest manifest_;
   int64_t context_ = 0;
   int64_t instances_ = 0;
-  std::vector<int64_t> begins_;  // the number of each shard's first instance
+  std::vector<int64_t> begins_;  // the index of each shard's first instance
   mutable LatelyUsed<ShardFile> open_;
 };
 

@@ -17,7 +17,7 @@ using Header = std::array<int64_t, 9>;
 static_assert(sizeof(Header) == kWorkItemHeaderBytes);
 constexpr int64_t kHashBytes = sizeof(uint64_t);  // at the end of the file
 
-/// Whether the hash at an item's end is the hash of the rest.
+/// Returns whether the hash at an item's end is the hash of the rest.
 bool has_its_hash(const ReadFile& file) {
   constexpr int64_t piece_bytes = int64_t{1} << 20;
   const int64_t hash_begin = file.size() - kHashBytes;

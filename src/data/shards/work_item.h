@@ -12,11 +12,11 @@
 
 namespace tessera {
 
-/// Writes the tokens of one work item to a file in DIR/work. The file appears whole or not at all,
-/// so if it exists, the item is done. Layout, little-endian: a header of nine 64-bit integers
+/// A writer of the tokens of one work item to a file in DIR/work. The file appears whole or not at
+/// all, so if it exists, the item is done. Layout, little-endian: a header of nine 64-bit integers
 /// (magic, token count, documents, empty documents, bad lines, replacements, `from` and `to` of
 /// WorkItemSummary, bytes of notes), the tokens in the shards' element type, the recorded bad lines
-/// as JSON, and an XXH3-64 hash. The hash covers everything behind the header, then the header.
+/// as JSON, and an XXH3-64 hash. The hash covers everything after the header, then the header.
 class WorkItemWriter {
  public:
   WorkItemWriter(const fs::path& path, DType dtype);
@@ -40,8 +40,8 @@ struct WorkItemSummary {
 
   int64_t tokens = 0;
   ReadStatistics statistics;
-  /// Where the item's tokens begin and end: byte offsets in the files of its first and last slice.
-  /// If a plain-text file is cut there, `from` is the end of the item before it and lies on a
+  /// The byte offsets at which the item's tokens begin and end, in the files of its first and last
+  /// slice. If a plain-text file is cut there, `from` is the end of the item before it and is a
   /// boundary of the encoding. An item that found no boundary has no tokens, and both are unknown.
   int64_t from = kUnknown;
   int64_t to = kUnknown;
@@ -50,8 +50,8 @@ struct WorkItemSummary {
 /// The bytes before the first token.
 inline constexpr int64_t kWorkItemHeaderBytes = 72;
 
-/// Reads the counts of a finished item. Reads the whole file to compare its hash. Returns nothing
-/// for an item of an earlier version, which cut documents at other places. Throws Error when the
+/// Returns the counts of a finished item. Reads the whole file to compare its hash. Returns nothing
+/// for an item of an earlier version, which cut documents at other offsets. Throws Error when the
 /// file is damaged.
 std::optional<WorkItemSummary> read_work_item(const fs::path& path, DType dtype);
 

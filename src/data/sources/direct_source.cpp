@@ -43,8 +43,8 @@ class DirectSource : public InstanceSource {
     tokens_.will_need(first_token(split, epoch, instance), options_.context);
   }
 
-  std::string place(Split split, int64_t epoch, int64_t instance, int64_t token) const override {
-    return tokens_.place(first_token(split, epoch, instance) + token);
+  std::string location(Split split, int64_t epoch, int64_t instance, int64_t token) const override {
+    return tokens_.location({first_token(split, epoch, instance).value + token});
   }
 
   std::string fingerprint() const override { return fingerprint_; }
@@ -58,18 +58,18 @@ class DirectSource : public InstanceSource {
                 description_, tokens_.tokens(), options_.context);
   }
 
-  int64_t first_token(Split split, int64_t epoch, int64_t instance) const {
+  StreamIndex first_token(Split split, int64_t epoch, int64_t instance) const {
     TESSERA_CHECK(instance >= 0 && instance < instances(split), "instance {} of {}", instance,
                   instances(split));
-    auto place = static_cast<uint64_t>(instance);
+    auto index = static_cast<uint64_t>(instance);
     if (split == Split::held_out) {
-      place += static_cast<uint64_t>(instances(Split::train));
+      index += static_cast<uint64_t>(instances(Split::train));
     } else if (epoch > 0) {
       const uint64_t seed =
           CounterRandom(options_.seed, "epoch").bits(static_cast<uint64_t>(epoch));
-      place = Permutation(static_cast<uint64_t>(instances(Split::train)), seed)(place);
+      index = Permutation(static_cast<uint64_t>(instances(Split::train)), seed)(index);
     }
-    return static_cast<int64_t>(order_(place)) * options_.context;
+    return {static_cast<int64_t>(order_(index)) * options_.context};
   }
 
   StoredTokens tokens_;

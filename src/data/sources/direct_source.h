@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// How a stream of tokens is turned into instances.
+/// The division of a stream of tokens into instances.
 struct DirectOptions {
   int64_t context = 0;
   /// The fraction of the instances that are held out. Their number is rounded up, but is never all
   /// of them unless the fraction is 1.
   double held_out = 0;
-  uint64_t seed = 0;  // of the permutations
+  uint64_t seed = 0;  // the seed of the permutations
 };
 
 /// Makes a source of instances directly from token files. The stream is cut every `context` tokens;

@@ -14,22 +14,23 @@ class InstanceSource {
  public:
   virtual ~InstanceSource() = default;
 
-  /// The tokens per instance.
+  /// Returns the number of tokens per instance.
   virtual int64_t context() const = 0;
-  /// The instances per epoch; 0 if the split is empty.
+  /// Returns the number of instances per epoch; 0 if the split is empty.
   virtual int64_t instances(Split split) const = 0;
-  /// Reads the instance at place `instance` of an epoch's order into `tokens` [context]. Throws
-  /// Error naming the file and the place when the file cannot be read or is damaged, or a token
-  /// lies outside the tokenizer's vocabulary.
+  /// Reads the instance at index `instance` of an epoch's order into `tokens` [context]. Throws
+  /// Error naming the file and the position in it when the file cannot be read or is damaged, or a
+  /// token is outside the tokenizer's vocabulary.
   virtual void read(Split split, int64_t epoch, int64_t instance,
                     std::span<int32_t> tokens) const = 0;
   /// Asks the system to read this instance ahead.
   virtual void will_need(Split split, int64_t epoch, int64_t instance) const = 0;
-  /// Returns the place of a token of that instance, for errors: the file and a place in it.
-  virtual std::string place(Split split, int64_t epoch, int64_t instance, int64_t token) const = 0;
-  /// Identifies the training split, including its order.
+  /// Returns the file of a token of that instance and the token's position in it, for errors.
+  virtual std::string location(Split split, int64_t epoch, int64_t instance,
+                               int64_t token) const = 0;
+  /// Returns a text that identifies the training split, including its order.
   virtual std::string fingerprint() const = 0;
-  /// The name of the source in errors: a path.
+  /// Returns the name of the source in errors: a path.
   virtual std::string description() const = 0;
 };
 

@@ -22,7 +22,7 @@ constexpr int64_t kLooked = 1024;  // documents to check if not all are checked
 constexpr std::string_view kIndexTypeNames[] = {"",      "uint8",   "int8",    "int16", "int32",
                                                 "int64", "float64", "float32", "uint16"};
 
-/// The checked arrays of a PREFIX.idx. They are read from start to end.
+/// The arrays of a PREFIX.idx, which check() checks. They are read from start to end.
 class MegatronIndex {
  public:
   explicit MegatronIndex(const fs::path& path)
@@ -45,10 +45,10 @@ class MegatronIndex {
   TokenType type() const { return type_; }
   int64_t documents() const { return boundaries_ - 1; }
 
-  /// Returns the number of tokens before the document's end.
-  int64_t document_end(int64_t document) {
+  /// Returns the index of the first token after the document.
+  StoredIndex document_end(int64_t document) {
     const int64_t sequence = boundary(document + 1);
-    return sequence == sequences_ ? tokens_ : pointer(sequence) / token_type_bytes(type_);
+    return {sequence == sequences_ ? tokens_ : pointer(sequence) / token_type_bytes(type_)};
   }
 
   /// Checks lengths, pointers and boundaries against each other and the size of PREFIX.bin.
@@ -154,7 +154,7 @@ class MegatronIndex {
   }
 
   ReadFile file_;
-  FileWindow lengths_;  // one for each array
+  FileWindow lengths_;  // one window for each array
   FileWindow pointers_;
   FileWindow document_begins_;
   TokenType type_ = TokenType::u16;
@@ -165,9 +165,9 @@ class MegatronIndex {
 
 /// Adds the missing end-of-document tokens.
 void add_ends(MegatronIndex& index, StoredTokens& tokens) {
-  int64_t begin = 0;
+  StoredIndex begin;
   for (int64_t document = 0; document < index.documents(); ++document) {
-    const int64_t end = index.document_end(document);
+    const StoredIndex end = index.document_end(document);
     if (end > begin) tokens.end_document(end);
     begin = end;
   }
@@ -181,14 +181,15 @@ void expect_ends(MegatronIndex& index, StoredTokens& tokens, const TokenRange& r
     // In this order of operations no product overflows.
     const int64_t document =
         index.documents() / looked * i + index.documents() % looked * i / looked;
-    const int64_t begin = document == 0 ? 0 : index.document_end(document - 1);
-    const int64_t end = index.document_end(document);
-    if (begin == end || tokens.stored_token(end - 1) == range.end_of_document) continue;
+    const StoredIndex begin = document == 0 ? StoredIndex{} : index.document_end(document - 1);
+    const StoredIndex end = index.document_end(document);
+    const StoredIndex last{end.value - 1};
+    if (begin == end || tokens.stored_token(last) == range.end_of_document) continue;
     throw Error(
         "{}: document {} ends with token {}, not with the end-of-document token {}; set "
         "end_of_document = \"add\" to have it put in, or give the tokenizer that the data was made "
         "with",
-        path.string(), document, tokens.stored_token(end - 1), range.end_of_document);
+        path.string(), document, tokens.stored_token(last), range.end_of_document);
   }
 }
 

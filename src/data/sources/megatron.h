@@ -18,7 +18,7 @@ MegatronPaths megatron_paths(const fs::path& path);
 ///
 ///   "MMIDIDX\0\0", u64 version = 1, u8 element type (4: int32, 5: int64, 8: uint16),
 ///   u64 sequences, u64 document boundaries = documents + 1,
-///   i32 [sequences] lengths in tokens, i64 [sequences] places in PREFIX.bin in bytes,
+///   i32 [sequences] lengths in tokens, i64 [sequences] offsets in PREFIX.bin in bytes,
 ///   i64 [documents + 1] the sequence that each document begins with, and the number of sequences
 ///
 /// The whole index is checked: sequences follow each other without gap or overlap and fill

@@ -52,8 +52,8 @@ void require_good_name(const std::string& name) {
   }
 }
 
-/// Whether a path is a pattern of token files. A pattern may be longer than any file name, and a
-/// folder's name may contain glob characters.
+/// Returns whether a path is a pattern of token files. A pattern may be longer than any file name,
+/// and a folder's name may contain glob characters.
 bool is_glob(const std::string& path) {
   std::error_code ignored;
   return path.find_first_of("*?[{") != std::string::npos && !fs::is_directory(path, ignored);
@@ -73,7 +73,7 @@ SourceFormat format_of(const SourceConfig& source) {
       source.path, dangling_link_text(source.path), paths.index.string());
 }
 
-/// Throws Error for keys that describe token files: they mean nothing for prepared data.
+/// Throws Error if a key is set that prepared data does not use.
 void require_prepared_keys(const SourceConfig& source) {
   const SourceConfig defaults;
   const auto require_default = [&](bool is_default, const char* key, const char* why) {
@@ -181,7 +181,7 @@ std::optional<DataTokenizer> find_tokenizer(const DataConfig& config) {
 DataTokenizer require_tokenizer(const DataConfig& config) {
   const std::optional<DataTokenizer> tokenizer = find_tokenizer(config);
   if (tokenizer) return *tokenizer;
-  if (config.sources.empty()) read_manifest(config.directory);  // says what is missing
+  if (config.sources.empty()) read_manifest(config.directory);  // its error says what is missing
   throw Error(
       "no source of [[data.sources]] is prepared data, which would say its tokenizer; set "
       "data.tokenizer to the one that the token files were made with");

@@ -48,19 +48,19 @@ std::vector<SourceConfig> named_sources(const DataConfig& config);
 /// if there is neither. Throws Error when the tokenizer is damaged.
 std::optional<DataTokenizer> find_tokenizer(const DataConfig& config);
 
-/// The same. Throws Error when there is none.
+/// Returns the tokenizer that find_tokenizer() finds. Throws Error when there is none.
 DataTokenizer require_tokenizer(const DataConfig& config);
 
 /// Opens all sources of a configuration. Throws Error as the sources do, when the sources use
 /// different tokenizers or none names one, and when a key is set that the source's format does not
 /// use.
 TrainingData open_data(const DataConfig& config);
-/// The same with a tokenizer that is known already.
+/// Opens all sources of a configuration in the same way, with a tokenizer that is known already.
 TrainingData open_data(const DataConfig& config, const DataTokenizer& tokenizer);
 
-/// Opens data for evaluating a model that has the tokenizer `tokenizer`. The held-out split is that
-/// of a prepared folder, or the whole of any other source. The context is `context`, or the
-/// prepared folder's if that is shorter.
+/// Opens data to evaluate a model whose tokenizer is `tokenizer`. The held-out split is that of a
+/// prepared folder, or the whole of any other source. The context is `context`, or the prepared
+/// folder's if that is shorter.
 TrainingData open_held_out_data(const SourceConfig& source, int64_t context,
                                 const std::string& tokenizer);
 

@@ -34,9 +34,9 @@ class PreparedSource : public InstanceSource {
     reader(split).will_need(instance);
   }
 
-  std::string place(Split split, int64_t /*epoch*/, int64_t instance,
-                    int64_t token) const override {
-    return reader(split).place(instance, token);
+  std::string location(Split split, int64_t /*epoch*/, int64_t instance,
+                       int64_t token) const override {
+    return reader(split).location(instance, token);
   }
 
   std::string fingerprint() const override {

@@ -15,7 +15,7 @@ constexpr int64_t kSamples = 16;  // samples of a file, for its hash
 constexpr int64_t kSampleBytes = 4096;
 constexpr size_t kFilesKeptOpen = 256;  // fewer than systems allow per process
 
-/// Calls `visit` with a value of the C++ type for `type`.
+/// Calls visit() with a value of the C++ type for `type`.
 template <typename Visit>
 auto with_type(TokenType type, Visit&& visit) {
   switch (type) {
@@ -30,10 +30,15 @@ auto with_type(TokenType type, Visit&& visit) {
   }
 }
 
-/// Returns the file offset of a token. Data may begin anywhere in a file, so the elements need not
-/// be aligned.
-int64_t byte_of(const TokenFile& file, int64_t token) {
-  return file.data_offset + token * token_type_bytes(file.type);
+/// Returns the byte offset of a token in its file. Data may begin anywhere in a file, so the
+/// elements need not be aligned.
+int64_t byte_of(const TokenFile& file, FileIndex token) {
+  return file.data_offset + token.value * token_type_bytes(file.type);
+}
+
+/// Returns the stored index of a token that is not an added one.
+StoredIndex stored_index(StreamIndex token, size_t added_before) {
+  return {token.value - static_cast<int64_t>(added_before)};
 }
 
 }  // namespace
@@ -44,10 +49,10 @@ int64_t token_type_bytes(TokenType type) {
 
 StoredTokens::StoredTokens(std::vector<TokenFile> files, const TokenRange& range)
     : files_(std::move(files)),
-      begins_{0},
+      begins_{StoredIndex{0}},
       range_(range),
       open_(std::make_unique<LatelyUsed<ReadFile>>(kFilesKeptOpen)) {
-  for (const TokenFile& file : files_) begins_.push_back(begins_.back() + file.tokens);
+  for (const TokenFile& file : files_) begins_.push_back({begins_.back().value + file.tokens});
 }
 
 std::shared_ptr<const ReadFile> StoredTokens::open(size_t file) const {
@@ -62,15 +67,17 @@ std::shared_ptr<const ReadFile> StoredTokens::open(size_t file) const {
   });
 }
 
-StoredTokens::Part StoredTokens::part_at(int64_t stored, int64_t most) const {
-  const auto after = std::upper_bound(begins_.begin(), begins_.end(), stored);
+StoredTokens::Part StoredTokens::part_at(StoredIndex first, int64_t most) const {
+  const auto after = std::upper_bound(begins_.begin(), begins_.end(), first);
   const size_t index = static_cast<size_t>(std::distance(begins_.begin(), after)) - 1;
-  TESSERA_CHECK(stored >= 0 && index < files_.size(), "place {} of {}", stored, begins_.back());
-  return {index, stored - begins_[index], std::min(most, begins_[index + 1] - stored)};
+  TESSERA_CHECK(first.value >= 0 && index < files_.size(), "place {} of {}", first.value, stored());
+  return {index,
+          {first.value - begins_[index].value},
+          std::min(most, begins_[index + 1].value - first.value)};
 }
 
-int64_t StoredTokens::stored_token(int64_t place) {
-  const Part part = part_at(place, 1);
+int64_t StoredTokens::stored_token(StoredIndex token) {
+  const Part part = part_at(token, 1);
   if (!looked_at_ || looked_at_->file != part.file) {
     auto opened = open(part.file);
     const ReadFile& file = *opened;
@@ -83,47 +90,47 @@ int64_t StoredTokens::stored_token(int64_t place) {
   });
 }
 
-void StoredTokens::add_end_of_document(int64_t stored) {
-  const int64_t place = stored + added();
+void StoredTokens::add_end_of_document(StoredIndex next) {
+  const StreamIndex end{next.value + added()};
   TESSERA_CHECK(
-      stored >= 0 && stored <= this->stored() && (added_.empty() || added_.back() < place),
-      "an end of a document at {} of {}", stored, this->stored());
-  added_.push_back(place);
+      next.value >= 0 && next.value <= stored() && (added_.empty() || added_.back() < end),
+      "an end of a document at {} of {}", next.value, stored());
+  added_.push_back(end);
 }
 
-void StoredTokens::end_document(int64_t stored) {
-  if (stored_token(stored - 1) != range_.end_of_document) add_end_of_document(stored);
+void StoredTokens::end_document(StoredIndex next) {
+  if (stored_token({next.value - 1}) != range_.end_of_document) add_end_of_document(next);
 }
 
-size_t StoredTokens::added_before(int64_t place) const {
-  const auto found = std::lower_bound(added_.begin(), added_.end(), place);
+size_t StoredTokens::added_before(StreamIndex token) const {
+  const auto found = std::lower_bound(added_.begin(), added_.end(), token);
   return static_cast<size_t>(std::distance(added_.begin(), found));
 }
 
-void StoredTokens::read(int64_t first, std::span<int32_t> tokens) const {
-  TESSERA_CHECK(first >= 0 && first + static_cast<int64_t>(tokens.size()) <= this->tokens(),
-                "tokens {} to {} of {}", first, first + static_cast<int64_t>(tokens.size()),
-                this->tokens());
-  size_t next_added = added_before(first);
+void StoredTokens::read(StreamIndex first, std::span<int32_t> tokens) const {
+  const int64_t end = first.value + static_cast<int64_t>(tokens.size());
+  TESSERA_CHECK(first.value >= 0 && end <= this->tokens(), "tokens {} to {} of {}", first.value,
+                end, this->tokens());
+  size_t next_added = added_before(first);  // the index in added_ of the next added token
   while (!tokens.empty()) {
     const bool more = next_added < added_.size();
     const int64_t until_added =
-        more ? added_[next_added] - first : static_cast<int64_t>(tokens.size());
+        more ? added_[next_added].value - first.value : static_cast<int64_t>(tokens.size());
     if (until_added == 0) {
       tokens.front() = range_.end_of_document;
       tokens = tokens.subspan(1);
       ++next_added;
-      ++first;
+      ++first.value;
       continue;
     }
     const auto run = std::min(static_cast<size_t>(until_added), tokens.size());
-    read_stored(first - static_cast<int64_t>(next_added), tokens.first(run));
+    read_stored(stored_index(first, next_added), tokens.first(run));
     tokens = tokens.subspan(run);
-    first += static_cast<int64_t>(run);
+    first.value += static_cast<int64_t>(run);
   }
 }
 
-void StoredTokens::read_stored(int64_t first, std::span<int32_t> tokens) const {
+void StoredTokens::read_stored(StoredIndex first, std::span<int32_t> tokens) const {
   std::vector<std::byte> bytes;
   while (!tokens.empty()) {
     const Part part = part_at(first, static_cast<int64_t>(tokens.size()));
@@ -138,31 +145,33 @@ void StoredTokens::read_stored(int64_t first, std::span<int32_t> tokens) const {
           throw Error(
               "{}: token {} is {}, outside the vocabulary of {}; is the data damaged, its element "
               "type another than {}, or the tokenizer not the one that made it?",
-              file.path.string(), part.first + i, id, range_.vocabulary_size, word(file.type));
+              file.path.string(), part.first.value + i, id, range_.vocabulary_size,
+              word(file.type));
         }
         tokens[static_cast<size_t>(i)] = static_cast<int32_t>(id);
       }
     });
     tokens = tokens.subspan(static_cast<size_t>(part.count));
-    first += part.count;
+    first.value += part.count;
   }
 }
 
-std::string StoredTokens::place(int64_t token) const {
+std::string StoredTokens::location(StreamIndex token) const {
   const size_t added = added_before(token);
   if (added < added_.size() && added_[added] == token) return "an end-of-document token put in";
-  const Part part = part_at(token - static_cast<int64_t>(added), 1);
-  return fmt::format("{}: token {}", files_[part.file].path.string(), part.first);
+  const Part part = part_at(stored_index(token, added), 1);
+  return fmt::format("{}: token {}", files_[part.file].path.string(), part.first.value);
 }
 
-void StoredTokens::will_need(int64_t first, int64_t count) const {
-  int64_t stored = first - static_cast<int64_t>(added_before(first));
-  const int64_t end = std::min(stored + count, this->stored());
-  while (stored < end) {
-    const Part part = part_at(stored, end - stored);
+void StoredTokens::will_need(StreamIndex first, int64_t count) const {
+  // If some of the `count` tokens are added, a little too much is read ahead.
+  StoredIndex next = stored_index(first, added_before(first));
+  const int64_t end = std::min(next.value + count, stored());
+  while (next.value < end) {
+    const Part part = part_at(next, end - next.value);
     const TokenFile& file = files_[part.file];
     open(part.file)->will_need(byte_of(file, part.first), part.count * token_type_bytes(file.type));
-    stored += part.count;
+    next.value += part.count;
   }
 }
 
@@ -187,6 +196,7 @@ uint64_t StoredTokens::sampled_hash() const {
       hash.update(sampled);
     }
   }
+  static_assert(sizeof(StreamIndex) == sizeof(int64_t));  // the hash is of the numbers alone
   hash.update(std::as_bytes(std::span(added_)));
   add_number(range_.vocabulary_size);
   add_number(range_.end_of_document);

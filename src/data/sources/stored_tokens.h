@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,13 +16,13 @@
 
 namespace tessera {
 
-/// Bytes of an id. Ids in files are little-endian.
+/// Returns the bytes of an id. Ids in files are little-endian.
 int64_t token_type_bytes(TokenType type);
 
 /// A file that consists of token ids from `data_offset` on.
 struct TokenFile {
   fs::path path;
-  int64_t bytes = 0;        // of the whole file
+  int64_t bytes = 0;        // the size of the whole file
   int64_t data_offset = 0;  // bytes
   TokenType type = TokenType::u16;
   int64_t tokens = 0;
@@ -33,47 +34,71 @@ struct TokenRange {
   int32_t end_of_document = 0;
 };
 
-/// The tokens of several files, one file after another. An end-of-document token can be added where
-/// a document lacks one. The files are read where they are; at most a few hundred are open at a
-/// time. Reading is const and may be done by many threads. Throws Error naming the file when it
-/// cannot be read or its size has changed. Memory: 8 bytes for each added token.
+/// The number of tokens before a token of StoredTokens, stored and added ones.
+struct StreamIndex {
+  int64_t value = 0;
+  auto operator<=>(const StreamIndex&) const = default;
+};
+
+/// The number of stored tokens before a token of StoredTokens, in all files.
+struct StoredIndex {
+  int64_t value = 0;
+  auto operator<=>(const StoredIndex&) const = default;
+};
+
+/// The number of tokens before a token in its own file.
+struct FileIndex {
+  int64_t value = 0;
+};
+
+/// The tokens of several files, one file after another, as one stream. An end-of-document token can
+/// be added after a document that lacks one. A token has three indices, each of its own type:
+///   - its StreamIndex is in [0, tokens()),
+///   - its StoredIndex is in [0, stored()),
+///   - its FileIndex is below the number of tokens in its file.
+/// stream index = stored index + the number of added tokens before it, and
+/// stored index = file_begins()[file] + file index. An added token has only a stream index.
+///
+/// The files are read where they are; at most a few hundred are open at a time. Reading is const
+/// and may be done by many threads. Throws Error naming the file when it cannot be read or its size
+/// has changed. Memory: 8 bytes for each added token.
 class StoredTokens {
  public:
   StoredTokens(std::vector<TokenFile> files, const TokenRange& range);
 
-  /// The number of tokens in all files, without added ones.
-  int64_t stored() const { return begins_.back(); }
-  /// Returns the stored id at a place of [0, stored()). For one thread, while the tokens are set
-  /// up. Places that are close to each other are read from disk together.
-  int64_t stored_token(int64_t place);
-  /// The places at which the files begin, counted in stored tokens, and the end.
-  std::span<const int64_t> file_begins() const { return begins_; }
+  /// Returns the number of tokens in all files, without added ones.
+  int64_t stored() const { return begins_.back().value; }
+  /// Returns the id of a stored token. For one thread, while the tokens are set up. Tokens that are
+  /// close to each other are read from disk together.
+  int64_t stored_token(StoredIndex token);
+  /// Returns the index of each file's first token, and stored() as the last element.
+  std::span<const StoredIndex> file_begins() const { return begins_; }
 
-  /// Adds an end-of-document token after the first `stored` stored tokens. Calls must come in
-  /// ascending order of `stored`.
-  void add_end_of_document(int64_t stored);
-  /// Adds one after the first `stored` stored tokens, unless the last of them is one.
-  void end_document(int64_t stored);
+  /// Adds an end-of-document token before the stored token `next`, or at the end if that is
+  /// stored(). Calls must come in ascending order of `next`.
+  void add_end_of_document(StoredIndex next);
+  /// Adds an end-of-document token there, unless the stored token before it is one.
+  void end_document(StoredIndex next);
   int64_t added() const { return static_cast<int64_t>(added_.size()); }
 
-  /// The length of the stream: stored and added tokens together.
+  /// Returns the length of the stream: stored and added tokens together.
   int64_t tokens() const { return stored() + added(); }
-  /// Reads [first, first + tokens.size()) of the stream. Throws Error when an id lies outside the
-  /// vocabulary, naming the file and the place in it.
-  void read(int64_t first, std::span<int32_t> tokens) const;
-  /// Returns the place of a token of the stream, for errors: "part-0.npy: token 17".
-  std::string place(int64_t token) const;
-  /// Asks the system to read this part of the stream ahead.
-  void will_need(int64_t first, int64_t count) const;
+  /// Reads the tokens of the stream from `first` on. Throws Error when an id is outside the
+  /// vocabulary, naming the file and the file index.
+  void read(StreamIndex first, std::span<int32_t> tokens) const;
+  /// Returns the file and the file index of a token, for errors: "part-0.npy: token 17".
+  std::string location(StreamIndex token) const;
+  /// Asks the system to read `count` tokens from `first` on ahead.
+  void will_need(StreamIndex first, int64_t count) const;
 
   /// Returns an XXH3-64 hash that tells these tokens from others. It covers sizes, types, samples
-  /// of each file and the places of added tokens. It does not cover every token.
+  /// of each file and the stream indices of added tokens. It does not cover every token.
   uint64_t sampled_hash() const;
 
  private:
-  struct Part {  // a part of one file
-    size_t file;
-    int64_t first;
+  struct Part {   // a range of tokens in one file
+    size_t file;  // an index in files_
+    FileIndex first;
     int64_t count;
   };
   struct LookedAt {
@@ -82,16 +107,18 @@ class StoredTokens {
     FileWindow window;
   };
   std::shared_ptr<const ReadFile> open(size_t file) const;
-  Part part_at(int64_t stored, int64_t most) const;
-  /// Returns how many tokens were added before this place of the stream.
-  size_t added_before(int64_t place) const;
-  void read_stored(int64_t first, std::span<int32_t> tokens) const;
+  /// Returns the tokens from `first` on: at most `most`, all in one file.
+  Part part_at(StoredIndex first, int64_t most) const;
+  /// Returns the number of added tokens before a token.
+  size_t added_before(StreamIndex token) const;
+  /// Reads the stored tokens from `first` on.
+  void read_stored(StoredIndex first, std::span<int32_t> tokens) const;
 
   std::vector<TokenFile> files_;
-  std::vector<int64_t> begins_;
-  std::vector<int64_t> added_;  // the places of added tokens in the stream
+  std::vector<StoredIndex> begins_;  // of each file's first token, and stored()
+  std::vector<StreamIndex> added_;   // of the added tokens, ascending
   TokenRange range_;
-  std::unique_ptr<LatelyUsed<ReadFile>> open_;  // by index in files_
+  std::unique_ptr<LatelyUsed<ReadFile>> open_;  // numbered as files_
   std::optional<LookedAt> looked_at_;           // used by stored_token()
 };
 

@@ -30,9 +30,8 @@ Average average(const std::vector<TaskScore>& tasks) {
   return mean;
 }
 
-/// Reads the questions of all files. Refuses two files whose names alone give their questions the
-/// same task, such as test.jsonl in two folders: it would mix questions that do not belong
-/// together.
+/// Reads the questions of all files. Throws Error if two files give their questions the same task
+/// by their names alone, such as test.jsonl in two folders: that would mix unrelated questions.
 std::vector<Question> read_all(const std::vector<std::string>& files) {
   std::vector<Question> questions;
   std::map<std::string, std::string> named_by;  // task named after a file -> that file
@@ -40,12 +39,12 @@ std::vector<Question> read_all(const std::vector<std::string>& files) {
     std::vector<Question> more = read_questions(file);
     const std::string name = fs::path(file).stem().string();
     if (std::ranges::any_of(more, [&](const Question& q) { return q.task == name; })) {
-      const auto [place, fresh] = named_by.try_emplace(name, file);
+      const auto [entry, fresh] = named_by.try_emplace(name, file);
       if (!fresh) {
         throw Error(
             "{} and {} both give their questions the task {}; rename one, or give its questions a "
             "\"task\"",
-            place->second, file, name);
+            entry->second, file, name);
       }
     }
     questions.insert(questions.end(), std::make_move_iterator(more.begin()),

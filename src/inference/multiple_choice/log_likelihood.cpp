@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// Lengths are rounded up to multiples of this: a few programs then serve all.
+/// Lengths are rounded up to multiples of this, so that a few programs serve all of them.
 constexpr size_t kLengthStep = 32;
 
 /// Returns the number of tokens that the model reads: all but the last, rounded up.
@@ -21,7 +21,7 @@ int64_t padded_length(const Continuation& continuation, int64_t limit) {
 }
 
 /// Returns continuations as a batch of `rows` rows. Positions after a row's tokens have no target,
-/// nor do rows without a continuation. A token sees only earlier ones, so padding changes nothing.
+/// and neither have rows without a continuation. Attention is causal, so padding changes no result.
 Batch make_batch(std::span<const Continuation> all, std::span<const size_t> chosen, int64_t rows,
                  int64_t length) {
   Batch batch;
@@ -69,7 +69,7 @@ Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const i
   const size_t readable = static_cast<size_t>(limit) + 1;
   if (result.tokens.size() > readable) {
     const size_t cut = result.tokens.size() - readable;
-    // Without a beginning, the last token of the prompt takes its place.
+    // Without a beginning, the first token that the model reads is the last one of the prompt.
     if (scored + std::max(beginning.size(), size_t{1}) > readable) {
       throw Error("the choice has {} tokens, more than the model's context of {}", scored, limit);
     }
@@ -88,7 +88,7 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
   const int64_t limit = model.config.data.context;
   std::vector<size_t> order(continuations.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  // The longest come first: what does not fit into memory fails at the start.
+  // The longest come first, so that a lack of memory shows at the start.
   std::ranges::stable_sort(order, std::greater(),
                            [&](size_t i) { return padded_length(continuations[i], limit); });
   std::vector<double> result(continuations.size());

@@ -16,22 +16,23 @@ namespace tessera {
 struct Continuation {
   std::vector<int32_t> tokens;
   size_t first = 1;
-  bool truncated = false;  ///< the start of the prompt was cut to fit the model
+  bool truncated = false;  ///< true if the start of the prompt was cut to fit the model
 };
 
 /// Returns `text` after `prompt` as tokens, for a model that reads at most `limit` tokens. The two
-/// are tokenized together. The scored part begins after as many tokens as the prompt has by itself
-/// without its trailing white space. `beginning` comes first (see beginning_of_document()); if it
-/// and the prompt are empty, the end of another document comes first. Tokens that the model cannot
-/// read are cut from the start of the prompt, after `beginning`. The last token is only predicted,
-/// not read. Throws Error when the text has no token of its own or does not fit by itself.
+/// are tokenized together. The scored part begins at the index that equals the number of tokens of
+/// the prompt alone, without its trailing white space. `beginning` comes first (see
+/// beginning_of_document()); if it and the prompt are empty, an end-of-document token comes first.
+/// Tokens beyond what the model can read are cut from the start of the prompt, after `beginning`.
+/// The last token is only predicted, not read. Throws Error when the text has no token of its own
+/// or does not fit by itself.
 Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const int32_t> beginning,
                                    std::string_view prompt, std::string_view text, int64_t limit);
 
 /// Returns the log-likelihood (nats) of each continuation's scored tokens. Continuations of about
-/// the same length run together, `rows` at once. No result depends on what else is in its batch.
-/// `on_progress` gets the number done so far after every batch. If it returns false, the work ends
-/// with an Error.
+/// the same length run together, `rows` at once. A result does not depend on the rest of its batch.
+/// Calls `on_progress` after every batch with the number done so far. If it returns false, throws
+/// Error.
 std::vector<double> log_likelihoods(const LoadedModel& model,
                                     std::span<const Continuation> continuations, int64_t rows,
                                     Runtime& runtime,

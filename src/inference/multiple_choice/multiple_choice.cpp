@@ -91,11 +91,11 @@ std::vector<ScoredQuestion> score_questions(
 std::vector<TaskScore> score_tasks(std::span<const Question> questions,
                                    std::span<const ScoredQuestion> scored) {
   std::vector<TaskScore> tasks;
-  std::map<std::string, size_t> places;
+  std::map<std::string, size_t> indices;
   for (size_t i = 0; i < questions.size(); ++i) {
-    const auto [place, fresh] = places.try_emplace(questions[i].task, tasks.size());
+    const auto [entry, fresh] = indices.try_emplace(questions[i].task, tasks.size());
     if (fresh) tasks.push_back({.task = questions[i].task});
-    TaskScore& task = tasks[place->second];
+    TaskScore& task = tasks[entry->second];
     ++task.questions;
     task.accuracy += scored[i].chosen == questions[i].answer ? 1 : 0;
     task.accuracy_normalised += scored[i].chosen_normalised == questions[i].answer ? 1 : 0;

@@ -24,7 +24,7 @@ struct ScoredQuestion {
   std::vector<double> log_likelihoods;  ///< nats, by choice
   size_t chosen = 0;                    ///< the likeliest choice, the first of equal ones
   size_t chosen_normalised = 0;         ///< the likeliest choice per character
-  bool truncated = false;               ///< whether a prompt was cut to fit the model
+  bool truncated = false;               ///< true if a prompt was cut to fit the model
 };
 
 /// The share of a task's questions that were answered correctly.
@@ -38,10 +38,10 @@ struct TaskScore {
   int64_t truncated = 0;
 };
 
-/// Scores every choice of every question by the log-likelihood of its tokens after its prompt.
-/// `on_progress` gets the number of choices done and the number of all. If it returns false, the
-/// work ends with an Error. Throws Error that names the question when a choice does not fit the
-/// model or has a token outside the model's vocabulary, or when its score is not a number.
+/// Returns the score of every choice of every question: the log-likelihood of its tokens after its
+/// prompt. Calls `on_progress` with the number of choices done and the number of all. If it returns
+/// false, throws Error. Throws Error that names the question when a choice does not fit the model
+/// or has a token outside the model's vocabulary, or when its score is not a number.
 std::vector<ScoredQuestion> score_questions(
     const LoadedModel& model, std::span<const Question> questions,
     const MultipleChoiceOptions& options, Runtime& runtime,

@@ -33,8 +33,8 @@ struct Run {
   std::vector<double> x;  ///< by row
 };
 
-/// Returns `value`, or a gap if an axis cannot have a place for it. Differences and quotients of
-/// the returned values are finite.
+/// Returns `value`, or a gap if it cannot be drawn on the axis. Differences and quotients of the
+/// returned values are finite.
 double drawable(double value, bool logarithmic) {
   const double size = std::abs(value);
   if (!(size < 1e100) || (logarithmic && !(value > 1e-100))) return kGap;
@@ -90,14 +90,14 @@ Range x_range(std::span<const Run> runs, const PlotOptions& options) {
     }
   }
   if (low == high && !options.from && !options.to) {
-    // A single point is in the middle of an axis of some width.
+    // A single point is drawn in the middle of an axis of some width.
     if (options.logarithmic_x) return {low / 2, high * 2};
     const double margin = low == 0 ? 1 : std::abs(low) / 2;
     return {low - margin, high + margin};
   }
-  // An axis begins at zero unless the runs would cover less than half of it. Runs whose range is
-  // next to a single point begin at zero all the same, because linear_ticks() could not tell them
-  // apart otherwise.
+  // An axis begins at zero unless the runs would cover less than half of it. It also begins at zero
+  // if the runs' range is very narrow, because linear_ticks() could not tell its ends apart
+  // otherwise.
   const double width = high - low;
   const bool far = 2 * width < high && width > 1e-6 * high;
   if (!options.logarithmic_x && !far) low = std::min(low, 0.0);
@@ -149,7 +149,7 @@ std::vector<Point> samples(const Run& run, const std::string& metric, const Axis
   return points;
 }
 
-/// Whether only some steps have the metric, such as an occasional evaluation.
+/// Returns whether only some steps have the metric, such as an occasional evaluation.
 bool is_sampled(const RunMetrics& run, const std::string& metric) {
   return 2 * run.count(metric) <= run.steps().size() && run.steps().size() > 1;
 }
@@ -211,7 +211,7 @@ class PanelWriter {
   bool held_out_ = false;
 };
 
-/// Whether any point of the panel lies in the range.
+/// Returns whether any point of the panel is in the range.
 bool shows_anything(const Panel& panel, const Range& range) {
   const auto seen = [&](const Point& point) {
     return std::isfinite(point.y) && point.x >= range.low && point.x <= range.high;
@@ -272,7 +272,7 @@ std::string plot_metrics(std::span<const RunMetrics> runs, const PlotOptions& op
   }
   for (const Run& run : ready) {
     for (const PhaseStart& start : run.metrics->phase_starts()) {
-      // The end of the last step before it.
+      // The x of the previous step is where this phase begins.
       chart.borders.push_back({run.x[start.row - 1] / unit.scale, start.name, run.number});
     }
   }

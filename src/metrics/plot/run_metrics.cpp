@@ -74,9 +74,9 @@ RunMetrics::RunMetrics(const fs::path& run_or_file) : file_(metrics_file(run_or_
 }
 
 void RunMetrics::add_step(int64_t step) {
-  const auto place = std::lower_bound(steps_.begin(), steps_.end(), step);
-  if (place != steps_.end()) {
-    steps_.erase(place, steps_.end());
+  const auto from = std::lower_bound(steps_.begin(), steps_.end(), step);
+  if (from != steps_.end()) {
+    steps_.erase(from, steps_.end());
     for (auto& [name, column] : columns_) column.resize(std::min(column.size(), steps_.size()));
   }
   steps_.push_back(step);

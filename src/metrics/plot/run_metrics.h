@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Where a phase of a run begins.
+/// The beginning of a phase of a run.
 struct PhaseStart {
   size_t row = 0;    ///< of its first step
   std::string name;  ///< its own, or "phase 2"
@@ -20,17 +20,17 @@ struct PhaseStart {
 /// in an object within a line is named by its path, as in "sources/web/tokens".
 class RunMetrics {
  public:
-  /// Reads a run's folder or one metrics file. Where steps go back, the later lines count, as in
-  /// the concatenated files of a run and its continuation. Throws Error when there are no metrics
-  /// or a line is not valid.
+  /// Reads a run's folder or one metrics file. A line replaces earlier lines of its step and later
+  /// steps, as in the concatenated files of a run and its continuation. Throws Error when there are
+  /// no metrics or a line is not valid.
   explicit RunMetrics(const fs::path& run_or_file);
 
-  /// The name of the folder, or of the file if it is not called metrics.jsonl.
+  /// Returns the name of the folder, or of the file if it is not called metrics.jsonl.
   const std::string& name() const { return name_; }
   const fs::path& file() const { return file_; }
-  /// In ascending order.
+  /// Returns the steps in ascending order.
   const std::vector<int64_t>& steps() const { return steps_; }
-  /// The phases that begin within these steps: all but the first that has a step here.
+  /// Returns the phases that begin within these steps: all but the first that has a step here.
   std::vector<PhaseStart> phase_starts() const;
   /// Returns the names of all numbers but the step, sorted.
   std::vector<std::string> metrics() const;
@@ -50,7 +50,7 @@ class RunMetrics {
   std::map<int64_t, std::string> phase_names_;                         // by number
 };
 
-/// Reads several runs. Throws Error also when two paths name the same file.
+/// Returns the metrics of several runs. Throws Error also when two paths name the same file.
 std::vector<RunMetrics> read_runs(const std::vector<std::string>& paths);
 
 }  // namespace tessera

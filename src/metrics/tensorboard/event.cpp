@@ -23,7 +23,7 @@ class Message {
     key(field, 5);
     return fixed(std::bit_cast<uint32_t>(static_cast<float>(value)));
   }
-  /// Writes a text or a message.
+  /// Writes a text or an embedded message.
   Message& bytes(int field, std::string_view value) {
     key(field, 2);
     varint(value.size());

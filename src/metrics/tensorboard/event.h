@@ -12,20 +12,20 @@ struct Scalar {
   double value = 0;  ///< TensorBoard keeps it as a float
 };
 
-// Each returns a serialised message of the type Event in TensorFlow's event.proto, which
+// Functions that return a serialised message of the type Event in TensorFlow's event.proto, which
 // TensorBoard reads. The wall time is in seconds since 1970.
 
-/// The first event of every file.
+/// Returns the first event of every file.
 std::string version_event(double wall_time);
 
-/// Says that a run starts, or starts again, at `first_step`. Readers drop that step and later ones
-/// from earlier files.
+/// Returns the event that says that a run starts, or starts again, at `first_step`. Readers drop
+/// that step and later ones from earlier files.
 std::string start_event(double wall_time, int64_t first_step);
 
-/// The numbers of one step, as the event of the step holds them: a message of the type Summary.
+/// Returns the numbers of one step as a message of the type Summary, which the step's event holds.
 std::string summary_message(std::span<const Scalar> scalars);
 
-/// The event with the numbers of one step.
+/// Returns the event with the numbers of one step.
 std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar> scalars);
 
 }  // namespace tessera

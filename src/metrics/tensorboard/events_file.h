@@ -16,15 +16,15 @@ inline constexpr std::string_view kEventsPrefix = "events.out.tfevents.";
 class EventsFile {
  public:
   /// Makes the folder and the file for `first_step` and later steps. TensorBoard reads a folder's
-  /// files by name, so the new name sorts after the existing ones. What the existing files hold of
-  /// these steps is declared void. Throws Error when the file cannot be written.
+  /// files in the order of their names, so the new name sorts after the existing ones. These steps
+  /// in existing files are declared void. Throws Error when the file cannot be written.
   EventsFile(const fs::path& folder, int64_t first_step);
 
   /// Writes one step as one record, whole or not at all. Throws Error when the file system refuses
   /// it.
   void append(int64_t step, std::span<const Scalar> scalars);
 
-  /// See AppendFile.
+  /// Waits until all records are on the disk (see AppendFile).
   void sync() { file_.sync(); }
 
  private:

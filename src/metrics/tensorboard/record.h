@@ -11,8 +11,8 @@ uint32_t crc32c(std::string_view bytes);
 
 /// Returns a record of a TFRecord file: the payload's length (u64), the masked CRC-32C of the
 /// length (u32), the payload, and its masked CRC-32C (u32). All numbers are little-endian. A mask
-/// rotates the checksum right by 15 bits and adds a constant. It keeps the checksum of data that
-/// holds checksums from being trivial.
+/// rotates the checksum right by 15 bits and adds a constant, because the checksum of data that
+/// itself holds checksums would be trivial.
 std::string tfrecord(std::string_view payload);
 
 }  // namespace tessera

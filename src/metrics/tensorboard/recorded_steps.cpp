@@ -10,8 +10,8 @@
 namespace tessera {
 namespace {
 
-/// Takes the parts of a message in the Protocol Buffers wire format from the front of a text.
-/// Missing bytes read as zeros.
+/// Reads a message in the Protocol Buffers wire format from the front of a text. Missing bytes read
+/// as zeros.
 class EventReader {
  public:
   explicit EventReader(std::string_view bytes) : left_(bytes) {}
@@ -37,7 +37,7 @@ class EventReader {
 };
 
 /// The parts of an event of event.proto that are needed here: its step, the hash of its numbers if
-/// it has any, and whether it starts a run.
+/// it has any, and true if it starts a run.
 struct RecordedEvent {
   int64_t step = 0;
   std::optional<uint64_t> numbers;
@@ -77,7 +77,7 @@ uint64_t little_endian_length(std::string_view bytes) {
   return value;
 }
 
-/// Adds the steps of one more file.
+/// Adds the steps of one more file, and removes those that it declares void.
 void add_file(std::string_view file, std::map<int64_t, uint64_t>& steps) {
   constexpr size_t kHead = 8 + 4, kTail = 4;  // length and checksums, see tfrecord()
   while (file.size() >= kHead + kTail) {

@@ -7,17 +7,19 @@ namespace tessera {
 // The published families, each in one file. Each is a preset over the same layers, at the size of
 // its best known model. family_preset() in model_config.h finds them.
 
-/// OLMo-1B (Groeneveld et al., 2024): dense, layer norm without parameters, tied head.
+/// Returns OLMo-1B (Groeneveld et al., 2024): dense, layer norm without parameters, tied head.
 ModelConfig olmo_family();
-/// OLMoE-1B-7B (Muennighoff et al., 2024): 64 experts, 8 chosen, norm of whole queries and keys.
+/// Returns OLMoE-1B-7B (Muennighoff et al., 2024): 64 experts, 8 chosen, norm of whole queries and
+/// keys.
 ModelConfig olmoe_family();
-/// Llama 3 8B (Dubey et al., 2024): dense, grouped queries. Llama 3.1 adds rope_scaling "llama3".
+/// Returns Llama 3 8B (Dubey et al., 2024): dense, grouped queries. Llama 3.1 adds rope_scaling
+/// "llama3".
 ModelConfig llama_family();
-/// Mixtral 8x7B (Jiang et al., 2024): 8 experts, 2 chosen, whose weights sum to one.
+/// Returns Mixtral 8x7B (Jiang et al., 2024): 8 experts, 2 chosen, whose weights sum to one.
 ModelConfig mixtral_family();
-/// ZAYA1-base (Anthony et al., 2025): 16 experts, 1 chosen or none, compressed convolutional
-/// attention, depth-averaged routers, residual scaling. The public classes of transformers give
-/// zero for a token that visits no expert, and so does this preset.
+/// Returns ZAYA1-base (Anthony et al., 2025): 16 experts, 1 chosen or none, compressed
+/// convolutional attention, depth-averaged routers, residual scaling. A token that visits no expert
+/// gets zero, as in the public classes of transformers.
 ModelConfig zaya_family();
 
 }  // namespace tessera

@@ -8,8 +8,9 @@
 namespace tessera {
 namespace {
 
-/// The labels of operands and results that are alike, by a pattern: {0} for each, and {1} behind
-/// the operands. With offsets only the rows up to the last of these are computed.
+/// Returns `pattern` with labels filled in: {0} becomes the dims of gate, up and tensors like them,
+/// and {1}, after the operands, the label of the offsets. With offsets, only the rows before the
+/// last offset are computed.
 std::string gated_labels(std::string_view pattern, std::span<const Spec> inputs, bool offsets) {
   const std::string dims = offsets ? "(E r) c" : element_labels(inputs[0].shape.rank());
   return fmt::format(fmt::runtime(pattern), dims, offsets ? ", (E r)" : "");
@@ -17,8 +18,8 @@ std::string gated_labels(std::string_view pattern, std::span<const Spec> inputs,
 
 bool are_offsets(const Spec& spec) { return spec.dtype == DType::i32 && spec.shape.rank() == 1; }
 
-/// What is computed of arrays like the first input. `offsets` is the position of the offsets, which
-/// may be missing.
+/// Returns the elements to compute of arrays like the first input. `offsets` is the index of the
+/// input with the offsets, which may be missing.
 GatedExtent extent_of(const Execution& execution, size_t offsets) {
   const Tensor& first = execution.inputs[0];
   if (execution.inputs.size() <= offsets) return {.elements = first.elements()};
@@ -30,8 +31,8 @@ GatedExtent extent_of(const Execution& execution, size_t offsets) {
           .width = width};
 }
 
-/// inputs: gate, up, the output's gradient, all of one spec, and offsets if there are some.
-/// outputs: gate's and up's gradients.
+/// inputs: gate, up, the gradient of the output, all of one spec, and offsets if there are some.
+/// outputs: the gradients of gate and up.
 class GatedActivationGradient final : public Operation {
  public:
   explicit GatedActivationGradient(Activation kind) : kind_(kind) {}
@@ -110,8 +111,8 @@ class GatedActivation final : public Operation {
     return {inputs[0]};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    std::vector<Value> inputs{self.inputs[0], self.inputs[1], of_outputs[0]};
+                              std::span<const Value> output_gradients) const override {
+    std::vector<Value> inputs{self.inputs[0], self.inputs[1], output_gradients[0]};
     inputs.insert(inputs.end(), self.inputs.begin() + 2, self.inputs.end());
     std::vector<Value> gradients =
         builder.apply(std::make_shared<GatedActivationGradient>(kind_), std::move(inputs));

@@ -15,15 +15,15 @@ struct ActivationPoint {
   Wide slope;
 };
 
-/// The elements that a kernel computes, of those from the beginning of its arrays.
+/// The elements that a kernel computes: those at the beginning of its arrays.
 struct GatedExtent {
-  int64_t elements;  ///< of the arrays; on the processor those that are computed
-  /// In a device's memory: the number of rows that are computed there. Null: all elements are.
+  int64_t elements;  ///< all elements of the arrays; on the processor, the number to compute
+  /// The number of rows to compute, in the device's memory. Null: all elements are computed.
   const int32_t* rows = nullptr;
   int64_t width = 0;  ///< elements of a row
 };
 
-/// output = activation(gate) · up; output may be gate's memory.
+/// The arguments of output = activation(gate) · up. output may be in gate's memory.
 template <typename T>
 struct GatedForward {
   GatedExtent extent;
@@ -32,9 +32,9 @@ struct GatedForward {
   T* output;
 };
 
-/// Computes gate_gradient = output_gradient · up · slope and up_gradient = output_gradient · value,
-/// where value and slope are those of the activation at gate. The results may be gate's and up's
-/// memory.
+/// The arguments of gate_gradient = output_gradient · up · slope and up_gradient = output_gradient
+/// · value, where value and slope are those of the activation at gate. The results may be in gate's
+/// and up's memory.
 template <typename T>
 struct GatedBackward {
   GatedExtent extent;
@@ -45,14 +45,14 @@ struct GatedBackward {
   T* up_gradient;
 };
 
-/// The fast kernels, for T = float and BFloat16.
+/// Runs the fast kernels on the processor, for T = float and BFloat16.
 template <typename T>
 void gated_fast(const GatedForward<T>& gated, Activation kind, int threads);
 template <typename T>
 void gated_gradient_fast(const GatedBackward<T>& gated, Activation kind, int threads);
 
-/// The kernels of devices, for the same types. They put their work into the stream. All arrays
-/// begin on 64 bytes.
+/// Enqueues the kernels on a device's stream, for the same types. All arrays are aligned to 64
+/// bytes.
 template <typename Vendor, typename T>
 void gated_device(const GatedForward<T>& gated, Activation kind, Stream& stream);
 template <typename Vendor, typename T>

@@ -9,7 +9,9 @@
 
 namespace tessera {
 
-/// The definition of the activations.
+/// Returns the activation and its derivative at x: their definition.
+///   silu(x) = x s, silu'(x) = s (1 + x (1 - s)), where s = 1 / (1 + e^-x)
+///   gelu(x) = x Φ, gelu'(x) = Φ + x φ, where Φ = (1 + erf(x / √2)) / 2, φ = e^(-x²/2) / √(2π)
 template <typename Wide>
 ActivationPoint<Wide> activation_plain(Activation kind, Wide x) {
   if (kind == Activation::silu) {
@@ -22,6 +24,7 @@ ActivationPoint<Wide> activation_plain(Activation kind, Wide x) {
   return {x * distribution, distribution + x * density};
 }
 
+// output[i] = activation(gate[i]) * up[i]
 template <typename T>
 void gated_plain(const GatedForward<T>& gated, Activation kind, int threads) {
   using Wide = Compute<T>;
@@ -33,6 +36,8 @@ void gated_plain(const GatedForward<T>& gated, Activation kind, int threads) {
   });
 }
 
+//   gate_gradient[i] = output_gradient[i] * up[i] * activation'(gate[i])
+//   up_gradient[i] = output_gradient[i] * activation(gate[i])
 template <typename T>
 void gated_gradient_plain(const GatedBackward<T>& gated, Activation kind, int threads) {
   using Wide = Compute<T>;

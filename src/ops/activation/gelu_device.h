@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// gelu and its slope at x, on a device.
+/// Returns gelu and its derivative at x, on a device.
 __device__ inline ActivationPoint<float> gelu_on_device(float x) {
   constexpr float kInverseSquareRootOf2 = 0.707106781f;
   constexpr float kInverseSquareRootOf2Pi = 0.398942280f;

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// gelu and its slope at x, by the fast functions.
+/// Returns gelu and its derivative at x, computed with the fast exp and erf.
 inline ActivationPoint<float> gelu_fast(float x) {
   constexpr float kInverseSquareRootOf2 = 0.707106781f;
   constexpr float kInverseSquareRootOf2Pi = 0.398942280f;

@@ -9,45 +9,45 @@
 namespace tessera {
 namespace {
 
-/// Which of the places are given. They are the last inputs, in this order.
-struct GivenPlaces {
-  explicit GivenPlaces(const AttentionPlaces& places)
-      : document_starts(places.document_starts.has_value()),
-        positions(places.positions.has_value()),
-        key_positions(places.key_positions.has_value()) {}
-  size_t count() const { return size_t{document_starts} + positions + key_positions; }
+/// The members of AttentionPositions that are given. They are the last inputs, in this order.
+struct GivenPositions {
+  explicit GivenPositions(const AttentionPositions& positions)
+      : document_starts(positions.document_starts.has_value()),
+        queries(positions.queries.has_value()),
+        keys(positions.keys.has_value()) {}
+  size_t count() const { return size_t{document_starts} + queries + keys; }
 
-  bool document_starts, positions, key_positions;
+  bool document_starts, queries, keys;
 };
 
-std::vector<Value> with_places(std::vector<Value> inputs, const AttentionPlaces& places) {
-  for (const auto& place : {places.document_starts, places.positions, places.key_positions}) {
-    if (place) inputs.push_back(*place);
+std::vector<Value> with_positions(std::vector<Value> inputs, const AttentionPositions& positions) {
+  for (const auto& given : {positions.document_starts, positions.queries, positions.keys}) {
+    if (given) inputs.push_back(*given);
   }
   return inputs;
 }
 
-/// What the forward and the backward operation have in common. Their inputs begin with q, k, v and
-/// end with the given places.
+/// The base of the forward and the backward operation. Their inputs begin with q, k, v and end with
+/// the given members of AttentionPositions.
 class AttentionBase : public Operation {
  public:
-  AttentionBase(const AttentionOptions& options, const GivenPlaces& given)
+  AttentionBase(const AttentionOptions& options, const GivenPositions& given)
       : options_(options), given_(given) {}
 
  protected:
-  /// The labels of q and of what lies as it does. Rows without given positions are positions, so
-  /// that a rank needs all of a sequence.
+  /// Returns the labels of q and of tensors of its shape. Without given positions, row indices are
+  /// positions, so a rank needs all of a sequence.
   std::string query_labels() const { return "(b " + sequence_label() + ") (h d!)"; }
-  /// The labels of the places that are given.
-  std::string place_labels() const {
+  /// Returns the labels of the given members of AttentionPositions.
+  std::string position_labels() const {
     const std::string tokens = ", (b " + sequence_label() + ")";
     std::string labels;
     if (given_.document_starts) labels += tokens;
-    if (given_.positions) labels += tokens;
-    if (given_.key_positions) labels += ", (b z!)";
+    if (given_.queries) labels += tokens;
+    if (given_.keys) labels += ", (b z!)";
     return labels;
   }
-  std::string sequence_label() const { return given_.positions ? "s" : "s!"; }
+  std::string sequence_label() const { return given_.queries ? "s" : "s!"; }
   AttentionShape shape(std::span<const Spec> inputs) const {
     return with_alignment(checked_attention_shape(*this, options_, options_.sequence, inputs));
   }
@@ -63,61 +63,61 @@ class AttentionBase : public Operation {
     size_t next = floating;
     const auto expect = [&](bool is_given, const char* what, int64_t rows) {
       if (!is_given) return;
-      const Spec& place = inputs[next++];
-      TESSERA_EXPECT(*this, place.dtype == DType::i32 && place.shape == Shape({rows}),
-                     "{} {} {} for {} rows", what, dtype_name(place.dtype), place.shape.text(),
+      const Spec& given = inputs[next++];
+      TESSERA_EXPECT(*this, given.dtype == DType::i32 && given.shape == Shape({rows}),
+                     "{} {} {} for {} rows", what, dtype_name(given.dtype), given.shape.text(),
                      rows);
     };
     expect(given_.document_starts, "document starts", sizes.tokens());
-    expect(given_.positions, "positions", sizes.tokens());
-    expect(given_.key_positions, "key positions", sizes.sequences * sizes.keys);
+    expect(given_.queries, "positions", sizes.tokens());
+    expect(given_.keys, "key positions", sizes.sequences * sizes.keys);
   }
 
-  /// Returns the key ranges. They lie at the beginning of the workspace and take key_range_bytes().
+  /// Returns the key ranges. They take the first key_range_bytes() of the workspace.
   KeyRanges ranges(const Execution& execution) const {
-    return fill_key_ranges(*this, shape(execution.inputs), places(execution.inputs),
+    return fill_key_ranges(*this, shape(execution.inputs), positions(execution.inputs),
                            execution.workspace.data());
   }
   std::byte* kernel_workspace(const Execution& execution) const {
     return execution.workspace.data() + key_range_bytes(shape(execution.inputs));
   }
 
-  /// What a device needs to know for a run, or for a plan, in which `inputs` are specs.
+  /// Returns the attention for a run on a device, or for a plan, in which `inputs` are specs.
   DeviceAttention on_device(std::span<const Tensor> inputs, bool backward) const {
-    return {shape(inputs), inputs[0].dtype(), backward, places(inputs)};
+    return {shape(inputs), inputs[0].dtype(), backward, positions(inputs)};
   }
   DeviceAttention on_device(std::span<const Spec> inputs, bool backward) const {
     static constexpr int32_t kSomewhere = 0;
-    TokenPlaces some;
+    TokenPositions some;
     if (given_.document_starts) some.document_starts = &kSomewhere;
-    if (given_.positions) some.positions = &kSomewhere;
-    if (given_.key_positions) some.key_positions = &kSomewhere;
+    if (given_.queries) some.queries = &kSomewhere;
+    if (given_.keys) some.keys = &kSomewhere;
     return {shape(inputs), inputs[0].dtype, backward, some};
   }
 
   AttentionOptions options_;
-  GivenPlaces given_;
+  GivenPositions given_;
 
  private:
-  TokenPlaces places(std::span<const Tensor> inputs) const {
+  TokenPositions positions(std::span<const Tensor> inputs) const {
     size_t next = inputs.size() - given_.count();
-    const auto place = [&](bool is_given) -> const int32_t* {
+    const auto address = [&](bool is_given) -> const int32_t* {
       return is_given ? inputs[next++].pointer<int32_t>() : nullptr;
     };
-    TokenPlaces places;
-    places.document_starts = place(given_.document_starts);
-    places.positions = place(given_.positions);
-    places.key_positions = place(given_.key_positions);
-    return places;
+    TokenPositions positions;
+    positions.document_starts = address(given_.document_starts);
+    positions.queries = address(given_.queries);
+    positions.keys = address(given_.keys);
+    return positions;
   }
   AttentionShape with_alignment(AttentionShape shape) const {
-    shape.aligned = shape.aligned && !given_.positions && !given_.key_positions;
+    shape.aligned = shape.aligned && !given_.queries && !given_.keys;
     return shape;
   }
 };
 
-/// inputs: q, k, v, output, log-sum-exp, the output's gradient, places;
-/// outputs: the gradients of q, k and v.
+/// inputs: q, k, v, output, log-sum-exp, the gradient of the output, given
+/// AttentionPositions; outputs: the gradients of q, k and v.
 class AttentionGradient final : public AttentionBase {
  public:
   using AttentionBase::AttentionBase;
@@ -127,7 +127,7 @@ class AttentionGradient final : public AttentionBase {
     return fmt::format(
         "{0}, (b z!) (g d!), (b z!) (g d!), {0}, b h {1}, ~{0}{2}"
         " -> (b s) (h d), (b z) (g d), (b z) (g d); h=g",
-        query_labels(), sequence_label(), place_labels());
+        query_labels(), sequence_label(), position_labels());
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     expect_inputs(inputs, 6);
@@ -183,11 +183,11 @@ class AttentionGradient final : public AttentionBase {
                                                 .v = inputs[2].data<T>(),
                                                 .output = inputs[3].data<T>(),
                                                 .log_sum_exp = inputs[4].data<Compute<T>>(),
-                                                .of_output = inputs[5].data<T>(),
+                                                .output_gradient = inputs[5].data<T>(),
                                                 .ranges = ranges(execution),
-                                                .of_q = execution.outputs[0].data<T>(),
-                                                .of_k = execution.outputs[1].data<T>(),
-                                                .of_v = execution.outputs[2].data<T>()};
+                                                .q_gradient = execution.outputs[0].data<T>(),
+                                                .k_gradient = execution.outputs[1].data<T>(),
+                                                .v_gradient = execution.outputs[2].data<T>()};
     if constexpr (!std::is_same_v<T, double>) {
       if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
         return attention_gradient_fast(execution.runtime, shape(inputs), operands,
@@ -200,7 +200,7 @@ class AttentionGradient final : public AttentionBase {
   }
 };
 
-/// inputs: q, k, v, places; outputs: the result and the log-sum-exp.
+/// inputs: q, k, v, given AttentionPositions; outputs: the result and the log-sum-exp.
 class Attention final : public AttentionBase {
  public:
   using AttentionBase::AttentionBase;
@@ -208,7 +208,7 @@ class Attention final : public AttentionBase {
 
   std::string labels(std::span<const Spec>) const override {
     return fmt::format("{}, (b z!) (g d!), (b z!) (g d!){} -> (b s) (h d), b h s; h=g",
-                       query_labels(), place_labels());
+                       query_labels(), position_labels());
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     expect_inputs(inputs, 3);
@@ -218,17 +218,17 @@ class Attention final : public AttentionBase {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    TESSERA_EXPECT(*this, !of_outputs[1], "a gradient of the log-sum-exp");
+                              std::span<const Value> output_gradients) const override {
+    TESSERA_EXPECT(*this, !output_gradients[1], "a gradient of the log-sum-exp");
     std::vector<Value> result(self.inputs.size());
-    if (!of_outputs[0]) return result;
+    if (!output_gradients[0]) return result;
     const Value q = self.inputs[0];
     std::vector<Value> inputs{q,
                               self.inputs[1],
                               self.inputs[2],
                               self.outputs[0],
                               self.outputs[1],
-                              cast(builder, of_outputs[0], builder.spec(q).dtype)};
+                              cast(builder, output_gradients[0], builder.spec(q).dtype)};
     inputs.insert(inputs.end(), self.inputs.begin() + 3, self.inputs.end());
     const auto gradients =
         builder.apply(std::make_shared<AttentionGradient>(options_, given_), std::move(inputs));
@@ -288,25 +288,26 @@ class Attention final : public AttentionBase {
 }  // namespace
 
 AttentionPart attention_part(Builder& builder, Value q, Value k, Value v,
-                             const AttentionOptions& options, const AttentionPlaces& places) {
-  const auto outputs = builder.apply(std::make_shared<Attention>(options, GivenPlaces(places)),
-                                     with_places({q, k, v}, places));
+                             const AttentionOptions& options, const AttentionPositions& positions) {
+  const auto outputs =
+      builder.apply(std::make_shared<Attention>(options, GivenPositions(positions)),
+                    with_positions({q, k, v}, positions));
   return {outputs[0], outputs[1]};
 }
 
 std::array<Value, 3> attention_part_gradient(Builder& builder, Value q, Value k, Value v,
-                                             const AttentionPart& whole, Value of_output,
+                                             const AttentionPart& whole, Value output_gradient,
                                              const AttentionOptions& options,
-                                             const AttentionPlaces& places) {
-  const auto gradients =
-      builder.apply(std::make_shared<AttentionGradient>(options, GivenPlaces(places)),
-                    with_places({q, k, v, whole.output, whole.log_sum_exp, of_output}, places));
+                                             const AttentionPositions& positions) {
+  const auto gradients = builder.apply(
+      std::make_shared<AttentionGradient>(options, GivenPositions(positions)),
+      with_positions({q, k, v, whole.output, whole.log_sum_exp, output_gradient}, positions));
   return {gradients[0], gradients[1], gradients[2]};
 }
 
 Value attention(Builder& builder, Value q, Value k, Value v, const AttentionOptions& options,
-                const AttentionPlaces& places) {
-  const AttentionPart all = attention_part(builder, q, k, v, options, places);
+                const AttentionPositions& positions) {
+  const AttentionPart all = attention_part(builder, q, k, v, options, positions);
   builder.keep(all.log_sum_exp, Keep::block);
   return all.output;
 }

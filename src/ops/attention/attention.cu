@@ -3,7 +3,8 @@
 namespace tessera {
 namespace {
 
-/// The first of `count` positions that is not below `bound`; rows themselves if there are none.
+/// Returns the index of the first of `count` ascending positions that is not below `bound`. If
+/// `positions` is null, row indices are positions.
 __device__ inline int64_t first_not_below(const int32_t* positions, int64_t count, int64_t bound) {
   if (positions == nullptr) return bound < count ? bound : count;
   int64_t begin = 0, end = count;
@@ -18,7 +19,7 @@ __device__ inline int64_t first_not_below(const int32_t* positions, int64_t coun
   return begin;
 }
 
-/// A thread for each query.
+/// Finds the key ranges, with a thread for each query.
 __global__ void find_key_ranges(KeyRangeSearch search) {
   const AttentionSizes& sizes = search.sizes;
   const int token = static_cast<int>(blockIdx.x) * static_cast<int>(blockDim.x) +
@@ -26,7 +27,9 @@ __global__ void find_key_ranges(KeyRangeSearch search) {
   if (token >= sizes.sequences * sizes.sequence) return;
   const int sequence = token / sizes.sequence;
   const int32_t* const keys =
-      search.key_positions == nullptr ? nullptr : search.key_positions + static_cast<int64_t>(sequence) * sizes.keys;
+      search.key_positions == nullptr
+          ? nullptr
+          : search.key_positions + static_cast<int64_t>(sequence) * sizes.keys;
   const int64_t position =
       search.positions == nullptr ? token % sizes.sequence : search.positions[token];
   const int64_t start = search.document_starts == nullptr ? 0 : search.document_starts[token];
@@ -36,9 +39,10 @@ __global__ void find_key_ranges(KeyRangeSearch search) {
   search.end[token] = static_cast<int32_t>(end);
 }
 
-/// A warp for each query of each head.
+/// Computes attention, with a warp for each query of each head.
 template <typename T, int own, int size>
-__global__ void __launch_bounds__(kAttentionWarps* kLanes) attend_rows(AttentionForward<T> attention) {
+__global__ void __launch_bounds__(kAttentionWarps* kLanes)
+    attend_rows(AttentionForward<T> attention) {
   __shared__ float weights[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
   const QueryRow row = QueryRow::of_warp(sizes);

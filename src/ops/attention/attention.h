@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// The options that the shapes of q, k and v do not give.
+/// The sizes and the scale of attention, which the shapes of q, k and v do not give.
 struct AttentionOptions {
   int64_t sequence = 0;  ///< queries of one sequence; tokens = sequences · sequence
   int64_t keys = 0;      ///< keys of one sequence; 0 means as many as queries
@@ -18,25 +18,25 @@ struct AttentionOptions {
   double scale = 0;  ///< factor on q · k; 0 means 1 / sqrt(head_dim)
 };
 
-/// The positions of tokens, where their rows do not give them.
-struct AttentionPlaces {
+/// The positions and documents of tokens, where their row indices do not give them.
+struct AttentionPositions {
   /// i32 [tokens]: for each query, the position of the first token of its document (document masks,
   /// Llama 3 §3.2).
   std::optional<Value> document_starts = {};
   /// i32 [tokens], ascending in each sequence: the positions of the queries, if these are only a
   /// part of the keys' tokens (context parallelism).
-  std::optional<Value> positions = {};
+  std::optional<Value> queries = {};
   /// i32 [sequences · keys], ascending in each sequence: the positions of the keys.
-  std::optional<Value> key_positions = {};
+  std::optional<Value> keys = {};
 };
 
-/// Causal attention with grouped-query heads (arXiv 2305.13245): softmax(scale · q kᵀ) v per head.
-/// A query attends to the keys of its sequence at its own position or before it.
+/// Returns causal attention with grouped-query heads (arXiv 2305.13245): softmax(scale · q kᵀ) v
+/// per head. A query attends to the keys of its sequence at its own position or before it.
 ///
 /// q is [tokens, heads · head_dim]. k and v are [sequences · keys, kv_heads · head_dim]. The result
-/// is [tokens, heads · head_dim]. Unless `places` gives positions, rows are positions, counted from
-/// 0 in each sequence. With document starts, a query attends only to keys from the start of its
-/// document on. A query that attends to no key gives zeros.
+/// is [tokens, heads · head_dim]. Unless `positions` gives it, a row's position is its index in its
+/// sequence. With document starts, a query attends only to keys from the start of its document
+/// on. A query that attends to no key gives zeros.
 ///
 /// The fast kernels work on tiles with a running softmax (FlashAttention-2, arXiv 2307.08691). The
 /// target determines the size of the tiles. Memory is linear in the sequence length. This holds for
@@ -48,34 +48,35 @@ struct AttentionPlaces {
 /// ascend, or if a document starts after one of its tokens or before the document of the previous
 /// token.
 Value attention(Builder& builder, Value q, Value k, Value v, const AttentionOptions& options,
-                const AttentionPlaces& places = {});
+                const AttentionPositions& positions = {});
 
-/// What a part of the keys gives. Parts join by their log-sum-exps: the whole's output is the sum
-/// of the parts' outputs, each times exp(its log-sum-exp - the whole's).
+/// Attention to a part of the keys. Parts join by their log-sum-exps: the output of the whole is
+/// the sum of the parts' outputs, each times exp(its log-sum-exp - that of the whole).
 struct AttentionPart {
   Value output;       ///< [tokens, heads · head_dim]
   Value log_sum_exp;  ///< [sequences, heads, sequence] in the accumulation type; -inf: no key
 };
-/// The same as attention(), of queries on a part of their keys (ring attention).
+/// Returns attention() of queries to a part of their keys, for ring attention.
 AttentionPart attention_part(Builder& builder, Value q, Value k, Value v,
-                             const AttentionOptions& options, const AttentionPlaces& places);
+                             const AttentionOptions& options, const AttentionPositions& positions);
 
-/// The gradients of q, k and v that a part of the keys contributes. `whole` is what all parts
-/// joined to, and `of_output` the gradient of its output.
+/// Returns the gradients of q, k and v that a part of the keys contributes. `whole` is the
+/// attention to all parts, joined, and `output_gradient` the gradient of its output.
 std::array<Value, 3> attention_part_gradient(Builder& builder, Value q, Value k, Value v,
-                                             const AttentionPart& whole, Value of_output,
+                                             const AttentionPart& whole, Value output_gradient,
                                              const AttentionOptions& options,
-                                             const AttentionPlaces& places);
+                                             const AttentionPositions& positions);
 
-/// Attention of the newest tokens of one sequence, whose earlier keys and values lie in caches.
-/// Writes k and v to the caches from row `position` on, then lets token i attend to rows 0 to
+/// Returns attention of the newest tokens of one sequence, whose earlier keys and values are in
+/// caches. Writes k and v to the caches from row `position` on, then token i attends to rows 0 to
 /// position + i.
 ///
 /// q is [tokens, heads · head_dim]. k and v are [tokens, kv_heads · head_dim]. The caches (states)
 /// are [capacity, kv_heads · head_dim]. `position`, i32 [1], is the index of the first new token.
 /// The result is [tokens, heads · head_dim]. `options.sequence` is not read, and `options.keys`
 /// must be 0 or the number of tokens. There is no gradient. A run throws InternalError, before
-/// anything is written, if position + tokens exceeds the capacity; a device leaves out what does.
+/// anything is written, if position + tokens exceeds the capacity; a device leaves out the rows
+/// that do not fit.
 Value cached_attention(Builder& builder, Value q, Value k, Value v, Value key_cache,
                        Value value_cache, Value position, const AttentionOptions& options);
 

@@ -30,8 +30,8 @@ struct ForwardPlan {
     for (const int64_t queries : {kForwardQueries, query_rest}) {
       if (queries == 0 || queries > shape.sequence) continue;
       for (const int64_t rest : {kForwardQueries, key_rest}) {
-        // If aligned, whole tiles of queries end with whole tiles of keys, and the rest with the
-        // rest.
+        // If aligned, a whole tile of queries ends at a whole step of keys, and a cut tile at a cut
+        // step.
         if (rest == 0) continue;
         if (shape.aligned && (queries == query_rest) != (rest == key_rest)) continue;
         for (int64_t columns = rest; columns <= limit; columns += kForwardQueries) {

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// Attention in tiles. T is float or BFloat16. `workspace` has the size that
+/// Computes attention in tiles. T is float or BFloat16. `workspace` has the size that
 /// attention_fast_workspace() returns.
 template <typename T>
 void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, const T* k,
@@ -12,7 +12,8 @@ void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, c
                     std::byte* workspace);
 int64_t attention_fast_workspace(const Target& target, const AttentionShape& shape, DType dtype);
 
-/// The backward pass of attention in tiles.
+/// Computes the gradients of attention in tiles. `workspace` has the size that
+/// attention_gradient_fast_workspace() returns.
 template <typename T>
 void attention_gradient_fast(Runtime& runtime, const AttentionShape& shape,
                              const AttentionGradientOperands<T>& operands, std::byte* workspace);

@@ -3,10 +3,10 @@
 namespace tessera {
 namespace {
 
-/// What one query and one key give: the probability and the gradient of the score, times the scale.
+/// The probability of one query and one key, and the gradient of their score, times the scale.
 struct ScorePair {
   float probability;
-  float of_score;
+  float score_gradient;
 };
 
 template <int size, typename T>
@@ -16,27 +16,28 @@ __device__ inline ScorePair score_pair(const AttentionBackward<T>& attention, in
   const float score =
       sizes.scale * row_dot<size>(attention.q + query, attention.k + key, sizes.head_dim);
   const float probability = expf(score - attention.log_sum_exp[row]);
-  const float of_probability =
-      row_dot<size>(attention.of_output + query, attention.v + key, sizes.head_dim);
-  return {probability, probability * (of_probability - attention.delta[row]) * sizes.scale};
+  const float probability_gradient =
+      row_dot<size>(attention.output_gradient + query, attention.v + key, sizes.head_dim);
+  return {probability, probability * (probability_gradient - attention.delta[row]) * sizes.scale};
 }
 
-/// delta = rowsum(dO · O), a warp for each query of each head.
+/// Writes delta = rowsum(dO · O), with a warp for each query of each head.
 template <typename T>
-__global__ void __launch_bounds__(kAttentionWarps* kLanes) sum_deltas(AttentionBackward<T> attention) {
+__global__ void __launch_bounds__(kAttentionWarps* kLanes)
+    sum_deltas(AttentionBackward<T> attention) {
   const AttentionSizes& sizes = attention.sizes;
   const QueryRow row = QueryRow::of_warp(sizes);
   if (!row.exists) return;
   float sum = 0;
   for (int channel = this_lane(); channel < sizes.head_dim; channel += kLanes) {
-    sum += static_cast<float>(attention.of_output[row.offset + channel]) *
+    sum += static_cast<float>(attention.output_gradient[row.offset + channel]) *
            static_cast<float>(attention.output[row.offset + channel]);
   }
   sum = warp_sum(sum);
   if (this_lane() == 0) attention.delta[row.index] = sum;
 }
 
-/// dQ = dS K, a warp for each query of each head.
+/// Writes dQ = dS K, with a warp for each query of each head.
 template <typename T, int own, int size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
     sum_query_gradients(AttentionBackward<T> attention) {
@@ -54,20 +55,20 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
     if (own_key < end) {
       own_weights[this_lane()] =
           score_pair<size>(attention, row.offset, row.key_offset + own_key * stride, row.index)
-              .of_score;
+              .score_gradient;
     }
     wait_for_warp();
     const int count = end - key < kLanes ? end - key : kLanes;
-    const T* row_of_key = attention.k + row.key_offset + key * stride;
-    for (int i = 0; i < count; ++i, row_of_key += stride) {
-      sum.add(own_weights[i], row_of_key, sizes.head_dim);
+    const T* key_row = attention.k + row.key_offset + key * stride;
+    for (int i = 0; i < count; ++i, key_row += stride) {
+      sum.add(own_weights[i], key_row, sizes.head_dim);
     }
     wait_for_warp();  // before the weights are written again
   }
-  sum.store(1.0f, attention.of_q + row.offset, sizes.head_dim);
+  sum.store(1.0f, attention.q_gradient + row.offset, sizes.head_dim);
 }
 
-/// The first of `count` ascending bounds that is above `key`.
+/// Returns the index of the first of `count` ascending bounds that is above `key`.
 __device__ inline int first_above(const int32_t* bounds, int count, int key) {
   int begin = 0, end = count;
   while (begin < end) {
@@ -81,8 +82,8 @@ __device__ inline int first_above(const int32_t* bounds, int count, int key) {
   return begin;
 }
 
-/// dV = Pᵀ dO and dK = dSᵀ Q, a warp for each key of each key-value head. The queries that attend
-/// to a key follow one another, because the ranges of keys ascend.
+/// Writes dV = Pᵀ dO and dK = dSᵀ Q, with a warp for each key of each key-value head. The queries
+/// that attend to a key are contiguous, because the ranges of keys ascend.
 template <typename T, int own, int size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
     sum_key_gradients(AttentionBackward<T> attention) {
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
   const int group = sizes.heads / sizes.kv_heads;
   ScorePair* const own_pairs = pairs[this_warp()];
 
-  ChannelSum<own> of_key, of_value;
+  ChannelSum<own> key_gradient, value_gradient;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const int row = (sequence * sizes.heads + head) * sizes.sequence;
     const auto query_offset = [&](int query) {
@@ -119,19 +120,19 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
       const int64_t offset = query_offset(query);
       const int64_t stride = static_cast<int64_t>(sizes.heads) * sizes.head_dim;
       // One sum after the other: both at once would take more registers than there are.
-      const T* row_of_output = attention.of_output + offset;
-      for (int i = 0; i < count; ++i, row_of_output += stride) {
-        of_value.add(own_pairs[i].probability, row_of_output, sizes.head_dim);
+      const T* gradient_row = attention.output_gradient + offset;
+      for (int i = 0; i < count; ++i, gradient_row += stride) {
+        value_gradient.add(own_pairs[i].probability, gradient_row, sizes.head_dim);
       }
-      const T* row_of_query = attention.q + offset;
-      for (int i = 0; i < count; ++i, row_of_query += stride) {
-        of_key.add(own_pairs[i].of_score, row_of_query, sizes.head_dim);
+      const T* query_row = attention.q + offset;
+      for (int i = 0; i < count; ++i, query_row += stride) {
+        key_gradient.add(own_pairs[i].score_gradient, query_row, sizes.head_dim);
       }
       wait_for_warp();  // before the pairs are written again
     }
   }
-  of_key.store(1.0f, attention.of_k + key_offset, sizes.head_dim);
-  of_value.store(1.0f, attention.of_v + key_offset, sizes.head_dim);
+  key_gradient.store(1.0f, attention.k_gradient + key_offset, sizes.head_dim);
+  value_gradient.store(1.0f, attention.v_gradient + key_offset, sizes.head_dim);
 }
 
 }  // namespace

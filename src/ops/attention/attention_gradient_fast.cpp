@@ -29,9 +29,9 @@ void write_scaled(const float* from, int64_t rows, int64_t columns, float factor
   }
 }
 
-/// Returns Σ_e first_e · second_e, in order and with fused multiply-adds, which leaves the compiler
-/// no choice. It compiles the body of a parallel loop twice, for one thread and for several. A sum
-/// that it may reorder could come out in two ways.
+/// Returns Σ_e first_e · second_e, summed in order with fused multiply-adds. The compiler compiles
+/// the body of a parallel loop twice, for one thread and for several. If it could reorder the sum,
+/// the two might give different results.
 template <typename T>
 float row_product(const T* first, const T* second, int64_t count) {
   float sum = 0;
@@ -80,10 +80,10 @@ struct BackwardPlan {
 };
 
 /// The backward pass of attention_gradient_plain() in tiles. A work item is a block of keys of one
-/// key-value head. It sums dK and dV over the queries after it and adds its share to their dQ. The
-/// shares of one dQ are added in the order of the blocks. Each waits for the one before, which
-/// makes the result independent of the threads. Items are handed out in order, so the items that
-/// one waits for are already at work.
+/// key-value head. It sums dK and dV over the queries that attend to these keys, and adds its share
+/// to their dQ. The shares of one dQ are added in the order of the blocks: each waits for the one
+/// before, so the result does not depend on the threads. Threads take items in order, so the items
+/// that one waits for have already been taken.
 template <typename T>
 class FlashBackward {
  public:
@@ -129,8 +129,9 @@ class FlashBackward {
                         for (int64_t token = begin; token < end; ++token) {
                           const int64_t at = token * shape_.query_stride() + head * shape_.head_dim;
                           const AttentionHead own(shape_, token / shape_.sequence, head);
-                          shared_.deltas[own.row_offset + token % shape_.sequence] = row_product(
-                              operands_.of_output + at, operands_.output + at, shape_.head_dim);
+                          shared_.deltas[own.row_offset + token % shape_.sequence] =
+                              row_product(operands_.output_gradient + at, operands_.output + at,
+                                          shape_.head_dim);
                         }
                       }
                     });
@@ -160,7 +161,7 @@ class FlashBackward {
             .latest_first = ranges.begin[last]};
   }
 
-  /// Resets the counters, and writes the gradient of tiles whose queries attend to nothing.
+  /// Resets the counters, and zeroes the gradient of tiles whose queries attend to nothing.
   void prepare_tiles() {
     for (int64_t index = 0; index < shape_.sequences * blocks_.query_tiles; ++index) {
       const int64_t sequence = index / blocks_.query_tiles;
@@ -168,7 +169,7 @@ class FlashBackward {
       const TileKeys keys = keys_of(sequence, tile);
       if (keys.last_block < keys.first_block) {
         const int64_t row = sequence * shape_.sequence + tile * kBackwardQueries;
-        std::fill_n(operands_.of_q + row * shape_.query_stride(),
+        std::fill_n(operands_.q_gradient + row * shape_.query_stride(),
                     blocks_.queries(tile) * shape_.query_stride(), T{});
       }
       for (int64_t head = 0; head < shape_.heads; ++head) {
@@ -185,8 +186,8 @@ class FlashBackward {
     const int64_t sequence = kv_head / shape_.kv_heads;
     const int64_t first_head = kv_head % shape_.kv_heads * shape_.group();
     const int64_t keys = blocks_.keys(block);
-    std::fill_n(own.of_keys, keys * shape_.head_dim, 0.0f);
-    std::fill_n(own.of_values, keys * shape_.head_dim, 0.0f);
+    std::fill_n(own.key_gradients, keys * shape_.head_dim, 0.0f);
+    std::fill_n(own.value_gradients, keys * shape_.head_dim, 0.0f);
     for (int64_t member = 0; member < shape_.group(); ++member) {
       const AttentionHead head(shape_, sequence, first_head + member);
       const int64_t slot = kv_head % slots_ * shape_.group() + member;
@@ -194,59 +195,63 @@ class FlashBackward {
         const TileKeys attended = keys_of(sequence, tile);
         if (block < attended.first_block || block > attended.last_block) continue;
         add_tile(head, block, tile, attended,
-                 shared_.of_queries +
+                 shared_.query_gradients +
                      (slot * shape_.sequence + tile * kBackwardQueries) * shape_.head_dim,
                  own);
       }
     }
     const int64_t at = AttentionHead(shape_, sequence, first_head).key_offset +
                        block * blocks_.block_keys * shape_.key_stride();
-    write_scaled(own.of_keys, keys, shape_.head_dim, static_cast<float>(shape_.scale),
-                 operands_.of_k + at, shape_.key_stride());
-    write_scaled(own.of_values, keys, shape_.head_dim, 1.0f, operands_.of_v + at,
+    write_scaled(own.key_gradients, keys, shape_.head_dim, static_cast<float>(shape_.scale),
+                 operands_.k_gradient + at, shape_.key_stride());
+    write_scaled(own.value_gradients, keys, shape_.head_dim, 1.0f, operands_.v_gradient + at,
                  shape_.key_stride());
     std::atomic_ref<int32_t>(shared_.blocks_done[kv_head]).fetch_add(1, std::memory_order_release);
   }
 
-  /// Adds the tile of a block of keys and a tile of queries of one head. `of_query` is the sum of
-  /// the queries' gradients.
+  /// Adds the contributions of one tile to dK, dV and dQ. It has keys of one block and the queries
+  /// of one tile of a head. `query_gradients` holds the sums of dQ of these queries.
   void add_tile(const AttentionHead& head, int64_t block, int64_t tile, const TileKeys& attended,
-                float* of_query, const BackwardOwn<T>& own) {
+                float* query_gradients, const BackwardOwn<T>& own) {
     const BackwardRange range = blocks_.range(block, tile, attended.first, attended.end);
     const int64_t query_at = head.query_offset + range.first_query * shape_.query_stride();
     const T* q = operands_.q + query_at;
-    const T* of_output = operands_.of_output + query_at;
+    const T* output_gradient = operands_.output_gradient + query_at;
     const int64_t key_at = head.key_offset + range.first_key * shape_.key_stride();
     const int64_t sums_at = (range.first_key - block * blocks_.block_keys) * shape_.head_dim;
     const BackwardProducts& products = *table_.find(range.keys, range.queries);
     std::byte* workspace = own.product_workspace;
 
     products.scores->run(operands_.k + key_at, q, own.scores, workspace);
-    products.scores->run(operands_.v + key_at, of_output, own.of_probabilities, workspace);
-    score_gradients(head, range, attended.latest_first > range.first_key, own);
-    products.of_keys->run(own.probabilities, of_output, own.of_values + sums_at, workspace);
-    products.of_keys->run(own.of_scores, q, own.of_keys + sums_at, workspace);
+    products.scores->run(operands_.v + key_at, output_gradient, own.probability_gradients,
+                         workspace);
+    compute_score_gradients(head, range, attended.latest_first > range.first_key, own);
+    products.key_gradients->run(own.probabilities, output_gradient, own.value_gradients + sums_at,
+                                workspace);
+    products.key_gradients->run(own.score_gradients, q, own.key_gradients + sums_at, workspace);
 
     int32_t& added =
         shared_
             .blocks_added[(head.sequence * shape_.heads + head.head) * blocks_.query_tiles + tile];
     wait_for(added, block);
     if (block == attended.first_block) {
-      std::fill_n(of_query, range.queries * shape_.head_dim, 0.0f);
+      std::fill_n(query_gradients, range.queries * shape_.head_dim, 0.0f);
     }
-    products.of_query->run(own.of_scores, operands_.k + key_at, of_query, workspace);
+    products.query_gradients->run(own.score_gradients, operands_.k + key_at, query_gradients,
+                                  workspace);
     if (block == attended.last_block) {
-      write_scaled(of_query, range.queries, shape_.head_dim, static_cast<float>(shape_.scale),
-                   operands_.of_q + query_at, shape_.query_stride());
+      write_scaled(query_gradients, range.queries, shape_.head_dim,
+                   static_cast<float>(shape_.scale), operands_.q_gradient + query_at,
+                   shape_.query_stride());
     }
     publish(added, block + 1);
   }
 
   /// Computes the probabilities and the gradients of the scaled scores, from the scores and the
-  /// gradients of the probabilities. `late` says whether the keys of a query begin after the
+  /// gradients of the probabilities. `late` is true if the keys of some query begin after the
   /// range's first key.
-  void score_gradients(const AttentionHead& head, const BackwardRange& range, bool late,
-                       const BackwardOwn<T>& own) const {
+  void compute_score_gradients(const AttentionHead& head, const BackwardRange& range, bool late,
+                               const BackwardOwn<T>& own) const {
     const int64_t row = head.row_offset + range.first_query;
     const float* log_sum_exp = operands_.log_sum_exp + row;
     const float* deltas = shared_.deltas + row;
@@ -257,21 +262,21 @@ class FlashBackward {
       const int64_t key = range.first_key + j;
       while (first < range.queries && attended.end[first] <= key) ++first;
       const float* scores = own.scores + j * kBackwardQueries;
-      const float* of_probabilities = own.of_probabilities + j * kBackwardQueries;
+      const float* probability_gradients = own.probability_gradients + j * kBackwardQueries;
       T* probabilities = own.probabilities + j * kBackwardQueries;
-      T* of_scores = own.of_scores + j * kBackwardQueries;
+      T* score_gradients = own.score_gradients + j * kBackwardQueries;
       std::fill_n(probabilities, first, T{});
-      std::fill_n(of_scores, first, T{});
+      std::fill_n(score_gradients, first, T{});
 #pragma omp simd
       for (int64_t i = first; i < range.queries; ++i) {
         const float probability = exp_softmax(scores[i] * scale - log_sum_exp[i]);
-        const float of_score = probability * (of_probabilities[i] - deltas[i]);
+        const float score_gradient = probability * (probability_gradients[i] - deltas[i]);
         store_rounded(probability, probabilities[i]);
-        store_rounded(of_score, of_scores[i]);
+        store_rounded(score_gradient, score_gradients[i]);
       }
       if (!late) continue;
       for (int64_t i = first; i < range.queries; ++i) {
-        if (attended.begin[i] > key) probabilities[i] = of_scores[i] = T{};
+        if (attended.begin[i] > key) probabilities[i] = score_gradients[i] = T{};
       }
     }
   }

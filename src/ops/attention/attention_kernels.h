@@ -8,7 +8,8 @@ namespace tessera {
 class Stream;
 
 /// The sizes of one attention (see AttentionShape), for kernels of devices. head_dim is at most
-/// kMostHeadDim, and the rows of all heads are at most kMostRows: devices divide 32 bits faster.
+/// kMostHeadDim, and the rows of all heads are at most kMostRows: devices divide 32-bit integers
+/// faster.
 struct AttentionSizes {
   int sequences;
   int sequence;
@@ -19,10 +20,12 @@ struct AttentionSizes {
   float scale;
 };
 inline constexpr int kMostHeadDim = 256;
-/// So many that the last block's number of a row, or of a key, fits into 32 bits too.
+/// Low enough that the indices of rows and keys in the last block, some of which exceed it, fit
+/// into 32 bits too.
 inline constexpr int kMostRows = std::numeric_limits<int>::max() - 1024;
 
-/// The keys that each query attends to, as fill_key_ranges() finds them. Positions are not checked.
+/// The arguments of the search for the keys that each query attends to (see fill_key_ranges()).
+/// Positions are not checked.
 struct KeyRangeSearch {
   AttentionSizes sizes;
   const int32_t* document_starts;  // [tokens], or null
@@ -32,7 +35,7 @@ struct KeyRangeSearch {
   int32_t* end;                    // [tokens]
 };
 
-/// attention_plain() with sums in f32.
+/// The arguments of attention_plain() with sums in f32.
 template <typename T>
 struct AttentionForward {
   AttentionSizes sizes;
@@ -45,7 +48,7 @@ struct AttentionForward {
   float* log_sum_exp;  // [sequences · heads, sequence]
 };
 
-/// attention_gradient_plain() with sums in f32.
+/// The arguments of attention_gradient_plain() with sums in f32.
 template <typename T>
 struct AttentionBackward {
   AttentionSizes sizes;
@@ -54,35 +57,37 @@ struct AttentionBackward {
   const T* v;
   const T* output;
   const float* log_sum_exp;  // [sequences · heads, sequence]
-  const T* of_output;
+  const T* output_gradient;
   const int32_t* begin;
   const int32_t* end;
   float* delta;  // [sequences · heads, sequence]: memory for rowsum(dO · O)
-  T* of_q;
-  T* of_k;
-  T* of_v;
+  T* q_gradient;
+  T* k_gradient;
+  T* v_gradient;
 };
 
-/// Attention over caches: the new rows are written to them first. Each query's keys are divided
-/// into `splits` parts, so that one token keeps a whole device busy, and the parts are joined.
+/// The arguments of attention over caches. The new rows are written to the caches first. The keys
+/// of each query are divided into `splits` parts, so that one token keeps a whole device busy, and
+/// the parts are joined.
 template <typename T>
 struct CachedAttentionForward {
   AttentionSizes sizes;     // sequences = 1; sequence = keys = new tokens
   int capacity;             // rows of a cache
-  int splits;               // as cached_attention_splits() has it
-  const int32_t* position;  // [1]: of the first new token
+  int splits;               // the result of cached_attention_splits()
+  const int32_t* position;  // [1]: that of the first new token
   const T* q;
   const T* k;
   const T* v;
   T* key_cache;
   T* value_cache;
-  float* parts;  // [tokens, heads, splits, head_dim + 2]: memory for sums, their scale and total
+  float* parts;  // [tokens, heads, splits, head_dim + 2]: sums, their greatest score, total
   T* output;
 };
+/// Returns the number of parts into which the keys of each query are divided.
 int64_t cached_attention_splits(int64_t tokens, int64_t heads, int64_t capacity);
 
-/// The kernels of devices, for T = float and BFloat16. They put their work into the stream. All
-/// arrays begin on 64 bytes. They are plain: a warp for each row, without the matrix units.
+/// Enqueues the kernels on a device's stream, for T = float and BFloat16. All arrays are aligned to
+/// 64 bytes. The kernels are plain: a warp for each row, without the matrix units.
 template <typename Vendor>
 void key_ranges_device(const KeyRangeSearch& search, Stream& stream);
 template <typename Vendor, typename T>

@@ -9,6 +9,7 @@
 
 namespace tessera {
 
+/// Returns sum_e a[e] * b[e].
 template <typename T>
 Compute<T> plain_dot(const T* a, const T* b, int64_t count) {
   Compute<T> sum = 0;
@@ -18,9 +19,11 @@ Compute<T> plain_dot(const T* a, const T* b, int64_t count) {
   return sum;
 }
 
-/// Lets one query of one head attend to keys [first, end), of which there is at least one. Rows of
-/// keys and values lie `stride` elements apart. Writes output [head_dim] and returns the
-/// log-sum-exp. `probabilities` holds `end` elements.
+/// Computes attention of one query of one head to keys [first, end), of which there is at least
+/// one. Rows of keys and values are `stride` elements apart. `probabilities` holds `end` elements.
+/// Returns the log-sum-exp, log(sum_j exp(score[j])).
+///   score[j] = scale * sum_e query[e] * keys[j, e]
+///   output[e] = sum_j exp(score[j]) * values[j, e] / sum_j exp(score[j])
 template <typename T>
 Compute<T> plain_attend(const T* query, const T* keys, const T* values, int64_t stride,
                         int64_t first, int64_t end, int64_t head_dim, double scale,
@@ -46,7 +49,10 @@ Compute<T> plain_attend(const T* query, const T* keys, const T* values, int64_t 
   return maximum + std::log(total);
 }
 
-/// The definition of attention's forward pass. `scratch` is [threads, keys].
+/// Computes the forward pass of attention: its definition. Each query attends to the keys of its
+/// range as in plain_attend(). Without keys, its output is 0 and its log-sum-exp -infinity.
+/// `scratch` is [threads, keys].
+///   output = softmax(scale * q kᵀ) v
 template <typename T>
 void attention_plain(const AttentionShape& shape, const T* q, const T* k, const T* v,
                      const KeyRanges& ranges, T* output, Compute<T>* log_sum_exp,
@@ -80,7 +86,8 @@ struct CachedAttentionOperands {
   int64_t capacity;
 };
 
-/// The definition of attention over caches. `scratch` is [threads, capacity].
+/// Computes attention over caches: its definition. `scratch` is [threads, capacity].
+///   output[i] = softmax(scale * q[i] keys[0 : position + i + 1]ᵀ) values[0 : position + i + 1]
 template <typename T>
 void cached_attention_plain(const AttentionShape& shape, const CachedAttentionOperands<T>& operands,
                             Compute<T>* scratch, int threads) {
@@ -104,17 +111,17 @@ struct AttentionGradientOperands {
   const T* v;
   const T* output;
   const Compute<T>* log_sum_exp;  // [sequences * heads, sequence]
-  const T* of_output;             // gradient of the output
+  const T* output_gradient;       // the gradient of the output
   KeyRanges ranges;
-  T* of_q;
-  T* of_k;
-  T* of_v;
+  T* q_gradient;
+  T* k_gradient;
+  T* v_gradient;
 };
 
-/// The definition of the backward pass. P holds the probabilities of one head, dO is the gradient
-/// of its output O, and D = rowsum(dO · O). Then dV = Pᵀ dO, dS = P · (dO Vᵀ - D), dQ = scale dS K
-/// and dK = scale dSᵀ Q. dV and dK are summed over the heads of a group.
-/// `scratch` is [threads, 2 · keys + 1, head_dim].
+/// Computes the backward pass: its definition. P holds the probabilities of one head, dO is the
+/// gradient of its output O, and D = rowsum(dO · O). Then dV = Pᵀ dO, dS = P · (dO Vᵀ - D), dQ =
+/// scale dS K and dK = scale dSᵀ Q. dV and dK are summed over the heads of a group. `scratch` is
+/// [threads, 2 · keys + 1, head_dim].
 template <typename T>
 void attention_gradient_plain(const AttentionShape& shape,
                               const AttentionGradientOperands<T>& operands, Compute<T>* scratch,
@@ -124,42 +131,43 @@ void attention_gradient_plain(const AttentionShape& shape,
   const auto scale = static_cast<Wide>(shape.scale);
   const auto wide = [](T value) { return static_cast<Wide>(value); };
   parallel_items(threads, shape.sequences * shape.kv_heads, [&](int64_t item, int thread) {
-    Wide* of_keys = scratch + thread * (2 * shape.keys + 1) * head_dim;  // [keys, head_dim]
-    Wide* of_values = of_keys + shape.keys * head_dim;                   // [keys, head_dim]
-    Wide* of_query = of_values + shape.keys * head_dim;                  // [head_dim]
-    std::fill_n(of_keys, 2 * shape.keys * head_dim, Wide{0});
+    Wide* key_gradients = scratch + thread * (2 * shape.keys + 1) * head_dim;  // [keys, head_dim]
+    Wide* value_gradients = key_gradients + shape.keys * head_dim;             // [keys, head_dim]
+    Wide* query_gradient = value_gradients + shape.keys * head_dim;            // [head_dim]
+    std::fill_n(key_gradients, 2 * shape.keys * head_dim, Wide{0});
     const int64_t first_head = item % shape.kv_heads * shape.group();
     for (int64_t h = first_head; h < first_head + shape.group(); ++h) {
       const AttentionHead head(shape, item / shape.kv_heads, h);
       for (int64_t i = 0; i < shape.sequence; ++i) {
         const int64_t row = head.query_offset + i * shape.query_stride();
         const T* query = operands.q + row;
-        const T* of_output = operands.of_output + row;
-        const Wide delta = plain_dot(of_output, operands.output + row, head_dim);
-        std::fill_n(of_query, head_dim, Wide{0});
+        const T* output_gradient = operands.output_gradient + row;
+        const Wide delta = plain_dot(output_gradient, operands.output + row, head_dim);
+        std::fill_n(query_gradient, head_dim, Wide{0});
         const KeyRanges ranges = operands.ranges.from(head.first_token + i);
         for (int64_t j = *ranges.begin; j < *ranges.end; ++j) {
           const T* key = operands.k + head.key_offset + j * shape.key_stride();
           const T* value = operands.v + head.key_offset + j * shape.key_stride();
           const Wide probability = std::exp(scale * plain_dot(query, key, head_dim) -
                                             operands.log_sum_exp[head.row_offset + i]);
-          const Wide of_score =
-              probability * (plain_dot(of_output, value, head_dim) - delta) * scale;
+          const Wide score_gradient =
+              probability * (plain_dot(output_gradient, value, head_dim) - delta) * scale;
           for (int64_t e = 0; e < head_dim; ++e) {
-            of_values[j * head_dim + e] += probability * wide(of_output[e]);
-            of_keys[j * head_dim + e] += of_score * wide(query[e]);
-            of_query[e] += of_score * wide(key[e]);
+            value_gradients[j * head_dim + e] += probability * wide(output_gradient[e]);
+            key_gradients[j * head_dim + e] += score_gradient * wide(query[e]);
+            query_gradient[e] += score_gradient * wide(key[e]);
           }
         }
-        for (int64_t e = 0; e < head_dim; ++e) operands.of_q[row + e] = static_cast<T>(of_query[e]);
+        for (int64_t e = 0; e < head_dim; ++e)
+          operands.q_gradient[row + e] = static_cast<T>(query_gradient[e]);
       }
     }
     const int64_t keys_begin = AttentionHead(shape, item / shape.kv_heads, first_head).key_offset;
     for (int64_t j = 0; j < shape.keys; ++j) {
       for (int64_t e = 0; e < head_dim; ++e) {
         const int64_t at = keys_begin + j * shape.key_stride() + e;
-        operands.of_k[at] = static_cast<T>(of_keys[j * head_dim + e]);
-        operands.of_v[at] = static_cast<T>(of_values[j * head_dim + e]);
+        operands.k_gradient[at] = static_cast<T>(key_gradients[j * head_dim + e]);
+        operands.v_gradient[at] = static_cast<T>(value_gradients[j * head_dim + e]);
       }
     }
   });

@@ -18,16 +18,16 @@ struct AttentionShape {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   double scale = 0;
-  /// Whether queries and keys are the same rows and the rows are their positions. Then the last
-  /// keys of a tile of queries are known, and tiles have fewer shapes.
+  /// True if queries and keys are the same rows, and row indices are positions. Then the last keys
+  /// of a tile of queries are known, and tiles have fewer shapes.
   bool aligned = true;
 
   int64_t tokens() const { return sequences * sequence; }
-  /// Of one number for each query of each head: the queries of a head lie together, as cuDNN has
-  /// it.
+  /// Returns the shape of a tensor with one number for each query of each head. The queries of a
+  /// head are contiguous, as in cuDNN.
   Shape row_shape() const { return {sequences, heads, sequence}; }
   int64_t group() const { return heads / kv_heads; }
-  /// The elements from one token's row to the next.
+  /// Returns the elements from one token's row to the next in q; key_stride(), in k and v.
   int64_t query_stride() const { return heads * head_dim; }
   int64_t key_stride() const { return kv_heads * head_dim; }
 
@@ -40,7 +40,7 @@ struct AttentionShape {
   }
 };
 
-/// One query head of one sequence, and where its rows begin (in elements).
+/// One query head of one sequence, and the offsets of its rows, in elements.
 struct AttentionHead {
   AttentionHead(const AttentionShape& shape, int64_t item_sequence, int64_t item_head)
       : sequence(item_sequence),

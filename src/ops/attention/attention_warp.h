@@ -1,7 +1,8 @@
 #pragma once
 
-// What the kernels of attention share: a warp works on one row. Its lanes take one key each to
-// compute scores, and the channels in turn to sum over the keys. Included by files of kernels.
+// The common parts of the attention kernels. A warp works on one row. To compute scores, each of
+// its lanes takes one key; to sum over the keys, the lanes take the channels in turn. Include this
+// in files of kernels only.
 
 #include <type_traits>
 
@@ -11,15 +12,16 @@
 namespace tessera {
 namespace {
 
-/// The row that a warp works on, counted over the grid. The last block's are at most kMostRows and
-/// a block's warps.
+/// Returns the index, in the whole grid, of the row that this warp works on. In the last block it
+/// may exceed the rows, by less than the warps of a block.
 __device__ inline int row_of_warp() { return static_cast<int>(warp_of_grid()); }
 
-/// One query row: its head, and where its elements lie.
+/// One query row and its offsets, in elements.
 struct QueryRow {
-  /// The row of this warp. It does not exist if the grid has more warps than there are rows.
+  /// Returns the row of this warp. It does not exist if the grid has more warps than there are
+  /// rows.
   __device__ static QueryRow of_warp(const AttentionSizes& sizes) { return {sizes, row_of_warp()}; }
-  /// `row` counts the queries of a head, the heads of a sequence, and the sequences.
+  /// `row` is an index in [sequences, heads, sequence].
   __device__ QueryRow(const AttentionSizes& sizes, int row)
       : exists(row < sizes.sequences * sizes.heads * sizes.sequence),
         index(row),
@@ -34,7 +36,7 @@ struct QueryRow {
   int index;  // in [sequences · heads, sequence]
   int token;
   int64_t offset;      // in q and the output
-  int64_t key_offset;  // of the sequence's first key of the head, in k and v
+  int64_t key_offset;  // of the head in the sequence's first key, in k and v
 
  private:
   static __device__ int head_of(const AttentionSizes& sizes, int row) {
@@ -42,7 +44,7 @@ struct QueryRow {
   }
 };
 
-/// The product of two rows of `count` elements, a multiple of `size`.
+/// Returns the dot product of two rows of `count` elements, a multiple of `size`.
 template <int size, typename T>
 __device__ inline float row_dot(const T* a, const T* b, int count) {
   float sum = 0;
@@ -55,7 +57,8 @@ __device__ inline float row_dot(const T* a, const T* b, int count) {
   return sum;
 }
 
-/// A lane's channels of one row: lane, lane + kLanes, ... It has `own` of them or fewer.
+/// The sums of one row that a lane holds: of channels lane, lane + kLanes, ... There are at most
+/// `own`.
 template <int own>
 struct ChannelSum {
   float values[own] = {};
@@ -80,14 +83,16 @@ struct ChannelSum {
   }
 };
 
-/// A softmax's sum so far: Σ exp(score - greatest) times values, and its total.
+/// The running sums of a softmax: Σ exp(score - greatest) value, and Σ exp(score - greatest), over
+/// the keys so far.
 template <int own>
 struct RunningSoftmax {
   float greatest = -INFINITY;
   float total = 0;
   ChannelSum<own> sum;
 
-  /// Lets a query attend to up to kLanes keys from `key` on. `weights` is memory of the warp.
+  /// Adds up to kLanes keys, from `key` on and below `end`, to the sums of a query. `weights` is
+  /// memory of the warp.
   template <int size, typename T>
   __device__ void absorb(const T* query, const T* keys, const T* values, int64_t stride, int key,
                          int end, const AttentionSizes& sizes, float* weights) {
@@ -112,7 +117,7 @@ struct RunningSoftmax {
 };
 
 inline constexpr int kRowPack =
-    4;  // elements of a pack of rows; with more, a lane's registers do not do
+    4;  // elements of a pack of rows; more would take too many registers
 
 /// Calls body(own, size) with compile-time constants: the most channels of a lane, and the elements
 /// of a pack of rows.
@@ -130,7 +135,7 @@ void with_row_sizes(int head_dim, Body&& body) {
   }
 }
 
-inline constexpr int kAttentionWarps = 4;  // of a block whose warps have a row each
+inline constexpr int kAttentionWarps = 4;  // warps of a block, with a row each
 
 inline Grid rows_grid(int rows) {
   return {.blocks = (rows + kAttentionWarps - 1) / kAttentionWarps,

@@ -32,7 +32,7 @@ class CachedAttention final : public Operation {
     return {inputs[0]};
   }
 
-  /// The cost with a full cache, because the place of the tokens in it is known only at the run.
+  /// Returns the cost with a full cache, because the position of the tokens is known only in a run.
   /// All of the cache is read, and the rows of k and v are written to it.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.flops = 2 * product_flops(inputs[0].shape, inputs[3].shape[0]),
@@ -71,7 +71,7 @@ class CachedAttention final : public Operation {
     return checked_attention_shape(*this, options_, tokens, inputs);
   }
 
-  /// The sums over the parts of the keys, on a device.
+  /// Returns the bytes of the sums over the parts of the keys, on a device.
   static int64_t part_bytes(const AttentionShape& shape, int64_t capacity) {
     TESSERA_CHECK(shape.head_dim <= kMostHeadDim, "cached attention on a device with heads of {}",
                   shape.head_dim);
@@ -130,8 +130,8 @@ class CachedAttention final : public Operation {
 }  // namespace
 
 int64_t cached_attention_splits(int64_t tokens, int64_t heads, int64_t capacity) {
-  constexpr int64_t kKeys = 256;     // of a part, at least: work for the warps of a block
-  constexpr int64_t kBlocks = 1024;  // that keep the largest devices busy
+  constexpr int64_t kKeys = 256;     // the least of a part: work for the warps of a block
+  constexpr int64_t kBlocks = 1024;  // blocks that keep the largest devices busy
   const int64_t wanted = std::max<int64_t>(1, kBlocks / (tokens * heads));
   return std::min(wanted, (capacity + kKeys - 1) / kKeys);
 }

@@ -3,9 +3,9 @@
 namespace tessera {
 namespace {
 
-constexpr int kSplitWarps = 8;  // of a block that attends to one part of the keys
+constexpr int kSplitWarps = 8;  // warps of a block, which attends to one part of the keys
 
-/// Writes the new rows of keys and values to the caches, as far as these reach.
+/// Writes the new rows of keys and values to the caches, up to their capacity.
 template <typename T, int size>
 __global__ void append_rows(CachedAttentionForward<T> attention, int64_t packs) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * static_cast<int>(blockDim.x) +
@@ -17,8 +17,8 @@ __global__ void append_rows(CachedAttentionForward<T> attention, int64_t packs) 
   store_pack(attention.value_cache, to, load_pack<size>(attention.v, first));
 }
 
-/// A block for each query of each head (x) and each part of its keys (y). The warps take the part's
-/// keys in turn, kLanes at a time, and then join their sums.
+/// Attends to parts of the keys, with a block for each query of each head (x) and each part of its
+/// keys (y). The warps take the part's keys in turn, kLanes at a time, and then join their sums.
 template <typename T, int own, int size>
 __global__ void __launch_bounds__(kSplitWarps* kLanes)
     attend_parts(CachedAttentionForward<T> attention) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
   }
 }
 
-/// Joins the parts of a query's keys, a warp for each query of each head.
+/// Joins the parts of a query's keys, with a warp for each query of each head.
 template <typename T>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes)
     join_parts(CachedAttentionForward<T> attention) {
@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
   const QueryRow row = QueryRow::of_warp(sizes);
   if (!row.exists) return;
   const int64_t part_size = sizes.head_dim + 2;
-  const float* const parts = attention.parts + static_cast<int64_t>(row.index) * attention.splits * part_size;
+  const float* const parts =
+      attention.parts + static_cast<int64_t>(row.index) * attention.splits * part_size;
   float most = -INFINITY, total = 0;
   for (int p = 0; p < attention.splits; ++p) {
     const float greatest = parts[p * part_size + sizes.head_dim];

@@ -9,15 +9,15 @@
 namespace tessera {
 namespace {
 
-/// From this many new tokens on, tiles are faster than rows.
+/// The number of new tokens from which on tiles are faster than rows.
 constexpr int64_t kTiledTokens = 8;
-/// Tiles are padded with zeros to multiples of these sizes, so few products are made whatever the
-/// lengths of the prompts.
+/// Tiles are padded with zeros to multiples of these sizes, so there are few shapes of products,
+/// whatever the lengths of the prompts.
 constexpr int64_t kQueryUnit = 16;
 constexpr int64_t kKeyUnit = 64;
 
-/// Lets one query of one head attend to keys [0, count). `scratch` holds count + 2 · head_dim
-/// elements.
+/// Computes attention of one query of one head to keys [0, count). `scratch` holds count + 2 ·
+/// head_dim elements.
 template <typename T>
 void attend_row(const T* q, const T* keys, const T* values, int64_t stride, int64_t count,
                 int64_t head_dim, float scale, float* scratch, T* output) {
@@ -83,7 +83,7 @@ const T* gather_rows(const T* from, int64_t stride, int64_t rows, int64_t filled
 }
 
 /// The tiles of new tokens and caches of `capacity` rows on a target. Whole tiles of keys are read
-/// where they lie, and the last tile is copied.
+/// from the cache itself, and the last tile is copied.
 struct CachedPlan {
   CachedPlan(const Target& target, const AttentionShape& shape, DType dtype, int64_t capacity_rows)
       : tile_keys(AttentionTiles(target).forward_keys),
@@ -141,7 +141,7 @@ struct CachedScratch {
         range_begin(scratch.take<int32_t>(kForwardQueries)),
         range_end(scratch.take<int32_t>(kForwardQueries)) {}
 
-  /// Returns, for each query, all keys up to its own. The first query stands at `position`.
+  /// Returns, for each query, all keys up to its own. The first query is at `position`.
   KeyRanges ranges_from(int64_t position) const {
     std::fill_n(range_begin, kForwardQueries, 0);
     std::iota(range_end, range_end + kForwardQueries, static_cast<int32_t>(position + 1));

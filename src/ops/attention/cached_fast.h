@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-/// Attention over caches: row by row for a few tokens, in tiles for many. T is float or BFloat16.
-/// `workspace` has the size that cached_attention_fast_workspace() returns.
+/// Computes attention over caches: row by row for a few tokens, in tiles for many. T is float or
+/// BFloat16. `workspace` has the size that cached_attention_fast_workspace() returns.
 template <typename T>
 void cached_attention_fast(Runtime& runtime, const AttentionShape& shape,
                            const CachedAttentionOperands<T>& operands, std::byte* workspace);

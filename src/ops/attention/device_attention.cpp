@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-/// What the plain kernels keep in their workspace.
+/// The workspace of the plain kernels.
 struct KernelScratch {
   KernelScratch(Scratch& scratch, const DeviceAttention& attention)
       : begin(scratch.take<int32_t>(attention.shape.tokens())),
@@ -22,7 +22,7 @@ struct KernelScratch {
   float* delta;
 };
 
-/// Whether cuDNN computes an attention of a device of NVIDIA.
+/// Returns whether cuDNN computes an attention on a device of NVIDIA.
 bool by_cudnn(const DeviceAttention& attention) {
   return attention.dtype == DType::bf16 && attention.shape.aligned;
 }
@@ -36,7 +36,7 @@ CudnnAttentionKind cudnn_kind(const Target& target, const DeviceAttention& atten
                           .head_dim = shape.head_dim,
                           .backward = attention.backward,
                           .deterministic = !attention.backward || target.deterministic};
-  if (attention.places.document_starts != nullptr) {
+  if (attention.positions.document_starts != nullptr) {
     kind.documents = cudnn_documents(kind, target.deterministic);
   }
   return kind;
@@ -56,14 +56,14 @@ void run_cudnn(const Execution& execution, const DeviceAttention& attention) {
   CudnnAttentionOperands operands{.q = inputs[0].address(),
                                   .k = inputs[1].address(),
                                   .v = inputs[2].address(),
-                                  .document_starts = attention.places.document_starts};
+                                  .document_starts = attention.positions.document_starts};
   if (attention.backward) {
     operands.output = inputs[3].address();
     operands.log_sum_exp = inputs[4].address();
-    operands.of_output = inputs[5].address();
-    operands.of_q = outputs[0].address();
-    operands.of_k = outputs[1].address();
-    operands.of_v = outputs[2].address();
+    operands.output_gradient = inputs[5].address();
+    operands.q_gradient = outputs[0].address();
+    operands.k_gradient = outputs[1].address();
+    operands.v_gradient = outputs[2].address();
   } else {
     operands.output = outputs[0].address();
     operands.log_sum_exp = outputs[1].address();
@@ -128,9 +128,9 @@ void run_attention_kernels(const Execution& execution, const DeviceAttention& at
     using Vendor = decltype(vendor);
     using T = decltype(type);
     key_ranges_device<Vendor>(KeyRangeSearch{.sizes = sizes,
-                                             .document_starts = attention.places.document_starts,
-                                             .positions = attention.places.positions,
-                                             .key_positions = attention.places.key_positions,
+                                             .document_starts = attention.positions.document_starts,
+                                             .positions = attention.positions.queries,
+                                             .key_positions = attention.positions.keys,
                                              .begin = memory.begin,
                                              .end = memory.end},
                               *execution.stream);

@@ -11,20 +11,20 @@
 
 namespace tessera {
 
-/// The queries of one tile of the backward pass. AttentionTiles has the keys of one tile.
+/// The number of queries in one tile of the backward pass. AttentionTiles gives the number of keys.
 inline constexpr int64_t kBackwardQueries = 128;
 
-/// The matrix products of a tile of some keys (rows) and some queries (columns). The tile lies
+/// The matrix products of a tile of some keys (rows) and some queries (columns). The tile is stored
 /// transposed, keys by queries, so two of the three products that read it need no transposition.
 struct BackwardProducts {
-  const Gemm* scores = nullptr;    ///< k qᵀ and v dOᵀ, f32 [keys, kBackwardQueries]
-  const Gemm* of_keys = nullptr;   ///< f32 [keys, head_dim] += dSᵀ q, or Pᵀ dO
-  const Gemm* of_query = nullptr;  ///< f32 [queries, head_dim] += dS k
+  const Gemm* scores = nullptr;           ///< k qᵀ and v dOᵀ, f32 [keys, kBackwardQueries]
+  const Gemm* key_gradients = nullptr;    ///< f32 [keys, head_dim] += dSᵀ q, or Pᵀ dO
+  const Gemm* query_gradients = nullptr;  ///< f32 [queries, head_dim] += dS k
 };
 
 using BackwardTable = TileTable<BackwardProducts>;
 
-/// How the rows of a tile's keys and queries lie in memory.
+/// The layout in memory of the rows of a tile's keys and queries, and the shapes of its products.
 struct BackwardLayout {
   DType dtype;
   int64_t head_dim;
@@ -42,7 +42,7 @@ struct BackwardLayout {
             .ldb = query_stride,
             .ldc = kBackwardQueries};
   }
-  GemmShape of_keys(int64_t keys, int64_t queries) const {
+  GemmShape key_gradients(int64_t keys, int64_t queries) const {
     return {.m = keys,
             .n = head_dim,
             .k = queries,
@@ -53,7 +53,7 @@ struct BackwardLayout {
             .ldb = query_stride,
             .ldc = head_dim};
   }
-  GemmShape of_query(int64_t keys, int64_t queries) const {
+  GemmShape query_gradients(int64_t keys, int64_t queries) const {
     return {.m = queries,
             .n = head_dim,
             .k = keys,
@@ -67,17 +67,17 @@ struct BackwardLayout {
   }
 
   int64_t workspace_bytes(const Target& target, int64_t keys, int64_t queries) const {
-    return most_workspace(target,
-                          {scores(keys, queries), of_keys(keys, queries), of_query(keys, queries)});
+    return most_workspace(target, {scores(keys, queries), key_gradients(keys, queries),
+                                   query_gradients(keys, queries)});
   }
   BackwardProducts prepare(Runtime& runtime, int64_t keys, int64_t queries) const {
     return {&prepare_gemm(runtime, scores(keys, queries)),
-            &prepare_gemm(runtime, of_keys(keys, queries)),
-            &prepare_gemm(runtime, of_query(keys, queries))};
+            &prepare_gemm(runtime, key_gradients(keys, queries)),
+            &prepare_gemm(runtime, query_gradients(keys, queries))};
   }
 };
 
-/// A tile of the backward pass: some keys of one block with one tile of queries, by their rows in
+/// A tile of the backward pass: some keys of one block with one tile of queries, as row indices in
 /// the sequence.
 struct BackwardRange {
   int64_t first_key;
@@ -100,8 +100,8 @@ struct BackwardBlocks {
   int64_t keys(int64_t block) const {
     return std::min(block_keys, shape.keys - block * block_keys);
   }
-  /// Returns the keys [first, end) that a tile's queries attend to, as far as they lie in a block.
-  /// They are taken in steps of kBackwardQueries, so tiles have few shapes.
+  /// Returns the keys [first, end) that a tile's queries attend to, restricted to a block. They are
+  /// taken in steps of kBackwardQueries, so tiles have few shapes.
   BackwardRange range(int64_t block, int64_t tile, int64_t first, int64_t end) const {
     const int64_t begin = std::max(block * block_keys, first / kBackwardQueries * kBackwardQueries);
     const int64_t last =
@@ -136,14 +136,15 @@ struct BackwardShared {
   BackwardShared(Scratch& scratch, const AttentionShape& shape, const BackwardBlocks& blocks,
                  int64_t slots)
       : deltas(scratch.take<float>(shape.heads * shape.tokens())),
-        of_queries(scratch.take<float>(slots * shape.group() * shape.sequence * shape.head_dim)),
+        query_gradients(
+            scratch.take<float>(slots * shape.group() * shape.sequence * shape.head_dim)),
         blocks_added(scratch.take<int32_t>(shape.sequences * shape.heads * blocks.query_tiles)),
         blocks_done(scratch.take<int32_t>(shape.sequences * shape.kv_heads)) {}
 
-  float* deltas;          // [sequences * heads, sequence]: rowsum(dO · O)
-  float* of_queries;      // [slots, group, sequence, head_dim]: sums of dQ
-  int32_t* blocks_added;  // [sequences, heads, query tiles]: the next block to add to dQ
-  int32_t* blocks_done;   // [sequences, kv_heads]
+  float* deltas;           // [sequences * heads, sequence]: rowsum(dO · O)
+  float* query_gradients;  // [slots, group, sequence, head_dim]: sums of dQ
+  int32_t* blocks_added;   // [sequences, heads, query tiles]: the next block to add to dQ
+  int32_t* blocks_done;    // [sequences, kv_heads]: the number of key blocks done
 };
 
 /// The memory of one thread.
@@ -151,26 +152,26 @@ template <typename T>
 struct BackwardOwn {
   BackwardOwn(Scratch& scratch, int64_t block_keys, int64_t head_dim, int64_t product_bytes)
       : scores(scratch.take<float>(block_keys * kBackwardQueries)),
-        of_probabilities(scratch.take<float>(block_keys * kBackwardQueries)),
-        of_keys(scratch.take<float>(block_keys * head_dim)),
-        of_values(scratch.take<float>(block_keys * head_dim)),
+        probability_gradients(scratch.take<float>(block_keys * kBackwardQueries)),
+        key_gradients(scratch.take<float>(block_keys * head_dim)),
+        value_gradients(scratch.take<float>(block_keys * head_dim)),
         product_workspace(scratch.take<std::byte>(product_bytes)) {
     if constexpr (std::is_same_v<T, float>) {
       probabilities = scores;
-      of_scores = of_probabilities;
+      score_gradients = probability_gradients;
     } else {
       probabilities = scratch.take<T>(block_keys * kBackwardQueries);
-      of_scores = scratch.take<T>(block_keys * kBackwardQueries);
+      score_gradients = scratch.take<T>(block_keys * kBackwardQueries);
     }
   }
 
-  float* scores;            // [block_keys, kBackwardQueries]
-  float* of_probabilities;  // [block_keys, kBackwardQueries]
-  float* of_keys;           // [block_keys, head_dim]
-  float* of_values;         // [block_keys, head_dim]
+  float* scores;                 // [block_keys, kBackwardQueries]
+  float* probability_gradients;  // [block_keys, kBackwardQueries]
+  float* key_gradients;          // [block_keys, head_dim]
+  float* value_gradients;        // [block_keys, head_dim]
   std::byte* product_workspace;
-  T* probabilities;  // [block_keys, kBackwardQueries]; in f32 the memory of scores
-  T* of_scores;      // [block_keys, kBackwardQueries]; in f32 the memory of of_probabilities
+  T* probabilities;    // [block_keys, kBackwardQueries]; in f32 the memory of scores
+  T* score_gradients;  // [block_keys, kBackwardQueries]; in f32 the memory of probability_gradients
 };
 
 }  // namespace tessera

@@ -12,9 +12,9 @@
 
 namespace tessera {
 
-/// The queries of one tile. AttentionTiles has the keys of one tile. With 256 queries, products are
-/// a few per cent faster. Tiles lose that again at the diagonal, and lose far more to keys of other
-/// documents.
+/// The number of queries in one tile. AttentionTiles gives the number of keys. With 256 queries,
+/// products are a few per cent faster. Tiles lose that again at the diagonal, and lose far more to
+/// keys of other documents.
 inline constexpr int64_t kForwardQueries = 128;
 
 /// The two matrix products of a forward tile of some queries and some keys.
@@ -23,7 +23,8 @@ struct ForwardProducts {
   const Gemm* output = nullptr;  ///< [queries, head_dim] += probabilities v
 };
 
-/// How the rows of a tile's queries, and of its keys and values, lie in memory.
+/// The layout in memory of the rows of a tile's queries, keys and values, and the shapes of its
+/// products.
 struct ForwardLayout {
   DType dtype;
   int64_t head_dim;
@@ -63,10 +64,10 @@ struct ForwardLayout {
   }
 };
 
-/// One thread's work on a tile of queries of one head. Call start(), then absorb() for each tile of
-/// keys in ascending order, then finish(). Between the tiles it keeps three things for each query:
-/// the greatest score, the sum of the exponentials relative to that score, and the output before
-/// the division by that sum.
+/// The work of one thread on a tile of queries of one head. Call start(), then absorb() for each
+/// tile of keys in ascending order, then finish(). Between the tiles it keeps three values for each
+/// query: the greatest score, the sum of the exponentials relative to that score, and the output
+/// before the division by that sum.
 template <typename T>
 class ForwardTile {
  public:
@@ -93,7 +94,7 @@ class ForwardTile {
     std::fill_n(sum_, queries, 0.0f);
   }
 
-  /// Attends to `columns` keys, from `first_key` on.
+  /// Adds `columns` keys, from `first_key` on.
   void absorb(const T* keys, const T* values, int64_t first_key, int64_t columns,
               const ForwardProducts& products) {
     products.scores->run(q_, keys, scores_, product_workspace_);
@@ -118,7 +119,7 @@ class ForwardTile {
   }
 
  private:
-  /// Returns memory for the probabilities. In f32 they take the place of the scores.
+  /// Returns memory for the probabilities. In f32 they overwrite the scores.
   T* probabilities_memory(Scratch& scratch, int64_t queries) {
     if constexpr (std::is_same_v<T, float>) {
       return scores_;

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// Rounds to T in a form that vectorises within larger loops. A NaN stays a NaN if it is the
-/// processor's own or came from a bf16.
+/// Rounds `value` to the type of `to`, in a form that vectorises within larger loops. A NaN stays a
+/// NaN if the processor made it or if it came from a bf16.
 inline void store_rounded(float value, float& to) { to = value; }
 inline void store_rounded(float value, BFloat16& to) {
   const auto word = std::bit_cast<uint32_t>(value);
@@ -29,11 +29,11 @@ inline int64_t most_workspace(const Target& target, std::initializer_list<GemmSh
 }
 
 /// The matrix products of tiles, by the tile's rows and columns. There are few shapes: whole tiles,
-/// and tiles that the end of a sequence or the diagonal cuts.
+/// and tiles cut by the end of a sequence or by the diagonal.
 template <typename Products>
 class TileTable {
  public:
-  /// Makes the products of a shape with make(rows, columns), unless the table has them.
+  /// Adds the products of a shape, made by make(rows, columns), unless the table has them.
   template <typename Make>
   void add(int64_t rows, int64_t columns, Make&& make) {
     if (find(rows, columns)) return;
@@ -41,7 +41,7 @@ class TileTable {
     entries_[size_++] = {rows, columns, make(rows, columns)};
   }
 
-  /// Returns the products of a shape, or null.
+  /// Returns the products of a shape, or null if the table does not have them.
   const Products* find(int64_t rows, int64_t columns) const {
     for (size_t i = 0; i < size_; ++i) {
       if (entries_[i].rows == rows && entries_[i].columns == columns) return &entries_[i].products;
@@ -55,7 +55,7 @@ class TileTable {
     int64_t columns = 0;
     Products products;
   };
-  std::array<Entry, 40> entries_{};  // the most are 2 times 16 sizes of a cache's last tile
+  std::array<Entry, 40> entries_{};  // a cache's last tile has the most: 2 times 16 sizes
   size_t size_ = 0;
 };
 

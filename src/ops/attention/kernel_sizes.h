@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-/// The sizes of an attention for kernels of devices. Throws InternalError if they do not fit.
+/// Returns the sizes of an attention for kernels of devices. Throws InternalError if they do not
+/// fit.
 inline AttentionSizes kernel_sizes(const AttentionShape& shape) {
   const int64_t rows = shape.sequences * shape.heads * std::max(shape.sequence, shape.keys);
   TESSERA_CHECK(rows <= kMostRows && shape.head_dim <= kMostHeadDim,

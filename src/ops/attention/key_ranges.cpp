@@ -27,7 +27,7 @@ void check_ascending(const Operation& operation, const int32_t* positions, int64
   }
 }
 
-/// Returns the first of a sequence's keys that stands at `position` or after it.
+/// Returns the index of the first of a sequence's keys at `position` or after it.
 int64_t first_key_from(const int32_t* key_positions, int64_t keys, int64_t position) {
   if (key_positions == nullptr) return std::min(position, keys);
   return std::lower_bound(key_positions, key_positions + keys, position) - key_positions;
@@ -38,18 +38,18 @@ int64_t first_key_from(const int32_t* key_positions, int64_t keys, int64_t posit
 int64_t key_range_bytes(const AttentionShape& shape) { return RangeMemory(Scratch(), shape).bytes; }
 
 KeyRanges fill_key_ranges(const Operation& operation, const AttentionShape& shape,
-                          const TokenPlaces& places, std::byte* memory) {
-  check_ascending(operation, places.positions, shape.sequences, shape.sequence, "token");
-  check_ascending(operation, places.key_positions, shape.sequences, shape.keys, "key");
+                          const TokenPositions& positions, std::byte* memory) {
+  check_ascending(operation, positions.queries, shape.sequences, shape.sequence, "token");
+  check_ascending(operation, positions.keys, shape.sequences, shape.keys, "key");
   const RangeMemory ranges(Scratch(memory), shape);
   for (int64_t token = 0; token < shape.tokens(); ++token) {
     const int64_t index = token % shape.sequence;
-    const int64_t position = places.positions ? places.positions[token] : index;
-    const int64_t start = places.document_starts ? places.document_starts[token] : 0;
+    const int64_t position = positions.queries ? positions.queries[token] : index;
+    const int64_t start = positions.document_starts ? positions.document_starts[token] : 0;
     TESSERA_EXPECT(operation, start >= 0 && start <= position,
                    "token {} of its sequence is in a document that starts at {}", index, start);
     const int32_t* keys =
-        places.key_positions ? places.key_positions + token / shape.sequence * shape.keys : nullptr;
+        positions.keys ? positions.keys + token / shape.sequence * shape.keys : nullptr;
     const int64_t end = first_key_from(keys, shape.keys, position + 1);
     ranges.begin[token] =
         static_cast<int32_t>(std::min(first_key_from(keys, shape.keys, start), end));

@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// The position of the first document of a sequence that begins at `position` or after it.
+/// Returns the position of the first document of a sequence that begins at `position` or after it,
+/// or `sequence` if there is none.
 __device__ inline int first_start(const int32_t* starts, int sequence, int position) {
   int begin = position, end = sequence;
   while (begin < end) {
@@ -21,19 +22,19 @@ __device__ inline int first_start(const int32_t* starts, int sequence, int posit
   return begin;
 }
 
-/// A block for each group.
+/// Finds lengths, offsets and starts, with a block for each group.
 __global__ void pack_documents(PackedDocuments documents) {
   const auto group = static_cast<int>(blockIdx.x);
   const auto thread = static_cast<int>(threadIdx.x);
-  const int number = group % documents.of_sequence;
-  const int first_token = group / documents.of_sequence * documents.sequence;
+  const int number = group % documents.groups_per_sequence;
+  const int first_token = group / documents.groups_per_sequence * documents.sequence;
   const int32_t* const starts = documents.document_starts + first_token;
   const int after = (number + 1) * documents.stretch;
   const int begin = first_start(starts, documents.sequence, number * documents.stretch);
   const int end = after < documents.sequence ? first_start(starts, documents.sequence, after)
                                              : documents.sequence;
   const int length = end - begin;
-  if (thread == 0) {  // one, whose loop is unrolled: an index of parameters would take a stack
+  if (thread == 0) {  // one thread, unrolled: an index into the parameters would take a stack
     documents.lengths[group] = length;
     for (int which = 0; which < PackedDocuments::kWidths; ++which) {
       const int width = documents.widths[which];
@@ -48,14 +49,14 @@ __global__ void pack_documents(PackedDocuments documents) {
   }
 }
 
-/// The place of a number of the order [tokens, heads] in [sequences · heads, sequence].
+/// Returns the index in [sequences · heads, sequence] of the number at `index` in [tokens, heads].
 __device__ inline int64_t row_of(const RowNumbers& numbers, int64_t index) {
   const int64_t token = index / numbers.heads, head = index % numbers.heads;
   const int64_t sequence = token / numbers.sequence;
   return (sequence * numbers.heads + head) * numbers.sequence + token % numbers.sequence;
 }
 
-/// A thread for each number, as they lie in the order of tokens.
+/// Reorders numbers, with a thread for each, in the order [tokens, heads].
 template <bool to_tokens>
 __global__ void reorder_rows(RowNumbers numbers) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -71,7 +72,8 @@ __global__ void reorder_rows(RowNumbers numbers) {
 template <bool to_tokens>
 void reorder(const RowNumbers& numbers, Stream& stream) {
   const int64_t count = static_cast<int64_t>(numbers.sequences) * numbers.heads * numbers.sequence;
-  launch(reorder_rows<to_tokens>, {.blocks = (count + kThreads - 1) / kThreads, .threads = kThreads},
+  launch(reorder_rows<to_tokens>,
+         {.blocks = (count + kThreads - 1) / kThreads, .threads = kThreads},
          stream, numbers);
 }
 

@@ -11,18 +11,19 @@ namespace tessera {
 
 class Stream;
 
-/// The groups into which the documents of sequences are packed. Attention computes the pairs of
-/// queries and keys within a group and no others.
+/// The groups into which the documents of sequences are packed. Attention computes only the pairs
+/// of queries and keys within a group.
 ///
-/// A group begins with the first document that begins within a stretch of `stretch` tokens. So
-/// there are as many groups as stretches, whatever the documents are, and work on the device needs
-/// no number from the host. A group in whose stretch no document begins is empty. Documents shorter
-/// than a stretch may share a group, where a mask parts them. One longer than a stretch has a group
-/// of its own, or shares it with those that begin before it in its stretch.
+/// A sequence is cut into stretches of `stretch` tokens, and each stretch has one group. The group
+/// begins with the first document that begins within its stretch. So the number of groups does not
+/// depend on the documents, and work on the device needs no number from the host. A group in whose
+/// stretch no document begins is empty. Documents shorter than a stretch may share a group, where a
+/// mask separates them. A document longer than a stretch has a group of its own, or shares it with
+/// those that begin before it in its stretch.
 ///
-/// Long stretches join more documents. With short ones there are more groups, and a library starts
-/// blocks for as many tiles of each as a sequence has, most of which find nothing to do. Stretches
-/// are at least four tiles of 128 tokens, and a sequence has at most 16.
+/// Long stretches join more documents. Short ones make more groups, and for each group a library
+/// starts blocks for as many tiles as a sequence has, most of which find nothing to do. Stretches
+/// are at least four tiles of 128 tokens, and a sequence has at most 16 stretches.
 struct DocumentGroups {
   DocumentGroups(int64_t all_sequences, int64_t tokens_of_sequence)
       : sequences(all_sequences),
@@ -36,20 +37,21 @@ struct DocumentGroups {
   int64_t sequence;
   int64_t stretch;
 
-  int64_t of_sequence() const { return ceil_div(sequence, stretch); }
-  int64_t count() const { return sequences * of_sequence(); }
+  /// Returns the number of groups of one sequence.
+  int64_t per_sequence() const { return ceil_div(sequence, stretch); }
+  int64_t count() const { return sequences * per_sequence(); }
 };
 
-/// Where groups of documents lie, for a library that takes cumulative lengths. All memory is the
-/// device's.
+/// The lengths and offsets of groups of documents, for a library that takes cumulative lengths. All
+/// memory is the device's.
 struct PackedDocuments {
-  /// The library counts offsets in elements, of which tensors have different numbers a token: rows
-  /// of queries, rows of keys, and one number a head.
+  /// The library counts offsets in elements. Tensors differ in their elements per token: rows of
+  /// queries, rows of keys, and one number per head.
   static constexpr int kWidths = 3;
 
   int groups;                      // of all sequences
-  int of_sequence;                 // groups
-  int sequence;                    // tokens of one
+  int groups_per_sequence;         // groups of one sequence
+  int sequence;                    // tokens of one sequence
   int stretch;                     // tokens
   int widths[kWidths];             // elements of a token
   const int32_t* document_starts;  // [sequences · sequence]: positions within the sequence
@@ -60,9 +62,9 @@ struct PackedDocuments {
   int32_t* starts;
 };
 
-/// The memory of groups' places. With a null base it only counts.
-struct PackedPlaces {
-  explicit PackedPlaces(const DocumentGroups& groups, std::byte* base = nullptr) {
+/// The memory of the arrays of PackedDocuments. With a null base it only counts bytes.
+struct PackedArrays {
+  explicit PackedArrays(const DocumentGroups& groups, std::byte* base = nullptr) {
     Scratch scratch(base);
     lengths = scratch.take<int32_t>(groups.count());
     for (int32_t*& offset : offsets) offset = scratch.take<int32_t>(groups.count() + 1);
@@ -76,7 +78,8 @@ struct PackedPlaces {
   int64_t bytes;
 };
 
-/// Numbers of f32 in two orders: [sequences · heads, sequence] and [tokens, heads].
+/// The arguments of a reordering of f32 numbers between [sequences · heads, sequence] and [tokens,
+/// heads].
 struct RowNumbers {
   int sequences;
   int heads;
@@ -85,10 +88,12 @@ struct RowNumbers {
   float* to;
 };
 
-/// Finds lengths, offsets and starts of groups. Document starts are not checked.
+/// Enqueues the kernel that finds lengths, offsets and starts of groups. Document starts are not
+/// checked.
 template <typename Vendor>
 void pack_documents_device(const PackedDocuments& documents, Stream& stream);
-/// Numbers of [sequences · heads, sequence] in the order of tokens, and back.
+/// Enqueues a reordering from [sequences · heads, sequence] to [tokens, heads];
+/// rows_from_tokens_device(), the opposite.
 template <typename Vendor>
 void rows_to_tokens_device(const RowNumbers& numbers, Stream& stream);
 template <typename Vendor>

@@ -8,13 +8,13 @@
 namespace tessera {
 namespace {
 
-/// What the repetition of heads and the sum of their copies have in common.
+/// The base of the repetition of heads and of the sum of their copies.
 class HeadOperation : public Operation {
  public:
   HeadOperation(int64_t head_dim, int64_t times) : head_dim_(head_dim), times_(times) {}
 
  protected:
-  /// The columns of `unit` that rows of x divide into.
+  /// Returns the columns of x divided by `unit`, a divisor.
   int64_t columns(std::span<const Spec> inputs, int64_t unit) const {
     TESSERA_EXPECT(
         *this, inputs.size() == 1 && is_floating(inputs[0].dtype) && inputs[0].shape.rank() == 2,
@@ -25,8 +25,8 @@ class HeadOperation : public Operation {
     return inputs[0].shape[1] / unit;
   }
 
-  /// For `single`, the tensor of heads without copies: calls `head(copies, index)` for each head,
-  /// or on a device `launch(vendor, copies, stream)` once.
+  /// Calls `head(copies, index)` for each head, or on a device `launch(vendor, copies, stream)`
+  /// once. `single` is the tensor of heads without copies.
   template <typename Head, typename Launch>
   void run_heads(const Execution& execution, const Tensor& single, Head head, Launch launch) const {
     if (execution.stream != nullptr) {
@@ -77,6 +77,7 @@ class RepeatHeadsGradient final : public HeadOperation {
   }
 
  private:
+  // to[head, i] = sum_copy from[head, copy, i]
   template <typename T>
   static void add_copies(const HeadCopies<T>& heads, int64_t head) {
     const T* const from = heads.from + head * heads.times * heads.head_dim;
@@ -102,9 +103,9 @@ class RepeatHeads final : public HeadOperation {
     return {{{inputs[0].shape[0], heads * times_ * head_dim_}, inputs[0].dtype}};
   }
   std::vector<Value> gradient(Builder& builder, const Node&,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     return {builder.apply_single(std::make_shared<RepeatHeadsGradient>(head_dim_, times_),
-                                 {of_outputs[0]})};
+                                 {output_gradients[0]})};
   }
   bool cheap_to_repeat() const override { return true; }
   void run(const Execution& execution) const override {
@@ -117,6 +118,7 @@ class RepeatHeads final : public HeadOperation {
   }
 
  private:
+  // to[head, time, i] = from[head, i]
   template <typename T>
   static void copy(const HeadCopies<T>& heads, int64_t head) {
     T* const to = heads.to + head * heads.times * heads.head_dim;

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-/// A thread for each pack of a repeated head.
+/// Repeats heads, with a thread for each pack of a repeated head.
 template <typename T, int size>
 __global__ void copy_heads(HeadCopies<T> copies) {
   const int64_t packs = copies.head_dim / size;
@@ -14,7 +14,7 @@ __global__ void copy_heads(HeadCopies<T> copies) {
   });
 }
 
-/// A thread for each pack of a head, whose copies it adds in their order.
+/// Adds the copies of each head in their order, with a thread for each pack of a head.
 template <typename T, int size>
 __global__ void add_heads(HeadCopies<T> copies) {
   const int64_t packs = copies.head_dim / size;

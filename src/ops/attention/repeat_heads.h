@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-/// Repeats each head of keys or values `times` times: [tokens, heads · head_dim] becomes [tokens,
-/// heads · times · head_dim], where a head's copies follow one another. The gradient adds the
-/// copies in the accumulation type. Throws InternalError if the shapes or types do not fit.
+/// Returns keys or values with each head repeated `times` times: [tokens, heads · head_dim] becomes
+/// [tokens, heads · times · head_dim], where a head's copies follow one another. The gradient sums
+/// the copies in the accumulation type. Throws InternalError if the shapes or types do not fit.
 ///
-/// It is for ranks that are more than the key heads. All of them have all key heads; even pieces of
-/// the repeated ones, dim 1 converted from replicated to sharded, give each rank the key heads of
-/// its queries.
+/// It serves heads that are split over more ranks than there are key heads. All of these ranks have
+/// all key heads. If the result is converted along dim 1 from replicated to sharded, each rank has
+/// the key heads of its queries.
 Value repeat_heads(Builder& builder, Value x, int64_t head_dim, int64_t times);
 
 }  // namespace tessera

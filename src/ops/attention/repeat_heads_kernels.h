@@ -8,17 +8,18 @@ namespace tessera {
 
 class Stream;
 
-/// Heads of tokens, and the same with each head repeated: a head's copies follow one another.
+/// The arguments of a repetition of heads, or backward of the sum of their copies. The copies of a
+/// head follow one another.
 template <typename T>
 struct HeadCopies {
-  int64_t heads;  // of all tokens
+  int64_t heads;  // heads of all tokens
   int64_t head_dim;
   int64_t times;
   const T* from;  // forward [heads, head_dim], backward [heads, times, head_dim]
-  T* to;          // the other one
+  T* to;          // forward [heads, times, head_dim], backward [heads, head_dim]
 };
 
-/// The kernels of devices, for T = float and BFloat16: they copy heads, or add the copies in f32.
+/// Enqueues kernels that copy heads, or add the copies in f32, for T = float and BFloat16.
 template <typename Vendor, typename T>
 void repeat_heads_device(const HeadCopies<T>& copies, Stream& stream);
 template <typename Vendor, typename T>

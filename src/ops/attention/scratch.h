@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Divides a workspace into arrays, each aligned (see kAlignment). With a null base it only counts,
-/// so the code that lays out a workspace also tells how large it is.
+/// A workspace that is divided into arrays, each aligned (see kAlignment). With a null base it only
+/// counts bytes, so the code that lays out a workspace also gives its size.
 class Scratch {
  public:
   explicit Scratch(std::byte* base = nullptr) : base_(base) {}

@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-/// The number of keys in one tile of attention: the largest power of two, from 256 to 1024, whose
-/// scores and probabilities fit into a core's second-level cache. If the cache is unknown, 1 MiB is
-/// assumed. Sums are taken tile by tile, so other sizes round differently.
+/// The number of keys in one tile of attention: the largest power of two, from 256 to 1024, with
+/// which scores and probabilities fit into a core's second-level cache. If the cache is unknown, 1
+/// MiB is assumed. Sums are taken tile by tile, so other sizes round differently.
 struct AttentionTiles {
   explicit AttentionTiles(const Target& target);
 

@@ -10,7 +10,8 @@
 namespace tessera {
 namespace {
 
-/// The one kernel of the processor copies rows.
+/// Joins rows on the processor. The one kernel is both plain and fast.
+///   joined[t] = (current[t], delayed[t - 1]), or (current[t], 0) at a document's start
 template <typename T>
 void join_rows(const DelayForward<T>& delay, int threads) {
   const int64_t width = delay.current_width + delay.delayed_width;
@@ -29,14 +30,16 @@ void join_rows(const DelayForward<T>& delay, int threads) {
   });
 }
 
+//   current_gradient[t] = joined_gradient[t, :current_width]
+//   delayed_gradient[t] = joined_gradient[t + 1, current_width:], or 0 if t + 1 does not follow t
 template <typename T>
 void separate_rows(const DelayBackward<T>& delay, int threads) {
   const int64_t width = delay.current_width + delay.delayed_width;
   parallel_ranges(threads, delay.tokens, row_grain(width), [=](int64_t begin, int64_t end, int) {
     for (int64_t token = begin; token < end; ++token) {
-      const T* from = delay.of_joined + token * width;
-      std::copy_n(from, delay.current_width, delay.of_current + token * delay.current_width);
-      T* to = delay.of_delayed + token * delay.delayed_width;
+      const T* from = delay.joined_gradient + token * width;
+      std::copy_n(from, delay.current_width, delay.current_gradient + token * delay.current_width);
+      T* to = delay.delayed_gradient + token * delay.delayed_width;
       if (token + 1 < delay.tokens && delay.order.follows(token + 1)) {
         std::copy_n(from + width + delay.current_width, delay.delayed_width, to);
       } else {
@@ -46,8 +49,8 @@ void separate_rows(const DelayBackward<T>& delay, int threads) {
   });
 }
 
-/// inputs: the joined rows' gradient [tokens, all columns], document starts if given. outputs: the
-/// gradients of the current and of the delayed rows.
+/// inputs: the gradient of the joined rows [tokens, all columns], document starts if given.
+/// outputs: the gradients of the current and of the delayed rows.
 class JoinDelayedGradient final : public Operation {
  public:
   JoinDelayedGradient(const SequenceInputs& sequences, int64_t current_width)
@@ -91,9 +94,9 @@ class JoinDelayedGradient final : public Operation {
             .tokens = joined.shape()[0],
             .current_width = current_width_,
             .delayed_width = joined.shape()[1] - current_width_,
-            .of_joined = joined.pointer<T>(),
-            .of_current = execution.outputs[0].pointer<T>(),
-            .of_delayed = execution.outputs[1].pointer<T>()};
+            .joined_gradient = joined.pointer<T>(),
+            .current_gradient = execution.outputs[0].pointer<T>(),
+            .delayed_gradient = execution.outputs[1].pointer<T>()};
   }
 
   SequenceInputs sequences_;
@@ -142,11 +145,11 @@ class JoinDelayed final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     std::vector<Value> result(self.inputs.size());
     if (sequences_.is_continued()) return result;
     const Spec current = builder.spec(self.inputs[0]);
-    std::vector<Value> inputs{cast(builder, of_outputs[0], current.dtype)};
+    std::vector<Value> inputs{cast(builder, output_gradients[0], current.dtype)};
     inputs.insert(inputs.end(), self.inputs.begin() + 2, self.inputs.end());
     const std::vector<Value> gradients = builder.apply(
         std::make_shared<JoinDelayedGradient>(sequences_, current.shape[1]), std::move(inputs));

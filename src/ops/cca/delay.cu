@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-/// A thread for each pack of the joined rows.
+/// Joins rows, with a thread for each pack of the joined rows.
 template <typename T, int size>
 __global__ void join_rows(DelayForward<T> delay) {
   const int64_t current = delay.current_width / size, delayed = delay.delayed_width / size;
@@ -22,7 +22,7 @@ __global__ void join_rows(DelayForward<T> delay) {
   });
 }
 
-/// A thread for each pack of the gradients.
+/// Separates the gradient of joined rows, with a thread for each pack of the results.
 template <typename T, int size>
 __global__ void separate_rows(DelayBackward<T> delay) {
   const int64_t current = delay.current_width / size, delayed = delay.delayed_width / size;
@@ -30,19 +30,19 @@ __global__ void separate_rows(DelayBackward<T> delay) {
     const int64_t token = index / (current + delayed);
     const int64_t pack = index % (current + delayed);
     if (pack < current) {
-      store_pack(delay.of_current, token * current + pack,
-                 load_pack<size>(delay.of_joined, index));
+      store_pack(delay.current_gradient, token * current + pack,
+                 load_pack<size>(delay.joined_gradient, index));
       return;
     }
     Pack<T, size> values{};
     if (token + 1 < delay.tokens && delay.order.follows(token + 1)) {
-      values = load_pack<size>(delay.of_joined, index + current + delayed);
+      values = load_pack<size>(delay.joined_gradient, index + current + delayed);
     }
-    store_pack(delay.of_delayed, token * delayed + pack - current, values);
+    store_pack(delay.delayed_gradient, token * delayed + pack - current, values);
   });
 }
 
-/// Calls body(size) with the elements of a pack that both widths are numbers of.
+/// Calls body(size) with the elements of a pack: a number that divides both widths.
 template <typename T, typename Body>
 void with_joined_packs(int64_t current, int64_t delayed, Body&& body) {
   with_pack_size<kPackSize<T>>(current % kPackSize<T> == 0 ? delayed : 1, body);

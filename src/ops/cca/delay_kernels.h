@@ -9,8 +9,8 @@ namespace tessera {
 
 class Stream;
 
-/// Rows joined of a token's own columns and of delayed ones: those of the token before, zeros at a
-/// document's start. The gradient goes the other way.
+/// The arguments of joined[t] = (current[t], delayed[t - 1]), where delayed[t - 1] is zero at a
+/// document's start.
 template <typename T>
 struct DelayForward {
   TokenOrder order;
@@ -19,22 +19,24 @@ struct DelayForward {
   int64_t delayed_width;
   const T* current;  // [tokens, current_width]
   const T* delayed;  // [tokens, delayed_width]
-  const T* before;   // [delayed_width]: of the token before token 0, if one sequence goes on
+  const T* before;   // [delayed_width]: row of the token before token 0, if a sequence continues
   T* joined;         // [tokens, current_width + delayed_width]
 };
 
+/// The arguments of its gradient: current_gradient[t] and delayed_gradient[t - 1] are the columns
+/// of joined_gradient[t]. delayed_gradient is zero for the last token of a document.
 template <typename T>
 struct DelayBackward {
   TokenOrder order;
   int64_t tokens;
   int64_t current_width;
   int64_t delayed_width;
-  const T* of_joined;  // [tokens, current_width + delayed_width]
-  T* of_current;       // [tokens, current_width]
-  T* of_delayed;       // [tokens, delayed_width]
+  const T* joined_gradient;  // [tokens, current_width + delayed_width]
+  T* current_gradient;       // [tokens, current_width]
+  T* delayed_gradient;       // [tokens, delayed_width]
 };
 
-/// The kernels of devices, for T = float and BFloat16. They put their work into the stream.
+/// Enqueues the kernels on a device's stream, for T = float and BFloat16.
 template <typename Vendor, typename T>
 void join_delayed_device(const DelayForward<T>& delay, Stream& stream);
 template <typename Vendor, typename T>

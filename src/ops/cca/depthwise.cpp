@@ -44,7 +44,7 @@ class DepthwiseTapsGradient final : public Operation {
     return {{x.shape, x.dtype}, {weight.shape, weight.dtype}, {{x.shape[1]}, weight.dtype}};
   }
 
-  /// The bytes of the parts in which fast kernels sum the weights' gradients.
+  /// Returns the bytes of the parts in which fast kernels sum the weights' gradients.
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     if (target.device == Device::cpu && use_plain(target, inputs[0].dtype)) return 0;
     const Shape& x = inputs[0].shape;
@@ -83,10 +83,10 @@ class DepthwiseTapsGradient final : public Operation {
             .channels = x.shape()[1],
             .x = x.pointer<T>(),
             .weight = execution.inputs[1].pointer<Wide>(),
-            .of_taps = execution.inputs[2].pointer<T>(),
-            .of_x = execution.outputs[0].pointer<T>(),
-            .of_weight = execution.outputs[1].pointer<Wide>(),
-            .of_bias = execution.outputs[2].pointer<Wide>(),
+            .taps_gradient = execution.inputs[2].pointer<T>(),
+            .x_gradient = execution.outputs[0].pointer<T>(),
+            .weight_gradient = execution.outputs[1].pointer<Wide>(),
+            .bias_gradient = execution.outputs[2].pointer<Wide>(),
             .parts = reinterpret_cast<Wide*>(execution.workspace.data())};
   }
 
@@ -134,11 +134,12 @@ class DepthwiseTaps final : public Operation {
   bool cheap_to_repeat() const override { return !sequences_.is_continued(); }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     std::vector<Value> result(self.inputs.size());
     if (sequences_.is_continued()) return result;
-    std::vector<Value> inputs{self.inputs[0], self.inputs[1],
-                              cast(builder, of_outputs[0], builder.spec(self.inputs[0]).dtype)};
+    std::vector<Value> inputs{
+        self.inputs[0], self.inputs[1],
+        cast(builder, output_gradients[0], builder.spec(self.inputs[0]).dtype)};
     inputs.insert(inputs.end(), self.inputs.begin() + 3, self.inputs.end());
     const std::vector<Value> gradients =
         builder.apply(std::make_shared<DepthwiseTapsGradient>(sequences_), std::move(inputs));

@@ -6,9 +6,9 @@
 namespace tessera {
 namespace {
 
-constexpr int kColumnThreads = 128;  // of a block that sums over tokens
+constexpr int kColumnThreads = 128;  // threads of a block that sums over tokens
 
-/// The weights of a pack of channels: the earlier and the own tap of each.
+/// The weights of a pack of channels: earlier() is that of the tap at t - 1, own() that at t.
 template <int size>
 struct TapWeights {
   __device__ TapWeights(const float* weight, int64_t pack)
@@ -19,7 +19,7 @@ struct TapWeights {
   Pack<float, 2 * size> pairs;
 };
 
-/// A pack of a row in f32: zeros if the row is not of the document.
+/// Returns a pack of a row in f32, or zeros if `is_read` is false: the row is outside the document.
 template <int size, typename T>
 __device__ Pack<float, size> widened(bool is_read, const T* row, int64_t pack) {
   Pack<float, size> result{};
@@ -29,7 +29,7 @@ __device__ Pack<float, size> widened(bool is_read, const T* row, int64_t pack) {
   return result;
 }
 
-/// A thread for each pack of channels of each token.
+/// Writes the taps, with a thread for each pack of channels of each token.
 template <typename T, int size>
 __global__ void write_taps(DepthwiseForward<T> depthwise) {
   const int64_t packs = depthwise.channels / size;
@@ -55,8 +55,9 @@ __global__ void write_taps(DepthwiseForward<T> depthwise) {
   });
 }
 
-/// A thread for each pack of channels (x) and each part of the tokens (y). It goes backwards
-/// through its tokens and keeps what the token before needs.
+/// Writes the gradient of x, and the parts of those of the weight and the bias. A thread has a pack
+/// of channels (grid x) and a part of the tokens (grid y). It walks its tokens backwards and keeps
+/// what the token before needs.
 template <typename T, int size>
 __global__ void __launch_bounds__(kColumnThreads)
     depthwise_gradient(DepthwiseBackward<T> depthwise, int64_t parts) {
@@ -67,42 +68,42 @@ __global__ void __launch_bounds__(kColumnThreads)
   const int64_t begin = depthwise.tokens * part / parts;
   const int64_t end = depthwise.tokens * (part + 1) / parts;
   const TapWeights<size> weight(depthwise.weight, pack);
-  const auto of_taps = [&](bool is_read, int64_t token) {
-    return widened<2 * size>(is_read, depthwise.of_taps, token * packs + pack);
+  const auto taps_gradient = [&](bool is_read, int64_t token) {
+    return widened<2 * size>(is_read, depthwise.taps_gradient, token * packs + pack);
   };
-  // Of the token after the one at hand: the gradients of its taps and of its y.
+  // The gradients of the taps and of y at the token after the current one.
   const bool is_cut = end < depthwise.tokens;
-  Pack<float, 2 * size> next = of_taps(is_cut, end);
-  const Pack<float, 2 * size> last = of_taps(is_cut && depthwise.is_followed(end), end + 1);
-  float of_next[size];
-  for (int i = 0; i < size; ++i) of_next[i] = next.values[2 * i + 1] + last.values[2 * i];
+  Pack<float, 2 * size> next = taps_gradient(is_cut, end);
+  const Pack<float, 2 * size> last = taps_gradient(is_cut && depthwise.is_followed(end), end + 1);
+  float next_y_gradient[size];
+  for (int i = 0; i < size; ++i) next_y_gradient[i] = next.values[2 * i + 1] + last.values[2 * i];
 
-  Pack<float, 2 * size> of_weight{};
-  Pack<float, size> of_bias{};
+  Pack<float, 2 * size> weight_gradient{};
+  Pack<float, size> bias_gradient{};
   for (int64_t token = end - 1; token >= begin; --token) {
     const bool is_followed = depthwise.is_followed(token);
-    const Pack<float, 2 * size> own = of_taps(true, token);
+    const Pack<float, 2 * size> own = taps_gradient(true, token);
     const auto x = widened<size>(true, depthwise.x, token * packs + pack);
-    Pack<T, size> of_x;
+    Pack<T, size> x_gradient;
     for (int i = 0; i < size; ++i) {
-      const float after = is_followed ? of_next[i] : 0.0f;
-      const float of_y = own.values[2 * i + 1] + (is_followed ? next.values[2 * i] : 0.0f);
-      of_x.values[i] = round_to<T>(weight.own(i) * of_y + weight.earlier(i) * after);
-      of_weight.values[2 * i] += after * x.values[i];
-      of_weight.values[2 * i + 1] += of_y * x.values[i];
-      of_bias.values[i] += own.values[2 * i] + own.values[2 * i + 1];
-      of_next[i] = of_y;
+      const float after = is_followed ? next_y_gradient[i] : 0.0f;
+      const float y_gradient = own.values[2 * i + 1] + (is_followed ? next.values[2 * i] : 0.0f);
+      x_gradient.values[i] = round_to<T>(weight.own(i) * y_gradient + weight.earlier(i) * after);
+      weight_gradient.values[2 * i] += after * x.values[i];
+      weight_gradient.values[2 * i + 1] += y_gradient * x.values[i];
+      bias_gradient.values[i] += own.values[2 * i] + own.values[2 * i + 1];
+      next_y_gradient[i] = y_gradient;
     }
-    store_pack(depthwise.of_x, token * packs + pack, of_x);
+    store_pack(depthwise.x_gradient, token * packs + pack, x_gradient);
     next = own;
   }
   float* const sums = depthwise.parts + part * 3 * depthwise.channels;
-  for (int half = 0; half < 2; ++half) {  // a part may begin at 16 bytes that are not at 32
+  for (int half = 0; half < 2; ++half) {  // a part may be aligned to 16 bytes, and not to 32
     Pack<float, size> values;
-    for (int i = 0; i < size; ++i) values.values[i] = of_weight.values[half * size + i];
+    for (int i = 0; i < size; ++i) values.values[i] = weight_gradient.values[half * size + i];
     store_pack(sums, 2 * pack + half, values);
   }
-  store_pack(sums + 2 * depthwise.channels, pack, of_bias);
+  store_pack(sums + 2 * depthwise.channels, pack, bias_gradient);
 }
 
 }  // namespace
@@ -129,7 +130,7 @@ void depthwise_gradient_device(const DepthwiseBackward<T>& depthwise, int64_t pa
   add_weight_parts_device({.count = parts,
                            .width = 3 * depthwise.channels,
                            .parts = depthwise.parts,
-                           .to = {depthwise.of_weight, depthwise.of_bias},
+                           .to = {depthwise.weight_gradient, depthwise.bias_gradient},
                            .sizes = {2 * depthwise.channels, depthwise.channels}},
                           stream);
 }

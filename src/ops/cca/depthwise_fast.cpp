@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// The taps of one token, of whose document `reach` tokens before it are read.
+/// Writes the taps of one token. `reach` tokens before it belong to its document and are read.
 template <int reach, typename T>
 [[gnu::noinline]] void write_taps(const DepthwiseForward<T>& depthwise, int64_t token) {
   const T* own = depthwise.row(token);
@@ -31,33 +31,34 @@ template <int reach, typename T>
   }
 }
 
-/// The gradient of one token's x, with its part of the weight's and the bias's. `ahead` tokens
-/// after it are of its document.
+/// Writes the gradient of one token's x, and adds its share to the gradients of the weight and the
+/// bias. `ahead` tokens after it belong to its document.
 template <int ahead, typename T>
 [[gnu::noinline]] void add_token(const DepthwiseBackward<T>& depthwise, int64_t token,
-                                 float* of_weight, float* of_bias) {
+                                 float* weight_gradient, float* bias_gradient) {
   const int64_t channels = depthwise.channels;
-  const T* own = depthwise.of_taps + 2 * token * channels;
+  const T* own = depthwise.taps_gradient + 2 * token * channels;
   const T* next = own + (ahead > 0 ? 2 * channels : 0);
   const T* last = own + (ahead > 1 ? 4 * channels : 0);
   const T* x = depthwise.x + token * channels;
   const float* weight = depthwise.weight;
-  T* of_x = depthwise.of_x + token * channels;
+  T* x_gradient = depthwise.x_gradient + token * channels;
 #pragma GCC ivdep
   for (int64_t c = 0; c < channels; ++c) {
-    const auto of_own = static_cast<float>(own[2 * c + 1]);
-    float of_y = of_own;
-    float of_next = 0;
+    const auto own_gradient = static_cast<float>(own[2 * c + 1]);
+    float y_gradient = own_gradient;
+    float next_y_gradient = 0;
     if constexpr (ahead > 0) {
-      of_y += static_cast<float>(next[2 * c]);
-      of_next = static_cast<float>(next[2 * c + 1]);
+      y_gradient += static_cast<float>(next[2 * c]);
+      next_y_gradient = static_cast<float>(next[2 * c + 1]);
     }
-    if constexpr (ahead > 1) of_next += static_cast<float>(last[2 * c]);
+    if constexpr (ahead > 1) next_y_gradient += static_cast<float>(last[2 * c]);
     const auto value = static_cast<float>(x[c]);
-    of_x[c] = static_cast<T>(weight[2 * c + 1] * of_y + weight[2 * c] * of_next);
-    of_weight[2 * c] += of_next * value;
-    of_weight[2 * c + 1] += of_y * value;
-    of_bias[c] += static_cast<float>(own[2 * c]) + of_own;
+    x_gradient[c] =
+        static_cast<T>(weight[2 * c + 1] * y_gradient + weight[2 * c] * next_y_gradient);
+    weight_gradient[2 * c] += next_y_gradient * value;
+    weight_gradient[2 * c + 1] += y_gradient * value;
+    bias_gradient[c] += static_cast<float>(own[2 * c]) + own_gradient;
   }
 }
 
@@ -86,27 +87,27 @@ template <typename T>
 void depthwise_gradient_fast(const DepthwiseBackward<T>& depthwise, int64_t parts, int threads) {
   const int64_t channels = depthwise.channels;
   parallel_items(threads, parts, [&](int64_t part, int) {
-    float* of_weight = depthwise.parts + part * 3 * channels;
-    float* of_bias = of_weight + 2 * channels;
-    std::fill_n(of_weight, 3 * channels, 0.0f);
+    float* weight_gradient = depthwise.parts + part * 3 * channels;
+    float* bias_gradient = weight_gradient + 2 * channels;
+    std::fill_n(weight_gradient, 3 * channels, 0.0f);
     const int64_t end = depthwise.tokens * (part + 1) / parts;
     for (int64_t token = depthwise.tokens * part / parts; token < end; ++token) {
       switch (depthwise.ahead(token)) {
         case 0:
-          add_token<0>(depthwise, token, of_weight, of_bias);
+          add_token<0>(depthwise, token, weight_gradient, bias_gradient);
           break;
         case 1:
-          add_token<1>(depthwise, token, of_weight, of_bias);
+          add_token<1>(depthwise, token, weight_gradient, bias_gradient);
           break;
         default:
-          add_token<2>(depthwise, token, of_weight, of_bias);
+          add_token<2>(depthwise, token, weight_gradient, bias_gradient);
       }
     }
   });
   add_weight_parts({.count = parts,
                     .width = 3 * channels,
                     .parts = depthwise.parts,
-                    .to = {depthwise.of_weight, depthwise.of_bias},
+                    .to = {depthwise.weight_gradient, depthwise.bias_gradient},
                     .sizes = {2 * channels, channels}},
                    threads);
 }

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// The sizes of one head's products. Its columns lie within rows of all heads.
+/// The sizes of one head's products. The rows of a head are parts of rows of all heads.
 struct HeadSizes {
   int64_t tokens;
   int64_t heads;
@@ -24,20 +24,20 @@ struct HeadSizes {
   }
 };
 
-/// Where the heads' parts of an operand begin: `step` elements from one head to the next.
+/// An operand that holds a part for each head, `step` elements apart.
 struct HeadOperand {
   const Tensor& tensor;
   int64_t step;
 
-  /// The part of a head, `before` elements after its first one.
+  /// Returns the address of a head's part, plus `before` elements.
   void* part(int64_t head, int64_t before = 0) const {
     return static_cast<std::byte*>(tensor.address()) +
            (head * step + before) * dtype_size(tensor.dtype());
   }
 };
 
-/// A product C = A B of each head. On the processor each thread has a head and some rows of C at a
-/// time, so that the result does not depend on the threads.
+/// An operation that computes a product C = A B for each head. On the processor a thread takes one
+/// head and some rows of C at a time, so the result does not depend on the threads.
 class HeadProducts : public Operation {
  public:
   explicit HeadProducts(int64_t heads) : heads_(heads) {}
@@ -60,9 +60,9 @@ class HeadProducts : public Operation {
   }
 
  protected:
-  /// The sizes of checked inputs.
+  /// Returns the sizes of checked inputs.
   virtual HeadSizes sizes(std::span<const Spec> inputs) const = 0;
-  /// The product of one head.
+  /// Returns the product of one head.
   virtual GemmShape head_product(const HeadSizes& sizes) const = 0;
 
   HeadSizes sizes_of(const Shape& taps, int64_t columns, DType dtype) const {
@@ -88,14 +88,14 @@ class HeadProducts : public Operation {
   int64_t heads_;
 
  private:
-  /// Of rows of C. oneDNN may need a copy in f32 of a result with gaps between its rows, so they
-  /// are not too many.
+  /// Returns sections of the rows of C. oneDNN may need an f32 copy of a result with gaps between
+  /// its rows, so chunks are small.
   static std::vector<RowSection> sections(const GemmShape& shape) {
     constexpr int64_t kTokens = 1024, kWeightRows = 64;
     return row_sections(shape.m, shape.transpose_a ? kWeightRows : kTokens);
   }
 
-  /// The product of some rows of C. One row has no gaps after it.
+  /// Returns the product of `rows` rows of C. A single row has no gap after it.
   static GemmShape with_rows(GemmShape shape, int64_t rows, int threads) {
     shape.m = rows;
     shape.threads = threads;
@@ -132,9 +132,9 @@ class HeadProducts : public Operation {
   }
 };
 
-/// inputs: taps [tokens, heads · in], the result's gradient [tokens, heads · out] and, if it
-/// accumulates, the main gradient [heads · out, in / 2, 2], which run() adds to. Otherwise that is
-/// the output.
+/// The gradient of the weight. inputs: taps [tokens, heads · in], the gradient of the result
+/// [tokens, heads · out] and, if `accumulate`, the main gradient [heads · out, in / 2, 2], to which
+/// run() adds. Otherwise that is the output.
 class GroupedConvolutionWeightGradient final : public HeadProducts {
  public:
   GroupedConvolutionWeightGradient(int64_t heads, bool accumulate)
@@ -187,8 +187,8 @@ class GroupedConvolutionWeightGradient final : public HeadProducts {
   bool accumulate_;
 };
 
-/// inputs: the result's gradient [tokens, heads · out], weight [heads · out, in / 2, 2]. output:
-/// the taps' gradient [tokens, heads · in].
+/// inputs: the gradient of the result [tokens, heads · out], weight [heads · out, in / 2, 2].
+/// output: the gradient of the taps [tokens, heads · in].
 class GroupedConvolutionInputGradient final : public HeadProducts {
  public:
   using HeadProducts::HeadProducts;
@@ -259,20 +259,20 @@ class GroupedConvolution final : public HeadProducts {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     const Value taps = self.inputs[0], weight = self.inputs[1];
-    const Value of_result = cast(builder, of_outputs[0], builder.spec(taps).dtype);
-    const Value of_taps = builder.apply_single(
-        std::make_shared<GroupedConvolutionInputGradient>(heads_), {of_result, weight});
+    const Value result_gradient = cast(builder, output_gradients[0], builder.spec(taps).dtype);
+    const Value taps_gradient = builder.apply_single(
+        std::make_shared<GroupedConvolutionInputGradient>(heads_), {result_gradient, weight});
     const auto weight_gradient = [&](bool accumulate) {
       return std::make_shared<GroupedConvolutionWeightGradient>(heads_, accumulate);
     };
     const Value main = builder.main_gradient(weight);
     if (!main) {
-      return {of_taps, builder.apply_single(weight_gradient(false), {taps, of_result})};
+      return {taps_gradient, builder.apply_single(weight_gradient(false), {taps, result_gradient})};
     }
-    builder.apply(weight_gradient(true), {taps, of_result, main});
-    return {of_taps, main};
+    builder.apply(weight_gradient(true), {taps, result_gradient, main});
+    return {taps_gradient, main};
   }
 
   void run(const Execution& execution) const override {

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// Replaces the rows that a state keeps of the newest tokens of a sequence by those of `rows`
-/// [tokens, width], the latest last. With fewer tokens than the state has rows, its own last ones
-/// move up first.
+/// Updates a state that holds the rows of the newest tokens of a sequence, the latest last. `rows`,
+/// [tokens, width], are those of the tokens that follow. If they are fewer than the state's rows,
+/// the state's last rows move up first.
 inline void keep_last_rows(const Execution& execution, const Tensor& rows, const Tensor& state) {
   const int64_t kept = state.shape()[0];
   const int64_t row_bytes = state.bytes() / kept;

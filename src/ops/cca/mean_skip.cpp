@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-/// What the operation and its gradient have in common. The inputs begin with queries and keys
-/// before the convolutions, queries and keys after them, both biases and the temperature.
+/// The base of the operation and its gradient. The inputs begin with queries and keys before the
+/// convolutions, queries and keys after them, both biases and the temperature.
 class MeanSkip : public Operation {
  public:
   explicit MeanSkip(const MeanSkipOptions& options) : options_(options) {}
@@ -22,7 +22,7 @@ class MeanSkip : public Operation {
   static constexpr size_t kOperands = 7;
   static constexpr std::string_view kQuery = "t (g r! d!)", kKey = "t (g d!)";
 
-  /// Of the operands.
+  /// Returns the labels of the operands.
   static std::string operand_labels() {
     return fmt::format("{0}, {1}, {0}, {1}, (g r! d!), (g d!), g", kQuery, kKey);
   }
@@ -53,7 +53,7 @@ class MeanSkip : public Operation {
                          {{key.shape[1] / head_dim}, wide}});
   }
 
-  /// Checks the inputs after the first two, or after more.
+  /// Checks the inputs from number `first` on.
   void expect_like(std::span<const Spec> inputs, const std::vector<Spec>& expected,
                    size_t first = 2) const {
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -125,7 +125,8 @@ class MeanSkipNormGradient final : public MeanSkip {
     return Work<float>(*this, target, widths(inputs), parts).bytes;
   }
 
-  /// A row's gradient is read before what takes its memory is written.
+  /// Returns the gradient of a result, whose memory takes the gradient of a convolution's result.
+  /// The kernels read a row of the one before they write that row of the other.
   int in_place_input(int output) const override {
     if (output == 2) return static_cast<int>(kOperands);
     return output == 3 ? static_cast<int>(kOperands) + 1 : -1;
@@ -152,12 +153,12 @@ class MeanSkipNormGradient final : public MeanSkip {
   }
 
  private:
-  /// The parts in which sums over tokens are taken; none by the plain kernel.
+  /// Returns the number of parts in which sums over tokens are taken: 0 for the plain kernel.
   static int64_t parts_of(const Target& target, DType dtype, int64_t tokens) {
     const bool plain = target.device == Device::cpu && use_plain(target, dtype);
     return plain ? 0 : token_parts(target, tokens);
   }
-  /// The elements of all weights' gradients.
+  /// Returns the number of elements in the gradients of all weights.
   static int64_t widths(std::span<const Spec> inputs) {
     return inputs[4].shape[0] + inputs[5].shape[0] + inputs[6].shape[0];
   }
@@ -183,15 +184,15 @@ class MeanSkipNormGradient final : public MeanSkip {
     const Work<Wide> work(*this, execution.runtime.target(), widths(specs_of(inputs)), parts,
                           execution.workspace.data());
     return {.operands = operands<T>(inputs),
-            .of_query = inputs[kOperands].pointer<T>(),
-            .of_key = inputs[kOperands + 1].pointer<T>(),
-            .of_projected_query = outputs[0].pointer<T>(),
-            .of_projected_key = outputs[1].pointer<T>(),
-            .of_convolved_query = outputs[2].pointer<T>(),
-            .of_convolved_key = outputs[3].pointer<T>(),
-            .of_query_bias = outputs[4].pointer<Wide>(),
-            .of_key_bias = outputs[5].pointer<Wide>(),
-            .of_temperature = outputs[6].pointer<Wide>(),
+            .query_gradient = inputs[kOperands].pointer<T>(),
+            .key_gradient = inputs[kOperands + 1].pointer<T>(),
+            .projected_query_gradient = outputs[0].pointer<T>(),
+            .projected_key_gradient = outputs[1].pointer<T>(),
+            .convolved_query_gradient = outputs[2].pointer<T>(),
+            .convolved_key_gradient = outputs[3].pointer<T>(),
+            .query_bias_gradient = outputs[4].pointer<Wide>(),
+            .key_bias_gradient = outputs[5].pointer<Wide>(),
+            .temperature_gradient = outputs[6].pointer<Wide>(),
             .scratch = work.rows,
             .parts = work.sums};
   }
@@ -213,11 +214,11 @@ class MeanSkipNorm final : public MeanSkip {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    TESSERA_EXPECT(*this, of_outputs[0] && of_outputs[1],
+                              std::span<const Value> output_gradients) const override {
+    TESSERA_EXPECT(*this, output_gradients[0] && output_gradients[1],
                    "a gradient of the queries or the keys alone");
     std::vector<Value> inputs = self.inputs;
-    for (const Value gradient : of_outputs) {
+    for (const Value gradient : output_gradients) {
       inputs.push_back(cast(builder, gradient, builder.spec(self.inputs[0]).dtype));
     }
     return builder.apply(std::make_shared<MeanSkipNormGradient>(options_), std::move(inputs));
@@ -228,7 +229,8 @@ class MeanSkipNorm final : public MeanSkip {
     return target.threads * 2 * options_.head_dim * static_cast<int64_t>(sizeof(double));
   }
 
-  /// A row of a convolution's result is read before what takes its memory is written.
+  /// Returns the result of a convolution, whose memory takes the output. The kernels read a row of
+  /// the one before they write that row of the other.
   int in_place_input(int output) const override { return 2 + output; }
 
   void run(const Execution& execution) const override {

@@ -6,10 +6,11 @@
 namespace tessera {
 namespace {
 
-constexpr int kSkipWarps = 4;                    // of a block, at most
+constexpr int kSkipWarps = 4;                    // warps of a block, at most
 constexpr int kHeadPack = kLanes == 32 ? 4 : 2;  // elements; heads of 128 channels fill a warp
 
-/// A row of a head in f32. The lanes of a warp have its packs in turn, up to `own` each.
+/// A row [head_dim] of a head in f32, held by a warp. The lanes have its packs in turn, up to `own`
+/// each.
 template <int own, int size>
 struct HeadRow {
   Pack<float, size> packs[own] = {};
@@ -39,7 +40,7 @@ struct HeadRow {
       store_pack(row, p, pack);
     });
   }
-  /// The same of value(i, k), element k of the lane's pack number i.
+  /// Returns the row in which element k of this lane's pack number i is value(i, k).
   template <typename Value>
   __device__ static HeadRow of(Value&& value) {
     HeadRow row;
@@ -51,7 +52,7 @@ struct HeadRow {
   __device__ float at(int i, int k) const { return packs[i].values[k]; }
   __device__ float& at(int i, int k) { return packs[i].values[k]; }
 
-  /// The sum of products with another row, for all lanes. Packs after the row's end are zeros.
+  /// Returns the dot product with another row, to all lanes. Packs after the row's end are zeros.
   __device__ float dot(const HeadRow& other) const {
     float total = 0;
     for (int i = 0; i < own; ++i) {
@@ -61,14 +62,15 @@ struct HeadRow {
   }
 };
 
-/// The sums that are normalised, of the heads of one token that share a key head.
+/// The sums s = convolved + bias + mean before the norm, for one token and one group of heads (see
+/// mean_skip_plain.h).
 template <typename T, int own, int size>
 struct SkipSums {
   using Row = HeadRow<own, size>;
   const MeanSkipOperands<T>& of;
   int64_t group;
-  int64_t key_row;    // where the key's row begins
-  int64_t query_row;  // where the row of the group's first query begins
+  int64_t key_row;    // offset of the key head's row
+  int64_t query_row;  // offset of the row of the group's first query head
   Row projected_key;
 
   __device__ SkipSums(const MeanSkipOperands<T>& operands, int64_t token, int64_t which)
@@ -108,7 +110,7 @@ struct SkipSums {
   __device__ float root() const { return sqrtf(static_cast<float>(of.head_dim)); }
 };
 
-/// A warp for the heads of a token that share a key head.
+/// Writes queries and keys, with a warp for the heads of a token that share a key head.
 template <typename T, int own, int size>
 __global__ void __launch_bounds__(kSkipWarps* kLanes) skip_heads(MeanSkipForward<T> skip) {
   using Row = HeadRow<own, size>;
@@ -126,19 +128,19 @@ __global__ void __launch_bounds__(kSkipWarps* kLanes) skip_heads(MeanSkipForward
   }
 }
 
-/// A sum's gradient, and that of what scales its norm.
+/// The gradient of a sum s through its norm, and that of the factor `scale` on the normalised sum.
 template <typename Row>
 struct SumGradient {
-  Row of_sum;
-  float of_scale;
+  Row sum_gradient;
+  float scale_gradient;
 };
 
 template <typename T, int own, int size>
 __device__ SumGradient<HeadRow<own, size>> gradient_of_sum(const SkipSums<T, own, size>& sums,
                                                            const HeadRow<own, size>& sum,
-                                                           const T* of_output, float scale) {
+                                                           const T* output_gradient, float scale) {
   using Row = HeadRow<own, size>;
-  const Row gradient(of_output, sums.of.head_dim);
+  const Row gradient(output_gradient, sums.of.head_dim);
   const float inverse = sums.inverse_norm(sum);
   const float products = sum.dot(gradient);
   const float factor = scale * sums.root() * inverse;
@@ -157,9 +159,9 @@ __device__ void add_to_sums(const HeadRow<own, size>& row, float* sums, int64_t 
   });
 }
 
-/// A block for each part of the tokens (x) and each group (y). Its warps take the tokens in turn.
-/// What each of them sums over its tokens lies in shared memory: the gradients of the biases of the
-/// group's queries and key, and of the temperature.
+/// Writes the gradients, with a block for each part of the tokens (x) and each group (y). Its warps
+/// take the tokens in turn. Each adds up over its tokens, in shared memory, the gradients of the
+/// biases of the group's queries and key, and of the temperature.
 template <typename T, int own, int size>
 __global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
     skip_gradient_heads(MeanSkipBackward<T> skip, int64_t parts) {
@@ -172,41 +174,42 @@ __global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
   for (int64_t i = this_lane(); i < width; i += kLanes) own_sums[i] = 0;
   wait_for_warp();
 
-  float of_temperature = 0;
+  float temperature_gradient = 0;
   const int64_t end = of.tokens * (part + 1) / parts;
   for (int64_t token = of.tokens * part / parts + this_warp(); token < end;
        token += block_warps()) {
     const SkipSums<T, own, size> sums(of, token, group);
-    const auto [of_key_sum, of_scale] = gradient_of_sum(
-        sums, sums.key(), skip.of_key + sums.key_row, of.temperature[group]);
-    of_temperature += of_scale;
-    add_to_sums(of_key_sum, own_sums + of.heads * head_dim, head_dim);
-    of_key_sum.store(skip.of_convolved_key + sums.key_row, head_dim);
+    const auto [key_sum_gradient, scale_gradient] = gradient_of_sum(
+        sums, sums.key(), skip.key_gradient + sums.key_row, of.temperature[group]);
+    temperature_gradient += scale_gradient;
+    add_to_sums(key_sum_gradient, own_sums + of.heads * head_dim, head_dim);
+    key_sum_gradient.store(skip.convolved_key_gradient + sums.key_row, head_dim);
     Row total;
     const float share = 0.5f / static_cast<float>(of.heads);
     for (int64_t head = 0; head < of.heads; ++head) {
       const int64_t row = sums.query_row + head * head_dim;
-      const Row of_sum =
-          gradient_of_sum(sums, sums.query(head), skip.of_query + row, 1.0f).of_sum;
-      add_to_sums(of_sum, own_sums + head * head_dim, head_dim);
-      of_sum.store(skip.of_convolved_query + row, head_dim);
-      Row of_projected;
+      const Row sum_gradient =
+          gradient_of_sum(sums, sums.query(head), skip.query_gradient + row, 1.0f).sum_gradient;
+      add_to_sums(sum_gradient, own_sums + head * head_dim, head_dim);
+      sum_gradient.store(skip.convolved_query_gradient + row, head_dim);
+      Row projected_gradient;
       for (int i = 0; i < own; ++i) {
         for (int k = 0; k < size; ++k) {
-          total.at(i, k) += of_sum.at(i, k);
-          of_projected.at(i, k) = 0.5f * of_sum.at(i, k) + share * of_key_sum.at(i, k);
+          total.at(i, k) += sum_gradient.at(i, k);
+          projected_gradient.at(i, k) =
+              0.5f * sum_gradient.at(i, k) + share * key_sum_gradient.at(i, k);
         }
       }
-      of_projected.store(skip.of_projected_query + row, head_dim);
+      projected_gradient.store(skip.projected_query_gradient + row, head_dim);
     }
     for (int i = 0; i < own; ++i) {
       for (int k = 0; k < size; ++k) {
-        total.at(i, k) = 0.5f * (total.at(i, k) + of_key_sum.at(i, k));
+        total.at(i, k) = 0.5f * (total.at(i, k) + key_sum_gradient.at(i, k));
       }
     }
-    total.store(skip.of_projected_key + sums.key_row, head_dim);
+    total.store(skip.projected_key_gradient + sums.key_row, head_dim);
   }
-  if (this_lane() == 0) own_sums[width - 1] = of_temperature;
+  if (this_lane() == 0) own_sums[width - 1] = temperature_gradient;
   __syncthreads();
 
   float* const result = skip.parts + part * skip.part_width();
@@ -267,7 +270,8 @@ void mean_skip_gradient_device(const MeanSkipBackward<T>& skip, int64_t parts, S
   add_weight_parts_device({.count = parts,
                            .width = skip.part_width(),
                            .parts = skip.parts,
-                           .to = {skip.of_query_bias, skip.of_key_bias, skip.of_temperature},
+                           .to = {skip.query_bias_gradient, skip.key_bias_gradient,
+                                  skip.temperature_gradient},
                            .sizes = {of.query_channels(), of.key_channels(), of.groups}},
                           stream);
 }

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// The rows of one token's heads that share a key head, and the rows of their weights.
+/// The rows of one token's heads that share a key head, and the rows of their biases.
 template <typename T>
 struct SkipRows {
   SkipRows(const MeanSkipOperands<T>& of, int64_t token, int64_t group)
@@ -26,8 +26,8 @@ struct SkipRows {
 
   int64_t head_dim;
   int64_t heads;
-  int64_t key_start;    // of the rows of keys, in elements
-  int64_t query_start;  // of the rows of queries
+  int64_t key_start;    // offset of the key head's row, in elements
+  int64_t query_start;  // offset of the rows of queries
   const T* projected_query;
   const T* projected_key;
   const T* convolved_query;
@@ -36,7 +36,7 @@ struct SkipRows {
   const float* key_bias;
 };
 
-/// sum = convolved + bias + half of query and key.
+/// Writes sum = convolved + bias + (projected query + projected key) / 2 of a query head.
 template <typename T>
 [[gnu::noinline]] void sum_of_query(const SkipRows<T>& rows, int64_t head, float* sum) {
   const int64_t start = head * rows.head_dim;
@@ -51,7 +51,8 @@ template <typename T>
   }
 }
 
-/// The same of the key, whose mean is that over the group's queries.
+/// Writes sum = convolved + bias + (mean of the group's projected queries + projected key) / 2 of
+/// the key head.
 template <typename T>
 [[gnu::noinline]] void sum_of_key(const SkipRows<T>& rows, float* sum) {
   std::fill_n(sum, rows.head_dim, 0.0f);
@@ -80,95 +81,97 @@ void scale_row(const float* sum, float factor, T* row, int64_t head_dim) {
   for (int64_t c = 0; c < head_dim; ++c) row[c] = static_cast<T>(factor * sum[c]);
 }
 
-/// What scales a sum's gradient, and the root of the head dim.
+/// The factors of a norm: √head_dim, and the temperature for keys.
 struct SkipScale {
   float root;
   float temperature = 1;
   double epsilon;
 };
 
-/// Replaces a sum by its gradient. Returns the gradient of the temperature.
+/// Replaces a sum by its gradient (see NormGradientFactors). Returns the gradient of the
+/// temperature.
 template <typename T>
-[[gnu::noinline]] float replace_by_gradient(const SkipScale& scale, const T* of_output, float* sum,
-                                            int64_t head_dim) {
+[[gnu::noinline]] float replace_by_gradient(const SkipScale& scale, const T* output_gradient,
+                                            float* sum, int64_t head_dim) {
   const float inverse = inverse_of(sum, head_dim, scale.epsilon);
   const float products = interleaved_sum<float>(
-      head_dim, [=](int64_t c) { return sum[c] * static_cast<float>(of_output[c]); });
+      head_dim, [=](int64_t c) { return sum[c] * static_cast<float>(output_gradient[c]); });
   const float factor = scale.temperature * scale.root * inverse;
   const float towards = inverse * inverse * products;
 #pragma GCC ivdep
   for (int64_t c = 0; c < head_dim; ++c) {
-    sum[c] = factor * (static_cast<float>(of_output[c]) - sum[c] * towards);
+    sum[c] = factor * (static_cast<float>(output_gradient[c]) - sum[c] * towards);
   }
   return scale.root * inverse * products;
 }
 
-/// Where a part of the sums over tokens is, for one group.
+/// The addresses of one group's sums in a part of the sums over tokens.
 struct SkipPart {
   template <typename T>
   SkipPart(const MeanSkipBackward<T>& skip, int64_t part, int64_t group) {
     const MeanSkipOperands<T>& of = skip.operands;
     float* const begin = skip.parts + part * skip.part_width();
-    of_query_bias = begin + group * of.heads * of.head_dim;
-    of_key_bias = begin + of.query_channels() + group * of.head_dim;
-    of_temperature = begin + of.query_channels() + of.key_channels() + group;
+    query_bias_gradient = begin + group * of.heads * of.head_dim;
+    key_bias_gradient = begin + of.query_channels() + group * of.head_dim;
+    temperature_gradient = begin + of.query_channels() + of.key_channels() + group;
   }
-  float* of_query_bias;
-  float* of_key_bias;
-  float* of_temperature;
+  float* query_bias_gradient;
+  float* key_bias_gradient;
+  float* temperature_gradient;
 };
 
-/// The gradients of one query head, given that of its sum. Adds it to `total`, over the heads.
+/// Writes the gradients of one query head, given that of its sum, and adds that to `total`.
 template <typename T>
 [[gnu::noinline]] void write_query_gradients(const MeanSkipBackward<T>& skip, int64_t start,
-                                             const float* of_sum, const float* of_key_sum,
-                                             float* of_bias, float* total) {
+                                             const float* sum_gradient,
+                                             const float* key_sum_gradient, float* bias_gradient,
+                                             float* total) {
   const MeanSkipOperands<T>& of = skip.operands;
   const float share = 0.5f / static_cast<float>(of.heads);
-  T* of_convolved = skip.of_convolved_query + start;
-  T* of_projected = skip.of_projected_query + start;
+  T* convolved_gradient = skip.convolved_query_gradient + start;
+  T* projected_gradient = skip.projected_query_gradient + start;
 #pragma GCC ivdep
   for (int64_t c = 0; c < of.head_dim; ++c) {
-    of_bias[c] += of_sum[c];
-    total[c] += of_sum[c];
-    of_convolved[c] = static_cast<T>(of_sum[c]);
-    of_projected[c] = static_cast<T>(0.5f * of_sum[c] + share * of_key_sum[c]);
+    bias_gradient[c] += sum_gradient[c];
+    total[c] += sum_gradient[c];
+    convolved_gradient[c] = static_cast<T>(sum_gradient[c]);
+    projected_gradient[c] = static_cast<T>(0.5f * sum_gradient[c] + share * key_sum_gradient[c]);
   }
 }
 
-/// The gradients of one token's heads that share a key head. `scratch` is [3, head_dim].
+/// Writes the gradients of one token's heads that share a key head. `scratch` is [3, head_dim].
 template <typename T>
-void gradients_of_group(const MeanSkipBackward<T>& skip, const SkipPart& part, int64_t token,
-                        int64_t group, float* scratch) {
+void write_group_gradients(const MeanSkipBackward<T>& skip, const SkipPart& part, int64_t token,
+                           int64_t group, float* scratch) {
   const MeanSkipOperands<T>& of = skip.operands;
   const int64_t head_dim = of.head_dim;
   const SkipRows<T> rows(of, token, group);
   const float root = std::sqrt(static_cast<float>(head_dim));
-  float* const of_key_sum = scratch;
-  float* const of_sum = scratch + head_dim;
+  float* const key_sum_gradient = scratch;
+  float* const sum_gradient = scratch + head_dim;
   float* const total = scratch + 2 * head_dim;
 
-  sum_of_key(rows, of_key_sum);
-  *part.of_temperature += replace_by_gradient<T>(
+  sum_of_key(rows, key_sum_gradient);
+  *part.temperature_gradient += replace_by_gradient<T>(
       {.root = root, .temperature = of.temperature[group], .epsilon = of.epsilon},
-      skip.of_key + rows.key_start, of_key_sum, head_dim);
+      skip.key_gradient + rows.key_start, key_sum_gradient, head_dim);
   std::fill_n(total, head_dim, 0.0f);
   for (int64_t head = 0; head < of.heads; ++head) {
     const int64_t start = rows.query_start + head * head_dim;
-    sum_of_query(rows, head, of_sum);
-    replace_by_gradient<T>({.root = root, .epsilon = of.epsilon}, skip.of_query + start, of_sum,
-                           head_dim);
-    write_query_gradients(skip, start, of_sum, of_key_sum, part.of_query_bias + head * head_dim,
-                          total);
+    sum_of_query(rows, head, sum_gradient);
+    replace_by_gradient<T>({.root = root, .epsilon = of.epsilon}, skip.query_gradient + start,
+                           sum_gradient, head_dim);
+    write_query_gradients(skip, start, sum_gradient, key_sum_gradient,
+                          part.query_bias_gradient + head * head_dim, total);
   }
-  T* of_convolved = skip.of_convolved_key + rows.key_start;
-  T* of_projected = skip.of_projected_key + rows.key_start;
-  float* of_bias = part.of_key_bias;
+  T* convolved_gradient = skip.convolved_key_gradient + rows.key_start;
+  T* projected_gradient = skip.projected_key_gradient + rows.key_start;
+  float* bias_gradient = part.key_bias_gradient;
 #pragma GCC ivdep
   for (int64_t c = 0; c < head_dim; ++c) {
-    of_bias[c] += of_key_sum[c];
-    of_convolved[c] = static_cast<T>(of_key_sum[c]);
-    of_projected[c] = static_cast<T>(0.5f * (total[c] + of_key_sum[c]));
+    bias_gradient[c] += key_sum_gradient[c];
+    convolved_gradient[c] = static_cast<T>(key_sum_gradient[c]);
+    projected_gradient[c] = static_cast<T>(0.5f * (total[c] + key_sum_gradient[c]));
   }
 }
 
@@ -208,16 +211,17 @@ void mean_skip_gradient_fast(const MeanSkipBackward<T>& skip, int64_t parts, int
     const int64_t end = of.tokens * (part + 1) / parts;
     for (int64_t token = of.tokens * part / parts; token < end; ++token) {
       for (int64_t group = 0; group < of.groups; ++group) {
-        gradients_of_group(skip, SkipPart(skip, part, group), token, group, scratch);
+        write_group_gradients(skip, SkipPart(skip, part, group), token, group, scratch);
       }
     }
   });
-  add_weight_parts({.count = parts,
-                    .width = skip.part_width(),
-                    .parts = skip.parts,
-                    .to = {skip.of_query_bias, skip.of_key_bias, skip.of_temperature},
-                    .sizes = {of.query_channels(), of.key_channels(), of.groups}},
-                   threads);
+  add_weight_parts(
+      {.count = parts,
+       .width = skip.part_width(),
+       .parts = skip.parts,
+       .to = {skip.query_bias_gradient, skip.key_bias_gradient, skip.temperature_gradient},
+       .sizes = {of.query_channels(), of.key_channels(), of.groups}},
+      threads);
 }
 
 template void mean_skip_fast(const MeanSkipForward<float>&, int);

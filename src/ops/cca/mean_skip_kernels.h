@@ -15,7 +15,7 @@ struct MeanSkipOperands {
   using Wide = Compute<T>;
   int64_t tokens;
   int64_t groups;
-  int64_t heads;  // of a group
+  int64_t heads;  // query heads of a group
   int64_t head_dim;
   double epsilon;
   const T* projected_query;  // before the convolutions
@@ -30,52 +30,54 @@ struct MeanSkipOperands {
   constexpr int64_t key_channels() const { return groups * head_dim; }
 };
 
+/// The arguments of mean_skip_norm().
 template <typename T>
 struct MeanSkipForward {
   using Wide = Compute<T>;
   MeanSkipOperands<T> operands;
   T* query;       // may be convolved_query's memory
   T* key;         // may be convolved_key's memory
-  Wide* scratch;  // [threads, 2, head_dim], of the processor's kernels
+  Wide* scratch;  // [threads, 2, head_dim], for the processor's kernels
 };
 
-/// With s the sum that is normalised, r = (‖s‖² + epsilon)^(-1/2), f = √head_dim (times the
-/// temperature) and g the output's gradient: the gradient of s is f r (g - s r² Σ s g), and that
-/// of the temperature is the sum of √head_dim r Σ s g.
+/// The arguments of its gradient. With s the sum that is normalised, r = (‖s‖² + epsilon)^(-1/2), f
+/// = √head_dim (times the temperature, for keys) and g the gradient of the output: the gradient of
+/// s is f r (g - s r² Σ s g), and that of the temperature is the sum over the tokens of √head_dim r
+/// Σ s g.
 template <typename T>
 struct MeanSkipBackward {
   using Wide = Compute<T>;
   MeanSkipOperands<T> operands;
-  const T* of_query;
-  const T* of_key;
-  T* of_projected_query;
-  T* of_projected_key;
-  T* of_convolved_query;  // may be of_query's memory
-  T* of_convolved_key;    // may be of_key's memory
-  Wide* of_query_bias;
-  Wide* of_key_bias;
-  Wide* of_temperature;
-  Wide* scratch;  // [threads, 3, head_dim], of the processor's kernels
-  Wide* parts;    // [token_parts(), part_width()]: of the biases, then of the temperature
+  const T* query_gradient;
+  const T* key_gradient;
+  T* projected_query_gradient;
+  T* projected_key_gradient;
+  T* convolved_query_gradient;  // may be query_gradient's memory
+  T* convolved_key_gradient;    // may be key_gradient's memory
+  Wide* query_bias_gradient;
+  Wide* key_bias_gradient;
+  Wide* temperature_gradient;
+  Wide* scratch;  // [threads, 3, head_dim], for the processor's kernels
+  Wide* parts;    // [token_parts(), part_width()]: sums for the biases, then the temperature
 
   constexpr int64_t part_width() const {
     return operands.query_channels() + operands.key_channels() + operands.groups;
   }
 };
 
-/// The fast kernels, for T = float and BFloat16.
+/// Runs the fast kernels on the processor, for T = float and BFloat16.
 template <typename T>
 void mean_skip_fast(const MeanSkipForward<T>& skip, int threads);
 template <typename T>
 void mean_skip_gradient_fast(const MeanSkipBackward<T>& skip, int64_t parts, int threads);
 
 inline constexpr int64_t kMostSkipHeadDim = 256;
-/// Of a group's queries and its key: their sums in f32 and the temperature's fit into the 48 KiB of
-/// shared memory that a block has.
+/// The most channels of a group's query heads and key head together. Their sums in f32, and that of
+/// the temperature, fit into the 48 KiB of shared memory of a block.
 inline constexpr int64_t kMostSkipChannels = 48 * 256 - 1;
 
-/// The kernels of devices, for the same types. They put their work into the stream. Plans refuse
-/// larger heads and groups than these.
+/// Enqueues the kernels on a device's stream, for the same types. Plans refuse heads and groups
+/// above the two limits.
 template <typename Vendor, typename T>
 void mean_skip_device(const MeanSkipForward<T>& skip, Stream& stream);
 template <typename Vendor, typename T>

@@ -8,7 +8,9 @@
 
 namespace tessera {
 
-/// The sums that are normalised, of the heads of one token that share a key head.
+/// The sums s = convolved + bias + mean before the norm, for one token and one group: the query
+/// heads that share a key head, and that key head. Names in the formulas are those of
+/// MeanSkipOperands.
 template <typename T>
 class SkipSums {
  public:
@@ -19,22 +21,26 @@ class SkipSums {
         key_row_((token * operands.groups + group) * operands.head_dim),
         query_row_(key_row_ * operands.heads) {}
 
-  /// Where the rows of a head of the group, and of its key head, begin.
+  /// Returns the offset of a head's row [head_dim] in the tensors of queries; key_row(), in those
+  /// of keys.
   int64_t query_row(int64_t head) const { return query_row_ + head * of_.head_dim; }
   int64_t key_row() const { return key_row_; }
+  /// Returns the offset of a head's row [head_dim] in query_bias; key_channel(), in key_bias.
   int64_t query_channel(int64_t head) const { return (group_ * of_.heads + head) * of_.head_dim; }
   int64_t key_channel() const { return group_ * of_.head_dim; }
 
-  /// Half of query and key before the convolutions.
+  /// Returns mean[head, c] = (projected_query[head, c] + projected_key[c]) / 2.
   Wide mean(int64_t head, int64_t c) const {
     return (static_cast<Wide>(of_.projected_query[query_row(head) + c]) +
             static_cast<Wide>(of_.projected_key[key_row_ + c])) /
            2;
   }
+  /// Returns convolved_query[head, c] + query_bias[head, c] + mean[head, c].
   Wide query(int64_t head, int64_t c) const {
     return static_cast<Wide>(of_.convolved_query[query_row(head) + c]) +
            of_.query_bias[query_channel(head) + c] + mean(head, c);
   }
+  /// Returns convolved_key[c] + key_bias[c] + the mean of mean[head, c] over the group's heads.
   Wide key(int64_t c) const {
     Wide total = 0;
     for (int64_t head = 0; head < of_.heads; ++head) total += mean(head, c);
@@ -49,7 +55,7 @@ class SkipSums {
   int64_t query_row_;
 };
 
-/// One over the norm of a sum of which value(c) is channel c.
+/// Returns 1 / sqrt(sum_c value(c)^2 + epsilon), with c over the channels of a head.
 template <typename Wide, typename Value>
 Wide inverse_norm(int64_t head_dim, double epsilon, const Value& value) {
   Wide squares = 0;
@@ -57,7 +63,10 @@ Wide inverse_norm(int64_t head_dim, double epsilon, const Value& value) {
   return 1 / std::sqrt(squares + static_cast<Wide>(epsilon));
 }
 
-/// The definition of the mean skip with norm.
+/// Computes mean_skip_norm(): its definition. s_query and s_key are the sums of SkipSums. For each
+/// token and group:
+///   query[head, c] = √head_dim * s_query[head, c] / sqrt(sum_c s_query[head, c]^2 + epsilon)
+///   key[c] = temperature[group] * √head_dim * s_key[c] / sqrt(sum_c s_key[c]^2 + epsilon)
 template <typename T>
 void mean_skip_plain(const MeanSkipForward<T>& skip, int threads) {
   using Wide = Compute<T>;
@@ -82,10 +91,15 @@ void mean_skip_plain(const MeanSkipForward<T>& skip, int threads) {
   });
 }
 
-/// The gradient of a sum through its norm: factor (g - sum · towards).
+/// The gradient of y[c] = scale * root * s[c] * r, where r = 1 / sqrt(sum_c s[c]^2 + epsilon). With
+/// g the gradient of y (a query or a key):
+///   s_gradient[c] = factor * (g[c] - s[c] * towards)
+///   factor = scale * root * r, towards = r^2 * sum_c s[c] * g[c]
+///   scale_gradient = root * r * sum_c s[c] * g[c]
 template <typename Wide>
 struct NormGradientFactors {
-  /// `root` is √head_dim; `scale` is 1 or the temperature.
+  /// `sum` and `gradient` return channel c of s and of g. `root` is √head_dim; `scale` is 1 for a
+  /// query head and the temperature for a key head.
   template <typename Sum, typename Gradient>
   NormGradientFactors(int64_t head_dim, double epsilon, Wide root, Wide scale, const Sum& sum,
                       const Gradient& gradient) {
@@ -94,16 +108,26 @@ struct NormGradientFactors {
     for (int64_t c = 0; c < head_dim; ++c) products += sum(c) * gradient(c);
     factor = scale * root * inverse;
     towards = inverse * inverse * products;
-    of_scale = root * inverse * products;
+    scale_gradient = root * inverse * products;
   }
-  Wide of_sum(Wide gradient, Wide sum) const { return factor * (gradient - sum * towards); }
+  /// Returns the gradient of one channel of s.
+  Wide s_gradient(Wide gradient, Wide sum) const { return factor * (gradient - sum * towards); }
 
   Wide factor;
   Wide towards;
-  Wide of_scale;  ///< the gradient of `scale`
+  Wide scale_gradient;  ///< the gradient of `scale`
 };
 
-/// The definition of the gradients. A thread has a group, and sums over its tokens in order.
+/// Computes the gradients of mean_skip_norm(): their definition. A thread takes whole groups and
+/// adds up a group's tokens in order. s_query_gradient and s_key_gradient are those of s (see
+/// NormGradientFactors):
+///   convolved_query_gradient[head, c] = s_query_gradient[head, c]
+///   convolved_key_gradient[c] = s_key_gradient[c]
+///   projected_query_gradient[head, c] =
+///       (s_query_gradient[head, c] + s_key_gradient[c] / heads) / 2
+///   projected_key_gradient[c] = (sum_head s_query_gradient[head, c] + s_key_gradient[c]) / 2
+///   query_bias_gradient, key_bias_gradient = sum_t of s_query_gradient, s_key_gradient
+///   temperature_gradient = sum_t of the key head's scale_gradient
 template <typename T>
 void mean_skip_gradient_plain(const MeanSkipBackward<T>& skip, int threads) {
   using Wide = Compute<T>;
@@ -111,46 +135,46 @@ void mean_skip_gradient_plain(const MeanSkipBackward<T>& skip, int threads) {
   const int64_t head_dim = of.head_dim;
   const Wide root = std::sqrt(static_cast<Wide>(head_dim));
   parallel_ranges(threads, of.groups, 1, [&](int64_t begin, int64_t end, int thread) {
-    Wide* const of_key_sum = skip.scratch + thread * 3 * head_dim;
-    Wide* const of_query_sums = of_key_sum + head_dim;  // of all heads
+    Wide* const s_key_gradient = skip.scratch + thread * 3 * head_dim;
+    Wide* const s_query_gradient_sum = s_key_gradient + head_dim;  // over the group's heads
     for (int64_t group = begin; group < end; ++group) {
       const int64_t channels = of.heads * head_dim;
-      std::fill_n(skip.of_query_bias + group * channels, channels, Wide{0});
-      std::fill_n(skip.of_key_bias + group * head_dim, head_dim, Wide{0});
-      skip.of_temperature[group] = 0;
+      std::fill_n(skip.query_bias_gradient + group * channels, channels, Wide{0});
+      std::fill_n(skip.key_bias_gradient + group * head_dim, head_dim, Wide{0});
+      skip.temperature_gradient[group] = 0;
       for (int64_t token = 0; token < of.tokens; ++token) {
         const SkipSums<T> sums(of, token, group);
-        const T* const of_key = skip.of_key + sums.key_row();
+        const T* const key_gradient = skip.key_gradient + sums.key_row();
         const auto key_sum = [&](int64_t c) { return sums.key(c); };
         const NormGradientFactors<Wide> key(
             head_dim, of.epsilon, root, of.temperature[group], key_sum,
-            [&](int64_t c) { return static_cast<Wide>(of_key[c]); });
+            [&](int64_t c) { return static_cast<Wide>(key_gradient[c]); });
         for (int64_t c = 0; c < head_dim; ++c) {
-          of_key_sum[c] = key.of_sum(static_cast<Wide>(of_key[c]), key_sum(c));
-          skip.of_key_bias[sums.key_channel() + c] += of_key_sum[c];
-          of_query_sums[c] = 0;
+          s_key_gradient[c] = key.s_gradient(static_cast<Wide>(key_gradient[c]), key_sum(c));
+          skip.key_bias_gradient[sums.key_channel() + c] += s_key_gradient[c];
+          s_query_gradient_sum[c] = 0;
         }
-        skip.of_temperature[group] += key.of_scale;
+        skip.temperature_gradient[group] += key.scale_gradient;
         for (int64_t head = 0; head < of.heads; ++head) {
           const int64_t row = sums.query_row(head);
           const auto query_sum = [&](int64_t c) { return sums.query(head, c); };
           const NormGradientFactors<Wide> query(
               head_dim, of.epsilon, root, Wide{1}, query_sum,
-              [&](int64_t c) { return static_cast<Wide>(skip.of_query[row + c]); });
+              [&](int64_t c) { return static_cast<Wide>(skip.query_gradient[row + c]); });
           for (int64_t c = 0; c < head_dim; ++c) {
-            const Wide of_sum =
-                query.of_sum(static_cast<Wide>(skip.of_query[row + c]), query_sum(c));
-            skip.of_query_bias[sums.query_channel(head) + c] += of_sum;
-            of_query_sums[c] += of_sum;
-            skip.of_convolved_query[row + c] = static_cast<T>(of_sum);
-            skip.of_projected_query[row + c] =
-                static_cast<T>((of_sum + of_key_sum[c] / static_cast<Wide>(of.heads)) / 2);
+            const Wide s_query_gradient =
+                query.s_gradient(static_cast<Wide>(skip.query_gradient[row + c]), query_sum(c));
+            skip.query_bias_gradient[sums.query_channel(head) + c] += s_query_gradient;
+            s_query_gradient_sum[c] += s_query_gradient;
+            skip.convolved_query_gradient[row + c] = static_cast<T>(s_query_gradient);
+            skip.projected_query_gradient[row + c] = static_cast<T>(
+                (s_query_gradient + s_key_gradient[c] / static_cast<Wide>(of.heads)) / 2);
           }
         }
         for (int64_t c = 0; c < head_dim; ++c) {
-          skip.of_convolved_key[sums.key_row() + c] = static_cast<T>(of_key_sum[c]);
-          skip.of_projected_key[sums.key_row() + c] =
-              static_cast<T>((of_query_sums[c] + of_key_sum[c]) / 2);
+          skip.convolved_key_gradient[sums.key_row() + c] = static_cast<T>(s_key_gradient[c]);
+          skip.projected_key_gradient[sums.key_row() + c] =
+              static_cast<T>((s_query_gradient_sum[c] + s_key_gradient[c]) / 2);
         }
       }
     }

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// How the tokens follow one another in an operation that reads tokens before its own.
+/// The order of the tokens in an operation that reads tokens before the current one.
 struct SequenceOptions {
   int64_t sequence = 0;  ///< tokens of one sequence; tokens = sequences · sequence
   /// i32 [tokens]: for each token, the position of the first token of its document within its
@@ -20,25 +20,26 @@ struct SequenceOptions {
   std::optional<Value> document_starts = {};
 };
 
-/// The inputs of an operation that say how its tokens follow one another. They are its last ones.
-/// Either they are the document starts of whole sequences, if these are given; or the tokens
-/// continue one sequence, and the input is the position of the first of them.
+/// The last inputs of an operation, which say how its tokens follow one another. Whole sequences
+/// have one such input, the document starts, or none if these are not given. Tokens that continue
+/// one sequence have the position of the first of them.
 class SequenceInputs {
  public:
-  /// Of whole sequences.
+  /// The inputs for whole sequences.
   explicit SequenceInputs(const SequenceOptions& options)
       : sequence_(options.sequence), documents_(options.document_starts.has_value()) {}
-  /// Of one sequence that is continued.
+  /// Returns the inputs for one sequence that is continued.
   static SequenceInputs continued();
 
   bool is_continued() const { return continued_; }
   size_t count() const { return size_t{documents_ || continued_}; }
-  /// The label of the dim of tokens. A rank needs whole sequences.
+  /// Returns the label of the dim of tokens. A rank needs whole sequences.
   std::string tokens() const { return continued_ ? "s!" : "(b s!)"; }
-  /// The labels of the inputs, each after a comma.
+  /// Returns the labels of the inputs, each after a comma.
   std::string labels() const;
 
-  /// Throws InternalError if the last inputs do not fit `tokens`, or these are not whole sequences.
+  /// Throws InternalError if the last input does not fit `tokens`, or `tokens` is not a number of
+  /// whole sequences or exceeds 32 bits.
   void expect(const Operation& operation, std::span<const Spec> inputs, int64_t tokens) const;
   TokenOrder order(std::span<const Tensor> inputs) const;
 
@@ -50,7 +51,7 @@ class SequenceInputs {
   bool continued_ = false;
 };
 
-/// The inputs of an operation, followed by the document starts if they are given.
+/// Returns the inputs of an operation, followed by the document starts if `options` has them.
 std::vector<Value> with_documents(std::vector<Value> inputs, const SequenceOptions& options);
 
 }  // namespace tessera

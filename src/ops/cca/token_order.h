@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// Which tokens follow the one before them in the same document. The tokens of an operation are
-/// either whole sequences, one after another, or the next ones of a single sequence that is being
-/// continued. Kernels of devices have it too, so it counts in 32 bits.
+/// The order of an operation's tokens: which of them follow the one before in the same document.
+/// They are either whole sequences, one after another, or the next tokens of a single sequence that
+/// is being continued. Kernels of devices use it too, so it counts in 32 bits.
 struct TokenOrder {
   int32_t sequence = 1;  ///< tokens of one sequence
   /// [tokens]: for each token, the position of the first token of its document within its
@@ -17,8 +17,8 @@ struct TokenOrder {
 
   constexpr bool follows(int64_t token) const {
     if (position != nullptr) return *position + static_cast<int32_t>(token) > 0;
-    const int32_t place = static_cast<int32_t>(token) % sequence;
-    return place > 0 && (document_starts == nullptr || place > document_starts[token]);
+    const int32_t index = static_cast<int32_t>(token) % sequence;
+    return index > 0 && (document_starts == nullptr || index > document_starts[token]);
   }
 };
 

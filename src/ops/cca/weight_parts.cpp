@@ -5,8 +5,8 @@
 namespace tessera {
 namespace {
 
-/// Adds columns [begin, end) of all parts, which are of one weight, into memory that begins with
-/// column `begin`.
+/// Writes the sums over all parts of columns [begin, end), which belong to one weight. `to` begins
+/// with column `begin`.
 void add_columns(const WeightParts& sums, int64_t begin, int64_t end, float* to) {
   std::fill_n(to, end - begin, 0.0f);
   for (int64_t part = 0; part < sums.count; ++part) {

@@ -5,12 +5,12 @@
 #include "device/packs.h"
 #include "ops/cca/weight_parts.h"
 
-// Included by files of kernels.
+// Include this in files of kernels only.
 
 namespace tessera {
 namespace {
 
-/// A block has kLanes columns, and each of its warps adds up some of the parts.
+/// Adds up the parts. A block has kLanes columns, and each of its warps adds up some of the parts.
 // NOLINTNEXTLINE(misc-definitions-in-headers): each file of kernels has its own
 __global__ void __launch_bounds__(kMostThreads) add_weight_parts_kernel(WeightParts sums) {
   __shared__ float totals[kMostThreads / kLanes][kLanes];
@@ -25,10 +25,10 @@ __global__ void __launch_bounds__(kMostThreads) add_weight_parts_kernel(WeightPa
   __syncthreads();
   if (this_warp() != 0 || column >= sums.width) return;
   for (int warp = 1; warp < block_warps(); ++warp) total += totals[warp][this_lane()];
-  *sums.place(column) = total;
+  *sums.total_address(column) = total;
 }
 
-/// Adds the parts on a device, in one order.
+/// Adds up the parts on a device, always in the same order.
 inline void add_weight_parts_device(const WeightParts& sums, Stream& stream) {
   const int64_t warps = std::clamp<int64_t>(sums.count, 1, kMostThreads / kLanes);
   launch(

@@ -4,8 +4,8 @@
 namespace tessera {
 namespace {
 
-/// Partial -> invariant or replicated. Input: this rank's addend. Output: the sum, which may be the
-/// input's memory.
+/// Partial -> invariant or replicated. Input: this rank's addend. Output: the sum, which may be in
+/// the input's memory.
 class AllReduce final : public CollectiveOperation {
  public:
   using CollectiveOperation::CollectiveOperation;

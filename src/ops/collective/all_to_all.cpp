@@ -13,10 +13,10 @@ namespace {
 /// Sharded -> sharded, along another dim or in other pieces. Input: this rank's piece of the one
 /// split. Output: its piece of the other.
 ///
-/// What goes to a rank is the part of both its new piece and our old one, in the order of the
-/// whole. It is packed before it is sent, unless the new pieces are blocks of the whole, one for
-/// each rank: then it lies like that already. Likewise, it is unpacked unless the old pieces are
-/// such blocks.
+/// A rank is sent the elements that its new piece and this rank's old piece have in common, in the
+/// order of the whole. They are packed before they are sent, unless each new piece is one block of
+/// the whole: then they are contiguous already. Likewise, received elements are unpacked unless
+/// each old piece is such a block.
 class AllToAll final : public CollectiveOperation {
  public:
   explicit AllToAll(Move move) : CollectiveOperation(std::move(move)) {
@@ -68,8 +68,8 @@ class AllToAll final : public CollectiveOperation {
     return packs() ? aligned_bytes(move().own_before.elements() * element_bytes) : 0;
   }
 
-  /// The elements that the rank at position `from` has before and the rank at position `to`
-  /// afterwards.
+  /// Returns the number of elements that the rank at position `from` has before and the rank at
+  /// position `to` has afterwards.
   int64_t common(int from, int to) const {
     if (!other_dim()) return common_elements(*move().before, from, *move().after, to);
     const int64_t whole = std::max<int64_t>(move().whole.elements(), 1);
@@ -78,7 +78,7 @@ class AllToAll final : public CollectiveOperation {
 
   bool other_dim() const { return move().from.dim != move().conversions.front().to.dim; }
 
-  /// Whether every rank sends as much to every other. All ranks say the same.
+  /// Returns whether every rank sends equally much to every other. All ranks get the same answer.
   bool equal_blocks() const {
     const auto equal = [&](const PieceLayout& layout) {
       for (int position = 1; position < layout.ranks(); ++position) {
@@ -117,7 +117,7 @@ class AllToAll final : public CollectiveOperation {
     }
   }
 
-  std::vector<int64_t> sent_;  // elements to each rank; none if all blocks are equal
+  std::vector<int64_t> sent_;  // elements to each rank; empty if all blocks are equal
   std::vector<int64_t> received_;
 };
 

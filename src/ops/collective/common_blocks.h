@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// The blocks that two splits of one whole have in common. `split` and `other` are layouts of the
-/// same whole, and their runs ascend. Calls visit(place in the piece of `position`, place in the
-/// piece of `other_position`, length) for each, in their order in the whole.
+/// Visits the blocks that a piece of one split and a piece of another split of the same whole have
+/// in common. The runs of both layouts ascend. Calls visit(offset in the piece of `position`,
+/// offset in the piece of `other_position`, length) for each, in their order in the whole.
 template <typename Visit>
 void for_each_common_block(const PieceLayout& split, int position, const PieceLayout& other,
                            int other_position, Visit&& visit) {
@@ -28,7 +28,7 @@ void for_each_common_block(const PieceLayout& split, int position, const PieceLa
   }
 }
 
-/// The elements that two splits of one whole have in common.
+/// Returns the number of elements that these two pieces have in common.
 inline int64_t common_elements(const PieceLayout& split, int position, const PieceLayout& other,
                                int other_position) {
   int64_t elements = 0;

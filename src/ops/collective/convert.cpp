@@ -25,10 +25,10 @@ class SameMemory : public Operation {
   void run(const Execution&) const override {}
 };
 
-/// Whether a conversion leaves every rank's memory as it is, however many there are.
+/// Returns whether a conversion leaves every rank's memory as it is, whatever the number of ranks.
 bool never_moves(const Conversion& conversion) { return movement(conversion) == Movement::nothing; }
 
-/// Conversions that move nothing.
+/// The operation of conversions that move nothing.
 class Retype final : public SameMemory {
  public:
   explicit Retype(std::vector<Conversion> conversions) : conversions_(std::move(conversions)) {}
@@ -42,9 +42,9 @@ class Retype final : public SameMemory {
     return std::vector{converted(mesh, inputs[0], conversions_)};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     const Distribution before = builder.spec(self.inputs[0]).distribution;
-    return {convert_all(builder, of_outputs[0], duals(conversions_, before))};
+    return {convert_all(builder, output_gradients[0], duals(conversions_, before))};
   }
 
  private:
@@ -61,15 +61,15 @@ class Cross final : public SameMemory {
     return std::vector{crossed(mesh, inputs[0], view_)};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    return {cross(builder, of_outputs[0], builder.spec(self.inputs[0]).distribution.view())};
+                              std::span<const Value> output_gradients) const override {
+    return {cross(builder, output_gradients[0], builder.spec(self.inputs[0]).distribution.view())};
   }
 
  private:
   MeshView view_;
 };
 
-/// Whether a conversion leaves every rank's memory as it is, whatever the value.
+/// Returns whether a conversion leaves every rank's memory as it is on this mesh, for any value.
 bool moves_nothing(const Mesh& mesh, const Conversion& conversion) {
   return mesh.size(conversion.axis) == 1 || never_moves(conversion);
 }
@@ -96,8 +96,9 @@ std::shared_ptr<const Operation> make_operation(Move move) {
   throw InternalError("unknown Movement");
 }
 
-/// How many rows the experts of a rank get is known only when it ran, so their places in a whole
-/// are not: a rank's memory is filled up to a bound.
+/// Throws DistributionError if a conversion would join rows whose number is known only at run time,
+/// such as those that a rank's experts get. A rank's memory then has room for the most rows, and
+/// the offsets of its rows in the whole are unknown.
 void refuse_rows(const Builder& builder, Value value, std::span<const Conversion> conversions) {
   const ValueInfo& info = builder.program().info(value);
   if (!info.has_run_time_rows) return;
@@ -112,8 +113,8 @@ void refuse_rows(const Builder& builder, Value value, std::span<const Conversion
   }
 }
 
-/// Rows of an exchange come from the exchange and go where their plan says. A sum that is scattered
-/// under their name would be rows of another order.
+/// Throws DistributionError if a conversion would turn a sum into rows of an exchange. The exchange
+/// gives its rows their order, and the pieces of a scattered sum would be rows of another order.
 void refuse_to_name_rows(const Builder& builder, Value value, const Conversion& conversion) {
   const TypeOnAxis& to = conversion.to;
   if (to.placement != Placement::varying || to.pieces.kind != PieceKind::exchange) return;
@@ -141,14 +142,14 @@ std::shared_ptr<const Operation> make_retype(std::vector<Conversion> conversions
 Value convert_all(Builder& builder, Value value, std::span<const Conversion> conversions) {
   const Mesh& mesh = builder.program().mesh();
   const ValueInfo& info = builder.program().info(value);
-  converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // refuses other types
+  converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // checks the types
   refuse_rows(builder, value, conversions);
-  // One that would move something with more ranks has a node of its own, as it has then.
-  const auto of_one_node = [&](const Conversion& conversion) {
+  // A conversion that would move something on more ranks has a node of its own here too.
+  const auto in_one_node = [&](const Conversion& conversion) {
     return moves_nothing(mesh, conversion) &&
            never_moves(conversion) == never_moves(conversions.front());
   };
-  if (std::ranges::all_of(conversions, of_one_node)) {
+  if (std::ranges::all_of(conversions, in_one_node)) {
     return builder.apply_single(make_retype({conversions.begin(), conversions.end()}), {value});
   }
   if (conversions.size() > 1 && std::ranges::all_of(conversions, [](const Conversion& conversion) {

@@ -16,20 +16,20 @@
 namespace tessera {
 namespace {
 
-/// A group of ranks, and the pieces of a run of the flat memory that they have.
+/// A group of ranks, and their pieces of a run of the flat memory.
 struct FlatLevel {
   std::vector<Axis> axes;
   ElementRun whole;
   PieceLayout pieces;  // of the whole, by position
-  int position = 0;    // of this rank
+  int position = 0;    // that of this rank
 
-  Tensor whole_of(const Tensor& memory) const { return memory.view(whole.place, {whole.length}); }
+  Tensor whole_of(const Tensor& memory) const { return memory.view(whole.begin, {whole.length}); }
   Tensor piece_of(const Tensor& memory) const {
-    return memory.view(whole.place + pieces.begin(position), {pieces.elements(position)});
+    return memory.view(whole.begin + pieces.begin(position), {pieces.elements(position)});
   }
 };
 
-/// The level of these axes, where `run_of` has the run of each rank of the group.
+/// Returns the level of these axes. `run_of` returns the run of each rank of the group.
 template <typename RunOf>
 FlatLevel level_of(const Program& program, std::vector<Axis> axes, const ElementRun& whole,
                    RunOf&& run_of) {
@@ -38,14 +38,14 @@ FlatLevel level_of(const Program& program, std::vector<Axis> axes, const Element
   for (const int rank : group) {
     const ElementRun run = common(run_of(rank), whole);
     runs.emplace_back();
-    if (run.length > 0) runs.back().push_back({run.place - whole.place, run.length});
+    if (run.length > 0) runs.back().push_back({run.begin - whole.begin, run.length});
   }
   const auto position = std::ranges::find(group, program.rank()) - group.begin();
   return {std::move(axes), whole, PieceLayout(1, whole.length, 1, std::move(runs)),
           static_cast<int>(position)};
 }
 
-/// The runs that ranks sum, where the axes of a sum are met level by level.
+/// The runs that ranks sum, if a sum over several axes is taken level by level.
 class SumRuns {
  public:
   /// `levels` have the axes of more than one rank, innermost level first.
@@ -56,15 +56,16 @@ class SumRuns {
     }
   }
 
-  /// Axes whose ranks keep the same piece. They sum different slices of it, and gather them then.
+  /// Returns the axes whose ranks keep the same piece. They sum different slices of it, and then
+  /// gather them.
   const std::vector<Axis>& others() const { return others_; }
 
-  /// What a rank has to sum after so many levels.
+  /// Returns the run that a rank has left to sum after so many levels.
   ElementRun after(int rank, size_t levels) const {
     if (levels == 0) return {0, pieces_.elements()};
     const ElementRun run = pieces_.of(mesh_, rank, axes_met(levels));
     if (others_.empty()) return run;
-    // As Mesh::group() orders the ranks, without a look at all of them.
+    // The order of Mesh::group(), without visiting all its ranks.
     int position = 0, ranks = 1;
     for (const Axis axis : others_) {
       position += ranks * mesh_.coordinate(rank, axis);
@@ -73,11 +74,12 @@ class SumRuns {
     const ElementRun first = pieces_.of(mesh_, rank, axes_met(1));
     const int64_t begin = slice_begin(first.length, ranks, position);
     const int64_t end = slice_begin(first.length, ranks, position + 1);
-    return common(run, {first.place + begin, end - begin});
+    return common(run, {first.begin + begin, end - begin});
   }
 
  private:
-  /// The axes of the cut, from the outermost on, whose ranks have parted after so many levels.
+  /// Returns the number of axes of the pieces, from the outermost on, that the sum has covered
+  /// after so many levels.
   size_t axes_met(size_t levels) const {
     const auto met = [&](Axis axis) {
       return mesh_.size(axis) == 1 ||
@@ -94,7 +96,7 @@ class SumRuns {
   std::vector<Axis> others_;
 };
 
-/// What the operations of flat memory have in common. They change one input, and have no gradient.
+/// The base of the operations on flat memory. They change one input, and have no gradient.
 class FlatOperation : public Operation {
  public:
   explicit FlatOperation(std::vector<FlatLevel> levels) : levels_(std::move(levels)) {}
@@ -115,7 +117,7 @@ class FlatOperation : public Operation {
 
  protected:
   const std::vector<FlatLevel>& levels() const { return levels_; }
-  /// What a rank sends in a level, where all pieces are as large.
+  /// Returns the bytes that a rank sends in a level, as if all pieces were equally large.
   static WireBytes sent(const FlatLevel& level, int64_t element_bytes) {
     const int ranks = level.pieces.ranks();
     const double elements = static_cast<double>(level.whole.length) * (ranks - 1) / ranks;
@@ -126,10 +128,10 @@ class FlatOperation : public Operation {
   std::vector<FlatLevel> levels_;
 };
 
-/// Updated input: this rank's addend, of which its piece becomes that of the sum.
+/// Updated input: this rank's addend. This rank's piece of it becomes that piece of the sum.
 class TakePieceOfSum final : public FlatOperation {
  public:
-  /// Of the levels, the last `gathers` (0 or 1) gathers what the ranks keep.
+  /// The last `gathers` (0 or 1) of the levels gather what the ranks keep.
   TakePieceOfSum(std::vector<FlatLevel> levels, size_t gathers, WireFormat wire)
       : FlatOperation(std::move(levels)), scatters_(this->levels().size() - gathers), wire_(wire) {}
   std::string_view name() const override { return "take_piece_of_sum"; }
@@ -211,7 +213,7 @@ class FlatPiece final : public Operation {
   FlatPiece(std::vector<Conversion> conversions, const ElementRun& run, DType dtype)
       : conversions_(std::move(conversions)),
         elements_(run.length),
-        byte_offset_(run.place * dtype_size(dtype)) {}
+        byte_offset_(run.begin * dtype_size(dtype)) {}
   std::string_view name() const override { return "flat_piece"; }
   std::string labels(std::span<const Spec>) const override { return "~f! -> piece"; }
   std::optional<std::vector<Distribution>> distributions(
@@ -258,7 +260,7 @@ Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces,
     conversions.push_back({axis, Placement::partial, invariant()});
   }
   const ValueInfo& info = program.info(value);
-  converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // refuses other types
+  converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // checks the types
   const std::vector<std::vector<Axis>> by_level = mesh.by_level(axes);
   if (!by_level.empty()) {
     const SumRuns runs(mesh, pieces, by_level);
@@ -290,12 +292,13 @@ Value own_flat_piece(Builder& builder, Value whole, const FlatPieces& pieces) {
 void gather_pieces(Builder& builder, Value piece, Value whole, const FlatPieces& pieces) {
   const Program& program = builder.program();
   const Mesh& mesh = program.mesh();
-  const Distribution lies = pieces.distribution(builder.spec(whole).distribution);
-  if (builder.spec(piece).distribution != lies || program.base(piece) != program.base(whole)) {
+  const Distribution distribution = pieces.distribution(builder.spec(whole).distribution);
+  if (builder.spec(piece).distribution != distribution ||
+      program.base(piece) != program.base(whole)) {
     throw DistributionError(
         fmt::format("gather_pieces: '{}' is {}; expected a piece of '{}', which is {}",
                     program.info(piece).name, builder.spec(piece).distribution.text(mesh),
-                    program.info(whole).name, lies.text(mesh)));
+                    program.info(whole).name, distribution.text(mesh)));
   }
   std::vector<FlatLevel> levels;
   for (size_t i = pieces.axes.size(); i-- > 0;) {  // the innermost split first

@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// How many rows of uneven tokens each rank of an axis has. If other axes of the view do not split
-/// the tokens any more, it has those of all the ranks of these axes.
+/// Returns the number of rows of uneven tokens of each rank of an axis. If other axes of the view
+/// no longer split the tokens, a rank has the rows of all ranks of these axes.
 std::vector<int64_t> rows_of_tokens(const Program& program, const Distribution& distribution,
                                     Axis axis) {
   const Mesh& mesh = program.mesh();
@@ -21,7 +21,7 @@ std::vector<int64_t> rows_of_tokens(const Program& program, const Distribution& 
   for (const Axis other : mesh.of_view(distribution.view())) {
     if (!distribution.on(other).split()) joined.push_back(other);
   }
-  const int64_t all = logical_extent(mesh, origin, 0, 0);  // the listed sizes say it
+  const int64_t all = logical_extent(mesh, origin, 0, 0);  // from the listed sizes
   std::vector<int64_t> rows;
   for (const int member : mesh.group(program.rank(), std::vector{axis})) {
     rows.push_back(0);
@@ -32,7 +32,8 @@ std::vector<int64_t> rows_of_tokens(const Program& program, const Distribution& 
   return rows;
 }
 
-/// Pieces along one axis as collectives see them: rows that vary are those of the ranks in order.
+/// Returns the type on an axis in the form that collectives take: varying rows are pieces in the
+/// order of the ranks.
 TypeOnAxis as_pieces(const Program& program, const Distribution& distribution, Axis axis) {
   const TypeOnAxis& type = distribution.on(axis);
   if (type.placement != Placement::varying) return type;
@@ -41,7 +42,7 @@ TypeOnAxis as_pieces(const Program& program, const Distribution& distribution, A
                  {.kind = PieceKind::uneven, .sizes = rows_of_tokens(program, distribution, axis)});
 }
 
-/// Finds shapes and pieces of one conversion. What it refuses begins with `what`.
+/// A search for the shapes and pieces of one conversion. Its errors begin with `what`.
 class Shapes {
  public:
   Shapes(std::string what, Move& move) : what_(std::move(what)), move_(move) {}
@@ -120,7 +121,7 @@ Move plan_move(const Program& program, Value value, std::span<const Conversion> 
   const Mesh& mesh = program.mesh();
   const ValueInfo& info = program.info(value);
   Move move{.conversions = {conversions.begin(), conversions.end()}, .own_before = info.spec.shape};
-  // The same ranks meet in the same order, whatever the order in which a caller names the axes.
+  // The ranks have the same order, whatever the order in which a caller names the axes.
   std::ranges::sort(move.conversions, {},
                     [](const Conversion& conversion) { return conversion.axis.index; });
   for (const Conversion& conversion : move.conversions) {
@@ -187,9 +188,9 @@ std::vector<Spec> MoveOperation::infer(std::span<const Spec> inputs) const {
 }
 
 std::vector<Value> MoveOperation::gradient(Builder& builder, const Node& self,
-                                           std::span<const Value> of_outputs) const {
+                                           std::span<const Value> output_gradients) const {
   const Distribution before = builder.spec(self.inputs[0]).distribution;
-  return {convert_all(builder, of_outputs[0], duals(move_.conversions, before))};
+  return {convert_all(builder, output_gradients[0], duals(move_.conversions, before))};
 }
 
 Cost MoveOperation::cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const {

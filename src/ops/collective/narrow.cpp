@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Elements that are read before any is written over them.
+/// The number of elements that are read before any of them is overwritten.
 constexpr int64_t kBlock = 1024;
 
 template <typename From, typename To>

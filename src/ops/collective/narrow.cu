@@ -4,9 +4,10 @@
 namespace tessera {
 namespace {
 
-// Element i takes bytes 4i to 4i + 3 before and 2i, 2i + 1 afterwards. So the elements from n to
-// 2n - 1 go to where those from n/2 to n - 1 were: within one launch nothing is overwritten that is
-// still to be read. The first kHead elements are read by one block before it writes any.
+// In f32 element i is in bytes 4i to 4i + 3, in bf16 in bytes 2i and 2i + 1. So elements n to 2n -
+// 1 in bf16 take the bytes of elements n/2 to n - 1 in f32. A launch converts elements n to 2n - 1:
+// it overwrites none that it has still to read. One block converts the first kHead elements, and
+// reads all of them before it writes any.
 
 constexpr int kHeadEach = 4;
 constexpr int64_t kHead = int64_t{kHeadEach} * kMostThreads / 2;

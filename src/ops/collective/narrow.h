@@ -5,12 +5,12 @@
 
 namespace tessera {
 
-/// Rounds a contiguous tensor of f32 to bf16 in its own memory, of which it then fills the first
-/// half. Returns it there; the other half is undefined. `stream` is that of a device in whose
-/// memory the tensor lies, or null.
+/// Rounds a contiguous tensor of f32 to bf16 in its own memory. Returns the bf16 tensor, which
+/// fills the first half of it; the other half is undefined. `stream` is that of the device whose
+/// memory holds the tensor, or null.
 Tensor narrow_in_place(const Tensor& wide, Stream* stream = nullptr);
 
-/// Puts what narrow_in_place() returned back into the tensor of f32.
+/// Converts the result of narrow_in_place() back, into the tensor of f32.
 void widen_in_place(const Tensor& wide, Stream* stream = nullptr);
 
 }  // namespace tessera

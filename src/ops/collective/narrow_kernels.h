@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// narrow_in_place() and widen_in_place() for memory of a device.
+/// Enqueues narrow_in_place() and widen_in_place() for memory of a device.
 template <typename Vendor>
 void narrow_device(void* memory, int64_t elements, Stream& stream);
 template <typename Vendor>

@@ -4,7 +4,7 @@ namespace tessera {
 namespace {
 
 /// Replicated or invariant -> partial: a term that all ranks have becomes one addend of a sum. The
-/// first rank of the axis keeps it, the others have zeros. The output may be the input's memory.
+/// first rank of the axis keeps it, the others have zeros. The output may be in the input's memory.
 class OneKeeps final : public MoveOperation {
  public:
   using MoveOperation::MoveOperation;

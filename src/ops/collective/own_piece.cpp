@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// Memory of a device.
+/// Returns the address of a tensor in a device's memory.
 std::byte* memory_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.address()); }
 
 /// Invariant or replicated -> sharded. Input: the whole. Output: this rank's piece.
@@ -14,7 +14,7 @@ class OwnPiece final : public MoveOperation {
  public:
   using MoveOperation::MoveOperation;
   std::string_view name() const override { return "own_piece"; }
-  /// Of the whole, only the piece is read.
+  /// Returns the cost: only the piece of the whole is read.
   Cost cost(std::span<const Spec>, std::span<const Spec> outputs) const override {
     return {.bytes = 2 * static_cast<double>(outputs[0].bytes())};
   }

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// What both directions have in common.
+/// The base of both directions.
 class SharedMatrices : public Operation {
  public:
   SharedMatrices(const Program& program, const MatrixSharing& sharing)
@@ -48,7 +48,8 @@ class SharedMatrices : public Operation {
   }
   void require_pieces(std::span<const Spec> pieces) const {
     for (size_t i = 0; i < matrices().size(); ++i) {
-      require_type(pieces[i].distribution, matrices()[i].piece_lies, fmt::format("piece {}", i));
+      require_type(pieces[i].distribution, matrices()[i].piece_distribution,
+                   fmt::format("piece {}", i));
       const Shape expected{1, own_piece(matrices()[i]).length};
       TESSERA_EXPECT(*this, pieces[i].shape == expected && pieces[i].dtype == pieces[0].dtype,
                      "a piece {} {}; expected {}", dtype_name(pieces[i].dtype),
@@ -56,14 +57,15 @@ class SharedMatrices : public Operation {
     }
   }
 
-  /// Calls each(matrix number, peer, run) for each piece that is not its owner's own, of the
-  /// matrices of this rank if `of_owned`, or else the pieces that this rank has of others'.
+  /// Calls each(matrix number, peer, run) for each piece that is sent or received. If
+  /// `own_matrices`, these are the other ranks' pieces of the matrices of this rank, or else this
+  /// rank's pieces of the matrices of others.
   template <typename Each>
-  void for_messages(bool of_owned, Each&& each) const {
+  void for_messages(bool own_matrices, Each&& each) const {
     for (size_t i = 0; i < matrices().size(); ++i) {
       const SharedMatrix& matrix = matrices()[i];
-      if (owns(matrix) != of_owned) continue;
-      if (!of_owned) {
+      if (owns(matrix) != own_matrices) continue;
+      if (!own_matrices) {
         each(i, peers_[static_cast<size_t>(matrix.owner)], own_piece(matrix));
         continue;
       }
@@ -81,33 +83,33 @@ class SharedMatrices : public Operation {
     const auto bytes = static_cast<double>(elements * dtype_size(piece.dtype));
     return {.bytes = 2 * bytes, .wire = {{sharing_.axes, bytes}}};
   }
-  /// Messages of what this rank has of its own matrices, or of its pieces of others'.
-  std::vector<Message> messages(bool of_owned, std::span<const Tensor> pieces,
+  /// Returns the messages of this rank's matrices if `own_matrices`, or of its pieces of others'.
+  std::vector<Message> messages(bool own_matrices, std::span<const Tensor> pieces,
                                 std::span<const Tensor> wholes) const {
     std::vector<Message> result;
-    for_messages(of_owned, [&](size_t i, int peer, const ElementRun& run) {
-      result.push_back({peer, of_owned ? wholes[i].view(run.place, {run.length})
-                                       : pieces[i].view(0, {run.length})});
+    for_messages(own_matrices, [&](size_t i, int peer, const ElementRun& run) {
+      result.push_back({peer, own_matrices ? wholes[i].view(run.begin, {run.length})
+                                           : pieces[i].view(0, {run.length})});
     });
     return result;
   }
-  /// By matrix: the tensors of those that this rank owns.
-  std::vector<Tensor> by_matrix(std::span<const Tensor> of_owned) const {
+  /// Returns the tensors of the matrices that this rank owns, indexed by matrix number.
+  std::vector<Tensor> by_matrix(std::span<const Tensor> owned_matrices) const {
     std::vector<Tensor> result(matrices().size());
     size_t next = 0;
     for (size_t i = 0; i < result.size(); ++i) {
-      if (owns(matrices()[i])) result[i] = of_owned[next++];
+      if (owns(matrices()[i])) result[i] = owned_matrices[next++];
     }
     return result;
   }
-  /// The owner's own pieces, as places within their matrices.
+  /// Calls each(piece, its run of the matrix) for this rank's pieces of the matrices that it owns.
   template <typename Each>
   void for_own_pieces(std::span<const Tensor> pieces, std::span<const Tensor> wholes,
                       Each&& each) const {
     for (size_t i = 0; i < matrices().size(); ++i) {
       if (!owns(matrices()[i])) continue;
       const ElementRun& run = own_piece(matrices()[i]);
-      each(pieces[i], wholes[i].view(run.place, pieces[i].shape()));
+      each(pieces[i], wholes[i].view(run.begin, pieces[i].shape()));
     }
   }
   static void copy(const Execution& execution, const Tensor& from, const Tensor& to) {
@@ -119,7 +121,7 @@ class SharedMatrices : public Operation {
  private:
   MatrixSharing sharing_;
   Mesh mesh_;
-  std::vector<int> peers_;  // by position: the rank's place in the group that meets
+  std::vector<int> peers_;  // by position: the rank's position in the communicator's group
 };
 
 /// Inputs: pieces. Outputs: the matrices that this rank owns.
@@ -132,7 +134,7 @@ class GatherAtOwners final : public SharedMatrices {
       const Mesh&, std::span<const TypedOperand>) const override {
     std::vector<Distribution> result;
     for (const SharedMatrix& matrix : matrices()) {
-      if (owns(matrix)) result.push_back(matrix.lies);
+      if (owns(matrix)) result.push_back(matrix.distribution);
     }
     return result;
   }
@@ -149,8 +151,8 @@ class GatherAtOwners final : public SharedMatrices {
   }
   void run(const Execution& execution) const override {
     const std::vector<Tensor> wholes = by_matrix(execution.outputs);
-    for_own_pieces(execution.inputs, wholes, [&](const Tensor& piece, const Tensor& place) {
-      copy(execution, piece, place);
+    for_own_pieces(execution.inputs, wholes, [&](const Tensor& piece, const Tensor& matrix_run) {
+      copy(execution, piece, matrix_run);
     });
     const auto sends = messages(false, execution.inputs, wholes);
     const auto receives = messages(true, execution.inputs, wholes);
@@ -171,10 +173,10 @@ class ReturnToPieces final : public SharedMatrices {
   }
   std::optional<std::vector<Distribution>> distributions(
       const Mesh&, std::span<const TypedOperand> inputs) const override {
-    size_t next = 0;  // what is updated is not among these
+    size_t next = 0;  // updated inputs are not among these
     for (const SharedMatrix& matrix : matrices()) {
       if (!owns(matrix)) continue;
-      require_type(inputs[next].spec.distribution, matrix.lies, inputs[next].name);
+      require_type(inputs[next].spec.distribution, matrix.distribution, inputs[next].name);
       ++next;
     }
     return std::vector<Distribution>{};
@@ -192,8 +194,8 @@ class ReturnToPieces final : public SharedMatrices {
     const auto pieces = std::span(execution.inputs).first(matrices().size());
     const std::vector<Tensor> wholes =
         by_matrix(std::span(execution.inputs).subspan(matrices().size()));
-    for_own_pieces(pieces, wholes, [&](const Tensor& piece, const Tensor& place) {
-      copy(execution, place, piece);
+    for_own_pieces(pieces, wholes, [&](const Tensor& piece, const Tensor& matrix_run) {
+      copy(execution, matrix_run, piece);
     });
     const auto sends = messages(true, pieces, wholes);
     const auto receives = messages(false, pieces, wholes);

@@ -15,7 +15,8 @@
 namespace tessera {
 namespace {
 
-/// The slices of a value over the ranks of a level: nearly equal, in the order of the ranks.
+/// Returns the slices of a value over the ranks of a level: nearly equal, in the order of the
+/// ranks.
 PieceLayout slices_of(int64_t elements, int ranks) {
   std::vector<std::vector<ElementRun>> runs;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -27,23 +28,24 @@ PieceLayout slices_of(int64_t elements, int ranks) {
   return {1, elements, 1, std::move(runs)};
 }
 
-/// The ranks of the mesh that a rank meets in one level of a sum, and what they sum.
+/// The ranks that sum together in one level of a sum, and their slices of what they sum.
 struct SumLevel {
   std::vector<Axis> axes;
   PieceLayout slices;
-  int position = 0;  ///< of this rank in it
+  int position = 0;  ///< that of this rank
 
   int64_t own_elements() const { return slices.elements(position); }
 };
 
-/// The levels over these axes, innermost first: each sums the slice that the one before leaves.
+/// Returns the levels over these axes, innermost first. Each sums the slice that the one before
+/// leaves to this rank.
 std::vector<SumLevel> levels_of(const Program& program, int64_t elements,
                                 std::span<const std::vector<Axis>> axes) {
   std::vector<SumLevel> levels;
-  for (const std::vector<Axis>& of_level : axes) {
-    const std::vector<int> group = program.mesh().group(program.rank(), of_level);
+  for (const std::vector<Axis>& level_axes : axes) {
+    const std::vector<int> group = program.mesh().group(program.rank(), level_axes);
     const auto position = std::ranges::find(group, program.rank()) - group.begin();
-    levels.push_back({of_level, slices_of(elements, static_cast<int>(group.size())),
+    levels.push_back({level_axes, slices_of(elements, static_cast<int>(group.size())),
                       static_cast<int>(position)});
     elements = levels.back().own_elements();
   }
@@ -81,8 +83,8 @@ class TakeSum final : public MoveOperation {
   }
   std::vector<int> updated_inputs() const override { return {0}; }
 
-  /// What a level sends depends on the slice that the levels within it leave to a rank. The bytes
-  /// are those of slices of equal size.
+  /// Returns the cost. A level sends parts of the slice that the levels within it leave to a rank.
+  /// The bytes are those of slices of equal size.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs, updated_inputs())};
     const int64_t size = dtype_size(wire_dtype(inputs[0].dtype));
@@ -123,7 +125,7 @@ class TakeSum final : public MoveOperation {
   DType wire_dtype(DType dtype) const { return narrows(dtype) ? DType::bf16 : dtype; }
   bool narrows(DType dtype) const { return wire_ == WireFormat::bf16 && dtype == DType::f32; }
 
-  /// Sums over the ranks of a level, and over those of the levels around it within its slices.
+  /// Sums a value over the ranks of a level, and within its slices over the levels around it.
   void sum(const Execution& execution, const Tensor& value, size_t level) const {
     Communicator& group = *execution.groups[level];
     if (level + 1 == levels_.size()) {
@@ -140,7 +142,7 @@ class TakeSum final : public MoveOperation {
   WireFormat wire_;
 };
 
-/// `by_level` has the axes of more than one rank.
+/// Returns the sum over these axes: level by level if `by_level`, or else in one step.
 Value taken_sum(Builder& builder, Value value, std::span<const Axis> axes, bool by_level,
                 WireFormat wire) {
   if (axes.empty()) return value;
@@ -148,7 +150,7 @@ Value taken_sum(Builder& builder, Value value, std::span<const Axis> axes, bool 
   for (const Axis axis : axes) conversions.push_back({axis, Placement::partial, invariant()});
   const ValueInfo& info = builder.program().info(value);
   const Mesh& mesh = builder.program().mesh();
-  converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // refuses other types
+  converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // checks the types
   Move move = plan_move(builder.program(), value, conversions);
   if (move.ranks > 1) {
     const std::vector<std::vector<Axis>> in_one_step{move.axes};

@@ -41,12 +41,12 @@ class Add final : public Operation {
   }
 
   std::vector<Value> gradient(Builder&, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    return std::vector<Value>(self.inputs.size(), of_outputs[0]);
+                              std::span<const Value> output_gradients) const override {
+    return std::vector<Value>(self.inputs.size(), output_gradients[0]);
   }
 
-  /// The sum may take the first addend's memory if that has the sum's type, because each element is
-  /// read before it is written.
+  /// Returns the first addend. The sum may take its memory if it has the sum's type, because each
+  /// element is read before it is written.
   int in_place_input(int) const override { return 0; }
 
   void run(const Execution& execution) const override {
@@ -84,7 +84,8 @@ class Add final : public Operation {
     });
   }
 
-  /// Sums blocks that stay in the first-level cache: start with zeros, add all addends, round.
+  /// Sums blocks that stay in the first-level cache: starts with zeros, adds all addends, rounds.
+  ///   sum[i] = sum_k addends[k][i]
   template <typename Wide>
   static void add_all(const Execution& execution, const Tensor& sum) {
     constexpr int64_t kBlock = 2048;
@@ -131,8 +132,8 @@ class Scale final : public Operation {
     return {inputs[0]};
   }
   std::vector<Value> gradient(Builder& builder, const Node&,
-                              std::span<const Value> of_outputs) const override {
-    return {scale(builder, of_outputs[0], factor_)};
+                              std::span<const Value> output_gradients) const override {
+    return {scale(builder, output_gradients[0], factor_)};
   }
   bool takes_wide_gradients() const override { return true; }
   int in_place_input(int) const override { return 0; }
@@ -140,6 +141,7 @@ class Scale final : public Operation {
     if (execution.stream != nullptr) {
       return map_on_device(execution, ElementMap::scale, factor_);
     }
+    // y[i] = factor * x[i]
     map_elements(execution, [factor = factor_](auto x) {
       return static_cast<decltype(x)>(x * static_cast<decltype(x)>(factor));
     });
@@ -164,9 +166,10 @@ class Clamp final : public Operation {
     return {inputs[0]};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override;
+                              std::span<const Value> output_gradients) const override;
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return map_on_device(execution, ElementMap::clamp, bound_);
+    // y[i] = min(max(x[i], -bound), bound)
     map_elements(execution, [bound = bound_](auto x) {
       const auto limit = static_cast<decltype(x)>(bound);
       return x < -limit ? -limit : (x > limit ? limit : x);
@@ -202,6 +205,7 @@ class ClampGradient final : public Operation {
             execution.outputs[0].pointer<T>(), execution.outputs[0].elements(), *execution.stream);
       });
     }
+    // x_gradient[i] = y_gradient[i] if -bound <= x[i] <= bound, otherwise 0
     map_pairs(execution, [bound = bound_](auto x, auto gradient) {
       const auto limit = static_cast<decltype(x)>(bound);
       return x >= -limit && x <= limit ? gradient : decltype(gradient){0};
@@ -213,9 +217,9 @@ class ClampGradient final : public Operation {
 };
 
 std::vector<Value> Clamp::gradient(Builder& builder, const Node& self,
-                                   std::span<const Value> of_outputs) const {
+                                   std::span<const Value> output_gradients) const {
   return {builder.apply_single(std::make_shared<ClampGradient>(bound_),
-                               {self.inputs[0], of_outputs[0]})};
+                               {self.inputs[0], output_gradients[0]})};
 }
 
 class Cast final : public Operation {
@@ -233,12 +237,13 @@ class Cast final : public Operation {
     return {{inputs[0].shape, dtype_}};
   }
   std::vector<Value> gradient(Builder&, const Node&,
-                              std::span<const Value> of_outputs) const override {
-    return {of_outputs[0]};
+                              std::span<const Value> output_gradients) const override {
+    return {output_gradients[0]};
   }
   bool cheap_to_repeat() const override { return true; }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return map_on_device(execution, ElementMap::copy, 0);
+    // y[i] = x[i]
     map_elements(execution, [](auto x) { return x; });
   }
 
@@ -271,6 +276,7 @@ class Accumulate final : public Operation {
       });
     }
     const Execution in_place{execution.runtime, execution.inputs, execution.inputs.first(1), {}};
+    // total[i] += addend[i]
     map_pairs(in_place, [](auto total, auto addend) { return total + addend; });
   }
 };

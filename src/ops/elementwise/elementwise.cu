@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-/// The elements of a thread: 16 bytes of the widest type. With more, the lanes of a warp would read
-/// wide elements with gaps between them.
+/// The number of elements of a thread: 16 bytes of the widest type. With more, the lanes of a warp
+/// would read wide elements with gaps between them.
 template <typename... Types>
 constexpr int kEach = std::min({kPackSize<Types>...});
 
@@ -18,7 +18,9 @@ struct ScaleBy {
 };
 struct ClampTo {
   float bound;
-  __device__ float operator()(float x) const { return x < -bound ? -bound : (x > bound ? bound : x); }
+  __device__ float operator()(float x) const {
+    return x < -bound ? -bound : (x > bound ? bound : x);
+  }
 };
 struct CopyOf {
   __device__ float operator()(float x) const { return x; }
@@ -45,7 +47,7 @@ __global__ void map_kernel(Function function, const From* from, To* to, int64_t 
   });
 }
 
-/// The second operand and the result may be the same memory as the first.
+/// Maps pairs of elements. The result may be in the memory of either operand.
 template <typename First, typename Second, typename To, typename Function>
 __global__ void map_pairs_kernel(Function function, const First* first_operand,
                                  const Second* second_operand, To* to, int64_t count) {
@@ -90,7 +92,7 @@ __global__ void add_kernel(Addends addends, To* sum, int64_t count) {
   });
 }
 
-/// The same of numbers in f64, such as sums of squares.
+/// Adds numbers in f64, such as sums of squares.
 __global__ void add_doubles(Addends addends, double* sum, int64_t count) {
   for_my_elements<kEach<double>>(count, [&](int64_t first, auto size) {
     Pack<double, size> total = {};

@@ -6,18 +6,18 @@
 
 namespace tessera {
 
-/// Adds values of the same shape in the accumulation type and rounds the sum once to `dtype`.
-/// Addends may have different floating types.
+/// Returns the sum of values of the same shape, taken in the accumulation type and rounded once to
+/// `dtype`. Addends may have different floating types.
 Value add(Builder& builder, std::span<const Value> addends, DType dtype);
 
 /// Returns factor · x.
 Value scale(Builder& builder, Value x, double factor);
 
-/// Limits x to [-bound, bound] (OLMo's clip_qkv). The gradient is zero where x lies outside.
+/// Returns x limited to [-bound, bound] (OLMo's clip_qkv). The gradient is zero where x is outside.
 Value clamp(Builder& builder, Value x, double bound);
 
-/// Converts x to another floating type. The gradient keeps its own type, so a sum over several uses
-/// is rounded once.
+/// Returns x converted to another floating type. The gradient keeps its own type, so a sum over
+/// several uses is rounded once.
 Value cast(Builder& builder, Value x, DType dtype);
 
 /// Adds `addend` to the memory of `accumulator` (a main gradient or another kept value).

@@ -9,14 +9,14 @@ namespace tessera {
 
 class Stream;
 
-/// What map_device() makes of each element, given an argument.
+/// The function that map_device() applies to each element, given an argument.
 enum class ElementMap {
   copy,   ///< the element itself
   scale,  ///< times the argument
   clamp,  ///< moved into [-argument, argument]
 };
 
-/// Addends of one sum: elements and their types, float or BFloat16; or all of double.
+/// The addends of one sum: their elements and types, float or BFloat16. Or all are double.
 struct Addends {
   static constexpr int kMost = 64;
   std::array<const void*, kMost> elements{};
@@ -24,22 +24,22 @@ struct Addends {
   int count = 0;
 };
 
-/// The kernels of devices, for From, To and T of float and BFloat16. They put their work into the
-/// stream. All arrays have `count` elements and begin on 64 bytes.
+/// The kernels of devices, which are enqueued on a stream, for From, To and T of float and
+/// BFloat16. All arrays have `count` elements and are aligned to 64 bytes.
 
-/// to[i] = map(from[i]).
+/// Computes to[i] = map(from[i]).
 template <typename Vendor, typename From, typename To>
 void map_device(ElementMap map, double argument, const From* from, To* to, int64_t count,
                 Stream& stream);
-/// total[i] += addend[i].
+/// Computes total[i] += addend[i].
 template <typename Vendor, typename Total, typename T>
 void accumulate_device(Total* total, const T* addend, int64_t count, Stream& stream);
-/// result[i] = gradient[i] where x[i] lies within [-bound, bound], otherwise 0.
+/// Computes result[i] = gradient[i] where x[i] is within [-bound, bound], otherwise 0.
 template <typename Vendor, typename T>
 void clamp_gradient_device(double bound, const T* x, const T* gradient, T* result, int64_t count,
                            Stream& stream);
-/// sum[i] = the sum of all addends, added in order in f32 and rounded once; where To is double, all
-/// addends are double and added in it. `sum` may be the first addend's memory.
+/// Computes sum[i] = the sum of all addends, added in order in f32 and rounded once. If To is
+/// double, all addends are double and are added in it. `sum` may be in the first addend's memory.
 template <typename Vendor, typename To>
 void add_device(const Addends& addends, To* sum, int64_t count, Stream& stream);
 

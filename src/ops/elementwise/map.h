@@ -5,7 +5,7 @@
 namespace tessera {
 
 /// Computes output[i] = function(input[i]) in the input's compute type and converts the result to
-/// the output's type. The loops vectorise. Each element depends only on its own position.
+/// the output's type. The loops vectorise. Each output depends on its own input alone.
 template <typename Function>
 void map_elements(const Execution& execution, Function function) {
   const Tensor& input = execution.inputs[0];

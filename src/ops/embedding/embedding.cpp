@@ -11,12 +11,12 @@
 namespace tessera {
 namespace {
 
-/// Whether a row, counted from the rank's first one, is among its `rows` rows of the table.
+/// Returns whether a row, counted from the rank's first one, is among its `rows` rows of the table.
 bool is_own_row(int64_t row, int64_t rows) {
   return static_cast<uint64_t>(row) < static_cast<uint64_t>(rows);
 }
 
-/// inputs: ids i32 [tokens], gradient [tokens, hidden] and, if it accumulates, the table's main
+/// inputs: ids i32 [tokens], gradient [tokens, hidden] and, if `accumulate`, the table's main
 /// gradient [rows, hidden], which run() adds to. Otherwise there is one output of that shape.
 class EmbeddingGradient final : public Operation {
  public:
@@ -49,13 +49,15 @@ class EmbeddingGradient final : public Operation {
     return accumulate_ ? std::vector<int>{2} : std::vector<int>{};
   }
 
-  /// On a device, the bytes of the positions that are ordered by their token.
+  /// Returns, on a device, the bytes of the positions that are sorted by id.
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     return target.device == Device::cpu ? 0 : inputs[0].bytes();
   }
 
-  /// Each thread owns a range of columns and walks the tokens in order. No two threads meet, and
-  /// the rows of a repeated token are added in the same order whatever the number of threads.
+  /// Adds rows of the gradient to the table. Each thread has a range of columns and walks the
+  /// tokens in order. So no two threads write the same element, and the rows of a repeated token
+  /// are added in the same order whatever the number of threads.
+  ///   table[ids[t] - first_row, h] += gradient[t, h]
   void run(const Execution& execution) const override {
     const Tensor& ids = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];
@@ -112,8 +114,8 @@ class EmbeddingGradient final : public Operation {
   bool accumulate_;
 };
 
-/// inputs: table [rows, hidden], ids i32 [tokens]. output: [tokens, hidden], which over the ranks
-/// is a sum: the row of an id is zeros on all ranks but the one that has it.
+/// inputs: table [rows, hidden], ids i32 [tokens]. output: [tokens, hidden], which is partial over
+/// the ranks: the row of an id is zeros on all ranks but the one that has it.
 class Embedding final : public Operation {
  public:
   explicit Embedding(RowsOfTable rows) : rows_(rows) {}
@@ -132,15 +134,15 @@ class Embedding final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     const Spec table = builder.spec(self.inputs[0]);
     if (const Value main = builder.main_gradient(self.inputs[0])) {
       builder.apply(std::make_shared<EmbeddingGradient>(table, rows_.first, true),
-                    {self.inputs[1], of_outputs[0], main});
+                    {self.inputs[1], output_gradients[0], main});
       return {main, Value{}};
     }
     return {builder.apply_single(std::make_shared<EmbeddingGradient>(table, rows_.first, false),
-                                 {self.inputs[1], of_outputs[0]}),
+                                 {self.inputs[1], output_gradients[0]}),
             Value{}};
   }
 
@@ -159,6 +161,7 @@ class Embedding final : public Operation {
     const int64_t first_row = rows_.first;
     const std::byte* from = table.raw();
     std::byte* to = output.raw();
+    // output[t, h] = table[ids[t] - first_row, h], or 0 if the rank does not have that row
     parallel_ranges(execution.runtime.threads(), output.shape()[0], row_grain(output.shape()[1]),
                     [=](int64_t begin, int64_t end, int) {
                       for (int64_t t = begin; t < end; ++t) {

@@ -6,13 +6,13 @@
 namespace tessera {
 namespace {
 
-/// The row of the rank's table that an id names; negative if the table lacks it.
+/// Returns the row of the rank's table for an id; it is negative if the table lacks it.
 __device__ int64_t own_row(const TableRows& rows, int32_t id) {
   const int64_t row = id - rows.first;
   return row < rows.count ? row : -1;
 }
 
-/// Each block copies `block_tokens` rows of `packs` packs.
+/// Looks up rows. Each block copies `block_tokens` rows of `packs` packs.
 template <typename T, int size>
 __global__ void copy_table_rows(EmbeddingForward<T> embedding, int packs, int block_tokens) {
   const int64_t first_token = static_cast<int64_t>(blockIdx.x) * block_tokens;
@@ -28,12 +28,12 @@ __global__ void copy_table_rows(EmbeddingForward<T> embedding, int packs, int bl
   }
 }
 
-constexpr int kScanningWarps = 8;  // of a block, which look for the places of the same positions
+constexpr int kScanningWarps = 8;  // warps of a block, which count for the same positions
 
-/// order = the positions sorted by their tokens, those of one token by themselves. The place of a
-/// position is the number of those that come before it. Each is compared with all. That many
-/// comparisons are little beside the model's products, and they take no atomics. Each lane has a
-/// position, and each warp a part of the ids.
+/// Writes the positions to `order`, sorted by their ids; those of one id stay in order. The index
+/// of a position in `order` is the number of positions that come before it: its id is compared with
+/// all others. So many comparisons cost little beside the model's products, and they need no
+/// atomics. Each lane has a position, and each warp a part of the ids.
 __global__ void order_positions(const int32_t* ids, int64_t tokens, int32_t* order) {
   __shared__ int parts[kScanningWarps][kLanes];
   constexpr int kIds = kPackSize<int32_t>;
@@ -57,22 +57,22 @@ __global__ void order_positions(const int32_t* ids, int64_t tokens, int32_t* ord
   parts[warp][lane] = before;
   __syncthreads();
   if (warp != 0 || !exists) return;
-  int place = 0;
-  for (int other = 0; other < kScanningWarps; ++other) place += parts[other][lane];
-  order[place] = static_cast<int32_t>(position);
+  int index = 0;
+  for (int other = 0; other < kScanningWarps; ++other) index += parts[other][lane];
+  order[index] = static_cast<int32_t>(position);
 }
 
-/// A warp for each place of the order and each kLanes packs of columns. The warp of a token's first
-/// place adds all its rows, in order. Several are loaded before they are added, because one load
-/// after the other would wait for memory each time.
+/// Adds rows of the gradient to the table, with a warp for each index of `order` and each kLanes
+/// packs of columns. The warp at the first index of an id adds all its rows, in order. Several are
+/// loaded before they are added, because one load after the other would wait for memory each time.
 template <typename T, int size>
 __global__ void add_rows_of_tokens(EmbeddingBackward<T> embedding) {
   constexpr int kRowsAtOnce = 8;
   const int lane = this_lane();
-  const int64_t place = warp_of_grid();
-  if (place >= embedding.tokens) return;
-  const int32_t id = embedding.ids[embedding.order[place]];
-  if (place > 0 && embedding.ids[embedding.order[place - 1]] == id) return;
+  const int64_t index = warp_of_grid();
+  if (index >= embedding.tokens) return;
+  const int32_t id = embedding.ids[embedding.order[index]];
+  if (index > 0 && embedding.ids[embedding.order[index - 1]] == id) return;
   const int64_t row_of_id = own_row(embedding.rows, id);
   if (row_of_id < 0) return;
 
@@ -82,7 +82,7 @@ __global__ void add_rows_of_tokens(EmbeddingBackward<T> embedding) {
   Pack<float, size> total{};
   if (exists) total = load_pack<size>(sum, pack);
   int count = kLanes;
-  for (int64_t first = place; count == kLanes; first += kLanes) {
+  for (int64_t first = index; count == kLanes; first += kLanes) {
     const int position = first + lane < embedding.tokens ? embedding.order[first + lane] : -1;
     count = warp_sum(position >= 0 && embedding.ids[position] == id ? 1 : 0);  // the first lanes
     for (int row = 0; row < count; row += kRowsAtOnce) {

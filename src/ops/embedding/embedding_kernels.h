@@ -8,13 +8,14 @@ namespace tessera {
 
 class Stream;
 
-/// The rows that a rank has of a table. Ids count the rows of the whole.
+/// The rows of a table that a rank has. Ids are rows of the whole.
 struct TableRows {
   int64_t first;
   int64_t count;
 };
 
-/// output[t] = table[ids[t] - rows.first], row by row; zeros where the table lacks that row.
+/// The arguments of output[t] = table[ids[t] - rows.first], row by row. The output is zeros where
+/// the table lacks that row.
 template <typename T>
 struct EmbeddingForward {
   int64_t tokens;
@@ -25,8 +26,8 @@ struct EmbeddingForward {
   T* output;           // [tokens, hidden]
 };
 
-/// table[ids[t] - rows.first] += gradient[t], row by row, where the table has that row. The rows of
-/// a token are added in the order of their positions, as the processor does.
+/// The arguments of table[ids[t] - rows.first] += gradient[t], row by row, where the table has that
+/// row. The rows of an id are added in the order of their positions, as on the processor.
 template <typename T>
 struct EmbeddingBackward {
   int64_t tokens;
@@ -34,12 +35,12 @@ struct EmbeddingBackward {
   TableRows rows;
   const int32_t* ids;  // [tokens]
   const T* gradient;   // [tokens, hidden]
-  int32_t* order;      // [tokens]: memory for the positions ordered by their token
+  int32_t* order;      // [tokens]: memory for the positions sorted by id
   Compute<T>* table;   // [rows, hidden]
 };
 
-/// The kernels of devices, for T = float and BFloat16. They put their work into the stream. All
-/// arrays begin on 64 bytes.
+/// Enqueues the kernels on a device's stream, for T = float and BFloat16. All arrays are aligned to
+/// 64 bytes.
 template <typename Vendor, typename T>
 void embedding_device(const EmbeddingForward<T>& embedding, Stream& stream);
 template <typename Vendor, typename T>

@@ -5,7 +5,8 @@
 namespace tessera {
 namespace {
 
-/// A matrix [rows, columns] that lies in memory row by row, or column by column if `transpose`.
+/// Returns the description of a matrix [rows, columns] that is stored row by row, or column by
+/// column if `transpose`.
 ColumnMajorMatrix stored(int64_t rows, int64_t columns, int64_t leading, bool transpose) {
   return {.rows = transpose ? rows : columns,
           .columns = transpose ? columns : rows,

@@ -10,12 +10,12 @@
 
 namespace tessera {
 
-/// An object of the library, which it destroys.
+/// The owner of an object of the library, which it destroys.
 template <typename Pointer>
 using CublasLtOwned = std::unique_ptr<std::remove_pointer_t<Pointer>, cublasStatus_t (*)(Pointer)>;
 
-/// Calls the library's function `create_name`, whose type is Create: it makes a Pointer of the
-/// arguments. Throws Error, which begins with `what`, if it does not.
+/// Calls the library's function `create_name`, whose type is Create. Returns the Pointer that it
+/// makes of the arguments. Throws Error, which begins with `what`, if it fails.
 template <typename Pointer, typename Create, typename Destroy, typename... Arguments>
 CublasLtOwned<Pointer> cublaslt_create(const CublasLt& library, const char* create_name,
                                        const char* destroy_name, const std::string& what,
@@ -25,14 +25,14 @@ CublasLtOwned<Pointer> cublaslt_create(const CublasLt& library, const char* crea
   return CublasLtOwned<Pointer>(made, library.function<Destroy>(destroy_name));
 }
 
-/// The operation of a product. `what` begins its errors.
+/// Returns the operation of a product. `what` begins its errors.
 CublasLtOwned<cublasLtMatmulDesc_t> cublaslt_operation(const CublasLt& library,
                                                        cublasComputeType_t compute,
                                                        bool transpose_a, bool transpose_b,
                                                        const std::string& what);
 
-/// The library's descriptions of one product: the operation, and where its matrices lie. They need
-/// no device.
+/// The library's descriptions of one product: the operation, and the layouts of its matrices. They
+/// need no device.
 class CublasLtProduct {
  public:
   /// `tf32` lets products of f32 round their operands to TF32. Throws Error, which names the shape,
@@ -40,7 +40,7 @@ class CublasLtProduct {
   CublasLtProduct(const CublasLt& library, const GemmShape& shape, bool tf32);
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
-  /// The library's A is our B, and its B our A (see ColumnMajorProduct).
+  /// Returns the library's A, which is the GemmShape's B; b() is its A (see ColumnMajorProduct).
   cublasLtMatrixLayout_t a() const { return a_.get(); }
   cublasLtMatrixLayout_t b() const { return b_.get(); }
   cublasLtMatrixLayout_t d() const { return d_.get(); }
@@ -52,11 +52,11 @@ class CublasLtProduct {
   CublasLtOwned<cublasLtMatrixLayout_t> d_;
 };
 
-/// What a search for algorithms may choose from.
+/// The algorithms that a search may choose from.
 class CublasLtPreference {
  public:
-  /// Algorithms that need at most `workspace_bytes`, take operands aligned to `alignment` bytes,
-  /// and add up the parts of a sum in f32, in one order.
+  /// Allows algorithms that need at most `workspace_bytes`, take operands aligned to `alignment`
+  /// bytes, and add up the parts of a sum in f32, in one order.
   CublasLtPreference(const CublasLt& library, int64_t workspace_bytes, uint32_t alignment);
 
   cublasLtMatmulPreference_t get() const { return preference_.get(); }
@@ -73,11 +73,11 @@ class CublasLtPreference {
   CublasLtOwned<cublasLtMatmulPreference_t> preference_;
 };
 
-/// The library's word for an element's type. Throws InternalError for one that no device computes
-/// in.
+/// Returns the library's constant for an element's type. Throws InternalError for a type that no
+/// device computes in.
 cudaDataType_t cublaslt_type(DType dtype);
 
-/// "a product [512, 64] x [64, 32] of bf16 into f32".
+/// Returns a text for errors: "a product [512, 64] x [64, 32] of bf16 into f32".
 std::string describe(const GemmShape& shape);
 
 }  // namespace tessera

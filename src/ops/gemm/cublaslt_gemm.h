@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// The device cuda's side of device_gemm.h. The first run of a shape makes descriptions and chooses
-// an algorithm, which the runtime keeps. Later runs only put a product into the stream.
+// The part of device_gemm.h for the device cuda. The first run of a shape makes descriptions and
+// chooses an algorithm, which the runtime keeps. Later runs only enqueue a product.
 
 void cublaslt_gemm(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
                    void* c, std::byte* workspace);

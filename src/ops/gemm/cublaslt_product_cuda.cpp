@@ -14,7 +14,8 @@ auto layout(const CublasLt& library, const GemmShape& shape, const ColumnMajorMa
       static_cast<uint64_t>(matrix.columns), matrix.leading);
 }
 
-/// Sums are taken in f32. Products of f32 keep all bits of their operands unless `tf32`.
+/// Returns the type in which sums are taken: f32. Products of f32 keep all bits of their operands
+/// unless `tf32`.
 cublasComputeType_t compute_type(const GemmShape& shape, bool tf32) {
   return tf32 && shape.input == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }

@@ -22,7 +22,7 @@ struct CublasLtOperands {
   const void* b = nullptr;
   void* c = nullptr;
 
-  /// Their common alignment, as far as it makes a difference.
+  /// Returns their common alignment, at most kProductAlignment.
   uint32_t alignment() const;
 };
 
@@ -38,7 +38,7 @@ struct CublasLtWorkspace {
 };
 
 /// The rank's handle of cuBLASLt, with the descriptions and the algorithms of the products that it
-/// has run. It lies in the runtime's cache.
+/// has run. It is kept in the runtime's cache.
 class CublasLtProducts {
  public:
   struct Product {
@@ -53,14 +53,16 @@ class CublasLtProducts {
   /// Returns the product, which it makes the first time. Its algorithm is that of the runtime's
   /// table of tuned products, or else the library's first choice.
   const Product& product(Runtime& runtime, const CublasLtKey& key);
-  /// The algorithms that the library offers, its own choice first. Throws Error if there is none.
+  /// Returns the algorithms that the library offers, its own choice first. Throws Error if there is
+  /// none.
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const CublasLtProduct& description,
                                                           const CublasLtKey& key,
                                                           int64_t workspace_bytes, int most) const;
-  /// Puts a product into the stream.
+  /// Enqueues a product on a stream.
   void run(const Product& product, const GemmShape& shape, const CublasLtOperands& operands,
            const CublasLtWorkspace& workspace, Stream& stream) const;
-  /// The shapes of products whose operands are aligned as those of tables are.
+  /// Returns the shapes of the products whose operands are aligned to kProductAlignment, as in
+  /// tables.
   std::vector<GemmShape> shapes() const;
 
  private:
@@ -78,8 +80,8 @@ class CublasLtProducts {
   std::unordered_map<CublasLtKey, Product, KeyHash> products_;
 };
 
-/// The alignment in bytes of the operands of tuned products. Vector loads and TMA get by with it.
-/// Beyond it, addresses would only give one shape several algorithms.
+/// The alignment in bytes of the operands of tuned products. It suffices for vector loads and TMA.
+/// A larger one would only give one shape several algorithms, by its addresses.
 inline constexpr uint32_t kProductAlignment = 16;
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// What measures a product's algorithms.
+/// The state of the measurement of a product's algorithms.
 struct Measuring {
   const CublasLtProducts& products;
   const GemmShape& shape;
@@ -20,7 +20,7 @@ struct Measuring {
   std::unique_ptr<Event> begin;
   std::unique_ptr<Event> end;
 
-  /// Returns the seconds of one of `runs` runs that follow each other.
+  /// Returns the seconds of one run, over `runs` runs that follow each other.
   double seconds(const CublasLtProducts::Product& product, int64_t runs) const {
     stream->record(*begin);
     for (int64_t i = 0; i < runs; ++i) {

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-/// What NVIDIA recommends for Hopper, and what aligns the beginning to 256 bytes.
+/// The bytes that NVIDIA recommends for Hopper, and 256 to align the beginning.
 constexpr int64_t kLibraryWorkspace = (int64_t{32} << 20) + 256;
 
 [[noreturn]] void no_products(Device device) {

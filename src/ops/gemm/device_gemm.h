@@ -10,17 +10,17 @@
 
 namespace tessera {
 
-/// A device's library has no algorithm for a product.
+/// The error of a device's library that has no algorithm for a product.
 class NoProductError : public Error {
  public:
   using Error::Error;
 };
 
-/// Puts a matrix product into an execution's stream. The operands lie in the accelerator's memory.
-/// The emulated device multiplies with the processor's products, the device cuda with cuBLASLt. The
-/// same shape runs by the same algorithm each time, so equal operands give equal bits. `workspace`
-/// has the bytes that device_gemm_workspace_bytes() plans. Throws Error, which names the shape, if
-/// the device's library is missing, NoProductError if it has no such product.
+/// Enqueues a matrix product on an execution's stream. The operands are in the accelerator's
+/// memory. The emulated device multiplies with the processor's products, the device cuda with
+/// cuBLASLt. The same shape runs by the same algorithm each time, so equal operands give equal
+/// bits. `workspace` has the bytes that device_gemm_workspace_bytes() plans. Throws Error, which
+/// names the shape, if the device's library is missing, NoProductError if it has no such product.
 void device_gemm(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
                  void* c, std::byte* workspace);
 
@@ -28,24 +28,24 @@ void device_gemm(const Execution& execution, const GemmShape& shape, const void*
 /// there are no products on that device yet.
 void require_device_gemm(Runtime& runtime);
 
-/// Returns the scratch bytes for one product on an accelerator, a pure function. On devices of
-/// vendors it is the same for all shapes: what their libraries get to choose algorithms within.
+/// Returns the scratch bytes for one product on an accelerator, a pure function. On GPUs it is the
+/// same for all shapes: the limit within which the library chooses algorithms.
 int64_t device_gemm_workspace_bytes(const Target& target, const GemmShape& shape);
 
-/// How long a product's algorithms are measured.
+/// The effort of measuring a product's algorithms.
 struct TuningBudget {
-  int rounds = 5;                   ///< in each, all candidates take turns
+  int rounds = 5;                   ///< in each, every candidate is measured once
   int candidates = 16;              ///< at most
   double seconds_a_sample = 0.002;  ///< about
 };
 
-/// The version of the library that multiplies on the runtime's device: "cuBLASLt 130100". Throws
-/// Error for a device without algorithms to choose from, here and below.
+/// Returns the version of the library that multiplies on the runtime's device: "cuBLASLt 130100".
+/// Throws Error for a device without algorithms to choose from, here and below.
 std::string device_gemm_library(Runtime& runtime);
-/// The shapes that the runtime has multiplied on its device, in one order.
+/// Returns the shapes that the runtime has multiplied on its device, in a fixed order.
 std::vector<GemmShape> device_gemm_shapes(Runtime& runtime);
 /// Measures the algorithms that the library offers for a shape on the runtime's device, on random
-/// numbers.
+/// numbers. Returns the fastest.
 TunedProduct tune_device_gemm(Runtime& runtime, const GemmShape& shape, const TuningBudget& budget);
 
 }  // namespace tessera

@@ -36,7 +36,7 @@ struct GemmShape {
   }
 };
 
-/// The hash of all fields.
+/// A hash of all fields.
 struct GemmShapeHash {
   size_t operator()(const GemmShape& shape) const;
 };
@@ -49,15 +49,15 @@ class Gemm {
   /// Returns the scratch bytes that one run needs, at most what gemm_workspace_bytes() plans.
   virtual int64_t workspace_bytes() const = 0;
   /// Returns the bytes that pack() writes, at most what gemm_packed_bytes() plans. 0 if the product
-  /// takes B as it lies in memory.
+  /// reads B in its given layout.
   virtual int64_t packed_bytes() const { return 0; }
-  /// Whether the product does with less memory than the library asked for, because its plan has no
-  /// more: cut into products of fewer rows, or with B as it lies. The result is right, but slower.
-  /// No plan should come to that.
+  /// Returns whether the product runs with less memory than the library asked for, because its plan
+  /// has no more: it is cut into products of fewer rows, or reads B in its given layout. The result
+  /// is right, but slower. No plan should lead to that.
   virtual bool reduced() const { return false; }
-  /// For a shape with packed_b: lays B out in `memory`, which has packed_bytes(), in the way that
-  /// the product reads fastest. Returns what run() takes for B: `memory`, or `b` if nothing is laid
-  /// out. Runs on the product's threads. It pays off if B is used for several hundred rows of A.
+  /// Copies B, for a shape with packed_b, to `memory`, which has packed_bytes(), in the layout that
+  /// the product reads fastest. Returns what run() takes for B: `memory`, or `b` if nothing is
+  /// copied. Runs on the product's threads. It pays off if B is used for several hundred rows of A.
   virtual const void* pack(const void* b, std::byte* memory) const;
   /// Runs the product. Several threads may do so at once, each with its own workspace.
   void run(const void* a, const void* b, void* c, std::byte* workspace) const {
@@ -78,7 +78,7 @@ class Gemm {
 /// and k may be zero.
 const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& shape);
 
-/// A product and how often it ran.
+/// A product and the number of its runs.
 struct GemmRuns {
   GemmShape shape;  ///< with explicit leading dimensions
   int64_t runs = 0;
@@ -86,13 +86,13 @@ struct GemmRuns {
   bool operator==(const GemmRuns&) const = default;
 };
 
-/// Counts a product that is put into a device's stream for the runtime's counter, if it has one.
+/// Counts a product that is enqueued on a device, for the runtime's counter if it has one.
 void count_issued(Runtime& runtime, const GemmShape& shape);
 
-/// Counts the runs of a runtime's products while it lives. This shows what the operations really
-/// multiplied, with the tokens that experts got and the tiles that masks left. On a device it is
-/// what was put into streams; grouped products, whose sizes only the device knows, do not count. A
-/// runtime has at most one counter at a time.
+/// A counter of the runs of a runtime's products while it exists. It shows what the operations
+/// really multiplied, with the tokens that experts got and the tiles that masks left. On a device
+/// it counts what is enqueued; grouped products, whose sizes only the device knows, are not
+/// counted. A runtime has at most one counter at a time.
 class GemmCounter {
  public:
   explicit GemmCounter(Runtime& runtime);
@@ -100,7 +100,7 @@ class GemmCounter {
   GemmCounter(const GemmCounter&) = delete;
   GemmCounter& operator=(const GemmCounter&) = delete;
 
-  /// Returns what ran since the last call, those with most FLOPs first. It must not be called while
+  /// Returns the runs since the last call, those with most FLOPs first. It must not be called while
   /// a product runs.
   std::vector<GemmRuns> take();
 

@@ -138,8 +138,8 @@ int64_t gemm_packed_bytes(const Target& target, const GemmShape& asked) {
     const int64_t columns = std::max(round_up(shape.n, 64), round_up(shape.n, 48));
     return element * round_up(shape.k, shape.input == DType::bf16 ? 32 : 16) * columns;
   }
-  const bool as_it_lies = !shape.transpose_b && shape.ldb == shape.n;
-  return as_it_lies ? 0 : element * shape.k * shape.n;
+  const bool needs_no_copy = !shape.transpose_b && shape.ldb == shape.n;
+  return needs_no_copy ? 0 : element * shape.k * shape.n;
 }
 
 }  // namespace tessera

@@ -7,20 +7,21 @@
 
 namespace tessera {
 
-// What a plan asks about matrix products before they exist. All but host_instructions() are pure
-// functions of the target or the shape.
+// Properties of matrix products that a plan needs before they exist. All functions but
+// host_instructions() are pure functions of the target or the shape.
 
 /// Returns the instructions that products use on this processor. Those for bf16 are left out where
-/// f32 is faster: on Intel's processors that have AMX, in virtual machines that do not show it.
+/// f32 is faster: on Intel's processors that have AMX, in virtual machines that hide it.
 MatrixInstructions host_instructions();
 
 /// Returns true if the target multiplies matrices of this type. If it does not, bf16 is widened to
 /// f32 part by part, which takes some time and gives the same sums.
 bool multiplies(const Target& target, DType dtype);
 
-/// Whether the operands of a product are widened to f32 part by part: where the processor does not
-/// multiply their type, and with AMX for an odd k. oneDNN 2.6.3 computes some of the latter wrong
-/// (43 rows, 102 columns and k = 63, say), and an instruction that is none ended others.
+/// Returns whether the operands of a product are widened to f32 part by part. They are if the
+/// processor cannot multiply their type, and with AMX for an odd k: oneDNN 2.6.3 computes some of
+/// these products wrongly (43 rows, 102 columns and k = 63, for example), and crashes in others on
+/// an illegal instruction.
 bool widens(const Target& target, const GemmShape& shape);
 
 /// Returns true if the bits of a row of a product depend only on that row and on B. Below AVX-512,
@@ -31,7 +32,7 @@ bool rows_keep_their_bits(const Target& target);
 /// library asks for more, the product is cut into parts.
 int64_t gemm_workspace_bytes(const Target& target, const GemmShape& shape);
 
-/// Returns the bytes that Gemm::pack() writes, or 0 if the product takes B as it lies in memory.
+/// Returns the bytes that Gemm::pack() writes, or 0 if the product reads B in its given layout.
 int64_t gemm_packed_bytes(const Target& target, const GemmShape& shape);
 
 /// Returns the shape with explicit leading dimensions.

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 
-// Calls of hipBLASLt belong into this file. It needs what cublaslt_gemm_cuda.cpp has: the library,
+// Calls of hipBLASLt belong in this file. It needs the same as cublaslt_gemm_cuda.cpp: the library,
 // loaded when it is first needed (device/shared_library.h), descriptions of a shape by columns
 // (ops/gemm/column_major.h), the choice of an algorithm that sums in f32, and the call. The
 // stream's handle() is a hipStream_t, and plans have the scratch memory already. The build for

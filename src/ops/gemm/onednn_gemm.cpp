@@ -36,9 +36,9 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, int64_t leading, bool t
   return {{rows, columns}, onednn_type(dtype), strides};
 }
 
-/// Sets the size of the calling thread's OpenMP team for a while. oneDNN plans a primitive for that
-/// team, and computes only some of the result if OpenMP starts a smaller one. So OpenMP may not
-/// choose the size meanwhile, as it does under OMP_DYNAMIC.
+/// A guard that sets the size of the calling thread's OpenMP team. oneDNN plans a primitive for
+/// that team, and computes only some of the result if OpenMP starts a smaller one. So OpenMP may
+/// not choose the size meanwhile, as it does under OMP_DYNAMIC.
 class TeamSize {
  public:
   explicit TeamSize(int threads) : before_(omp_get_max_threads()), dynamic_(omp_get_dynamic()) {
@@ -57,7 +57,7 @@ class TeamSize {
   int dynamic_;
 };
 
-/// What a primitive runs with: a stream, and memories whose data each run sets.
+/// The arguments of a primitive: a stream, and memories whose data each run sets.
 struct Call {
   Call(const dnnl::engine& engine, const dnnl::matmul::primitive_desc& product)
       : stream(engine),
@@ -75,7 +75,7 @@ struct Call {
 };
 
 /// Calls that are kept from run to run, at most one for each thread of a team. Making one takes
-/// more than a microsecond, which is much beside the product of a tile.
+/// more than a microsecond, which is long compared with the product of a tile.
 class KeptCalls {
  public:
   explicit KeptCalls(int threads) : slots_(static_cast<size_t>(threads)) {}
@@ -180,7 +180,7 @@ class OneDnnGemm final : public Gemm {
   dnnl::memory::desc plain_b_;
   dnnl::matmul::primitive_desc description_;
   dnnl::matmul primitive_;
-  dnnl::reorder packing_;  // empty if B is taken as it lies
+  dnnl::reorder packing_;  // empty if B is read in its given layout
   mutable KeptCalls calls_;
 };
 
@@ -194,7 +194,7 @@ std::unique_ptr<Gemm> make_onednn(const GemmShape& shape, int callers) {
   }
 }
 
-/// A product that does with less memory than the library asked for.
+/// A product that runs with less memory than the library asked for.
 class ReducedGemm final : public Gemm {
  public:
   explicit ReducedGemm(std::unique_ptr<Gemm> product) : product_(std::move(product)) {}
@@ -208,9 +208,9 @@ class ReducedGemm final : public Gemm {
   std::unique_ptr<Gemm> product_;
 };
 
-/// Makes a product within `limit` bytes of scratch memory. One that asks for more is cut into
+/// Returns a product within `limit` bytes of scratch memory. One that asks for more is cut into
 /// products of fewer rows, at last into plain loops. If the packed B would take more than its plan
-/// has, B is taken as it lies.
+/// has, B is read in its given layout.
 std::unique_ptr<Gemm> make_within(GemmShape shape, const Target& target, int64_t limit) {
   auto product = make_onednn(shape, target.threads);
   if (product->packed_bytes() > gemm_packed_bytes(target, shape)) {
@@ -223,8 +223,9 @@ std::unique_ptr<Gemm> make_within(GemmShape shape, const Target& target, int64_t
                          [&](const GemmShape& part) { return make_within(part, target, limit); });
 }
 
-/// Intel's cores that have AMX (those with AVX-512 for f16) do their bf16 there. Their vectors
-/// multiply f32 twice as fast as bf16, and some virtual machines have no AMX.
+/// Returns whether the processor's vector units multiply bf16 slowly. Intel's cores that have AMX
+/// (those with AVX-512 for f16) are meant to multiply bf16 with it: their vector units multiply f32
+/// twice as fast as bf16. Some virtual machines hide AMX.
 bool multiplies_bf16_slowly() {
 #if defined(__x86_64__)
   constexpr unsigned kFloat16 = 1U << 23;  // AVX512_FP16, in edx of leaf 7

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// Laying out B takes about as long as it saves over this many rows of A.
+/// The number of rows of A over which packing B saves about as much time as it takes.
 constexpr int64_t kFewestRows = 512;
 
 GemmShape packed(GemmShape shape, int64_t rows) {

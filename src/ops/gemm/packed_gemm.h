@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-/// A product whose B stays the same over several runs. B is laid out once, in the caller's memory,
-/// in the way that the product reads fastest, if that pays off for the rows of A.
+/// A product whose B stays the same over several runs. B is copied once, to the caller's memory, in
+/// the layout that the product reads fastest, if that pays off for the rows of A.
 class PackedGemm {
  public:
   /// `rows` is the number of rows of A in all runs together. No memory is taken yet.
@@ -13,9 +13,9 @@ class PackedGemm {
 
   /// Returns the bytes of memory for pack() and run().
   int64_t workspace_bytes() const { return packed_bytes_ + scratch_bytes_; }
-  /// Returns the same for a product that does not exist yet.
+  /// Returns the bytes for a product that does not exist yet.
   static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t rows);
-  /// Lays B out in `workspace`, which belongs to this object until its last run.
+  /// Copies B to `workspace`, which belongs to this object until its last run.
   void pack(const void* b, std::byte* workspace);
   void run(const void* a, void* c) const;
 

@@ -23,6 +23,7 @@ class PlainGemm final : public Gemm {
   }
 
  private:
+  // c[i, j] = sum_p a[i, p] * b[p, j], plus the previous c[i, j] if `accumulate`
   template <typename In, typename Out>
   void sum_rows(const In* a, const In* b, Out* c) const {
     using Wide = Compute<In>;

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// How C is cut into blocks of columns.
+/// The blocks of columns that C is cut into.
 struct Cut {
   int64_t columns;   // of a block
   int side_by_side;  // blocks at a time, each by one thread; 1 if all threads compute each
@@ -21,10 +21,10 @@ int64_t least_columns(const Target& target, DType dtype) {
   return tiles ? 256 : 64;
 }
 
-/// A block has a sixteenth of all columns, so that about 17/32 of the FLOPs of a large product are
-/// left; but no fewer than products are fast with. The cut does not depend on the threads, so bits
-/// depend on them no more than those of other products. If each thread has two blocks or more,
-/// their work is even.
+/// Returns the blocks of C. A block has a sixteenth of all columns, so that about 17/32 of the
+/// FLOPs of a large product are left; but no fewer than products are fast with. The blocks do not
+/// depend on the threads, so bits depend on them no more than those of other products. If each
+/// thread has two blocks or more, their work is even.
 Cut cut_of(const Target& target, const SymmetricSize& size) {
   const int64_t least = least_columns(target, size.dtype);
   if (use_plain(target, size.dtype) || size.n < 4 * least) {
@@ -35,13 +35,13 @@ Cut cut_of(const Target& target, const SymmetricSize& size) {
   return {columns, blocks >= 2 * size.threads ? size.threads : 1};
 }
 
-/// Whether the rows of A that are a block's right operand are transposed before its product. In
-/// f32, products of few columns are faster then; oneDNN rearranges bf16 in any case.
+/// Returns whether the rows of A that are a block's right operand are transposed before its
+/// product. Products of few columns are faster then in f32; oneDNN rearranges bf16 in any case.
 bool transposes(const SymmetricSize& size, const Cut& cut) {
   return size.dtype == DType::f32 && cut.columns < size.n;
 }
 
-/// The product of the columns [first, end) of C.
+/// Returns the product of columns [first, end) of C.
 GemmShape block_shape(const SymmetricSize& size, int64_t first, int64_t end, const Cut& cut) {
   return {.m = end,
           .n = end - first,
@@ -53,12 +53,12 @@ GemmShape block_shape(const SymmetricSize& size, int64_t first, int64_t end, con
           .threads = cut.side_by_side > 1 ? 1 : size.threads};
 }
 
-/// The memory of the transposed rows of a block.
+/// Returns the bytes of the transposed rows of a block.
 int64_t rows_bytes(const SymmetricSize& size, const Cut& cut) {
   return transposes(size, cut) ? aligned_bytes(cut.columns * size.k * dtype_size(size.dtype)) : 0;
 }
 
-/// The scratch memory of a block.
+/// Returns the bytes of scratch memory of a block.
 int64_t block_bytes(const Target& target, const SymmetricSize& size, const Cut& cut) {
   int64_t bytes = 0;
   for (int64_t first = 0; first < size.n; first += cut.columns) {

@@ -21,13 +21,14 @@ struct SymmetricSize {
 };
 
 /// The product C = A Aᵀ of a matrix A [n, k] on the processor, which is symmetric (ZAYA1, section
-/// V-B1). A product of its own computes each block of columns down to the diagonal, and what is
-/// above it is written below, transposed. So a large product takes little more than half of the
-/// FLOPs. The plain kernel, and small products, compute all of C at once; below AVX-512 that is
-/// symmetric but for rounding.
+/// V-B1). Each block of columns is computed down to the diagonal, by a product of its own. What is
+/// above the diagonal is written below it, transposed. So a large product takes little more than
+/// half of the FLOPs. The plain kernel, and small products, compute all of C at once; below AVX-512
+/// that is symmetric except for rounding.
 class SymmetricProduct {
  public:
-  /// Must not be called within a parallel region. The product may run there.
+  /// Prepares the product. It must not be called within a parallel region; the product may run
+  /// there.
   SymmetricProduct(Runtime& runtime, const SymmetricSize& size);
   static int64_t workspace_bytes(const Target& target, const SymmetricSize& size);
 
@@ -62,7 +63,7 @@ class SymmetricProduct {
     int64_t end;
   };
 
-  /// Whether one product computes all of C.
+  /// Returns whether one product computes all of C.
   bool is_whole() const { return blocks_.size() == 1; }
 
   /// Computes C by blocks, and sets c[i][j] and c[j][i] to value(i, j) for all i <= j.
@@ -77,13 +78,13 @@ class SymmetricProduct {
   }
 
   /// Computes C down to the diagonal. Calls finish(first, end) once for each column, for columns
-  /// whose entries are there; several threads may do so at a time.
+  /// that have been computed; several threads may do so at a time.
   void run_blocks(const void* a, void* c, std::byte* workspace,
                   const std::function<void(int64_t first, int64_t end)>& finish) const;
 
   void run_block(const Block& block, const void* a, void* c, std::byte* workspace) const;
 
-  /// Sets a tile above the diagonal and the one below it.
+  /// Sets a tile above the diagonal and its mirror image below.
   template <typename T, typename Value>
   void set_pair(int64_t row, int64_t column, T* c, const Value& value) const {
     const int64_t n = size_.n;
@@ -97,7 +98,7 @@ class SymmetricProduct {
     transpose(kTile, columns, tile.data(), kTile, c + column * n + row, n);
   }
 
-  /// Sets the tile on the diagonal that begins there.
+  /// Sets the tile on the diagonal that begins at row and column `begin`.
   template <typename T, typename Value>
   void set_diagonal(int64_t begin, T* c, const Value& value) const {
     const int64_t n = size_.n;
@@ -119,7 +120,7 @@ class SymmetricProduct {
   SymmetricSize size_;
   std::vector<Block> blocks_;
   int side_by_side_ = 1;     // blocks, each by one thread
-  int64_t rows_bytes_ = 0;   // of a block's transposed rows, 0 if they are read as they lie
+  int64_t rows_bytes_ = 0;   // of a block's transposed rows, 0 if none are transposed
   int64_t block_bytes_ = 0;  // of scratch memory, with those
 };
 

@@ -23,22 +23,22 @@ struct TunedProduct {
   bool operator==(const TunedProduct&) const = default;
 };
 
-/// The algorithms that a run's table has for products. It lies in the runtime's cache.
+/// The algorithms that a run's table has for products. They are kept in the runtime's cache.
 struct TunedProducts {
-  bool in_use = false;  ///< whether the run has a table
+  bool in_use = false;  ///< true if the run has a table
   std::vector<TunedProduct> products;
 
-  /// The product's entry, or null if there is none.
+  /// Returns the product's entry, or null if there is none.
   const TunedProduct* find(const GemmShape& shape, bool tf32) const;
 };
 
-/// A shape without what makes no difference to a device's product: threads and packed_b. Its
-/// leading dimensions are explicit.
+/// Returns a shape without the fields that make no difference to a device's product: threads and
+/// packed_b. Its leading dimensions are explicit.
 GemmShape tuned_shape(GemmShape shape);
 
-/// Returns the number of the fastest candidate. `seconds` has the samples of each, with that of the
-/// library's own choice first. Medians count, and another candidate is taken only if it is faster
-/// by more than 1 %: less may be noise, and the library's choice does not change from run to run.
+/// Returns the index of the fastest candidate. `seconds` has the samples of each; the first is the
+/// library's own choice. Medians count, and another candidate is taken only if it is faster by more
+/// than 1 %: less may be noise, and the library's choice does not change from run to run.
 size_t fastest_candidate(std::span<const std::vector<double>> seconds);
 
 }  // namespace tessera

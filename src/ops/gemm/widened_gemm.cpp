@@ -10,12 +10,13 @@
 namespace tessera {
 namespace {
 
-/// The bytes of one widened matrix in f32, unless kFewestWidened asks for more.
+/// The bytes of one widened matrix in f32, unless kFewestWidened requires more.
 constexpr int64_t kPartBytes = int64_t{4} << 20;
 /// The fewest rows of A, or columns of B, in a part. With fewer, the product itself would be slow.
 constexpr int64_t kFewestWidened = 64;
 
-/// Returns how many rows of A, or columns of B, are widened at once. Each has `k` elements.
+/// Returns the number of rows of A, or columns of B, that are widened at once. Each has `k`
+/// elements.
 int64_t part_of(int64_t count, int64_t k) {
   return std::min(count, std::max(kFewestWidened, kPartBytes / static_cast<int64_t>(4 * k)));
 }
@@ -24,7 +25,7 @@ int64_t float_bytes(int64_t elements) {
   return aligned_bytes(elements * static_cast<int64_t>(sizeof(float)));
 }
 
-/// Copies rows of `columns` elements. They lie `from_gap` and `to_gap` elements apart.
+/// Copies rows of `columns` elements. Rows are `from_gap` and `to_gap` elements apart.
 template <typename From, typename To>
 void copy_rows(const From* from, int64_t from_gap, To* to, int64_t to_gap, int64_t rows,
                int64_t columns, int threads) {
@@ -37,7 +38,7 @@ void copy_rows(const From* from, int64_t from_gap, To* to, int64_t to_gap, int64
   });
 }
 
-/// How a product is cut, and the scratch memory that the parts share.
+/// The parts that a product is cut into, and the scratch memory that they share.
 class WidenedParts {
  public:
   explicit WidenedParts(const GemmShape& shape)
@@ -68,7 +69,7 @@ class WidenedParts {
     return a_bytes() + b_bytes() + c_bytes() + aligned_bytes(scratch);
   }
 
-  bool narrows;     ///< whether results are computed in f32 and rounded to bf16
+  bool narrows;     ///< true if results are computed in f32 and rounded to bf16
   int64_t columns;  ///< columns of B that are widened at once
   int64_t rows;     ///< rows of A that are widened at once, and rows of C that are in f32 at once
 
@@ -139,16 +140,16 @@ class WidenedGemm final : public Gemm {
   void multiply_part(int64_t row, int64_t rows, int64_t column, int64_t columns, void* c,
                      std::byte* workspace) const {
     const Gemm& product = *products_[rows < parts_.rows ? 1 : 0][columns < parts_.columns ? 1 : 0];
-    const int64_t place = row * shape_.ldc + column;
+    const int64_t offset = row * shape_.ldc + column;
     const std::byte* wide_a = workspace;
     const std::byte* wide_b = workspace + parts_.a_bytes();
     std::byte* wide_c = workspace + parts_.a_bytes() + parts_.b_bytes();
     std::byte* scratch = wide_c + parts_.c_bytes();
     if (!parts_.narrows) {
-      product.run(wide_a, wide_b, static_cast<float*>(c) + place, scratch);
+      product.run(wide_a, wide_b, static_cast<float*>(c) + offset, scratch);
       return;
     }
-    BFloat16* narrow = static_cast<BFloat16*>(c) + place;
+    BFloat16* narrow = static_cast<BFloat16*>(c) + offset;
     auto* sums = reinterpret_cast<float*>(wide_c);
     if (shape_.accumulate) {
       copy_rows(narrow, shape_.ldc, sums, columns, rows, columns, shape_.threads);
@@ -159,7 +160,7 @@ class WidenedGemm final : public Gemm {
 
   GemmShape shape_;
   WidenedParts parts_;
-  /// Indexed by whether the part is the rest of the rows, and of the columns.
+  /// Indexed by i and j of WidenedParts::for_each().
   std::array<std::array<std::unique_ptr<Gemm>, 2>, 2> products_;
   int64_t scratch_ = 0;
 };

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Makes a product of bf16 for a processor that has none. Parts of the operands are widened to f32
-/// and multiplied by `make`'s products, so the sums are the same f32 sums of exact products. Some
-/// megabytes are widened at once, whatever m and n are.
+/// Returns a product of bf16 for a processor that has none. Parts of the operands are widened to
+/// f32 and multiplied by `make`'s products, so the sums are the same f32 sums of exact products.
+/// Some megabytes are widened at once, whatever m and n are.
 std::unique_ptr<Gemm> make_widened_gemm(
     const GemmShape& shape, const std::function<std::unique_ptr<Gemm>(const GemmShape&)>& make);
 

@@ -70,8 +70,8 @@ class LinearInputGradient final : public Operation {
   }
 
  private:
-  /// How the products are summed. One product writes its result directly. A sum of several in bf16
-  /// goes through f32 rows, a chunk at a time, so they stay in the cache.
+  /// The sum of the products. One product writes its result directly. A sum of several in bf16 goes
+  /// through f32 rows, a chunk at a time, so they stay in the cache.
   struct Plan {
     explicit Plan(std::span<const Spec> inputs)
         : pairs(inputs.size() / 2),
@@ -91,7 +91,7 @@ class LinearInputGradient final : public Operation {
     int64_t chunk;
   };
 
-  /// On a device all rows are one chunk.
+  /// Returns the plan on a device, where all rows are one chunk.
   static Plan device_plan(std::span<const Spec> inputs) {
     Plan plan(inputs);
     plan.chunk = plan.rows;

@@ -18,7 +18,7 @@ class Linear final : public Operation {
 
   std::string labels(std::span<const Spec> inputs) const override {
     const size_t weights = inputs.size() - 1;
-    // With one of several weights partial, the products of the others would not be addends.
+    // If one of several weights were partial, the products of the others would not be addends.
     return "~t i, " + repeated(weights == 1 ? "~o# i" : "o# i", weights) + " -> " +
            repeated("t o#", weights) + tied("o#", weights);
   }
@@ -43,20 +43,20 @@ class Linear final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     std::vector<Value> result(self.inputs.size());
     std::vector<Value> gradients;
     std::vector<Value> weights;
-    for (size_t i = 0; i < of_outputs.size(); ++i) {
-      if (!of_outputs[i]) continue;
-      gradients.push_back(of_outputs[i]);
+    for (size_t i = 0; i < output_gradients.size(); ++i) {
+      if (!output_gradients[i]) continue;
+      gradients.push_back(output_gradients[i]);
       weights.push_back(self.inputs[i + 1]);
     }
     result[0] = linear_input_gradient(builder, gradients, weights, self.inputs[0]);
-    for (size_t i = 0; i < of_outputs.size(); ++i) {
-      if (!of_outputs[i]) continue;
+    for (size_t i = 0; i < output_gradients.size(); ++i) {
+      if (!output_gradients[i]) continue;
       result[i + 1] =
-          linear_weight_gradient(builder, self.inputs[0], of_outputs[i], self.inputs[i + 1]);
+          linear_weight_gradient(builder, self.inputs[0], output_gradients[i], self.inputs[i + 1]);
     }
     return result;
   }

@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-/// inputs: x [tokens, in], gradient [tokens, out] and, if it accumulates, the main gradient
-/// [out, in], which run() adds to. Otherwise there is one output [out, in].
+/// inputs: x [tokens, in], gradient [tokens, out] and, if `accumulate`, the main gradient [out,
+/// in], which run() adds to. Otherwise there is one output [out, in].
 class LinearWeightGradient final : public Operation {
  public:
   explicit LinearWeightGradient(bool accumulate) : accumulate_(accumulate) {}

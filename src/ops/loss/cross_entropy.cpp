@@ -33,7 +33,7 @@ class LinearCrossEntropy final : public Operation {
     return accumulate_ ? "t c!, v! c!, t, u! -> u, t, t, t c, += v c"
                        : "t c!, v! c!, t, u! -> u, t, t, t c, v c";
   }
-  /// A vocabulary that is split is joined within the operation.
+  /// Returns the rule of a split vocabulary, whose parts the operation itself combines.
   HandRule hand_rule() const override {
     return [gradients = gradients_](Axis, std::span<const TypeOnAxis> inputs) {
       return split_vocabulary_types(inputs, gradients);
@@ -71,13 +71,13 @@ class LinearCrossEntropy final : public Operation {
   }
 
   std::vector<Value> gradient(Builder&, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     TESSERA_EXPECT(*this, gradients_, "it was built without its gradient");
-    TESSERA_EXPECT(*this, of_outputs[0] == self.inputs[3],
+    TESSERA_EXPECT(*this, output_gradients[0] == self.inputs[3],
                    "the loss is differentiated with another seed than it was built with");
-    TESSERA_EXPECT(*this,
-                   std::ranges::none_of(of_outputs.subspan(1), [](Value v) { return bool(v); }),
-                   "only the loss has a gradient, not the loss by token");
+    TESSERA_EXPECT(
+        *this, std::ranges::none_of(output_gradients.subspan(1), [](Value v) { return bool(v); }),
+        "only the loss has a gradient, not the loss by token");
     std::vector<Value> gradients(self.inputs.size());
     gradients[0] = self.outputs[3];
     gradients[1] = accumulate_ ? self.inputs[4] : self.outputs[4];
@@ -143,7 +143,8 @@ class LinearCrossEntropy final : public Operation {
     const LogitChunks chunks(spec_of(x), spec_of(weight));
     const HeadGradients gradients = head_gradients(execution);
     if (gradients_ && !accumulate_) {
-      execution.stream->fill_zero(gradients.of_weight.address(), gradients.of_weight.bytes());
+      execution.stream->fill_zero(gradients.weight_gradient.address(),
+                                  gradients.weight_gradient.bytes());
     }
     chunks.for_each_on_device(
         execution, gradients_ ? &gradients : nullptr,
@@ -171,7 +172,8 @@ class LinearCrossEntropy final : public Operation {
                             *execution.stream);
   }
 
-  /// What a chunk of so many rows takes beside its logits where ranks share the vocabulary.
+  /// Returns the bytes that a chunk of `rows` rows needs besides its logits if ranks share the
+  /// vocabulary.
   static int64_t split_numbers_bytes(int64_t rows) { return 3 * rows * dtype_size(DType::f32); }
 
   template <typename Vendor, typename T>
@@ -187,14 +189,14 @@ class LinearCrossEntropy final : public Operation {
         .loss = loss, .first = part_.first, .largest = largest, .sums = largest + loss.rows};
     const DeviceCall call{.stream = execution.stream, .workspace = staging};
     Accelerator* const accelerator = execution.inputs[0].accelerator();
-    const auto of_all = [&](float* numbers, int64_t rows, Reduction reduction) {
+    const auto all_reduce = [&](float* numbers, int64_t rows, Reduction reduction) {
       const Tensor tensor = Tensor::wrap(numbers, {rows, loss.rows}, DType::f32, accelerator);
       execution.group().all_reduce(execution.name, tensor, tensor, reduction, call);
     };
     split_largest_device<Vendor>(split, *execution.stream);
-    of_all(split.largest, 1, Reduction::maximum);
+    all_reduce(split.largest, 1, Reduction::maximum);
     split_sums_device<Vendor>(split, *execution.stream);
-    of_all(split.sums, 2, Reduction::sum);
+    all_reduce(split.sums, 2, Reduction::sum);
     split_results_device<Vendor>(split, *execution.stream);
   }
 
@@ -216,7 +218,7 @@ class LinearCrossEntropy final : public Operation {
     Wide* log_sum_exp = execution.outputs[2].data<Wide>();
     const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
     const HeadGradients gradients = head_gradients(execution);
-    if (gradients_ && !accumulate_) gradients.of_weight.fill_zero();
+    if (gradients_ && !accumulate_) gradients.weight_gradient.fill_zero();
     chunks.for_each(
         execution, gradients_ ? &gradients : nullptr,
         [&](int64_t first, int64_t rows, std::byte* logits) {
@@ -234,6 +236,7 @@ class LinearCrossEntropy final : public Operation {
                                  .token_loss = token_loss + first,
                                  .log_sum_exp = log_sum_exp + first});
         });
+    // loss = Σ token_loss + z_coefficient * log_sum_exp^2, over tokens with a target
     double total = 0;
     for (int64_t token = 0; token < execution.inputs[2].elements(); ++token) {
       if (targets[token] < 0) continue;

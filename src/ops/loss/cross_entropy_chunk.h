@@ -13,14 +13,14 @@
 namespace tessera {
 
 /// A chunk of tokens on the processor, with the logits of the rank's classes. Wide is the type of
-/// the logits and results, T that of the gradient, which takes the logits' place.
+/// the logits and the results. T is the type of the logits' gradient, which overwrites the logits.
 template <typename T, typename Wide>
 struct LossChunk {
   int threads;
   int64_t rows;
-  int64_t classes;  // that the rank has
+  int64_t classes;  // of this rank
   const VocabularyPart* part;
-  const int32_t* targets;   // [rows]; of the whole vocabulary, -1 for "no target"
+  const int32_t* targets;   // [rows]; in the whole vocabulary, -1 for "no target"
   const Wide* seed;         // [1], the gradient of the loss; null: no gradient is written
   Wide z;                   // the coefficient of the z-loss
   Wide* logits;             // [rows, classes]
@@ -30,7 +30,7 @@ struct LossChunk {
 
   const Wide* logits_of(int64_t row) const { return logits + row * classes; }
   int32_t own_target(int64_t row) const { return part->own(targets[row], classes); }
-  /// The logit of a row's target; 0 if the rank does not have it.
+  /// Returns the logit of a row's target, or 0 if the rank does not have it.
   Wide target_logit(int64_t row) const {
     const int32_t own = own_target(row);
     return own >= 0 ? logits_of(row)[own] : Wide{0};
@@ -43,7 +43,7 @@ struct LossChunk {
   }
 };
 
-/// Writes a row's results, once its log-sum-exp and its target's logit are known.
+/// Writes a row's results, given its log-sum-exp and its target's logit.
 template <typename Rows, typename T, typename Wide>
 void finish_row(const LossChunk<T, Wide>& chunk, int64_t row, Wide log_sum_exp, Wide target_logit) {
   const bool counts = chunk.targets[row] >= 0;
@@ -55,7 +55,7 @@ void finish_row(const LossChunk<T, Wide>& chunk, int64_t row, Wide log_sum_exp, 
                  reinterpret_cast<T*>(chunk.logits) + row * chunk.gradient_stride);
 }
 
-/// The losses of a chunk, and the gradient of its logits, where the rank has all classes.
+/// Computes the losses of a chunk, and the gradient of its logits, on a rank that has all classes.
 template <typename Rows, typename T, typename Wide>
 void losses_of_chunk(const LossChunk<T, Wide>& chunk) {
   chunk.for_each_row([&](int64_t row) {
@@ -64,9 +64,9 @@ void losses_of_chunk(const LossChunk<T, Wide>& chunk) {
   });
 }
 
-/// The same where ranks share the classes. They agree on each row's largest logit, then on its sum
-/// of exponentials and its target's logit, so all get the same bits. `numbers` is scratch memory
-/// for two numbers a row.
+/// Computes the losses and the gradient if ranks share the classes. The ranks all-reduce each row's
+/// largest logit, then its sum of exponentials and its target's logit, so all get the same bits.
+/// `numbers` is scratch memory for two numbers a row.
 template <typename Rows, typename T, typename Wide>
 void losses_of_chunk_over_ranks(const LossChunk<T, Wide>& chunk, Communicator& ranks,
                                 std::string_view name, Wide* numbers) {

@@ -10,22 +10,22 @@
 namespace tessera {
 
 /// Writes a value as bytes to memory that may hold another type. The compiler keeps the order of
-/// earlier reads and later writes there, and still vectorises.
+/// earlier reads and later writes of this memory, and still vectorises.
 template <typename Out>
 void store_bytes(Out value, Out* to) {
   std::memcpy(to, &value, sizeof(Out));
 }
 
-/// The computations on one token's logits [vocabulary] for the plain kernel. FastRows has them for
-/// the fast kernel.
+/// The computations on one token's logits [vocabulary], as the plain kernel does them. FastRows is
+/// their fast version.
 ///
-/// log_sum_exp() returns log Σ exp(logit): the largest logit + log Σ exp(logit - largest), which
-/// ranks that share a vocabulary take apart.
+/// log_sum_exp() returns log Σ exp(logit) = largest + log Σ exp(logit - largest). Ranks that share
+/// a vocabulary call the two parts, largest() and sum_of_exponentials(), one by one.
 ///
-/// gradient() writes scale · (p · (1 + 2 z logsumexp) - [target]) for each class. A target of -1 is
-/// none of these classes; with a scale of 0 it gives zeros. `gradient` may begin where the logits
-/// do, even if it has another type: each logit is read before gradients, which are not wider, are
-/// written over it.
+/// gradient() writes scale · (p · (1 + 2 z logsumexp) - [target]) for each class, with the
+/// probability p = exp(logit - logsumexp). A target of -1 is none of these classes. A scale of 0
+/// gives zeros. `gradient` may have the address of the logits, even if it has another type: each
+/// logit is read before gradients, which are not wider, overwrite it.
 template <typename Wide>
 struct PlainRows {
   static Wide largest(const Wide* logits, int64_t vocabulary) {

@@ -12,20 +12,21 @@
 
 namespace tessera {
 
-/// Where an output head's gradients go: the gradient of x [tokens, hidden], and the gradient of the
+/// The gradients of an output head: that of x [tokens, hidden], which is written, and that of the
 /// weight [vocabulary, hidden], which is added to.
 struct HeadGradients {
-  Tensor of_x;
-  Tensor of_weight;
+  Tensor x_gradient;
+  Tensor weight_gradient;
 };
 
-/// Returns the tokens of a chunk: about 128 MiB of f32 logits, a multiple of 64 tokens, from 256 to
-/// 1024. Each chunk adds to the whole gradient of the weight, which is as much memory traffic as
-/// the logits of 2 · hidden tokens.
+/// Returns the number of tokens in a chunk: about 128 MiB of f32 logits, a multiple of 64 tokens,
+/// from 256 to 1024. Each chunk adds to the whole gradient of the weight, which is as much memory
+/// traffic as the logits of 2 · hidden tokens.
 ///
-/// Beside a device's products this traffic is slow: on a GPU that computes 200 FLOPs while it moves
-/// a byte, it takes as long as the gradient's product over 800 tokens. So there a chunk has about
-/// 1 GiB of logits, from 2048 to 8192 tokens, and all chunks have about the same number.
+/// On a device this traffic is slow compared to the products: on a GPU that computes 200 FLOPs
+/// while it moves a byte, it takes as long as the product of the weight's gradient over 800 tokens.
+/// So a chunk has about 1 GiB of logits there, from 2048 to 8192 tokens, and all chunks have about
+/// the same number of tokens.
 inline int64_t logit_chunk(Device device, int64_t tokens, int64_t vocabulary) {
   const bool on_device = device != Device::cpu;
   const int64_t bytes = int64_t{on_device ? 1024 : 128} << 20;
@@ -37,9 +38,10 @@ inline int64_t logit_chunk(Device device, int64_t tokens, int64_t vocabulary) {
   return std::min(tokens, round_up((tokens + chunks - 1) / chunks, 64));
 }
 
-/// The logits of an output head, a chunk of tokens at a time; of the classes that the rank has. It
-/// knows the number of tokens in a chunk, the memory and the products. The gradient of the logits
-/// takes their place, row by row. In bf16 it fills the first half of each row of f32 logits.
+/// The logits of an output head, for the classes of this rank, a chunk of tokens at a time. The
+/// class determines the number of tokens in a chunk, the memory and the products. The gradient of
+/// the logits overwrites them, row by row. In bf16 it fills the first half of each row of f32
+/// logits.
 class LogitChunks {
  public:
   LogitChunks(const Spec& x, const Spec& weight)
@@ -50,7 +52,7 @@ class LogitChunks {
     return vocabulary_ * dtype_size(accumulation_dtype(dtype_)) / dtype_size(dtype_);
   }
 
-  /// Returns the most tokens of a chunk.
+  /// Returns the largest number of tokens in a chunk.
   int64_t most_rows(Device device) const { return logit_chunk(device, tokens_, vocabulary_); }
 
   /// Returns the scratch bytes of a run, with or without the products of the gradients.
@@ -64,8 +66,8 @@ class LogitChunks {
         };
         product(logits(section.chunk, target.threads));
         if (!gradients) continue;
-        product(of_x(section.chunk, target.threads));
-        product(of_weight(section.chunk, target.threads));
+        product(x_gradient(section.chunk, target.threads));
+        product(weight_gradient(section.chunk, target.threads));
       }
       return logit_bytes(target.device) + most;
     }
@@ -74,16 +76,17 @@ class LogitChunks {
       int64_t bytes =
           PackedGemm::workspace_bytes(target, logits(section.chunk, target.threads), rows);
       if (gradients) {
-        bytes += PackedGemm::workspace_bytes(target, of_x(section.chunk, target.threads), rows) +
-                 PackedGemm::workspace_bytes(target, of_weight(section.chunk, target.threads),
-                                             vocabulary_);
+        bytes +=
+            PackedGemm::workspace_bytes(target, x_gradient(section.chunk, target.threads), rows) +
+            PackedGemm::workspace_bytes(target, weight_gradient(section.chunk, target.threads),
+                                        vocabulary_);
       }
       most = std::max(most, bytes);
     }
     return logit_bytes(target.device) + most;
   }
 
-  /// Calls body(first token, tokens, logits) for each chunk. The logits lie at the start of the
+  /// Calls body(first token, tokens, logits) for each chunk. The logits are at the start of the
   /// workspace. If there are `gradients`, body() replaces the logits by their gradient, and
   /// `gradients` are computed from it.
   template <typename Body>
@@ -98,14 +101,15 @@ class LogitChunks {
         products.logits.run(rows.raw(), logits);
         body(first, section.chunk, logits);
         if (gradients == nullptr) continue;
-        products.of_x->run(logits, gradients->of_x.slice(first, first + section.chunk).raw());
-        products.of_weight->pack(rows.raw(), products.of_weight_workspace);
-        products.of_weight->run(logits, gradients->of_weight.raw());
+        products.x_gradient->run(logits,
+                                 gradients->x_gradient.slice(first, first + section.chunk).raw());
+        products.weight_gradient->pack(rows.raw(), products.weight_gradient_workspace);
+        products.weight_gradient->run(logits, gradients->weight_gradient.raw());
       }
     }
   }
 
-  /// The same on a device, where body() puts its work into the execution's stream.
+  /// Does what for_each() does, on a device. body() puts its work into the execution's stream.
   template <typename Body>
   void for_each_on_device(const Execution& execution, const HeadGradients* gradients,
                           Body&& body) const {
@@ -122,39 +126,39 @@ class LogitChunks {
                     scratch);
         body(first, section.chunk, memory);
         if (gradients == nullptr) continue;
-        device_gemm(execution, of_x(section.chunk, threads), memory, weight,
-                    gradients->of_x.slice(first, first + section.chunk).address(), scratch);
-        device_gemm(execution, of_weight(section.chunk, threads), memory, rows.address(),
-                    gradients->of_weight.address(), scratch);
+        device_gemm(execution, x_gradient(section.chunk, threads), memory, weight,
+                    gradients->x_gradient.slice(first, first + section.chunk).address(), scratch);
+        device_gemm(execution, weight_gradient(section.chunk, threads), memory, rows.address(),
+                    gradients->weight_gradient.address(), scratch);
       }
     }
   }
 
  private:
-  /// The products for the chunks of a section. The weight is laid out once for all of them.
+  /// The products for the chunks of a section. The weight is packed once for all chunks.
   struct Products {
     Products(const LogitChunks& chunks, Runtime& runtime, const RowSection& section, bool gradients)
         : logits(runtime, chunks.logits(section.chunk, runtime.threads()),
                  section.end - section.begin) {
       if (!gradients) return;
-      of_x.emplace(runtime, chunks.of_x(section.chunk, runtime.threads()),
-                   section.end - section.begin);
-      of_weight.emplace(runtime, chunks.of_weight(section.chunk, runtime.threads()),
-                        chunks.vocabulary_);
+      x_gradient.emplace(runtime, chunks.x_gradient(section.chunk, runtime.threads()),
+                         section.end - section.begin);
+      weight_gradient.emplace(runtime, chunks.weight_gradient(section.chunk, runtime.threads()),
+                              chunks.vocabulary_);
     }
 
     void pack(const void* weight, std::byte* workspace) {
       logits.pack(weight, workspace);
       workspace += logits.workspace_bytes();
-      if (!of_x) return;
-      of_x->pack(weight, workspace);
-      of_weight_workspace = workspace + of_x->workspace_bytes();
+      if (!x_gradient) return;
+      x_gradient->pack(weight, workspace);
+      weight_gradient_workspace = workspace + x_gradient->workspace_bytes();
     }
 
     PackedGemm logits;
-    std::optional<PackedGemm> of_x;  // this and of_weight only with gradients
-    std::optional<PackedGemm> of_weight;
-    std::byte* of_weight_workspace = nullptr;
+    std::optional<PackedGemm> x_gradient;  // this and weight_gradient only with gradients
+    std::optional<PackedGemm> weight_gradient;
+    std::byte* weight_gradient_workspace = nullptr;
   };
 
   std::vector<RowSection> sections_on(Device device) const {
@@ -175,7 +179,7 @@ class LogitChunks {
             .threads = threads};
   }
 
-  GemmShape of_x(int64_t rows, int threads) const {
+  GemmShape x_gradient(int64_t rows, int threads) const {
     return {.m = rows,
             .n = hidden_,
             .k = vocabulary_,
@@ -185,7 +189,7 @@ class LogitChunks {
             .threads = threads};
   }
 
-  GemmShape of_weight(int64_t rows, int threads) const {
+  GemmShape weight_gradient(int64_t rows, int threads) const {
     return {.m = vocabulary_,
             .n = hidden_,
             .k = rows,

@@ -12,9 +12,9 @@ constexpr int kPackLogits = 8;  // logits of a thread in a round: 16 bytes of bf
 
 using LogitPack = Pack<float, kPackLogits>;
 
-/// A row of a vocabulary's numbers, of which a block takes a round after the other. In a round a
-/// thread has the numbers of one pack, or, where rows do not begin on packs, numbers as far apart
-/// as the block has threads.
+/// A row of numbers, one for each class, that a block reads in rounds. In a round a thread has the
+/// numbers of one pack or, if rows do not begin on packs, numbers that are as far apart as the
+/// block has threads.
 template <bool packed>
 struct VocabularyRow {
   int vocabulary;
@@ -24,23 +24,23 @@ struct VocabularyRow {
     const int round = threads() * kPackLogits;
     return (vocabulary + round - 1) / round;
   }
-  /// The class of this thread's number i. It may be beyond the vocabulary.
-  __device__ int place(int round, int i) const {
+  /// Returns the class of this thread's number i in a round. It may be past the vocabulary.
+  __device__ int class_index(int round, int i) const {
     const int thread = static_cast<int>(threadIdx.x);
     return packed ? (round * threads() + thread) * kPackLogits + i
                   : (round * kPackLogits + i) * threads() + thread;
   }
-  /// Beyond the vocabulary lie the lowest numbers.
+  /// Returns this thread's numbers of a round. Past the vocabulary they are the lowest float.
   __device__ LogitPack load(const float* row, int round) const {
     LogitPack values;
     for (float& value : values.values) value = std::numeric_limits<float>::lowest();
     if constexpr (packed) {
-      if (place(round, 0) < vocabulary) {
-        values = load_pack<kPackLogits>(row + place(round, 0), 0);
+      if (class_index(round, 0) < vocabulary) {
+        values = load_pack<kPackLogits>(row + class_index(round, 0), 0);
       }
     } else {
       for (int i = 0; i < kPackLogits; ++i) {
-        if (place(round, i) < vocabulary) values.values[i] = row[place(round, i)];
+        if (class_index(round, i) < vocabulary) values.values[i] = row[class_index(round, i)];
       }
     }
     return values;
@@ -48,17 +48,17 @@ struct VocabularyRow {
   template <typename T>
   __device__ void store(T* row, int round, const Pack<T, kPackLogits>& values) const {
     if constexpr (packed) {
-      if (place(round, 0) < vocabulary) store_pack(row + place(round, 0), 0, values);
+      if (class_index(round, 0) < vocabulary) store_pack(row + class_index(round, 0), 0, values);
     } else {
       for (int i = 0; i < kPackLogits; ++i) {
-        if (place(round, i) < vocabulary) row[place(round, i)] = values.values[i];
+        if (class_index(round, i) < vocabulary) row[class_index(round, i)] = values.values[i];
       }
     }
   }
 };
 
-/// The largest logit that a thread has seen, and Σ exp(logit - largest). It begins with the lowest
-/// number, not with an infinity, whose difference to itself is no number.
+/// The largest logit that a thread has read, and Σ exp(logit - largest). The largest starts as the
+/// lowest finite float: an infinity minus itself would be NaN.
 struct PartialLogSum {
   float largest = std::numeric_limits<float>::lowest();
   float sum = 0;
@@ -72,7 +72,8 @@ struct PartialLogSum {
   }
 };
 
-/// Writes the gradient of a row's logits, over them. `target` is its place in the row, or below 0.
+/// Overwrites a row's logits with their gradient. `target` is the index of the target in the row,
+/// or negative.
 template <typename T, bool packed>
 __device__ void write_gradient(const LossRows<T>& loss, int64_t index, int target, float scale,
                                float log_sum_exp) {
@@ -82,19 +83,20 @@ __device__ void write_gradient(const LossRows<T>& loss, int64_t index, int targe
   T* const gradient = loss.gradient + index * loss.gradient_stride;
   for (int round = 0; round < row.rounds(); ++round) {
     const LogitPack values = row.load(logits, round);
-    // Narrow gradients are written over logits that come earlier in the row: of this round, or of
+    // Gradients narrower than f32 overwrite logits from earlier in the row: of this round, or of
     // one before.
     if constexpr (sizeof(T) < sizeof(float)) __syncthreads();
     Pack<T, kPackLogits> results;
     for (int i = 0; i < kPackLogits; ++i) {
-      const float hit = row.place(round, i) == target ? scale : 0.0f;
+      const float hit = row.class_index(round, i) == target ? scale : 0.0f;
       results.values[i] = round_to<T>(factor * expf(values.values[i] - log_sum_exp) - hit);
     }
     row.store(gradient, round, results);
   }
 }
 
-/// One block a row: its logits are read once for the log-sum-exp and once for the gradient.
+/// Computes the results of one row per block. The logits are read once for the log-sum-exp and once
+/// for the gradient.
 template <typename T, bool packed>
 __global__ void __launch_bounds__(kMostThreads) loss_rows(LossRows<T> loss) {
   const int64_t index = blockIdx.x;
@@ -118,15 +120,15 @@ __global__ void __launch_bounds__(kMostThreads) loss_rows(LossRows<T> loss) {
   write_gradient<T, packed>(loss, index, target, scale, log_sum_exp);
 }
 
-/// The place of a row's target among this rank's classes; -1 if it is not one of them.
+/// Returns the index of a row's target among this rank's classes, or -1 if it is not one of them.
 template <typename T>
 __device__ int own_target(const SplitLossRows<T>& split, int64_t index) {
   const int64_t target = split.loss.targets[index];
-  const int64_t place = target - split.first;
-  return target >= 0 && place >= 0 && place < split.loss.vocabulary ? static_cast<int>(place) : -1;
+  const int64_t own = target - split.first;
+  return target >= 0 && own >= 0 && own < split.loss.vocabulary ? static_cast<int>(own) : -1;
 }
 
-/// One block a row, here and below.
+/// Writes each row's largest logit, with one block per row, as the two kernels below.
 template <typename T, bool packed>
 __global__ void __launch_bounds__(kMostThreads) split_largest(SplitLossRows<T> split) {
   const int64_t index = blockIdx.x;
@@ -151,7 +153,7 @@ __global__ void __launch_bounds__(kMostThreads) split_sums(SplitLossRows<T> spli
   for (int round = 0; round < row.rounds(); ++round) {
     const LogitPack values = row.load(logits, round);
     for (int i = 0; i < kPackLogits; ++i) {
-      if (row.place(round, i) < row.vocabulary) sum += expf(values.values[i] - largest);
+      if (row.class_index(round, i) < row.vocabulary) sum += expf(values.values[i] - largest);
     }
   }
   sum = block_sum(sum);
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(kMostThreads) split_results(SplitLossRows<T> s
                             log_sum_exp);
 }
 
-/// One block.
+/// Sums the losses of all tokens, in one block.
 __global__ void __launch_bounds__(kMostThreads) sum_losses(LossSum losses) {
   double total = 0;
   for (int64_t token = threadIdx.x; token < losses.tokens; token += blockDim.x) {
@@ -188,7 +190,8 @@ __global__ void __launch_bounds__(kMostThreads) sum_losses(LossSum losses) {
   if (threadIdx.x == 0) *losses.loss = static_cast<float>(total);
 }
 
-/// A block for each row, of a thread for each pack as far as a block has them.
+/// Returns a grid of one block per row, with one thread per pack, up to the most threads of a
+/// block.
 template <typename T>
 Grid grid_of_rows(const LossRows<T>& loss) {
   const int64_t packs = (loss.vocabulary + kPackLogits - 1) / kPackLogits;

@@ -8,8 +8,8 @@ namespace tessera {
 
 class Stream;
 
-/// The computations on a chunk of logits, one row a token: see PlainRows for what they compute. The
-/// gradient of the logits takes their place.
+/// The computations on a chunk of logits, one row per token: see PlainRows for the formulas. The
+/// gradient of the logits overwrites them.
 template <typename T>
 struct LossRows {
   int64_t rows;
@@ -20,12 +20,12 @@ struct LossRows {
   float z;                  // the coefficient of the z-loss
   float* token_loss;        // [rows]: -log p(target), 0 where there is no target
   float* log_sum_exp;       // [rows]
-  T* gradient;              // [rows, vocabulary], in the logits' memory from its begin on
+  T* gradient;              // [rows, vocabulary], at the address of the logits
   int64_t gradient_stride;  // elements from row to row: as many bytes as a row of logits
 };
 
-/// The same where ranks share the vocabulary: `loss` has the logits of this rank's classes, and
-/// between the kernels the ranks take the maximum of `largest` and the sums of `sums`.
+/// The computations if ranks share the vocabulary. `loss` has the logits of this rank's classes.
+/// Between the kernels the ranks all-reduce the maximum of `largest` and the sums of `sums`.
 template <typename T>
 struct SplitLossRows {
   LossRows<T> loss;
@@ -44,8 +44,8 @@ struct LossSum {
   float* loss;               // [1]
 };
 
-/// The kernels of devices, for T = float and BFloat16. They put their work into the stream. All
-/// pointers are the device's.
+// Device kernels, for T = float and BFloat16. They put their work into the stream. All pointers
+// are to device memory.
 template <typename Vendor, typename T>
 void loss_rows_device(const LossRows<T>& loss, Stream& stream);
 template <typename Vendor, typename T>

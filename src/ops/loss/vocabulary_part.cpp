@@ -59,7 +59,7 @@ std::optional<std::vector<TypeOnAxis>> split_vocabulary_types(std::span<const Ty
 std::vector<WireBytes> vocabulary_wire_bytes(const VocabularyPart& part, int64_t tokens,
                                              int64_t number_bytes) {
   if (!part.axis) return {};
-  const double sent = 2.0 * (part.ranks - 1) / part.ranks;  // of each byte, by an all-reduce
+  const double sent = 2.0 * (part.ranks - 1) / part.ranks;  // bytes sent per byte of an all-reduce
   return {{{*part.axis}, sent * 3.0 * static_cast<double>(tokens * number_bytes)}};
 }
 

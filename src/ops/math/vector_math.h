@@ -52,7 +52,7 @@ inline float exp_fast(float x) {
 inline float exp_softmax(float x) {
   x = -87.0f > x ? -87.0f : x;
   const ExpParts parts = exp_parts(x);
-  // n goes straight into the exponent's bits. The rest of `shifted` falls out of the word.
+  // Adds n to the exponent's bits. The shift drops the other bits of `shifted`.
   return std::bit_cast<float>(std::bit_cast<uint32_t>(parts.power) +
                               (std::bit_cast<uint32_t>(parts.shifted) << 23));
 }

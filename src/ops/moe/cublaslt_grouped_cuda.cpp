@@ -5,9 +5,9 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kFirstVersion = 130400;  // whose products are right on Hopper
+constexpr size_t kFirstVersion = 130400;  // the first whose grouped products are right on Hopper
 
-// What headers before 13.3 do not have.
+// Declarations that headers before 13.3 do not have.
 using CreateGrouped = cublasStatus_t(cublasLtMatrixLayout_t* layout, cudaDataType type, int groups,
                                      const void* rows, const void* columns, const void* strides);
 constexpr const char* kCreateGrouped = "cublasLtGroupedMatrixLayoutCreate";
@@ -17,12 +17,12 @@ constexpr auto kAverageTerms = static_cast<cublasLtMatmulPreferenceAttributes_t>
 constexpr auto kAverageRows = static_cast<cublasLtMatmulPreferenceAttributes_t>(14);
 constexpr auto kAverageColumns = static_cast<cublasLtMatmulPreferenceAttributes_t>(15);
 
-/// An address like those of workspaces, which nothing reads.
+/// Returns an address that is aligned like a workspace. Nothing reads it.
 std::byte* no_workspace() {
   return reinterpret_cast<std::byte*>(uintptr_t{1} << 40);  // NOLINT(performance-no-int-to-ptr)
 }
 
-/// A matrix of each group, by columns, whose strides have 64 bits.
+/// Returns the layout of one matrix per group, by columns, with strides of 64 bits.
 CublasLtOwned<cublasLtMatrixLayout_t> grouped_layout(const CublasLt& library,
                                                      const GroupTable& table, DType dtype, int rows,
                                                      int columns, int operand,
@@ -41,7 +41,7 @@ CublasLtOwned<cublasLtMatrixLayout_t> grouped_layout(const CublasLt& library,
   return layout;
 }
 
-// Numbers of the sizes and of the operands in a table.
+// Indices of the sizes and of the operands in a table.
 constexpr int kM = 0, kN = 1, kK = 2;
 constexpr int kA = 0, kB = 1, kC = 2, kD = 3;
 
@@ -82,7 +82,7 @@ CublasLtGroupedProduct::CublasLtGroupedProduct(const CublasLt& library, const Gr
       c_(grouped_layout(library, table, shape.adds ? DType::f32 : shape.output, kN, kM,
                         shape.adds ? kC : kD, describe(shape))),
       d_(grouped_layout(library, table, shape.output, kN, kM, kD, describe(shape))) {
-  // One factor for all groups, which the product's kernel reads from the device's memory.
+  // One factor for all groups, which the product's kernel reads from device memory.
   const int32_t mode = CUBLASLT_POINTER_MODE_DEVICE;
   library.check(
       library.function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute")(
@@ -99,7 +99,7 @@ const CublasLtGroupedProduct& CublasLtGroupedProducts::product(const CublasLt& l
                                                                const GroupedShape& shape,
                                                                const GroupTable& table) {
   const std::scoped_lock lock(mutex_);
-  return products_.try_emplace(Place(shape, table.sizes), library, shape, table).first->second;
+  return products_.try_emplace(Key(shape, table.sizes), library, shape, table).first->second;
 }
 
 const std::optional<cublasLtMatmulAlgo_t>& CublasLtGroupedProducts::algorithm(
@@ -117,7 +117,7 @@ CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShap
   const bool rows_are_k = shape.kind == GroupedKind::weight_gradient;
   const int64_t rows = (shape.rows + shape.groups - 1) / shape.groups;
   CublasLtPreference preference(library, workspace_bytes, kProductAlignment);
-  // The library's D is ours by columns.
+  // The library's D is our D by columns: its rows are our columns.
   preference.set(kAverageRows, forward ? shape.out : shape.in);
   preference.set(kAverageColumns, rows_are_k ? shape.out : rows);
   preference.set(kAverageTerms, rows_are_k ? rows : forward ? shape.in : shape.out);

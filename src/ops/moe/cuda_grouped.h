@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// The device cuda's side of device_grouped.h, in bf16. The first run of a shape chooses a library,
-// and the runtime keeps the choice.
+// The functions of device_grouped.h for bf16 on the device cuda. The first run of a shape chooses a
+// library, and the runtime keeps the choice.
 
 void require_cuda_grouped(Runtime& runtime, std::string_view operation, const GroupedShape& shape);
 void cuda_grouped(const Execution& execution, std::string_view operation, const GroupedShape& shape,
@@ -17,10 +17,10 @@ std::vector<GroupedShape> cuda_grouped_shapes(Runtime& runtime);
 TunedGrouped tune_cuda_grouped(Runtime& runtime, const GroupedShape& shape,
                                const TuningBudget& budget);
 
-/// The libraries of a shape's products, in the order in which a run without a table takes them.
-/// They refer to the runtime.
+/// Returns the libraries for a shape's products, in the order in which a run without a table tries
+/// them. They refer to the runtime.
 std::vector<GroupedCandidate> grouped_libraries(Runtime& runtime, const GroupedShape& shape);
-/// Puts products into an execution's stream by one library, which must not be missing.
+/// Puts products into an execution's stream by a library, which must not be missing.
 void multiply_groups(GroupedLibrary library, const Execution& execution, std::string_view operation,
                      const GroupedShape& shape, const GroupedOperands& operands,
                      std::byte* workspace);

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// A product's operands, full of random numbers, and what measures it.
+/// A product's operands, filled with random numbers, and the events that time it.
 class MeasuredGroups {
  public:
   MeasuredGroups(Runtime& runtime, const GroupedShape& shape)
@@ -30,7 +30,7 @@ class MeasuredGroups {
 
   std::vector<GroupedCandidate> libraries() const { return grouped_libraries(runtime_, shape_); }
 
-  /// Returns the seconds of one of `runs` runs that follow each other.
+  /// Returns the mean seconds of `runs` consecutive runs.
   double seconds(GroupedLibrary library, int64_t runs) const {
     const Execution execution{runtime_, {}, {}, {}, stream_.get()};
     stream_->record(*begin_);
@@ -81,7 +81,7 @@ class MeasuredGroups {
   std::unique_ptr<Event> begin_, end_;
 };
 
-/// The libraries that have a product. Throws Error if none has it.
+/// Returns the libraries that can compute a product. Throws Error if none can.
 std::vector<GroupedLibrary> usable_libraries(const MeasuredGroups& groups,
                                              const GroupedShape& shape) {
   std::vector<GroupedLibrary> usable;

@@ -5,11 +5,11 @@
 
 namespace tessera {
 
-// CUTLASS's products of groups whose sizes lie in the device's memory, for Hopper (compute
-// capability 9.0). The files *_cuda.cu beside this one hold a kernel each, because each takes
-// nvcc most of a minute. They are part of builds that have CUTLASS's headers (TESSERA_CUTLASS).
+// CUTLASS's grouped products, whose sizes are in device memory, for Hopper (compute capability
+// 9.0). Each *_cuda.cu file of this folder has one kernel, because nvcc takes most of a minute for
+// each. They are part of builds that have CUTLASS's headers (TESSERA_CUTLASS).
 
-/// The matrices of one operand, for all groups. Both arrays lie in the device's memory.
+/// The matrices of one operand, for all groups. Both arrays are in device memory.
 struct GroupedMatrices {
   const void* const* addresses;  ///< [groups], each aligned to 16 bytes
   const int64_t* strides;        ///< [groups]: elements from a row in memory to the next
@@ -18,7 +18,7 @@ struct GroupedMatrices {
 /// D_e = A_e B_e + beta C_e for each group e. A group with m = 0 leaves its D as it is.
 struct GroupedCall {
   int groups;
-  const int32_t* sizes;  ///< [groups, 3]: m, n and k of each group, in the device's memory
+  const int32_t* sizes;  ///< [groups, 3]: m, n and k of each group, in device memory
   GroupedMatrices a;
   GroupedMatrices b;
   GroupedMatrices c;  ///< is read only if beta is not 0
@@ -30,19 +30,19 @@ struct GroupedCall {
   void* stream;  ///< a cudaStream_t
 };
 
-/// What came of a call.
+/// The result of a call.
 struct GroupedOutcome {
-  const char* error = nullptr;  ///< CUTLASS's words, or null if the product is in the stream
-  int64_t workspace_bytes = 0;  ///< what CUTLASS asks for; with more than the call has, nothing ran
+  const char* error = nullptr;  ///< CUTLASS's error text, or null if the product is in the stream
+  int64_t workspace_bytes = 0;  ///< that CUTLASS needs; if the call has fewer, nothing ran
 };
 
-/// bf16: A [m, k], B stored as [n, k], D [m, n].
+/// Multiplies in bf16: A [m, k], B stored as [n, k], D [m, n].
 GroupedOutcome cutlass_forward(const GroupedCall& call);
-/// bf16: A [m, k], B [k, n], D [m, n] with C in f32.
+/// Multiplies in bf16: A [m, k], B [k, n], D [m, n] with C in f32.
 GroupedOutcome cutlass_input_gradient(const GroupedCall& call);
-/// The same with D in f32.
+/// Multiplies in bf16: A [m, k], B [k, n], C and D [m, n] in f32.
 GroupedOutcome cutlass_wide_input_gradient(const GroupedCall& call);
-/// bf16: A stored as [k, m], B [k, n], C and D [m, n] in f32.
+/// Multiplies in bf16: A stored as [k, m], B [k, n], C and D [m, n] in f32.
 GroupedOutcome cutlass_weight_gradient(const GroupedCall& call);
 
 }  // namespace tessera

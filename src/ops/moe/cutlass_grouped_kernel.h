@@ -1,9 +1,9 @@
 #pragma once
 
-// The one kind of kernel that the files *_cuda.cu make of CUTLASS's parts: persistent blocks that
+// The kernel that the *_cuda.cu files instantiate from CUTLASS's parts: persistent blocks that
 // fetch tiles by TMA, in two groups of warps that multiply one tile together. Its scheduler takes
-// the tiles of all groups one after the other, in one order and without splitting sums, so results
-// have the same bits in every run.
+// the tiles of all groups one after the other, in a fixed order and without splitting sums, so
+// results have the same bits in every run.
 
 #include <cute/tensor.hpp>
 #include <cutlass/cutlass.h>
@@ -20,7 +20,8 @@ namespace tessera::cutlass_grouped {
 using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
 
-/// LayoutA and LayoutB say how the operands of bf16 lie in memory. C may be void: beta is then 0.
+/// A grouped product in bf16. LayoutA and LayoutB are the memory layouts of A and B. C may be void:
+/// beta is then 0.
 template <typename LayoutA, typename LayoutB, typename C, typename D>
 struct Product {
   using Size = cute::Shape<int, int, int>;
@@ -55,7 +56,7 @@ struct Product {
   static_assert(sizeof(StrideA) == sizeof(int64_t) && sizeof(StrideB) == sizeof(int64_t) &&
                 sizeof(StrideC) == sizeof(int64_t) && sizeof(StrideD) == sizeof(int64_t));
 
-  /// CUTLASS takes its lists without const, and reads them.
+  /// Returns a list without const, as CUTLASS takes it. CUTLASS only reads it.
   template <typename Element>
   static Element* list(const void* elements) {
     return static_cast<Element*>(const_cast<void*>(elements));

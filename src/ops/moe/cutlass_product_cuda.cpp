@@ -21,7 +21,7 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-/// What the kernels need to know about the device that is open.
+/// The properties of the open device that the kernels need.
 struct Multiprocessors {
   int capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
                    attribute(cudaDevAttrComputeCapabilityMinor);

@@ -48,6 +48,7 @@ class DropOverCapacity final : public Operation {
     std::fill_n(taken, experts_, 0);
     const int32_t* indices = execution.inputs[0].data<int32_t>();
     int32_t* kept = execution.outputs[0].data<int32_t>();
+    // kept[i] = indices[i], or -1 if `capacity` earlier choices have the expert
     for (int64_t i = 0; i < shape.elements(); ++i) {
       const int32_t expert = indices[i];
       const bool chooses = expert >= 0 && expert < experts_;

@@ -6,38 +6,40 @@ namespace tessera {
 
 // The exchange of routed rows between the ranks that share the experts of a layer (all-to-all
 // expert parallelism: MegaScale-MoE section 3.2). Each rank makes the rows of its own tokens for
-// all experts, in the order of the experts, and sends each expert's rows to the rank that holds it.
-// A rank holds the rows that were sent to it and no more; an expert's rows lie together, in the
-// order of the ranks that sent them. The numbers of rows are exchanged once and serve for all ways.
+// all experts, in the order of the experts, and sends each expert's rows to the rank that holds the
+// expert. A rank holds only the rows that were sent to it. The rows of an expert are consecutive,
+// in the order of the ranks that sent them. The numbers of rows are exchanged once and serve for
+// every later exchange of the layer, in both directions.
 
-/// What moves where.
+/// The axis and the sizes of an exchange.
 struct ExchangeOptions {
-  Axis axis;                   ///< over whose ranks the experts are split, in equal parts
+  Axis axis;                   ///< the axis that splits the experts, in equal parts
   int64_t local_experts = 0;   ///< experts of one rank
-  int64_t sent_rows = 0;       ///< the rows that a rank can send: one for each choice
+  int64_t sent_rows = 0;       ///< the most rows that a rank sends: one for each choice
   RowBound bound;              ///< of the rows that a rank receives
-  int sent_identity = -1;      ///< of the rows that are sent, as token_counts() has it
-  int received_identity = -1;  ///< of those that are received
+  int sent_identity = -1;      ///< of the rows that are sent: RoutingOptions::identity
+  int received_identity = -1;  ///< of the rows that are received
 };
 
 /// An exchange whose numbers of rows are known.
 struct RowExchange {
   ExchangeOptions options;
-  Value sent;      ///< i32 [experts + 1]: where each expert's rows begin among those sent
+  Value sent;      ///< i32 [experts + 1]: the first row of each expert among those sent
   Value received;  ///< i32 [local experts, ranks]: the rows that came from each rank
-  Value offsets;   ///< i32 [local experts + 1]: where each expert's rows begin among those received
+  Value offsets;   ///< i32 [local experts + 1]: the first row of each expert among those received
 };
 
-/// Exchanges the numbers of rows. `offsets` are those of token_counts() for all experts, of rows
-/// that vary over the axis. A run in which a rank receives more rows than the bound throws Error.
+/// Exchanges the numbers of rows. `offsets` are the offsets of token_counts() for all experts, of
+/// rows that vary over the axis. A run in which a rank receives more rows than the bound throws
+/// Error.
 RowExchange exchange_counts(Builder& builder, Value offsets, const ExchangeOptions& options);
 
 /// Sends rows [sent rows, width] to the ranks of their experts. The result, [bound, width], is
-/// split by experts over the axis and varies over the others. Its rows past the last offset are
+/// split by experts over the axis and varies over the other axes. Its rows past the last offset are
 /// not written. The gradient is return_rows().
 Value exchange_rows(Builder& builder, Value rows, const RowExchange& exchange);
 
-/// Sends what the experts made of rows, [bound, width], back to where these came from: [sent rows,
+/// Sends the experts' results, [bound, width], back to the ranks that sent the rows: [sent rows,
 /// width]. Rows that were not sent are not written. The gradient is exchange_rows().
 Value return_rows(Builder& builder, Value rows, const RowExchange& exchange);
 

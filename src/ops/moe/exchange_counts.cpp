@@ -49,7 +49,7 @@ class ExchangeCounts final : public ExchangeOperation {
     const std::span<const int32_t> came = received.values<int32_t>();
     require_row_bound(execution, options().bound,
                       std::accumulate(came.begin(), came.end(), int64_t{0}));
-    int32_t row = 0;  // the bound fits
+    int32_t row = 0;  // does not overflow: infer() checks the bound
     execution.outputs[1].data<int32_t>()[0] = 0;
     for (int64_t e = 0; e < options().local_experts; ++e) {
       for (int64_t rank = 0; rank < ranks(); ++rank) {
@@ -71,7 +71,7 @@ RowExchange exchange_counts(Builder& builder, Value offsets, const ExchangeOptio
   }
   const std::vector<Value> outputs =
       builder.apply(std::make_shared<ExchangeCounts>(options, ranks), {offsets});
-  // These few numbers serve for all ways, even if the layer is recomputed.
+  // These few numbers serve for all exchanges of the layer, even if the layer is recomputed.
   for (const Value output : outputs) builder.keep(output, Keep::layer);
   return {options, offsets, outputs[0], outputs[1]};
 }

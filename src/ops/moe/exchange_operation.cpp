@@ -25,10 +25,10 @@ class ExchangeInPlace final : public Operation {
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
   std::vector<Value> gradient(Builder& builder, const Node&,
-                              std::span<const Value> of_outputs) const override {
-    if (!of_outputs[0]) return {Value{}};
+                              std::span<const Value> output_gradients) const override {
+    if (!output_gradients[0]) return {Value{}};
     const Side back = from_ == Side::sent ? Side::received : Side::sent;
-    return {exchange_in_place(builder, of_outputs[0], options_, back)};
+    return {exchange_in_place(builder, output_gradients[0], options_, back)};
   }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   std::optional<View> view(int) const override { return View{.retyped = true}; }

@@ -9,15 +9,15 @@
 
 namespace tessera {
 
-/// On which side of an exchange an operand is.
+/// The side of an exchange that an operand is on.
 enum class Side : uint8_t { sent, received };
 
-/// The rule of the exchange's operations: rows that are sent vary over all axes, and those that are
-/// received are split by experts over the axis of the exchange and vary over the others.
+/// Returns the rule of the exchange's operations: rows that are sent vary over all axes, and rows
+/// that are received are split by experts over the axis of the exchange and vary over the others.
 HandRule exchange_rule(const ExchangeOptions& options, std::vector<Side> inputs,
                        std::vector<Side> outputs);
 
-/// What all operations of an exchange over several ranks share.
+/// The common part of all operations of an exchange over several ranks.
 class ExchangeOperation : public Operation {
  public:
   ExchangeOperation(ExchangeOptions options, int ranks)
@@ -30,7 +30,7 @@ class ExchangeOperation : public Operation {
   const ExchangeOptions& options() const { return options_; }
   int ranks() const { return ranks_; }
   int64_t experts() const { return options_.local_experts * ranks_; }
-  /// The cost of sending an array of which each rank gets an equal part.
+  /// Returns the cost of sending an array of which each rank gets an equal part.
   Cost cost_of_sending(double bytes, std::span<const Spec> inputs,
                        std::span<const Spec> outputs) const;
 
@@ -39,8 +39,8 @@ class ExchangeOperation : public Operation {
   int ranks_;
 };
 
-/// The exchange among one rank of rows or their offsets: the same memory under the type of the
-/// other side.
+/// Returns the result of an exchange over a single rank, for rows or their offsets: the same memory
+/// with the type of the other side.
 Value exchange_in_place(Builder& builder, Value rows, const ExchangeOptions& options, Side from);
 
 }  // namespace tessera

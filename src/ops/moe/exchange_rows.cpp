@@ -10,8 +10,8 @@ namespace {
 
 /// Rows of one local expert from one rank.
 struct RowsFromRank {
-  int64_t expert_order;  ///< the first one's place if the experts follow each other
-  int64_t rank_order;    ///< its place if the ranks follow each other, as the rows come and go
+  int64_t expert_order;  ///< the index of the first row if the rows are ordered by expert
+  int64_t rank_order;    ///< its index if they are ordered by rank, as they are sent and received
   int64_t count;
 };
 
@@ -21,7 +21,7 @@ class MoveRows final : public ExchangeOperation {
   MoveRows(const ExchangeOptions& options, int ranks, Side from)
       : ExchangeOperation(options, ranks), from_(from) {}
 
-  /// Appends a node. How many rows are received is known only at run time.
+  /// Appends a node. The number of rows that are received is known only at run time.
   static Value apply(Builder& builder, const std::shared_ptr<const MoveRows>& move,
                      std::vector<Value> inputs) {
     const Value output = builder.apply_single(move, std::move(inputs));
@@ -54,22 +54,22 @@ class MoveRows final : public ExchangeOperation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     std::vector<Value> result(self.inputs.size());
-    if (!of_outputs[0]) return result;
+    if (!output_gradients[0]) return result;
     std::vector<Value> inputs = self.inputs;
-    inputs[0] = of_outputs[0];
+    inputs[0] = output_gradients[0];
     result[0] = apply(builder, std::make_shared<MoveRows>(options(), ranks(), to()), inputs);
     return result;
   }
 
-  /// Counts an even load.
+  /// Assumes an even load.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     const Spec& sent = from_ == Side::sent ? inputs[0] : outputs[0];
     return cost_of_sending(static_cast<double>(sent.bytes()), inputs, outputs);
   }
-  /// The numbers of rows, and rows in the order of the ranks. Those of a single expert come in its
-  /// order.
+  /// Returns the bytes of the numbers of rows, and of the rows in the order of the ranks. The rows
+  /// of a single local expert need no copy: the order of the ranks is also its order.
   int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
     if (options().local_experts == 1) return numbers_bytes();
     return numbers_bytes() +
@@ -110,13 +110,14 @@ class MoveRows final : public ExchangeOperation {
                         {options().bound.rows, rows.shape()[1]}, rows.dtype());
   }
 
-  /// The rows that go to each rank and come from it, and a block for each rank and local expert.
+  /// Returns the bytes of the numbers of rows sent to each rank and received from it, and of a
+  /// block for each rank and local expert.
   int64_t numbers_bytes() const {
     return aligned_bytes(2 * ranks() * static_cast<int64_t>(sizeof(int64_t)) +
                          experts() * static_cast<int64_t>(sizeof(RowsFromRank)));
   }
 
-  /// Writes how many rows go to each rank of those that this one sends.
+  /// Writes the number of rows that this rank sends to each rank.
   void count_sent(std::span<const int32_t> offsets, std::span<int64_t> rows) const {
     const auto local = static_cast<size_t>(options().local_experts);
     for (size_t rank = 0; rank < rows.size(); ++rank) {
@@ -124,8 +125,8 @@ class MoveRows final : public ExchangeOperation {
     }
   }
 
-  /// Writes the blocks of rows that a rank receives, rank by rank, and how many rows come from each
-  /// rank.
+  /// Writes the blocks of rows that this rank receives, rank by rank, and the number of rows that
+  /// it receives from each rank.
   void find_blocks(const Execution& execution, std::span<RowsFromRank> blocks,
                    std::span<int64_t> received) const {
     const std::span<const int32_t> counts = execution.inputs[2].values<int32_t>();
@@ -133,25 +134,25 @@ class MoveRows final : public ExchangeOperation {
     const auto local = static_cast<size_t>(options().local_experts);
     const size_t sources = received.size();
     for (size_t expert = 0; expert < local; ++expert) {
-      int64_t place = offsets[expert];
+      int64_t row = offsets[expert];
       for (size_t rank = 0; rank < sources; ++rank) {
         const int32_t count = counts[expert * sources + rank];
-        blocks[rank * local + expert] = {.expert_order = place, .rank_order = 0, .count = count};
-        place += count;
+        blocks[rank * local + expert] = {.expert_order = row, .rank_order = 0, .count = count};
+        row += count;
       }
     }
-    int64_t place = 0;
+    int64_t row = 0;
     for (size_t rank = 0; rank < sources; ++rank) {
-      const int64_t first = place;
+      const int64_t first = row;
       for (RowsFromRank& block : blocks.subspan(rank * local, local)) {
-        block.rank_order = place;
-        place += block.count;
+        block.rank_order = row;
+        row += block.count;
       }
-      received[rank] = place - first;
+      received[rank] = row - first;
     }
   }
 
-  /// Puts rows from the order of the ranks into that of the experts, or back.
+  /// Copies rows from the order of the ranks to that of the experts, or back.
   void copy_blocks(const Execution& execution, std::span<const RowsFromRank> blocks,
                    const Tensor& from, const Tensor& to) const {
     const int64_t row_bytes = from.shape()[1] * dtype_size(from.dtype());

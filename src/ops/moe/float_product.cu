@@ -3,11 +3,11 @@
 namespace tessera {
 namespace {
 
-constexpr int kSide = 32;  // of the tile of D that a block makes
+constexpr int kSide = 32;  // of the tile of D that a block computes
 constexpr int kTileThreads = 256;
-constexpr int kTileRows = kSide * kSide / kTileThreads;  // elements of a thread
+constexpr int kTileRows = kSide * kSide / kTileThreads;  // elements of D per thread
 
-/// The tile of a block, and the matrices of its group.
+/// The tile that a block computes, and the sizes of its group's matrices.
 struct FloatTile {
   bool exists = false;
   int64_t group = 0;
@@ -46,12 +46,12 @@ struct FloatTile {
 
 using SharedSide = float[kSide][kSide + 1];
 
-/// tile[i][j] = the operand's element (from_i + i, from_k + j), or 0 past the end.
+/// Writes tile[i][j] = the operand's element (from_i + i, from_k + j), or 0 past the end.
 __device__ inline void load_side(const FloatOperand& operand, const void* part, int64_t from_i,
                                  int64_t end_i, int64_t from_k, int64_t end_k, SharedSide& tile) {
   const auto* const elements = static_cast<const float*>(part);
   for (int at = static_cast<int>(threadIdx.x); at < kSide * kSide; at += kTileThreads) {
-    const bool along_k = operand.step_k == 1;  // neighbours in memory are read by neighbours
+    const bool along_k = operand.step_k == 1;  // neighbouring threads read neighbours in memory
     const int i = along_k ? at / kSide : at % kSide;
     const int j = along_k ? at % kSide : at / kSide;
     const int64_t row = from_i + i, column = from_k + j;
@@ -60,7 +60,8 @@ __device__ inline void load_side(const FloatOperand& operand, const void* part, 
   }
 }
 
-/// One block a tile of one group's D.
+/// Computes a tile of one group's D per block: D[i, j] = Σ_k A[i, k] · B[k, j], added to D if
+/// `accumulate`.
 __global__ void __launch_bounds__(kTileThreads) float_product(FloatProduct product) {
   __shared__ float a_side[kSide][kSide + 1];
   __shared__ float b_side[kSide][kSide + 1];

@@ -61,12 +61,12 @@ class GatherTokens final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     std::vector<Value> result(self.inputs.size());
-    if (of_outputs[0]) {
+    if (output_gradients[0]) {
       const DType dtype = builder.spec(self.inputs[0]).dtype;
       result[0] = builder.apply_single(std::make_shared<GatherTokensGradient>(dtype),
-                                       {of_outputs[0], self.inputs[2]});
+                                       {output_gradients[0], self.inputs[2]});
     }
     return result;
   }
@@ -89,6 +89,7 @@ class GatherTokens final : public Operation {
     }
     const int32_t* token_of_row = execution.inputs[1].data<int32_t>();
     const int64_t bytes = x.shape()[1] * dtype_size(x.dtype());
+    // rows[r, h] = x[token_of_row[r], h]
     parallel_ranges(execution.runtime.threads(), rows_in_use(execution.inputs[1]),
                     row_grain(x.shape()[1]), [&](int64_t begin, int64_t end, int) {
                       for (int64_t r = begin; r < end; ++r) {

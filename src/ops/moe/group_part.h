@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-/// Where group `group`, whose first row is `row`, has its part of an operand. Null if there is
-/// none.
+/// Returns the address of group `group`'s part of an operand, or null if there is no operand. `row`
+/// is the group's first row.
 __device__ inline const void* part_of_group(const GroupedOperand& operand, int64_t row,
                                             int64_t group) {
   if (operand.base == nullptr) return nullptr;

@@ -13,7 +13,8 @@
 namespace tessera {
 namespace {
 
-/// `missing` has the reasons of the candidates before the chosen one.
+/// Returns the remark on a choice. `missing` has the reasons of the candidates before the chosen
+/// one.
 std::string remark_on(GroupedLibrary chosen, const GroupedShape& shape, const TunedGroups& table,
                       const TunedGrouped* tuned, const std::vector<std::string>& missing) {
   if (!table.in_use) {
@@ -57,20 +58,20 @@ GroupedChoice choose_grouped(std::string_view operation, const GroupedShape& sha
 }
 
 const GroupedLibrary* GroupedChoices::find(const GroupedShape& shape) const {
-  const auto found = of_shape_.find(shape);
-  return found == of_shape_.end() ? nullptr : &found->second;
+  const auto found = libraries_.find(shape);
+  return found == libraries_.end() ? nullptr : &found->second;
 }
 
 GroupedLibrary GroupedChoices::keep(const GroupedShape& shape, const GroupedChoice& choice) {
   if (!choice.remark.empty() && logged_.insert(choice.remark).second) {
     Logger().info("{}", choice.remark);
   }
-  return of_shape_.emplace(shape, choice.library).first->second;
+  return libraries_.emplace(shape, choice.library).first->second;
 }
 
 std::vector<GroupedShape> GroupedChoices::shapes() const {
   std::vector<GroupedShape> shapes;
-  for (const auto& [shape, library] : of_shape_) shapes.push_back(shape);
+  for (const auto& [shape, library] : libraries_) shapes.push_back(shape);
   return shapes;
 }
 

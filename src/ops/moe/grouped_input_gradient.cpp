@@ -65,7 +65,7 @@ class GroupedLinearInputGradient final : public Operation {
     for (size_t i = 0; i < pairs; ++i) {
       require_device_grouped(runtime, name(),
                              device_shape(inputs[i].shape, inputs[pairs + i].shape, inputs[i].dtype,
-                                          {.number = i, .of = pairs}));
+                                          {.number = i, .count = pairs}));
     }
   }
 
@@ -90,11 +90,12 @@ class GroupedLinearInputGradient final : public Operation {
   /// One of several pairs of a gradient and a weight.
   struct Pair {
     size_t number = 0;
-    size_t of = 1;
-    bool last() const { return number + 1 == of; }
+    size_t count = 1;
+    bool last() const { return number + 1 == count; }
   };
 
-  /// All sums but the last of several pairs stay in f32; from the second on each adds to them.
+  /// Returns the product of one pair. The sum of several pairs stays in f32 until the last pair;
+  /// each pair but the first adds to it.
   static GroupedShape device_shape(const Shape& gradient, const Shape& weight, DType dtype,
                                    const Pair& pair) {
     return {.kind = GroupedKind::input_gradient,
@@ -118,10 +119,11 @@ class GroupedLinearInputGradient final : public Operation {
     const size_t pairs = inputs.size() / 2;
     int64_t product = 0;
     for (size_t i = 0; i < pairs; ++i) {
-      product = std::max(product, device_grouped_workspace_bytes(
-                                      target, name(),
-                                      device_shape(inputs[i].shape, inputs[pairs + i].shape,
-                                                   inputs[i].dtype, {.number = i, .of = pairs})));
+      product =
+          std::max(product, device_grouped_workspace_bytes(
+                                target, name(),
+                                device_shape(inputs[i].shape, inputs[pairs + i].shape,
+                                             inputs[i].dtype, {.number = i, .count = pairs})));
     }
     return product +
            device_sum_bytes(pairs, inputs[0].shape[0], inputs[pairs].shape[2], inputs[0].dtype);
@@ -139,7 +141,7 @@ class GroupedLinearInputGradient final : public Operation {
     const int64_t sum_bytes = device_sum_bytes(pairs, dx.shape()[0], dx.shape()[1], dtype);
     void* const sum = sum_bytes > 0 ? memory : dx.address();
     for (size_t i = 0; i < pairs; ++i) {
-      const Pair pair{.number = i, .of = pairs};
+      const Pair pair{.number = i, .count = pairs};
       const Tensor& gradient = execution.inputs[i];
       const Tensor& weight = execution.inputs[pairs + i];
       device_grouped(execution, name(), device_shape(gradient.shape(), weight.shape(), dtype, pair),
@@ -152,7 +154,7 @@ class GroupedLinearInputGradient final : public Operation {
     }
   }
 
-  /// Returns the product of a piece. The number of its rows varies.
+  /// Returns the product of a piece, without its number of rows, which varies.
   static GemmShape product(const Shape& gradient, const Shape& weight, DType dtype,
                            bool accumulate) {
     return {.n = weight[2],
@@ -173,7 +175,7 @@ class GroupedLinearInputGradient final : public Operation {
             product_bytes};
   }
 
-  /// Each piece sums its products in f32 rows of its thread, which stay in the cache, and then
+  /// Sums the products of each piece in f32 rows of the thread, which stay in the cache, and then
   /// rounds them. A product may cover neighbouring rows (see GroupedLinear).
   template <typename T>
   static void run_fast(const Execution& execution) {

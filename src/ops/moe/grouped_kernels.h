@@ -7,9 +7,9 @@ namespace tessera {
 
 class Stream;
 
-// The kernels of devices for products of groups, whose rows are counted on the device. All pointers
-// are the device's. offsets [groups + 1] are non-decreasing from 0; group e has the rows from
-// offsets[e] to offsets[e + 1].
+// Device kernels for grouped products. The rows of each group are counted on the device. All
+// pointers are to device memory. offsets [groups + 1] are non-decreasing from 0; group e has the
+// rows from offsets[e] to offsets[e + 1].
 
 /// An operand of the products: an array of rows that the groups share, or a matrix for each group.
 /// Group e's part begins offsets[e] · row_bytes + e · group_bytes after `base`.
@@ -23,12 +23,12 @@ struct GroupedOperand {
 /// The operands of D = A B + C, in this order.
 inline constexpr int kGroupedOperands = 4;
 
-/// Writes the sizes and the addresses of all groups, and the factors of all products, for a
-/// library's kernel.
+/// The arguments of write_group_table_device(), which writes the sizes and the addresses of all
+/// groups, and the factors of all products, for a library's kernel.
 struct GroupTable {
   int64_t groups;
   const int32_t* offsets;  // [groups + 1]
-  /// m, n and k of a group. The number of its rows takes the place of m, or of k if `rows_are_k`.
+  /// m, n and k of a group. The number of its rows replaces m, or k if `rows_are_k`.
   int32_t size[3];
   bool rows_are_k;
   GroupedOperand operands[kGroupedOperands];
@@ -43,16 +43,16 @@ struct GroupTable {
   float* factors;                            // [2]: 1, which A B is multiplied by, and beta
 };
 
-/// A or B in f32. Its element (i, k), where i is the row of A or the column of B, lies
-/// i · step + k · step_k elements after the beginning of the group's part.
+/// A or B in f32. i is the row of A or the column of B. Element (i, k) is i · step + k · step_k
+/// elements after the beginning of the group's part.
 struct FloatOperand {
   GroupedOperand memory;
   int64_t step;
   int64_t step_k;
 };
 
-/// D_e = A_e B_e, or D_e += A_e B_e, in f32. The sums are taken in one order, so the bits are the
-/// same in every run. It is made to be right everywhere, not to be fast.
+/// D_e = A_e B_e, or D_e += A_e B_e, in f32. The sums are taken in a fixed order, so the bits are
+/// the same in every run. It works on every device and is not tuned for speed.
 struct FloatProduct {
   int64_t groups;
   int64_t rows;            // of all groups, at most

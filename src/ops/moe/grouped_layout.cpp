@@ -5,9 +5,9 @@
 namespace tessera {
 namespace {
 
-/// The libraries' own scratch memory. cuBLASLt gets what NVIDIA recommends for Hopper. CUTLASS
-/// needs far less: 128 bytes on every multiprocessor for each of a product's operands, two of them
-/// for D.
+/// The bytes of a library's own scratch memory. cuBLASLt gets what NVIDIA recommends for Hopper.
+/// CUTLASS needs far less: 128 bytes on every multiprocessor for each operand of a product, and for
+/// D twice.
 constexpr int64_t kLibraryBytes = int64_t{32} << 20;
 
 GroupedOperand shared_rows(const void* base, int64_t width, DType dtype) {

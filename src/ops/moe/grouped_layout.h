@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// m, n and k of every group, and where the operands of D = A B + C lie.
+/// m, n and k of every group, and the memory of the operands of D = A B + C.
 struct GroupedLayout {
   int32_t size[3];  ///< as in GroupTable
   bool rows_are_k;
@@ -14,19 +14,19 @@ struct GroupedLayout {
 
 GroupedLayout grouped_layout(const GroupedShape& shape, const GroupedOperands& operands);
 
-/// The parts of the scratch memory of a library's product: what write_group_table_device() writes,
-/// and the library's own.
+/// The parts of the scratch memory of a library's product: the lists that
+/// write_group_table_device() writes, and the library's own memory.
 class GroupedAreas {
  public:
-  /// Every part begins at a multiple of this.
+  /// The alignment of every part, in bytes.
   static constexpr int64_t kAlignment = 256;
 
   explicit GroupedAreas(int64_t groups);
 
-  /// The bytes of all parts, with what it takes to align the beginning.
+  /// Returns the bytes of all parts, and those that aligning the first part may take.
   int64_t bytes() const;
-  /// The table of a product in the library's form, its lists within `workspace`: CUTLASS reads the
-  /// three sizes of a group together, cuBLASLt each size of all groups.
+  /// Returns the table of a product in the library's form, with its lists in `workspace`: CUTLASS
+  /// reads the three sizes of a group together, cuBLASLt each size of all groups.
   GroupTable table(GroupedLibrary library, const GroupedShape& shape,
                    const GroupedOperands& operands, std::byte* workspace) const;
   std::byte* library(std::byte* workspace) const;

@@ -20,7 +20,8 @@ class GroupedLinear final : public Operation {
 
   std::string labels(std::span<const Spec> inputs) const override {
     const size_t weights = inputs.size() - 2;
-    // With one of several weights partial, the products of the others would not be addends.
+    // Only a single weight may be partial: with one of several partial, the products of the others
+    // would not be addends.
     return "~(E r) i, " + repeated(weights == 1 ? "~E o# i" : "E o# i", weights) + ", (E r) -> " +
            repeated("(E r) o#", weights) + tied("o#", weights);
   }
@@ -48,23 +49,23 @@ class GroupedLinear final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     const Value x = self.inputs.front();
     const Value offsets = self.inputs.back();
     std::vector<Value> result(self.inputs.size());
     std::vector<Value> gradients;
     std::vector<Value> weights;
-    for (size_t i = 0; i < of_outputs.size(); ++i) {
-      if (!of_outputs[i]) continue;
-      gradients.push_back(of_outputs[i]);
+    for (size_t i = 0; i < output_gradients.size(); ++i) {
+      if (!output_gradients[i]) continue;
+      gradients.push_back(output_gradients[i]);
       weights.push_back(self.inputs[i + 1]);
     }
     if (gradients.empty()) return result;
     result[0] = grouped_linear_input_gradient(builder, gradients, weights, offsets, x);
-    for (size_t i = 0; i < of_outputs.size(); ++i) {
-      if (!of_outputs[i]) continue;
-      result[i + 1] =
-          grouped_linear_weight_gradient(builder, x, of_outputs[i], offsets, self.inputs[i + 1]);
+    for (size_t i = 0; i < output_gradients.size(); ++i) {
+      if (!output_gradients[i]) continue;
+      result[i + 1] = grouped_linear_weight_gradient(builder, x, output_gradients[i], offsets,
+                                                     self.inputs[i + 1]);
     }
     return result;
   }
@@ -145,7 +146,7 @@ class GroupedLinear final : public Operation {
     }
   }
 
-  /// Returns the product of a piece. The number of its rows varies.
+  /// Returns the product of a piece, without its number of rows, which varies.
   static GemmShape product(const Shape& x, const Shape& weight, DType dtype) {
     return {.n = weight[1], .k = x[1], .input = dtype, .output = dtype, .transpose_b = true};
   }
@@ -189,8 +190,9 @@ class GroupedLinear final : public Operation {
                    });
   }
 
-  /// A piece that fills its product is written in place. Otherwise the product covers neighbouring
-  /// rows too, after the piece or, at the end, before it. The piece's own rows are copied out.
+  /// Multiplies one piece. If the piece fills its product, the result is written in place.
+  /// Otherwise the product covers neighbouring rows too, after the piece or, at the end of x,
+  /// before it, and the piece's own rows are copied out.
   static void multiply(const Tensor& x, const Tensor& weight, const Tensor& y,
                        const RowPiece& piece, const PieceProducts& products, std::byte* staged,
                        std::byte* scratch) {

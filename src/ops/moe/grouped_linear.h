@@ -12,8 +12,8 @@ namespace tessera {
 /// [local_experts + 1], non-decreasing from 0. Result i is [rows, out_i] in x's type. Its rows
 /// offsets[e] to offsets[e + 1] are x · weight_i[e]ᵀ, and its rows past the last offset are not
 /// written. Several weights (gate and up) share one pass over x. Their input gradients are summed
-/// in the accumulation type and rounded once. The offsets lie over the ranks as the rows do, so
-/// those of another exchange are refused.
+/// in the accumulation type and rounded once. The offsets must have the distribution of the rows,
+/// so those of another exchange are refused.
 std::vector<Value> grouped_linear(Builder& builder, Value x, std::span<const Value> weights,
                                   Value offsets);
 

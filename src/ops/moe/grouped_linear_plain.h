@@ -9,7 +9,7 @@ namespace tessera {
 
 // The definition of the grouped linear map and its gradients: loops over the rows of each expert.
 
-/// y_ro = Σ_i x_ri w_eoi for the rows r of each expert e.
+/// Computes y_ro = Σ_i x_ri w_eoi for the rows r of each expert e.
 template <typename T>
 void grouped_linear_plain(const Runtime& runtime, const Tensor& x, const Tensor& weight,
                           const Tensor& offsets, const Tensor& y) {
@@ -34,7 +34,7 @@ void grouped_linear_plain(const Runtime& runtime, const Tensor& x, const Tensor&
   });
 }
 
-/// dx_ri = Σ_n Σ_o dy^n_ro w^n_eoi over pairs n of a gradient and a weight.
+/// Computes dx_ri = Σ_n Σ_o dy^n_ro w^n_eoi over pairs n of a gradient and a weight.
 template <typename T>
 void grouped_linear_input_gradient_plain(const Runtime& runtime, std::span<const Tensor> gradients,
                                          std::span<const Tensor> weights, const Tensor& offsets,
@@ -65,7 +65,7 @@ void grouped_linear_input_gradient_plain(const Runtime& runtime, std::span<const
   });
 }
 
-/// dw_eoi += Σ_r dy_ro x_ri over the rows r of each expert e.
+/// Computes dw_eoi += Σ_r dy_ro x_ri over the rows r of each expert e.
 template <typename T>
 void grouped_linear_weight_gradient_plain(const Runtime& runtime, const Tensor& x,
                                           const Tensor& gradient, const Tensor& offsets,

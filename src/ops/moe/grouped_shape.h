@@ -19,7 +19,7 @@ enum class GroupedKind {
   weight_gradient,  ///< [rows, out]ᵀ · [rows, in], added to [groups, out, in] in f32
 };
 
-/// Products of groups on an accelerator.
+/// The shape of a grouped product on an accelerator.
 struct GroupedShape {
   GroupedKind kind = GroupedKind::forward;
   int64_t groups = 0;
@@ -30,21 +30,21 @@ struct GroupedShape {
   DType output = DType::f32;  ///< f32 for a weight gradient
   bool adds = false;          ///< an input gradient is added to GroupedOperands::sum
 
-  /// The useful operations if all rows are used.
+  /// Returns the floating-point operations if all rows are used.
   double flops() const {
     return 2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
   }
   auto operator<=>(const GroupedShape&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-/// "products of 64 groups of up to 32768 rows in all, weights [1024, 2048], bf16 into f32".
+/// Returns "products of 64 groups of up to 32768 rows in all, weights [1024, 2048], bf16 into f32".
 std::string describe(const GroupedShape& shape);
 
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<GroupedKind>{"forward", "input_gradient",
                                                                      "weight_gradient"};
 
-/// The libraries that multiply groups in bf16 on the device cuda.
+/// The libraries for grouped products in bf16 on the device cuda.
 enum class GroupedLibrary { cutlass, cublaslt };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<GroupedLibrary>{"CUTLASS", "cuBLASLt"};

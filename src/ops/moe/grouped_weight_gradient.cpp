@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// inputs: x [rows, in], gradient [rows, out], offsets i32 [experts + 1] and, if it accumulates,
+/// inputs: x [rows, in], gradient [rows, out], offsets i32 [experts + 1] and, with `accumulate`,
 /// the main gradient [experts, out, in], which run() adds to. Otherwise there is one output of that
 /// shape.
 class GroupedLinearWeightGradient final : public Operation {
@@ -108,12 +108,11 @@ class GroupedLinearWeightGradient final : public Operation {
                    execution.workspace.data());
   }
 
-  /// The rows of one expert's weight that one thread makes. Tiles give many threads work even with
-  /// few experts.
+  /// The rows of an expert's weight in a tile. A thread computes one tile at a time, so many
+  /// threads have work even with few experts.
   static constexpr int64_t kTile = 256;
 
-  /// The products of a whole tile and of the last one, whose k varies, and the memory that they
-  /// take.
+  /// The products of a whole tile and of the last one, whose k varies, and their memory.
   struct Plan {
     Plan(const Target& target, const Shape& x, const Shape& gradient, DType dtype)
         : in(x[1]),
@@ -155,7 +154,8 @@ class GroupedLinearWeightGradient final : public Operation {
     PieceProducts last;
   };
 
-  /// Each item is one tile of one expert's weight. The expert's pieces add to it in order.
+  /// Computes a tile of one expert's weight gradient per item. The expert's pieces are added to it
+  /// in order.
   static void run_fast(const Execution& execution, const Tensor& result) {
     const Tensor& x = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];
@@ -186,7 +186,7 @@ class GroupedLinearWeightGradient final : public Operation {
             plan.areas.product(execution.workspace, thread)};
   }
 
-  /// Computes into [tile, in] += gradient[:, tile]ᵀ · x. Rows that do not fill their product are
+  /// Adds gradient[:, tile]ᵀ · x to `into` [tile, in]. Rows that do not fill their product are
   /// copied and followed by zeros.
   static void add_piece(const Plan& plan, const PieceProducts& products, const Tensor& gradient,
                         const Tensor& x, int64_t tile, float* into, const ThreadAreas& areas) {
@@ -203,7 +203,7 @@ class GroupedLinearWeightGradient final : public Operation {
     products[rows].run(a + tile * kTile * dtype_size(gradient.dtype()), b, into, areas.product);
   }
 
-  /// Copies columns [begin, end) of the rows to the same place in `staged`, and appends rows of
+  /// Copies columns [begin, end) of the rows to the same offsets in `staged`, and appends rows of
   /// zeros up to `size` rows.
   static void stage(const Tensor& rows, int64_t size, int64_t begin, int64_t end,
                     std::byte* staged) {

@@ -9,21 +9,21 @@
 namespace tessera {
 namespace {
 
-/// Handles one choice of one token: of_row = weight · of_output. Returns Σ_h row_h · of_output_h.
-/// `row` and `of_row` may be the same memory.
+/// Writes the gradient of one choice's row, row_gradient = weight · output_gradient, and returns
+/// the gradient of its weight, Σ_h row_h · output_gradient_h. `row` and `row_gradient` may be the
+/// same memory.
 template <typename T>
-Compute<T> choice_gradient(const T* row, const T* of_output, Compute<T> weight, int64_t width,
-                           T* of_row) {
+Compute<T> choice_gradient(const T* row, const T* output_gradient, Compute<T> weight, int64_t width,
+                           T* row_gradient) {
   using Wide = Compute<T>;
   Wide dot = 0;
 #pragma omp simd reduction(+ : dot)
   for (int64_t h = 0; h < width; ++h) {
-    dot += static_cast<Wide>(row[h]) * static_cast<Wide>(of_output[h]);
+    dot += static_cast<Wide>(row[h]) * static_cast<Wide>(output_gradient[h]);
   }
-  // A loop of its own without a simd pragma. Otherwise the compiler does not vectorise stores of
-  // bf16.
+  // A separate loop without a simd pragma: with it the compiler does not vectorise stores of bf16.
   for (int64_t h = 0; h < width; ++h) {
-    of_row[h] = static_cast<T>(weight * static_cast<Wide>(of_output[h]));
+    row_gradient[h] = static_cast<T>(weight * static_cast<Wide>(output_gradient[h]));
   }
   return dot;
 }
@@ -50,7 +50,8 @@ class ReduceExpertsGradient final : public Operation {
                    "the operands of reduce_experts and its gradient are expected");
     return {inputs[0], inputs[1]};
   }
-  /// Each routed row is read before it is written, and it belongs to one token.
+  /// Lets the first output overwrite the rows: each is read before it is written, and belongs to
+  /// one token.
   int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
 
   void run(const Execution& execution) const override {
@@ -77,9 +78,9 @@ class ReduceExpertsGradient final : public Operation {
     gradient.rows = inputs[0].pointer<T>();
     gradient.weights = inputs[1].pointer<Wide>();
     gradient.row_of_choice = inputs[3].pointer<int32_t>();
-    gradient.of_result = inputs[4].pointer<T>();
-    gradient.of_rows = execution.outputs[0].pointer<T>();
-    gradient.of_weights = execution.outputs[1].pointer<Wide>();
+    gradient.result_gradient = inputs[4].pointer<T>();
+    gradient.rows_gradient = execution.outputs[0].pointer<T>();
+    gradient.weights_gradient = execution.outputs[1].pointer<Wide>();
     return gradient;
   }
 
@@ -91,25 +92,26 @@ class ReduceExpertsGradient final : public Operation {
     const T* rows = execution.inputs[0].data<T>();
     const Wide* weights = execution.inputs[1].data<Wide>();
     const int32_t* row_of_choice = execution.inputs[3].data<int32_t>();
-    const T* of_result = execution.inputs[4].data<T>();
-    T* of_rows = execution.outputs[0].data<T>();
-    Wide* of_weights = execution.outputs[1].data<Wide>();
+    const T* result_gradient = execution.inputs[4].data<T>();
+    T* rows_gradient = execution.outputs[0].data<T>();
+    Wide* weights_gradient = execution.outputs[1].data<Wide>();
     parallel_ranges(execution.runtime.threads(), execution.inputs[1].shape()[0],
                     row_grain(k * width), [=](int64_t begin, int64_t end, int) {
                       for (int64_t i = begin * k; i < end * k; ++i) {
-                        of_weights[i] = 0;
+                        weights_gradient[i] = 0;
                         if (row_of_choice[i] < 0) continue;
                         const int64_t at = row_of_choice[i] * width;
-                        of_weights[i] = choice_gradient(rows + at, of_result + i / k * width,
-                                                        weights[i], width, of_rows + at);
+                        weights_gradient[i] =
+                            choice_gradient(rows + at, result_gradient + i / k * width, weights[i],
+                                            width, rows_gradient + at);
                       }
                     });
   }
 };
 
-/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows], by which it
-/// is known that the rows and the choices are of one exchange, output_indices i32 [tokens, k];
-/// output [tokens, hidden].
+/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows], whose type
+/// shows that the rows and the choices are of one exchange, output_indices i32 [tokens, k]; output
+/// [tokens, hidden].
 class ReduceExperts final : public Operation {
  public:
   std::string_view name() const override { return "reduce_experts"; }
@@ -137,11 +139,11 @@ class ReduceExperts final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     std::vector<Value> result(self.inputs.size());
-    if (!of_outputs[0]) return result;
+    if (!output_gradients[0]) return result;
     std::vector<Value> inputs = self.inputs;
-    inputs.push_back(cast(builder, of_outputs[0], builder.spec(self.inputs[0]).dtype));
+    inputs.push_back(cast(builder, output_gradients[0], builder.spec(self.inputs[0]).dtype));
     const std::vector<Value> gradients =
         builder.apply(std::make_shared<ReduceExpertsGradient>(), std::move(inputs));
     result[0] = gradients[0];

@@ -9,7 +9,7 @@ namespace {
 
 bool in_token_order(Routed what) { return what == Routed::tokens || what == Routed::choices; }
 
-/// Whether two split operands have the same pieces of dim 0.
+/// Returns whether two split operands have the same pieces of dim 0.
 bool alike(const TypeOnAxis& a, const TypeOnAxis& b) {
   return a.placement == b.placement && a.dim == b.dim && a.pieces == b.pieces;
 }
@@ -18,7 +18,8 @@ bool alike(const TypeOnAxis& a, const TypeOnAxis& b) {
   throw DistributionError(fmt::format("operand {}: expected {}", operand, expected));
 }
 
-/// The splits of an operation's tokens and rows on one axis; null where they are not split.
+/// The types of an operation's tokens and rows on one axis, if they are split there; otherwise
+/// null.
 struct Splits {
   const TypeOnAxis* tokens = nullptr;
   const TypeOnAxis* rows = nullptr;
@@ -48,23 +49,23 @@ void require_token_order(size_t k, Routed what, const TypeOnAxis& type, const Sp
 }
 
 void require_rows(size_t k, const TypeOnAxis& type, const Splits& splits) {
-  const bool of_exchange = splits.tokens != nullptr;
+  const bool exchanged = splits.tokens != nullptr;
   const bool right =
-      of_exchange ? type.placement == Placement::varying && type.pieces.kind == PieceKind::exchange
-                  : type == sharded(0);
+      exchanged ? type.placement == Placement::varying && type.pieces.kind == PieceKind::exchange
+                : type == sharded(0);
   if (!right) {
-    refuse(k, of_exchange ? "rows of an exchange, because the tokens are split"
-                          : "rows that are split by experts, because the tokens are not split");
+    refuse(k, exchanged ? "rows of an exchange, because the tokens are split"
+                        : "rows that are split by experts, because the tokens are not split");
   }
   if (!alike(type, *splits.rows)) {
     refuse(k, fmt::format("the same rows, {}", splits.rows->text()));
   }
 }
 
-void require_places(size_t k, const TypeOnAxis& type, const Splits& splits) {
+void require_block_offsets(size_t k, const TypeOnAxis& type, const Splits& splits) {
   const TypeOnAxis expected = splits.tokens != nullptr ? *splits.tokens : sharded(1);
   if (!alike(type, expected))
-    refuse(k, fmt::format("the places of these rows, {}", expected.text()));
+    refuse(k, fmt::format("the block offsets of these rows, {}", expected.text()));
 }
 
 TypeOnAxis output_type(Routed what, const Splits& splits) {
@@ -91,7 +92,7 @@ HandRule routed_rule(std::vector<Routed> inputs, std::vector<Routed> outputs) {
       } else if (inputs[k] == Routed::rows) {
         require_rows(k, types[k], splits);
       } else {
-        require_places(k, types[k], splits);
+        require_block_offsets(k, types[k], splits);
       }
     }
     std::vector<TypeOnAxis> result;

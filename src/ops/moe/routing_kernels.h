@@ -6,14 +6,14 @@ namespace tessera {
 
 class Stream;
 
-// The kernels of devices that count and number the tokens of experts: a counting sort that keeps
-// the order of the tokens. A block of threads takes a block of tokens (ops/moe/token_blocks.h). All
-// pointers are the device's.
+// Device kernels that count the tokens of experts and assign rows to them: a counting sort that
+// keeps the order of the tokens. A block of threads takes a block of tokens
+// (ops/moe/token_blocks.h). All pointers are to device memory.
 
-/// The experts that a device can count: a block keeps a number for each in shared memory.
+/// The most experts that a device can count: a block keeps a number for each in shared memory.
 inline constexpr int64_t kMostRoutedExperts = 8192;
 
-/// One run of token_counts().
+/// The arguments of one run of token_counts().
 struct TokenCounting {
   int64_t tokens;
   int64_t k;
@@ -25,21 +25,21 @@ struct TokenCounting {
   int32_t* block_counts;   // [token blocks, experts]: scratch memory
   int32_t* counts;         // [experts]
   int32_t* offsets;        // [local_experts + 1]
-  int32_t* places;         // [token blocks, local_experts]
+  int32_t* block_offsets;  // [token blocks, local_experts]
 };
 
-/// One run of token_indices().
+/// The arguments of one run of token_indices().
 struct TokenNumbering {
   int64_t tokens;
   int64_t k;
   int64_t first_expert;
   int64_t local_experts;
-  int64_t rows;             // that can come, tokens · k at most
-  const int32_t* indices;   // [tokens, k]
-  const int32_t* offsets;   // [local_experts + 1]
-  const int32_t* places;    // [token blocks, local_experts]
-  int32_t* input_indices;   // [rows]
-  int32_t* output_indices;  // [tokens, k]
+  int64_t rows;                  // the reserved rows, tokens · k at most
+  const int32_t* indices;        // [tokens, k]
+  const int32_t* offsets;        // [local_experts + 1]
+  const int32_t* block_offsets;  // [token blocks, local_experts]
+  int32_t* input_indices;        // [rows]
+  int32_t* output_indices;       // [tokens, k]
 };
 
 template <typename Vendor>

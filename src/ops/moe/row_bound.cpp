@@ -19,8 +19,8 @@ void refuse_row_bound_on_device(const Runtime& runtime, std::string_view operati
                                 const RowBound& bound, int64_t most) {
   if (runtime.accelerator() == nullptr || bound.rows >= most) return;
   throw Error(
-      "{} on {}: {} rows are reserved for a rank's experts and {} can come, which nobody counts "
-      "there; set {} to 0 for as many as can come, or run.device = \"cpu\"",
+      "{} on {}: {} rows are reserved for a rank's experts, {} can come, and a device does not "
+      "count them; set {} to 0 for as many as can come, or run.device = \"cpu\"",
       operation, word(runtime.target().device), bound.rows, most, bound.key);
 }
 

@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-// The experts' rows become matrix products of a few fixed shapes, because the number of rows is
-// known only at run time. Each expert's rows are cut into pieces of kPieceRows and a rest. Each
-// piece runs as the product of the next multiple of kPieceStep rows. Products run on one thread
-// each, several pieces at a time. For small matrices that is far faster than all threads on one
-// product.
+// The experts' rows are multiplied by matrix products of a few fixed shapes, because the number of
+// rows is known only at run time. Each expert's rows are cut into pieces of kPieceRows and a rest.
+// A piece runs as the product whose rows are the next multiple of kPieceStep. Products run on one
+// thread each, several pieces at a time. For small matrices that is far faster than all threads on
+// one product.
 
 inline constexpr int64_t kPieceRows = 256;
 inline constexpr int64_t kPieceStep = 16;
@@ -39,7 +39,7 @@ class PieceProducts {
   /// Prepares `shape` with m (or k) replaced by each size. No size exceeds `limit`, the number of
   /// all routed rows.
   PieceProducts(Runtime& runtime, GemmShape shape, int64_t GemmShape::*varies, int64_t limit);
-  /// Returns the largest scratch bytes that one of the products takes.
+  /// Returns the most scratch bytes that one of the products takes.
   static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t GemmShape::*varies,
                                  int64_t limit);
 
@@ -59,7 +59,7 @@ class PieceProducts {
   std::array<const Gemm*, kSizes> products_;
 };
 
-/// Divides an operation's workspace. First comes the list of pieces (or none). Then each thread has
+/// The layout of an operation's workspace: first the list of pieces (or none), then for each thread
 /// an area for staged rows and one for the matrix product.
 class PieceWorkspace {
  public:

@@ -68,18 +68,21 @@ class AddSkippedGradientOperation final : public Operation {
   static void gradient_of_token(const AddSkippedGradient<T>& skipped, int64_t token) {
     using Wide = Compute<T>;
     const T* x = skipped.x + token * skipped.hidden;
-    const T* of_result = skipped.of_result + token * skipped.hidden;
-    T* of_x = skipped.of_x + token * skipped.hidden;
+    const T* result_gradient = skipped.result_gradient + token * skipped.hidden;
+    T* x_gradient = skipped.x_gradient + token * skipped.hidden;
     const Wide weight = skipped.choices.weight(token);
+    // x_gradient[t, i] = weight[t] * result_gradient[t, i]
+    // weights_gradient[t, j] = Σ_i x[t, i] * result_gradient[t, i] if choice j of token t skips,
+    // else 0
 #pragma GCC ivdep
     for (int64_t i = 0; i < skipped.hidden; ++i) {
-      of_x[i] = static_cast<T>(weight * static_cast<Wide>(of_result[i]));
+      x_gradient[i] = static_cast<T>(weight * static_cast<Wide>(result_gradient[i]));
     }
     const Wide product = interleaved_sum<Wide>(skipped.hidden, [=](int64_t i) {
-      return static_cast<Wide>(x[i]) * static_cast<Wide>(of_result[i]);
+      return static_cast<Wide>(x[i]) * static_cast<Wide>(result_gradient[i]);
     });
     for (int64_t j = 0; j < skipped.choices.k; ++j) {
-      skipped.of_weights[token * skipped.choices.k + j] =
+      skipped.weights_gradient[token * skipped.choices.k + j] =
           skipped.choices.skips(token, j) ? product : Wide{0};
     }
   }
@@ -90,9 +93,9 @@ class AddSkippedGradientOperation final : public Operation {
     return {.choices = choices_of<Compute<T>>(inputs[1], inputs[2], experts_),
             .hidden = inputs[0].shape()[1],
             .x = inputs[0].pointer<T>(),
-            .of_result = inputs[3].pointer<T>(),
-            .of_x = execution.outputs[0].pointer<T>(),
-            .of_weights = execution.outputs[1].pointer<Compute<T>>()};
+            .result_gradient = inputs[3].pointer<T>(),
+            .x_gradient = execution.outputs[0].pointer<T>(),
+            .weights_gradient = execution.outputs[1].pointer<Compute<T>>()};
   }
 
   int64_t experts_;
@@ -115,11 +118,11 @@ class AddSkippedOperation final : public Operation {
     return {{inputs[0].shape, inputs[0].dtype}};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     const std::vector<Value> gradients =
         builder.apply(std::make_shared<AddSkippedGradientOperation>(experts_),
-                      {self.inputs[1], self.inputs[2], self.inputs[3], of_outputs[0]});
-    return {of_outputs[0], gradients[0], gradients[1], Value{}};
+                      {self.inputs[1], self.inputs[2], self.inputs[3], output_gradients[0]});
+    return {output_gradients[0], gradients[0], gradients[1], Value{}};
   }
   int in_place_input(int) const override { return 0; }
 
@@ -142,6 +145,7 @@ class AddSkippedOperation final : public Operation {
                           const T* output = skipped.output + start;
                           const T* x = skipped.x + start;
                           T* result = skipped.result + start;
+          // result[t, i] = output[t, i] + weight[t] * x[t, i]
 #pragma GCC ivdep
                           for (int64_t i = 0; i < skipped.hidden; ++i) {
                             result[i] = static_cast<T>(static_cast<Wide>(output[i]) +

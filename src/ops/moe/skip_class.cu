@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kSkipThreads = 128;
 
-/// One block has one token.
+/// Computes one token per block.
 template <typename T>
 __global__ void add_skipped_rows(AddSkipped<T> skipped) {
   const int64_t token = blockIdx.x;
@@ -25,14 +25,14 @@ __global__ void add_skipped_gradient_rows(AddSkippedGradient<T> skipped) {
   float product = 0;
   for (int64_t i = threadIdx.x; i < skipped.hidden; i += kSkipThreads) {
     const int64_t at = token * skipped.hidden + i;
-    const auto of_result = static_cast<float>(skipped.of_result[at]);
-    product += of_result * static_cast<float>(skipped.x[at]);
-    skipped.of_x[at] = static_cast<T>(weight * of_result);
+    const auto result_gradient = static_cast<float>(skipped.result_gradient[at]);
+    product += result_gradient * static_cast<float>(skipped.x[at]);
+    skipped.x_gradient[at] = static_cast<T>(weight * result_gradient);
   }
   product = block_sum(product);
   if (threadIdx.x != 0) return;
   for (int64_t j = 0; j < skipped.choices.k; ++j) {
-    skipped.of_weights[token * skipped.choices.k + j] =
+    skipped.weights_gradient[token * skipped.choices.k + j] =
         skipped.choices.skips(token, j) ? product : 0.0f;
   }
 }

@@ -8,7 +8,7 @@ namespace tessera {
 
 class Stream;
 
-/// What a token's choices give of the skip class, whose indices are from `experts` on.
+/// The choices of tokens. Those with an index of `experts` or more choose the skip class.
 template <typename Wide>
 struct SkippedChoices {
   int64_t tokens;
@@ -34,18 +34,19 @@ struct AddSkipped {
   T* result;        // [tokens, hidden]; may be output's memory
 };
 
-/// of_x = weight · of_result, and of_weights the product of x and of_result for a skipping choice.
+/// x_gradient = weight · result_gradient.
+/// weights_gradient = Σ x · result_gradient for a choice that skips, else 0.
 template <typename T>
 struct AddSkippedGradient {
   SkippedChoices<Compute<T>> choices;
   int64_t hidden;
   const T* x;
-  const T* of_result;
-  T* of_x;
-  Compute<T>* of_weights;  // [tokens, k]
+  const T* result_gradient;
+  T* x_gradient;
+  Compute<T>* weights_gradient;  // [tokens, k]
 };
 
-/// The kernels of devices, for T = float and BFloat16. They put their work into the stream.
+// Device kernels, for T = float and BFloat16. They put their work into the stream.
 template <typename Vendor, typename T>
 void add_skipped_device(const AddSkipped<T>& skipped, Stream& stream);
 template <typename Vendor, typename T>

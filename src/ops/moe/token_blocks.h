@@ -7,8 +7,8 @@ namespace tessera {
 
 // The functions are constexpr so that kernels of devices can call them too.
 
-/// The number of tokens that are counted in one go. It is fixed, so the order of rows does not
-/// depend on the number of threads. The paper's GPU kernel has 8.
+/// The number of tokens in a block. It is fixed, so the order of rows does not depend on the number
+/// of threads. The paper's GPU kernel has 8.
 inline constexpr int64_t kTokenBlock = 64;
 
 constexpr int64_t token_blocks(int64_t tokens) { return (tokens + kTokenBlock - 1) / kTokenBlock; }

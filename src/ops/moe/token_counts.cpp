@@ -19,11 +19,12 @@ class CountTokens final : public Operation {
   std::string_view name() const override { return "token_counts"; }
 
   std::string labels(std::span<const Spec>) const override { return "n! k! -> E, f, b l"; }
-  /// The counts are sums over the tokens. The rest belongs to the rows.
+  /// Returns a rule in which the counts are sums over the tokens, and the other outputs belong to
+  /// the rows.
   HandRule hand_rule() const override {
     return [over = options_.expert_axis, identity = options_.identity](
                Axis axis, std::span<const TypeOnAxis> types) {
-      return lie(over, identity, axis, types[0]);
+      return output_types(over, identity, axis, types[0]);
     };
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -77,9 +78,10 @@ class CountTokens final : public Operation {
   }
 
  private:
-  /// The types of the outputs for indices of this type.
-  static std::optional<std::vector<TypeOnAxis>> lie(std::optional<Axis> expert_axis, int identity,
-                                                    Axis axis, const TypeOnAxis& indices) {
+  /// Returns the types of the outputs for indices of this type.
+  static std::optional<std::vector<TypeOnAxis>> output_types(std::optional<Axis> expert_axis,
+                                                             int identity, Axis axis,
+                                                             const TypeOnAxis& indices) {
     if (splits_rows(indices)) {
       if (identity < 0) throw DistributionError("split tokens; expected an identity of their rows");
       return std::vector{partial(), rows_of_exchange(identity), indices};
@@ -105,13 +107,13 @@ class CountTokens final : public Operation {
         .block_counts = reinterpret_cast<int32_t*>(execution.workspace.data()),
         .counts = execution.outputs[0].pointer<int32_t>(),
         .offsets = execution.outputs[1].pointer<int32_t>(),
-        .places = execution.outputs[2].pointer<int32_t>()};
+        .block_offsets = execution.outputs[2].pointer<int32_t>()};
     for_vendor(*execution.stream, [&](auto vendor) {
       token_counts_device<decltype(vendor)>(counting, *execution.stream);
     });
   }
 
-  /// The most tokens that an expert takes.
+  /// Returns the most tokens that an expert takes.
   int64_t capacity(const Shape& shape) const {
     if (!options_.capacity_factor) return shape.elements();
     return expert_capacity(*options_.capacity_factor, shape[0], shape[1], options_.experts);
@@ -125,21 +127,21 @@ class CountTokens final : public Operation {
     }
   }
 
-  /// Adds up the blocks [blocks, experts]. Before each block, it notes what the local experts have
-  /// so far.
+  /// Writes counts[e] = Σ_b block_counts[b, e], and for each local expert
+  /// block_offsets[b, e] = Σ_{a < b} block_counts[a, e].
   void add_blocks(const int32_t* block_counts, int64_t blocks, std::span<int32_t> counts,
-                  int32_t* places) const {
+                  int32_t* block_offsets) const {
     std::fill(counts.begin(), counts.end(), 0);
     for (int64_t block = 0; block < blocks; ++block) {
       std::copy_n(counts.data() + options_.first_expert, options_.local_experts,
-                  places + block * options_.local_experts);
+                  block_offsets + block * options_.local_experts);
       for (int64_t e = 0; e < options_.experts; ++e) {
         counts[static_cast<size_t>(e)] += block_counts[block * options_.experts + e];
       }
     }
   }
 
-  /// Writes the running sum of the local experts' tokens, each limited to the capacity.
+  /// Writes offsets[e + 1] = Σ_{a <= e} min(counts[first_expert + a], capacity).
   void write_offsets(std::span<const int32_t> counts, const Shape& shape,
                      std::span<int32_t> offsets) const {
     const int64_t most = capacity(shape);
@@ -158,7 +160,7 @@ class CountTokens final : public Operation {
 
 int64_t expert_capacity(double factor, int64_t tokens, int64_t k, int64_t experts) {
   const double balanced = static_cast<double>(tokens * k) / static_cast<double>(experts);
-  // A product that only rounding lifted above a whole number counts as that number.
+  // The last factor undoes the rounding of a product to just above a whole number.
   return static_cast<int64_t>(std::ceil(factor * balanced * (1 - 1e-12)));
 }
 

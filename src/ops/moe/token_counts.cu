@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kScanColumns = 32;  // experts that a block of scan_token_blocks() handles
 
-/// block_counts[block] = how often the block's tokens chose each expert.
+/// Writes block_counts[b, e] = the number of choices of expert e in token block b.
 __global__ void count_token_blocks(TokenCounting counting) {
   int* const counts = dynamic_shared<int>();
   const auto experts = static_cast<int>(counting.experts);
@@ -27,8 +27,9 @@ __global__ void count_token_blocks(TokenCounting counting) {
   for (int e = thread; e < experts; e += threads) result[e] = counts[e];
 }
 
-/// places = the sums of block_counts over the blocks before each one, counts = over all of them. The
-/// threads of a column, an expert, share the token blocks in equal parts.
+/// Writes, for each expert e,
+///   block_offsets[b, e] = Σ_{a < b} block_counts[a, e], counts[e] = Σ_b block_counts[b, e]
+/// The threads of a column, which is an expert, share the token blocks in equal parts.
 __global__ void scan_token_blocks(TokenCounting counting) {
   __shared__ int sums[kMostThreads];
   const auto thread = static_cast<int>(threadIdx.x);
@@ -54,18 +55,20 @@ __global__ void scan_token_blocks(TokenCounting counting) {
   const int64_t local = expert - counting.first_expert;
   if (local < 0 || local >= counting.local_experts) return;
   for (int64_t b = begin; b < end; ++b) {
-    counting.places[b * counting.local_experts + local] = before;
+    counting.block_offsets[b * counting.local_experts + local] = before;
     before += block_counts[b * counting.experts];
   }
 }
 
-/// offsets = the running sum of the local experts' tokens, each limited to the capacity. One block.
+/// Writes offsets = the running sum of the local experts' tokens, each limited to the capacity. It
+/// runs in one block.
 __global__ void write_token_offsets(TokenCounting counting) {
   __shared__ int warp_sums[kMostThreads / kLanes];
   const auto thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kLanes, warp = thread / kLanes;
   const auto local_experts = static_cast<int>(counting.local_experts);
-  const int each = (local_experts + static_cast<int>(blockDim.x) - 1) / static_cast<int>(blockDim.x);
+  const auto threads = static_cast<int>(blockDim.x);
+  const int each = (local_experts + threads - 1) / threads;
   const int begin = std::min(thread * each, local_experts);
   const int end = std::min(begin + each, local_experts);
   const int32_t* const counts = counting.counts + counting.first_expert;
@@ -98,7 +101,8 @@ void token_counts_device(const TokenCounting& counting, Stream& stream) {
   const int64_t blocks = token_blocks(counting.tokens);
   launch(count_token_blocks,
          {.blocks = blocks,
-          .threads = static_cast<int>(std::clamp(kTokenBlock * counting.k, kTokenBlock, kMostCounting)),
+          .threads =
+              static_cast<int>(std::clamp(kTokenBlock * counting.k, kTokenBlock, kMostCounting)),
           .shared_bytes = static_cast<int>(counting.experts * sizeof(int))},
          stream, counting);
   const int64_t parts = std::clamp<int64_t>((blocks + 1) / 2 * 2, 2, kMostParts);

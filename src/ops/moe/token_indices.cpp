@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// inputs: indices i32 [tokens, k], offsets i32 [local_experts + 1], block_places i32
+/// inputs: indices i32 [tokens, k], offsets i32 [local_experts + 1], block_offsets i32
 /// [token blocks, local_experts]; outputs: those of TokenIndices, in order. The kernel is integer
 /// arithmetic in a fixed order. It is both the plain and the fast one.
 class IndexTokens final : public Operation {
@@ -18,7 +18,7 @@ class IndexTokens final : public Operation {
 
   std::string labels(std::span<const Spec>) const override { return "n! k!, f!, b! l! -> r, n k"; }
   HandRule hand_rule() const override {
-    return routed_rule({Routed::choices, Routed::rows, Routed::places},
+    return routed_rule({Routed::choices, Routed::rows, Routed::block_offsets},
                        {Routed::rows, Routed::choices});
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -27,9 +27,9 @@ class IndexTokens final : public Operation {
       TESSERA_EXPECT(*this, input.dtype == DType::i32, "an input is {}", dtype_name(input.dtype));
     }
     const Shape& indices = inputs[0].shape;
-    const Shape places{token_blocks(indices[0]), inputs[1].shape[0] - 1};
-    TESSERA_EXPECT(*this, inputs[2].shape == places, "places {} where {} is expected",
-                   inputs[2].shape.text(), places.text());
+    const Shape block_offsets{token_blocks(indices[0]), inputs[1].shape[0] - 1};
+    TESSERA_EXPECT(*this, inputs[2].shape == block_offsets, "places {} where {} is expected",
+                   inputs[2].shape.text(), block_offsets.text());
     return {{{row_bound_.value_or(indices.elements())}, DType::i32}, {indices, DType::i32}};
   }
 
@@ -40,14 +40,14 @@ class IndexTokens final : public Operation {
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
     const Shape& shape = execution.inputs[0].shape();
-    const Tensor& places = execution.inputs[2];
-    const int64_t local_experts = places.shape()[1];
-    // The place of each expert's next token, block by block. It starts as a copy of the places.
+    const Tensor& block_offsets = execution.inputs[2];
+    const int64_t local_experts = block_offsets.shape()[1];
+    // For each block the index of each expert's next token. It starts as a copy of `block_offsets`.
     auto* taken = reinterpret_cast<int32_t*>(execution.workspace.data());
-    parallel_ranges(execution.runtime.threads(), places.shape()[0],
+    parallel_ranges(execution.runtime.threads(), block_offsets.shape()[0],
                     row_grain(kTokenBlock * shape[1]), [&](int64_t begin, int64_t end, int) {
-                      std::copy(places.data<int32_t>() + begin * local_experts,
-                                places.data<int32_t>() + end * local_experts,
+                      std::copy(block_offsets.data<int32_t>() + begin * local_experts,
+                                block_offsets.data<int32_t>() + end * local_experts,
                                 taken + begin * local_experts);
                       for (int64_t block = begin; block < end; ++block) {
                         number_block(execution, BlockChoices(block, shape[0], shape[1]),
@@ -69,7 +69,7 @@ class IndexTokens final : public Operation {
                                    .rows = execution.outputs[0].elements(),
                                    .indices = execution.inputs[0].pointer<int32_t>(),
                                    .offsets = execution.inputs[1].pointer<int32_t>(),
-                                   .places = execution.inputs[2].pointer<int32_t>(),
+                                   .block_offsets = execution.inputs[2].pointer<int32_t>(),
                                    .input_indices = execution.outputs[0].pointer<int32_t>(),
                                    .output_indices = execution.outputs[1].pointer<int32_t>()};
     TESSERA_CHECK(numbering.local_experts <= kMostRoutedExperts,
@@ -80,7 +80,8 @@ class IndexTokens final : public Operation {
     });
   }
 
-  /// Gives each choice of a block its row, unless its expert is not local or has all it may take.
+  /// Writes the row of each choice of a block, or -1 if its expert is not local or has reached its
+  /// capacity: row = offsets[expert] + the number of earlier choices of the expert.
   void number_block(const Execution& execution, const BlockChoices& choices, int32_t* taken) const {
     const int32_t* indices = execution.inputs[0].data<int32_t>();
     const int32_t* offsets = execution.inputs[1].data<int32_t>();
@@ -111,7 +112,7 @@ TokenIndices token_indices(Builder& builder, Value indices, const TokenCounts& c
   if (options.row_bound) bound = options.row_bound->rows;
   const std::vector<Value> outputs =
       builder.apply(std::make_shared<IndexTokens>(options.first_expert, bound),
-                    {indices, counts.offsets, counts.block_places});
+                    {indices, counts.offsets, counts.block_offsets});
   if (options.expert_axis) builder.run_time_rows(outputs[0]);
   if (options.row_bound) {
     builder.rows(outputs[0],

@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-/// The lanes of the warp that give the same value, which has `bits` bits. All lanes must call it.
+/// Returns the mask of the warp's lanes that pass the same value, which has `bits` bits. All lanes
+/// must call it.
 __device__ inline uint64_t lanes_with(unsigned value, int bits) {
   uint64_t same = ~uint64_t{0} >> (64 - kLanes);
   for (int bit = 0; bit < bits; ++bit) {
@@ -20,9 +21,10 @@ __device__ inline uint64_t lanes_with(unsigned value, int bits) {
   return same;
 }
 
-/// A block numbers the choices of a token block. Its warps take parts of them, one after the other
-/// in order. Each expert's next row is known for each warp: first from the warps' counts, [warps,
-/// local experts] in shared memory, then chunk by chunk, one choice a lane.
+/// Assigns rows to the choices of one token block per block of threads. The warps take consecutive
+/// parts of the choices. Each expert's next row is known for each warp, [warps, local experts] in
+/// shared memory. It comes from the warps' counts, and then advances chunk by chunk, with one
+/// choice per lane.
 __global__ void number_token_blocks(TokenNumbering numbering, int bits) {
   int* const rows = dynamic_shared<int>();
   const auto thread = static_cast<int>(threadIdx.x);
@@ -33,7 +35,7 @@ __global__ void number_token_blocks(TokenNumbering numbering, int bits) {
   const BlockChoices choices(blockIdx.x, numbering.tokens, numbering.k);
   const auto count = static_cast<int>(choices.end - choices.begin);
   const int32_t* const indices = numbering.indices + choices.begin;
-  /// The local expert of a choice, or local_experts for one that is not here.
+  /// Returns the local expert of a choice, or local_experts if its expert is not local.
   const auto expert_of = [&](int choice) {
     const int64_t expert = indices[choice] - numbering.first_expert;
     return expert >= 0 && expert < local_experts ? static_cast<int>(expert) : local_experts;
@@ -50,7 +52,8 @@ __global__ void number_token_blocks(TokenNumbering numbering, int bits) {
   }
   __syncthreads();
   for (int e = thread; e < local_experts; e += threads) {
-    int row = numbering.offsets[e] + numbering.places[blockIdx.x * numbering.local_experts + e];
+    int row = numbering.offsets[e] +
+              numbering.block_offsets[blockIdx.x * numbering.local_experts + e];
     for (int w = 0; w < warps; ++w) {
       const int taken = rows[w * local_experts + e];
       rows[w * local_experts + e] = row;
@@ -67,7 +70,7 @@ __global__ void number_token_blocks(TokenNumbering numbering, int bits) {
     const uint64_t same = lanes_with(static_cast<unsigned>(expert), bits);
     const int rank = std::popcount(same & earlier_lanes);
     const int first_row = is_local ? next_rows[expert] : 0;
-    wait_for_warp();  // all have read before the first lane of an expert moves on
+    wait_for_warp();  // all lanes have read next_rows before the first of an expert advances it
     if (is_local && rank == 0) next_rows[expert] = first_row + std::popcount(same);
     wait_for_warp();
     if (choice >= end) continue;

@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-/// Sums the rows of one token, in pieces of a row that stay in the first-level cache.
+/// Writes result[h] = Σ_j weights[j] * rows[row_of_choice[j], h] for one token, in pieces of a row
+/// that stay in the first-level cache.
 template <typename In, typename Out>
 void sum_token(const In* rows, const int32_t* row_of_choice, const Compute<In>* weights, int64_t k,
                int64_t width, Out* result) {
@@ -24,7 +25,7 @@ void sum_token(const In* rows, const int32_t* row_of_choice, const Compute<In>* 
 #pragma omp simd
       for (int64_t h = 0; h < count; ++h) sum[h] += weight * static_cast<Wide>(row[h]);
     }
-    // No simd pragma: it keeps the compiler from vectorising stores of bf16.
+    // Without a simd pragma, which would keep the compiler from vectorising stores of bf16.
     for (int64_t h = 0; h < count; ++h) {
       result[at + h] = static_cast<Out>(static_cast<Compute<Out>>(sum[h]));
     }

@@ -6,13 +6,14 @@
 namespace tessera {
 namespace {
 
-// A warp handles one row or one token. Its threads start several loads before they use the first,
-// because stores, which the compiler takes for changes of what is loaded, would keep them apart.
+// A warp handles one row or one token. Its threads start several loads before they use the first
+// one. Otherwise the stores would keep the loads apart, because the compiler assumes that they may
+// change the loaded memory.
 
 constexpr int kRowWarps = 4;  // of a block
-constexpr int kRowsAhead = 4;  // loads of a thread that are under way at once
+constexpr int kRowsAhead = 4;  // loads that a thread has in flight at once
 
-/// One warp a routed row.
+/// Copies one routed row per warp.
 template <typename T, int size>
 __global__ void gather_rows(RowGather<T> gather) {
   const int64_t row = warp_of_grid();
@@ -35,7 +36,7 @@ __global__ void gather_rows(RowGather<T> gather) {
   }
 }
 
-/// The rows and weights of kRowsAhead choices of a token, or fewer, from choice `first` on. Null
+/// The rows and weights of up to kRowsAhead choices of a token, from choice `first` on. Null
 /// weights stand for ones.
 struct ChosenRows {
   int64_t rows[kRowsAhead];  // negative where there is none
@@ -51,7 +52,7 @@ struct ChosenRows {
   }
 };
 
-/// One warp a token.
+/// Sums the rows of one token per warp.
 template <typename In, typename Out, int size>
 __global__ void sum_rows_of_tokens(RowSum<In, Out> sum) {
   const int64_t token = warp_of_grid();
@@ -81,21 +82,22 @@ __global__ void sum_rows_of_tokens(RowSum<In, Out> sum) {
   }
 }
 
-/// One warp a token. It reads the gradient of the token's result once for kRowsAhead choices.
+/// Computes the gradients of one token per warp. The gradient of the token's result is read once
+/// for kRowsAhead choices.
 template <typename T, int size>
 __global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
   const int64_t token = warp_of_grid();
   if (token >= gradient.tokens) return;
   const int64_t k = gradient.k, width = gradient.width;
   const int packs = static_cast<int>(width / size);
-  const T* const of_result = gradient.of_result + token * width;
+  const T* const result_gradient = gradient.result_gradient + token * width;
   for (int64_t first = 0; first < k; first += kRowsAhead) {
     const int64_t choice = token * k + first;
     const ChosenRows choices(gradient.row_of_choice + token * k, gradient.weights + token * k,
                              first, k);
     float dots[kRowsAhead] = {};
     for (int p = this_lane(); p < packs; p += kLanes) {
-      const Pack<T, size> of_sum = load_pack<size>(of_result, p);
+      const Pack<T, size> token_gradient = load_pack<size>(result_gradient, p);
       Pack<T, size> values[kRowsAhead];
       for (int a = 0; a < kRowsAhead; ++a) {
         if (choices.rows[a] < 0) continue;
@@ -103,18 +105,18 @@ __global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
       }
       for (int a = 0; a < kRowsAhead; ++a) {
         if (choices.rows[a] < 0) continue;
-        Pack<T, size> of_row;
+        Pack<T, size> row_gradient;
         for (int i = 0; i < size; ++i) {
-          const auto of_element = static_cast<float>(of_sum.values[i]);
-          dots[a] += static_cast<float>(values[a].values[i]) * of_element;
-          of_row.values[i] = round_to<T>(choices.weights[a] * of_element);
+          const auto element_gradient = static_cast<float>(token_gradient.values[i]);
+          dots[a] += static_cast<float>(values[a].values[i]) * element_gradient;
+          row_gradient.values[i] = round_to<T>(choices.weights[a] * element_gradient);
         }
-        store_pack(gradient.of_rows + choices.rows[a] * width, p, of_row);
+        store_pack(gradient.rows_gradient + choices.rows[a] * width, p, row_gradient);
       }
     }
     for (int a = 0; a < kRowsAhead; ++a) {
       const float dot = warp_sum(dots[a]);
-      if (first + a < k && this_lane() == 0) gradient.of_weights[choice + a] = dot;
+      if (first + a < k && this_lane() == 0) gradient.weights_gradient[choice + a] = dot;
     }
   }
 }

@@ -8,8 +8,7 @@ namespace tessera {
 
 class Stream;
 
-/// result_r = x_{token_of_row[r]} for each row r that holds a token (has an index that is not
-/// negative).
+/// result_r = x_{token_of_row[r]} for each row r that holds a token (a token_of_row[r] >= 0).
 template <typename T>
 struct RowGather {
   int64_t rows;
@@ -32,9 +31,10 @@ struct RowSum {
   Out* result;                   // [tokens, width]
 };
 
-/// The gradient of a weighted RowSum of tokens · k rows: for each choice with a row r,
-/// of_rows_r = weights_tj · of_result_t and of_weights_tj = rows_r · of_result_t. The weights of
-/// the other choices have zeros.
+/// The gradient of a weighted RowSum of tokens · k rows. For each choice with a row r
+///   rows_gradient_r = weights_tj · result_gradient_t
+///   weights_gradient_tj = rows_r · result_gradient_t
+/// weights_gradient is zero for the other choices.
 template <typename T>
 struct RowSumGradient {
   using Wide = Compute<T>;
@@ -44,13 +44,13 @@ struct RowSumGradient {
   const T* rows;                 // [tokens · k, width]
   const Wide* weights;           // [tokens, k]
   const int32_t* row_of_choice;  // [tokens, k]
-  const T* of_result;            // [tokens, width]
-  T* of_rows;                    // [tokens · k, width]; may be the memory of `rows`
-  Wide* of_weights;              // [tokens, k]
+  const T* result_gradient;      // [tokens, width]
+  T* rows_gradient;              // [tokens · k, width]; may be the memory of `rows`
+  Wide* weights_gradient;        // [tokens, k]
 };
 
-/// The kernels of devices, for float and BFloat16. They put their work into the stream. All
-/// pointers are the device's, and all arrays of rows begin on 64 bytes.
+// Device kernels, for float and BFloat16. They put their work into the stream. All pointers are to
+// device memory, and all arrays of rows begin on 64 bytes.
 template <typename Vendor, typename T>
 void gather_rows_device(const RowGather<T>& gather, Stream& stream);
 template <typename Vendor, typename In, typename Out>

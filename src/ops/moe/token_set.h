@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// The tokens among which an expert takes no more than its capacity: those of each rank on its own,
-/// or those of the micro-batch of all ranks. The capacity is counted of the same tokens.
+/// The set of tokens of which an expert takes no more than its capacity: the tokens of one rank, or
+/// those of the micro-batch of all ranks. The capacity is a share of the same set.
 enum class TokenSet : uint8_t { rank, micro_batch };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<TokenSet>{"rank", "micro_batch"};

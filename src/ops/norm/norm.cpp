@@ -29,8 +29,9 @@ class Norm final : public Operation {
     return rms ? "rms_norm" : "layer_norm";
   }
 
-  /// Positions in the node's inputs and outputs. They are valid only if the variant has them.
+  /// Returns the index of the residual among the node's inputs. It is valid only with a residual.
   size_t residual_input() const { return weighted_ ? 2 : 1; }
+  /// Returns the index of the sum among the node's outputs. It is valid only with a residual.
   size_t sum_output() const { return options_.kind == NormKind::layer ? 3 : 2; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -75,10 +76,10 @@ class Norm final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    const Value of_sum = residual_ ? of_outputs[sum_output()] : Value{};
-    NormGradients gradients{of_sum, {}};
-    if (of_outputs[0]) {
+                              std::span<const Value> output_gradients) const override {
+    const Value sum_gradient = residual_ ? output_gradients[sum_output()] : Value{};
+    NormGradients gradients{sum_gradient, {}};
+    if (output_gradients[0]) {
       NormSaved saved{
           residual_ ? self.outputs[sum_output()] : self.inputs[0], {}, self.outputs[1], {}};
       if (weighted_) saved.weight = self.inputs[1];
@@ -88,16 +89,17 @@ class Norm final : public Operation {
         saved.rotary_table = self.inputs.back();
         saved.head_dim = rotated_head_dim_;
       }
-      gradients = norm_gradient(builder, saved, of_outputs[0], of_sum);
+      gradients = norm_gradient(builder, saved, output_gradients[0], sum_gradient);
     }
-    std::vector<Value> of_inputs{gradients.x};
-    if (weighted_) of_inputs.push_back(gradients.weight);
-    if (residual_) of_inputs.push_back(gradients.x);
-    if (rotated()) of_inputs.emplace_back();
-    return of_inputs;
+    std::vector<Value> input_gradients{gradients.x};
+    if (weighted_) input_gradients.push_back(gradients.weight);
+    if (residual_) input_gradients.push_back(gradients.x);
+    if (rotated()) input_gradients.emplace_back();
+    return input_gradients;
   }
 
-  /// If the sum was kept, x and the residual are not needed, because the kept sum is normalised.
+  /// Returns the inputs without x and the residual if the sum was kept, because then the kept sum
+  /// is normalised.
   std::vector<Value> recompute_inputs(const Node& self,
                                       std::span<const Value> kept) const override {
     std::vector<Value> needed = self.inputs;
@@ -122,8 +124,8 @@ class Norm final : public Operation {
     return outputs;
   }
 
-  /// The output may take x's memory, and the sum the residual's. A row of both is read before the
-  /// row of the output is written.
+  /// Lets the output overwrite x, and the sum the residual: a row of both is read before the row of
+  /// the output is written.
   int in_place_input(int output) const override {
     if (output == 0) return 0;
     const bool is_sum = residual_ && static_cast<size_t>(output) == sum_output();
@@ -177,7 +179,7 @@ class Norm final : public Operation {
                    table.shape.text(), dtype_name(x.dtype), x.shape.text(), rotated_head_dim_);
   }
 
-  /// The number of elements that are normalised together.
+  /// Returns the number of elements that are normalised together.
   int64_t width(const Shape& x) const { return options_.group > 0 ? options_.group : x[-1]; }
 
   template <typename T>

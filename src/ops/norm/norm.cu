@@ -3,14 +3,14 @@
 namespace tessera {
 namespace {
 
-/// One team a row. A row whose output is rotated fits.
+/// Normalises one row per team. Only rows that fit into a team's registers are rotated here.
 template <typename T, int size, typename Team, bool fits, bool rotates>
 __global__ void __launch_bounds__(kMostRowThreads)
     norm_rows(NormForward<T> norm, NormRotation<T> rotation) {
   static_assert(fits || !rotates);
   const int packs = static_cast<int>(norm.width / size);
   const int64_t row = static_cast<int64_t>(blockIdx.x) * Team::count() + Team::number();
-  if (row >= norm.rows) return;  // a whole team
+  if (row >= norm.rows) return;  // for a whole team
   const int64_t start = row * norm.width;
   const T* x = norm.x + start;
   HeldPacks<Team, T, size> values;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
       }
     });
   });
-  if constexpr (rotates) Team::meet();  // the output may take x's memory
+  if constexpr (rotates) Team::meet();  // the output may overwrite x
   if (norm.residual != nullptr) x = norm.sum + start;
   const auto width = static_cast<float>(norm.width);
   float mean = 0;

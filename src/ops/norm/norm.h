@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// How rows are normalised.
+/// The options of a norm.
 struct NormOptions {
   NormKind kind = NormKind::rms;
   double epsilon = 1e-5;
@@ -23,8 +23,8 @@ struct NormResult {
   Value sum;     ///< x + residual, rounded to x's type; null without a residual
 };
 
-/// RMSNorm or LayerNorm (without bias) of the last dim, fused with the addition of a residual
-/// before it: sum = x + residual, output = normalised(sum) · weight.
+/// Applies RMSNorm or LayerNorm (without bias) to the last dim, fused with the addition of a
+/// residual before it: sum = x + residual, output = normalised(sum) · weight.
 ///
 /// x and residual are [..., row] in the same floating type. weight is [row], or [group] shared by
 /// all groups, in the accumulation type. Without a weight the norm has no parameters (OLMo's
@@ -34,9 +34,9 @@ struct NormResult {
 NormResult norm(Builder& builder, Value x, std::optional<Value> weight, const NormOptions& options,
                 std::optional<Value> residual = {});
 
-/// The norm of queries or keys, fused with their rotary position embedding: rotary(norm(x), table),
-/// to the same bits (see ops/rotary/rotary.h). x is [tokens, heads · head_dim]. A norm's group has
-/// whole heads. Throws InternalError if the shapes or types do not fit.
+/// Applies the norm to queries or keys, fused with their rotary position embedding: rotary(norm(x),
+/// table), with the same bits (see ops/rotary/rotary.h). x is [tokens, heads · head_dim]. A norm's
+/// group has whole heads. Throws InternalError if the shapes or types do not fit.
 Value norm_and_rotary(Builder& builder, Value x, std::optional<Value> weight,
                       const NormOptions& options, Value table, int64_t head_dim);
 

@@ -10,16 +10,17 @@
 namespace tessera {
 namespace {
 
-/// inputs: what was normalised [..., row], inverse deviation [rows, groups], the output's gradient
-/// [..., row], then those that exist of weight [group], mean [rows, groups], the sum's gradient
-/// [..., row] and the table [tokens, channels] that rotated the output. outputs: x's gradient, and
-/// the weight's gradient if weighted.
+/// inputs: x or the sum, whichever was normalised [..., row], inverse deviation [rows, groups], the
+/// output's gradient [..., row], then those that exist of weight [group], mean [rows, groups], the
+/// sum's gradient [..., row] and the table [tokens, channels] that rotated the output. outputs: x's
+/// gradient, and the weight's gradient if weighted.
 class NormGradient final : public Operation {
  public:
-  NormGradient(bool weighted, bool centred, bool of_sum, bool by_heads, int64_t rotated_head_dim)
+  NormGradient(bool weighted, bool centred, bool has_sum_gradient, bool by_heads,
+               int64_t rotated_head_dim)
       : weighted_(weighted),
         centred_(centred),
-        of_sum_(of_sum),
+        has_sum_gradient_(has_sum_gradient),
         by_heads_(by_heads),
         rotated_head_dim_(rotated_head_dim) {}
   std::string_view name() const override {
@@ -32,26 +33,26 @@ class NormGradient final : public Operation {
     std::string labels = fmt::format("{0}, {1}, ~{0}", names.x, names.statistic);
     if (weighted_) labels += ", channel!";
     if (centred_) labels += ", " + names.statistic;
-    if (of_sum_) labels += " + ~" + names.x;
+    if (has_sum_gradient_) labels += " + ~" + names.x;
     if (rotated()) labels += ", a r!";
     labels += " -> " + names.x;
     return weighted_ ? labels + ", channel" : labels;
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    const size_t expected = sum_input() + size_t{of_sum_} + size_t{rotated()};
+    const size_t expected = sum_input() + size_t{has_sum_gradient_} + size_t{rotated()};
     TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs are needed", expected);
     const Spec& x = inputs[0];
     const auto fits = [&](const Spec& gradient) {
       return gradient.shape == x.shape && gradient.dtype == x.dtype;
     };
-    TESSERA_EXPECT(*this, fits(inputs[2]) && (!of_sum_ || fits(inputs[sum_input()])),
+    TESSERA_EXPECT(*this, fits(inputs[2]) && (!has_sum_gradient_ || fits(inputs[sum_input()])),
                    "gradients must be {} {}", dtype_name(x.dtype), x.shape.text());
     if (!weighted_) return {x};
     const Spec& weight = inputs[3];
     return {x, {weight.shape, weight.dtype}};
   }
 
-  /// The bytes of the parts in which fast kernels sum the weight's gradient.
+  /// Returns the bytes of the parts in which fast kernels sum the weight's gradient.
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     if (!weighted_ || use_plain(target, inputs[0].dtype)) return 0;
     const Spec& weight = inputs[3];
@@ -111,7 +112,7 @@ class NormGradient final : public Operation {
     norm.output_gradient = inputs[2].pointer<T>();
     norm.x_gradient = execution.outputs[0].pointer<T>();
     if (centred_) norm.mean = inputs[mean_input()].pointer<Wide>();
-    if (of_sum_) norm.sum_gradient = inputs[sum_input()].pointer<T>();
+    if (has_sum_gradient_) norm.sum_gradient = inputs[sum_input()].pointer<T>();
     if (weighted_) {
       norm.weight = inputs[3].pointer<Wide>();
       norm.weight_gradient = execution.outputs[1].pointer<Wide>();
@@ -122,24 +123,24 @@ class NormGradient final : public Operation {
 
   bool weighted_;
   bool centred_;
-  bool of_sum_;
+  bool has_sum_gradient_;
   bool by_heads_;
   int64_t rotated_head_dim_;
 };
 
 }  // namespace
 
-NormGradients norm_gradient(Builder& builder, const NormSaved& saved, Value of_output,
-                            Value of_sum) {
-  std::vector<Value> inputs{saved.normalised, saved.inverse_deviation, of_output};
+NormGradients norm_gradient(Builder& builder, const NormSaved& saved, Value output_gradient,
+                            Value sum_gradient) {
+  std::vector<Value> inputs{saved.normalised, saved.inverse_deviation, output_gradient};
   if (saved.weight) inputs.push_back(*saved.weight);
   if (saved.mean) inputs.push_back(*saved.mean);
-  if (of_sum) inputs.push_back(of_sum);
+  if (sum_gradient) inputs.push_back(sum_gradient);
   if (saved.rotary_table) inputs.push_back(*saved.rotary_table);
-  const std::vector<Value> outputs =
-      builder.apply(std::make_shared<NormGradient>(saved.weight.has_value(), saved.mean.has_value(),
-                                                   bool(of_sum), saved.by_heads, saved.head_dim),
-                    std::move(inputs));
+  const std::vector<Value> outputs = builder.apply(
+      std::make_shared<NormGradient>(saved.weight.has_value(), saved.mean.has_value(),
+                                     bool(sum_gradient), saved.by_heads, saved.head_dim),
+      std::move(inputs));
   return {outputs[0], saved.weight ? outputs[1] : Value{}};
 }
 

@@ -3,8 +3,8 @@
 namespace tessera {
 namespace {
 
-/// Adds up what the warps of a block have summed of the weight's gradient: part[width] = the sums of
-/// all warps, in order.
+/// Adds up the sums that the warps of a block have of the weight's gradient: part[width] = the sum
+/// over all warps, in order.
 template <int size, typename Team>
 __device__ void add_warps(const Pack<float, size> (&sums)[Team::kHeld], int packs, float* part) {
   float* const all = dynamic_shared<float>();  // [warps, width]
@@ -22,8 +22,9 @@ __device__ void add_warps(const Pack<float, size> (&sums)[Team::kHeld], int pack
   }
 }
 
-/// The teams of the grid take the rows in turn. Each block adds up a part of the weight's gradient:
-/// in registers, or, if a row does not fit, in the part itself, where a team is a whole block.
+/// Computes the gradients of rows, which the teams of the grid take in turn. Each block adds up a
+/// part of the weight's gradient: in registers or, if a row does not fit, in the part's memory;
+/// then a team is a whole block.
 template <typename T, int size, typename Team, bool fits, bool rotates>
 __global__ void __launch_bounds__(kMostRowThreads)
     norm_gradient_rows(NormBackward<T> norm, NormRotation<T> rotation) {
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
       weighted ? norm.partial + static_cast<int64_t>(blockIdx.x) * norm.width : nullptr;
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * Team::count() + Team::number();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * Team::count();
-  HeldPacks<Team, T, size> x, of_output;
+  HeldPacks<Team, T, size> x, output_gradient;
   Pack<float, size> sums[Team::kHeld] = {};
 
   for (int64_t row = first_row; row < norm.rows; row += stride) {
@@ -44,13 +45,13 @@ __global__ void __launch_bounds__(kMostRowThreads)
     const float inverse = norm.inverse[row];
     const auto load = [&](int cut) {
       x.load(norm.x + start, cut, packs);
-      of_output.load(norm.output_gradient + start, cut, packs);
+      output_gradient.load(norm.output_gradient + start, cut, packs);
       if constexpr (rotates) {
         const RowRotation turn(rotation, start);
         for_held<Team>(cut, packs, [&](int held, int p) {
           const auto other =
               load_pack<size>(norm.output_gradient + start, turn.template partner<size>(p));
-          of_output.packs[held] = turn.rotated(p, of_output.packs[held], other, -1.0f);
+          output_gradient.packs[held] = turn.rotated(p, output_gradient.packs[held], other, -1.0f);
         });
       }
     };
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
       return (static_cast<float>(x.packs[held].values[i]) - mean) * inverse;
     };
     const auto gradient_of = [&](int held, int i) {
-      return static_cast<float>(of_output.packs[held].values[i]);
+      return static_cast<float>(output_gradient.packs[held].values[i]);
     };
 
     float gradient_total = 0, product_total = 0;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
         }
       });
     });
-    if constexpr (rotates) Team::meet();  // x's gradient may take the memory of the output's
+    if constexpr (rotates) Team::meet();  // x's gradient may overwrite the output's
     const float product_mean = Team::sum(product_total) / width;
     const float gradient_mean = norm.mean != nullptr ? Team::sum(gradient_total) / width : 0.0f;
 
@@ -91,14 +92,17 @@ __global__ void __launch_bounds__(kMostRowThreads)
       if constexpr (!fits) load(cut);
       for_held<Team>(cut, packs, [&](int held, int p) {
         const Pack<float, size> weights = weights_of_pack<size>(norm.weight, p);
-        Pack<T, size> of_sum{};
-        if (norm.sum_gradient != nullptr) of_sum = load_pack<size>(norm.sum_gradient + start, p);
+        Pack<T, size> sum_gradient{};
+        if (norm.sum_gradient != nullptr) {
+          sum_gradient = load_pack<size>(norm.sum_gradient + start, p);
+        }
         Pack<T, size> results;
         for (int i = 0; i < size; ++i) {
           const float gradient = gradient_of(held, i) * weights.values[i];
           const float through_norm =
               inverse * (gradient - gradient_mean - normalised(held, i) * product_mean);
-          results.values[i] = round_to<T>(through_norm + static_cast<float>(of_sum.values[i]));
+          results.values[i] =
+              round_to<T>(through_norm + static_cast<float>(sum_gradient.values[i]));
         }
         store_pack(norm.x_gradient + start, p, results);
       });
@@ -114,8 +118,8 @@ __global__ void __launch_bounds__(kMostRowThreads)
   }
 }
 
-/// weight_gradient = the sum of the parts, in one order. A block has kLanes columns, and each of its
-/// warps adds up some of the parts.
+/// Writes weight_gradient = the sum of the parts, in a fixed order. A block has kLanes columns, and
+/// each of its warps adds up some of the parts.
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads)
     add_weight_parts(NormBackward<T> norm, int64_t parts) {
@@ -137,9 +141,9 @@ __global__ void __launch_bounds__(kMostThreads)
 }  // namespace
 
 template <typename Vendor, typename T>
-void norm_gradient_device(const NormBackward<T>& of_norm, const NormRotation<T>& rotation,
+void norm_gradient_device(const NormBackward<T>& arguments, const NormRotation<T>& rotation,
                           int64_t parts, Stream& stream) {
-  NormBackward<T> norm = of_norm;
+  NormBackward<T> norm = arguments;
   for_row_width<T>(norm.rows, norm.width, [&](auto size, auto team, auto fits, Grid grid) {
     using Team = decltype(team);
     grid.blocks = parts;
@@ -161,7 +165,8 @@ void norm_gradient_device(const NormBackward<T>& of_norm, const NormRotation<T>&
   if (norm.weight == nullptr) return;
   const int64_t warps = std::clamp<int64_t>(parts, 1, kMostThreads / kLanes);
   launch(add_weight_parts<T>,
-         {.blocks = (norm.width + kLanes - 1) / kLanes, .threads = static_cast<int>(warps * kLanes)},
+         {.blocks = (norm.width + kLanes - 1) / kLanes,
+          .threads = static_cast<int>(warps * kLanes)},
          stream, norm, parts);
 }
 

@@ -5,8 +5,8 @@
 namespace tessera {
 namespace {
 
-/// One row of a NormBackward. In the functions below, kWeight says whether there is a weight, and
-/// kSum whether there is a gradient of the sum.
+/// One row of a NormBackward. In the functions below, kWeight is true if there is a weight, and
+/// kSum if there is a gradient of the sum.
 template <typename T>
 struct Row {
   const T* x;
@@ -20,8 +20,7 @@ struct Row {
   float normalised(int64_t i) const { return (static_cast<float>(x[i]) - mean) * inverse; }
 };
 
-/// Adds the row's part to the weight's gradient and returns the sum of output_gradient · weight ·
-/// x̂.
+/// Adds the row's part to the weight's gradient and returns Σ output_gradient · weight · x̂.
 template <typename T>
 float product_sum(const Row<T>& row, const float* weight, float* weight_gradient) {
   return interleaved_sum<float>(row.width, [=](int64_t i) {
@@ -65,7 +64,8 @@ void write_row(const Row<T>& row, const float* weight, float gradient_mean, floa
   }
 }
 
-/// Handles rows [begin, end). Their part of the weight's gradient is added to `weight_gradient`.
+/// Writes x's gradient for rows [begin, end), and adds their part of the weight's gradient to
+/// `weight_gradient`.
 template <bool kWeight, bool kSum, typename T>
 [[gnu::noinline]] void gradient_rows(const NormBackward<T>& norm, int64_t begin, int64_t end,
                                      float* weight_gradient) {
@@ -91,7 +91,7 @@ template <bool kWeight, bool kSum, typename T>
   }
 }
 
-/// weight_gradient = the sum of the blocks' partial sums, in order.
+/// Writes weight_gradient = the sum of the blocks' partial sums, in order.
 template <typename T>
 void combine_blocks(const NormBackward<T>& norm, int64_t blocks, int threads) {
   parallel_ranges(threads, norm.width, row_grain(blocks), [&](int64_t begin, int64_t end, int) {
@@ -128,12 +128,13 @@ void gradient_without_weight(const NormBackward<T>& norm, int threads) {
 
 template <typename T>
 void norm_gradient_fast(const NormBackward<T>& norm, int threads) {
-  const bool of_sum = norm.sum_gradient != nullptr;
+  const bool has_sum_gradient = norm.sum_gradient != nullptr;
   if (norm.weight != nullptr) {
-    of_sum ? gradient_with_weight<true>(norm, threads) : gradient_with_weight<false>(norm, threads);
+    has_sum_gradient ? gradient_with_weight<true>(norm, threads)
+                     : gradient_with_weight<false>(norm, threads);
   } else {
-    of_sum ? gradient_without_weight<true>(norm, threads)
-           : gradient_without_weight<false>(norm, threads);
+    has_sum_gradient ? gradient_without_weight<true>(norm, threads)
+                     : gradient_without_weight<false>(norm, threads);
   }
 }
 

@@ -36,7 +36,7 @@ struct NormBackward {
   using Wide = Compute<T>;
   int64_t rows;
   int64_t width;
-  const T* x;                // [rows, width]: what was normalised
+  const T* x;                // [rows, width]: the sum, or x without a residual
   const Wide* weight;        // [width] or null
   const Wide* inverse;       // [rows]
   const Wide* mean;          // [rows], null for the rms norm
@@ -47,8 +47,8 @@ struct NormBackward {
   Wide* partial;             // [norm_parts(target, rows, ...), width], null without weight
 };
 
-/// The rotation of a norm's output by a table of ops/rotary, or of the gradient of such an output
-/// backwards. A norm's row has whole heads of one token.
+/// The rotation of a norm's output by a table of ops/rotary, or the inverse rotation of such an
+/// output's gradient. A norm's row has whole heads of one token.
 template <typename T>
 struct NormRotation {
   const Compute<T>* table = nullptr;  // [tokens, channels]: cosines, then sines; null for none
@@ -69,20 +69,21 @@ struct NormRotation {
   }
 };
 
-// Of the blocks of rows on the processor.
+// Limits of the blocks of rows on the processor.
 inline constexpr int64_t kNormLeastRows = 64;
 inline constexpr int64_t kNormMostBlocks = 256;
 
-/// Returns the number of rows in a block of the processor's. Rows are summed into the weight's
-/// gradient block by block, and the blocks in order, so the result does not depend on the threads.
+/// Returns the number of rows in a block on the processor. Rows are summed into the weight's
+/// gradient block by block, and the blocks in order, so the result does not depend on the number of
+/// threads.
 inline int64_t norm_block_rows(int64_t rows) {
   return std::max(kNormLeastRows, (rows + kNormMostBlocks - 1) / kNormMostBlocks);
 }
 
 /// Returns the number of parts in which the weight's gradient is summed, or more. It grows with
-/// `rows`. On a device each part is that of a block. All blocks run at once: a multiprocessor has
-/// about 32 KiB of rows in its registers. A block has several rows, so that its part is little
-/// beside them. The last bits on a device depend on its number of multiprocessors.
+/// `rows`. On a device each block has a part. All blocks run at once: a multiprocessor has about 32
+/// KiB of rows in its registers. A block has several rows, so its part is small compared to them.
+/// On a device the last bits depend on its number of multiprocessors.
 inline int64_t norm_parts(const Target& target, int64_t rows, int64_t row_bytes) {
   if (target.device == Device::cpu) {
     return std::min(kNormMostBlocks, (rows + kNormLeastRows - 1) / kNormLeastRows);
@@ -93,14 +94,14 @@ inline int64_t norm_parts(const Target& target, int64_t rows, int64_t row_bytes)
   return std::min(each * multiprocessors_of(target), (rows + kLeastRows - 1) / kLeastRows);
 }
 
-/// The fast kernels, for T = float and BFloat16.
+// The fast kernels, for T = float and BFloat16.
 template <typename T>
 void norm_fast(const NormForward<T>& norm, int threads);
 template <typename T>
 void norm_gradient_fast(const NormBackward<T>& norm, int threads);
 
-/// The kernels of devices, for the same types. They put their work into the stream. All pointers
-/// are the device's. The weight's gradient is summed in `parts` parts (norm_parts()).
+// Device kernels, for the same types. They put their work into the stream. All pointers are to
+// device memory. The weight's gradient is summed in `parts` parts (norm_parts()).
 template <typename Vendor, typename T>
 void norm_device(const NormForward<T>& norm, const NormRotation<T>& rotation, Stream& stream);
 template <typename Vendor, typename T>

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// The labels of a norm's operands. Rows are all dims but the last; the last is whole, or heads of
-/// which each is normed by itself.
+/// The labels of a norm's operands. Rows are all dims but the last. The last dim is whole, or
+/// consists of heads that are normalised one by one.
 struct NormLabels {
   NormLabels(int rank, bool by_heads)
       : x(element_labels(rank - 1) + (by_heads ? " (head channel!)" : " channel!")),

@@ -7,7 +7,10 @@
 
 namespace tessera {
 
-/// The definition of the norm, row by row.
+/// Defines the norm, row by row, with mean_r = 0 for the rms norm and sum = x without a residual:
+///   sum[r, i] = x[r, i] + residual[r, i]
+///   output[r, i] = (sum[r, i] - mean_r) * inverse_r * weight[i]
+///   inverse_r = 1 / sqrt(mean_i((sum[r, i] - mean_r)^2) + epsilon)
 template <typename T>
 void norm_plain(const NormForward<T>& norm, int threads) {
   using Wide = Compute<T>;
@@ -46,8 +49,9 @@ void norm_plain(const NormForward<T>& norm, int threads) {
   });
 }
 
-/// Computes the gradient of the weight. Each of its elements sums over the rows in order. It must
-/// run before x's gradient is written, because that may overwrite the output's gradient.
+/// Computes the gradient of the weight, summed in the order of the rows:
+///   weight_gradient[i] = Σ_r output_gradient[r, i] * (x[r, i] - mean_r) * inverse_r
+/// It must run before x's gradient is written, because that may overwrite the output's gradient.
 template <typename T>
 void norm_weight_gradient_plain(const NormBackward<T>& norm, int threads) {
   using Wide = Compute<T>;
@@ -65,7 +69,9 @@ void norm_weight_gradient_plain(const NormBackward<T>& norm, int threads) {
   });
 }
 
-/// The gradients of x and the weight.
+/// Computes the gradients of x and the weight. mean_i(g) is subtracted for the layer norm only.
+///   g = output_gradient[r, i] * weight[i], x̂ = (x[r, i] - mean_r) * inverse_r
+///   x_gradient[r, i] = inverse_r * (g - mean_i(g) - x̂ * mean_i(g * x̂)) + sum_gradient[r, i]
 template <typename T>
 void norm_gradient_plain(const NormBackward<T>& norm, int threads) {
   using Wide = Compute<T>;
@@ -92,9 +98,9 @@ void norm_gradient_plain(const NormBackward<T>& norm, int threads) {
       for (int64_t i = 0; i < norm.width; ++i) {
         const Wide through_norm = norm.inverse[row] * (weighted_gradient(i) - gradient_mean -
                                                        normalised(i) * product_mean);
-        const Wide of_sum =
+        const Wide sum_gradient =
             norm.sum_gradient != nullptr ? static_cast<Wide>(norm.sum_gradient[start + i]) : 0;
-        norm.x_gradient[start + i] = static_cast<T>(through_norm + of_sum);
+        norm.x_gradient[start + i] = static_cast<T>(through_norm + sum_gradient);
       }
     }
   });

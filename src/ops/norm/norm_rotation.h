@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// The rotation of a norm or of its gradient: of the rows of its first input [tokens, heads ·
-/// head_dim] by its last one, a table [tokens, channels]. A `head_dim` of 0 is no rotation.
+/// Returns the rotation of a norm or of its gradient: of the rows of its first input [tokens, heads
+/// · head_dim] by its last one, a table [tokens, channels]. A `head_dim` of 0 means no rotation.
 template <typename T>
 NormRotation<T> norm_rotation(const Execution& execution, int64_t head_dim) {
   if (head_dim == 0) return {};

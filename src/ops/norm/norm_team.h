@@ -8,14 +8,14 @@
 #include "ops/norm/norm_kernels.h"
 #include "ops/rotary/rotated_pack.h"
 
-// What the kernels of norms and of their gradients share: teams of threads that handle rows, and
-// the rotation of a row.
+// The common parts of the kernels of norms and of their gradients: teams of threads that handle
+// rows, and the rotation of a row.
 
 namespace tessera {
 namespace {
 
 // A row is handled by a team: a warp, or the whole block. Most rows fit into the registers of their
-// team and are loaded once. Longer ones are cut, and each cut is loaded whenever it is needed.
+// team and are loaded once. Longer rows are cut, and each cut is loaded whenever it is needed.
 
 inline constexpr int kMostRowThreads = 512;  // of a team, so that a thread may have 128 registers
 
@@ -29,10 +29,10 @@ struct Team {
   __device__ static int member() {
     return whole_block ? static_cast<int>(threadIdx.x) : this_lane();
   }
-  /// The number of this team within the block, and how many there are.
+  /// Returns the index of this team within the block; count() returns the number of teams.
   __device__ static int number() { return whole_block ? 0 : this_warp(); }
   __device__ static int count() { return whole_block ? 1 : block_warps(); }
-  /// Waits until the whole team is here, and has read what it read before.
+  /// Waits until all threads of the team have arrived and have finished their earlier reads.
   __device__ static void meet() {
     if constexpr (whole_block) {
       __syncthreads();
@@ -54,8 +54,8 @@ struct HeldPacks {
   __device__ void load(const T* row, int cut, int count);
 };
 
-/// Calls body(held, p) for the packs of a cut that this thread holds: pack p of the row is number
-/// `held` of them. The row has `packs` packs.
+/// Calls body(held, p) for the packs of a cut that this thread holds: p is the index in the row,
+/// `held` the index among the thread's packs. The row has `packs` packs.
 template <typename Team, typename Body>
 __device__ void for_held(int cut, int packs, Body&& body) {
   for (int held = 0; held < Team::kHeld; ++held) {
@@ -75,12 +75,12 @@ __device__ void for_each_cut(int packs, Body&& body) {
   if constexpr (fits) {
     body(0);
   } else {
-    const int of_cut = Team::kHeld * Team::size();
-    for (int cut = 0; cut * of_cut < packs; ++cut) body(cut);
+    const int cut_packs = Team::kHeld * Team::size();
+    for (int cut = 0; cut * cut_packs < packs; ++cut) body(cut);
   }
 }
 
-/// The weights of pack p: ones without a weight.
+/// Returns the weights of pack p, or ones without a weight.
 template <int size>
 __device__ Pack<float, size> weights_of_pack(const float* weight, int p) {
   if (weight != nullptr) return load_pack<size>(weight, p);
@@ -90,7 +90,7 @@ __device__ Pack<float, size> weights_of_pack(const float* weight, int p) {
 }
 
 /// The rotation of one row. A pack is rotated together with its partner, half of the rotated
-/// channels away in its head. The other channels are their own partners.
+/// channels away in its head. Packs of other channels are their own partners.
 class RowRotation {
  public:
   template <typename T>
@@ -109,7 +109,8 @@ class RowRotation {
     return channel < half_ ? p + half_ / size : p - half_ / size;
   }
 
-  /// `own` is pack p of the row, and `other` its partner. `sign` is 1, or -1 to rotate backwards.
+  /// Returns pack p of the row after its rotation. `own` is pack p, and `other` its partner. `sign`
+  /// is 1, or -1 for the inverse rotation.
   template <typename T, int size>
   __device__ Pack<T, size> rotated(int p, const Pack<T, size>& own, const Pack<T, size>& other,
                                    float sign) const {
@@ -131,30 +132,30 @@ class RowRotation {
 
 inline constexpr int kTeamWarps = 4;  // of a block whose teams are warps
 
-/// Calls body(pack size, team, whether a row fits, grid of one team a row) with the first three as
-/// compile-time constants.
+/// Calls body(pack size, team, fits, grid of one team per row), the first three as compile-time
+/// constants. `fits` is true if a row fits into the registers of its team.
 template <typename T, typename Body>
 void for_row_width(int64_t rows, int64_t width, Body&& body) {
   using NarrowWarp = Team<false, 1>;
   using Warp = Team<false, 2>;
-  using Block = Team<true, 4>;  // with more, the registers of the gradient do not do
+  using Block = Team<true, 4>;  // with more packs the gradient kernel runs out of registers
   with_pack_size<kPackSize<T>>(width, [&](auto size) {
     const int64_t packs = width / size;
-    const Grid of_warps{.blocks = (rows + kTeamWarps - 1) / kTeamWarps,
-                        .threads = kTeamWarps * kLanes};
+    const Grid warp_grid{.blocks = (rows + kTeamWarps - 1) / kTeamWarps,
+                         .threads = kTeamWarps * kLanes};
     const int64_t threads = round_up((packs + Block::kHeld - 1) / Block::kHeld, int64_t{kLanes});
-    const Grid of_blocks{.blocks = rows,
-                         .threads = static_cast<int>(std::min<int64_t>(threads, kMostRowThreads))};
+    const Grid block_grid{.blocks = rows,
+                          .threads = static_cast<int>(std::min<int64_t>(threads, kMostRowThreads))};
     if constexpr (size > 1) {
-      if (packs <= kLanes) return body(size, NarrowWarp{}, std::true_type{}, of_warps);
-      if (packs <= 2 * kLanes) return body(size, Warp{}, std::true_type{}, of_warps);
-      if (threads <= kMostRowThreads) return body(size, Block{}, std::true_type{}, of_blocks);
+      if (packs <= kLanes) return body(size, NarrowWarp{}, std::true_type{}, warp_grid);
+      if (packs <= 2 * kLanes) return body(size, Warp{}, std::true_type{}, warp_grid);
+      if (threads <= kMostRowThreads) return body(size, Block{}, std::true_type{}, block_grid);
     }
-    body(size, Block{}, std::false_type{}, of_blocks);
+    body(size, Block{}, std::false_type{}, block_grid);
   });
 }
 
-/// Whether the packs of a head are rotated whole.
+/// Returns whether each pack of a head is rotated as a whole, together with another pack.
 template <typename T>
 bool rotates_packs(const NormRotation<T>& rotation, int size) {
   return rotation.channels % (2 * size) == 0 && rotation.head_dim % size == 0;

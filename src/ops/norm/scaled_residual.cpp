@@ -13,7 +13,7 @@ bool is_scale(const Spec& vector, const Spec& x) {
   return vector.shape == Shape({x.shape[-1]}) && vector.dtype == accumulation_dtype(x.dtype);
 }
 
-/// The vectors of (x + bias) ⊙ scale among an operation's inputs.
+/// Returns the vectors of (x + bias) ⊙ scale among an operation's inputs.
 template <typename Wide>
 ScaleAndBias<Wide> scale_at(std::span<const Tensor> inputs, size_t first) {
   return {inputs[first].pointer<Wide>(), inputs[first + 1].pointer<Wide>()};
@@ -25,7 +25,8 @@ ScaleAndBias<Wide> scale_at(std::span<const Tensor> inputs, size_t first) {
 /// weight.
 class ScaledResidualGradient final : public Operation {
  public:
-  ScaledResidualGradient(bool streams, bool of_sum) : streams_(streams), of_sum_(of_sum) {}
+  ScaledResidualGradient(bool streams, bool has_sum_gradient)
+      : streams_(streams), has_sum_gradient_(has_sum_gradient) {}
   std::string_view name() const override { return "scaled_residual_norm_gradient"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -34,16 +35,16 @@ class ScaledResidualGradient final : public Operation {
     const std::string gradients = fmt::format("{}, channel, channel", names.x);
     return fmt::format("{0}, {1}, ~{0}{2}{3}, channel!{4} -> {5}{6}, channel", names.x,
                        names.statistic, scaled, streams_ ? scaled : "",
-                       of_sum_ ? " + ~" + names.x : "", gradients,
+                       has_sum_gradient_ ? " + ~" + names.x : "", gradients,
                        streams_ ? ", " + gradients : "");
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    const size_t expected = weight_input() + 1 + size_t{of_sum_};
+    const size_t expected = weight_input() + 1 + size_t{has_sum_gradient_};
     TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs are needed", expected);
     TESSERA_EXPECT(*this, inputs[2].shape == inputs[3].shape && inputs[2].dtype == inputs[3].dtype,
                    "a gradient {} {} of an output {} {}", dtype_name(inputs[2].dtype),
                    inputs[2].shape.text(), dtype_name(inputs[3].dtype), inputs[3].shape.text());
-    if (of_sum_) {
+    if (has_sum_gradient_) {
       TESSERA_EXPECT(
           *this, inputs.back().shape == inputs[0].shape && inputs.back().dtype == inputs[0].dtype,
           "a gradient {} {} of a stream {} {}", dtype_name(inputs.back().dtype),
@@ -60,10 +61,11 @@ class ScaledResidualGradient final : public Operation {
            dtype_size(inputs[0].dtype);
   }
 
-  /// The gradients of x and of the stream may take the memory of those of the output and the sum.
+  /// Lets the gradient of x overwrite that of the output, and the gradient of the stream that of
+  /// the sum.
   int in_place_input(int output) const override {
     if (output == 0) return 2;
-    return streams_ && of_sum_ && output == 3 ? static_cast<int>(weight_input()) + 1 : -1;
+    return streams_ && has_sum_gradient_ && output == 3 ? static_cast<int>(weight_input()) + 1 : -1;
   }
 
   void run(const Execution& execution) const override {
@@ -92,7 +94,8 @@ class ScaledResidualGradient final : public Operation {
  private:
   size_t weight_input() const { return streams_ ? 9 : 6; }
 
-  /// On a device the registers of a row and its sums are twice as many as those of a norm's row.
+  /// Returns the number of parts. On a device a row and its sums take twice the registers of a
+  /// norm's row.
   static int64_t parts(const Target& target, const Spec& sum) {
     if (target.device == Device::cpu && use_plain(target, sum.dtype)) return 1;
     return norm_parts(target, sum.shape.rows(), 2 * sum.shape[-1] * dtype_size(sum.dtype));
@@ -108,9 +111,9 @@ class ScaledResidualGradient final : public Operation {
     scaled.width = inputs[0].shape()[-1];
     scaled.sum = inputs[0].pointer<Wide>();
     scaled.inverse = inputs[1].pointer<Wide>();
-    scaled.of_output = inputs[2].pointer<T>();
+    scaled.output_gradient = inputs[2].pointer<T>();
     scaled.x = inputs[3].pointer<T>();
-    scaled.of_x = scale_at<Wide>(inputs, 4);
+    scaled.x_scaling = scale_at<Wide>(inputs, 4);
     scaled.x_gradient = outputs[0].pointer<T>();
     size_t vector = 0;
     for (const size_t output : {1, 2}) {
@@ -118,7 +121,7 @@ class ScaledResidualGradient final : public Operation {
     }
     if (streams_) {
       scaled.stream = inputs[6].pointer<Wide>();
-      scaled.of_stream = scale_at<Wide>(inputs, 7);
+      scaled.stream_scaling = scale_at<Wide>(inputs, 7);
       scaled.stream_gradient = outputs[3].pointer<Wide>();
       for (const size_t output : {4, 5}) {
         scaled.vector_gradients[vector++] = outputs[output].pointer<Wide>();
@@ -126,34 +129,34 @@ class ScaledResidualGradient final : public Operation {
     }
     scaled.weight = inputs[weight_input()].pointer<Wide>();
     scaled.vector_gradients[4] = outputs.back().pointer<Wide>();
-    if (of_sum_) scaled.of_sum = inputs.back().pointer<Wide>();
+    if (has_sum_gradient_) scaled.sum_gradient = inputs.back().pointer<Wide>();
     scaled.parts = reinterpret_cast<Wide*>(execution.workspace.data());
     scaled.part_count = parts(execution.runtime.target(), spec_of(inputs[0]));
     return scaled;
   }
 
   bool streams_;
-  bool of_sum_;
+  bool has_sum_gradient_;
 };
 
-/// inputs: x, its scale and bias; the stream, its scale and bias if there is one; the weight. Or
-/// the kept sum and the weight, if it is computed again. outputs: the output, the sum, the inverse
+/// inputs: x, its scale and bias; the stream, its scale and bias if there is one; the weight. If it
+/// is recomputed from a kept sum: the sum and the weight. outputs: the output, the sum, the inverse
 /// deviations [rows, 1].
 class ScaledResidualNorm final : public Operation {
  public:
-  enum class Of { embedding, sublayer, kept_sum };
+  enum class Source { embedding, sublayer, kept_sum };
 
-  ScaledResidualNorm(Of of, double epsilon, DType output)
-      : of_(of), epsilon_(epsilon), output_(output) {}
+  ScaledResidualNorm(Source source, double epsilon, DType output)
+      : source_(source), epsilon_(epsilon), output_(output) {}
   std::string_view name() const override { return "scaled_residual_norm"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
     const NormLabels names(inputs[0].shape.rank(), false);
     const std::string scaled = fmt::format("{}, channel!, channel!, ", names.x);
-    const std::string from = of_ == Of::kept_sum    ? names.x + ", "
-                             : of_ == Of::embedding ? scaled
-                                                    : scaled + scaled;
-    const std::string sum = of_ == Of::kept_sum ? "" : ", " + names.x;
+    const std::string from = source_ == Source::kept_sum    ? names.x + ", "
+                             : source_ == Source::embedding ? scaled
+                                                            : scaled + scaled;
+    const std::string sum = source_ == Source::kept_sum ? "" : ", " + names.x;
     return fmt::format("{0}channel! -> {1}{2}, {3}", from, names.x, sum, names.statistic);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -164,7 +167,7 @@ class ScaledResidualNorm final : public Operation {
     TESSERA_EXPECT(*this, epsilon_ > 0, "an epsilon of {}; it must be positive", epsilon_);
     const Spec sum{x.shape, accumulation_dtype(x.dtype)};
     for (size_t i = 1; i < inputs.size(); ++i) {
-      if (of_ == Of::sublayer && i == 3) {
+      if (source_ == Source::sublayer && i == 3) {
         TESSERA_EXPECT(*this, inputs[i].shape == sum.shape && inputs[i].dtype == sum.dtype,
                        "a stream {} {} for x {} {}", dtype_name(inputs[i].dtype),
                        inputs[i].shape.text(), dtype_name(x.dtype), x.shape.text());
@@ -175,22 +178,23 @@ class ScaledResidualNorm final : public Operation {
                      x.shape[-1]);
     }
     const Spec inverse{{x.shape.rows(), 1}, sum.dtype};
-    if (of_ == Of::kept_sum) return {{x.shape, output_}, inverse};
+    if (source_ == Source::kept_sum) return {{x.shape, output_}, inverse};
     return {{x.shape, output_}, sum, inverse};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    TESSERA_EXPECT(*this, bool(of_outputs[0]), "its output has no gradient");
-    const bool of_sum = bool(of_outputs[1]);
-    std::vector<Value> inputs{self.outputs[1], self.outputs[2], of_outputs[0]};
+                              std::span<const Value> output_gradients) const override {
+    TESSERA_EXPECT(*this, bool(output_gradients[0]), "its output has no gradient");
+    const bool has_sum_gradient = bool(output_gradients[1]);
+    std::vector<Value> inputs{self.outputs[1], self.outputs[2], output_gradients[0]};
     inputs.insert(inputs.end(), self.inputs.begin(), self.inputs.end());
-    if (of_sum) inputs.push_back(of_outputs[1]);
-    return builder.apply(std::make_shared<ScaledResidualGradient>(of_ == Of::sublayer, of_sum),
-                         std::move(inputs));
+    if (has_sum_gradient) inputs.push_back(output_gradients[1]);
+    return builder.apply(
+        std::make_shared<ScaledResidualGradient>(source_ == Source::sublayer, has_sum_gradient),
+        std::move(inputs));
   }
 
-  /// A kept sum is normalised again, without what it was made of.
+  /// Returns the weight alone if the sum was kept, because then the kept sum is normalised.
   std::vector<Value> recompute_inputs(const Node& self,
                                       std::span<const Value> kept) const override {
     std::vector<Value> needed = self.inputs;
@@ -201,15 +205,15 @@ class ScaledResidualNorm final : public Operation {
                                std::span<const Value> kept) const override {
     if (!kept[1]) return builder.apply(self.operation, {inputs.begin(), inputs.end()});
     const std::vector<Value> again =
-        builder.apply(std::make_shared<ScaledResidualNorm>(Of::kept_sum, epsilon_, output_),
+        builder.apply(std::make_shared<ScaledResidualNorm>(Source::kept_sum, epsilon_, output_),
                       {kept[1], inputs.back()});
     return {again[0], kept[1], again[1]};
   }
 
-  /// The output may take x's memory, and the new stream that of the one before.
+  /// Lets the output overwrite x, and the new stream the previous one.
   int in_place_input(int output) const override {
-    if (output == 0 && of_ != Of::kept_sum) return 0;
-    return output == 1 && of_ == Of::sublayer ? 3 : -1;
+    if (output == 0 && source_ != Source::kept_sum) return 0;
+    return output == 1 && source_ == Source::sublayer ? 3 : -1;
   }
 
   void run(const Execution& execution) const override {
@@ -235,7 +239,9 @@ class ScaledResidualNorm final : public Operation {
   }
 
  private:
-  size_t weight_input() const { return of_ == Of::kept_sum ? 1 : of_ == Of::embedding ? 3 : 6; }
+  size_t weight_input() const {
+    return source_ == Source::kept_sum ? 1 : source_ == Source::embedding ? 3 : 6;
+  }
 
   template <typename T>
   ScaledForward<T> arguments(const Execution& execution) const {
@@ -248,42 +254,43 @@ class ScaledResidualNorm final : public Operation {
     scaled.weight = inputs[weight_input()].pointer<Wide>();
     scaled.output = execution.outputs[0].pointer<T>();
     scaled.inverse = execution.outputs.back().pointer<Wide>();
-    if (of_ == Of::kept_sum) {
+    if (source_ == Source::kept_sum) {
       scaled.sum = inputs[0].pointer<Wide>();
       return scaled;
     }
     scaled.x = inputs[0].pointer<T>();
-    scaled.of_x = scale_at<Wide>(inputs, 1);
+    scaled.x_scaling = scale_at<Wide>(inputs, 1);
     scaled.sum = execution.outputs[1].pointer<Wide>();
-    if (of_ == Of::sublayer) {
+    if (source_ == Source::sublayer) {
       scaled.stream = inputs[3].pointer<Wide>();
-      scaled.of_stream = scale_at<Wide>(inputs, 4);
+      scaled.stream_scaling = scale_at<Wide>(inputs, 4);
     }
     return scaled;
   }
 
-  Of of_;
+  Source source_;
   double epsilon_;
   DType output_;
 };
 
 }  // namespace
 
-ScaledResidual scaled_residual_norm(Builder& builder, Value x, const ResidualScale& of_x,
+ScaledResidual scaled_residual_norm(Builder& builder, Value x, const ResidualScale& x_scaling,
                                     std::optional<Value> stream,
-                                    const std::optional<ResidualScale>& of_stream, Value weight,
-                                    const NormOptions& options) {
+                                    const std::optional<ResidualScale>& stream_scaling,
+                                    Value weight, const NormOptions& options) {
   TESSERA_CHECK(options.kind == NormKind::rms && options.group == 0,
                 "residual scaling is fused with the RMSNorm of whole rows alone");
-  TESSERA_CHECK(stream.has_value() == of_stream.has_value(), "a stream and its scale, or neither");
-  std::vector<Value> inputs{x, of_x.scale, of_x.bias};
-  if (stream) inputs.insert(inputs.end(), {*stream, of_stream->scale, of_stream->bias});
+  TESSERA_CHECK(stream.has_value() == stream_scaling.has_value(),
+                "a stream and its scale, or neither");
+  std::vector<Value> inputs{x, x_scaling.scale, x_scaling.bias};
+  if (stream) inputs.insert(inputs.end(), {*stream, stream_scaling->scale, stream_scaling->bias});
   inputs.push_back(weight);
-  using Of = ScaledResidualNorm::Of;
-  const std::vector<Value> outputs =
-      builder.apply(std::make_shared<ScaledResidualNorm>(stream ? Of::sublayer : Of::embedding,
-                                                         options.epsilon, builder.spec(x).dtype),
-                    std::move(inputs));
+  using Source = ScaledResidualNorm::Source;
+  const std::vector<Value> outputs = builder.apply(
+      std::make_shared<ScaledResidualNorm>(stream ? Source::sublayer : Source::embedding,
+                                           options.epsilon, builder.spec(x).dtype),
+      std::move(inputs));
   return {outputs[0], outputs[1]};
 }
 

@@ -4,16 +4,16 @@
 namespace tessera {
 namespace {
 
-/// A team of a whole block. More packs of a thread would cost the gradient's sums too many
+/// A team of a whole block. With more packs per thread the sums of the gradient would take too many
 /// registers.
 using ScaledTeam = Team<true, 2>;
 
-/// (x + bias) ⊙ scale of pack p of a row.
+/// Returns (x + bias) ⊙ scale for pack p of a row.
 template <int size, typename T>
-__device__ Pack<float, size> scaled_pack(const Pack<T, size>& x, const ScaleAndBias<float>& of,
-                                         int p) {
-  const auto bias = load_pack<size>(of.bias, p);
-  const auto scale = load_pack<size>(of.scale, p);
+__device__ Pack<float, size> scaled_pack(const Pack<T, size>& x,
+                                         const ScaleAndBias<float>& scaling, int p) {
+  const auto bias = load_pack<size>(scaling.bias, p);
+  const auto scale = load_pack<size>(scaling.scale, p);
   Pack<float, size> result;
   for (int i = 0; i < size; ++i) {
     result.values[i] = (static_cast<float>(x.values[i]) + bias.values[i]) * scale.values[i];
@@ -21,7 +21,7 @@ __device__ Pack<float, size> scaled_pack(const Pack<T, size>& x, const ScaleAndB
   return result;
 }
 
-/// One block scales and normalises one row.
+/// Scales and normalises one row per block.
 template <typename T, int size, bool fits>
 __global__ void __launch_bounds__(kMostRowThreads) scaled_residual_rows(ScaledForward<T> scaled) {
   using Team = ScaledTeam;
@@ -35,10 +35,10 @@ __global__ void __launch_bounds__(kMostRowThreads) scaled_residual_rows(ScaledFo
       sums.load(scaled.sum + start, cut, packs);
     } else {
       for_held<Team>(cut, packs, [&](int held, int p) {
-        sums.packs[held] = scaled_pack(load_pack<size>(scaled.x + start, p), scaled.of_x, p);
+        sums.packs[held] = scaled_pack(load_pack<size>(scaled.x + start, p), scaled.x_scaling, p);
         if (scaled.stream != nullptr) {
           const auto added =
-              scaled_pack(load_pack<size>(scaled.stream + start, p), scaled.of_stream, p);
+              scaled_pack(load_pack<size>(scaled.stream + start, p), scaled.stream_scaling, p);
           for (int i = 0; i < size; ++i) sums.packs[held].values[i] += added.values[i];
         }
         store_pack(scaled.sum + start, p, sums.packs[held]);
@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(kMostRowThreads) scaled_residual_rows(ScaledFo
   });
 }
 
-/// The column sums of a part: in registers if a row fits, otherwise in the part itself. There each
-/// column belongs to one thread.
+/// The column sums of a part: in registers if a row fits, otherwise in the part's memory, where
+/// each column belongs to one thread.
 template <int size, bool fits>
 struct PartSums {
   Pack<float, size> sums[fits ? kScaledSums : 1][fits ? ScaledTeam::kHeld : 1] = {};
@@ -83,7 +83,7 @@ struct PartSums {
   }
 };
 
-/// One block goes through the rows of one part.
+/// Computes the gradients of the rows of one part per block, and the part's column sums.
 template <typename T, int size, bool fits>
 __global__ void __launch_bounds__(kMostRowThreads)
     scaled_residual_gradient_part(ScaledBackward<T> scaled) {
@@ -101,13 +101,13 @@ __global__ void __launch_bounds__(kMostRowThreads)
     });
   }
   HeldPacks<Team, float, size> stream_sum;
-  HeldPacks<Team, T, size> of_output;
+  HeldPacks<Team, T, size> output_gradient;
   for (int64_t row = blockIdx.x; row < scaled.rows; row += scaled.part_count) {
     const int64_t start = row * width;
     const float inverse = scaled.inverse[row];
     const auto load = [&](int cut) {
       stream_sum.load(scaled.sum + start, cut, packs);
-      of_output.load(scaled.of_output + start, cut, packs);
+      output_gradient.load(scaled.output_gradient + start, cut, packs);
     };
     float product_sum = 0;
     for_each_cut<Team, fits>(packs, [&](int cut) {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
         const auto weight = load_pack<size>(scaled.weight, p);
         Packed products;
         for (int i = 0; i < size; ++i) {
-          products.values[i] = static_cast<float>(of_output.packs[held].values[i]) *
+          products.values[i] = static_cast<float>(output_gradient.packs[held].values[i]) *
                                stream_sum.packs[held].values[i] * inverse;
           product_sum += products.values[i] * weight.values[i];
         }
@@ -128,35 +128,37 @@ __global__ void __launch_bounds__(kMostRowThreads)
       if constexpr (!fits) load(cut);
       for_held<Team>(cut, packs, [&](int held, int p) {
         const auto weight = load_pack<size>(scaled.weight, p);
-        Packed of_sum{};
-        if (scaled.of_sum != nullptr) of_sum = load_pack<size>(scaled.of_sum + start, p);
+        Packed sum_gradient{};
+        if (scaled.sum_gradient != nullptr) {
+          sum_gradient = load_pack<size>(scaled.sum_gradient + start, p);
+        }
         for (int i = 0; i < size; ++i) {
           const float gradient =
-              static_cast<float>(of_output.packs[held].values[i]) * weight.values[i];
-          of_sum.values[i] +=
+              static_cast<float>(output_gradient.packs[held].values[i]) * weight.values[i];
+          sum_gradient.values[i] +=
               inverse * (gradient - stream_sum.packs[held].values[i] * inverse * product_mean);
         }
-        sums.add(part, packs, 0, held, p, of_sum);
+        sums.add(part, packs, 0, held, p, sum_gradient);
         const auto x = load_pack<size>(scaled.x + start, p);
-        const auto x_scale = load_pack<size>(scaled.of_x.scale, p);
+        const auto x_scale = load_pack<size>(scaled.x_scaling.scale, p);
         Packed products;
-        Pack<T, size> of_x;
+        Pack<T, size> x_gradient;
         for (int i = 0; i < size; ++i) {
-          products.values[i] = of_sum.values[i] * static_cast<float>(x.values[i]);
-          of_x.values[i] = round_to<T>(of_sum.values[i] * x_scale.values[i]);
+          products.values[i] = sum_gradient.values[i] * static_cast<float>(x.values[i]);
+          x_gradient.values[i] = round_to<T>(sum_gradient.values[i] * x_scale.values[i]);
         }
         sums.add(part, packs, 1, held, p, products);
-        store_pack(scaled.x_gradient + start, p, of_x);
+        store_pack(scaled.x_gradient + start, p, x_gradient);
         if (scaled.stream == nullptr) return;
         const auto stream = load_pack<size>(scaled.stream + start, p);
-        const auto stream_scale = load_pack<size>(scaled.of_stream.scale, p);
-        Packed of_stream;
+        const auto stream_scale = load_pack<size>(scaled.stream_scaling.scale, p);
+        Packed stream_gradient;
         for (int i = 0; i < size; ++i) {
-          products.values[i] = of_sum.values[i] * stream.values[i];
-          of_stream.values[i] = of_sum.values[i] * stream_scale.values[i];
+          products.values[i] = sum_gradient.values[i] * stream.values[i];
+          stream_gradient.values[i] = sum_gradient.values[i] * stream_scale.values[i];
         }
         sums.add(part, packs, 2, held, p, products);
-        store_pack(scaled.stream_gradient + start, p, of_stream);
+        store_pack(scaled.stream_gradient + start, p, stream_gradient);
       });
     });
   }
@@ -169,8 +171,8 @@ __global__ void __launch_bounds__(kMostRowThreads)
   }
 }
 
-/// Adds up the parts, in one order. A block has kLanes columns, and each of its warps adds up some
-/// of the parts.
+/// Adds up the parts, in a fixed order. A block has kLanes columns, and each of its warps adds up
+/// some of the parts.
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads) scaled_residual_vectors(ScaledBackward<T> scaled) {
   __shared__ float sums[kMostThreads / kLanes][kScaledSums][kLanes];
@@ -191,8 +193,8 @@ __global__ void __launch_bounds__(kMostThreads) scaled_residual_vectors(ScaledBa
   put_vector_gradients(scaled, column, totals);
 }
 
-/// Calls body(pack size, whether a row fits, threads of a block) with the first two as compile-time
-/// constants. A pack has as many elements of each type.
+/// Calls body(pack size, fits, threads of a block), the first two as compile-time constants. `fits`
+/// is true if a row fits into registers. A pack has the same number of elements of each type.
 template <typename Body>
 void for_scaled_width(int64_t width, Body&& body) {
   with_pack_size<kPackSize<float>>(width, [&](auto size) {

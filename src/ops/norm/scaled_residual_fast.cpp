@@ -12,8 +12,8 @@ template <typename T>
 void scale_row(const ScaledForward<T>& scaled, int64_t start) {
   const T* x = scaled.x + start;
   const float* stream = scaled.stream + start;
-  const auto [x_scale, x_bias] = scaled.of_x;
-  const auto [stream_scale, stream_bias] = scaled.of_stream;
+  const auto [x_scale, x_bias] = scaled.x_scaling;
+  const auto [stream_scale, stream_bias] = scaled.stream_scaling;
   float* sum = scaled.sum + start;
   if (scaled.stream == nullptr) {
 #pragma GCC ivdep
@@ -29,7 +29,8 @@ void scale_row(const ScaledForward<T>& scaled, int64_t start) {
   }
 }
 
-/// It is not inlined, so that a kept stream is normalised by the same code.
+/// Normalises a row of the sum. It is not inlined, so that a kept sum is normalised by the same
+/// code.
 template <typename T>
 [[gnu::noinline]] void normalise_sum(const ScaledForward<T>& scaled, int64_t row) {
   const float* sum = scaled.sum + row * scaled.width;
@@ -46,28 +47,28 @@ template <typename T>
   }
 }
 
-/// Rows that are handled together, so that the column sums, which do not fit into the first cache
-/// beside them, are read and written once for all of them.
+/// The rows that are handled together, so that the column sums, which do not fit into the
+/// first-level cache besides the rows, are read and written once for all of them.
 constexpr int64_t kRowsTogether = 4;
 
-/// The mean of n g over a row.
+/// Returns the mean of n g over a row.
 template <typename T>
 float row_product_mean(const ScaledBackward<T>& scaled, int64_t row) {
   const float* sum = scaled.sum + row * scaled.width;
-  const T* of_output = scaled.of_output + row * scaled.width;
+  const T* output_gradient = scaled.output_gradient + row * scaled.width;
   const float* weight = scaled.weight;
   const float inverse = scaled.inverse[row];
   return interleaved_sum<float>(scaled.width,
                                 [=](int64_t i) {
-                                  return static_cast<float>(of_output[i]) * weight[i] *
+                                  return static_cast<float>(output_gradient[i]) * weight[i] *
                                          (sum[i] * inverse);
                                 }) /
          static_cast<float>(scaled.width);
 }
 
-/// The part of kRows rows from `row` on of all gradients. `sums` are the column sums of their
-/// block.
-template <int64_t kRows, bool kStream, bool kOfSum, typename T>
+/// Computes all gradients for kRows rows from `row` on. `sums` are the column sums of their block,
+/// to which it adds.
+template <int64_t kRows, bool kStream, bool kSumGradient, typename T>
 void gradient_rows(const ScaledBackward<T>& scaled, int64_t row, float* sums) {
   const int64_t width = scaled.width;
   const int64_t start = row * width;
@@ -77,13 +78,13 @@ void gradient_rows(const ScaledBackward<T>& scaled, int64_t row, float* sums) {
     means[r] = row_product_mean(scaled, row + r);
   }
   const float* sum = scaled.sum + start;
-  const T* of_output = scaled.of_output + start;
+  const T* output_gradient = scaled.output_gradient + start;
   const T* x = scaled.x + start;
   const float* stream = kStream ? scaled.stream + start : nullptr;
-  const float* of_sum = kOfSum ? scaled.of_sum + start : nullptr;
+  const float* sum_gradient = kSumGradient ? scaled.sum_gradient + start : nullptr;
   const float* weight = scaled.weight;
-  const float* x_scale = scaled.of_x.scale;
-  const float* stream_scale = scaled.of_stream.scale;
+  const float* x_scale = scaled.x_scaling.scale;
+  const float* stream_scale = scaled.stream_scaling.scale;
   T* x_gradient = scaled.x_gradient + start;
   float* stream_gradient = kStream ? scaled.stream_gradient + start : nullptr;
   float* totals = sums;
@@ -98,16 +99,16 @@ void gradient_rows(const ScaledBackward<T>& scaled, int64_t row, float* sums) {
     for (int64_t r = 0; r < kRows; ++r) {
       const int64_t at = r * width + i;
       const float normalised = sum[at] * inverses[r];
-      const auto output = static_cast<float>(of_output[at]);
+      const auto output = static_cast<float>(output_gradient[at]);
       total_weight += output * normalised;
-      float of = inverses[r] * (output * weight[i] - normalised * means[r]);
-      if constexpr (kOfSum) of += of_sum[at];
-      total += of;
-      total_x += of * static_cast<float>(x[at]);
-      x_gradient[at] = static_cast<T>(of * x_scale[i]);
+      float gradient = inverses[r] * (output * weight[i] - normalised * means[r]);
+      if constexpr (kSumGradient) gradient += sum_gradient[at];
+      total += gradient;
+      total_x += gradient * static_cast<float>(x[at]);
+      x_gradient[at] = static_cast<T>(gradient * x_scale[i]);
       if constexpr (kStream) {
-        total_stream += of * stream[at];
-        stream_gradient[at] = of * stream_scale[i];
+        total_stream += gradient * stream[at];
+        stream_gradient[at] = gradient * stream_scale[i];
       }
     }
     totals[i] = total;
@@ -117,7 +118,7 @@ void gradient_rows(const ScaledBackward<T>& scaled, int64_t row, float* sums) {
   }
 }
 
-template <bool kStream, bool kOfSum, typename T>
+template <bool kStream, bool kSumGradient, typename T>
 void gradient_blocks(const ScaledBackward<T>& scaled, int threads) {
   const int64_t block_rows = norm_block_rows(scaled.rows);
   const int64_t size = kScaledSums * scaled.width;
@@ -128,9 +129,9 @@ void gradient_blocks(const ScaledBackward<T>& scaled, int threads) {
     const int64_t end = std::min(scaled.rows, (block + 1) * block_rows);
     int64_t row = block * block_rows;
     for (; row + kRowsTogether <= end; row += kRowsTogether) {
-      gradient_rows<kRowsTogether, kStream, kOfSum>(scaled, row, sums);
+      gradient_rows<kRowsTogether, kStream, kSumGradient>(scaled, row, sums);
     }
-    for (; row < end; ++row) gradient_rows<1, kStream, kOfSum>(scaled, row, sums);
+    for (; row < end; ++row) gradient_rows<1, kStream, kSumGradient>(scaled, row, sums);
   });
   parallel_ranges(threads, scaled.width, row_grain(kScaledSums * blocks),
                   [&](int64_t begin, int64_t end, int) {
@@ -161,13 +162,13 @@ void scaled_residual_fast(const ScaledForward<T>& scaled, int threads) {
 
 template <typename T>
 void scaled_residual_gradient_fast(const ScaledBackward<T>& scaled, int threads) {
-  const bool of_sum = scaled.of_sum != nullptr;
+  const bool has_sum_gradient = scaled.sum_gradient != nullptr;
   if (scaled.stream != nullptr) {
-    of_sum ? gradient_blocks<true, true>(scaled, threads)
-           : gradient_blocks<true, false>(scaled, threads);
+    has_sum_gradient ? gradient_blocks<true, true>(scaled, threads)
+                     : gradient_blocks<true, false>(scaled, threads);
   } else {
-    of_sum ? gradient_blocks<false, true>(scaled, threads)
-           : gradient_blocks<false, false>(scaled, threads);
+    has_sum_gradient ? gradient_blocks<false, true>(scaled, threads)
+                     : gradient_blocks<false, false>(scaled, threads);
   }
 }
 

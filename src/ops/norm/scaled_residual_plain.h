@@ -8,20 +8,25 @@
 
 namespace tessera {
 
+/// Scales a row. The second term is added only if there is a stream.
+///   sum[i] = (x[i] + x_scaling.bias[i]) * x_scaling.scale[i]
+///          + (stream[i] + stream_scaling.bias[i]) * stream_scaling.scale[i]
 template <typename T>
 void scale_row_plain(const ScaledForward<T>& scaled, int64_t start) {
   using Wide = Compute<T>;
   for (int64_t i = 0; i < scaled.width; ++i) {
-    Wide sum =
-        (static_cast<Wide>(scaled.x[start + i]) + scaled.of_x.bias[i]) * scaled.of_x.scale[i];
+    Wide sum = (static_cast<Wide>(scaled.x[start + i]) + scaled.x_scaling.bias[i]) *
+               scaled.x_scaling.scale[i];
     if (scaled.stream != nullptr) {
-      sum += (scaled.stream[start + i] + scaled.of_stream.bias[i]) * scaled.of_stream.scale[i];
+      sum += (scaled.stream[start + i] + scaled.stream_scaling.bias[i]) *
+             scaled.stream_scaling.scale[i];
     }
     scaled.sum[start + i] = sum;
   }
 }
 
-/// It is not inlined, so that a kept sum is normalised by the same code.
+/// Writes output[i] = sum[i] * weight[i] / sqrt(mean_i(sum[i]^2) + epsilon). It is not inlined, so
+/// that a kept sum is normalised by the same code.
 template <typename T>
 [[gnu::noinline]] void normalise_sum_plain(const ScaledForward<T>& scaled, int64_t row) {
   using Wide = Compute<T>;
@@ -37,7 +42,7 @@ template <typename T>
   }
 }
 
-/// The definition of residual scaling and its norm, row by row.
+/// Defines residual scaling and its norm, row by row.
 template <typename T>
 void scaled_residual_plain(const ScaledForward<T>& scaled, int threads) {
   parallel_ranges(threads, scaled.rows, 1, [&](int64_t begin, int64_t end, int) {
@@ -48,34 +53,35 @@ void scaled_residual_plain(const ScaledForward<T>& scaled, int threads) {
   });
 }
 
-/// The mean of n g over a row.
+/// Returns mean_i(n[i] * g[i]) over a row, with n = sum * inverse and g = output_gradient * weight.
 template <typename T>
 Compute<T> scaled_product_mean(const ScaledBackward<T>& scaled, int64_t row) {
   using Wide = Compute<T>;
   Wide total = 0;
   for (int64_t i = 0; i < scaled.width; ++i) {
     const int64_t at = row * scaled.width + i;
-    total += static_cast<Wide>(scaled.of_output[at]) * scaled.weight[i] * scaled.sum[at] *
+    total += static_cast<Wide>(scaled.output_gradient[at]) * scaled.weight[i] * scaled.sum[at] *
              scaled.inverse[row];
   }
   return total / static_cast<Wide>(scaled.width);
 }
 
-/// The gradient d of an element of the sum.
+/// Returns the gradient of an element of the sum:
+///   d = inverse * (g - n * mean(n * g)) + sum_gradient
 template <typename T>
 Compute<T> scaled_sum_gradient(const ScaledBackward<T>& scaled, int64_t row, int64_t i,
                                Compute<T> product_mean) {
   using Wide = Compute<T>;
   const int64_t at = row * scaled.width + i;
-  const Wide gradient = static_cast<Wide>(scaled.of_output[at]) * scaled.weight[i];
+  const Wide gradient = static_cast<Wide>(scaled.output_gradient[at]) * scaled.weight[i];
   const Wide normalised = scaled.sum[at] * scaled.inverse[row];
   const Wide through = scaled.inverse[row] * (gradient - normalised * product_mean);
-  return scaled.of_sum != nullptr ? through + scaled.of_sum[at] : through;
+  return scaled.sum_gradient != nullptr ? through + scaled.sum_gradient[at] : through;
 }
 
-/// The gradients of the vectors. Each column is summed over the rows in order, in the one part that
-/// there is. It must run before the gradients of x and the stream are written, because these may
-/// overwrite what it reads.
+/// Computes the gradients of the vectors. Each column is summed over the rows in order, in a single
+/// part. It must run before the gradients of x and the stream are written, because these may
+/// overwrite its inputs.
 template <typename T>
 void scaled_vector_gradients_plain(const ScaledBackward<T>& scaled, int threads) {
   using Wide = Compute<T>;
@@ -89,12 +95,12 @@ void scaled_vector_gradients_plain(const ScaledBackward<T>& scaled, int threads)
       const Wide product_mean = scaled_product_mean(scaled, row);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t at = row * width + i;
-        const Wide of_sum = scaled_sum_gradient(scaled, row, i, product_mean);
-        sums[i] += of_sum;
-        sums[width + i] += of_sum * static_cast<Wide>(scaled.x[at]);
-        if (scaled.stream != nullptr) sums[2 * width + i] += of_sum * scaled.stream[at];
+        const Wide gradient = scaled_sum_gradient(scaled, row, i, product_mean);
+        sums[i] += gradient;
+        sums[width + i] += gradient * static_cast<Wide>(scaled.x[at]);
+        if (scaled.stream != nullptr) sums[2 * width + i] += gradient * scaled.stream[at];
         sums[3 * width + i] +=
-            static_cast<Wide>(scaled.of_output[at]) * scaled.sum[at] * scaled.inverse[row];
+            static_cast<Wide>(scaled.output_gradient[at]) * scaled.sum[at] * scaled.inverse[row];
       }
     }
     for (int64_t i = begin; i < end; ++i) {
@@ -104,7 +110,8 @@ void scaled_vector_gradients_plain(const ScaledBackward<T>& scaled, int threads)
   });
 }
 
-/// The definition of its gradients.
+/// Defines the gradients:
+///   x_gradient = d * x_scaling.scale, stream_gradient = d * stream_scaling.scale
 template <typename T>
 void scaled_residual_gradient_plain(const ScaledBackward<T>& scaled, int threads) {
   using Wide = Compute<T>;
@@ -114,10 +121,10 @@ void scaled_residual_gradient_plain(const ScaledBackward<T>& scaled, int threads
       const Wide product_mean = scaled_product_mean(scaled, row);
       for (int64_t i = 0; i < scaled.width; ++i) {
         const int64_t at = row * scaled.width + i;
-        const Wide of_sum = scaled_sum_gradient(scaled, row, i, product_mean);
-        scaled.x_gradient[at] = static_cast<T>(of_sum * scaled.of_x.scale[i]);
+        const Wide gradient = scaled_sum_gradient(scaled, row, i, product_mean);
+        scaled.x_gradient[at] = static_cast<T>(gradient * scaled.x_scaling.scale[i]);
         if (scaled.stream != nullptr) {
-          scaled.stream_gradient[at] = of_sum * scaled.of_stream.scale[i];
+          scaled.stream_gradient[at] = gradient * scaled.stream_scaling.scale[i];
         }
       }
     }

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// What the steps of a norm have in common.
+/// The common part of the steps of a norm.
 class RowOperation : public Operation {
  public:
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
@@ -26,14 +26,14 @@ class RowOperation : public Operation {
     TESSERA_EXPECT(*this, x.shape.rank() == 2 && is_floating(x.dtype), "x is {} {}",
                    dtype_name(x.dtype), x.shape.text());
   }
-  /// Checks numbers of x's rows: [tokens], in the accumulation type.
-  void require_of_rows(const Spec& numbers, const Spec& x, std::string_view what) const {
+  /// Checks a vector with a number for each row of x: [tokens], in the accumulation type.
+  void require_row_numbers(const Spec& numbers, const Spec& x, std::string_view what) const {
     TESSERA_EXPECT(
         *this, numbers.shape == Shape{x.shape[0]} && numbers.dtype == accumulation_dtype(x.dtype),
         "{} of {} {} for x of {} {}", what, dtype_name(numbers.dtype), numbers.shape.text(),
         dtype_name(x.dtype), x.shape.text());
   }
-  static Spec of_rows(const Spec& x) { return {{x.shape[0]}, accumulation_dtype(x.dtype), {}}; }
+  static Spec row_numbers(const Spec& x) { return {{x.shape[0]}, accumulation_dtype(x.dtype), {}}; }
 
   template <typename T>
   static SplitRows<T> rows_of(const Execution& execution, const Tensor& x) {
@@ -56,7 +56,7 @@ class RowSumsGradient final : public RowOperation {
   std::string labels(std::span<const Spec>) const override { return "~t, ?t c -> t c"; }
   std::vector<Spec> shape_operands() const override { return {x_}; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    require_of_rows(inputs[0], x_, "a gradient");
+    require_row_numbers(inputs[0], x_, "a gradient");
     return {{x_.shape, x_.dtype}};
   }
   void run(const Execution& execution) const override {
@@ -65,6 +65,7 @@ class RowSumsGradient final : public RowOperation {
       const auto* const gradient = execution.inputs[0].data<Compute<T>>();
       const SplitRows<T> rows = rows_of<T>(execution, execution.outputs[0]);
       T* const result = execution.outputs[0].data<T>();
+      // result[r, i] = gradient[r]
       rows.for_each_row([=](int64_t row, const T*) {
         std::fill_n(result + row * rows.width, rows.width, static_cast<T>(gradient[row]));
       });
@@ -82,12 +83,12 @@ class RowSums final : public RowOperation {
   std::string labels(std::span<const Spec>) const override { return "~t c -> t"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     require_rows(inputs[0]);
-    return {of_rows(inputs[0])};
+    return {row_numbers(inputs[0])};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     return {builder.apply_single(std::make_shared<RowSumsGradient>(builder.spec(self.inputs[0])),
-                                 {of_outputs[0]})};
+                                 {output_gradients[0]})};
   }
   void run(const Execution& execution) const override {
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
@@ -111,7 +112,7 @@ class RowSquaresGradient final : public RowOperation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2U + centred_, "{} inputs", inputs.size());
     require_rows(inputs[1]);
-    require_of_rows(inputs[0], inputs[1], "a gradient");
+    require_row_numbers(inputs[0], inputs[1], "a gradient");
     return {inputs[1]};
   }
   void run(const Execution& execution) const override {
@@ -142,12 +143,12 @@ class RowSquares final : public RowOperation {
     TESSERA_EXPECT(*this, inputs.size() == 1U + centred_ && columns_ > 0, "{} inputs, {} columns",
                    inputs.size(), columns_);
     require_rows(inputs[0]);
-    if (centred_) require_of_rows(inputs[1], inputs[0], "sums");
-    return {of_rows(inputs[0])};
+    if (centred_) require_row_numbers(inputs[1], inputs[0], "sums");
+    return {row_numbers(inputs[0])};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    std::vector<Value> inputs{of_outputs[0], self.inputs[0]};
+                              std::span<const Value> output_gradients) const override {
+    std::vector<Value> inputs{output_gradients[0], self.inputs[0]};
     if (centred_) inputs.push_back(self.inputs[1]);
     std::vector<Value> gradients(self.inputs.size());
     gradients[0] = builder.apply_single(std::make_shared<RowSquaresGradient>(centred_, columns_),
@@ -171,14 +172,14 @@ class RowSquares final : public RowOperation {
 
 // ---- scaling
 
-/// Which operands a scaling of rows has, and its numbers.
+/// The optional operands and the numbers of a scaling of rows.
 struct Scaling {
   bool centred;
   bool weighted;
   int64_t columns;
   double epsilon;
 
-  /// Takes the operands from an execution's inputs, of which x is number `at`.
+  /// Sets the operands from an execution's inputs, of which x is number `at`.
   template <typename T>
   void give(SplitRows<T>& rows, std::span<const Tensor> inputs, size_t at) const {
     rows.columns = static_cast<double>(columns);
@@ -196,9 +197,9 @@ class ScaleRowsGradient final : public RowOperation {
   explicit ScaleRowsGradient(const Scaling& scaling) : scaling_(scaling) {}
   std::string_view name() const override { return "scale_rows_gradient"; }
   std::string labels(std::span<const Spec>) const override {
-    const std::string of_both =
+    const std::string optional_labels =
         std::string(scaling_.centred ? ", t" : "") + (scaling_.weighted ? ", c" : "");
-    return "~t c, t c, t" + of_both + " -> t c, t" + of_both;
+    return "~t c, t c, t" + optional_labels + " -> t c, t" + optional_labels;
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
@@ -214,13 +215,15 @@ class ScaleRowsGradient final : public RowOperation {
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[1]);
       scaling_.give(rows, execution.inputs, 1);
       size_t output = 1;
-      ScaledRowsGradients<T> of{};
-      of.of_output = execution.inputs[0].data<T>();
-      of.of_x = execution.outputs[0].data<T>();
-      of.of_squares = execution.outputs[output].data<Compute<T>>();
-      if (scaling_.centred) of.of_sums = execution.outputs[++output].data<Compute<T>>();
-      if (scaling_.weighted) of.of_weight = execution.outputs[++output].data<Compute<T>>();
-      scaled_rows_gradient(rows, of);
+      ScaledRowsGradients<T> gradients{};
+      gradients.output_gradient = execution.inputs[0].data<T>();
+      gradients.x_gradient = execution.outputs[0].data<T>();
+      gradients.squares_gradient = execution.outputs[output].data<Compute<T>>();
+      if (scaling_.centred)
+        gradients.sums_gradient = execution.outputs[++output].data<Compute<T>>();
+      if (scaling_.weighted)
+        gradients.weight_gradient = execution.outputs[++output].data<Compute<T>>();
+      scaled_rows_gradient(rows, gradients);
     });
   }
 
@@ -246,8 +249,8 @@ class ScaleRows final : public RowOperation {
                    scaling_.epsilon);
     const Spec& x = inputs[0];
     require_rows(x);
-    require_of_rows(inputs[1], x, "squares");
-    if (scaling_.centred) require_of_rows(inputs[2], x, "sums");
+    require_row_numbers(inputs[1], x, "squares");
+    if (scaling_.centred) require_row_numbers(inputs[2], x, "sums");
     if (scaling_.weighted) {
       const Spec& weight = inputs.back();
       TESSERA_EXPECT(
@@ -258,8 +261,8 @@ class ScaleRows final : public RowOperation {
     return {x};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    std::vector<Value> inputs{of_outputs[0]};
+                              std::span<const Value> output_gradients) const override {
+    std::vector<Value> inputs{output_gradients[0]};
     inputs.insert(inputs.end(), self.inputs.begin(), self.inputs.end());
     return builder.apply(std::make_shared<ScaleRowsGradient>(scaling_), std::move(inputs));
   }

@@ -14,7 +14,7 @@ template <typename T>
 struct SplitRows {
   int threads;
   int64_t rows;
-  int64_t width;   // columns that the rank has
+  int64_t width;   // columns of this rank
   double columns;  // of whole rows
   double epsilon;
   const T* x;                 // [rows, width]
@@ -26,7 +26,7 @@ struct SplitRows {
   Wide mean(int64_t row) const {
     return sums == nullptr ? Wide{0} : sums[row] / static_cast<Wide>(columns);
   }
-  /// One over the deviation of a row.
+  /// Returns one over the deviation of a row.
   Wide inverse(int64_t row) const {
     return 1 / std::sqrt(squares[row] / static_cast<Wide>(columns) + static_cast<Wide>(epsilon));
   }
@@ -41,6 +41,7 @@ struct SplitRows {
   }
 };
 
+/// Writes result[r] = Σ_i x[r, i]
 template <typename T>
 void sum_rows(const SplitRows<T>& rows, Compute<T>* result) {
   rows.for_each_row([&](int64_t row, const T* x) {
@@ -49,6 +50,7 @@ void sum_rows(const SplitRows<T>& rows, Compute<T>* result) {
   });
 }
 
+/// Writes result[r] = Σ_i (x[r, i] - mean_r)^2
 template <typename T>
 void square_rows(const SplitRows<T>& rows, Compute<T>* result) {
   rows.for_each_row([&](int64_t row, const T* x) {
@@ -60,7 +62,7 @@ void square_rows(const SplitRows<T>& rows, Compute<T>* result) {
   });
 }
 
-/// The gradient of row_squares(): 2 (x - mean) · gradient of the row.
+/// Computes the gradient of row_squares(): result[r, i] = 2 * (x[r, i] - mean_r) * gradient[r].
 template <typename T>
 void square_rows_gradient(const SplitRows<T>& rows, const Compute<T>* gradient, T* result) {
   rows.for_each_row([&](int64_t row, const T* x) {
@@ -72,6 +74,7 @@ void square_rows_gradient(const SplitRows<T>& rows, const Compute<T>* gradient, 
   });
 }
 
+/// Writes result[r, i] = (x[r, i] - mean_r) * inverse_r * weight[i]
 template <typename T>
 void scale_all_rows(const SplitRows<T>& rows, T* result) {
   rows.for_each_row([&](int64_t row, const T* x) {
@@ -83,49 +86,56 @@ void scale_all_rows(const SplitRows<T>& rows, T* result) {
   });
 }
 
-/// The gradients of scale_rows(); those of sums and weight are null if there are none.
+/// The gradients of scale_rows(). Those of sums and weight are null if there are none.
 template <typename T>
 struct ScaledRowsGradients {
-  const T* of_output;      // [rows, width]
-  T* of_x;                 // [rows, width]; may be of_output
-  Compute<T>* of_squares;  // [rows]
-  Compute<T>* of_sums;     // [rows]
-  Compute<T>* of_weight;   // [width]
+  const T* output_gradient;      // [rows, width]
+  T* x_gradient;                 // [rows, width]; may be output_gradient
+  Compute<T>* squares_gradient;  // [rows]
+  Compute<T>* sums_gradient;     // [rows]
+  Compute<T>* weight_gradient;   // [width]
 };
 
-/// Each column of the weight's gradient is a sum over the rows in order.
+/// Computes weight_gradient[i] = Σ_r output_gradient[r, i] * (x[r, i] - mean_r) * inverse_r, in the
+/// order of the rows.
 template <typename T>
-void scaled_rows_weight_gradient(const SplitRows<T>& rows, const ScaledRowsGradients<T>& of) {
+void scaled_rows_weight_gradient(const SplitRows<T>& rows,
+                                 const ScaledRowsGradients<T>& gradients) {
   parallel_ranges(rows.threads, rows.width, 64, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) of.of_weight[i] = 0;
+    for (int64_t i = begin; i < end; ++i) gradients.weight_gradient[i] = 0;
     for (int64_t row = 0; row < rows.rows; ++row) {
       const Compute<T> mean = rows.mean(row), inverse = rows.inverse(row);
       const T* const x = rows.x + row * rows.width;
-      const T* const gradient = of.of_output + row * rows.width;
+      const T* const gradient = gradients.output_gradient + row * rows.width;
       for (int64_t i = begin; i < end; ++i) {
         const Compute<T> normalised = (static_cast<Compute<T>>(x[i]) - mean) * inverse;
-        of.of_weight[i] += static_cast<Compute<T>>(gradient[i]) * normalised;
+        gradients.weight_gradient[i] += static_cast<Compute<T>>(gradient[i]) * normalised;
       }
     }
   });
 }
 
+/// Computes the gradients, with g = output_gradient * weight:
+///   x_gradient[r, i] = g[r, i] * inverse_r
+///   squares_gradient[r] = -Σ_i g[r, i] * (x[r, i] - mean_r) * inverse_r^3 / (2 * columns)
+///   sums_gradient[r] = -Σ_i g[r, i] * inverse_r / columns
 template <typename T>
-void scaled_rows_gradient(const SplitRows<T>& rows, const ScaledRowsGradients<T>& of) {
+void scaled_rows_gradient(const SplitRows<T>& rows, const ScaledRowsGradients<T>& gradients) {
   using Wide = Compute<T>;
-  if (of.of_weight != nullptr) scaled_rows_weight_gradient(rows, of);
+  if (gradients.weight_gradient != nullptr) scaled_rows_weight_gradient(rows, gradients);
   rows.for_each_row([&](int64_t row, const T* x) {
     const Wide mean = rows.mean(row), inverse = rows.inverse(row);
     const auto columns = static_cast<Wide>(rows.columns);
-    const T* const gradient = of.of_output + row * rows.width;
+    const T* const gradient = gradients.output_gradient + row * rows.width;
     const auto weighted = [&](int64_t i) { return static_cast<Wide>(gradient[i]) * rows.scale(i); };
     const Wide product = interleaved_sum<Wide>(
         rows.width, [&](int64_t i) { return weighted(i) * (static_cast<Wide>(x[i]) - mean); });
-    of.of_squares[row] = product * inverse * inverse * inverse / (-2 * columns);
-    if (of.of_sums != nullptr) {
-      of.of_sums[row] = interleaved_sum<Wide>(rows.width, weighted) * inverse / -columns;
+    gradients.squares_gradient[row] = product * inverse * inverse * inverse / (-2 * columns);
+    if (gradients.sums_gradient != nullptr) {
+      gradients.sums_gradient[row] =
+          interleaved_sum<Wide>(rows.width, weighted) * inverse / -columns;
     }
-    T* const to = of.of_x + row * rows.width;
+    T* const to = gradients.x_gradient + row * rows.width;
     for (int64_t i = 0; i < rows.width; ++i) to[i] = static_cast<T>(weighted(i) * inverse);
   });
 }

@@ -32,9 +32,9 @@ class Rotary final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     return {builder.apply_single(std::make_shared<Rotary>(head_dim_, !inverse_),
-                                 {of_outputs[0], self.inputs[1]}),
+                                 {output_gradients[0], self.inputs[1]}),
             {}};
   }
 

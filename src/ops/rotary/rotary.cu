@@ -8,13 +8,14 @@
 namespace tessera {
 namespace {
 
-constexpr int kHeadsOfThread = 4;  // that share the sines and cosines in a thread's registers
+constexpr int kHeadsOfThread = 4;  // heads that share the sines and cosines in a thread's registers
 
-/// How the work of one token is divided among threads. Each has one column of a few heads: a pack
-/// of the first and the second half of the rotated channels, or a pack of the others.
+/// The division of one token's work among threads. Each thread has one column of a few heads: a
+/// pack of the first half of the rotated channels with the pack of the second half, or a pack of
+/// the other channels.
 struct TokenWork {
   int rotated;  // columns of the rotated channels
-  int columns;  // with those of the channels that are copied
+  int columns;  // those, and the columns of the channels that are copied
   int groups;   // of kHeadsOfThread heads
 };
 
@@ -47,8 +48,8 @@ __global__ void rotary_kernel(RotaryArguments<T> rotary, TokenWork work, int blo
     if (token >= rotary.tokens) return;
     const int column = item % work.columns;
     const int head = item % token_items / work.columns * kHeadsOfThread;
-    const int heads =
-        head + kHeadsOfThread < rotary.heads ? head + kHeadsOfThread : static_cast<int>(rotary.heads);
+    const int heads = head + kHeadsOfThread < rotary.heads ? head + kHeadsOfThread
+                                                           : static_cast<int>(rotary.heads);
     if (column < work.rotated) {
       rotate_heads<T, size>(rotary, token, head, heads, column);
       continue;
@@ -76,8 +77,9 @@ void rotate(const RotaryArguments<T>& rotary, Stream& stream) {
          stream, rotary, work, block_tokens);
 }
 
-/// The sine and the cosine of an angle within an eighth of a turn, to a unit in the last place.
-/// Everything is added and multiplied here, so no slower path for large angles is compiled.
+/// The sine and the cosine of an angle of at most an eighth of a turn, within one unit in the last
+/// place. Only additions and multiplications are used, so that no slower path for large angles is
+/// compiled.
 struct SineAndCosine {
   float sine, cosine;
 };
@@ -89,15 +91,15 @@ __device__ SineAndCosine sine_and_cosine(float angle) {
           (cosine + 4.166664568298827e-2f) * square * square - 0.5f * square + 1.0f};
 }
 
-/// One thread a token and frequency.
+/// Writes the table, with one thread per token and frequency.
 __global__ void rotary_table_kernel(RotaryTable32 table, RotarySteps steps) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t token = index / steps.count;
   if (token >= table.tokens) return;
   const int pair = static_cast<int>(index % steps.count);
-  // The angle in 2^-64 turns; whole turns overflow and are gone.
+  // The angle in 2^-64 turns. Whole turns overflow and drop out.
   const auto position = static_cast<uint64_t>(static_cast<int64_t>(table.positions[token]));
-  const uint64_t angle = position * steps.of_pair[pair];
+  const uint64_t angle = position * steps.frequencies[pair];
   // The nearest quarter of a turn, and the rest.
   constexpr uint64_t kEighth = uint64_t{1} << 61;
   const auto quarter = static_cast<int>((angle + kEighth) >> 62);

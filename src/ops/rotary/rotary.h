@@ -8,7 +8,7 @@
 namespace tessera {
 
 /// Llama 3.1's stretching of low frequencies for longer contexts. A frequency whose wavelength is
-/// below original_context / high_frequency_factor stays. A frequency whose wavelength is above
+/// below original_context / high_frequency_factor is kept. A frequency whose wavelength is above
 /// original_context / low_frequency_factor is divided by `factor`. Between the two, the result is
 /// interpolated linearly in original_context / wavelength.
 struct RotaryScaling {
@@ -20,7 +20,7 @@ struct RotaryScaling {
 
 struct RotaryOptions {
   int64_t channels = 0;  ///< rotated channels of each head: even, at most the head's size
-  double theta = 1e4;    ///< frequency i is theta^(-2i / channels) radians a position
+  double theta = 1e4;    ///< frequency i is theta^(-2i / channels) radians per position
   std::optional<RotaryScaling> scaling = {};
 };
 
@@ -33,11 +33,11 @@ std::vector<double> rotary_frequencies(const RotaryOptions& options);
 /// the options are out of range.
 Value rotary_table(Builder& builder, Value positions, const RotaryOptions& options, DType dtype);
 
-/// Rotary position embedding of queries or keys. x is [tokens, heads * head_dim]. The table is
-/// [tokens, channels] in x's accumulation type. Within the first `channels` channels of each head,
-/// channel i and channel i + channels/2 are rotated together (Hugging Face's "rotate half" order).
-/// The other channels pass unchanged. The gradient is the inverse rotation. Throws InternalError if
-/// the shapes do not fit.
+/// Applies rotary position embedding to queries or keys. x is [tokens, heads * head_dim]. The table
+/// is [tokens, channels] in x's accumulation type. Within the first `channels` channels of each
+/// head, channel i and channel i + channels/2 are rotated together (Hugging Face's "rotate half"
+/// order). The other channels pass unchanged. The gradient is the inverse rotation. Throws
+/// InternalError if the shapes do not fit.
 Value rotary(Builder& builder, Value x, Value table, int64_t head_dim);
 
 }  // namespace tessera

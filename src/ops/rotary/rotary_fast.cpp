@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// One head of one token. `sign` is -1 for the inverse rotation.
+/// Rotates one head of one token. `sign` is -1 for the inverse rotation.
 template <typename T>
 void rotate_head(const T* x, const float* cosines, const float* sines, float sign, T* output,
                  int64_t half) {

@@ -16,18 +16,18 @@ struct RotaryArguments {
   int64_t heads;
   int64_t head_dim;
   int64_t channels;   // rotated channels of each head
-  bool inverse;       // rotates backwards
+  bool inverse;       // true for the inverse rotation
   const T* x;         // [tokens, heads, head_dim]
   const Wide* table;  // [tokens, channels]: cosines, then sines
   T* output;          // [tokens, heads, head_dim]
 };
 
-/// The fast kernel, for T = float and BFloat16.
+/// Rotates with the fast kernel, for T = float and BFloat16.
 template <typename T>
 void rotary_fast(const RotaryArguments<T>& rotary, int threads);
 
-/// The kernel of devices, for the same types. It puts its work into the stream. All arrays begin on
-/// 64 bytes.
+/// Rotates on a device, for the same types. Puts its work into the stream. All arrays begin on 64
+/// bytes.
 template <typename Vendor, typename T>
 void rotary_device(const RotaryArguments<T>& rotary, Stream& stream);
 

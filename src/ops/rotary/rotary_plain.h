@@ -5,7 +5,10 @@
 
 namespace tessera {
 
-/// The definition of the rotation.
+/// Defines the rotation, with half = channels / 2, for each pair of channels i < half of each head:
+///   output[i] = x[i] * cosines[i] - x[i + half] * sines[i]
+///   output[i + half] = x[i + half] * cosines[i] + x[i] * sines[i]
+/// The inverse rotation negates the sines. Channels from `channels` on are copied.
 template <typename T>
 void rotary_plain(const RotaryArguments<T>& rotary, int threads) {
   using Wide = Compute<T>;

@@ -19,7 +19,7 @@ double scaled_frequency(double frequency, const RotaryScaling& scaling) {
   return (1 - share) * stretched + share * frequency;
 }
 
-/// An angle in 2^-64 turns, without whole turns.
+/// Returns an angle in 2^-64 turns, without whole turns.
 uint64_t fraction_of_turn(double radians) {
   const double turns = radians / (2 * std::numbers::pi);
   const double scaled = std::ldexp(turns - std::floor(turns), 64);
@@ -62,6 +62,7 @@ class RotaryTable final : public Operation {
     dispatch_wide(dtype_, [&](auto type) {
       using Wide = decltype(type);
       Wide* table = execution.outputs[0].data<Wide>();
+      // table[t, i] = cos(positions[t] * frequencies[i]); table[t, half + i] = sin(the same angle)
       parallel_ranges(execution.runtime.threads(), execution.inputs[0].elements(),
                       row_grain(32 * half), [&](int64_t begin, int64_t end, int) {
                         for (int64_t token = begin; token < end; ++token) {
@@ -87,7 +88,7 @@ class RotaryTable final : public Operation {
     for (int first = 0; first < pairs; first += RotarySteps::kMost) {
       RotarySteps steps{.first = first, .count = std::min(pairs - first, RotarySteps::kMost)};
       std::transform(frequencies_.begin() + first, frequencies_.begin() + first + steps.count,
-                     steps.of_pair.begin(), fraction_of_turn);
+                     steps.frequencies.begin(), fraction_of_turn);
       for_vendor(*execution.stream, [&](auto vendor) {
         rotary_table_device<decltype(vendor)>(table, steps, *execution.stream);
       });

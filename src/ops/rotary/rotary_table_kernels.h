@@ -15,14 +15,14 @@ struct RotaryTable32 {
   float* table;              // [tokens, channels]
 };
 
-/// Frequencies of the pairs first, first + 1, ... in 2^-64 turns a position, without whole turns. A
-/// product with a position, of which whole turns overflow, is then an exact angle: a device gets
-/// along without f64, in which the processor computes it.
+/// Frequencies of the pairs first, first + 1, ... in 2^-64 turns per position, without whole turns.
+/// The product with a position is an exact angle, because only whole turns overflow. So a device
+/// does not need f64, in which the processor computes the angle.
 struct RotarySteps {
   static constexpr int kMost = 256;
   int first = 0;
   int count = 0;
-  std::array<uint64_t, kMost> of_pair{};
+  std::array<uint64_t, kMost> frequencies{};
 };
 
 /// Computes the columns of these pairs on a device. Puts its work into the stream.

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Rotates on the processor, by the target's kernels.
+/// Rotates on the processor, with the target's kernel.
 template <typename T>
 void rotate_on_processor(Runtime& runtime, const RotaryArguments<T>& rotary) {
   if constexpr (std::is_same_v<T, double>) {

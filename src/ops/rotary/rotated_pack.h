@@ -5,8 +5,9 @@
 namespace tessera {
 namespace {
 
-/// A pack of the first or of the second channels of pairs, after the pairs' rotation. `other` has
-/// the other channel of each pair, before it. A negated sine rotates backwards.
+/// Returns a pack of the first or of the second channels of pairs, after their rotation. `other`
+/// has the other channel of each pair, before the rotation. A negated sine gives the inverse
+/// rotation.
 template <typename T, int size>
 __device__ Pack<T, size> rotated_pack(bool is_first, const Pack<T, size>& own,
                                       const Pack<T, size>& other, const Pack<float, size>& cosine,

@@ -10,7 +10,7 @@ bool is_wide_vector(const Spec& spec) {
   return spec.shape.rank() == 1 && (spec.dtype == DType::f32 || spec.dtype == DType::f64);
 }
 
-/// Changes the biases of all classes, unless there are no counts.
+/// Changes the biases of all classes, unless all counts are 0.
 template <typename Balance>
 void change_all(const Balance& balance) {
   double total = 0;

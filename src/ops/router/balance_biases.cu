@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kBiasThreads = 64;
 
-/// One block: the classes are few. Sums of counts are exact in f64.
+/// Changes the biases in one block, because there are few classes. Sums of counts are exact in f64.
 template <typename Balance>
 __global__ void change_biases(Balance balance) {
   double total = 0;

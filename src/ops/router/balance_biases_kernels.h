@@ -7,18 +7,20 @@ namespace tessera {
 
 class Stream;
 
-/// One step of the controller. All numbers are taken in f64; T is the type of the kept values.
+/// One step of the controller. All is computed in f64; T is the type of the kept values.
 template <typename T>
 struct BalanceStep {
   int64_t classes;
   double rate, beta1, beta2, epsilon;
   const int32_t* counts;  // [classes]
   const double* step;     // [1]
-  T* biases;              // [classes], as the next two
+  T* biases;              // [classes], as are the moments
   T* first_moment;
   T* second_moment;
 
-  /// Changes the values of one class, given the sum of all counts, which is not 0.
+  /// Changes the values of one class, given the sum of all counts, which is not 0:
+  ///   g = counts[c] / total - 1 / classes, m = β1 m + (1 - β1) g, v = β2 v + (1 - β2) g²
+  ///   biases[c] -= rate · m / (1 - β1^step) / (sqrt(v / (1 - β2^step)) + ε)
   constexpr void change(int64_t c, double total) const {
     const double gradient =
         static_cast<double>(counts[c]) / total - 1.0 / static_cast<double>(classes);
@@ -41,6 +43,7 @@ struct BalanceBySign {
   const double* counts;  // [classes]
   T* biases;             // [classes]
 
+  /// Changes one class: biases[c] += rate · sign(total / classes - counts[c])
   constexpr void change(int64_t c, double total) const {
     const double above = counts[c] * static_cast<double>(classes) - total;
     if (above == 0) return;
@@ -48,7 +51,7 @@ struct BalanceBySign {
   }
 };
 
-/// The kernels of devices. They put their work into the stream.
+// Device kernels. They put their work into the stream.
 template <typename Vendor>
 void step_balance_device(const BalanceStep<float>& balance, Stream& stream);
 template <typename Vendor>

@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// The tokens over which the load is counted: those of each layer on its own, or those of all
+/// The tokens over which the load is counted: the tokens of each layer on its own, or those of all
 /// layers pooled (the form of Hugging Face's classes).
 enum class BalanceForm { per_layer, pooled };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<BalanceForm>{"layer", "pooled"};
 
-/// The set of tokens among which a load-balance loss wants the load even. ops/router/losses.h has
-/// the formulas.
+/// The set of tokens over which a load-balance loss evens out the load. ops/router/losses.h has the
+/// formulas.
 enum class BalanceTokens {
   rank,  ///< the micro-batch of one data-parallel rank, of all ranks that share its sequences
   micro_batch,  ///< the micro-batch of all ranks

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// Calls function(T{}, exponential) for a tensor of f64 or f32. The exponential is the exact one if
-/// the plain kernel is to run, and the fast one otherwise.
+/// Calls function(T{}, exponential) for a tensor of f64 or f32. The exponential is the exact one
+/// for the plain kernel, and the fast one otherwise.
 template <typename Function>
 void dispatch_exponential(const Runtime& runtime, DType dtype, Function&& function) {
   if (dtype == DType::f64) {
@@ -18,7 +18,7 @@ void dispatch_exponential(const Runtime& runtime, DType dtype, Function&& functi
   }
 }
 
-/// Returns true if a spec is what routers compute on: [tokens, experts] in f32 or f64.
+/// Returns whether a spec is a matrix of routers: [tokens, experts] in f32 or f64.
 inline bool is_router_matrix(const Spec& spec) {
   return spec.shape.rank() == 2 && (spec.dtype == DType::f32 || spec.dtype == DType::f64);
 }

@@ -10,15 +10,15 @@
 namespace tessera {
 namespace {
 
-/// What the loss and its gradient have in common.
+/// The numbers that the loss and its gradient share.
 struct Balance {
   double scale = 0;    ///< coefficient · E, per layer / k
   int64_t layers = 1;  ///< L
-  int64_t tokens = 0;  ///< T, of a set
+  int64_t tokens = 0;  ///< T, the tokens of a set
   DType dtype = DType::f32;
 
-  /// Returns f_e: the choices of expert e per token, over all layers. If there are several sets,
-  /// their experts follow each other.
+  /// Returns f_e, the choices of expert e per token, over all layers. With several sets, `expert`
+  /// is an index into [sets, experts].
   double fraction(std::span<const Tensor> counts, int64_t expert) const {
     if (tokens == 0) return 0;
     double sum = 0;
@@ -29,15 +29,15 @@ struct Balance {
     return sum / static_cast<double>(layers * tokens);
   }
 
-  /// Returns what the loss makes of Σ_e (Σ_l counts_le) (Σ_lt p_lte).
-  double of_sums() const {
+  /// Returns the factor of Σ_e (Σ_l counts_le) (Σ_lt p_lte) in the loss.
+  double sums_factor() const {
     if (tokens == 0) return 0;
     const auto all = static_cast<double>(layers);
     return scale / (all * static_cast<double>(tokens)) / all;
   }
 };
 
-/// What a device's kernels need to know of the layers.
+/// Returns the layers' counts for the kernels of a device.
 BalanceLayers layers_on_device(std::span<const Tensor> counts) {
   BalanceLayers layers{.means = counts[0].dtype() == DType::f64,
                        .count = static_cast<int>(counts.size()),
@@ -52,7 +52,7 @@ BalanceLayers layers_on_device(std::span<const Tensor> counts) {
   return layers;
 }
 
-/// The labels of sums and counts: of one set of tokens, or of several.
+/// Returns the labels of sums and counts, of one set of tokens or of several.
 std::string_view set_labels(const Spec& counts) { return counts.shape.rank() == 1 ? "E!" : "s E!"; }
 
 /// inputs: the gradient of the loss [1], then each layer's counts [experts] or [sets, experts];
@@ -72,22 +72,22 @@ class LoadBalanceGradient final : public Operation {
     return {{inputs[1].shape, DType::f64}};
   }
 
-  /// Σ_t p_te enters the loss with the factor scale · f_e / L.
+  /// Writes sums_gradient_e = loss_gradient · scale · f_e / L.
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const std::span<const Tensor> counts = execution.inputs.subspan(1);
     if (execution.stream != nullptr) {
       return for_vendor(*execution.stream, [&](auto vendor) {
-        load_balance_gradient_device<decltype(vendor)>(layers_on_device(counts), balance_.of_sums(),
-                                                       execution.inputs[0].pointer<float>(),
-                                                       result.pointer<double>(), *execution.stream);
+        load_balance_gradient_device<decltype(vendor)>(
+            layers_on_device(counts), balance_.sums_factor(), execution.inputs[0].pointer<float>(),
+            result.pointer<double>(), *execution.stream);
       });
     }
     dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
-      const auto of_loss = static_cast<double>(execution.inputs[0].data<T>()[0]);
+      const auto loss_gradient = static_cast<double>(execution.inputs[0].data<T>()[0]);
       for (int64_t e = 0; e < result.elements(); ++e) {
-        result.data<double>()[e] = of_loss * balance_.scale * balance_.fraction(counts, e) /
+        result.data<double>()[e] = loss_gradient * balance_.scale * balance_.fraction(counts, e) /
                                    static_cast<double>(balance_.layers);
       }
     });
@@ -127,22 +127,23 @@ class LoadBalanceLoss final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     std::vector<Value> result(self.inputs.size());
-    if (!of_outputs[0]) return result;
+    if (!output_gradients[0]) return result;
     std::vector<Value> inputs = self.inputs;
-    inputs[0] = of_outputs[0];
+    inputs[0] = output_gradients[0];
     result[0] = builder.apply_single(std::make_shared<LoadBalanceGradient>(balance_), inputs);
     return result;
   }
 
+  /// Writes loss = scale / L · Σ_e f_e Σ_lt p_lte.
   void run(const Execution& execution) const override {
     const Tensor& sums = execution.inputs[0];
     const std::span<const Tensor> counts = execution.inputs.subspan(1);
     if (execution.stream != nullptr) {
       return for_vendor(*execution.stream, [&](auto vendor) {
         load_balance_loss_device<decltype(vendor)>(
-            layers_on_device(counts), balance_.of_sums(), sums.pointer<double>(),
+            layers_on_device(counts), balance_.sums_factor(), sums.pointer<double>(),
             execution.outputs[0].pointer<float>(), *execution.stream);
       });
     }
@@ -170,8 +171,8 @@ Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
                 "a load-balance loss of {} layers in the form of one", probabilities.size());
   const Program& program = builder.program();
   const Spec spec = builder.spec(probabilities[0]);
-  const Shape of_counts = builder.spec(counts[0]).shape;
-  const auto sets = of_counts.rank() == 2 ? std::optional(of_counts[0]) : std::nullopt;
+  const Shape counts_shape = builder.spec(counts[0]).shape;
+  const auto sets = counts_shape.rank() == 2 ? std::optional(counts_shape[0]) : std::nullopt;
   const auto experts = static_cast<double>(spec.shape[1]);
   const Balance balance{
       .scale =
@@ -182,7 +183,7 @@ Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
                      : logical_extent(program.mesh(), spec.distribution, 0, spec.shape[0]),
       .dtype = spec.dtype};
   const Value sums = probability_sums(builder, probabilities, sets);
-  // Where sets are split, ranks have other sets.
+  // On an axis that splits the sets, ranks have different sets, so nothing is summed.
   std::vector<Value> inputs{
       sets ? sum_of_ranks(builder, sums, {Placement::invariant, Placement::sharded})
            : sum_of_ranks(builder, sums, {Placement::invariant})};

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kBalanceThreads = 256;
 
-/// Σ_l counts_le. A sum of integers is exact.
+/// Returns Σ_l counts_le. A sum of integers is exact.
 __device__ double choices_of(const BalanceLayers& layers, int64_t expert) {
   double sum = 0;
   for (int layer = 0; layer < layers.count; ++layer) {
@@ -17,7 +17,8 @@ __device__ double choices_of(const BalanceLayers& layers, int64_t expert) {
   return sum;
 }
 
-/// One block. The sums of integers are exact, in any order.
+/// Writes means_e = sum_e Σ_e counts_e / Σ_e sum_e, in one block. The sums of integers are exact,
+/// in any order.
 __global__ void mean_of_counts(int64_t experts, const double* sum, const int32_t* counts,
                                double* means) {
   double all = 0, own = 0;
@@ -32,7 +33,7 @@ __global__ void mean_of_counts(int64_t experts, const double* sum, const int32_t
   }
 }
 
-/// One block.
+/// Writes loss = factor · Σ_e (Σ_l counts_le) sums_e, in one block.
 __global__ void balance_loss(BalanceLayers layers, float factor, const double* sums, float* loss) {
   float total = 0;
   for (int64_t e = threadIdx.x; e < layers.experts; e += blockDim.x) {
@@ -42,11 +43,11 @@ __global__ void balance_loss(BalanceLayers layers, float factor, const double* s
   if (threadIdx.x == 0) *loss = factor * total;
 }
 
-/// One block.
-__global__ void balance_gradient(BalanceLayers layers, float factor, const float* of_loss,
-                                 double* of_sums) {
+/// Writes sums_gradient_e = factor · loss_gradient · Σ_l counts_le, in one block.
+__global__ void balance_gradient(BalanceLayers layers, float factor, const float* loss_gradient,
+                                 double* sums_gradient) {
   for (int64_t e = threadIdx.x; e < layers.experts; e += blockDim.x) {
-    of_sums[e] = factor * of_loss[0] * static_cast<float>(choices_of(layers, e));
+    sums_gradient[e] = factor * loss_gradient[0] * static_cast<float>(choices_of(layers, e));
   }
 }
 
@@ -60,10 +61,11 @@ void load_balance_loss_device(const BalanceLayers& layers, double factor, const 
 }
 
 template <typename Vendor>
-void load_balance_gradient_device(const BalanceLayers& layers, double factor, const float* of_loss,
-                                  double* of_sums, Stream& stream) {
+void load_balance_gradient_device(const BalanceLayers& layers, double factor,
+                                  const float* loss_gradient, double* sums_gradient,
+                                  Stream& stream) {
   launch(balance_gradient, {.threads = kBalanceThreads}, stream, layers, static_cast<float>(factor),
-         of_loss, of_sums);
+         loss_gradient, sums_gradient);
 }
 
 template <typename Vendor>

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-/// One block.
+/// Writes loss = factor · the sum of the parts, in one block.
 __global__ void add_loss_parts(const float* parts, int64_t count, float factor, float* loss) {
   float total = 0;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];

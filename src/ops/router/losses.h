@@ -14,42 +14,43 @@ namespace tessera {
 // program is a sum over tokens. It is divided at the end by the number of tokens of the global
 // batch.
 
-/// The load-balance loss. For each layer, `probabilities` holds [tokens, experts] and `counts`
-/// [experts] how many tokens chose each expert, before any are dropped. There are L layers, T
-/// tokens and E experts. With f_e = Σ_l counts_le / (L T) and P_e = Σ_lt p_lte / (L T), the mean is
+/// Returns the load-balance loss. For each layer, `probabilities` holds [tokens, experts], and
+/// `counts` [experts] is the number of tokens that chose each expert, before any are dropped. There
+/// are L layers, T tokens and E experts. With f_e = Σ_l counts_le / (L T) and
+/// P_e = Σ_lt p_lte / (L T), the mean is
 ///
 /// per_layer (one layer): coefficient · E / k · Σ_e f_e P_e, which is `coefficient` in balance;
 /// pooled: coefficient · E · Σ_e f_e P_e, which is `coefficient` · k in balance.
 ///
 /// The probabilities have a gradient, the counts have none.
 ///
-/// The counts say of which set the tokens are (BalanceTokens). The sums over its tokens are taken
-/// over all ranks that share it, and T counts them all. So a loss does not depend on how ranks
-/// share a set.
+/// The form of the counts gives the set of tokens (BalanceTokens). The sums over its tokens are
+/// taken over all ranks that share it, and T is the number of all its tokens. So a loss does not
+/// depend on how ranks share a set.
 ///
 /// micro_batch: i32 [experts], the counts of all ranks, invariant. So is the loss.
 /// rank: i32 [sets, experts] of set_counts(). Each set has its own f and P, and the loss is the sum
-///   of those of the sets: it is partial over the axes that tell sets apart.
+///   over the sets: it is partial over the axes that split the sets.
 /// global_batch: f64 [experts] of step_counts(). With n micro-batches so far, of counts c_1 to c_n,
-///   f_e is their mean, Σ_i c_ie / (n T), without a gradient, and P_e that of this micro-batch. So
-///   do Megatron-LM (`global_aux_loss` in core/transformer/moe/router.py) and Qwen (Qiu et al.,
+///   f_e is their mean, Σ_i c_ie / (n T), without a gradient, and P_e is that of this micro-batch.
+///   Megatron-LM (`global_aux_loss` in core/transformer/moe/router.py) and Qwen (Qiu et al.,
 ///   "Demons in the Detail: On Implementing Load Balancing Loss for Training Specialized
-///   Mixture-of-Expert Models", arXiv 2501.11873): the counts of micro-batches to come are not
-///   known yet.
+///   Mixture-of-Expert Models", arXiv 2501.11873) do the same, because the counts of later
+///   micro-batches are not known.
 ///
-/// In balance f_e = k / E whatever the set, and Σ_e P_e = 1. So the mean over a step's tokens is
-/// the same for all three, and each is a sum over sets of (the mean · the set's tokens).
+/// In balance f_e = k / E for any set, and Σ_e P_e = 1. So the mean over a step's tokens is the
+/// same for all three, and each is a sum over sets of (the mean · the set's tokens).
 Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
                         std::span<const Value> counts, double coefficient, int64_t k,
                         BalanceForm form);
 
-/// Σ_lt p_lte in f64 [experts], from the probabilities of each layer. It is partial over the axes
-/// that split the tokens. With `sets`, those of a rank's sets of tokens apart, [sets, experts], as
-/// set_counts() has them.
+/// Returns Σ_lt p_lte in f64 [experts], from the probabilities of each layer. It is partial over
+/// the axes that split the tokens. With `sets`, it is [sets, experts]: a sum for each of the rank's
+/// sets of tokens, as set_counts() has them.
 Value probability_sums(Builder& builder, std::span<const Value> probabilities,
                        std::optional<int64_t> sets = {});
 
-/// The router z-loss, coefficient · mean over tokens of (log Σ_e exp logit_te)². Logits are
+/// Returns the router z-loss, coefficient · mean over tokens of (log Σ_e exp logit_te)². Logits are
 /// [tokens, experts] in f32 (or f64). It is partial over the axes that split the tokens.
 Value router_z_loss(Builder& builder, Value logits, double coefficient);
 

@@ -8,15 +8,15 @@
 namespace tessera {
 namespace {
 
-/// The sets of tokens whose probabilities are summed apart; none if all are one sum.
+/// The number of sets of tokens with sums of their own; none if there is one sum of all tokens.
 using Sets = std::optional<int64_t>;
 
 Shape shape_of_sums(const Sets& sets, int64_t experts) {
   return sets ? Shape{*sets, experts} : Shape{experts};
 }
 
-/// input: the gradient of the sums, f64 [experts] or [sets, experts]; output: that of the
-/// probabilities of a layer, [tokens, experts], of which all rows of a set are the same.
+/// input: the gradient of the sums, f64 [experts] or [sets, experts]; output: the gradient of a
+/// layer's probabilities, [tokens, experts], in which all rows of a set are the same.
 class ProbabilitySumsGradient final : public Operation {
  public:
   ProbabilitySumsGradient(Spec probabilities, Sets sets)
@@ -52,13 +52,15 @@ class ProbabilitySumsGradient final : public Operation {
       const double* sums = execution.inputs[0].data<double>();
       T* rows = result.data<T>();
       const int64_t each = tokens / sets_.value_or(1);
+      // rows[t, e] = sums[the set of t, e]
       parallel_ranges(execution.runtime.threads(), tokens, row_grain(experts),
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           T* row = rows + t * experts;
-                          const double* of_sums = sums + t / each * experts;
+                          const double* set_sums = sums + t / each * experts;
 #pragma omp simd
-                          for (int64_t e = 0; e < experts; ++e) row[e] = static_cast<T>(of_sums[e]);
+                          for (int64_t e = 0; e < experts; ++e)
+                            row[e] = static_cast<T>(set_sums[e]);
                         }
                       });
     });
@@ -95,11 +97,11 @@ class ProbabilitySums final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    if (!of_outputs[0]) return std::vector<Value>(self.inputs.size());
+                              std::span<const Value> output_gradients) const override {
+    if (!output_gradients[0]) return std::vector<Value>(self.inputs.size());
     const Value shared = builder.apply_single(
         std::make_shared<ProbabilitySumsGradient>(builder.spec(self.inputs[0]), sets_),
-        {of_outputs[0]});
+        {output_gradients[0]});
     return std::vector<Value>(self.inputs.size(), shared);
   }
 
@@ -119,11 +121,11 @@ class ProbabilitySums final : public Operation {
   }
 
  private:
-  /// The number of tokens whose probabilities are summed in one go. It is fixed, so the sum does
-  /// not depend on the number of threads.
+  /// The number of tokens of a block, whose probabilities are summed together. It is fixed, so the
+  /// sum does not depend on the number of threads.
   static constexpr int64_t kBlock = 256;
   int64_t sets() const { return sets_.value_or(1); }
-  /// The blocks of a set, of so many tokens in all sets.
+  /// Returns the number of blocks of a set, given the tokens of all sets.
   int64_t blocks(int64_t tokens) const { return (tokens / sets() + kBlock - 1) / kBlock; }
 
   void run_on_device(const Execution& execution) const {
@@ -144,6 +146,7 @@ class ProbabilitySums final : public Operation {
     });
   }
 
+  /// Writes result[set, e] = Σ_l Σ_{t in set} p_l[t, e].
   template <typename T>
   void evaluate(const Execution& execution) const {
     const Shape& shape = execution.inputs[0].shape();
@@ -167,8 +170,9 @@ class ProbabilitySums final : public Operation {
       double* result = execution.outputs[0].data<double>() + set * experts;
       for (int64_t e = 0; e < experts; ++e) {
         double sum = 0;
-        for (int64_t place = set; place < parts / each; place += sets()) {  // in each layer
-          const T* own = sums + place * each * experts + e;
+        // The set of each layer.
+        for (int64_t layer_set = set; layer_set < parts / each; layer_set += sets()) {
+          const T* own = sums + layer_set * each * experts + e;
           for (int64_t block = 0; block < each; ++block) {
             sum += static_cast<double>(own[block * experts]);
           }
@@ -178,7 +182,7 @@ class ProbabilitySums final : public Operation {
     }
   }
 
-  /// sums_e = Σ_t rows_te.
+  /// Writes sums_e = Σ_t rows_te.
   template <typename T>
   static void sum_columns(const T* rows, int64_t count, int64_t columns, T* sums) {
     std::fill_n(sums, columns, T{0});

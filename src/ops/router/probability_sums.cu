@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kProbabilityThreads = 128;
 
-/// parts[layer, block, e] = the sum of p_te over the block's tokens. A thread has a pack of experts.
+/// Writes parts[layer, block, e] = the sum of p_te over the block's tokens. A thread has a pack of
+/// experts.
 template <int size>
 __global__ void sum_probabilities(BalanceLayers layers, float* parts) {
   const int64_t row_packs = layers.experts / size;
@@ -27,7 +28,7 @@ __global__ void sum_probabilities(BalanceLayers layers, float* parts) {
   }
 }
 
-/// A thread for each expert.
+/// Writes sums_e = the sum of all parts, with one thread per expert.
 __global__ void add_probability_parts(const float* parts, int64_t count, int64_t experts,
                                       double* sums) {
   const int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -37,19 +38,19 @@ __global__ void add_probability_parts(const float* parts, int64_t count, int64_t
   sums[e] = sum;
 }
 
-/// A thread for each pack of the result, whose rows are all the same.
+/// Writes the gradient of the probabilities, whose rows are all the same, with one thread per pack.
 template <int size>
-__global__ void repeat_of_sums(int64_t packs, int row_packs, const double* of_sums,
-                               float* of_probabilities) {
+__global__ void repeat_sums_gradient(int64_t packs, int row_packs, const double* sums_gradient,
+                                     float* probabilities_gradient) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= packs) return;
-  const double* const column = of_sums + at % row_packs * size;
+  const double* const column = sums_gradient + at % row_packs * size;
   Pack<float, size> pack;
   for (int i = 0; i < size; ++i) pack.values[i] = static_cast<float>(column[i]);
-  store_pack(of_probabilities, at, pack);
+  store_pack(probabilities_gradient, at, pack);
 }
 
-/// The blocks of threads for so many items.
+/// Returns the number of blocks of threads for `items` items.
 int64_t probability_grid(int64_t items) {
   return (items + kProbabilityThreads - 1) / kProbabilityThreads;
 }
@@ -61,25 +62,29 @@ void probability_sums_device(const BalanceLayers& layers, float* parts, double* 
                              Stream& stream) {
   const int64_t blocks = probability_blocks(layers.count, layers.tokens);
   with_pack_size<kPackSize<float>>(layers.experts, [&](auto size) {
-    const auto packs = static_cast<int>(std::min<int64_t>(layers.experts / size, kProbabilityThreads));
+    const auto packs =
+        static_cast<int>(std::min<int64_t>(layers.experts / size, kProbabilityThreads));
     launch(sum_probabilities<size>,
-           {.blocks = blocks, .threads = (packs + kLanes - 1) / kLanes * kLanes, .blocks_y = layers.count},
+           {.blocks = blocks,
+            .threads = (packs + kLanes - 1) / kLanes * kLanes,
+            .blocks_y = layers.count},
            stream, layers, parts);
   });
   launch(add_probability_parts,
-         {.blocks = probability_grid(layers.experts), .threads = kProbabilityThreads}, stream, parts,
-         blocks * layers.count, layers.experts, sums);
+         {.blocks = probability_grid(layers.experts), .threads = kProbabilityThreads}, stream,
+         parts, blocks * layers.count, layers.experts, sums);
 }
 
 template <typename Vendor>
-void probability_sums_gradient_device(int64_t tokens, int64_t experts, const double* of_sums,
-                                      float* of_probabilities, Stream& stream) {
+void probability_sums_gradient_device(int64_t tokens, int64_t experts,
+                                      const double* sums_gradient, float* probabilities_gradient,
+                                      Stream& stream) {
   if (tokens == 0) return;
   with_pack_size<kPackSize<float>>(experts, [&](auto size) {
     const int64_t row_packs = experts / size;
-    launch(repeat_of_sums<size>,
+    launch(repeat_sums_gradient<size>,
            {.blocks = probability_grid(tokens * row_packs), .threads = kProbabilityThreads}, stream,
-           tokens * row_packs, static_cast<int>(row_packs), of_sums, of_probabilities);
+           tokens * row_packs, static_cast<int>(row_packs), sums_gradient, probabilities_gradient);
   });
 }
 

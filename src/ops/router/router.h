@@ -6,16 +6,17 @@
 
 namespace tessera {
 
-/// Softmax over the experts of each token. logits and result are [tokens, experts] in f32 (or f64).
+/// Computes the softmax over the experts of each token. logits and result are [tokens, experts] in
+/// f32 (or f64).
 Value router_softmax(Builder& builder, Value logits);
 
-/// How to choose and weigh a token's experts.
+/// The options of the choice of a token's experts and of their weights.
 struct TopKOptions {
   int64_t k = 1;             ///< experts per token, at most all of them
   bool renormalise = false;  ///< divide the chosen weights by their sum (Mixtral)
   /// Forced uniform routing (Optimus §2.3), for measuring a balanced load. The j-th choice of token
   /// t is expert (t k + j) mod experts, whatever the probabilities are. They still give the
-  /// weights. Tokens of several ranks are counted among those of all.
+  /// weights. If ranks have different tokens, t counts the tokens of all ranks.
   bool forced_uniform = false;
 };
 
@@ -32,10 +33,10 @@ struct RouterSelection {
 /// if the weights are renormalised. The choice itself has no gradient.
 ///
 /// If `biases` are given, [experts] in the probabilities' type, the choice is by probability plus
-/// bias. The weights stay those of the probabilities. The biases have no gradient.
+/// bias. The weights are still the probabilities alone. The biases have no gradient.
 ///
-/// If `pinned` is given, i32 [tokens, k], it is the choice, whatever the probabilities are: two
-/// runs that round differently are compared by it, and a chosen load is measured.
+/// If `pinned` is given, i32 [tokens, k], it is the choice, whatever the probabilities are. It
+/// serves to compare two runs that round differently, and to measure a chosen load.
 RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options,
                              std::optional<Value> pinned = {}, std::optional<Value> biases = {});
 

@@ -8,24 +8,24 @@ namespace tessera {
 
 class Stream;
 
-// The router's kernels of devices. They compute in f32 and put their work into the stream. All
-// pointers are the device's, and matrices begin on 64 bytes.
+// The router's device kernels. They compute in f32 and put their work into the stream. All pointers
+// are to device memory, and matrices begin on 64 bytes.
 
-/// The experts that a device's router may have: a block keeps a number for each in shared memory.
+/// The most experts of a router on a device: a block keeps a number for each in shared memory.
 inline constexpr int64_t kMostDeviceExperts = 8192;
 
-/// probabilities = softmax(logits), both [tokens, experts]; they may be the same memory.
+/// Writes probabilities = softmax(logits), both [tokens, experts]; they may be the same memory.
 template <typename Vendor>
 void router_softmax_device(int64_t tokens, int64_t experts, const float* logits,
                            float* probabilities, Stream& stream);
-/// of_logits = p ⊙ (of_probabilities − Σ_e p_e of_probabilities_e), all [tokens, experts]; both
-/// gradients may be the same memory.
+/// Writes logits_gradient = p ⊙ (probabilities_gradient − Σ_e p_e probabilities_gradient_e), all
+/// [tokens, experts]; both gradients may be the same memory.
 template <typename Vendor>
 void router_softmax_gradient_device(int64_t tokens, int64_t experts, const float* probabilities,
-                                    const float* of_probabilities, float* of_logits,
+                                    const float* probabilities_gradient, float* logits_gradient,
                                     Stream& stream);
 
-/// The choice of the k most probable experts, and what weighs them.
+/// The choice of the k most probable experts, and the computation of their weights.
 struct RouterChoice {
   int64_t tokens;
   int64_t experts;
@@ -33,45 +33,46 @@ struct RouterChoice {
   bool renormalise;
   bool forced_uniform;
   const float* probabilities;  // [tokens, experts]
-  const int32_t* pinned;       // [tokens, k]: the choice, if not null
-  const float* biases;         // [experts]: added for the choice, if not null
+  const int32_t* pinned;       // [tokens, k]: the choice, unless null
+  const float* biases;         // [experts]: added for the choice, unless null
   float* weights;              // [tokens, k]
   int32_t* indices;            // [tokens, k]
 };
 
-/// The gradient of the weights, carried to the probabilities.
+/// The gradient of the probabilities, from the gradient of the weights.
 struct RouterChoiceGradient {
   int64_t tokens;
   int64_t experts;
   int64_t k;
   bool renormalise;
-  const float* probabilities;  // [tokens, experts]
-  const int32_t* indices;      // [tokens, k]
-  const float* of_weights;     // [tokens, k]
-  float* of_probabilities;     // [tokens, experts]
+  const float* probabilities;     // [tokens, experts]
+  const int32_t* indices;         // [tokens, k]
+  const float* weights_gradient;  // [tokens, k]
+  float* probabilities_gradient;  // [tokens, experts]
 };
 
-/// Both give the bits of the plain kernels.
+/// Chooses the experts, with the bits of the plain kernel.
 template <typename Vendor>
 void router_top_k_device(const RouterChoice& choice, Stream& stream);
+/// Computes the gradient, with the bits of the plain kernel.
 template <typename Vendor>
 void router_top_k_gradient_device(const RouterChoiceGradient& gradient, Stream& stream);
 
-/// loss[0] = factor · the sum of parts [count], in one order.
+/// Writes loss[0] = factor · the sum of parts [count], in a fixed order.
 template <typename Vendor>
 void router_loss_sum_device(const float* parts, int64_t count, double factor, float* loss,
                             Stream& stream);
 
-/// loss[0] = coefficient · Σ_t z_t², with z_t = log Σ_e exp logits_te. `parts` is scratch memory of
-/// as many elements as there are tokens.
+/// Writes loss[0] = coefficient · Σ_t z_t², with z_t = log Σ_e exp logits_te. `parts` is scratch
+/// memory with an element for each token.
 template <typename Vendor>
 void router_z_loss_device(int64_t tokens, int64_t experts, double coefficient, const float* logits,
                           float* parts, float* loss, Stream& stream);
-/// of_logits_te = 2 · coefficient · of_loss[0] · z_t · softmax(logits_t)_e.
+/// Writes logits_gradient_te = 2 · coefficient · loss_gradient[0] · z_t · softmax(logits_t)_e.
 template <typename Vendor>
 void router_z_loss_gradient_device(int64_t tokens, int64_t experts, double coefficient,
-                                   const float* logits, const float* of_loss, float* of_logits,
-                                   Stream& stream);
+                                   const float* logits, const float* loss_gradient,
+                                   float* logits_gradient, Stream& stream);
 
 /// The layers of one load-balance loss.
 struct BalanceLayers {
@@ -84,36 +85,38 @@ struct BalanceLayers {
   int64_t experts = 0;
 };
 
-/// The blocks of tokens of each layer that are summed apart: of at least 64 tokens, but not over
-/// 1024 for all layers together.
+/// Returns the number of blocks of tokens of each layer that are summed separately. A block has at
+/// least 64 tokens, and all layers together have at most 1024 blocks.
 inline int64_t probability_blocks(int64_t layers, int64_t tokens) {
   constexpr int64_t kEach = 64;
   const int64_t most = std::max<int64_t>(1, 1024 / layers);
   return std::clamp<int64_t>((tokens + kEach - 1) / kEach, 1, most);
 }
 
-/// sums_e = Σ_lt p_lte, in f64 [experts]. `parts` is scratch memory of
-/// [layers, probability_blocks(), experts]. It reads no counts.
+/// Writes sums_e = Σ_lt p_lte, in f64 [experts]. `parts` is scratch memory of [layers,
+/// probability_blocks(), experts]. It reads no counts.
 template <typename Vendor>
 void probability_sums_device(const BalanceLayers& layers, float* parts, double* sums,
                              Stream& stream);
-/// of_probabilities_te = of_sums_e, [tokens, experts].
+/// Writes probabilities_gradient_te = sums_gradient_e, [tokens, experts].
 template <typename Vendor>
-void probability_sums_gradient_device(int64_t tokens, int64_t experts, const double* of_sums,
-                                      float* of_probabilities, Stream& stream);
+void probability_sums_gradient_device(int64_t tokens, int64_t experts, const double* sums_gradient,
+                                      float* probabilities_gradient, Stream& stream);
 
-/// means_e = sum_e Σ_e counts_e / Σ_e sum_e, [experts].
+/// Writes means_e = sum_e Σ_e counts_e / Σ_e sum_e, [experts].
 template <typename Vendor>
 void step_counts_device(int64_t experts, const double* sum, const int32_t* counts, double* means,
                         Stream& stream);
 
-/// loss[0] = factor · Σ_e (Σ_l counts_le) sums_e. It reads no probabilities.
+/// Writes loss[0] = factor · Σ_e (Σ_l counts_le) sums_e. It reads no probabilities.
 template <typename Vendor>
 void load_balance_loss_device(const BalanceLayers& layers, double factor, const double* sums,
                               float* loss, Stream& stream);
-/// of_sums_e = factor · of_loss[0] · Σ_l counts_le, [experts], with the bits of f32.
+/// Writes sums_gradient_e = factor · loss_gradient[0] · Σ_l counts_le, [experts], with the bits of
+/// f32.
 template <typename Vendor>
-void load_balance_gradient_device(const BalanceLayers& layers, double factor, const float* of_loss,
-                                  double* of_sums, Stream& stream);
+void load_balance_gradient_device(const BalanceLayers& layers, double factor,
+                                  const float* loss_gradient, double* sums_gradient,
+                                  Stream& stream);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ bool is_row_vector(const Spec& vector, const Spec& matrix) {
 
 bool same_rows(const Spec& a, const Spec& b) { return a.shape == b.shape && a.dtype == b.dtype; }
 
-/// sums_c = the sum over rows of term(row · width + c, c), row after row.
+/// Writes sums_c = the sum over rows of term(row · width + c, c), row after row.
 template <typename T, typename Term>
 void sum_over_rows(int64_t tokens, int64_t width, int threads, T* sums, Term term) {
   parallel_ranges(threads, width, row_grain(tokens), [&](int64_t begin, int64_t end, int) {
@@ -27,7 +27,7 @@ void sum_over_rows(int64_t tokens, int64_t width, int threads, T* sums, Term ter
   });
 }
 
-/// Calls body(place, column) for all elements.
+/// Calls body(index, column) for all elements.
 template <typename Body>
 void for_elements(int64_t tokens, int64_t width, int threads, Body body) {
   parallel_ranges(threads, tokens, row_grain(width), [&](int64_t begin, int64_t end, int) {
@@ -38,8 +38,8 @@ void for_elements(int64_t tokens, int64_t width, int threads, Body body) {
   });
 }
 
-/// inputs: the result's gradient, then scale and previous if there are any; outputs: the bias's
-/// gradient, then theirs.
+/// inputs: the result's gradient, then scale and previous if there are any; outputs: the gradient
+/// of the bias, then those of scale and previous.
 class DepthAverageGradientOperation final : public Operation {
  public:
   explicit DepthAverageGradientOperation(bool previous) : previous_(previous) {}
@@ -69,34 +69,36 @@ class DepthAverageGradientOperation final : public Operation {
     dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
       const auto average = arguments<T>(execution);
-      const T* of = average.of_result;
+      const T* result_gradient = average.result_gradient;
       const T* previous = average.previous;
-      sum_over_rows(average.tokens, average.width, threads, average.of_bias,
-                    [=](int64_t at, int64_t) { return of[at]; });
+      // bias_gradient[c] = Σ_t result_gradient[t, c]
+      // scale_gradient[c] = Σ_t result_gradient[t, c] * previous[t, c]
+      // previous_gradient[t, c] = result_gradient[t, c] * scale[c]
+      sum_over_rows(average.tokens, average.width, threads, average.bias_gradient,
+                    [=](int64_t at, int64_t) { return result_gradient[at]; });
       if (previous == nullptr) return;
-      sum_over_rows(average.tokens, average.width, threads, average.of_scale,
-                    [=](int64_t at, int64_t) { return of[at] * previous[at]; });
+      sum_over_rows(average.tokens, average.width, threads, average.scale_gradient,
+                    [=](int64_t at, int64_t) { return result_gradient[at] * previous[at]; });
       for_elements(average.tokens, average.width, threads,
-                   [=, scale = average.scale, out = average.of_previous](int64_t at, int64_t c) {
-                     out[at] = of[at] * scale[c];
-                   });
+                   [=, scale = average.scale, out = average.previous_gradient](
+                       int64_t at, int64_t c) { out[at] = result_gradient[at] * scale[c]; });
     });
   }
 
  private:
   template <typename T>
   DepthAverageGradient<T> arguments(const Execution& execution) const {
-    const Tensor& of_result = execution.inputs[0];
+    const Tensor& result_gradient = execution.inputs[0];
     DepthAverageGradient<T> average{};
-    average.tokens = of_result.shape()[0];
-    average.width = of_result.shape()[1];
-    average.of_result = of_result.pointer<T>();
-    average.of_bias = execution.outputs[0].pointer<T>();
+    average.tokens = result_gradient.shape()[0];
+    average.width = result_gradient.shape()[1];
+    average.result_gradient = result_gradient.pointer<T>();
+    average.bias_gradient = execution.outputs[0].pointer<T>();
     if (!previous_) return average;
     average.scale = execution.inputs[1].pointer<T>();
     average.previous = execution.inputs[2].pointer<T>();
-    average.of_scale = execution.outputs[1].pointer<T>();
-    average.of_previous = execution.outputs[2].pointer<T>();
+    average.scale_gradient = execution.outputs[1].pointer<T>();
+    average.previous_gradient = execution.outputs[2].pointer<T>();
     return average;
   }
 
@@ -124,14 +126,14 @@ class DepthAverageOperation final : public Operation {
     return {{inputs[0].shape, inputs[0].dtype}};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    std::vector<Value> inputs{of_outputs[0]};
+                              std::span<const Value> output_gradients) const override {
+    std::vector<Value> inputs{output_gradients[0]};
     if (previous_) inputs.insert(inputs.end(), {self.inputs[2], self.inputs[3]});
     const std::vector<Value> gradients = builder.apply(
         std::make_shared<DepthAverageGradientOperation>(previous_), std::move(inputs));
-    std::vector<Value> of_inputs{of_outputs[0]};
-    of_inputs.insert(of_inputs.end(), gradients.begin(), gradients.end());
-    return of_inputs;
+    std::vector<Value> input_gradients{output_gradients[0]};
+    input_gradients.insert(input_gradients.end(), gradients.begin(), gradients.end());
+    return input_gradients;
   }
 
   void run(const Execution& execution) const override {
@@ -143,6 +145,7 @@ class DepthAverageOperation final : public Operation {
     dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
       const auto average = arguments<T>(execution);
+      // result[t, c] = x[t, c] + bias[c] + scale[c] * previous[t, c]
       for_elements(
           average.tokens, average.width, execution.runtime.threads(), [=](int64_t at, int64_t c) {
             const T own = average.x[at] + average.bias[c];
@@ -204,13 +207,16 @@ class BiasedGeluGradientOperation final : public Operation {
     dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
       const auto gelu = arguments<T>(execution);
+      // x_gradient[t, c] = result_gradient[t, c] * gelu'(x[t, c] + bias[c])
+      // bias_gradient[c] = Σ_t x_gradient[t, c]
       with_gelu<T>(execution.runtime.target(), [&](auto at_point) {
         for_elements(gelu.tokens, gelu.width, threads, [=](int64_t at, int64_t c) {
-          gelu.of_x[at] = gelu.of_result[at] * at_point(gelu.x[at] + gelu.bias[c]).slope;
+          gelu.x_gradient[at] =
+              gelu.result_gradient[at] * at_point(gelu.x[at] + gelu.bias[c]).slope;
         });
       });
-      sum_over_rows(gelu.tokens, gelu.width, threads, gelu.of_bias,
-                    [of = gelu.of_x](int64_t at, int64_t) { return of[at]; });
+      sum_over_rows(gelu.tokens, gelu.width, threads, gelu.bias_gradient,
+                    [gradient = gelu.x_gradient](int64_t at, int64_t) { return gradient[at]; });
     });
   }
 
@@ -222,9 +228,9 @@ class BiasedGeluGradientOperation final : public Operation {
             .width = x.shape()[1],
             .x = x.pointer<T>(),
             .bias = execution.inputs[1].pointer<T>(),
-            .of_result = execution.inputs[2].pointer<T>(),
-            .of_x = execution.outputs[0].pointer<T>(),
-            .of_bias = execution.outputs[1].pointer<T>()};
+            .result_gradient = execution.inputs[2].pointer<T>(),
+            .x_gradient = execution.outputs[0].pointer<T>(),
+            .bias_gradient = execution.outputs[1].pointer<T>()};
   }
 };
 
@@ -241,9 +247,9 @@ class BiasedGeluOperation final : public Operation {
     return {{inputs[0].shape, inputs[0].dtype}};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     return builder.apply(std::make_shared<BiasedGeluGradientOperation>(),
-                         {self.inputs[0], self.inputs[1], of_outputs[0]});
+                         {self.inputs[0], self.inputs[1], output_gradients[0]});
   }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
@@ -254,6 +260,7 @@ class BiasedGeluOperation final : public Operation {
     dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
       const auto gelu = arguments<T>(execution);
+      // result[t, c] = gelu(x[t, c] + bias[c])
       with_gelu<T>(execution.runtime.target(), [&](auto at_point) {
         for_elements(gelu.tokens, gelu.width, execution.runtime.threads(),
                      [=](int64_t at, int64_t c) {

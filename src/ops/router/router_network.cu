@@ -6,7 +6,7 @@ namespace tessera {
 namespace {
 
 constexpr int kNetworkThreads = 256;
-constexpr int kColumns = 32;  // of a block that adds up rows
+constexpr int kColumns = 32;  // of a block of sum_rows()
 constexpr int kRowsAtOnce = kNetworkThreads / kColumns;
 
 __global__ void depth_average_elements(DepthAverage<float> average) {
@@ -18,10 +18,10 @@ __global__ void depth_average_elements(DepthAverage<float> average) {
   average.result[i] = value;
 }
 
-__global__ void of_previous_elements(DepthAverageGradient<float> average) {
+__global__ void previous_gradient_elements(DepthAverageGradient<float> average) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kNetworkThreads + threadIdx.x;
   if (i >= average.tokens * average.width) return;
-  average.of_previous[i] = average.of_result[i] * average.scale[i % average.width];
+  average.previous_gradient[i] = average.result_gradient[i] * average.scale[i % average.width];
 }
 
 __global__ void biased_gelu_elements(BiasedGelu<float> gelu) {
@@ -30,14 +30,15 @@ __global__ void biased_gelu_elements(BiasedGelu<float> gelu) {
   gelu.result[i] = gelu_on_device(gelu.x[i] + gelu.bias[i % gelu.width]).value;
 }
 
-__global__ void of_gelu_elements(BiasedGeluGradient<float> gelu) {
+__global__ void biased_gelu_gradient_elements(BiasedGeluGradient<float> gelu) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kNetworkThreads + threadIdx.x;
   if (i >= gelu.tokens * gelu.width) return;
-  gelu.of_x[i] = gelu.of_result[i] * gelu_on_device(gelu.x[i] + gelu.bias[i % gelu.width]).slope;
+  gelu.x_gradient[i] =
+      gelu.result_gradient[i] * gelu_on_device(gelu.x[i] + gelu.bias[i % gelu.width]).slope;
 }
 
-/// sums = the sums over rows of a, or of a times b. A block has some columns, and each of its
-/// threads every kRowsAtOnce-th row.
+/// Writes sums = the sums over rows of a, or of a times b. A block has kColumns columns, and each
+/// of its threads takes every kRowsAtOnce-th row of one.
 __global__ void sum_rows(int64_t tokens, int64_t width, const float* a, const float* b,
                          float* sums) {
   __shared__ float parts[kNetworkThreads];
@@ -56,11 +57,11 @@ __global__ void sum_rows(int64_t tokens, int64_t width, const float* a, const fl
   sums[column] = total;
 }
 
-Grid of_elements(int64_t elements) {
+Grid element_grid(int64_t elements) {
   return {.blocks = (elements + kNetworkThreads - 1) / kNetworkThreads,
           .threads = kNetworkThreads};
 }
-Grid of_columns(int64_t width) {
+Grid column_grid(int64_t width) {
   return {.blocks = (width + kColumns - 1) / kColumns, .threads = kNetworkThreads};
 }
 
@@ -68,31 +69,31 @@ Grid of_columns(int64_t width) {
 
 template <typename Vendor>
 void depth_average_device(const DepthAverage<float>& average, Stream& stream) {
-  launch(depth_average_elements, of_elements(average.tokens * average.width), stream, average);
+  launch(depth_average_elements, element_grid(average.tokens * average.width), stream, average);
 }
 
 template <typename Vendor>
 void depth_average_gradient_device(const DepthAverageGradient<float>& average, Stream& stream) {
   const float* const none = nullptr;
-  launch(sum_rows, of_columns(average.width), stream, average.tokens, average.width,
-         average.of_result, none, average.of_bias);
+  launch(sum_rows, column_grid(average.width), stream, average.tokens, average.width,
+         average.result_gradient, none, average.bias_gradient);
   if (average.previous == nullptr) return;
-  launch(sum_rows, of_columns(average.width), stream, average.tokens, average.width,
-         average.of_result, average.previous, average.of_scale);
-  launch(of_previous_elements, of_elements(average.tokens * average.width), stream, average);
+  launch(sum_rows, column_grid(average.width), stream, average.tokens, average.width,
+         average.result_gradient, average.previous, average.scale_gradient);
+  launch(previous_gradient_elements, element_grid(average.tokens * average.width), stream, average);
 }
 
 template <typename Vendor>
 void biased_gelu_device(const BiasedGelu<float>& gelu, Stream& stream) {
-  launch(biased_gelu_elements, of_elements(gelu.tokens * gelu.width), stream, gelu);
+  launch(biased_gelu_elements, element_grid(gelu.tokens * gelu.width), stream, gelu);
 }
 
 template <typename Vendor>
 void biased_gelu_gradient_device(const BiasedGeluGradient<float>& gelu, Stream& stream) {
   const float* const none = nullptr;
-  launch(of_gelu_elements, of_elements(gelu.tokens * gelu.width), stream, gelu);
-  launch(sum_rows, of_columns(gelu.width), stream, gelu.tokens, gelu.width,
-         static_cast<const float*>(gelu.of_x), none, gelu.of_bias);
+  launch(biased_gelu_gradient_elements, element_grid(gelu.tokens * gelu.width), stream, gelu);
+  launch(sum_rows, column_grid(gelu.width), stream, gelu.tokens, gelu.width,
+         static_cast<const float*>(gelu.x_gradient), none, gelu.bias_gradient);
 }
 
 template void depth_average_device<ThisVendor>(const DepthAverage<float>&, Stream&);

@@ -18,18 +18,18 @@ struct DepthAverage {
   T* result;          // [tokens, width]
 };
 
-/// The gradients of depth averaging: the sums over rows of `of_result` for the bias, of it times
-/// previous for the scale, and it times scale for previous.
+/// The gradients of depth averaging. Summed over rows, bias_gradient = Σ result_gradient and
+/// scale_gradient = Σ result_gradient ⊙ previous. previous_gradient = result_gradient ⊙ scale.
 template <typename T>
 struct DepthAverageGradient {
   int64_t tokens;
   int64_t width;
-  const T* of_result;  // [tokens, width]
-  const T* scale;      // [width], or null, as the next
-  const T* previous;   // [tokens, width]
-  T* of_bias;          // [width]
-  T* of_scale;         // [width]
-  T* of_previous;      // [tokens, width]
+  const T* result_gradient;  // [tokens, width]
+  const T* scale;            // [width], or null together with previous
+  const T* previous;         // [tokens, width]
+  T* bias_gradient;          // [width]
+  T* scale_gradient;         // [width]
+  T* previous_gradient;      // [tokens, width]
 };
 
 template <typename T>
@@ -41,19 +41,19 @@ struct BiasedGelu {
   T* result;      // [tokens, width]
 };
 
-/// of_x = of_result · gelu'(x + bias), and of_bias the sums of its rows.
+/// x_gradient = result_gradient · gelu'(x + bias), and bias_gradient = Σ x_gradient over rows.
 template <typename T>
 struct BiasedGeluGradient {
   int64_t tokens;
   int64_t width;
   const T* x;
   const T* bias;
-  const T* of_result;
-  T* of_x;
-  T* of_bias;
+  const T* result_gradient;
+  T* x_gradient;
+  T* bias_gradient;
 };
 
-/// The kernels of devices. They compute in f32 and put their work into the stream.
+// Device kernels. They compute in f32 and put their work into the stream.
 template <typename Vendor>
 void depth_average_device(const DepthAverage<float>& average, Stream& stream);
 template <typename Vendor>

@@ -8,27 +8,27 @@
 namespace tessera {
 namespace {
 
-// How kernels of devices see the router's matrices. A row is one token's experts: so few that
-// several rows share a warp.
+// The access of device kernels to the router's matrices. A row is one token's experts. They are so
+// few that several rows share a warp.
 
 inline constexpr int kRouterThreads = 128;  // of a block
 
-/// How a matrix [tokens, experts] is handed out.
+/// A matrix [tokens, experts], and its division among lanes.
 struct RouterRows {
   int64_t tokens;
   int experts;
   int lanes;  ///< of a row: a power of two, at most a warp
 };
 
-/// A token's row, as one of the lanes that handle it sees it. Lanes whose row does not exist have
-/// no packs, and take part in sums all the same.
+/// A token's row, as seen by one of the lanes that handle it. Lanes whose row does not exist have
+/// no packs, but take part in sums.
 template <int size>
 struct RouterRow {
   int64_t token;
   bool exists;
   int lanes, member, packs;
 
-  /// The row of this thread, if the block's first one is that of token `first`.
+  /// Finds the row of this thread. The block's first row is that of token `first`.
   __device__ RouterRow(const RouterRows& rows, int64_t first)
       : token(first + static_cast<int>(threadIdx.x) / rows.lanes),
         exists(token < rows.tokens),
@@ -43,11 +43,12 @@ struct RouterRow {
   __device__ void for_each_pack(Body&& body) const {
     for (int p = member; p < packs; p += lanes) body(p);
   }
-  /// The sum, and the largest, of the values that the row's lanes give, for all of them.
+  /// Returns the sum of the values of the row's lanes, to each lane.
   __device__ float sum(float value) const {
     for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
     return value;
   }
+  /// Returns the largest of the values of the row's lanes, to each lane.
   template <typename T>
   __device__ T max(T value) const {
     for (int mask = lanes / 2; mask > 0; mask /= 2) {
@@ -58,13 +59,13 @@ struct RouterRow {
   }
 };
 
-/// The tokens that a block handles at once.
+/// Returns the number of tokens that a block handles at once.
 __device__ inline int64_t rows_at_once(const RouterRows& rows) {
   return static_cast<int>(blockDim.x) / rows.lanes;
 }
 
-/// What a softmax divides by: exp(logit − maximum) summed over a row. As the plain kernel does, it
-/// passes over NaNs for the maximum alone.
+/// The denominator of a softmax, Σ exp(logit − maximum) over a row. NaNs are skipped for the
+/// maximum only, as in the plain kernel.
 struct ExponentialSum {
   float maximum, sum;
 };
@@ -85,7 +86,7 @@ __device__ ExponentialSum exponential_sum(const RouterRow<size>& row, const floa
   return {maximum, row.sum(sum)};
 }
 
-/// Calls body(pack size, rows, grid): one block for each kRouterThreads lanes.
+/// Calls body(pack size, rows, grid), with a block for each kRouterThreads lanes.
 template <typename Body>
 void for_router_rows(int64_t tokens, int64_t experts, Body&& body) {
   with_pack_size<kPackSize<float>>(experts, [&](auto size) {

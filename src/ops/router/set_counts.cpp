@@ -32,6 +32,7 @@ class SetCounts final : public Operation {
     const std::span<const int32_t> indices = execution.inputs[0].values<int32_t>();
     const std::span<int32_t> counts = execution.outputs[0].values<int32_t>();
     std::ranges::fill(counts, 0);
+    // counts[set, e] = the number of the set's choices of expert e
     const size_t each = indices.size() / static_cast<size_t>(sets_);
     for (size_t i = 0; i < indices.size(); ++i) {
       const auto set = static_cast<int64_t>(i / each);
@@ -49,7 +50,7 @@ class SetCounts final : public Operation {
 
 Value set_counts(Builder& builder, Value indices, int64_t experts, int64_t sets) {
   const Value own = builder.apply_single(std::make_shared<SetCounts>(experts, sets), {indices});
-  // Where sets are split, ranks have other sets.
+  // On an axis that splits the sets, ranks have different sets, so nothing is summed.
   return sum_of_ranks(builder, own, {Placement::invariant, Placement::sharded});
 }
 

@@ -33,14 +33,14 @@ class RouterSoftmaxGradient final : public Operation {
     dispatch_wide(result.dtype(), [&](auto type) {
       using T = decltype(type);
       const T* probabilities = execution.inputs[0].data<T>();
-      const T* of_probabilities = execution.inputs[1].data<T>();
-      T* of_logits = result.data<T>();
+      const T* probabilities_gradient = execution.inputs[1].data<T>();
+      T* logits_gradient = result.data<T>();
       parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(experts),
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           softmax_row_gradient(probabilities + t * experts,
-                                               of_probabilities + t * experts, experts,
-                                               of_logits + t * experts);
+                                               probabilities_gradient + t * experts, experts,
+                                               logits_gradient + t * experts);
                         }
                       });
     });
@@ -60,10 +60,10 @@ class RouterSoftmax final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    if (!of_outputs[0]) return {Value{}};
+                              std::span<const Value> output_gradients) const override {
+    if (!output_gradients[0]) return {Value{}};
     return {builder.apply_single(std::make_shared<RouterSoftmaxGradient>(),
-                                 {self.outputs[0], of_outputs[0]})};
+                                 {self.outputs[0], output_gradients[0]})};
   }
 
   int in_place_input(int) const override { return 0; }

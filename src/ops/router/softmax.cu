@@ -11,30 +11,33 @@ __global__ void router_softmax_rows(RouterRows rows, const float* logits, float*
   const ExponentialSum total = exponential_sum(row, logits + start);
   row.for_each_pack([&](int p) {
     Pack<float, size> pack = load_pack<size>(logits + start, p);
-    for (int i = 0; i < size; ++i) pack.values[i] = expf(pack.values[i] - total.maximum) / total.sum;
+    for (int i = 0; i < size; ++i) {
+      pack.values[i] = expf(pack.values[i] - total.maximum) / total.sum;
+    }
     store_pack(probabilities + start, p, pack);
   });
 }
 
 template <int size>
 __global__ void router_softmax_gradient_rows(RouterRows rows, const float* probabilities,
-                                             const float* of_probabilities, float* of_logits) {
+                                             const float* probabilities_gradient,
+                                             float* logits_gradient) {
   const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));
   const int64_t start = row.token * rows.experts;
   float products = 0;
   row.for_each_pack([&](int p) {
     const Pack<float, size> pack = load_pack<size>(probabilities + start, p);
-    const Pack<float, size> gradient = load_pack<size>(of_probabilities + start, p);
+    const Pack<float, size> gradient = load_pack<size>(probabilities_gradient + start, p);
     for (int i = 0; i < size; ++i) products += pack.values[i] * gradient.values[i];
   });
   const float dot = row.sum(products);
   row.for_each_pack([&](int p) {
     const Pack<float, size> pack = load_pack<size>(probabilities + start, p);
-    Pack<float, size> gradient = load_pack<size>(of_probabilities + start, p);
+    Pack<float, size> gradient = load_pack<size>(probabilities_gradient + start, p);
     for (int i = 0; i < size; ++i) {
       gradient.values[i] = pack.values[i] * (gradient.values[i] - dot);
     }
-    store_pack(of_logits + start, p, gradient);
+    store_pack(logits_gradient + start, p, gradient);
   });
 }
 
@@ -50,11 +53,11 @@ void router_softmax_device(int64_t tokens, int64_t experts, const float* logits,
 
 template <typename Vendor>
 void router_softmax_gradient_device(int64_t tokens, int64_t experts, const float* probabilities,
-                                    const float* of_probabilities, float* of_logits,
+                                    const float* probabilities_gradient, float* logits_gradient,
                                     Stream& stream) {
   for_router_rows(tokens, experts, [&](auto size, const RouterRows& rows, const Grid& grid) {
-    launch(router_softmax_gradient_rows<size>, grid, stream, rows, probabilities, of_probabilities,
-           of_logits);
+    launch(router_softmax_gradient_rows<size>, grid, stream, rows, probabilities,
+           probabilities_gradient, logits_gradient);
   });
 }
 

@@ -19,7 +19,7 @@ struct ExactExponential {
   }
 };
 
-/// The exponential that vectorises, for the fast kernels.
+/// An exponential that vectorises, for the fast kernels.
 struct FastExponential {
   float operator()(float x) const { return exp_fast(x); }
 };
@@ -33,7 +33,8 @@ T row_maximum(const T* row, int64_t count) {
   return maximum;
 }
 
-/// probabilities = softmax(logits); both may be the same memory. A NaN makes the whole row NaN.
+/// Writes probabilities = softmax(logits); both may be the same memory. A NaN makes the whole row
+/// NaN.
 template <typename T, typename Exponential>
 void softmax_row(const T* logits, int64_t experts, T* probabilities, Exponential exponential) {
   const T maximum = row_maximum(logits, experts);
@@ -46,21 +47,21 @@ void softmax_row(const T* logits, int64_t experts, T* probabilities, Exponential
   for (int64_t e = 0; e < experts; ++e) probabilities[e] /= sum;
 }
 
-/// of_logits = p ⊙ (of_probabilities − Σ_e p_e of_probabilities_e); both gradients may be the same
-/// memory.
+/// Writes logits_gradient = p ⊙ (probabilities_gradient − Σ_e p_e probabilities_gradient_e); both
+/// gradients may be the same memory.
 template <typename T>
-void softmax_row_gradient(const T* probabilities, const T* of_probabilities, int64_t experts,
-                          T* of_logits) {
+void softmax_row_gradient(const T* probabilities, const T* probabilities_gradient, int64_t experts,
+                          T* logits_gradient) {
   T dot = 0;
 #pragma omp simd reduction(+ : dot)
-  for (int64_t e = 0; e < experts; ++e) dot += probabilities[e] * of_probabilities[e];
+  for (int64_t e = 0; e < experts; ++e) dot += probabilities[e] * probabilities_gradient[e];
 #pragma omp simd
   for (int64_t e = 0; e < experts; ++e) {
-    of_logits[e] = probabilities[e] * (of_probabilities[e] - dot);
+    logits_gradient[e] = probabilities[e] * (probabilities_gradient[e] - dot);
   }
 }
 
-/// log Σ_e exp(logits_e).
+/// Returns log Σ_e exp(logits_e).
 template <typename T, typename Exponential>
 T log_sum_exp(const T* logits, int64_t experts, Exponential exponential) {
   const T maximum = row_maximum(logits, experts);

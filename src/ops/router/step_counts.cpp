@@ -31,6 +31,7 @@ class StepCounts final : public Operation {
                                              *execution.stream);
       });
     }
+    // mean[e] = sum[e] * Σ_e counts[e] / Σ_e sum[e]
     double all = 0, own = 0;
     for (const double element : sum.values<double>()) all += element;
     for (const int32_t count : counts.values<int32_t>()) own += count;
@@ -44,7 +45,7 @@ class StepCounts final : public Operation {
 
 Value step_counts(Builder& builder, Value sum, Value counts) {
   const Value mean = builder.apply_single(std::make_shared<StepCounts>(), {sum, counts});
-  // The sum goes on: what the loss was made of is not to be computed from it again.
+  // Kept, because later micro-batches change the sum: the mean cannot be computed from it again.
   builder.keep(mean, Keep::layer);
   return mean;
 }

@@ -38,14 +38,14 @@ class RouterTopKGradient final : public Operation {
     dispatch_wide(result.dtype(), [&](auto type) {
       using T = decltype(type);
       const T* probabilities = execution.inputs[0].data<T>();
-      const T* of_weights = execution.inputs[2].data<T>();
-      T* of_probabilities = result.data<T>();
+      const T* weights_gradient = execution.inputs[2].data<T>();
+      T* probabilities_gradient = result.data<T>();
       parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(experts + 8 * k),
                       [&](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
-                          chosen_weights_gradient(probabilities + t * experts, chosen + t * k,
-                                                  of_weights + t * k, experts, k, renormalise_,
-                                                  of_probabilities + t * experts);
+                          chosen_weights_gradient(
+                              probabilities + t * experts, chosen + t * k, weights_gradient + t * k,
+                              experts, k, renormalise_, probabilities_gradient + t * experts);
                         }
                       });
     });
@@ -54,14 +54,15 @@ class RouterTopKGradient final : public Operation {
  private:
   void run_on_device(const Execution& execution) const {
     const Shape& shape = execution.inputs[0].shape();
-    const RouterChoiceGradient gradient{.tokens = shape[0],
-                                        .experts = shape[1],
-                                        .k = execution.inputs[1].shape()[1],
-                                        .renormalise = renormalise_,
-                                        .probabilities = execution.inputs[0].pointer<float>(),
-                                        .indices = execution.inputs[1].pointer<int32_t>(),
-                                        .of_weights = execution.inputs[2].pointer<float>(),
-                                        .of_probabilities = execution.outputs[0].pointer<float>()};
+    const RouterChoiceGradient gradient{
+        .tokens = shape[0],
+        .experts = shape[1],
+        .k = execution.inputs[1].shape()[1],
+        .renormalise = renormalise_,
+        .probabilities = execution.inputs[0].pointer<float>(),
+        .indices = execution.inputs[1].pointer<int32_t>(),
+        .weights_gradient = execution.inputs[2].pointer<float>(),
+        .probabilities_gradient = execution.outputs[0].pointer<float>()};
     for_vendor(*execution.stream, [&](auto vendor) {
       router_top_k_gradient_device<decltype(vendor)>(gradient, *execution.stream);
     });
@@ -70,24 +71,26 @@ class RouterTopKGradient final : public Operation {
   bool renormalise_;
 };
 
-/// The tokens that forced routing chooses for.
+/// The tokens that forced routing chooses experts for.
 struct ForcedTokens {
-  bool split = false;           ///< whether ranks have their own, whose places are known
-  std::vector<int64_t> places;  ///< of this rank's tokens among those of all; empty if it has all
+  bool split = false;  ///< true if tokens may be split over ranks, with known indices
+  /// The indices of this rank's tokens among all tokens; empty if it has all.
+  std::vector<int64_t> indices;
 };
 
 /// inputs: probabilities [tokens, experts] and, if choices are pinned, these, i32 [tokens, k], or
 /// if they are biased, the biases [experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
 class RouterTopK final : public Operation {
  public:
-  /// What decides beside the probabilities.
+  /// The input that decides besides the probabilities.
   enum class By { nothing, pinned, biases };
 
   RouterTopK(const TopKOptions& options, ForcedTokens tokens, By by)
       : options_(options), tokens_(std::move(tokens)), by_(by) {}
   std::string_view name() const override { return "router_top_k"; }
 
-  /// Forced routing counts tokens from the first one of all ranks.
+  /// Returns labels that keep the tokens whole for forced routing that does not know their indices,
+  /// because it counts tokens from the first one of all ranks.
   std::string labels(std::span<const Spec>) const override {
     if (by_ == By::pinned) return "n E!, n k! -> n k, n k";
     if (by_ == By::biases) return "n E!, E! -> n k, n k";
@@ -116,16 +119,16 @@ class RouterTopK final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
+                              std::span<const Value> output_gradients) const override {
     std::vector<Value> gradients(self.inputs.size());
-    if (!of_outputs[0]) return gradients;
+    if (!output_gradients[0]) return gradients;
     gradients[0] = builder.apply_single(std::make_shared<RouterTopKGradient>(options_.renormalise),
-                                        {self.inputs[0], self.outputs[1], of_outputs[0]});
+                                        {self.inputs[0], self.outputs[1], output_gradients[0]});
     return gradients;
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    if (runtime.accelerator() == nullptr || tokens_.places.empty()) return;
+    if (runtime.accelerator() == nullptr || tokens_.indices.empty()) return;
     throw Error(
         "model.forced_uniform_routing with tokens of several ranks runs on the processor "
         "only; set it to false or run.device = \"cpu\"");
@@ -178,7 +181,7 @@ class RouterTopK final : public Operation {
               int32_t* chosen) const {
     const int64_t k = options_.k;
     if (options_.forced_uniform) {
-      if (!tokens_.places.empty()) token = tokens_.places[static_cast<size_t>(token)];
+      if (!tokens_.indices.empty()) token = tokens_.indices[static_cast<size_t>(token)];
       for (int64_t j = 0; j < k; ++j) {
         chosen[j] = static_cast<int32_t>((token * k + j) % experts);
       }
@@ -192,7 +195,7 @@ class RouterTopK final : public Operation {
   By by_;
 };
 
-/// The tokens of which a rank has these probabilities.
+/// Returns the tokens that a rank's probabilities belong to.
 ForcedTokens forced_tokens(const Program& program, const Spec& probabilities) {
   if (!splits_tokens(program.mesh(), probabilities)) return {};
   const int64_t all =
@@ -200,7 +203,7 @@ ForcedTokens forced_tokens(const Program& program, const Spec& probabilities) {
   if (all == probabilities.shape[0]) return {.split = true};
   return {
       .split = true,
-      .places = piece_of_dim(program.mesh(), probabilities.distribution, 0, all, program.rank())};
+      .indices = piece_of_dim(program.mesh(), probabilities.distribution, 0, all, program.rank())};
 }
 
 }  // namespace

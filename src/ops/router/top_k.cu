@@ -4,8 +4,8 @@
 namespace tessera {
 namespace {
 
-/// A number that is larger the earlier an expert is chosen: by its probability, a NaN below every
-/// number, and among equals by the lower index. It is never 0.
+/// Returns a number that is larger the earlier an expert is chosen: by its probability (a NaN is
+/// below every number), and among equals by the lower index. It is never 0.
 __device__ inline uint64_t choice_rank(float probability, int expert) {
   if (probability != probability) probability = -INFINITY;
   if (probability == 0) probability = 0;  // -0 equals 0
@@ -14,8 +14,8 @@ __device__ inline uint64_t choice_rank(float probability, int expert) {
   return uint64_t{ordered} << 32 | ~static_cast<uint32_t>(expert);
 }
 
-/// The row's most probable expert after the one whose rank is `last`, with biases added unless they
-/// are null. Moves `last` to it.
+/// Returns the row's most probable expert after the one whose rank is `last`, and sets `last` to
+/// its rank. Biases are added unless they are null.
 template <int size>
 __device__ int next_expert(const RouterRow<size>& row, const float* probabilities,
                            const float* biases, uint64_t* last) {
@@ -42,7 +42,7 @@ __global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
   int32_t* const chosen = choice.indices + row.token * choice.k;
   const auto k = static_cast<int>(choice.k);
   uint64_t last = ~uint64_t{0};
-  float sum = 0;  // in the order of the choice, as the plain kernel has it
+  float sum = 0;  // in the order of the choice, as in the plain kernel
   for (int j = 0; j < k; ++j) {
     int expert = 0;
     if (choice.pinned == nullptr) {
@@ -57,7 +57,7 @@ __global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
   if (!row.exists) return;
   const float divisor = choice.renormalise ? sum : 1.0f;
   float* const weights = choice.weights + row.token * choice.k;
-  // These are the choices that this lane wrote itself.
+  // This lane reads only the choices that it wrote itself.
   for (int j = row.member; j < k; j += row.lanes) weights[j] = probabilities[chosen[j]] / divisor;
 }
 
@@ -67,7 +67,7 @@ __global__ void router_top_k_gradient_rows(RouterRows rows, RouterChoiceGradient
   if (!row.exists) return;
   const int64_t start = row.token * gradient.experts;
   const int32_t* const chosen = gradient.indices + row.token * gradient.k;
-  const float* const of_weights = gradient.of_weights + row.token * gradient.k;
+  const float* const weights_gradient = gradient.weights_gradient + row.token * gradient.k;
   const float* const probabilities = gradient.probabilities + start;
   const auto k = static_cast<int>(gradient.k);
   float divisor = 1;
@@ -76,17 +76,17 @@ __global__ void router_top_k_gradient_rows(RouterRows rows, RouterChoiceGradient
     float sum = 0;
     for (int j = 0; j < k; ++j) sum += probabilities[chosen[j]];
     divisor = sum;
-    for (int j = 0; j < k; ++j) shared += of_weights[j] * probabilities[chosen[j]] / divisor;
+    for (int j = 0; j < k; ++j) shared += weights_gradient[j] * probabilities[chosen[j]] / divisor;
   }
   row.for_each_pack([&](int p) {
     Pack<float, size> pack{};
     for (int j = 0; j < k; ++j) {
-      const int place = chosen[j] - p * size;
-      if (place < 0 || place >= size) continue;
-      const float value = (of_weights[j] - shared) / divisor;
-      for (int i = 0; i < size; ++i) pack.values[i] = i == place ? value : pack.values[i];
+      const int index = chosen[j] - p * size;
+      if (index < 0 || index >= size) continue;
+      const float value = (weights_gradient[j] - shared) / divisor;
+      for (int i = 0; i < size; ++i) pack.values[i] = i == index ? value : pack.values[i];
     }
-    store_pack(gradient.of_probabilities + start, p, pack);
+    store_pack(gradient.probabilities_gradient + start, p, pack);
   });
 }
 

@@ -12,7 +12,7 @@ namespace tessera {
 
 /// Writes the indices of the k largest probabilities to `chosen`, largest first. Biases, unless
 /// null, are added before the comparison. Among equals the lower index comes first. A NaN ranks
-/// below every number. It inserts into k sorted places.
+/// below every number. Each expert is inserted into k sorted slots.
 template <typename T>
 void choose_experts(const T* probabilities, const T* biases, int64_t experts, int64_t k,
                     int32_t* chosen) {
@@ -22,16 +22,16 @@ void choose_experts(const T* probabilities, const T* biases, int64_t experts, in
   };
   for (int64_t expert = 0; expert < experts; ++expert) {
     const T candidate = rank(expert);
-    int64_t place = std::min(expert, k);
-    while (place > 0 && candidate > rank(chosen[place - 1])) {
-      if (place < k) chosen[place] = chosen[place - 1];
-      --place;
+    int64_t slot = std::min(expert, k);
+    while (slot > 0 && candidate > rank(chosen[slot - 1])) {
+      if (slot < k) chosen[slot] = chosen[slot - 1];
+      --slot;
     }
-    if (place < k) chosen[place] = static_cast<int32_t>(expert);
+    if (slot < k) chosen[slot] = static_cast<int32_t>(expert);
   }
 }
 
-/// The sum of the chosen probabilities.
+/// Returns the sum of the chosen probabilities.
 template <typename T>
 T chosen_sum(const T* probabilities, const int32_t* chosen, int64_t k) {
   T sum = 0;
@@ -47,19 +47,23 @@ void chosen_weights(const T* probabilities, const int32_t* chosen, int64_t k, bo
   for (int64_t j = 0; j < k; ++j) weights[j] = probabilities[chosen[j]] / divisor;
 }
 
-/// The gradient of chosen_weights(). It is zero for the experts that are not chosen. For
-/// renormalised weights w = p / s it is (of_w_j − Σ_i of_w_i w_i) / s.
+/// Computes the gradient of chosen_weights(), with g = weights_gradient. It is zero for experts
+/// that are not chosen, and g_j for chosen ones. For renormalised weights w = p / s it is
+/// (g_j − Σ_i g_i w_i) / s.
 template <typename T>
-void chosen_weights_gradient(const T* probabilities, const int32_t* chosen, const T* of_weights,
-                             int64_t experts, int64_t k, bool renormalise, T* of_probabilities) {
-  std::fill_n(of_probabilities, experts, T{0});
+void chosen_weights_gradient(const T* probabilities, const int32_t* chosen,
+                             const T* weights_gradient, int64_t experts, int64_t k,
+                             bool renormalise, T* probabilities_gradient) {
+  std::fill_n(probabilities_gradient, experts, T{0});
   T divisor = 1;
   T shared = 0;
   if (renormalise) {
     divisor = chosen_sum(probabilities, chosen, k);
-    for (int64_t j = 0; j < k; ++j) shared += of_weights[j] * probabilities[chosen[j]] / divisor;
+    for (int64_t j = 0; j < k; ++j)
+      shared += weights_gradient[j] * probabilities[chosen[j]] / divisor;
   }
-  for (int64_t j = 0; j < k; ++j) of_probabilities[chosen[j]] = (of_weights[j] - shared) / divisor;
+  for (int64_t j = 0; j < k; ++j)
+    probabilities_gradient[chosen[j]] = (weights_gradient[j] - shared) / divisor;
 }
 
 }  // namespace tessera

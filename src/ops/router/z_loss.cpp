@@ -43,10 +43,10 @@ class RouterZLossGradient final : public Operation {
                         for (int64_t t = begin; t < end; ++t) {
                           const T* row = logits + t * experts;
                           const T z = log_sum_exp(row, experts, exponential);
-                          T* of_row = gradient + t * experts;
+                          T* row_gradient = gradient + t * experts;
 #pragma omp simd
                           for (int64_t e = 0; e < experts; ++e) {
-                            of_row[e] = factor * z * exponential(row[e] - z);
+                            row_gradient[e] = factor * z * exponential(row[e] - z);
                           }
                         }
                       });
@@ -71,17 +71,18 @@ class RouterZLoss final : public Operation {
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    if (!of_outputs[0]) return {Value{}};
+                              std::span<const Value> output_gradients) const override {
+    if (!output_gradients[0]) return {Value{}};
     return {builder.apply_single(std::make_shared<RouterZLossGradient>(coefficient_),
-                                 {self.inputs[0], of_outputs[0]})};
+                                 {self.inputs[0], output_gradients[0]})};
   }
 
   int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
     return inputs[0].shape[0] * dtype_size(inputs[0].dtype);
   }
 
-  /// Writes each token's square to the workspace and then sums the squares in order, in f64.
+  /// Writes loss = coefficient · Σ_t z_t². The squares are written to the workspace and then summed
+  /// in order, in f64.
   void run(const Execution& execution) const override {
     const int64_t tokens = execution.inputs[0].shape()[0];
     const int64_t experts = execution.inputs[0].shape()[1];

@@ -8,8 +8,8 @@ __device__ inline float log_sum_exp(const ExponentialSum& total) {
   return total.maximum + logf(total.sum);
 }
 
-/// parts[block] = the sum of the squares z² of the block's tokens. With few blocks each handles
-/// several tokens, one after the other.
+/// Writes parts[block] = the sum of the squares z² of the block's tokens. If there are fewer blocks
+/// than needed, each handles several groups of tokens, one after the other.
 template <int size>
 __global__ void z_loss_parts(RouterRows rows, const float* logits, float* parts) {
   float total = 0;
@@ -25,15 +25,15 @@ __global__ void z_loss_parts(RouterRows rows, const float* logits, float* parts)
 
 template <int size>
 __global__ void z_loss_gradient_rows(RouterRows rows, float factor, const float* logits,
-                                     const float* of_loss, float* of_logits) {
+                                     const float* loss_gradient, float* logits_gradient) {
   const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));
   const int64_t start = row.token * rows.experts;
   const float z = log_sum_exp(exponential_sum(row, logits + start));
-  const float of_square = factor * of_loss[0] * z;
+  const float z_gradient = factor * loss_gradient[0] * z;
   row.for_each_pack([&](int p) {
     Pack<float, size> pack = load_pack<size>(logits + start, p);
-    for (int i = 0; i < size; ++i) pack.values[i] = of_square * expf(pack.values[i] - z);
-    store_pack(of_logits + start, p, pack);
+    for (int i = 0; i < size; ++i) pack.values[i] = z_gradient * expf(pack.values[i] - z);
+    store_pack(logits_gradient + start, p, pack);
   });
 }
 
@@ -53,11 +53,12 @@ void router_z_loss_device(int64_t tokens, int64_t experts, double coefficient, c
 
 template <typename Vendor>
 void router_z_loss_gradient_device(int64_t tokens, int64_t experts, double coefficient,
-                                   const float* logits, const float* of_loss, float* of_logits,
-                                   Stream& stream) {
+                                   const float* logits, const float* loss_gradient,
+                                   float* logits_gradient, Stream& stream) {
   const auto factor = static_cast<float>(2 * coefficient);
   for_router_rows(tokens, experts, [&](auto size, const RouterRows& rows, const Grid& grid) {
-    launch(z_loss_gradient_rows<size>, grid, stream, rows, factor, logits, of_loss, of_logits);
+    launch(z_loss_gradient_rows<size>, grid, stream, rows, factor, logits, loss_gradient,
+           logits_gradient);
   });
 }
 

@@ -14,6 +14,9 @@ struct Coefficients {
   Wide beta1, beta2, epsilon, keep, step_size, inverse_correction2, scale;
 };
 
+// g = scale * gradient, m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2
+// w = keep * w - step_size * m / (sqrt(v * inverse_correction2) + epsilon)
+// keep = 1 - lr * decay, step_size = lr / (1 - beta1^t), inverse_correction2 = 1 / (1 - beta2^t)
 template <typename Wide, typename Weight>
 void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide* gradient,
             Wide* first, Wide* second, Wide* master, Weight* weight) {
@@ -31,15 +34,15 @@ void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide*
   }
 }
 
-/// The position of a unit's first input. The inputs are the gradient, the moments, the master, and
-/// the weight if it is separate.
+/// The index of a unit's first input. The inputs are the gradient, the moments, the master, and the
+/// weight if it is separate.
 struct UnitInputs {
   size_t first;
   bool rounds;
 };
 
-/// The number of a unit's inputs that are updated: its moments and master, and its weight if that
-/// is a rounded copy.
+/// Returns the number of a unit's inputs that are updated: its moments and master, and its weight
+/// if that is a rounded copy.
 size_t states_of(const UnitInputs& unit) { return unit.rounds ? 4 : 3; }
 
 /// inputs: scale, learning rate, step, then the inputs of the units.
@@ -62,8 +65,8 @@ class AdamW final : public Operation {
     }
     return "u!, u!, u!, " + repeated("f#", units_.size()) + " -> " + outputs;
   }
-  /// Each unit is updated by itself, and its states lie as its gradient, whose sums are taken. The
-  /// scale, the rate and the step are the same for all.
+  /// Returns a rule in which each unit's states have the distribution of its gradient, which must
+  /// not be partial. The scale, the rate and the step are the same on all ranks.
   HandRule hand_rule() const override {
     return [this](Axis, std::span<const TypeOnAxis> inputs) {
       std::vector<TypeOnAxis> outputs;
@@ -105,7 +108,7 @@ class AdamW final : public Operation {
     return {};
   }
 
-  /// Gradients are read, moments and masters are read and written, and weights are written.
+  /// Counts gradients as read, moments and masters as read and written, and weights as written.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     double bytes = 0;
     for (const UnitInputs& unit : units_) {
@@ -125,7 +128,7 @@ class AdamW final : public Operation {
     return updated;
   }
 
-  /// On a device: the table of the sections, then the coefficients.
+  /// Returns the bytes of the table of the sections and of the coefficients, on a device.
   int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
     if (target.device == Device::cpu) return 0;
     return table_bytes<AdamWRow>(sections_.size()) +
@@ -161,15 +164,14 @@ class AdamW final : public Operation {
   }
 
   void run_on_device(const Execution& execution) const {
-    if (sections_.empty()) return;  // other ranks have all
+    if (sections_.empty()) return;  // other ranks have all sections
     std::vector<AdamWRow> rows;
-    for (const AdamWSection& of : sections_) {
-      const Section& section = of.section;
+    for (const auto& [section, decays] : sections_) {
       const UnitInputs& unit = units_[static_cast<size_t>(section.unit)];
       const Tensor* const own = &execution.inputs[unit.first];
       rows.push_back(
           {.count = section.end - section.begin,
-           .decays = of.decays ? 1 : 0,
+           .decays = decays ? 1 : 0,
            .gradient = own[0].pointer<float>() + section.begin,
            .first_moment = own[1].pointer<float>() + section.begin,
            .second_moment = own[2].pointer<float>() + section.begin,
@@ -227,14 +229,14 @@ class AdamW final : public Operation {
 void adamw(Builder& builder, const AdamWInputs& inputs, std::span<const AdamWUnit> units,
            std::vector<AdamWSection> sections, const AdamWOptions& options) {
   std::vector<Value> values{inputs.scale, inputs.learning_rate, inputs.step};
-  std::vector<UnitInputs> places;
+  std::vector<UnitInputs> unit_inputs;
   for (const AdamWUnit& unit : units) {
-    places.push_back({values.size(), unit.weight.has_value()});
+    unit_inputs.push_back({values.size(), unit.weight.has_value()});
     values.insert(values.end(),
                   {unit.gradient, unit.first_moment, unit.second_moment, unit.master});
     if (unit.weight) values.push_back(*unit.weight);
   }
-  builder.apply(std::make_shared<AdamW>(std::move(places), std::move(sections), options),
+  builder.apply(std::make_shared<AdamW>(std::move(unit_inputs), std::move(sections), options),
                 std::move(values));
 }
 

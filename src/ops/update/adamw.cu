@@ -3,7 +3,7 @@
 namespace tessera {
 namespace {
 
-/// What the elements of one step have in common, rounded once.
+/// The coefficients that all elements of a step share, each rounded once.
 struct StepCoefficients {
   float beta1, beta2, epsilon, keep_decayed, step_size, inverse_correction2, scale;
 };

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// The options that do not change from step to step.
+/// The options that are the same in all steps.
 struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.99;
@@ -23,10 +23,10 @@ struct AdamWUnit {
   Value first_moment;
   Value second_moment;
   Value master;
-  std::optional<Value> weight;  ///< the masters rounded to bf16; none if they are the weights
+  std::optional<Value> weight;  ///< the master rounded to bf16; none if the master is the weight
 };
 
-/// A section and whether weight decay applies to it.
+/// A section, and whether weight decay applies to it.
 struct AdamWSection {
   Section section;
   bool decays = true;
@@ -34,14 +34,14 @@ struct AdamWSection {
 
 /// The inputs that change from step to step, f64 [1] each.
 struct AdamWInputs {
-  Value scale;  ///< factor on the gradients; with NaN nothing is updated
+  Value scale;  ///< factor on the gradients; if NaN, nothing is updated
   Value learning_rate;
   Value step;  ///< t, counted from 1
 };
 
-/// One step of AdamW (Loshchilov and Hutter's decoupled weight decay, as PyTorch computes it) over
-/// all units. It updates moments, master weight and rounded weight together in one pass.
-/// With g' = scale · g,
+/// Does one step of AdamW (Loshchilov and Hutter's decoupled weight decay, as PyTorch computes it)
+/// over all units. It updates moments, master weight and rounded weight together in one pass. With
+/// g' = scale · g,
 ///   m = β1 m + (1 - β1) g', v = β2 v + (1 - β2) g'²,
 ///   w = w - lr · decay · w - lr / (1 - β1^t) · m / (sqrt(v / (1 - β2^t)) + ε).
 void adamw(Builder& builder, const AdamWInputs& inputs, std::span<const AdamWUnit> units,

@@ -8,13 +8,13 @@ namespace tessera {
 namespace {
 
 /// inputs: f64 [sums] each; output: f64 [1]. On a device, the workspace has the table of the
-/// sections, and then what blocks have added up.
+/// sections, and then the partial sums of blocks.
 class AddInOrder final : public Operation {
  public:
   explicit AddInOrder(std::vector<Section> sections) : sections_(std::move(sections)) {}
   std::string_view name() const override { return "add_in_order"; }
 
-  /// A rank's sums are whole. What is a sum over ranks not yet taken stays one.
+  /// Returns labels for which a rank's sums are whole. Partial sums give a partial output.
   std::string labels(std::span<const Spec> inputs) const override {
     return repeated("~f#!", inputs.size(), " + ") + " -> u";
   }
@@ -38,6 +38,7 @@ class AddInOrder final : public Operation {
   }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
+    // output = Σ over the sections, in order, of Σ_i sums[i]
     double total = 0;
     for (const Section& section : sections_) {
       const auto* sums = execution.inputs[static_cast<size_t>(section.unit)].data<double>();

@@ -6,28 +6,28 @@ namespace {
 
 constexpr int kAddingThreads = kMostThreads / 2;
 
-/// Each block adds up those of some places, each thread every kAddingThreads-th of them. A place
-/// counts over all rows, so that threads have as much to do where rows are short.
-__global__ void add_sums_of_places(DeviceTable<SumsRow> sections, double* sums) {
-  const int64_t begin = blockIdx.x * SumsRow::kOfFirstStage;
-  const int64_t end = begin + SumsRow::kOfFirstStage;
+/// Adds up SumsRow::kPerFirstStageBlock sums per block; each thread takes every kAddingThreads-th.
+/// Indices of sums run over all rows, so that all threads have work even if rows are short.
+__global__ void add_block_sums(DeviceTable<SumsRow> sections, double* sums) {
+  const int64_t begin = blockIdx.x * SumsRow::kPerFirstStageBlock;
+  const int64_t end = begin + SumsRow::kPerFirstStageBlock;
   double total = 0;
   for (int64_t row = 0; row < sections.count; ++row) {
-    const SumsRow of = sections.rows[row];
-    const int64_t first = of.first_block > begin ? of.first_block : begin;
-    const int64_t row_end = of.first_block + of.count;
+    const SumsRow section = sections.rows[row];
+    const int64_t first = section.first_block > begin ? section.first_block : begin;
+    const int64_t row_end = section.first_block + section.count;
     const int64_t last = row_end < end ? row_end : end;
     const int64_t turn = (first + kAddingThreads - 1 - threadIdx.x) / kAddingThreads;
-    for (int64_t place = turn * kAddingThreads + threadIdx.x; place < last;
-         place += kAddingThreads) {
-      total += of.values[place - of.first_block];
+    for (int64_t index = turn * kAddingThreads + threadIdx.x; index < last;
+         index += kAddingThreads) {
+      total += section.values[index - section.first_block];
     }
   }
   total = block_sum(total);
   if (threadIdx.x == 0) sums[blockIdx.x] = total;
 }
 
-/// One block adds up what the others have.
+/// Adds up the sums of all blocks, in one block.
 __global__ void add_partial_sums(int64_t count, const double* partial, double* sum) {
   double total = 0;
   for (int64_t i = threadIdx.x; i < count; i += kAddingThreads) total += partial[i];
@@ -42,10 +42,10 @@ void add_in_order_device(const DeviceTable<SumsRow>& sections, double* partial, 
                          Stream& stream) {
   const int64_t blocks = SumsRow::first_stage_blocks(sections.blocks);
   if (blocks <= 1) {
-    launch(add_sums_of_places, {.threads = kAddingThreads}, stream, sections, sum);
+    launch(add_block_sums, {.threads = kAddingThreads}, stream, sections, sum);
     return;
   }
-  launch(add_sums_of_places, {.blocks = blocks, .threads = kAddingThreads}, stream, sections,
+  launch(add_block_sums, {.blocks = blocks, .threads = kAddingThreads}, stream, sections,
          partial);
   launch(add_partial_sums, {.threads = kAddingThreads}, stream, blocks, partial, sum);
 }

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Adds up sections of sums, f64 each, element after element in the order of the sections: f64 [1].
-/// So the bits do not depend on which of the values has a section. There is no gradient.
+/// Adds up sections of `sums`, f64 each, element after element in the order of the sections: f64
+/// [1]. So the bits do not depend on which value holds a section. There is no gradient.
 Value add_in_order(Builder& builder, std::span<const Value> sums, std::vector<Section> sections);
 
 }  // namespace tessera

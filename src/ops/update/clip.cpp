@@ -30,6 +30,7 @@ class Clip final : public Operation {
   }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
+    // norm = sqrt(squares); scale = limit / norm if norm > limit > 0, else 1; NaN if not finite
     const auto value = [&](size_t input) { return *execution.inputs[input].data<double>(); };
     const double norm = std::sqrt(value(0));
     const double limit = value(1);

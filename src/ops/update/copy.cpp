@@ -20,8 +20,8 @@ class CopyKept final : public Operation {
   std::string labels(std::span<const Spec>) const override {
     return (scaled_ ? "u!, " : "") + repeated("f#", count_) + " -> " + repeated("+= f#", count_);
   }
-  /// Every target lies as its source, which is no sum that has not been taken. The scale is the
-  /// same for all.
+  /// Returns a rule in which every target has the distribution of its source, which must not be
+  /// partial. The scale is the same on all ranks.
   HandRule hand_rule() const override {
     return [this](Axis, std::span<const TypeOnAxis> inputs) {
       if (scaled_ && !inputs[0].same_on_ranks()) {

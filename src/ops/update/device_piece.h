@@ -1,6 +1,7 @@
 #pragma once
 
-// For kernels that handle the rows of a table (update_kernels.h).
+// The pieces of rows that the blocks of a kernel handle, for kernels over a table
+// (update_kernels.h).
 
 #include <type_traits>
 
@@ -18,7 +19,7 @@ struct Piece {
   int count;
 };
 
-/// The piece of this block. Its row is the last one that begins at or before the block.
+/// Returns the piece of this block. Its row is the last one that begins at or before the block.
 template <typename Row>
 __device__ Piece<Row> piece_of_block(const DeviceTable<Row>& table) {
   const auto block = static_cast<int64_t>(blockIdx.x);
@@ -32,22 +33,22 @@ __device__ Piece<Row> piece_of_block(const DeviceTable<Row>& table) {
     }
   }
   const Row row = table.rows[low];
-  const int64_t begin = (block - row.first_block) * Row::kOfBlock;
+  const int64_t begin = (block - row.first_block) * Row::kPerBlock;
   const int64_t left = row.count - begin;
-  return {row, begin, static_cast<int>(left < Row::kOfBlock ? left : Row::kOfBlock)};
+  return {row, begin, static_cast<int>(left < Row::kPerBlock ? left : Row::kPerBlock)};
 }
 
 inline constexpr int kPieceThreads = 256;
 inline constexpr int kPiecePack = kPackSize<float>;
 
-/// Calls body(i, number) for the piece's elements from i on that this thread handles, with their
-/// number as a compile-time constant: kPiecePack where they are aligned as `first`, the piece's
-/// first element, has it, or 1 before and after.
+/// Calls body(i, n) for each run of n elements, from element i of the piece on, that this thread
+/// handles. n is a compile-time constant: kPiecePack for runs that begin at an aligned address, and
+/// 1 for the elements before and after them. `first` is the piece's first element.
 template <typename Body>
 __device__ void for_elements_of_piece(const float* first, int count, Body&& body) {
   const auto thread = static_cast<int>(threadIdx.x);
-  const uintptr_t place = reinterpret_cast<uintptr_t>(first) / sizeof(float) % kPiecePack;
-  int head = place == 0 ? 0 : kPiecePack - static_cast<int>(place);
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(first) / sizeof(float) % kPiecePack;
+  int head = offset == 0 ? 0 : kPiecePack - static_cast<int>(offset);
   if (head > count) head = count;
   const int packs = (count - head) / kPiecePack;
   for (int pack = thread; pack < packs; pack += kPieceThreads) {

@@ -11,24 +11,24 @@
 
 namespace tessera {
 
-/// The bytes of workspace that a table takes, at its start.
+/// Returns the bytes that a table takes at the start of the workspace.
 template <typename Row>
 int64_t table_bytes(size_t rows) {
   return round_up(static_cast<int64_t>(rows * sizeof(Row)), kAlignment);
 }
 
-/// The number of blocks that handle `count` elements of a row.
+/// Returns the number of blocks that handle `count` elements of a row.
 template <typename Row>
 int64_t row_blocks(int64_t count) {
-  return (count + Row::kOfBlock - 1) / Row::kOfBlock;
+  return (count + Row::kPerBlock - 1) / Row::kPerBlock;
 }
 
-/// Lets the stream copy a table to the start of the workspace. Its bytes are kept in pinned memory
-/// of the host as long as the runtime lives, so a captured graph can copy them again: with the same
-/// plan a table is the same in every step.
+/// Lets the stream copy a table to the start of the workspace. The table's bytes are kept in pinned
+/// memory of the host as long as the runtime lives, so a captured graph can copy them again: with
+/// the same plan a table is the same in every step.
 void copy_to_workspace(const Execution& execution, std::span<const std::byte> table);
 
-/// Numbers the rows' blocks and copies the table to the start of the workspace.
+/// Numbers the rows' blocks, copies the table to the start of the workspace and returns it.
 template <typename Row>
 DeviceTable<Row> put_table(const Execution& execution, std::vector<Row> rows) {
   static_assert(std::has_unique_object_representations_v<Row>);

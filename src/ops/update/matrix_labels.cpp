@@ -45,26 +45,26 @@ HandRule matrices_rule(std::string_view operation, size_t numbers, size_t copies
 }
 
 HandRule whole_matrices_rule(std::string_view operation, const std::vector<int>& dims) {
-  return [=, of_matrices = matrices_rule(operation, 0, 1)](Axis axis,
+  return [=, matrix_rule = matrices_rule(operation, 0, 1)](Axis axis,
                                                            std::span<const TypeOnAxis> inputs) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!inputs[i].split() || (dims[i] == 3 && inputs[i].dim == 0)) continue;
       throw DistributionError(fmt::format("{}: matrix {} is {}; expected it whole on each rank",
                                           operation, i, inputs[i].text()));
     }
-    return of_matrices(axis, inputs);
+    return matrix_rule(axis, inputs);
   };
 }
 
-HandRule sum_of_matrices_rule(std::string_view operation, const HandRule& of_matrices) {
+HandRule sum_of_matrices_rule(std::string_view operation, const HandRule& matrix_rule) {
   return [=](Axis axis, std::span<const TypeOnAxis> inputs) {
-    const std::vector<TypeOnAxis> lie = of_matrices(axis, inputs).value();
-    for (const TypeOnAxis& type : lie) {
-      if (type.split() == lie[0].split()) continue;
+    const std::vector<TypeOnAxis> types = matrix_rule(axis, inputs).value();
+    for (const TypeOnAxis& type : types) {
+      if (type.split() == types[0].split()) continue;
       throw DistributionError(fmt::format("{}: a matrix is {} beside one that is {}", operation,
-                                          type.text(), lie[0].text()));
+                                          type.text(), types[0].text()));
     }
-    return std::vector{lie[0].split() ? partial() : lie[0]};
+    return std::vector{types[0].split() ? partial() : types[0]};
   };
 }
 

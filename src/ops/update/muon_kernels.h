@@ -7,20 +7,20 @@
 
 namespace tessera {
 
-/// 1 or -1: entry i of the vector along which a distance from I is taken (muon_measures.h). The
-/// parity of a product's bits: signs without a period, cheap for every kernel.
+/// Returns 1 or -1: entry i of the vector along which a distance from I is taken (muon_measures.h).
+/// It is the parity of a product's bits: signs without a period, cheap for every kernel.
 constexpr float muon_probe_sign(int64_t i) {
   uint64_t bits = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ULL;
   for (int half = 32; half > 0; half /= 2) bits ^= bits >> half;
   return (bits & 1) == 0 ? 1.0f : -1.0f;
 }
 
-// Rows of tables (update_kernels.h), a matrix each. T is the type that is orthogonalised, float or
-// BFloat16.
+// Rows of tables (update_kernels.h), one matrix each. T is the type that is orthogonalised, float
+// or BFloat16.
 
 template <typename T>
 struct MuonMomentumRow {
-  static constexpr int64_t kOfBlock = 16384;
+  static constexpr int64_t kPerBlock = 16384;
   int64_t first_block;
   int64_t count;
   const float* gradient;
@@ -30,7 +30,7 @@ struct MuonMomentumRow {
 
 template <typename T>
 struct MuonUpdateRow {
-  static constexpr int64_t kOfBlock = 16384;
+  static constexpr int64_t kPerBlock = 16384;
   int64_t first_block;
   int64_t count;
   int64_t decays;  // 0 or 1
@@ -42,13 +42,13 @@ struct MuonUpdateRow {
 
 template <typename T>
 struct MatrixNormRow {
-  static constexpr int64_t kOfBlock = 16384;
+  static constexpr int64_t kPerBlock = 16384;
   int64_t first_block;
   int64_t count;
   const T* values;
 };
 
-/// The kernels of devices. They put their work into the stream. All pointers are the device's.
+// Device kernels. They put their work into the stream. All pointers are to device memory.
 
 template <typename Vendor, typename T>
 void muon_momentum_device(const double* scale, double momentum,
@@ -57,30 +57,30 @@ template <typename Vendor, typename T>
 void muon_update_device(const double* scale, const double* learning_rate, double weight_decay,
                         const DeviceTable<MuonUpdateRow<T>>& matrices, Stream& stream);
 
-/// factors[i] = 1 / the norm of matrix i, or 0 if that is 0. `partial` has an element for each of
-/// the table's blocks.
+/// Writes factors[i] = 1 / the norm of matrix i, or 0 if that is 0. `partial` has an element for
+/// each of the table's blocks.
 template <typename Vendor, typename T>
 void inverse_norms_device(const DeviceTable<MatrixNormRow<T>>& matrices, double* partial,
                           double* factors, Stream& stream);
-/// to[i] = *factor · from[i]. They may be the same memory.
+/// Writes to[i] = *factor · from[i]. They may be the same memory.
 template <typename Vendor, typename T>
 void scale_matrix_device(const double* factor, const T* from, T* to, int64_t count, Stream& stream);
-/// square = a I + b gram + c square, of matrices [n, n].
+/// Writes square = a I + b gram + c square, for matrices [n, n].
 template <typename Vendor, typename T>
 void newton_schulz_polynomial_device(const T* gram, T* square, int64_t n, Stream& stream);
 
-/// A matrix [rows, columns] of which muon_measures() are taken.
+/// A matrix [rows, columns], and the memory for its part of muon_measures().
 template <typename T>
 struct MeasuredMatrix {
   const T* values;
   int64_t rows;
   int64_t columns;
   double factor;
-  float* of_rows;     // [rows], scratch
-  float* of_columns;  // [columns], scratch
-  float* squares;     // [rows], scratch
-  double* sums;       // [4], to which the matrix adds
-  bool first;         // whether the sums are set instead
+  float* row_values;     // [rows], scratch
+  float* column_values;  // [columns], scratch
+  float* squares;        // [rows], scratch
+  double* sums;          // [4], to which the matrix adds
+  bool first;            // true if the sums are set instead
 };
 template <typename Vendor, typename T>
 void muon_measures_device(const MeasuredMatrix<T>& matrix, Stream& stream);

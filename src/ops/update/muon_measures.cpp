@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-/// One matrix and two vectors of the workspace.
+/// A matrix that is multiplied by vectors.
 template <typename T>
 struct ProbedMatrix {
   const T* values;  // [rows, columns]
@@ -25,7 +25,7 @@ struct ProbedMatrix {
   double entry(int64_t i, int64_t j) const {
     return static_cast<double>(static_cast<Compute<T>>(values[i * columns + j]));
   }
-  /// out [rows] = matrix · in [columns], or the rows' sums of squares if there is no `in`.
+  /// Writes out [rows] = matrix · in [columns], or the rows' sums of squares if `in` is null.
   void times(const double* in, double* out) const {
     parallel_ranges(threads, rows, row_grain(columns), [=, this](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
@@ -35,7 +35,7 @@ struct ProbedMatrix {
       }
     });
   }
-  /// out [columns] = in [rows] · matrix.
+  /// Writes out [columns] = in [rows] · matrix.
   void times_transposed(const double* in, double* out) const {
     parallel_ranges(threads, columns, row_grain(rows), [=, this](int64_t begin, int64_t end, int) {
       std::fill(out + begin, out + end, 0.0);
@@ -47,23 +47,26 @@ struct ProbedMatrix {
   }
 };
 
+/// Adds a matrix's measures to `sums`, with v = probe_sign(), and n the smaller of rows and
+/// columns:
+///   factor² Σ x², rows · columns, |(X Xᵀ − I) v|² (a tall X: |(Xᵀ X − I) v|²), n
 template <typename T>
 void add_measures(const ProbedMatrix<T>& matrix, double factor, double* vectors, double* sums) {
-  double* const of_rows = vectors;
-  double* const of_columns = vectors + matrix.rows;
-  matrix.times(nullptr, of_rows);
+  double* const row_values = vectors;
+  double* const column_values = vectors + matrix.rows;
+  matrix.times(nullptr, row_values);
   double squares = 0;
-  for (int64_t i = 0; i < matrix.rows; ++i) squares += of_rows[i];
+  for (int64_t i = 0; i < matrix.rows; ++i) squares += row_values[i];
   const bool wide = matrix.rows <= matrix.columns;
   const int64_t n = std::min(matrix.rows, matrix.columns);
-  double* const probed = wide ? of_rows : of_columns;
+  double* const probed = wide ? row_values : column_values;
   for (int64_t i = 0; i < n; ++i) probed[i] = probe_sign(i);
   if (wide) {
-    matrix.times_transposed(of_rows, of_columns);
-    matrix.times(of_columns, of_rows);
+    matrix.times_transposed(row_values, column_values);
+    matrix.times(column_values, row_values);
   } else {
-    matrix.times(of_columns, of_rows);
-    matrix.times_transposed(of_rows, of_columns);
+    matrix.times(column_values, row_values);
+    matrix.times_transposed(row_values, column_values);
   }
   double deviations = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -110,7 +113,7 @@ class Measures final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
-  /// Two vectors for the largest matrix, of f64; on a device three, of f32.
+  /// Returns the bytes of two vectors for the largest matrix, of f64; on a device of three, of f32.
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     int64_t rows = 0, columns = 0;
     for (const Spec& update : inputs) {
@@ -146,7 +149,7 @@ class Measures final : public Operation {
     for (const Tensor& update : execution.inputs) {
       rows = std::max(rows, matrix_extent(update.shape()).rows);
     }
-    const int64_t of_rows = aligned_bytes(rows * dtype_size(DType::f32));
+    const int64_t row_bytes = aligned_bytes(rows * dtype_size(DType::f32));
     const auto vector = [&](int64_t at) {
       return reinterpret_cast<float*>(execution.workspace.data() + at);
     };
@@ -162,9 +165,9 @@ class Measures final : public Operation {
                .rows = extent.rows,
                .columns = extent.columns,
                .factor = factors_[i],
-               .of_rows = vector(0),
-               .of_columns = vector(2 * of_rows),
-               .squares = vector(of_rows),
+               .row_values = vector(0),
+               .column_values = vector(2 * row_bytes),
+               .squares = vector(row_bytes),
                .sums = execution.outputs[0].pointer<double>(),
                .first = first},
               *execution.stream);
@@ -178,15 +181,15 @@ class Measures final : public Operation {
   bool blocks_;
 };
 
-/// Output: zeros.
+/// output: zeros, f64 [4].
 class NothingMeasured final : public Operation {
  public:
-  explicit NothingMeasured(Distribution lies) : lies_(std::move(lies)) {}
+  explicit NothingMeasured(Distribution distribution) : distribution_(std::move(distribution)) {}
   std::string_view name() const override { return "nothing_measured"; }
   std::string labels(std::span<const Spec>) const override { return "-> v"; }
   std::optional<std::vector<Distribution>> distributions(
       const Mesh&, std::span<const TypedOperand>) const override {
-    return std::vector{lies_};
+    return std::vector{distribution_};
   }
   std::vector<Spec> infer(std::span<const Spec>) const override {
     return {{{MuonMeasures::kSums}, DType::f64, {}}};
@@ -195,7 +198,7 @@ class NothingMeasured final : public Operation {
   void run(const Execution& execution) const override { execution.outputs[0].fill_zero(); }
 
  private:
-  Distribution lies_;
+  Distribution distribution_;
 };
 
 }  // namespace
@@ -220,8 +223,8 @@ Value muon_measures(Builder& builder, std::span<const MeasuredUpdate> updates,
       std::make_shared<Measures>(std::move(factors), std::move(dims), pieces), std::move(values));
 }
 
-Value nothing_measured(Builder& builder, const Distribution& lies) {
-  return builder.apply_single(std::make_shared<NothingMeasured>(lies), {});
+Value nothing_measured(Builder& builder, const Distribution& distribution) {
+  return builder.apply_single(std::make_shared<NothingMeasured>(distribution), {});
 }
 
 }  // namespace tessera

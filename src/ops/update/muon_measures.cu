@@ -5,7 +5,7 @@ namespace tessera {
 namespace {
 
 constexpr int kMeasureThreads = 256;
-constexpr int kMeasuredColumns = 32;  // of a block of column sums
+constexpr int kMeasuredColumns = 32;  // of a block of measure_columns()
 constexpr int kRowGroups = kMeasureThreads / kMeasuredColumns;
 
 __global__ void set_probe(float* probe, int64_t n) {
@@ -13,7 +13,8 @@ __global__ void set_probe(float* probe, int64_t n) {
   if (i < n) probe[i] = muon_probe_sign(i);
 }
 
-/// A block for each row: out = matrix · in, and the squares of the rows.
+/// Writes row_values = matrix · column_values, and the sums of squares of the rows, with one block
+/// per row.
 template <typename T>
 __global__ void measure_rows(MeasuredMatrix<T> matrix) {
   const auto row = static_cast<int64_t>(blockIdx.x);
@@ -21,17 +22,18 @@ __global__ void measure_rows(MeasuredMatrix<T> matrix) {
   float product = 0, squares = 0;
   for (int64_t j = threadIdx.x; j < matrix.columns; j += blockDim.x) {
     const auto value = static_cast<float>(values[j]);
-    product += value * matrix.of_columns[j];
+    product += value * matrix.column_values[j];
     squares += value * value;
   }
   product = block_sum(product);
   squares = block_sum(squares);
   if (threadIdx.x != 0) return;
-  matrix.of_rows[row] = product;
+  matrix.row_values[row] = product;
   matrix.squares[row] = squares;
 }
 
-/// A block for some columns: out = in · matrix. Each group of threads adds every kRowGroups-th row.
+/// Writes column_values = row_values · matrix, with one block per kMeasuredColumns columns. Each
+/// group of threads adds every kRowGroups-th row.
 template <typename T>
 __global__ void measure_columns(MeasuredMatrix<T> matrix) {
   __shared__ float parts[kMeasureThreads];
@@ -41,7 +43,7 @@ __global__ void measure_columns(MeasuredMatrix<T> matrix) {
   float total = 0;
   if (column < matrix.columns) {
     for (int64_t row = thread / kMeasuredColumns; row < matrix.rows; row += kRowGroups) {
-      total += matrix.of_rows[row] *
+      total += matrix.row_values[row] *
                static_cast<float>(matrix.values[row * matrix.columns + column]);
     }
   }
@@ -51,15 +53,15 @@ __global__ void measure_columns(MeasuredMatrix<T> matrix) {
   for (int group = 1; group < kRowGroups; ++group) {
     total += parts[group * kMeasuredColumns + within];
   }
-  matrix.of_columns[column] = total;
+  matrix.column_values[column] = total;
 }
 
-/// One block adds a matrix's measures to the sums.
+/// Adds a matrix's measures to the sums, in one block.
 template <typename T>
 __global__ void add_measures(MeasuredMatrix<T> matrix) {
   const bool wide = matrix.rows <= matrix.columns;
   const int64_t n = wide ? matrix.rows : matrix.columns;
-  const float* const probed = wide ? matrix.of_rows : matrix.of_columns;
+  const float* const probed = wide ? matrix.row_values : matrix.column_values;
   double squares = 0, deviations = 0;
   for (int64_t i = threadIdx.x; i < matrix.rows; i += blockDim.x) squares += matrix.squares[i];
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -81,17 +83,18 @@ template <typename Vendor, typename T>
 void muon_measures_device(const MeasuredMatrix<T>& matrix, Stream& stream) {
   const bool wide = matrix.rows <= matrix.columns;
   const int64_t n = wide ? matrix.rows : matrix.columns;
-  const Grid of_rows{.blocks = matrix.rows, .threads = kMeasureThreads};
-  const Grid of_columns{
+  const Grid row_grid{.blocks = matrix.rows, .threads = kMeasureThreads};
+  const Grid column_grid{
       .blocks = (matrix.columns + kMeasuredColumns - 1) / kMeasuredColumns,
       .threads = kMeasureThreads};
-  launch(set_probe, grid_of_elements<1>(n), stream, wide ? matrix.of_rows : matrix.of_columns, n);
+  float* const probed = wide ? matrix.row_values : matrix.column_values;
+  launch(set_probe, grid_of_elements<1>(n), stream, probed, n);
   if (wide) {
-    launch(measure_columns<T>, of_columns, stream, matrix);
-    launch(measure_rows<T>, of_rows, stream, matrix);
+    launch(measure_columns<T>, column_grid, stream, matrix);
+    launch(measure_rows<T>, row_grid, stream, matrix);
   } else {
-    launch(measure_rows<T>, of_rows, stream, matrix);
-    launch(measure_columns<T>, of_columns, stream, matrix);
+    launch(measure_rows<T>, row_grid, stream, matrix);
+    launch(measure_columns<T>, column_grid, stream, matrix);
   }
   launch(add_measures<T>, {.threads = kMeasureThreads}, stream, matrix);
 }

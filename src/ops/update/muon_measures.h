@@ -9,40 +9,41 @@
 
 namespace tessera {
 
-/// An orthogonalised update and what it is multiplied with.
+/// An orthogonalised update and the factor on it.
 struct MeasuredUpdate {
   Value update;
   double factor = 1;  ///< muon_factor()
 };
 
-/// Places of the sums that muon_measures() returns.
+/// The sums that muon_measures() returns, in this order.
 struct MuonMeasures {
   static constexpr int kSums = 4;
-  double squares = 0;     ///< of factor · update
-  double elements = 0;    ///< of all updates
+  double squares = 0;     ///< of the elements of factor · update
+  double elements = 0;    ///< the number of elements of all updates
   double deviations = 0;  ///< |(U Uᵀ − I) v|²
   double dims = 0;        ///< |v|²
 
-  /// The root of the mean square of the updates before the learning rate.
+  /// Returns the root of the mean square of the updates, before the learning rate.
   double rms() const;
-  /// An estimate of |U Uᵀ − I| / √n, the root of the mean of (σ² − 1)² over all singular values σ:
-  /// 0 if all updates are orthogonal.
+  /// Returns an estimate of |U Uᵀ − I| / √n, the root of the mean of (σ² − 1)² over all singular
+  /// values σ: 0 if all updates are orthogonal.
   double deviation() const;
 };
 
-/// What says how Muon does, summed over all updates U: f64 [4], the members of MuonMeasures.
+/// Computes measures of how well Muon works, summed over all updates U: f64 [4], the members of
+/// MuonMeasures.
 ///
 /// The distance of U Uᵀ (or Uᵀ U, whichever is smaller, [n, n]) from I is taken along one vector v
 /// of ones with the signs of probe_sign(). Over random signs, the mean of |(U Uᵀ − I) v|² is the
-/// square of the Frobenius norm of U Uᵀ − I. So two products with a vector do in place of one with
-/// a matrix; the signs are the same in each step.
+/// square of the Frobenius norm of U Uᵀ − I. So two products with a vector replace one with a
+/// matrix. The signs are the same in each step.
 Value muon_measures(Builder& builder, std::span<const MeasuredUpdate> updates,
                     NewtonSchulzPieces pieces = NewtonSchulzPieces::refused);
 
-/// The measures of no update, which lie so.
-Value nothing_measured(Builder& builder, const Distribution& lies);
+/// Returns the measures of no update, zeros, with this distribution.
+Value nothing_measured(Builder& builder, const Distribution& distribution);
 
-/// 1 or -1: entry i of the vector along which a distance from I is taken.
+/// Returns 1 or -1: entry i of the vector along which a distance from I is taken.
 double probe_sign(int64_t i);
 
 }  // namespace tessera

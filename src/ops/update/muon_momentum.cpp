@@ -12,6 +12,7 @@
 namespace tessera {
 namespace {
 
+// g = scale * gradient; m = decay * m + g; out = g + decay * m
 template <typename Wide, typename T>
 void update_momentum(Wide scale, Wide decay, int64_t begin, int64_t end, const Wide* gradient,
                      Wide* momentum, T* out) {
@@ -24,8 +25,8 @@ void update_momentum(Wide scale, Wide decay, int64_t begin, int64_t end, const W
   }
 }
 
-/// inputs: the scale, the gradients, the momenta, which are updated; outputs: what is
-/// orthogonalised.
+/// inputs: the scale, the gradients, the momenta, which are updated; outputs: the matrices to
+/// orthogonalise.
 class UpdateMomentum final : public Operation {
  public:
   UpdateMomentum(size_t matrices, double momentum, DType dtype)

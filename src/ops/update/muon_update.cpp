@@ -14,6 +14,7 @@
 namespace tessera {
 namespace {
 
+// w = keep * w - step_size * update, with keep = 1 - lr * decay and step_size = lr * factor
 template <typename Wide, typename T, typename Weight>
 void apply_update(Wide keep, Wide step_size, int64_t begin, int64_t end, const T* update,
                   Wide* master, Weight* weight) {
@@ -25,7 +26,7 @@ void apply_update(Wide keep, Wide step_size, int64_t begin, int64_t end, const T
   }
 }
 
-/// What a matrix has of its own.
+/// The options of one matrix.
 struct MatrixStep {
   double factor = 1;
   bool decays = true;
@@ -79,7 +80,7 @@ class ApplyMuon final : public Operation {
     return updated;
   }
 
-  /// Updates are read, masters are read and written, and rounded weights are written.
+  /// Counts updates as read, masters as read and written, and rounded weights as written.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     double bytes = 0;
     for (size_t i = 0; i < matrices_.size(); ++i) {
@@ -136,11 +137,11 @@ class ApplyMuon final : public Operation {
   void update_piece(const Execution& execution, size_t matrix, int64_t begin, int64_t end) const {
     using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
     const double rate = *execution.inputs[1].data<double>();
-    const MatrixStep& of = matrices_[matrix];
+    const MatrixStep& step = matrices_[matrix];
     const size_t master = 2 + matrices_.size() + matrix;
     const size_t weight = rounds_ ? master + matrices_.size() : master;
-    apply_update(static_cast<Wide>(1.0 - (of.decays ? rate * weight_decay_ : 0.0)),
-                 static_cast<Wide>(rate * of.factor), begin, end,
+    apply_update(static_cast<Wide>(1.0 - (step.decays ? rate * weight_decay_ : 0.0)),
+                 static_cast<Wide>(rate * step.factor), begin, end,
                  execution.inputs[2 + matrix].data<T>(), execution.inputs[master].data<Wide>(),
                  execution.inputs[weight].data<T>());
   }

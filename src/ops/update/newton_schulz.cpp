@@ -11,24 +11,27 @@
 namespace tessera {
 namespace {
 
-/// Matrices of at most so many elements are computed beside one another, one by each thread. A
-/// product of larger ones keeps all threads busy by itself.
+/// The most elements of matrices that are computed in parallel, one per thread. A product of larger
+/// ones keeps all threads busy.
 constexpr int64_t kSmallMatrix = int64_t{1} << 20;
-/// The same where products have other bits on other threads. Ranks may share out the matrices, so
-/// their number may not say how one is computed: only the size does.
+/// The same limit for targets on which the bits of a product depend on the number of threads. There
+/// only the size of a matrix may decide how it is computed, not the number of matrices, because
+/// ranks may divide the matrices among themselves.
 constexpr int64_t kSmallOfAnyNumber = int64_t{1} << 17;
 
-struct MatrixPlace {
-  size_t value = 0;   // which input
-  int64_t first = 0;  // element
+/// A matrix of one of the inputs.
+struct InputMatrix {
+  size_t value = 0;   // the index of the input
+  int64_t first = 0;  // the index of its first element
 };
 
 /// All matrices of one size.
 struct SizeGroup {
   MatrixExtent extent;
-  std::vector<MatrixPlace> matrices;
+  std::vector<InputMatrix> matrices;
 
-  /// How many are computed beside one another. All threads compute what would leave some idle.
+  /// Returns the number of matrices that are computed in parallel. All threads together compute the
+  /// rest, which would leave some of them idle.
   int64_t beside(const Target& target) const {
     const int64_t count = std::ssize(matrices);
     if (!rows_keep_their_bits(target)) return extent.elements() <= kSmallOfAnyNumber ? count : 0;
@@ -91,7 +94,8 @@ class NewtonSchulz final : public Operation {
     return {inputs.begin(), inputs.end()};
   }
 
-  /// The products are not of the model, so its MFU does not count them.
+  /// Counts the products as repeated FLOPs: they are not the model's, so its MFU does not count
+  /// them.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs)};
     for (const Spec& matrix : inputs) {
@@ -107,12 +111,12 @@ class NewtonSchulz final : public Operation {
     if (target.device != Device::cpu) return newton_schulz_device_bytes(target, inputs);
     int64_t bytes = 0;
     for (const SizeGroup& group : groups_of(shapes_of(inputs))) {
-      const auto of = [&](int threads) {
+      const auto bytes_with = [&](int threads) {
         return Orthogonalise::workspace_bytes(target, size(group, inputs[0].dtype, threads));
       };
       const int64_t beside = group.beside(target);
-      if (beside > 0) bytes = std::max(bytes, target.threads * of(1));
-      if (beside < std::ssize(group.matrices)) bytes = std::max(bytes, of(target.threads));
+      if (beside > 0) bytes = std::max(bytes, target.threads * bytes_with(1));
+      if (beside < std::ssize(group.matrices)) bytes = std::max(bytes, bytes_with(target.threads));
     }
     return bytes;
   }
@@ -129,15 +133,15 @@ class NewtonSchulz final : public Operation {
     std::byte* const workspace = execution.workspace.data();
     for (const SizeGroup& group : groups_of(shapes_of(execution.inputs))) {
       const auto run_one = [&](const Orthogonalise& one, int64_t number, std::byte* memory) {
-        const MatrixPlace& place = group.matrices[static_cast<size_t>(number)];
-        one.run(execution.inputs[place.value].raw() + place.first * element,
-                execution.outputs[place.value].raw() + place.first * element, memory);
+        const InputMatrix& matrix = group.matrices[static_cast<size_t>(number)];
+        one.run(execution.inputs[matrix.value].raw() + matrix.first * element,
+                execution.outputs[matrix.value].raw() + matrix.first * element, memory);
       };
       const int64_t beside = group.beside(target);
       if (beside > 0) {
-        const auto of_thread = size(group, dtype, 1);
-        const int64_t bytes = Orthogonalise::workspace_bytes(target, of_thread);
-        const Orthogonalise one(execution.runtime, of_thread);
+        const auto thread_size = size(group, dtype, 1);
+        const int64_t bytes = Orthogonalise::workspace_bytes(target, thread_size);
+        const Orthogonalise one(execution.runtime, thread_size);
         parallel_items(target.threads, beside, [&](int64_t number, int thread) {
           run_one(one, number, workspace + thread * bytes);
         });

@@ -19,7 +19,7 @@ __global__ void squares_of_matrices(DeviceTable<MatrixNormRow<T>> matrices, doub
   if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
 
-/// A block for each matrix adds its pieces' sums.
+/// Writes the factor of one matrix per block, from the sums of its pieces.
 template <typename T>
 __global__ void inverse_norms(DeviceTable<MatrixNormRow<T>> matrices, const double* partial,
                               double* factors) {
@@ -74,7 +74,7 @@ void inverse_norms_device(const DeviceTable<MatrixNormRow<T>>& matrices, double*
 template <typename Vendor, typename T>
 void scale_matrix_device(const double* factor, const T* from, T* to, int64_t count,
                          Stream& stream) {
-  // Matrices lie one after the other: packs are aligned if a matrix is a number of them.
+  // Matrices are consecutive in memory: packs are aligned if a matrix is a whole number of packs.
   with_pack_size<kPackSize<T>>(count, [&](auto size) {
     launch(scale_matrix<T, size>, grid_of_elements<size>(count), stream, factor, from, to, count);
   });

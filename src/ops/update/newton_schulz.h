@@ -7,27 +7,27 @@
 
 namespace tessera {
 
-/// What ranks do with matrices of which each has a piece.
+/// The treatment of matrices that are split over ranks.
 enum class NewtonSchulzPieces {
-  refused,  ///< each matrix has to be whole on the rank
-  blocks,   ///< each rank's piece is taken for a matrix of its own: another algorithm
+  refused,  ///< each matrix must be whole on the rank
+  blocks,   ///< each rank's piece is treated as a matrix of its own: another algorithm
 };
 
-/// The FLOPs of one step on a matrix [rows, columns]: the products as full ones, the symmetric ones
-/// as half of that.
+/// Returns the FLOPs of one step on a matrix [rows, columns]. Symmetric products count half of a
+/// full one.
 double newton_schulz_step_flops(int64_t rows, int64_t columns);
 
 /// Orthogonalises matrices [rows, columns], or [experts, rows, columns] with one matrix of each
-/// expert, approximately (Keller Jordan's Muon; Moonlight): of X = U Σ Vᵀ it returns about U Vᵀ.
+/// expert, approximately (Keller Jordan's Muon; Moonlight): for X = U Σ Vᵀ it returns about U Vᵀ.
 ///   X = X / |X|, transposed if it has more rows than columns, then `steps` times
 ///   A = X Xᵀ, X = a X + (b A + c A²) X (newton_schulz_coefficients.h).
-/// A matrix of zeros stays one. The published formula divides by |X| + 1e-7, with which small
-/// matrices give small results; here the result does not depend on the size of X. That holds for
+/// A matrix of zeros stays zero. The published formula divides by |X| + 1e-7, with which small
+/// matrices give small results; here the result does not depend on the scale of X. That holds for
 /// all finite numbers of bf16 and f32, and in f64 for norms between 1e-140 and 1e150. The program
-/// computes with denormal numbers as zeros (flush_denormals()).
-/// Products are of the matrices' type, bf16, f32 or f64, with sums in f32 (f64 of f64). On the
-/// processor A and A², if they are large, are computed as the symmetric matrices that they are
-/// (SymmetricProduct); a X is taken by adding a to the diagonal of b A + c A².
+/// treats denormal numbers as zeros (flush_denormals()).
+/// Products are in the matrices' type, bf16, f32 or f64, with sums in f32 (f64 for f64). On the
+/// processor, large A and A² are computed as symmetric matrices (SymmetricProduct), and a X by
+/// adding a to the diagonal of b A + c A².
 std::vector<Value> newton_schulz(Builder& builder, std::span<const Value> matrices, int64_t steps,
                                  NewtonSchulzPieces pieces = NewtonSchulzPieces::refused);
 

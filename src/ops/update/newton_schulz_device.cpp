@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// The products of a step. X stays as it lies: of a tall one Xᵀ X takes the place of X Xᵀ, and X is
+/// The products of a step. X is not transposed: for a tall X, Xᵀ X replaces X Xᵀ, and X is
 /// multiplied from the right.
 struct StepProducts {
   StepProducts(const MatrixExtent& extent, DType dtype, int threads)
@@ -51,7 +51,7 @@ struct DeviceLayout {
         products = std::max(products, device_gemm_workspace_bytes(target, shape));
       }
     }
-    take(table_bytes<MatrixNormRow<float>>(static_cast<size_t>(count)));  // put_table()'s place
+    take(table_bytes<MatrixNormRow<float>>(static_cast<size_t>(count)));  // for put_table()
     partial = take(blocks * dtype_size(DType::f64));
     factors = take(count * dtype_size(DType::f64));
     x = take(elements * dtype_size(dtype));
@@ -60,9 +60,9 @@ struct DeviceLayout {
     scratch = take(products);
   }
   int64_t take(int64_t more) {
-    const int64_t place = bytes;
+    const int64_t offset = bytes;
     bytes += aligned_bytes(more);
-    return place;
+    return offset;
   }
 
   int64_t count = 0;
@@ -114,13 +114,13 @@ class DeviceSteps {
 
   void run_matrix(const MatrixExtent& extent, const double* factor, const T* in, T* out) {
     const StepProducts products(extent, dtype_of<T>, execution_.runtime.threads());
-    // X goes to and fro between two places, and ends in the first one.
-    const std::array<T*, 2> places{out, part<T>(layout_.x)};
-    auto place = static_cast<size_t>(steps_ % 2);
-    scale_matrix_device<Vendor, T>(factor, in, places[place], extent.elements(),
+    // X alternates between two buffers, and ends in the first one.
+    const std::array<T*, 2> buffers{out, part<T>(layout_.x)};
+    auto current = static_cast<size_t>(steps_ % 2);
+    scale_matrix_device<Vendor, T>(factor, in, buffers[current], extent.elements(),
                                    *execution_.stream);
-    for (int64_t step = 0; step < steps_; ++step, place = 1 - place) {
-      run_step(products, places[place], places[1 - place]);
+    for (int64_t step = 0; step < steps_; ++step, current = 1 - current) {
+      run_step(products, buffers[current], buffers[1 - current]);
     }
   }
 

@@ -9,7 +9,7 @@ namespace tessera {
 // Newton-Schulz on an accelerator, of bf16 or f32: matrix by matrix, with the library's full
 // products. Only the norms of all matrices are taken together.
 
-/// The workspace for matrices of these specs.
+/// Returns the bytes of workspace for matrices of these specs.
 int64_t newton_schulz_device_bytes(const Target& target, std::span<const Spec> matrices);
 
 /// Puts the steps into the execution's stream.

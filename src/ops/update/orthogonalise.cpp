@@ -16,7 +16,7 @@ namespace {
 using OrthogonaliseSize = Orthogonalise::Size;
 
 bool is_tall(const MatrixExtent& extent) { return extent.rows > extent.columns; }
-/// X is [short, long].
+/// Returns the number of rows of X, which is [short, long].
 int64_t short_side(const MatrixExtent& extent) { return std::min(extent.rows, extent.columns); }
 int64_t long_side(const MatrixExtent& extent) { return std::max(extent.rows, extent.columns); }
 
@@ -52,18 +52,18 @@ struct Layout {
     scratch = bytes;
   }
   int64_t take(int64_t more) {
-    const int64_t place = bytes;
+    const int64_t offset = bytes;
     bytes += aligned_bytes(more);
-    return place;
+    return offset;
   }
 
   int64_t bytes = 0;
   int64_t x, transposed, gram, square, row_sums, scratch;
 };
 
-/// Returns what a matrix is multiplied by to have the norm 1, in f64, where neither the squares of
-/// f32 nor the factor overflow or vanish; 0 for a matrix of zeros. Its order of additions does not
-/// depend on the threads.
+/// Returns the factor that gives a matrix the norm 1, or 0 for a matrix of zeros. It is computed in
+/// f64, in which neither the squares of f32 nor the factor overflow or vanish. The order of
+/// additions does not depend on the number of threads.
 template <typename T>
 double inverse_norm(const OrthogonaliseSize& size, const T* matrix, double* row_sums) {
   const int64_t columns = size.extent.columns;
@@ -98,7 +98,7 @@ void scaled_copy(int threads, int64_t count, const T* from, double factor, T* to
   });
 }
 
-/// to [columns, rows] = factor · the transposed `from` [rows, columns], in tiles.
+/// Writes to [columns, rows] = factor · the transposed `from` [rows, columns], in tiles.
 template <typename T>
 void scaled_transpose(int threads, int64_t rows, int64_t columns, const T* from, double factor,
                       T* to) {
@@ -148,20 +148,20 @@ void Orthogonalise::run_in(const T* in, T* out, std::byte* workspace) const {
   const Layout layout(size_);
   const double factor =
       inverse_norm(size_, in, reinterpret_cast<double*>(workspace + layout.row_sums));
-  // X goes to and fro between two places, and ends in the first one.
-  T* const places[] = {is_tall(extent) ? reinterpret_cast<T*>(workspace + layout.transposed) : out,
-                       reinterpret_cast<T*>(workspace + layout.x)};
-  auto place = static_cast<size_t>(steps % 2);
+  // X alternates between two buffers, and ends in the first one.
+  T* const buffers[] = {is_tall(extent) ? reinterpret_cast<T*>(workspace + layout.transposed) : out,
+                        reinterpret_cast<T*>(workspace + layout.x)};
+  auto current = static_cast<size_t>(steps % 2);
   if (is_tall(extent)) {
-    scaled_transpose(threads, extent.rows, extent.columns, in, factor, places[place]);
+    scaled_transpose(threads, extent.rows, extent.columns, in, factor, buffers[current]);
   } else {
-    scaled_copy(threads, extent.elements(), in, factor, places[place]);
+    scaled_copy(threads, extent.elements(), in, factor, buffers[current]);
   }
-  for (int64_t i = 0; i < steps; ++i, place = 1 - place) {
-    step(places[place], places[1 - place], workspace);
+  for (int64_t i = 0; i < steps; ++i, current = 1 - current) {
+    step(buffers[current], buffers[1 - current], workspace);
   }
   if (!is_tall(extent)) return;
-  scaled_transpose(threads, extent.columns, extent.rows, places[0], 1, out);
+  scaled_transpose(threads, extent.columns, extent.rows, buffers[0], 1, out);
 }
 
 template <typename T>
@@ -172,6 +172,7 @@ void Orthogonalise::step(const T* x, T* next, std::byte* workspace) const {
   auto* const square = reinterpret_cast<T*>(workspace + layout.square);
   std::byte* const scratch = workspace + layout.scratch;
   const int64_t n = short_side(size_.extent);
+  // A = X Xᵀ, square = a I + b A + c A², next = square X
   gram_.run(x, gram, scratch);
   square_.run(gram, square, scratch, [=](int64_t i, int64_t j) {
     const auto a = i == j ? static_cast<Wide>(kNewtonSchulzA) : Wide{0};

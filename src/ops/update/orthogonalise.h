@@ -7,22 +7,22 @@
 
 namespace tessera {
 
-/// Newton-Schulz on one matrix of a size, on the processor (see newton_schulz()).
+/// Newton-Schulz for matrices of one size, on the processor (see newton_schulz()).
 class Orthogonalise {
  public:
-  /// What the steps of all matrices of a size have in common.
+  /// The size of matrices, and the options of their steps.
   struct Size {
-    MatrixExtent extent;  ///< of which `count` does not matter
+    MatrixExtent extent;  ///< its `count` is not used
     DType dtype = DType::f32;
     int64_t steps = 5;
-    int threads = 1;  ///< 1 for a matrix beside others within a parallel region
+    int threads = 1;  ///< 1 if several matrices are computed in parallel
   };
 
-  /// Must not be called within a parallel region. run() may be called there.
+  /// Prepares the products. Must not be called within a parallel region. run() may be called there.
   Orthogonalise(Runtime& runtime, const Size& size);
   static int64_t workspace_bytes(const Target& target, const Size& size);
 
-  /// `in` and `out` may be the same memory.
+  /// Orthogonalises one matrix. `in` and `out` may be the same memory.
   void run(const void* in, void* out, std::byte* workspace) const;
 
  private:

@@ -18,7 +18,8 @@ class RoundToWeights final : public Operation {
   std::string labels(std::span<const Spec>) const override {
     return repeated("f#", count_) + " -> " + repeated("+= f#", count_);
   }
-  /// Every weight lies as its master, which is no sum that has not been taken.
+  /// Returns a rule in which every weight has the distribution of its master, which must not be
+  /// partial.
   HandRule hand_rule() const override {
     return [](Axis, std::span<const TypeOnAxis> masters) {
       for (size_t i = 0; i < masters.size(); ++i) {
@@ -54,6 +55,7 @@ class RoundToWeights final : public Operation {
   }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
+    // weight[e] = master[e], rounded to bf16
     for (size_t i = 0; i < count_; ++i) {
       const float* master = execution.inputs[i].data<float>();
       auto* weight = execution.inputs[count_ + i].data<BFloat16>();

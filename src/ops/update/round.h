@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Writes each of `masters` (f32) to the weight of the same position, rounded to its type. Both are
+/// Writes each of `masters` (f32) to the weight with the same index, rounded to its type. Both are
 /// kept values of one size.
 void round_to_weights(Builder& builder, std::span<const Value> masters,
                       std::span<const Value> weights);

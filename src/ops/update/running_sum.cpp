@@ -58,6 +58,7 @@ class RunningSum final : public Operation {
       });
       return;
     }
+    // sum[0] += Σ_i value[i], or sum[i] += value[i]
     double* const sums = sum.data<double>();
     const std::span<T> values = value.values<T>();
     if (sum.elements() == 1) {

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kSumThreads = 256;
 
-/// One block adds all values to one sum.
+/// Adds all values to one sum, in one block.
 template <typename T>
 __global__ void add_all_to_sum(double* sum, const T* value, int64_t count) {
   double total = 0;

@@ -11,13 +11,13 @@ namespace tessera {
 
 /// The elements [begin, end) of one of several flat values: a parameter within its unit.
 struct Section {
-  int unit = 0;  ///< which value
+  int unit = 0;  ///< the index of the value
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-/// Sections cut into pieces of at most so many elements. The pieces together are the work of one
-/// parallel region, however small the sections are. The places of the cuts do not depend on the
+/// Sections cut into pieces of at most `elements` elements. All pieces together are the work of one
+/// parallel region, however small the sections are. The cuts do not depend on the number of
 /// threads.
 class SectionPieces {
  public:
@@ -29,10 +29,11 @@ class SectionPieces {
   }
 
   int64_t count() const { return firsts_.back(); }
-  /// The number of the first piece of a section.
+  /// Returns the index of the first piece of a section.
   int64_t first(size_t section) const { return firsts_[section]; }
 
-  /// Calls body(piece number, section number, begin, end) for each piece, on all threads.
+  /// Calls body(piece, section, begin, end) for each piece, with the indices of piece and section,
+  /// on all threads.
   template <typename Body>
   void for_each(int threads, Body&& body) const {
     parallel_ranges(threads, count(), 1, [&](int64_t first, int64_t last, int) {
@@ -40,9 +41,9 @@ class SectionPieces {
           static_cast<size_t>(std::ranges::upper_bound(firsts_, first) - firsts_.begin() - 1);
       for (int64_t piece = first; piece < last; ++piece) {
         while (piece >= firsts_[section + 1]) ++section;
-        const Section& of = sections_[section];
-        const int64_t begin = of.begin + (piece - firsts_[section]) * elements_;
-        body(piece, section, begin, std::min(of.end, begin + elements_));
+        const Section& whole = sections_[section];
+        const int64_t begin = whole.begin + (piece - firsts_[section]) * elements_;
+        body(piece, section, begin, std::min(whole.end, begin + elements_));
       }
     });
   }
@@ -50,7 +51,7 @@ class SectionPieces {
  private:
   int64_t elements_;
   std::vector<Section> sections_;
-  std::vector<int64_t> firsts_;  // by section: the number of its first piece; then their count
+  std::vector<int64_t> firsts_;  // the first piece of each section, then their number
 };
 
 }  // namespace tessera

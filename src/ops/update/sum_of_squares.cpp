@@ -8,6 +8,7 @@
 namespace tessera {
 namespace {
 
+/// Returns Σ_i values[i]^2.
 template <typename T>
 double sum_of_piece(const T* values, int64_t count) {
   return interleaved_sum<double>(count, [=](int64_t i) {
@@ -29,7 +30,7 @@ class SumOfSquares final : public Operation {
   std::string labels(std::span<const Spec> inputs) const override {
     return repeated("f#", inputs.size(), " + ") + " -> u" + tied("f#", inputs.size());
   }
-  /// What the ranks of an axis have pieces of gives addends of a sum, however each unit is cut.
+  /// Returns a rule in which pieces of units, whatever their kind, give a partial sum.
   HandRule hand_rule() const override {
     return [](Axis, std::span<const TypeOnAxis> units) -> std::optional<std::vector<TypeOnAxis>> {
       const auto sharded = [](const TypeOnAxis& type) {
@@ -62,15 +63,15 @@ class SumOfSquares final : public Operation {
     if (execution.stream != nullptr) return run_on_device(execution);
     execution.outputs[0].fill_zero();
     auto* const sums = execution.outputs[0].data<double>();
-    pieces_.for_each(execution.runtime.threads(),
-                     [&](int64_t piece, size_t number, int64_t begin, int64_t end) {
-                       const SquaresSection& of = sections_[number];
-                       const Tensor& unit = execution.inputs[static_cast<size_t>(of.section.unit)];
-                       dispatch_wide(unit.dtype(), [&](auto type) {
-                         sums[of.first_sum + piece - pieces_.first(number)] =
-                             sum_of_piece(unit.data<decltype(type)>() + begin, end - begin);
-                       });
-                     });
+    pieces_.for_each(
+        execution.runtime.threads(), [&](int64_t piece, size_t number, int64_t begin, int64_t end) {
+          const SquaresSection& squares = sections_[number];
+          const Tensor& unit = execution.inputs[static_cast<size_t>(squares.section.unit)];
+          dispatch_wide(unit.dtype(), [&](auto type) {
+            sums[squares.first_sum + piece - pieces_.first(number)] =
+                sum_of_piece(unit.data<decltype(type)>() + begin, end - begin);
+          });
+        });
   }
 
  private:
@@ -112,13 +113,13 @@ Value sum_of_squares(Builder& builder, std::span<const Value> units,
 
 Value sum_of_squares(Builder& builder, std::span<const Value> units,
                      const std::vector<Section>& sections) {
-  std::vector<SquaresSection> placed;
+  std::vector<SquaresSection> squares;
   int64_t sums = 0;
   for (const Section& section : sections) {
-    placed.push_back({section, sums});
+    squares.push_back({section, sums});
     sums += squares_sums(section.end - section.begin);
   }
-  return sum_of_squares(builder, units, std::move(placed), sums);
+  return sum_of_squares(builder, units, std::move(squares), sums);
 }
 
 }  // namespace tessera

@@ -10,8 +10,8 @@ namespace tessera {
 
 class Stream;
 
-/// Parts of several flat values that one launch handles: a table in the device's memory. The blocks
-/// are dealt out to the rows in order, kOfBlock of a row's elements to each.
+/// The parts of several flat values that one launch handles: a table in device memory. Blocks are
+/// assigned to the rows in order, one for each kPerBlock elements of a row.
 template <typename Row>
 struct DeviceTable {
   const Row* rows = nullptr;  // [count]
@@ -19,32 +19,32 @@ struct DeviceTable {
   int64_t blocks = 0;  // of all rows
 };
 
-// Rows of tables. `first_block` is set by put_table() (device_table.h). All have 8-byte members
-// alone: without padding, equal tables are equal bytes. Flat values begin on 64 bytes.
+// Rows of tables. `first_block` is set by put_table() (device_table.h). All members have 8 bytes:
+// without padding, equal tables have equal bytes. Flat values begin on 64 bytes.
 
 struct ZeroRow {
-  static constexpr int64_t kOfBlock = 65536;
+  static constexpr int64_t kPerBlock = 65536;
   int64_t first_block;
   int64_t count;  // bytes
   std::byte* start;
 };
 
 struct SquaresRow {
-  static constexpr int64_t kOfBlock = 4096;  // kSquaresElements
+  static constexpr int64_t kPerBlock = 4096;  // kSquaresElements
   int64_t first_block;
   int64_t count;
   int64_t first_sum;
   const float* values;
 };
 
-/// Sums that are added up. `first_block` is their place among those of all rows.
+/// Sums to add up. `first_block` is the index of the first of them among the sums of all rows.
 struct SumsRow {
-  static constexpr int64_t kOfBlock = 1;
-  /// How many sums of all rows together a block adds up, in the first of two stages.
-  static constexpr int64_t kOfFirstStage = 8192;
-  /// Returns the blocks of the first stage for so many sums.
+  static constexpr int64_t kPerBlock = 1;
+  /// The number of sums, of all rows together, that a block adds up in the first of two stages.
+  static constexpr int64_t kPerFirstStageBlock = 8192;
+  /// Returns the blocks of the first stage for `sums` sums.
   static int64_t first_stage_blocks(int64_t sums) {
-    return (sums + kOfFirstStage - 1) / kOfFirstStage;
+    return (sums + kPerFirstStageBlock - 1) / kPerFirstStageBlock;
   }
   int64_t first_block;
   int64_t count;
@@ -52,7 +52,7 @@ struct SumsRow {
 };
 
 struct RoundRow {
-  static constexpr int64_t kOfBlock = 16384;
+  static constexpr int64_t kPerBlock = 16384;
   int64_t first_block;
   int64_t count;
   const float* master;
@@ -60,7 +60,7 @@ struct RoundRow {
 };
 
 struct AdamWRow {
-  static constexpr int64_t kOfBlock = 16384;
+  static constexpr int64_t kPerBlock = 16384;
   int64_t first_block;
   int64_t count;
   int64_t decays;  // 0 or 1
@@ -71,7 +71,7 @@ struct AdamWRow {
   BFloat16* weight;  // null if the master is the weight
 };
 
-/// The factors of one AdamW step, and what the elements need of them.
+/// The factors of one AdamW step, and memory for the coefficients that elements need.
 struct AdamWFactors {
   const double* scale;
   const double* learning_rate;
@@ -90,16 +90,16 @@ struct ClipInputs {
   int count = 0;
 };
 
-/// The kernels of devices. They put their work into the stream. All pointers are the device's.
+// Device kernels. They put their work into the stream. All pointers are to device memory.
 
 template <typename Vendor>
 void zero_device(const DeviceTable<ZeroRow>& values, Stream& stream);
-/// The sum of the squares of each kOfBlock elements of a section, in f64, from the section's first
-/// sum on.
+/// Writes the sum of the squares of each kPerBlock elements of a section, in f64, from the
+/// section's first sum on.
 template <typename Vendor>
 void sum_of_squares_device(const DeviceTable<SquaresRow>& sections, double* sums, Stream& stream);
-/// sum = the sum of all sections of sums, in one order. `partial` has an element for each
-/// block of the first stage; it is not used if there is one.
+/// Writes sum = the sum of all sections of sums, in a fixed order. `partial` has an element for
+/// each block of the first stage. It is not used if there is only one block.
 template <typename Vendor>
 void add_in_order_device(const DeviceTable<SumsRow>& sections, double* partial, double* sum,
                          Stream& stream);
@@ -110,11 +110,12 @@ void adamw_device(const AdamWFactors& factors, const DeviceTable<AdamWRow>& sect
                   Stream& stream);
 template <typename Vendor>
 void round_device(const DeviceTable<RoundRow>& units, Stream& stream);
-/// target = source, both [count], unless scale[0] is NaN.
+/// Writes target = source, both [count], unless scale[0] is NaN.
 template <typename Vendor>
 void copy_if_finite_device(const double* scale, int64_t count, const float* source, float* target,
                            Stream& stream);
-/// sum[i] += value[i], or sum[0] += all of them, added in one order. T is int32_t, float or double.
+/// Adds value[i] to sum[i], or all values to sum[0], in a fixed order. T is int32_t, float or
+/// double.
 template <typename Vendor, typename T>
 void running_sum_device(double* sum, int64_t sums, const T* value, int64_t count, Stream& stream);
 

@@ -26,7 +26,7 @@ class Zero final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() == count_, "{} values", inputs.size());
     return {};
   }
-  /// The values are only written.
+  /// Counts the values as written only.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     return {.bytes = operand_bytes(inputs, {})};
   }

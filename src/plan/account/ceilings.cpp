@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// A name of a machine for errors.
+/// Returns a name of a machine for errors.
 std::string described(const Hardware& hardware) {
   return hardware.accelerator ? hardware.accelerator->name : describe(hardware.processor);
 }
@@ -61,7 +61,7 @@ double file_bandwidth(const Hardware& hardware, const fs::path& path) {
   }
 }
 
-/// Takes the ceilings that are not known yet.
+/// Fills in the ceilings that are not known yet from a hardware file.
 void take_hardware(Ceilings& ceilings, const fs::path& path, const TraceOrigin& origin) {
   if (ceilings.gemm_flops > 0 && ceilings.memory_bytes > 0) return;
   const Hardware hardware = read_hardware(path);

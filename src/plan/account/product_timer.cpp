@@ -14,7 +14,8 @@
 namespace tessera {
 namespace {
 
-/// Seconds of one run. The head's product of a large model takes some seconds on two cores in f32.
+/// The most seconds of one run. The head's product of a large model takes some seconds on two cores
+/// in f32.
 constexpr double kLongestRun = 10;
 
 void require_same_machine(const TraceOrigin& origin, int threads_here) {
@@ -64,7 +65,7 @@ class MeasuringTimer {
   }
 
   void require_short(const GemmShape& shape) {
-    // A product on fewer threads has only its share of the rate, or several such run at once.
+    // A product on fewer threads has only their share of the rate, alone or beside others.
     const double rate = rate_of(shape.input) * shape.threads / threads_;
     const double seconds = shape.flops() / rate;
     if (seconds <= kLongestRun) return;
@@ -76,7 +77,7 @@ class MeasuringTimer {
         kLongestRun);
   }
 
-  /// The rate of all threads, measured once per type.
+  /// Returns the rate of all threads, which is measured once per type.
   double rate_of(DType dtype) {
     double& rate = rates_[dtype];
     if (rate == 0) rate = measuring_.rate(dtype, threads_);

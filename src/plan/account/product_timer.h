@@ -9,15 +9,16 @@ namespace tessera {
 
 /// The measurements that a timer makes.
 struct ProductMeasuring {
-  int threads = 1;  ///< of the machine
-  /// Returns the seconds of one run of a product in a program of that many threads, one number per
-  /// sample.
+  int threads = 1;  ///< of this machine
+  /// Returns the seconds of one run of a product in a program with the given number of threads, one
+  /// number per sample.
   std::function<std::vector<double>(const GemmShape&, int threads)> samples;
-  /// Returns the FLOP/s of that many threads together on operands of that type.
+  /// Returns the FLOP/s that the given number of threads reach together on operands of that type.
   std::function<double(DType, int threads)> rate;
 };
 
-/// Measures on this machine: time_gemm() for about 40 ms, and the rate of a small product.
+/// Returns measurements of this machine: time_gemm() for about 40 ms, and the rate of a small
+/// product.
 ProductMeasuring measuring_here();
 
 /// Returns a timer that measures on this machine and returns the best sample of a product. Throws

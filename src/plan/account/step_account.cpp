@@ -78,14 +78,14 @@ std::string percent(double part, double whole) {
   return fmt::format("{:.0f} %", whole > 0 ? 100 * part / whole : 0.0);
 }
 
-/// Says which ceiling a row is at, and how near it is.
+/// Sets the ceiling that a row is at, and the reason, which says how near it is.
 void judge(AccountRow& row, const Ceilings& ceilings) {
   const double floor = row.compute_floor + row.memory_floor;
   if (row.seconds <= 0 || floor <= 0) return;
-  const auto of_it = [&](double seconds) { return percent(seconds, row.seconds); };
+  const auto share = [&](double seconds) { return percent(seconds, row.seconds); };
   std::vector<std::string> reasons;
   if (row.alone_seconds > 0) {
-    reasons.push_back(fmt::format("products alone {}", of_it(row.alone_seconds)));
+    reasons.push_back(fmt::format("products alone {}", share(row.alone_seconds)));
     if (ceilings.gemm_flops > 0) {
       reasons.back() +=
           fmt::format(", at {} of the GEMM peak",
@@ -93,15 +93,15 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
     }
     // The floor leaves out products whose bytes take longer, and includes FLOPs that are in no
     // product.
-    const std::string floor_share = of_it(row.compute_floor);
-    if (row.compute_floor > 0 && floor_share != of_it(row.alone_seconds)) {
+    const std::string floor_share = share(row.compute_floor);
+    if (row.compute_floor > 0 && floor_share != share(row.alone_seconds)) {
       reasons.push_back(fmt::format("compute floor {}", floor_share));
     }
   } else if (row.compute_floor > 0) {
-    reasons.push_back(fmt::format("products at the GEMM peak {}", of_it(row.compute_floor)));
+    reasons.push_back(fmt::format("products at the GEMM peak {}", share(row.compute_floor)));
   }
   if (row.memory_floor > 0) {
-    reasons.push_back(fmt::format("bytes at the memory's bandwidth {}", of_it(row.memory_floor)));
+    reasons.push_back(fmt::format("bytes at the memory's bandwidth {}", share(row.memory_floor)));
   }
   row.reason = join(reasons, "; ");
   if (floor < kBound * row.seconds) {
@@ -113,7 +113,7 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
   }
 }
 
-/// Adds events up by a name.
+/// Adds up events by name.
 class AccountRows {
  public:
   AccountRows(const StepTrace& trace, const Ceilings& ceilings)
@@ -160,8 +160,8 @@ std::string_view part_of(const TraceEvent& event) {
   return event.products.empty() ? "operations without matrix products" : kWithProducts;
 }
 
-/// The head takes its gradients while its logits are at hand, so the time of a pass is not all its
-/// own.
+/// Says how much of a phase's FLOPs belong to the backward pass. The head computes its gradients
+/// while its logits are in memory, so the forward pass's time includes them.
 void name_backward_flops(std::vector<AccountRow>& phases) {
   for (AccountRow& row : phases) {
     if (row.backward_flops <= 0) continue;
@@ -201,7 +201,7 @@ void split_products(StepAccount& account, const StepTrace& trace) {
   account.parts.insert(account.parts.begin(), std::move(products));
 }
 
-/// The time in some event, of any lane. Lanes may overlap.
+/// Returns the seconds covered by events of any lane. Lanes may overlap.
 double covered_seconds(const StepTrace& trace) {
   std::vector<std::pair<double, double>> spans;
   for (const TraceEvent& event : trace.events) {

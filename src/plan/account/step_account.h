@@ -16,11 +16,11 @@ namespace tessera {
 struct Ceilings {
   double gemm_flops = 0;    ///< per second, of a matrix product in the run's precision
   double memory_bytes = 0;  ///< per second, read and written
-  std::string gemm_source;  ///< where the figure comes from
+  std::string gemm_source;  ///< the source of the figure
   std::string memory_source;
 };
 
-/// What limits a row. It is a ceiling if the floors of the ceilings explain at least half of the
+/// The limit of a row. It is a ceiling if the floors of the ceilings explain at least half of the
 /// row's time.
 enum class Limit {
   compute,   ///< the rate of matrix products
@@ -33,44 +33,44 @@ template <>
 inline constexpr std::array<std::string_view, 5> kWords<Limit>{"compute", "memory", "cache",
                                                                "overhead", ""};
 
-/// Events of a step, added up.
+/// The sum of some events of a step.
 struct AccountRow {
   std::string name;
   int64_t calls = 0;
   double seconds = 0;
-  /// Of the matrix products that ran. For operations that record no products, the FLOPs that they
-  /// state.
+  /// The FLOPs of the matrix products that ran; for operations that record no products, the FLOPs
+  /// that they state.
   double flops = 0;
   double product_flops = 0;   ///< the part of `flops` in recorded products
-  double backward_flops = 0;  ///< of the backward pass, but done in the forward pass
+  double backward_flops = 0;  ///< of the backward pass, but computed during the forward pass
   double bytes = 0;           ///< of the operands (see Cost::bytes)
   double alone_seconds = 0;   ///< of its matrix products at stand-alone speed; 0 if not measured
-  /// The least time by the roofline. `compute_floor` sums the events whose ceiling is the rate of
-  /// their products (alone, or at the peak if that was not measured). `memory_floor` sums those
-  /// whose ceiling is the memory.
+  /// The least time by the roofline. An event's floor is the larger of two times: that of its
+  /// products (alone, or at the peak if that was not measured) and that of its bytes.
+  /// `compute_floor` adds up the events where the first is larger, `memory_floor` the others.
   double compute_floor = 0;
   double memory_floor = 0;
   Limit limit = Limit::unknown;
-  std::string reason;  ///< how far the row is from which ceiling
+  std::string reason;  ///< the ceiling that the row is at, and how near it is
 };
 
-/// A matrix product of a step, and how often it ran.
+/// A matrix product of a step, and the number of its runs.
 struct ProductRow {
   GemmRuns product;
   double seconds = 0;  ///< one run alone; 0 if not measured
 };
 
-/// Where the time of one step went. In each list, the rows and the idle time add up to the step if
-/// lanes do not overlap, as on the processor.
+/// The account of the time of one step. In each list, the rows and the idle time add up to the step
+/// if lanes do not overlap, as on the processor.
 struct StepAccount {
   TraceOrigin origin;
   int64_t step = 0;
   Ceilings ceilings;
-  bool measured = false;    ///< whether the products were timed alone
+  bool measured = false;    ///< true if the products were timed alone
   double seconds = 0;       ///< of the step
   double idle_seconds = 0;  ///< in no event of any lane
-  /// What the model demands, forward and backward; MFU counts these. Document masks and tokens that
-  /// experts drop do not reduce it.
+  /// The FLOPs that the model demands, forward and backward. MFU counts these. Document masks and
+  /// tokens that experts drop do not reduce it.
   double useful_flops = 0;
   double alone_seconds = 0;  ///< of all its matrix products at stand-alone speed
   /// The FLOPs of operations that record no product: kernels with their own loops.
@@ -84,10 +84,10 @@ struct StepAccount {
   std::vector<ProductRow> products;
 };
 
-/// Returns the seconds that one run of a product takes alone.
+/// A function that returns the seconds that one run of a product takes alone.
 using ProductTimer = std::function<double(const GemmShape&)>;
 
-/// Adds up a step. If a timer is given, it times each distinct product once.
+/// Returns the account of a step. If a timer is given, it times each distinct product once.
 StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
                         const ProductTimer& timer = {});
 

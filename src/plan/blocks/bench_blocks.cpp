@@ -46,10 +46,10 @@ AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<in
   std::ranges::sort(lengths);
   AttentionReport report;
   for (const int64_t tokens : lengths) {
-    AttentionBlockSizes of_length = sizes;
-    of_length.tokens = tokens;
+    AttentionBlockSizes length_sizes = sizes;
+    length_sizes.tokens = tokens;
     report.lengths.push_back(
-        {of_length, attention_block(of_length, compute_dtype(options.precision)), {}});
+        {length_sizes, attention_block(length_sizes, compute_dtype(options.precision)), {}});
     require_memory(report.lengths.back().block, runtime, "lower --tokens, --heads or --head-size");
   }
   for (AttentionReport::Length& length : report.lengths) {

@@ -12,12 +12,12 @@
 
 namespace tessera {
 
-/// How a model's layers are measured.
+/// The options of a measurement of a model's layers.
 struct BlockBenchOptions {
   Precision precision = Precision::bf16;
   int threads = 0;  ///< 0: all usable cores
   Device device = Device::cpu;
-  /// Returns how often to run the measurement that `what` describes.
+  /// Returns the number of runs for the measurement that `what` describes.
   std::function<Repeats(const std::string& what)> repeats;
 };
 
@@ -26,7 +26,7 @@ struct MixtureReport {
   MixtureBlockSizes sizes;
   BlockProgram block;
   BlockMeasurement measurement;
-  /// The same with a balanced load, if `sizes` has a skew.
+  /// The measurement with a balanced load, if `sizes` has a skew.
   std::optional<BlockMeasurement> balanced;
   MeasuredOn on;
 

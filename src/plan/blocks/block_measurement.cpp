@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kRunsUntilGraphs = 2;  // of an action on a device; the second captures its work
+constexpr int kRunsUntilGraphs = 2;  // of an action on a device; the second run captures its graph
 constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};
 
 void fill(const BlockProgram& block, Value value, const Tensor& target, int threads) {
@@ -41,7 +41,7 @@ void fill(const BlockProgram& block, Value value, const Tensor& target, int thre
   if (!in_place) upload({tensor.raw(), static_cast<size_t>(tensor.bytes())}, target);
 }
 
-/// Fills the states and parameters. Where a unit holds several parameters, fills each by itself.
+/// Fills the states and parameters. Fills each parameter of a unit by itself.
 void fill_all(const BlockProgram& block, const Executor& executor, int threads) {
   const Program& program = block.program;
   std::set<int> units;
@@ -60,7 +60,7 @@ void fill_all(const BlockProgram& block, const Executor& executor, int threads) 
   }
 }
 
-/// Returns the bytes of every value that is not computed. A double does not overflow.
+/// Returns the bytes of every value that is not computed. As a double, it cannot overflow.
 double given_bytes(const BlockProgram& block) {
   double total = 0;
   for (const ValueInfo& info : block.program.values()) {
@@ -101,7 +101,7 @@ void require_memory(const BlockProgram& block, const Runtime& runtime, const std
   const UsableMemory memory = usable_memory();
   const int64_t there = accelerator == nullptr ? memory.bytes : accelerator->free_bytes();
   double needed = given_bytes(block);
-  // Sizes that exceed the memory already may be too large to plan.
+  // Sizes whose given values already exceed the memory may be too large to plan.
   if (needed <= static_cast<double>(there)) {
     needed = static_cast<double>(planned_bytes(block, runtime.target()));
   }

@@ -30,8 +30,8 @@ struct BlockProgram {
 /// the FLOPs.
 void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs);
 
-/// The target of a measurement on a device of this machine, or on its processor with that many
-/// threads.
+/// Returns the target of a measurement on a device of this machine. On the processor it uses that
+/// many threads.
 Target block_target(int threads, Device device = Device::cpu);
 
 /// Returns the bytes that running the block takes on a target: weights, their gradients, states and
@@ -47,24 +47,24 @@ void require_memory(const BlockProgram& block, const Runtime& runtime, const std
 class BlockRunner {
  public:
   BlockRunner(const BlockProgram& block, Runtime& runtime);
-  /// Runs what training's forward pass does.
+  /// Runs the forward pass as training does.
   void forward() { executor_.run({.segment = Segment::forward}); }
   /// Runs the backward pass of the last forward pass. Weight gradients are added into main
   /// gradients, as in training.
   void backward() { executor_.run({.segment = Segment::backward}); }
   /// Waits until both are done; the processor always is.
   void wait() { executor_.synchronize(); }
-  /// The bytes of weights, their gradients, states and activations.
+  /// Returns the bytes of weights, their gradients, states and activations.
   int64_t arena_bytes() const { return executor_.plan().arena_bytes; }
-  /// The tensor of a value. It is valid while the last pass keeps the value in memory, as it keeps
-  /// outputs.
+  /// Returns the tensor of a value. It is valid while the last pass keeps the value in memory, as
+  /// it keeps outputs.
   const Tensor& operator[](Value value) const { return executor_.tensor(value); }
 
  private:
   Executor executor_;
 };
 
-/// How long the runs of a block took, and how much memory they used.
+/// The times of a block's runs, and the memory that they used.
 struct BlockMeasurement {
   std::vector<double> forward_seconds;           ///< of each run's forward pass, as in training
   std::vector<double> forward_backward_seconds;  ///< of both passes in the same runs
@@ -73,9 +73,9 @@ struct BlockMeasurement {
   std::vector<std::vector<int32_t>> integer_outputs;  ///< the program's i32 outputs in the last run
 };
 
-/// Runs the block forward and backward. Each of the processor's threads is bound to a core (see
-/// BoundTeam). On a device each pass is one graph, and its time ends when the host knows of its
-/// end.
+/// Runs the block forward and backward, and returns the times. Each of the processor's threads is
+/// bound to a core (see BoundTeam). On a device each pass is one graph, and its time ends when the
+/// host knows that the pass has ended.
 BlockMeasurement measure_block(const BlockProgram& block, Runtime& runtime, const Repeats& repeats);
 
 }  // namespace tessera

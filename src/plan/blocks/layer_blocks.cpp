@@ -19,8 +19,8 @@ double product(std::initializer_list<int64_t> sizes) {
   return result;
 }
 
-/// Refuses a tensor with so many elements that integers cannot count its bytes, its FLOPs or those
-/// of its neighbours. Whether the block fits into memory is checked once it is complete.
+/// Throws Error on a tensor with so many elements that its bytes, its FLOPs or those of the tensors
+/// beside it would overflow an integer. The memory of the block is checked once it is complete.
 void require_countable(double elements) {
   constexpr double kMost = 1e15;
   if (elements > kMost) {
@@ -63,7 +63,7 @@ std::vector<int32_t> document_starts(const AttentionBlockSizes& sizes) {
   return starts;
 }
 
-/// Returns the share of the causal triangle's token pairs that lie within a document.
+/// Returns the share of the causal triangle's token pairs that are within one document.
 double attended_share(const AttentionBlockSizes& sizes, const std::vector<int32_t>& starts) {
   if (starts.empty()) return 1;
   double pairs = 0;
@@ -87,7 +87,7 @@ BlockProgram mixture_block(const MixtureBlockSizes& sizes, DType compute) {
   BlockProgram block;
   Builder builder(block.program);
   ModelWriter writer{builder, config, compute, {}, {}};
-  // A parameter, because its gradient is wanted.
+  // A parameter, so that its gradient is computed.
   const Value x = builder.parameter("x", {{sizes.tokens, sizes.hidden}, compute, {}});
   if (sizes.skew > 0) {
     writer.given_choices =
@@ -112,7 +112,8 @@ BlockProgram attention_block(const AttentionBlockSizes& sizes, DType compute) {
   Builder builder(block.program);
   const Spec queries{{sizes.tokens, sizes.heads * sizes.head_size}, compute, {}};
   const Spec keys{{sizes.tokens, sizes.kv_heads * sizes.head_size}, compute, {}};
-  // States: the operation computes their gradients anyway, and nothing adds them up further.
+  // States, not parameters: the operation computes their gradients anyway, and no main gradient is
+  // kept.
   const Value q = builder.state("q", queries);
   const Value k = builder.state("k", keys);
   const Value v = builder.state("v", keys);

@@ -14,9 +14,9 @@ struct MixtureBlockSizes {
   int64_t experts = 64;
   int64_t experts_per_token = 8;
   int64_t expert_size = 1024;
-  bool uniform_routing = false;  ///< force uniform routing: every expert gets equally many tokens
-  /// The load of the fullest expert over the balanced one, whatever the router says (see
-  /// skewed_choices()). 0: the router chooses.
+  bool uniform_routing = false;  ///< forced uniform routing: every expert gets equally many tokens
+  /// The load of the fullest expert over the balanced load, given to the layer instead of the
+  /// router's choice (see skewed_choices()). 0: the router chooses.
   double skew = 0;
 };
 

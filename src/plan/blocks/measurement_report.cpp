@@ -57,7 +57,7 @@ std::string block_text(const BlockProgram& block, const BlockMeasurement& measur
                      format_bytes(measurement.peak_memory_bytes));
 }
 
-/// The median time of both passes over that of others.
+/// Returns the median time of both passes over that of another measurement.
 double time_over(const BlockMeasurement& measurement, const BlockMeasurement& other) {
   return quantile(measurement.forward_backward_seconds, 0.5) /
          quantile(other.forward_backward_seconds, 0.5);

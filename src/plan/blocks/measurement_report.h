@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-/// What every report of a measurement says about its conditions.
+/// The conditions that every report of a measurement states.
 struct MeasuredOn {
   Processor processor;
   Precision precision = Precision::bf16;
@@ -26,23 +26,22 @@ struct MeasuredOn {
 
 /// Measures the peak of matrix products in that precision, of the processor or of the runtime's
 /// accelerator. Binds the threads to cores (see BoundTeam) if those of the reported measurement
-/// were bound. Call it after the measured runs: its
-/// matrices would otherwise count towards their peak memory. Throws Error if an InterruptGuard has
-/// caught a signal.
+/// were bound. Call it after the measured runs: its matrices would otherwise count towards their
+/// peak memory. Throws Error if an InterruptGuard has caught a signal.
 MeasuredOn measured_on(Precision precision, Runtime& runtime, bool bind_threads = true);
 
-/// Returns an object with "precision", "gemm_peak" and "processor"; of an accelerator "device" and
-/// "accelerator" too, and where it is emulated a "note"; and the "hardware_peak".
+/// Returns an object with "precision", "gemm_peak" and "processor"; for an accelerator also
+/// "device" and "accelerator", and a "note" if it is emulated; and "hardware_peak" if there is one.
 nlohmann::ordered_json measured_on_json(const MeasuredOn& on);
 
 /// Returns a text such as describe(Processor), with the accelerator first if there is one. It says
 /// that the figures of an emulated device mean nothing.
 std::string describe(const MeasuredOn& on);
 
-/// Returns the MFU of a rate of useful FLOP/s: "41.0 % of 800.0 GFLOP/s (bf16, measured now)", and
-/// the same of the hardware file's peak if there is one.
+/// Returns the MFU of a rate of useful FLOP/s: "41.0 % of 800.0 GFLOP/s (bf16, measured now)". The
+/// MFU against the hardware file's peak follows if there is one.
 std::string mfu_text(double flops, const MeasuredOn& on);
-/// Returns it as "mfu", of the measured peak, and "mfu_of_hardware_peak".
+/// Returns the MFU as "mfu", against the measured peak, and "mfu_of_hardware_peak".
 nlohmann::ordered_json mfu_json(double flops, const MeasuredOn& on);
 
 /// Returns "12.3 ms (12.1-13.0)": the median, and the 10th and 90th percentiles.
@@ -55,8 +54,8 @@ struct PassRates {
 };
 PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurement);
 
-// Each returns one measurement, as a JSON object on one line or as lines of text. `balanced` is
-// that of the same layer with a balanced load, or null.
+// Each function returns one measurement, as a JSON object on one line or as lines of text.
+// `balanced` is the measurement of the same layer with a balanced load, or null.
 
 std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,
                          const BlockMeasurement& measurement, const MeasuredOn& on,

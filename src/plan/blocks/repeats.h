@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-/// How often something is measured.
+/// The number of runs of a measurement.
 struct Repeats {
   int64_t warmup = 2;     ///< runs before the measured ones; they do not count
   int64_t measured = 10;  ///< at least 1
   /// Called before each measured run with the run's number, from 0. It is not timed. If it returns
   /// false, the measurement ends early. If it is empty, all runs follow one another.
   std::function<bool(int64_t)> before;
-  /// Whether another program takes its turn in `before`, so that each run must be done by then.
+  /// True if another program takes its turn in `before`: each run must be complete by then.
   bool turns = false;
 
   /// Calls `run(measured)` for each run, warm-up first. Throws Error if an InterruptGuard has

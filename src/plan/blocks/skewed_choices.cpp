@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// The shares of a power law, (e + 1)^-exponent over their sum.
+/// Returns the shares of a power law, (e + 1)^-exponent over their sum.
 std::vector<double> power_law(int64_t experts, double exponent) {
   std::vector<double> shares;
   double sum = 0;
@@ -21,10 +21,10 @@ std::vector<double> power_law(int64_t experts, double exponent) {
   return shares;
 }
 
-/// The power law whose first share is `share`, which is one of at least 1 / experts.
+/// Returns the power law whose first share is `share`, which must be at least 1 / experts.
 std::vector<double> shares_with_first(int64_t experts, double share) {
   constexpr int kHalvings = 60;
-  double low = 0, high = 64;  // at which nearly all is the first expert's
+  double low = 0, high = 64;  // with this exponent nearly all tokens go to the first expert
   for (int i = 0; i < kHalvings; ++i) {
     const double middle = (low + high) / 2;
     (power_law(experts, middle).front() < share ? low : high) = middle;
@@ -45,19 +45,20 @@ std::vector<int32_t> skewed_choices(int64_t tokens, int64_t experts, int64_t k, 
   const auto all = static_cast<double>(tokens * k);
   const std::vector<double> shares =
       shares_with_first(experts, skew / static_cast<double>(experts));
-  // The places of the choices, dealt out to the tokens in turn: as an expert's follow each other
-  // and are no more than there are tokens, no token gets an expert twice.
+  // Choice i belongs to the token shuffled(i mod tokens). Each expert gets a contiguous range of at
+  // most `tokens` choices, so no token gets an expert twice.
   const Permutation shuffled(static_cast<uint64_t>(tokens), 1);
   std::vector<int32_t> choices(static_cast<size_t>(tokens * k));
   double until = 0;
-  int64_t place = 0;
+  int64_t choice = 0;
   for (int64_t e = 0; e < experts; ++e) {
     until += shares[static_cast<size_t>(e)] * all;
     const int64_t end = e + 1 == experts ? tokens * k : std::llround(until);
-    TESSERA_CHECK(end - place <= tokens, "{} rows of {} tokens for an expert", end - place, tokens);
-    for (; place < end; ++place) {
-      const auto token = static_cast<int64_t>(shuffled(static_cast<uint64_t>(place % tokens)));
-      choices[static_cast<size_t>(token * k + place / tokens)] = static_cast<int32_t>(e);
+    TESSERA_CHECK(end - choice <= tokens, "{} rows of {} tokens for an expert", end - choice,
+                  tokens);
+    for (; choice < end; ++choice) {
+      const auto token = static_cast<int64_t>(shuffled(static_cast<uint64_t>(choice % tokens)));
+      choices[static_cast<size_t>(token * k + choice / tokens)] = static_cast<int32_t>(e);
     }
   }
   return choices;

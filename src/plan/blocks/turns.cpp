@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-/// Waits until the input can be read or has ended. Throws Error after a signal. A read alone would
-/// not notice the signal, because the system resumes the read after it.
+/// Waits until the input can be read or has ended. Throws Error after a signal. A plain read would
+/// miss the signal, because the system restarts the read after it.
 void wait_for_input(int input) {
   constexpr int kMilliseconds = 100;  // a signal just before poll() does not interrupt it
   pollfd asked{.fd = input, .events = POLLIN, .revents = 0};
@@ -28,16 +28,16 @@ void wait_for_input(int input) {
   }
 }
 
-/// Takes a line. Returns false at the end of the input. Reads byte by byte, because poll() would
-/// wait in vain for what a buffer already holds.
+/// Reads a line. Returns false at the end of the input. Reads byte by byte, because poll() does not
+/// see bytes that are already in a buffer.
 bool wait_for_line(int input) {
   while (true) {
     wait_for_input(input);
-    char letter = 0;
-    const ssize_t count = ::read(input, &letter, 1);
+    char character = 0;
+    const ssize_t count = ::read(input, &character, 1);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return false;
-    if (letter == '\n') return true;
+    if (character == '\n') return true;
   }
 }
 

@@ -47,9 +47,9 @@ TEST(WeightMap, EveryElementHasOnePlaceOnBothSides) {
     for (const ExpertNaming naming : {ExpertNaming::single, ExpertNaming::fused}) {
       const ModelConfig config = small(architecture.family);
       const WeightMap map = weight_map(architecture, config, naming);
-      expect_covered(map.parameters, map.of_parameter,
+      expect_covered(map.parameters, map.parameter_segments,
                      [](const MappedSegment& segment) { return segment.parameter_begin; });
-      expect_covered(map.tensors, map.of_tensor,
+      expect_covered(map.tensors, map.tensor_segments,
                      [](const MappedSegment& segment) { return segment.tensor_begin; });
     }
   }
@@ -64,7 +64,7 @@ TEST(WeightMap, FusedExpertsHaveTheGateAboveUp) {
   EXPECT_EQ(tensor->shape, Shape({3, 8, 8}));
   std::vector<std::string> order;
   for (const MappedSegment& segment :
-       map.of_tensor[static_cast<size_t>(tensor - map.tensors.begin())]) {
+       map.tensor_segments[static_cast<size_t>(tensor - map.tensors.begin())]) {
     order.push_back(map.parameters[segment.parameter].name + "@" +
                     std::to_string(segment.parameter_begin / segment.count));
   }

@@ -76,13 +76,13 @@ rc::Gen<std::string> hostile_text() {
                       });
 }
 
-/// The boundaries from the one at `index` on, as places of the document.
-std::set<size_t> places_from(const EncodedPieces& encoded, size_t index, size_t begin) {
-  std::set<size_t> places;
+/// The boundaries from the one at `index` on, as offsets in the document.
+std::set<size_t> offsets_from(const EncodedPieces& encoded, size_t index, size_t begin) {
+  std::set<size_t> offsets;
   for (size_t i = index; i < encoded.boundaries.size(); ++i) {
-    places.insert(static_cast<size_t>(encoded.boundaries[i].text) + begin);
+    offsets.insert(static_cast<size_t>(encoded.boundaries[i].text) + begin);
   }
-  return places;
+  return offsets;
 }
 
 /// Streaming gives encode()'s ids; from each boundary on an encoder that begins there gives the
@@ -98,22 +98,22 @@ void check_pieces(const Tokenizer& tokenizer, const std::string& text) {
   const DocumentEncoder::Boundary last{end, static_cast<int64_t>(expected.size())};
   RC_ASSERT(read.boundaries.back() == last);
   RC_ASSERT(std::ranges::is_sorted(read.boundaries, {}, &DocumentEncoder::Boundary::text));
-  for (const auto& [place, tokens] : read.boundaries) {
+  for (const auto& [offset, tokens] : read.boundaries) {
     const EncodedPieces rest =
-        encode_in_pieces(*encoder, false, std::string_view(text).substr(place), sizes);
+        encode_in_pieces(*encoder, false, std::string_view(text).substr(offset), sizes);
     RC_ASSERT(rest.ids == Ids(expected.begin() + tokens, expected.end()));
   }
   const size_t begin = next_character(text, *rc::gen::inRange<size_t>(0, text.size() + 1));
   const EncodedPieces guess =
       encode_in_pieces(*encoder, false, std::string_view(text).substr(begin), sizes);
   for (size_t i = 0; i < guess.boundaries.size(); ++i) {
-    const int64_t place = guess.boundaries[i].text + static_cast<int64_t>(begin);
-    const auto same = std::ranges::find(read.boundaries, place, &DocumentEncoder::Boundary::text);
+    const int64_t offset = guess.boundaries[i].text + static_cast<int64_t>(begin);
+    const auto same = std::ranges::find(read.boundaries, offset, &DocumentEncoder::Boundary::text);
     if (same == read.boundaries.end()) continue;
     RC_ASSERT(Ids(guess.ids.begin() + guess.boundaries[i].tokens, guess.ids.end()) ==
               Ids(expected.begin() + same->tokens, expected.end()));
-    RC_ASSERT(places_from(guess, i, begin) ==
-              places_from(read, static_cast<size_t>(same - read.boundaries.begin()), 0));
+    RC_ASSERT(offsets_from(guess, i, begin) ==
+              offsets_from(read, static_cast<size_t>(same - read.boundaries.begin()), 0));
     break;
   }
 }
@@ -210,9 +210,9 @@ RC_GTEST_PROP(BpeDocumentEncoder, LongWords, (uint64_t seed, bool matched)) {
   if (matched) return;
   // Each token's end is a boundary, wherever an encoder begins.
   RC_ASSERT(read.boundaries.size() == read.ids.size());
-  const auto [place, tokens] = read.boundaries[read.boundaries.size() / 2];
+  const auto [offset, tokens] = read.boundaries[read.boundaries.size() / 2];
   const EncodedPieces rest =
-      encode_in_pieces(*encoder, false, std::string_view(text).substr(place), [&] { return 777; });
+      encode_in_pieces(*encoder, false, std::string_view(text).substr(offset), [&] { return 777; });
   RC_ASSERT(rest.ids == Ids(read.ids.begin() + tokens, read.ids.end()));
 }
 

@@ -94,9 +94,9 @@ RC_GTEST_PROP(ByteFallback, LongTextsInPieces, (uint64_t seed)) {
   const EncodedPieces read = encode_in_pieces(*encoder, true, text, [] { return 1000; });
   RC_ASSERT(read.ids == gemma().encode(text));
   RC_ASSERT(read.boundaries.size() > 1);
-  const auto [place, tokens] = read.boundaries[read.boundaries.size() / 2];
+  const auto [offset, tokens] = read.boundaries[read.boundaries.size() / 2];
   const EncodedPieces rest =
-      encode_in_pieces(*encoder, false, std::string_view(text).substr(place), [] { return 777; });
+      encode_in_pieces(*encoder, false, std::string_view(text).substr(offset), [] { return 777; });
   RC_ASSERT(rest.ids == Ids(read.ids.begin() + tokens, read.ids.end()));
 }
 

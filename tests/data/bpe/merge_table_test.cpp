@@ -18,7 +18,7 @@ struct Merge {
   int32_t merged;
 };
 
-/// Merges by their definition: the most urgent pair that occurs, at its leftmost place.
+/// Merges by their definition: the most urgent pair that occurs, at its leftmost index.
 Tokens merged_naively(Tokens tokens, const std::vector<Merge>& merges) {
   for (;;) {
     bool found = false;

@@ -22,7 +22,7 @@ std::string refusal(const std::string& tokenizer, const std::function<void(json&
   return error_of([&] { description_of(changed); });
 }
 
-/// Sets one value of gpt_neox's file and expects an error that names the place.
+/// Sets one value of gpt_neox's file and expects an error that names its path.
 void expect_refused(const std::string& pointer, const json& value, const std::string& named) {
   const std::string error =
       refusal("gpt_neox", [&](json& file) { file[json::json_pointer(pointer)] = value; });

@@ -54,7 +54,8 @@ std::string long_text(size_t bytes) {
   return text;
 }
 
-/// What both give after the place `place`, at which both have a boundary; false where not both do.
+/// Returns whether both give the same ids after each boundary that both have. Adds the number of
+/// such boundaries to `common`.
 bool agree_after(const Encoded& whole, const Encoded& part, int64_t part_begin, int64_t& common) {
   const auto ids_after = [](const Encoded& all, const DocumentEncoder::Boundary& boundary) {
     return std::vector<int32_t>(all.ids.begin() + boundary.tokens, all.ids.end());
@@ -101,15 +102,15 @@ TEST_P(SentencePieceStreams, AgreeAfterACommonBoundary) {
     EXPECT_TRUE(agree_after(whole, part, static_cast<int64_t>(begin), common)) << begin;
     EXPECT_GT(common, 3) << begin;  // beside the end
   }
-  for (const auto& [place, tokens] : whole.boundaries) {  // and where one goes on at a boundary
-    if (place % 17 != 0) continue;
-    const auto begin = static_cast<size_t>(place);
+  for (const auto& [offset, tokens] : whole.boundaries) {  // and where one goes on at a boundary
+    if (offset % 17 != 0) continue;
+    const auto begin = static_cast<size_t>(offset);
     const Encoded rest = encoders.encoded({std::string_view(text).substr(begin)}, false);
-    EXPECT_TRUE(std::ranges::equal(rest.ids, std::span(whole.ids).subspan(tokens))) << place;
+    EXPECT_TRUE(std::ranges::equal(rest.ids, std::span(whole.ids).subspan(tokens))) << offset;
   }
 }
 
-/// A character over and over has no place where a word ends.
+/// A character over and over has no offset at which a word ends.
 TEST_P(SentencePieceStreams, HoldLittleBackOfTextWithoutSpaces) {
   BothEncoders& encoders = both(GetParam());
   for (const std::string part : {"a", "東", "0123456789abcdef", "  "}) {
@@ -168,7 +169,7 @@ TEST(SentencePieceStream, OfBpeIsTheLibrarysWithoutPlacesToCut) {
   }
 }
 
-/// The same with pieces of two letters in any order of their scores, so that every place lies
+/// The same with pieces of two letters in any order of their scores, so that every offset is
 /// within some piece.
 TEST(SentencePieceStream, OfBpeIsTheLibrarysWherePiecesLieOverEveryPlace) {
   uint64_t seed = 3;

@@ -79,7 +79,7 @@ TEST(FlatPiecesOfSums, HaveTheBitsOfTheWholeSum) {
         const ElementRun own = pieces.of(mesh, rank);
         ASSERT_EQ(std::ssize(piece), own.length);
         for (int64_t i = 0; i < own.length; ++i) {
-          EXPECT_EQ(piece[static_cast<size_t>(i)], whole[static_cast<size_t>(own.place + i)]);
+          EXPECT_EQ(piece[static_cast<size_t>(i)], whole[static_cast<size_t>(own.begin + i)]);
         }
         const auto weight = run.value(rank, "weight").values<BFloat16>();
         for (size_t i = 0; i < weight.size(); ++i) {

@@ -26,8 +26,8 @@ SharedMatrix shared_matrix(const Mesh& mesh, int64_t rows, int64_t columns,
   SharedMatrix matrix{.shape = {1, rows, columns},
                       .pieces = {},
                       .owner = owner,
-                      .lies = over_data(0, counts),
-                      .piece_lies = over_data(1, sizes)};
+                      .distribution = over_data(0, counts),
+                      .piece_distribution = over_data(1, sizes)};
   int64_t next = 0;
   for (const int64_t size : sizes) {
     matrix.pieces.push_back({next, size});
@@ -63,7 +63,7 @@ TEST(SharedMatrices, GoToTheirOwnersAndBack) {
     for (size_t i = 0; i < sharing.matrices.size(); ++i) {
       const SharedMatrix& matrix = sharing.matrices[i];
       const int64_t own = matrix.pieces[static_cast<size_t>(sharing.position)].length;
-      pieces.push_back(builder.state(names[i], {{1, own}, DType::f64, matrix.piece_lies}));
+      pieces.push_back(builder.state(names[i], {{1, own}, DType::f64, matrix.piece_distribution}));
     }
     const std::vector<Value> matrices = gather_at_owners(builder, sharing, pieces);
     std::vector<Value> doubled;
@@ -87,7 +87,7 @@ TEST(SharedMatrices, GoToTheirOwnersAndBack) {
                   as_doubles(wholes[i]));
       }
       const ElementRun& own = matrix.pieces[static_cast<size_t>(rank)];
-      std::vector<double> expected = as_doubles(wholes[i].view(own.place, {own.length}));
+      std::vector<double> expected = as_doubles(wholes[i].view(own.begin, {own.length}));
       for (double& number : expected) number *= 2;
       EXPECT_EQ(as_doubles(run.value(rank, names[i])), expected) << rank;
     }

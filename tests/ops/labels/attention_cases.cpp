@@ -5,8 +5,8 @@
 namespace tessera::testing {
 namespace {
 
-struct PlacesForm {
-  bool document_starts, positions, key_positions;
+struct PositionsForm {
+  bool document_starts, queries, keys;
 };
 
 AttentionOptions options_of(const LabelRanges& of) {
@@ -17,30 +17,30 @@ AttentionOptions options_of(const LabelRanges& of) {
           .head_dim = of("d")};
 }
 
-void write_attention(Builder& builder, const LabelRanges& of, const PlacesForm& form) {
+void write_attention(Builder& builder, const LabelRanges& of, const PositionsForm& form) {
   const int64_t tokens = of("b") * of("s");
   const int64_t keys = of("b") * of("z");
   const Value q = declared(builder, {tokens, of("h") * of("d")});
   const Value k = declared(builder, {keys, of("g") * of("d")});
   const Value v = declared(builder, {keys, of("g") * of("d")});
-  AttentionPlaces places;
-  if (form.document_starts) places.document_starts = declared(builder, {tokens}, DType::i32);
-  if (form.positions) places.positions = declared(builder, {tokens}, DType::i32);
-  if (form.key_positions) places.key_positions = declared(builder, {keys}, DType::i32);
-  attention(builder, q, k, v, options_of(of), places);
+  AttentionPositions positions;
+  if (form.document_starts) positions.document_starts = declared(builder, {tokens}, DType::i32);
+  if (form.queries) positions.queries = declared(builder, {tokens}, DType::i32);
+  if (form.keys) positions.keys = declared(builder, {keys}, DType::i32);
+  attention(builder, q, k, v, options_of(of), positions);
 }
 
 constexpr int64_t kSequence = 4;
 
-/// The places that a form has, from input `first` on. A second document begins at position 2.
-std::map<size_t, GivenInput> places_of(const PlacesForm& form, size_t first) {
+/// The positions that a form has, from input `first` on. A second document begins at position 2.
+std::map<size_t, GivenInput> given_positions(const PositionsForm& form, size_t first) {
   const auto position = [](int64_t i) { return i % kSequence; };
   std::map<size_t, GivenInput> given;
   if (form.document_starts) {
     given[first++] = given_values({"b", "s"}, [](int64_t i) { return i % kSequence < 2 ? 0 : 2; });
   }
-  if (form.positions) given[first++] = given_values({"b", "s"}, position);
-  if (form.key_positions) given[first++] = given_values({"b", "z"}, position);
+  if (form.queries) given[first++] = given_values({"b", "s"}, position);
+  if (form.keys) given[first++] = given_values({"b", "z"}, position);
   return given;
 }
 
@@ -51,17 +51,17 @@ std::vector<LabelCase> attention_label_cases() {
   const std::map<std::string, int64_t> extents{{"b", 3}, {"s", kSequence}, {"z", kSequence},
                                                {"h", 6}, {"g", 3},         {"d", 2}};
   for (int bits = 0; bits < 8; ++bits) {
-    const PlacesForm form{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+    const PositionsForm form{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
     cases.push_back(
         {"attention", extents,
          [=](Builder& builder, const LabelRanges& of) { write_attention(builder, of, form); },
-         places_of(form, 3)});
+         given_positions(form, 3)});
     cases.push_back({"attention_gradient", extents,
                      [=](Builder& builder, const LabelRanges& of) {
                        write_attention(builder, of, form);
                        write_gradient(builder);
                      },
-                     places_of(form, 6)});
+                     given_positions(form, 6)});
   }
   for (const bool gradient : {false, true}) {
     cases.push_back({gradient ? "repeat_heads_gradient" : "repeat_heads",

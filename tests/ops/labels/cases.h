@@ -49,10 +49,10 @@ inline Value declared_weight(Builder& builder, const Shape& shape) {
 }
 
 /// Declares the gradients of these outputs of the last node, and lets it build its own gradient.
-inline void write_gradient(Builder& builder, std::initializer_list<size_t> of_outputs = {0}) {
+inline void write_gradient(Builder& builder, std::initializer_list<size_t> outputs = {0}) {
   const Node node = builder.program().nodes().back();
   std::vector<Value> gradients(node.outputs.size());
-  for (const size_t output : of_outputs) {
+  for (const size_t output : outputs) {
     gradients[output] = declared(builder, builder.spec(node.outputs[output]).shape);
   }
   node.operation->gradient(builder, node, gradients);

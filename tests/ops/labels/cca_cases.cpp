@@ -26,8 +26,8 @@ constexpr int64_t kTokens = 6;
 
 GivenInput document_starts() {
   return given_values({"b", "s"}, [](int64_t i) {
-    const int64_t place = i % kTokens;
-    return place < 3 ? place / 2 * 2 : 3;
+    const int64_t position = i % kTokens;
+    return position < 3 ? position / 2 * 2 : 3;
   });
 }
 
@@ -40,8 +40,8 @@ SequenceOptions sequences_of(Builder& builder, const LabelRanges& of, bool docum
 }
 
 void add_sequences(std::vector<LabelCase>& cases, bool documents) {
-  const auto given = [&](size_t place) {
-    return documents ? std::map<size_t, GivenInput>{{place, document_starts()}}
+  const auto given = [&](size_t input) {
+    return documents ? std::map<size_t, GivenInput>{{input, document_starts()}}
                      : std::map<size_t, GivenInput>{};
   };
   add_with_gradient(cases,

@@ -69,14 +69,15 @@ void write_scaled(Builder& builder, const LabelRanges& of, bool streams) {
     return ResidualScale{own, declared(builder, {of("channel")})};
   };
   const Value x = rows();
-  const ResidualScale of_x = scale();
+  const ResidualScale x_scaling = scale();
   std::optional<Value> stream;
-  std::optional<ResidualScale> of_stream;
+  std::optional<ResidualScale> stream_scaling;
   if (streams) {
     stream = rows();
-    of_stream = scale();
+    stream_scaling = scale();
   }
-  scaled_residual_norm(builder, x, of_x, stream, of_stream, declared(builder, {of("channel")}), {});
+  scaled_residual_norm(builder, x, x_scaling, stream, stream_scaling,
+                       declared(builder, {of("channel")}), {});
 }
 
 /// Residual scaling, its gradient with a gradient of the stream and without, and the norm of a kept
@@ -86,11 +87,11 @@ void add_scaled(std::vector<LabelCase>& cases, bool streams) {
   cases.push_back({"scaled_residual_norm", extents, [=](Builder& builder, const LabelRanges& of) {
                      write_scaled(builder, of, streams);
                    }});
-  for (const bool of_stream : {false, true}) {
+  for (const bool stream_gradient : {false, true}) {
     cases.push_back(
         {"scaled_residual_norm_gradient", extents, [=](Builder& builder, const LabelRanges& of) {
            write_scaled(builder, of, streams);
-           of_stream ? write_gradient(builder, {0, 1}) : write_gradient(builder);
+           stream_gradient ? write_gradient(builder, {0, 1}) : write_gradient(builder);
          }});
   }
   if (streams) return;
@@ -107,8 +108,8 @@ void add_steps(std::vector<LabelCase>& cases, bool centred, bool weighted) {
   constexpr int64_t kColumns = 12;
   const auto add = [&](const std::string& operation, auto write, std::set<size_t> positive = {}) {
     for (const bool gradient : {false, true}) {
-      std::set<size_t> places;
-      for (const size_t place : positive) places.insert(place + (gradient ? 1 : 0));
+      std::set<size_t> positive_inputs;
+      for (const size_t input : positive) positive_inputs.insert(input + (gradient ? 1 : 0));
       cases.push_back({operation + (gradient ? "_gradient" : ""),
                        {{"t", 4}, {"c", kColumns}},
                        [=](Builder& builder, const LabelRanges& of) {
@@ -116,7 +117,7 @@ void add_steps(std::vector<LabelCase>& cases, bool centred, bool weighted) {
                          if (gradient) write_gradient(builder);
                        },
                        {},
-                       places});
+                       positive_inputs});
     }
   };
   const auto sums_of = [=](Builder& builder, const LabelRanges& of) {

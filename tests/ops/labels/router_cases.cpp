@@ -85,8 +85,8 @@ void add_balance(std::vector<LabelCase>& cases, size_t layers) {
                        const Value sums = probability_sums(builder, probabilities);
                        if (!gradient) return;
                        const Node node = builder.program().nodes().back();
-                       const Value of_sums = declared(builder, builder.spec(sums).shape);
-                       node.operation->gradient(builder, node, std::vector{of_sums});
+                       const Value sums_gradient = declared(builder, builder.spec(sums).shape);
+                       node.operation->gradient(builder, node, std::vector{sums_gradient});
                      }});
   }
 }
@@ -109,8 +109,8 @@ void add_balance_of_sets(std::vector<LabelCase>& cases, size_t layers) {
       {"probability_sums_gradient", extents, [=](Builder& builder, const LabelRanges& of) {
          const Value value = sums(builder, of);
          const Node node = builder.program().nodes().back();
-         const Value of_sums = declared(builder, builder.spec(value).shape);
-         node.operation->gradient(builder, node, std::vector{of_sums});
+         const Value sums_gradient = declared(builder, builder.spec(value).shape);
+         node.operation->gradient(builder, node, std::vector{sums_gradient});
        }});
   const auto loss = [=](Builder& builder, const LabelRanges& of) {
     std::vector<Value> counts;

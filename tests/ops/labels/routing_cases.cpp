@@ -85,8 +85,8 @@ std::vector<LabelCase> routing_label_cases() {
        [=](Builder& builder, const LabelRanges& of) {
          const Value indices = declared(builder, {of("n"), of("k")}, DType::i32);
          const Value first_rows = declared(builder, {of("f")}, DType::i32);
-         const Value places = declared(builder, {of("b"), of("l")}, DType::i32);
-         token_indices(builder, indices, {{}, first_rows, places}, three);
+         const Value block_offsets = declared(builder, {of("b"), of("l")}, DType::i32);
+         token_indices(builder, indices, {{}, first_rows, block_offsets}, three);
        },
        {{0, chosen}, {1, offsets}, {2, given_values({"b", "l"}, [](int64_t) { return 0; })}},
        {},

@@ -29,10 +29,10 @@ std::map<std::string, int64_t> extents_of_units(size_t units) {
 /// The elements [begin, end) of the whole unit, as a rank sees them.
 Section own_section(const LabelRanges& of, size_t unit, int64_t begin, int64_t end) {
   const std::string label = unit_label(unit);
-  const auto place = [&](int64_t element) {
+  const auto own_offset = [&](int64_t element) {
     return std::clamp(element, of.begin(label), of.end(label)) - of.begin(label);
   };
-  return {static_cast<int>(unit), place(begin), place(end)};
+  return {static_cast<int>(unit), own_offset(begin), own_offset(end)};
 }
 
 void add_adamw(std::vector<LabelCase>& cases, size_t units, bool rounds) {

@@ -30,12 +30,14 @@ class ParityMachine {
         executor(programs.list(), programs.actions(), runtime),
         store(executor, programs.update_number(), programs.rounding_number(), parameters()),
         step(programs, executor, store) {
-    for (const ParameterState& parameter : store.parameters()) {
-      std::vector<float> values = reference.expected("initial/" + parameter.spec.name);
-      EXPECT_EQ(static_cast<int64_t>(values.size()), parameter.master.elements());
-      const Tensor master(parameter.spec.shape, parameter.master.dtype());
-      convert(Tensor::wrap(values.data(), parameter.spec.shape, DType::f32), master);
-      upload({master.raw(), static_cast<size_t>(master.bytes())}, parameter.master);
+    for (const ParameterSpec& parameter : store.parameters()) {
+      std::vector<float> values = reference.expected("initial/" + parameter.name);
+      EXPECT_EQ(static_cast<int64_t>(values.size()),
+                store.memory(parameter.name, Kept::master).elements());
+      const Tensor master(parameter.shape, store.memory(parameter.name, Kept::master).dtype());
+      convert(Tensor::wrap(values.data(), parameter.shape, DType::f32), master);
+      upload({master.raw(), static_cast<size_t>(master.bytes())},
+             store.memory(parameter.name, Kept::master));
     }
     store.masters_to_weights();
   }
@@ -121,19 +123,19 @@ TEST_P(Transformers, LogitsInBfloat16AreAsNearAsTransformersAre) {
 void expect_losses_and_gradients(ParityMachine& machine, const ReferenceModel& reference,
                                  const std::string& what) {
   const std::vector<Batch> batches{reference.batch(0)};
-  machine.step.accumulate(batches);
+  machine.step.forward_backward(batches);
   const StepResults losses = machine.step.results().wait();
   const double loss = reference.expected("loss")[0];
   EXPECT_NEAR(losses.cross_entropy, loss, kParityTolerance * loss) << what;
   const double balance = reference.expected("balance_loss")[0];
   EXPECT_NEAR(losses.balance, balance, kParityTolerance * balance) << what;
   EXPECT_EQ(balance > 0, reference.config().balance_coefficient > 0);
-  for (const ParameterState& parameter : machine.store.parameters()) {
-    if (!parameter.gradient.defined()) continue;
-    EXPECT_LT(largest_error(machine.values(parameter.gradient),
-                            reference.expected("gradient/" + parameter.spec.name)),
+  for (const ParameterSpec& parameter : machine.store.parameters()) {
+    if (!machine.store.memory(parameter.name, Kept::gradient).defined()) continue;
+    EXPECT_LT(largest_error(machine.values(machine.store.memory(parameter.name, Kept::gradient)),
+                            reference.expected("gradient/" + parameter.name)),
               kParityTolerance)
-        << parameter.spec.name << " in " << what;
+        << parameter.name << " in " << what;
   }
 }
 
@@ -157,17 +159,18 @@ TEST_P(Transformers, LossesAndEveryGradientOnADevice) {
 /// about as large as those of transformers in bf16.
 void expect_rounded_gradients(ParityMachine& machine, const ReferenceModel& reference) {
   const std::vector<Batch> batches{reference.batch(0)};
-  machine.step.accumulate(batches);
+  machine.step.forward_backward(batches);
   const StepResults losses = machine.step.results().wait();
   const double loss = reference.expected("loss")[0];
   EXPECT_NEAR(losses.cross_entropy, loss, reference.loss_tolerance() * loss);
-  for (const ParameterState& parameter : machine.store.parameters()) {
-    if (!parameter.gradient.defined()) continue;
-    const std::vector<float> expected = reference.expected("gradient/" + parameter.spec.name);
-    const double error = mean_error(machine.values(parameter.gradient), expected);
-    const double their_error = reference.expected_error(parameter.spec.name);
-    EXPECT_GT(error, 1e-4) << parameter.spec.name;  // it was not computed in f32
-    EXPECT_LT(error, kRoundingSlack * their_error) << parameter.spec.name;
+  for (const ParameterSpec& parameter : machine.store.parameters()) {
+    if (!machine.store.memory(parameter.name, Kept::gradient).defined()) continue;
+    const std::vector<float> expected = reference.expected("gradient/" + parameter.name);
+    const double error =
+        mean_error(machine.values(machine.store.memory(parameter.name, Kept::gradient)), expected);
+    const double their_error = reference.expected_error(parameter.name);
+    EXPECT_GT(error, 1e-4) << parameter.name;  // it was not computed in f32
+    EXPECT_LT(error, kRoundingSlack * their_error) << parameter.name;
   }
 }
 
@@ -192,18 +195,20 @@ TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
   ParityMachine machine(reference, DType::f32, optimizer);
   for (int64_t i = 0; i < reference.steps(); ++i) {
     const std::vector<Batch> batches{reference.batch(i)};
-    machine.step.accumulate(batches);
+    machine.step.forward_backward(batches);
     EXPECT_EQ(machine.step.update(optimizer, {.step = i + 1, .steps = reference.steps()}), 1e-3);
   }
-  for (const ParameterState& parameter : machine.store.parameters()) {
-    if (!parameter.gradient.defined()) continue;
-    const std::vector<float> before = reference.expected("initial/" + parameter.spec.name);
-    const std::vector<float> after = reference.expected("trained/" + parameter.spec.name);
+  for (const ParameterSpec& parameter : machine.store.parameters()) {
+    if (!machine.store.memory(parameter.name, Kept::gradient).defined()) continue;
+    const std::vector<float> before = reference.expected("initial/" + parameter.name);
+    const std::vector<float> after = reference.expected("trained/" + parameter.name);
     EXPECT_GT(mean_error(std::vector<double>(before.begin(), before.end()), after),
               10 * kParityTolerance)
-        << parameter.spec.name;  // it was trained
-    EXPECT_LT(largest_error(machine.values(parameter.master), after), kParityTolerance)
-        << parameter.spec.name;
+        << parameter.name;  // it was trained
+    EXPECT_LT(
+        largest_error(machine.values(machine.store.memory(parameter.name, Kept::master)), after),
+        kParityTolerance)
+        << parameter.name;
   }
 }
 
@@ -255,15 +260,15 @@ TEST_P(TransformersZaya, LossAndEveryGradientInDoublePrecision) {
   const ReferenceModel reference(GetParam());
   ParityMachine machine(reference, DType::f64);
   const std::vector<Batch> batches{reference.batch(0)};
-  machine.step.accumulate(batches);
+  machine.step.forward_backward(batches);
   const double loss = reference.expected_f64("f64/loss")[0];
   EXPECT_NEAR(machine.step.results().wait().cross_entropy, loss, 1e-9 * loss);
-  for (const ParameterState& parameter : machine.store.parameters()) {
-    if (!parameter.gradient.defined()) continue;
-    EXPECT_LT(largest_error(machine.values(parameter.gradient),
-                            rounded(reference.expected_f64("f64/gradient/" + parameter.spec.name))),
+  for (const ParameterSpec& parameter : machine.store.parameters()) {
+    if (!machine.store.memory(parameter.name, Kept::gradient).defined()) continue;
+    EXPECT_LT(largest_error(machine.values(machine.store.memory(parameter.name, Kept::gradient)),
+                            rounded(reference.expected_f64("f64/gradient/" + parameter.name))),
               1e-6)
-        << parameter.spec.name;
+        << parameter.name;
   }
 }
 
@@ -272,17 +277,17 @@ TEST(TransformersZayaSkipInput, LossAndEveryGradientAreThoseOfTheFormulas) {
   const ReferenceModel reference("zaya", SkipExpert::input);
   ParityMachine machine(reference, DType::f64);
   const std::vector<Batch> batches{reference.batch(0)};
-  machine.step.accumulate(batches);
+  machine.step.forward_backward(batches);
   const double loss = reference.expected_f64("f64/skip_input/loss")[0];
   EXPECT_NEAR(machine.step.results().wait().cross_entropy, loss, 1e-9 * loss);
   EXPECT_GT(std::abs(reference.expected_f64("f64/loss")[0] - loss), 1e-3);
-  for (const ParameterState& parameter : machine.store.parameters()) {
-    if (!parameter.gradient.defined()) continue;
-    EXPECT_LT(largest_error(machine.values(parameter.gradient),
-                            rounded(reference.expected_f64("f64/skip_input/gradient/" +
-                                                           parameter.spec.name))),
-              1e-6)
-        << parameter.spec.name;
+  for (const ParameterSpec& parameter : machine.store.parameters()) {
+    if (!machine.store.memory(parameter.name, Kept::gradient).defined()) continue;
+    EXPECT_LT(
+        largest_error(machine.values(machine.store.memory(parameter.name, Kept::gradient)),
+                      rounded(reference.expected_f64("f64/skip_input/gradient/" + parameter.name))),
+        1e-6)
+        << parameter.name;
   }
 }
 

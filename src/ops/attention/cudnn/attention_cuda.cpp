@@ -25,8 +25,8 @@ int gpu_attribute(cudaDeviceAttr which) {
   return value;
 }
 
-/// NVIDIA's own frontend refuses packed log-sum-exps on these devices, whose kernels are those of
-/// Ampere.
+/// Throws Error if a kind packs documents and the GPU has compute capability 8 or 12. NVIDIA's own
+/// frontend refuses packed log-sum-exps on these devices, whose kernels are those of Ampere.
 void require_packing(const CudnnAttentionKind& kind) {
   if (kind.documents != CudnnDocuments::packed) return;
   const int major = gpu_attribute(cudaDevAttrComputeCapabilityMajor);
@@ -40,13 +40,13 @@ void require_packing(const CudnnAttentionKind& kind) {
 /// The handle of cuDNN for one GPU, and its plans. Several threads may use it.
 class CudnnPlans {
  public:
-  /// For the calling thread's GPU.
+  /// Opens the calling thread's GPU.
   CudnnPlans() { library_.check(library_.create(&handle_), "open the device"); }
   CudnnPlans(const CudnnPlans&) = delete;
 
   const CudnnLibrary& library() const { return library_; }
 
-  /// The plan for a kind, made at its first use.
+  /// Returns the plan for a kind, and makes it at its first use.
   const CudnnAttentionPlan& plan(const CudnnAttentionKind& kind) {
     const std::scoped_lock lock(mutex_);
     std::unique_ptr<CudnnAttentionPlan>& plan = plans_[kind];
@@ -65,7 +65,7 @@ class CudnnPlans {
     return *plan;
   }
 
-  /// Puts the run of a plan into a stream.
+  /// Enqueues a run of a plan on a stream.
   void run(const CudnnAttentionPlan& plan, cudnnBackendDescriptor_t variant_pack, Stream& stream) {
     const std::scoped_lock lock(mutex_);
     library_.check(library_.set_stream(handle_, static_cast<cudaStream_t>(stream.handle())),
@@ -80,9 +80,9 @@ class CudnnPlans {
   std::map<CudnnAttentionKind, std::unique_ptr<CudnnAttentionPlan>> plans_;
 };
 
-/// The plans for the calling thread's GPU. A plan takes a second to make, so the process keeps
-/// them: a test, or a run that is measured, opens the device many times. They are never freed,
-/// because the driver may be gone when the process ends.
+/// Returns the plans for the calling thread's GPU. A plan takes a second to make, so the process
+/// keeps them: a test, or a run that is measured, opens the device many times. They are never
+/// freed, because the driver may be gone when the process ends.
 CudnnPlans& plans_of_gpu() {
   int gpu = 0;
   const cudaError_t status = cudaGetDevice(&gpu);
@@ -94,13 +94,13 @@ CudnnPlans& plans_of_gpu() {
   return plans[gpu];
 }
 
-/// The addresses of a run, by the ids of the graph's tensors.
+/// The addresses of a run's operands, by the ids of the graph's tensors.
 class VariantPack {
  public:
   explicit VariantPack(const CudnnLibrary& library)
       : pack_(library, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR) {}
 
-  /// Leaves out a tensor that the graph does not have.
+  /// Adds the address of a tensor, unless it is null: then the graph does not have the tensor.
   void add(CudnnAttentionTensor id, const void* address) {
     if (address == nullptr) return;
     ids_.push_back(static_cast<int64_t>(id));
@@ -121,14 +121,14 @@ class VariantPack {
   std::vector<void*> addresses_;
 };
 
-/// The parts of a workspace, one after the other.
+/// A workspace, divided into parts one after the other.
 class WorkspaceParts {
  public:
   explicit WorkspaceParts(std::byte* workspace) {
     const auto number = static_cast<int64_t>(reinterpret_cast<uintptr_t>(workspace));
     next_ = workspace + (round_up(number, kCudnnAlignment) - number);
   }
-  /// Null for no bytes.
+  /// Returns the next `bytes` bytes, or null for no bytes.
   std::byte* take(int64_t bytes) {
     std::byte* const part = next_;
     next_ += bytes;
@@ -139,24 +139,25 @@ class WorkspaceParts {
   std::byte* next_;
 };
 
-/// Finds the groups of packed documents, in the device's memory.
-PackedPlaces pack_documents(const CudnnAttentionKind& kind, const void* document_starts,
+/// Enqueues the kernel that finds the groups of packed documents. Returns their arrays in `memory`,
+/// which is the device's.
+PackedArrays pack_documents(const CudnnAttentionKind& kind, const void* document_starts,
                             std::byte* memory, Stream& stream) {
   const DocumentGroups groups(kind.sequences, kind.sequence);
-  const PackedPlaces places(groups, memory);
+  const PackedArrays arrays(groups, memory);
   const auto head_dim = static_cast<int>(kind.head_dim), heads = static_cast<int>(kind.heads);
   pack_documents_device<Cuda>(
       {.groups = static_cast<int>(groups.count()),
-       .of_sequence = static_cast<int>(groups.of_sequence()),
+       .groups_per_sequence = static_cast<int>(groups.per_sequence()),
        .sequence = static_cast<int>(kind.sequence),
        .stretch = static_cast<int>(groups.stretch),
        .widths = {heads * head_dim, static_cast<int>(kind.kv_heads) * head_dim, heads},
        .document_starts = static_cast<const int32_t*>(document_starts),
-       .lengths = places.lengths,
-       .offsets = {places.offsets[0], places.offsets[1], places.offsets[2]},
-       .starts = places.starts},
+       .lengths = arrays.lengths,
+       .offsets = {arrays.offsets[0], arrays.offsets[1], arrays.offsets[2]},
+       .starts = arrays.starts},
       stream);
-  return places;
+  return arrays;
 }
 
 RowNumbers row_numbers(const CudnnAttentionKind& kind, const void* from, void* to) {
@@ -167,14 +168,14 @@ RowNumbers row_numbers(const CudnnAttentionKind& kind, const void* from, void* t
           .to = static_cast<float*>(to)};
 }
 
-void add_groups(VariantPack& pack, const PackedPlaces& places) {
+void add_groups(VariantPack& pack, const PackedArrays& arrays) {
   using Id = CudnnAttentionTensor;
-  pack.add(Id::queries, places.lengths);
-  pack.add(Id::keys, places.lengths);
-  pack.add(Id::row_offsets, places.offsets[0]);
-  pack.add(Id::key_offsets, places.offsets[1]);
-  pack.add(Id::number_offsets, places.offsets[2]);
-  pack.add(Id::document_starts, places.starts);
+  pack.add(Id::queries, arrays.lengths);
+  pack.add(Id::keys, arrays.lengths);
+  pack.add(Id::row_offsets, arrays.offsets[0]);
+  pack.add(Id::key_offsets, arrays.offsets[1]);
+  pack.add(Id::number_offsets, arrays.offsets[2]);
+  pack.add(Id::document_starts, arrays.starts);
 }
 
 void add_operands(VariantPack& pack, const CudnnAttentionOperands& operands) {
@@ -183,10 +184,10 @@ void add_operands(VariantPack& pack, const CudnnAttentionOperands& operands) {
   pack.add(Id::k, operands.k);
   pack.add(Id::v, operands.v);
   pack.add(Id::output, operands.output);
-  pack.add(Id::of_output, operands.of_output);
-  pack.add(Id::of_q, operands.of_q);
-  pack.add(Id::of_k, operands.of_k);
-  pack.add(Id::of_v, operands.of_v);
+  pack.add(Id::output_gradient, operands.output_gradient);
+  pack.add(Id::q_gradient, operands.q_gradient);
+  pack.add(Id::k_gradient, operands.k_gradient);
+  pack.add(Id::v_gradient, operands.v_gradient);
 }
 
 }  // namespace
@@ -203,15 +204,15 @@ void cudnn_attention(const Execution& execution, const CudnnAttentionKind& kind,
 
   const CudnnWorkspace sizes(kind);
   WorkspaceParts parts(workspace);
-  // Numbers are read when the work is put into the stream.
+  // cuDNN reads these numbers when the work is enqueued.
   const auto factor = static_cast<float>(scale);
   const float nothing = -std::numeric_limits<float>::infinity(), one = 1;
   VariantPack pack(library);
   add_operands(pack, operands);
   pack.add(Id::delta, parts.take(sizes.delta));
-  pack.add(Id::of_q_sum, parts.take(sizes.of_q_sum));
-  pack.add(Id::of_k_heads, parts.take(sizes.of_head_keys));
-  pack.add(Id::of_v_heads, parts.take(sizes.of_head_keys));
+  pack.add(Id::q_gradient_sums, parts.take(sizes.q_gradient_sums));
+  pack.add(Id::k_gradient_heads, parts.take(sizes.head_gradients));
+  pack.add(Id::v_gradient_heads, parts.take(sizes.head_gradients));
   pack.add(Id::scale, &factor);
   pack.add(Id::nothing, &nothing);
   pack.add(Id::one, kind.backward ? &one : nullptr);

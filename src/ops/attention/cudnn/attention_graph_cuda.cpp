@@ -12,8 +12,8 @@ using Id = CudnnAttentionTensor;
 
 constexpr int64_t kRows = 2, kColumns = 3;  // the dims of scores: queries and keys
 
-/// The tensors of a graph and the steps that both graphs have. Of packed documents, a group is what
-/// a sequence is otherwise: it begins at an element of its own, and has its own length.
+/// A writer of the tensors and the steps that both graphs have. With packed documents, a group
+/// takes the role of a sequence: it has its own offset and its own length.
 class AttentionWriter {
  public:
   AttentionWriter(CudnnGraph& graph, const CudnnAttentionKind& kind)
@@ -22,69 +22,76 @@ class AttentionWriter {
         packed_(kind.documents == CudnnDocuments::packed),
         batch_(packed_ ? DocumentGroups(kind.sequences, kind.sequence).count() : kind.sequences) {
     if (!packed_) return;
-    row_offsets_ = of_groups(Id::row_offsets, batch_ + 1);
-    key_offsets_ = of_groups(Id::key_offsets, batch_ + 1);
-    number_offsets_ = of_groups(Id::number_offsets, batch_ + 1);
-    queries_ = of_groups(Id::queries, batch_);
-    keys_ = of_groups(Id::keys, batch_);
+    row_offsets_ = group_numbers(Id::row_offsets, batch_ + 1);
+    key_offsets_ = group_numbers(Id::key_offsets, batch_ + 1);
+    number_offsets_ = group_numbers(Id::number_offsets, batch_ + 1);
+    queries_ = group_numbers(Id::queries, batch_);
+    keys_ = group_numbers(Id::keys, batch_);
   }
 
-  /// A matrix [tokens, heads · head_dim] as [sequences, heads, sequence, head_dim].
-  CudnnLayout of_queries() const { return rows_of(kind_.heads); }
-  CudnnLayout of_keys() const { return rows_of(kind_.kv_heads); }
-  CudnnLayout of_scores() const {
+  /// Returns the layout of a matrix [tokens, heads · head_dim] as [sequences, heads, sequence,
+  /// head_dim].
+  CudnnLayout query_layout() const { return rows_of(kind_.heads); }
+  CudnnLayout key_layout() const { return rows_of(kind_.kv_heads); }
+  CudnnLayout score_layout() const {
     return packed_layout(batch_, kind_.heads, kind_.sequence, kind_.sequence);
   }
 
-  CudnnTensor queries(Id id) { return bfloat16(id, of_queries(), row_offsets()); }
-  CudnnTensor keys(Id id) { return bfloat16(id, of_keys(), key_offsets()); }
-  CudnnTensor transposed_keys(Id id) { return bfloat16(id, of_keys().transposed(), key_offsets()); }
-  /// One number a query, in memory: [sequences, heads, sequence], or [tokens, heads] if packed.
+  CudnnTensor queries(Id id) { return bfloat16(id, query_layout(), row_offsets()); }
+  CudnnTensor keys(Id id) { return bfloat16(id, key_layout(), key_offsets()); }
+  CudnnTensor transposed_keys(Id id) {
+    return bfloat16(id, key_layout().transposed(), key_offsets());
+  }
+  /// Returns a tensor in memory of one number per query: [sequences, heads, sequence], or [tokens,
+  /// heads] if packed.
   CudnnTensor numbers(Id id) {
-    CudnnLayout layout = of_rows();
+    CudnnLayout layout = row_layout();
     if (packed_) layout.strides = {kind_.heads * kind_.sequence, 1, kind_.heads, 1};
     return graph_.memory(static_cast<int64_t>(id), layout, CUDNN_DATA_FLOAT,
                          pointer(number_offsets_));
   }
-  /// f32 memory in which the rows of queries are added up.
+  /// Returns a tensor in f32 memory in which the rows of queries are added up.
   CudnnTensor query_sums(Id id) {
     const CudnnLayout layout =
-        packed_ ? of_queries() : packed_layout(batch_, kind_.heads, kind_.sequence, kind_.head_dim);
+        packed_ ? query_layout()
+                : packed_layout(batch_, kind_.heads, kind_.sequence, kind_.head_dim);
     return graph_.memory(static_cast<int64_t>(id), layout, CUDNN_DATA_FLOAT, row_offsets());
   }
   CudnnTensor number(Id id) { return graph_.number(static_cast<int64_t>(id)); }
 
-  /// A product with scores for its result.
+  /// Returns the product of a and b, which has the layout of scores.
   CudnnTensor scores(const CudnnTensor& a, const CudnnTensor& b) {
-    const CudnnTensor result = graph_.inner(of_scores(), CUDNN_DATA_FLOAT);
+    const CudnnTensor result = graph_.inner(score_layout(), CUDNN_DATA_FLOAT);
     graph_.matmul(a, b, result, {.rows = queries(), .columns = keys()});
     return result;
   }
-  /// Adds rows of keys up, with scores for their factors.
+  /// Sets result = scores · rows, a sum of rows of keys with scores as factors.
   void sum_over_keys(const CudnnTensor& scores, const CudnnTensor& rows,
                      const CudnnTensor& result) {
     graph_.matmul(scores, rows, result, {.rows = queries(), .sums = keys()});
   }
   CudnnTensor reduced(cudnnReduceTensorOp_t how, const CudnnTensor& x) {
-    const CudnnTensor result = graph_.inner(of_rows(), CUDNN_DATA_FLOAT);
+    const CudnnTensor result = graph_.inner(row_layout(), CUDNN_DATA_FLOAT);
     graph_.reduce(how, x, result);
     return result;
   }
 
-  /// A query attends to keys up to itself.
+  /// Returns scores with a causal mask: a query attends to keys up to itself. `nothing` is the
+  /// masked score, here and below.
   CudnnTensor causal(const CudnnTensor& scores, const CudnnTensor& nothing) {
     const CudnnTensor row = graph_.index(scores, kRows);
     const CudnnTensor column = graph_.index(scores, kColumns);
     return select(CUDNN_POINTWISE_CMP_GE, row, column, scores, nothing);
   }
-  /// A query attends to keys from the start of its document on.
+  /// Returns scores with a mask of documents: a query attends to keys from the start of its
+  /// document on.
   CudnnTensor within_documents(const CudnnTensor& scores, const CudnnTensor& nothing) {
     const CudnnLayout layout = packed_layout(batch_, 1, kind_.sequence, 1);
     const CudnnTensor starts =
         graph_.memory(static_cast<int64_t>(Id::document_starts), layout, CUDNN_DATA_INT32);
     return select(CUDNN_POINTWISE_CMP_GE, graph_.index(scores, kColumns), starts, scores, nothing);
   }
-  /// A group has no queries and no keys after its end.
+  /// Returns scores with a mask of lengths: a group has no queries and no keys after its end.
   CudnnTensor within_lengths(const CudnnTensor& scores, const CudnnTensor& nothing) {
     constexpr CudnnTypes kTruth{CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN};
     const auto below = [&](int64_t dim, const CudnnTensor& length) {
@@ -96,27 +103,29 @@ class AttentionWriter {
     return graph_.select(exists, scores, nothing);
   }
 
-  /// A transposed view of probabilities or of their gradients, rounded to bf16 for a product.
+  /// Returns a transposed view of probabilities or of their gradients, rounded to bf16 for a
+  /// product.
   CudnnTensor transposed(const CudnnTensor& scores) {
-    const CudnnTensor result = graph_.inner(of_scores().transposed(), CUDNN_DATA_BFLOAT16);
+    const CudnnTensor result = graph_.inner(score_layout().transposed(), CUDNN_DATA_BFLOAT16);
     graph_.reshape(scores, result);
     return result;
   }
-  /// Keys that lie transposed, as rows.
+  /// Returns keys, which are given transposed, as rows.
   CudnnTensor rows(const CudnnTensor& transposed_keys) {
-    const CudnnTensor result = graph_.inner(of_keys(), CUDNN_DATA_BFLOAT16, key_offsets());
+    const CudnnTensor result = graph_.inner(key_layout(), CUDNN_DATA_BFLOAT16, key_offsets());
     graph_.reshape(transposed_keys, result);
     return result;
   }
-  /// The product of scores [keys, queries] and rows of queries, summed over the heads of a group.
-  /// `of_heads` is memory for what is summed, where cuDNN takes it from us.
-  void sum_over_queries(const CudnnTensor& scores, const CudnnTensor& rows, Id of_heads,
+  /// Sets `result` to the product of scores [keys, queries] and rows of queries, summed over the
+  /// heads of a group. `head_products` is memory for the products of each head, which cuDNN takes
+  /// from the caller only if packed.
+  void sum_over_queries(const CudnnTensor& scores, const CudnnTensor& rows, Id head_products,
                         const CudnnTensor& result) {
     const CudnnGraph::MatmulSizes sizes{.rows = keys(), .sums = queries()};
     if (kind_.heads == kind_.kv_heads) return graph_.matmul(scores, rows, result, sizes);
-    // Offsets are those of the result: cuDNN multiplies them by the heads of a group.
+    // The offsets are those of the result: cuDNN multiplies them by the heads of a group.
     const CudnnTensor products =
-        packed_ ? bfloat16(of_heads, of_queries(), key_offsets())
+        packed_ ? bfloat16(head_products, query_layout(), key_offsets())
                 : graph_.inner(packed_layout(batch_, kind_.heads, kind_.sequence, kind_.head_dim),
                                CUDNN_DATA_BFLOAT16);
     graph_.matmul(scores, rows, products, sizes);
@@ -132,13 +141,13 @@ class AttentionWriter {
   const CudnnTensor* queries() const { return pointer(queries_); }
   const CudnnTensor* keys() const { return pointer(keys_); }
 
-  CudnnTensor of_groups(Id id, int64_t count) {
+  CudnnTensor group_numbers(Id id, int64_t count) {
     return graph_.memory(static_cast<int64_t>(id), packed_layout(count, 1, 1, 1), CUDNN_DATA_INT32);
   }
   CudnnTensor bfloat16(Id id, const CudnnLayout& layout, const CudnnTensor* offsets) {
     return graph_.memory(static_cast<int64_t>(id), layout, CUDNN_DATA_BFLOAT16, offsets);
   }
-  CudnnLayout of_rows() const { return packed_layout(batch_, kind_.heads, kind_.sequence, 1); }
+  CudnnLayout row_layout() const { return packed_layout(batch_, kind_.heads, kind_.sequence, 1); }
   CudnnLayout rows_of(int64_t heads) const {
     const int64_t row = heads * kind_.head_dim;
     return {{batch_, heads, kind_.sequence, kind_.head_dim},
@@ -155,7 +164,7 @@ class AttentionWriter {
   const CudnnAttentionKind& kind_;
   bool packed_;
   int64_t batch_;  // sequences, or groups of packed documents
-  // Of packed documents:
+  // With packed documents only:
   std::optional<CudnnTensor> row_offsets_, key_offsets_, number_offsets_, queries_, keys_;
 };
 
@@ -195,20 +204,19 @@ void write_attention_backward(CudnnGraph& graph, const CudnnAttentionKind& kind)
   const CudnnTensor k = writer.transposed_keys(Id::k);
   const CudnnTensor v = writer.transposed_keys(Id::v);
   const CudnnTensor output = writer.queries(Id::output);
-  const CudnnTensor of_output = writer.queries(Id::of_output);
+  const CudnnTensor output_gradient = writer.queries(Id::output_gradient);
   const CudnnTensor scale = writer.number(Id::scale);
   const CudnnTensor nothing = writer.number(Id::nothing);
 
-  // delta = rowsum(dO · O). The factor 1 stands where cuDNN's pattern has that of dropout.
-  const CudnnTensor products = graph.pointwise(CUDNN_POINTWISE_MUL, of_output, output);
+  // delta = rowsum(dO · O). The factor 1 is the one that cuDNN's pattern has for dropout.
+  const CudnnTensor products = graph.pointwise(CUDNN_POINTWISE_MUL, output_gradient, output);
   const CudnnTensor row_sums = writer.reduced(CUDNN_REDUCE_TENSOR_ADD, products);
   const CudnnTensor one = writer.number(Id::one);
   const CudnnTensor delta = writer.numbers(Id::delta);
   graph.pointwise(CUDNN_POINTWISE_MUL, row_sums, &one, nullptr, delta);
 
-  // P = exp(mask(scale · q kᵀ) - log-sum-exp). The documents' mask is a modifier of scores, which
-  // in cuDNN's pattern comes before the subtraction; the causal mask comes after it, but where
-  // documents are a mask alone.
+  // P = exp(mask(scale · q kᵀ) - log-sum-exp). In cuDNN's pattern the mask of documents comes
+  // before the subtraction. The causal mask comes after it, except with CudnnDocuments::mask.
   CudnnTensor scores = writer.scores(q, k);
   scores = graph.pointwise(CUDNN_POINTWISE_MUL, scores, scale);
   if (kind.documents == CudnnDocuments::mask) scores = writer.causal(scores, nothing);
@@ -217,22 +225,23 @@ void write_attention_backward(CudnnGraph& graph, const CudnnAttentionKind& kind)
   scores = graph.pointwise(CUDNN_POINTWISE_SUB, scores, writer.numbers(Id::log_sum_exp));
   if (kind.documents != CudnnDocuments::mask) scores = writer.causal(scores, nothing);
   const CudnnTensor probabilities = graph.pointwise(CUDNN_POINTWISE_EXP, scores);
-  writer.sum_over_queries(writer.transposed(probabilities), of_output, Id::of_v_heads,
-                          writer.keys(Id::of_v));
+  writer.sum_over_queries(writer.transposed(probabilities), output_gradient, Id::v_gradient_heads,
+                          writer.keys(Id::v_gradient));
 
   // dS = scale · P · (dO vᵀ - delta)
-  CudnnTensor of_scores = writer.scores(of_output, v);
-  of_scores = graph.pointwise(CUDNN_POINTWISE_SUB, of_scores, delta);
-  of_scores = graph.pointwise(CUDNN_POINTWISE_MUL, of_scores, probabilities);
-  of_scores = graph.pointwise(CUDNN_POINTWISE_MUL, of_scores, scale);
-  writer.sum_over_queries(writer.transposed(of_scores), q, Id::of_k_heads, writer.keys(Id::of_k));
+  CudnnTensor score_gradients = writer.scores(output_gradient, v);
+  score_gradients = graph.pointwise(CUDNN_POINTWISE_SUB, score_gradients, delta);
+  score_gradients = graph.pointwise(CUDNN_POINTWISE_MUL, score_gradients, probabilities);
+  score_gradients = graph.pointwise(CUDNN_POINTWISE_MUL, score_gradients, scale);
+  writer.sum_over_queries(writer.transposed(score_gradients), q, Id::k_gradient_heads,
+                          writer.keys(Id::k_gradient));
 
   const CudnnTensor keys = writer.rows(k);
-  const CudnnTensor of_q = writer.queries(Id::of_q);
-  if (kind.deterministic) return writer.sum_over_keys(of_scores, keys, of_q);
-  const CudnnTensor sum = writer.query_sums(Id::of_q_sum);
-  writer.sum_over_keys(of_scores, keys, sum);
-  graph.pointwise(CUDNN_POINTWISE_IDENTITY, sum, nullptr, nullptr, of_q);
+  const CudnnTensor q_gradient = writer.queries(Id::q_gradient);
+  if (kind.deterministic) return writer.sum_over_keys(score_gradients, keys, q_gradient);
+  const CudnnTensor sum = writer.query_sums(Id::q_gradient_sums);
+  writer.sum_over_keys(score_gradients, keys, sum);
+  graph.pointwise(CUDNN_POINTWISE_IDENTITY, sum, nullptr, nullptr, q_gradient);
 }
 
 }  // namespace tessera

@@ -9,30 +9,30 @@
 
 namespace tessera {
 
-/// The place of elements in memory: [batch, heads, rows, columns], strides in elements.
+/// The layout of a tensor [batch, heads, rows, columns] in memory. Strides are in elements.
 struct CudnnLayout {
   std::array<int64_t, 4> dims;
   std::array<int64_t, 4> strides;
 
-  /// The same elements with rows and columns exchanged.
+  /// Returns the layout of the same elements with rows and columns exchanged.
   CudnnLayout transposed() const {
     return {{dims[0], dims[1], dims[3], dims[2]}, {strides[0], strides[1], strides[3], strides[2]}};
   }
 };
 
-/// Row-major without gaps.
+/// Returns the row-major layout without gaps.
 constexpr CudnnLayout packed_layout(int64_t batch, int64_t heads, int64_t rows, int64_t columns) {
   return {{batch, heads, rows, columns}, {heads * rows * columns, rows * columns, columns, 1}};
 }
 
-/// What an operation computes in, and the type of its result.
+/// The type that an operation computes in, and the type of its result.
 struct CudnnTypes {
   cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   cudnnDataType_t result = CUDNN_DATA_FLOAT;
 };
 
-/// Writes a graph of cuDNN's operations. It keeps all descriptors, which must live as long as the
-/// graph's plans.
+/// A graph of cuDNN's operations, and its writer. It keeps all descriptors, which must live as long
+/// as the graph's plans.
 class CudnnGraph {
  public:
   explicit CudnnGraph(const CudnnLibrary& library) : library_(library) {}
@@ -43,45 +43,45 @@ class CudnnGraph {
     CudnnLayout layout;
   };
 
-  /// Sizes of the batches' products that are known on the device only, i32 [batch]: rows and
-  /// columns of the result, and the length of its sums. Those that are null are the tensors' own.
+  /// Sizes of each batch's product that are known on the device only, i32 [batch]: rows and columns
+  /// of the result, and the length of its sums. Null: the size is that of the tensors.
   struct MatmulSizes {
     const Tensor* rows = nullptr;
     const Tensor* columns = nullptr;
     const Tensor* sums = nullptr;
   };
 
-  /// A tensor in the device's memory, to which a run gives an address by `id` (above 0). If
+  /// Returns a tensor in the device's memory, to which a run gives an address by `id` (above 0). If
   /// `offsets` are given, each batch begins at its own element, and has rows up to the next batch.
   Tensor memory(int64_t id, const CudnnLayout& layout, cudnnDataType_t type,
                 const Tensor* offsets = nullptr);
-  /// One f32, to which a run gives an address in the host's memory.
+  /// Returns a tensor of one f32, to which a run gives an address in the host's memory.
   Tensor number(int64_t id);
-  /// A result that never lies in memory.
+  /// Returns a tensor for an intermediate result, which is never in memory.
   Tensor inner(const CudnnLayout& layout, cudnnDataType_t type, const Tensor* offsets = nullptr);
 
-  /// result = mode(x, b, condition); operands that a mode does not take are null.
+  /// Adds result = mode(x, b, condition). Operands that a mode does not take are null.
   void pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* b,
                  const Tensor* condition, const Tensor& result,
                  cudnnDataType_t compute = CUDNN_DATA_FLOAT);
-  /// The same into an inner tensor with the layout of x.
+  /// Adds a pointwise operation. Returns its result, an inner tensor with the layout of x.
   Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, CudnnTypes types = {});
   Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& b,
                    CudnnTypes types = {});
-  /// condition ? x : otherwise.
+  /// Returns condition ? x : otherwise.
   Tensor select(const Tensor& condition, const Tensor& x, const Tensor& otherwise);
-  /// The index of each element of x along a dim (2: row, 3: column), i32.
+  /// Returns the index of each element of x along a dim (2: row, 3: column), i32.
   Tensor index(const Tensor& x, int64_t dim);
 
-  /// result = a b.
+  /// Adds result = a b.
   void matmul(const Tensor& a, const Tensor& b, const Tensor& result, const MatmulSizes& sizes);
-  /// Reduces the dims in which the result has size 1, or fewer heads.
+  /// Adds a reduction over the dims in which the result has size 1, or fewer heads.
   void reduce(cudnnReduceTensorOp_t operation, const Tensor& x, const Tensor& result);
-  /// Another layout of the same elements.
+  /// Adds a change of layout: the same elements in the layout of the result.
   void reshape(const Tensor& x, const Tensor& result);
 
-  /// Ends the graph, for the device of `handle`, or for a described one if that is null. Throws
-  /// Error if cuDNN does not accept it.
+  /// Ends the graph and returns it, for the device of `handle`, or for a described one if that is
+  /// null. Throws Error if cuDNN does not accept it.
   const CudnnDescriptor& finish(cudnnHandle_t handle);
 
  private:
@@ -94,7 +94,7 @@ class CudnnGraph {
   CudnnDescriptor& pointwise_kind(cudnnPointwiseMode_t mode, cudnnDataType_t compute);
 
   const CudnnLibrary& library_;
-  std::deque<CudnnDescriptor> descriptors_;  // a deque: they do not move
+  std::deque<CudnnDescriptor> descriptors_;  // a deque, whose elements do not move
   std::vector<cudnnBackendDescriptor_t> operations_;
   int64_t next_inner_id_ = int64_t{1} << 32;  // beyond the ids of memory
 };

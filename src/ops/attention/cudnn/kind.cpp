@@ -16,14 +16,14 @@ constexpr int64_t kBFloat16 = 2, kFloat = 4, kInt = 4;
 
 bool packed(const CudnnAttentionKind& kind) { return kind.documents == CudnnDocuments::packed; }
 
-/// The tokens of packed documents, of which those of a last tile may be touched.
+/// Returns the tokens of packed documents, in whole tiles: cuDNN may touch all of the last tile.
 int64_t packed_tokens(const CudnnAttentionKind& kind) {
   return round_up(kind.sequences * kind.sequence, kTile);
 }
 
-/// Of packed documents, cuDNN keeps descriptions of its operands, of 128 bytes: in the forward pass
-/// two for each group, or one for each multiprocessor, of which the H200 has 132; in the backward
-/// pass halves of 7 operands for each group.
+/// Returns the bytes in which cuDNN keeps descriptions of the operands of packed documents, of 128
+/// bytes. The forward pass has two for each group, or one for each multiprocessor, of which the
+/// H200 has 132. The backward pass has half a description of each of 7 operands for each group.
 int64_t packed_library_bytes(const CudnnAttentionKind& kind) {
   constexpr int64_t kDescription = 128, kMostMultiprocessors = 256, kOperands = 7;
   const int64_t groups = DocumentGroups(kind.sequences, kind.sequence).count();
@@ -31,7 +31,7 @@ int64_t packed_library_bytes(const CudnnAttentionKind& kind) {
   return std::max(kMostMultiprocessors, 2 * (groups + 2)) * kDescription;
 }
 
-/// The contents of the workspace of cuDNN 9.19. The deterministic backward pass writes the
+/// Returns the bytes that cuDNN 9.19 needs for itself. The deterministic backward pass writes the
 /// gradients of all scores, in whole tiles, and sums them over the keys afterwards. Both backward
 /// passes write the gradients of keys and values for each query head before they are summed over a
 /// group.
@@ -68,7 +68,7 @@ CudnnDocuments cudnn_documents(const CudnnAttentionKind& kind, bool deterministi
   constexpr int64_t kPackedHeadDimStep = 16;
   const int64_t elements = packed_tokens(kind) * kind.heads * kind.head_dim;
   const bool packs =
-      !deterministic && DocumentGroups(kind.sequences, kind.sequence).of_sequence() > 1 &&
+      !deterministic && DocumentGroups(kind.sequences, kind.sequence).per_sequence() > 1 &&
       kind.head_dim % kPackedHeadDimStep == 0 && elements <= std::numeric_limits<int32_t>::max();
   return packs ? CudnnDocuments::packed : CudnnDocuments::mask;
 }
@@ -87,19 +87,20 @@ CudnnWorkspace::CudnnWorkspace(const CudnnAttentionKind& kind) {
   if (packed(kind)) {
     rows = packed_tokens(kind) * kind.heads;
     packed_log_sum_exp = round_up(rows * kFloat, kCudnnAlignment);
-    const PackedPlaces places(DocumentGroups(kind.sequences, kind.sequence));
-    packing = round_up(places.bytes, kCudnnAlignment);
+    const PackedArrays arrays(DocumentGroups(kind.sequences, kind.sequence));
+    packing = round_up(arrays.bytes, kCudnnAlignment);
   }
   if (!kind.backward) return;
   delta = round_up(rows * kFloat, kCudnnAlignment);
-  if (!kind.deterministic) of_q_sum = round_up(rows * kind.head_dim * kFloat, kCudnnAlignment);
+  if (!kind.deterministic)
+    q_gradient_sums = round_up(rows * kind.head_dim * kFloat, kCudnnAlignment);
   if (packed(kind) && kind.heads != kind.kv_heads) {
-    of_head_keys = round_up(rows * kind.head_dim * kFloat, kCudnnAlignment);
+    head_gradients = round_up(rows * kind.head_dim * kFloat, kCudnnAlignment);
   }
 }
 
 int64_t CudnnWorkspace::bytes() const {
-  return delta + of_q_sum + 2 * of_head_keys + packed_log_sum_exp + packing + library +
+  return delta + q_gradient_sums + 2 * head_gradients + packed_log_sum_exp + packing + library +
          kCudnnAlignment;
 }
 

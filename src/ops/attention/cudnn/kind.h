@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// How cuDNN's attention hides the keys of other documents.
+/// The ways in which cuDNN's attention hides the keys of other documents.
 enum class CudnnDocuments {
   none,    ///< not at all: a sequence is one document
   mask,    ///< by a comparison for each pair of a query and a key, so that no work is saved
@@ -25,41 +25,42 @@ struct CudnnAttentionKind {
   CudnnDocuments documents = CudnnDocuments::none;
   bool deterministic = true;  ///< of the backward pass; the forward pass always is
 
-  // NOLINTNEXTLINE(modernize-use-nullptr): it takes the comparison with 0 that C++ writes for one
+  // NOLINTNEXTLINE(modernize-use-nullptr): the 0 of the generated comparison is no null pointer
   auto operator<=>(const CudnnAttentionKind&) const = default;
 };
 
-/// How to hide the keys of other documents. Documents are packed if the run is not deterministic
-/// and a sequence has more than one group of them. A deterministic gradient would keep the
-/// gradients of a whole sequence's scores for every group. They are not packed either where cuDNN's
-/// packed gradient is known to be wrong (heads that are not whole sixteens of channels), nor beyond
-/// offsets of 32 bits.
+/// Returns how to hide the keys of other documents. Documents are packed if the run is not
+/// deterministic and a sequence has more than one group of them: a deterministic gradient would
+/// keep the gradients of a whole sequence's scores for every group. They are not packed where
+/// cuDNN's packed gradient is known to be wrong (a head_dim that is not a multiple of 16), nor
+/// where offsets exceed 32 bits.
 CudnnDocuments cudnn_documents(const CudnnAttentionKind& kind, bool deterministic);
 
-/// For errors: "attention of 2 sequences of 4096 tokens, 16 heads on 16 of 128, bf16".
+/// Returns a text for errors: "attention of 2 sequences of 4096 tokens, 16 heads on 16 of 128,
+/// bf16".
 std::string text(const CudnnAttentionKind& kind);
 
-/// cuDNN takes head dims that are multiples of the one and at most the other.
+/// The head dims that cuDNN takes are multiples of the first and at most the second.
 inline constexpr int64_t kCudnnHeadDimStep = 8;
 inline constexpr int64_t kCudnnMostHeadDim = 256;
 
 /// The parts of an attention's workspace, in bytes, each a multiple of kCudnnAlignment. They follow
 /// from the shape alone, because a plan must know them where there is no cuDNN. They bound what
-/// cuDNN 9.19 asks for on Hopper, and leave room for what a newer one may ask for beside it: tests
-/// compare them with its plans. Rows of packed documents are one for each token, in whole tiles.
+/// cuDNN 9.19 asks for on Hopper, with room for newer versions; tests compare them with cuDNN's
+/// plans. Packed documents have one row for each token, in whole tiles.
 struct CudnnWorkspace {
   explicit CudnnWorkspace(const CudnnAttentionKind& kind);
 
-  int64_t delta = 0;     ///< f32, a number for each query of each head: rowsum(dO · O)
-  int64_t of_q_sum = 0;  ///< f32, a row for each query of each head; 0 if deterministic
-  /// Of packed documents with fewer heads of keys than of queries: a row for each query head and
-  /// key, for the gradients of keys and for those of values.
-  int64_t of_head_keys = 0;
+  int64_t delta = 0;            ///< f32, a number for each query of each head: rowsum(dO · O)
+  int64_t q_gradient_sums = 0;  ///< f32, a row for each query of each head; 0 if deterministic
+  /// For packed documents with fewer key heads than query heads: a row for each query head and key,
+  /// once for the gradients of keys and once for those of values.
+  int64_t head_gradients = 0;
   int64_t packed_log_sum_exp = 0;  ///< f32 [tokens, heads], if documents are packed
-  int64_t packing = 0;             ///< where packed documents lie, as PackedDocuments has it
-  int64_t library = 0;             ///< cuDNN's own, with kCudnnRoom and a 32nd to spare
+  int64_t packing = 0;             ///< the arrays of PackedDocuments
+  int64_t library = 0;             ///< cuDNN's own part, with kCudnnRoom and a 32nd to spare
 
-  /// All of it, with room to begin at a multiple of kCudnnAlignment.
+  /// Returns the sum of all parts, with room to align the beginning to kCudnnAlignment.
   int64_t bytes() const;
 };
 inline constexpr int64_t kCudnnAlignment = 256;

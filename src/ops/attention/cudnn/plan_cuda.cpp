@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// The engines that cuDNN's heuristics propose for a graph on a device, best first.
+/// Returns the engines that cuDNN's heuristics propose for a graph on a device, best first.
 std::vector<CudnnDescriptor> engine_configs(const CudnnLibrary& library,
                                             const CudnnDescriptor& graph,
                                             const CudnnPlanDevice& device) {
@@ -34,7 +34,7 @@ std::vector<CudnnDescriptor> engine_configs(const CudnnLibrary& library,
   return configs;
 }
 
-/// Whether an engine's results may differ from run to run, as cuDNN itself says.
+/// Returns whether an engine's results may differ from run to run, according to cuDNN.
 bool may_differ(const CudnnLibrary& library, const CudnnDescriptor& config) {
   const CudnnDescriptor engine(library, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t pointer = engine.get();
@@ -46,8 +46,8 @@ bool may_differ(const CudnnLibrary& library, const CudnnDescriptor& config) {
                             CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0;
 }
 
-/// The backward pass of these versions is wrong for a part of a tile of keys, unless lengths are
-/// given, as those of packed documents are.
+/// Throws Error for cuDNN up to 9.15.0 if its backward pass would be wrong: for a part of a tile of
+/// keys, unless lengths are given, as they are for packed documents.
 void expect_whole_tiles(const CudnnLibrary& library, const CudnnAttentionKind& kind) {
   constexpr size_t kLastWithError = 91500;
   constexpr int64_t kTileKeys = 128;

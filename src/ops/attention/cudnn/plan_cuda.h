@@ -7,17 +7,17 @@
 
 namespace tessera {
 
-/// Describes a device for which cuDNN makes plans where there is no hardware. `description` is the
-/// JSON that cuDNN writes of its devices.
+/// Returns the descriptor of a device for which cuDNN makes plans without the hardware.
+/// `description` is the JSON that cuDNN writes of its devices.
 CudnnDescriptor cudnn_device(const CudnnLibrary& library, const std::string& description);
 
 /// The device of a plan. One of the two is null.
 struct CudnnPlanDevice {
-  cudnnHandle_t handle = nullptr;                ///< of a device that is there
-  const CudnnDescriptor* description = nullptr;  ///< of one that need not be: plans cannot run
+  cudnnHandle_t handle = nullptr;                ///< of a device that is present
+  const CudnnDescriptor* description = nullptr;  ///< of one that may be absent: plans cannot run
 };
 
-/// What cuDNN runs for one attention.
+/// A plan by which cuDNN runs one attention.
 class CudnnAttentionPlan {
  public:
   /// Takes the first engine of cuDNN's heuristics that supports the attention, and that is
@@ -26,7 +26,7 @@ class CudnnAttentionPlan {
                      const CudnnAttentionKind& kind);
 
   cudnnBackendDescriptor_t get() const { return plan_->get(); }
-  /// The bytes that cuDNN asks for, without the tensors `delta` and `of_q_sum`.
+  /// Returns the bytes that cuDNN asks for, without the tensors `delta` and `q_gradient_sums`.
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
  private:

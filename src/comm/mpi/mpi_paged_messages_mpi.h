@@ -13,23 +13,23 @@
 
 namespace tessera {
 
-/// What ranks send each other before they know that they make the same call: letters that begin
-/// with a number, which stands for the call and so for the length of the letter.
+/// The messages that ranks send each other before they know that they make the same call. Such a
+/// message begins with a number, which stands for the call and so for the length of the message.
 ///
-/// A letter goes in pages, which MPI sends without waiting for the receiver; it would ask first for
-/// longer messages. The first page has the number. If that is another one than was expected, the
-/// other pages may be more or fewer, and none of them is waited for. The memory of letters is kept
-/// as long as the communicator, because MPI may use it for so long then.
-class MpiLetters {
+/// A message is sent in pages, each so short that MPI sends it without asking the receiver first.
+/// The first page has the number. If that differs from the expected number, there may be more or
+/// fewer other pages, and none of them is waited for. The memory of messages is kept as long as the
+/// communicator, because MPI may still use it then.
+class MpiPagedMessages {
  public:
-  /// Of Open MPI's shared memory, whose limit is 4 KiB with heads.
+  /// The bytes of a page. The limit of Open MPI's shared memory is 4 KiB with headers.
   static constexpr int64_t kPageBytes = 4032;
-  /// The memory that a letter of so many bytes is received into.
+  /// Returns the bytes of memory that a message of this many bytes is received into.
   static constexpr int64_t room(int64_t bytes) {
     return std::max<int64_t>(1, (bytes + kPageBytes - 1) / kPageBytes) * kPageBytes;
   }
 
-  /// Begins to receive a letter of so many bytes into room() bytes.
+  /// Begins to receive a message of this many bytes into room() bytes.
   void receive(std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
     for (int64_t done = 0; done < bytes; done += kPageBytes) {
       MPI_Request& request = (done == 0 ? first_ : rest_).emplace_back(MPI_REQUEST_NULL);
@@ -37,7 +37,7 @@ class MpiLetters {
                 "MPI_Irecv");
     }
   }
-  /// Begins to send one.
+  /// Begins to send a message of this many bytes.
   void send(const std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
     for (int64_t done = 0; done < bytes; done += kPageBytes) {
       MPI_Request& request = rest_.emplace_back(MPI_REQUEST_NULL);
@@ -47,8 +47,9 @@ class MpiLetters {
     }
   }
 
-  /// Waits for all letters by `wait(requests)`, if `same()` says that all first pages have the
-  /// numbers that were expected. Returns what it says. Nothing is under way after that.
+  /// Waits for the first pages by `wait(requests)`, and then for the other pages if `same()` says
+  /// that all first pages have the expected numbers. Otherwise it cancels the others. Returns the
+  /// result of `same()`. No request is under way after that.
   template <typename Wait, typename Same>
   bool finish(Wait&& wait, Same&& same) {
     wait(std::span(first_));
@@ -64,8 +65,8 @@ class MpiLetters {
   }
 
  private:
-  std::vector<MPI_Request> first_;  // of the first pages that come
-  std::vector<MPI_Request> rest_;   // of the others, and of those that go
+  std::vector<MPI_Request> first_;  // of the first pages that are received
+  std::vector<MPI_Request> rest_;   // of the other pages, and of all that are sent
 };
 
 }  // namespace tessera

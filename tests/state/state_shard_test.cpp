@@ -1,4 +1,4 @@
-#include "state/unit_shard.h"
+#include "state/state_shard.h"
 
 #include <numeric>
 #include <set>
@@ -48,8 +48,8 @@ RC_GTEST_PROP(CutEvenly, CoversTheUnitWithNearlyEqualPieces, ()) {
   for (const int64_t size : cuts) {
     RC_ASSERT(size >= 0);
     RC_ASSERT(std::abs(size - elements / ranks) <= grain + kAlignment);
-    const auto after = std::ranges::upper_bound(runs, begin, {}, &ElementRun::place);
-    const int64_t within = begin - (after - 1)->place;
+    const auto after = std::ranges::upper_bound(runs, begin, {}, &ElementRun::begin);
+    const int64_t within = begin - (after - 1)->begin;
     RC_ASSERT(begin == elements || within % grain == 0);
     begin += size;
   }
@@ -75,10 +75,10 @@ RC_GTEST_PROP(BoxesOfRun, AreTheRunElementByElement, ()) {
 }
 
 /// Parameters of two units, of which ranks of the tensor axis have uneven pieces, and experts.
-ParameterList parameters_on(const MeshRank& place) {
-  Program program(place.mesh, place.rank);
+ParameterList parameters_on(const MeshRank& mesh_rank) {
+  Program program(mesh_rank.mesh, mesh_rank.rank);
   Builder builder(program);
-  const Mesh& mesh = place.mesh;
+  const Mesh& mesh = mesh_rank.mesh;
   ParameterList list;
   const auto declare = [&](const char* name, const Shape& shape, const Distribution& lies) {
     list.declare(builder, name, shape, lies, DType::f32, ParameterRole::matrix, {},
@@ -92,7 +92,7 @@ ParameterList parameters_on(const MeshRank& place) {
   return list;
 }
 
-TEST(StateShards, ShareEachElementOutOnce) {
+TEST(StateShard, ShareEachElementOutOnce) {
   for (const bool whole_matrices : {false, true})
     for (const MeshSizes& sizes : {MeshSizes{.data = {37}}, MeshSizes{.tensor = 2, .data = {4}},
                                    MeshSizes{.tensor = 2, .data = {2, 3}, .expert = 2},
@@ -100,13 +100,13 @@ TEST(StateShards, ShareEachElementOutOnce) {
       const Mesh mesh(sizes);
       SCOPED_TRACE(mesh.text());
       const ParameterList list = parameters_on({mesh, 0});
-      const StateShards shards(mesh, list, {ShardOver::all, whole_matrices});
+      const StateShard first({mesh, 0}, list, {ShardOver::all, whole_matrices});
       for (size_t parameter = 0; parameter < list.specs().size(); ++parameter) {
         const ParameterSpec& spec = list.specs()[parameter];
         // By the axes on which copies are: every element is once among the ranks of one place
         // there.
         std::map<std::vector<int>, std::vector<int>> copies;
-        const Distribution lies = shards.distribution(parameter);
+        const Distribution lies = first.distribution(parameter, Kept::master);
         for (int rank = 0; rank < mesh.ranks(); ++rank) {
           std::vector<int> place;
           for (const Axis axis : mesh.of_view(lies.view())) {
@@ -115,28 +115,57 @@ TEST(StateShards, ShareEachElementOutOnce) {
           std::vector<int>& counts = copies[place];
           counts.resize(static_cast<size_t>(spec.shape.elements()));
           int64_t held = 0;
-          for (const TensorPiece& piece : shards.pieces(parameter, rank)) {
+          const StateShard shard = first.of_rank(rank);
+          for (const TensorPiece& piece : shard.pieces(parameter, Kept::master)) {
             for (int64_t i = 0; i < piece.shape().elements(); ++i, ++held) {
               ++counts[static_cast<size_t>(piece.element_of_whole(i))];
             }
           }
-          EXPECT_EQ(held, shards.held(parameter, rank).length);
+          EXPECT_EQ(held, shard.held(parameter).length);
+          const std::vector<int> sharers = shard.sharers(parameter);
+          const auto position = std::ranges::find(sharers, rank) - sharers.begin();
+          EXPECT_EQ(shard.held(parameter),
+                    shard.held_by_sharers(parameter)[static_cast<size_t>(position)]);
         }
         for (const auto& [place, counts] : copies) EXPECT_THAT(counts, ::testing::Each(1));
       }
     }
 }
 
-TEST(StateShards, AreWhatARankHoldsIfNothingIsCut) {
+TEST(StateShard, AreWhatARankHoldsIfNothingIsCut) {
   const Mesh mesh(MeshSizes{.tensor = 2, .data = {2}});
   const ParameterList list = parameters_on({mesh, 3});
-  const StateShards shards(mesh, list, {});
+  const StateShard shard({mesh, 3}, list, {});
   for (size_t i = 0; i < list.specs().size(); ++i) {
-    EXPECT_EQ(shards.held(i, 3), (ElementRun{0, list.specs()[i].piece_shape.elements()}));
-    EXPECT_EQ(shards.distribution(i), list.specs()[i].distribution);
-    EXPECT_EQ(shards.pieces(i, 3).size(), 1);
+    EXPECT_EQ(shard.held(i), (ElementRun{0, list.specs()[i].piece_shape.elements()}));
+    EXPECT_EQ(shard.distribution(i, Kept::first_moment),
+              list.units()[static_cast<size_t>(list.specs()[i].unit_index)].distribution);
+    EXPECT_EQ(
+        shard.pieces(i, Kept::master),
+        std::vector{TensorPiece(mesh, list.specs()[i].distribution, list.specs()[i].shape, 3)});
   }
-  EXPECT_FALSE(shards.of_unit(0, 3).cut());
+  EXPECT_FALSE(shard.cut(0).cut());
+}
+
+TEST(RankShards, AreThoseThatEachRankMakes) {
+  const Mesh mesh(MeshSizes{.tensor = 2, .data = {2, 3}, .expert = 2});
+  const ParameterList list = parameters_on({mesh, 0});
+  const StateSharing sharing{ShardOver::all, true};
+  RankShards shards(StateShard({mesh, 5}, list, sharing));
+  for (int rank = mesh.ranks() - 1; rank >= 0; --rank) {
+    const StateShard alone({mesh, rank}, list, sharing);
+    const StateShard& shared = shards.of(rank);
+    EXPECT_EQ(shared.rank(), rank);
+    for (size_t i = 0; i < list.specs().size(); ++i) {
+      EXPECT_EQ(shared.held(i), alone.held(i));
+      EXPECT_EQ(shared.pieces(i, Kept::master), alone.pieces(i, Kept::master));
+      EXPECT_EQ(shared.pieces(i, Kept::weight), alone.pieces(i, Kept::weight));
+      EXPECT_EQ(shared.offset_in_states(i), alone.offset_in_states(i));
+    }
+  }
+  // Ranks whose coordinates differ on the data axis alone share what was computed.
+  EXPECT_EQ(&shards.of(0).cut(0), &shards.of(2).cut(0));
+  EXPECT_NE(&shards.of(0).cut(0), &shards.of(1).cut(0));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "engine/arena_places.h"
+#include "engine/arena_offsets.h"
 
 #include <algorithm>
 #include <numeric>
@@ -11,14 +11,14 @@ namespace {
 
 using Order = std::vector<size_t>;
 
-/// How long the timeline of all blocks is.
+/// Returns the number of steps of the timeline of all blocks.
 int steps_of(std::span<const MemoryBlock> blocks) {
   int steps = 0;
   for (const MemoryBlock& block : blocks) steps = std::max(steps, block.live.back().end);
   return steps;
 }
 
-/// The offsets that blocks get in some order, and where the highest ends.
+/// The offsets that blocks get in some order, and the end of the highest block.
 struct ArenaOffsets {
   std::vector<int64_t> offsets;
   int64_t extent = 0;
@@ -30,7 +30,7 @@ int64_t steps_in_use(const MemoryBlock& block) {
   return steps;
 }
 
-/// The blocks by a key, descending; equal ones by when they begin.
+/// Returns the blocks by a key, descending; equal ones by their first step.
 template <typename Key>
 Order ordered_by(std::span<const MemoryBlock> blocks, const Key& key) {
   Order order(blocks.size());
@@ -43,16 +43,16 @@ Order ordered_by(std::span<const MemoryBlock> blocks, const Key& key) {
   return order;
 }
 
-/// The most bytes in use at once: no placement takes less.
+/// Returns the most bytes in use at once: no offsets take less.
 int64_t most_live(std::span<const MemoryBlock> blocks) {
   const std::vector<int64_t> live = live_bytes(blocks, steps_of(blocks));
   return live.empty() ? 0 : *std::ranges::max_element(live);
 }
 
-/// Searches for a placement that takes little more than what is in use at once.
-class PlacementSearch {
+/// Searches for offsets that take little more than the most bytes in use at once.
+class OffsetSearch {
  public:
-  PlacementSearch(std::span<const MemoryBlock> blocks, int64_t base)
+  OffsetSearch(std::span<const MemoryBlock> blocks, int64_t base)
       : blocks_(blocks), base_(base), least_(base + most_live(blocks)), placed_(steps_of(blocks)) {}
 
   ArenaOffsets run() {
@@ -72,7 +72,8 @@ class PlacementSearch {
     return !best_.offsets.empty() && best_.extent - least_ <= (least_ - base_) / 1000;
   }
 
-  /// Tries an order, then some in which what ended highest comes first: it did not fit below.
+  /// Tries an order, then some in which the block that ended highest comes first: it did not fit
+  /// below.
   void search(Order order) {
     if (enough()) return;
     attempt(std::move(order));
@@ -81,12 +82,12 @@ class PlacementSearch {
   }
 
   void attempt(Order order) {
-    last_ = place_in_order(order);
+    last_ = assign_in_order(order);
     if (best_.offsets.empty() || last_.extent < best_.extent) best_ = last_;
     order_ = std::move(order);
   }
 
-  ArenaOffsets place_in_order(const Order& order) {
+  ArenaOffsets assign_in_order(const Order& order) {
     ArenaOffsets result{.offsets = std::vector<int64_t>(blocks_.size()), .extent = base_};
     placed_.clear();
     for (const size_t index : order) {
@@ -119,9 +120,9 @@ class PlacementSearch {
 
 }  // namespace
 
-int64_t place_blocks(std::span<MemoryBlock> blocks, int64_t base) {
+int64_t assign_offsets(std::span<MemoryBlock> blocks, int64_t base) {
   if (blocks.empty()) return base;
-  const ArenaOffsets best = PlacementSearch(blocks, base).run();
+  const ArenaOffsets best = OffsetSearch(blocks, base).run();
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i].offset = best.offsets[i];
   return best.extent;
 }

@@ -1,4 +1,4 @@
-#include "engine/arena_places.h"
+#include "engine/arena_offsets.h"
 
 #include <algorithm>
 
@@ -24,7 +24,7 @@ TEST(ArenaPlaces, BlocksThatAreNeverInUseAtOnceShareMemory) {
                                   {.bytes = 64, .live = {{1, 4}}},
                                   {.bytes = 128, .live = {{2, 5}}},
                                   {.bytes = 64, .live = {{4, 6}}}};
-  EXPECT_EQ(place_blocks(blocks), 192);
+  EXPECT_EQ(assign_offsets(blocks), 192);
   EXPECT_EQ(blocks[0].offset, blocks[2].offset);
   EXPECT_EQ(blocks[1].offset, blocks[3].offset);
   EXPECT_EQ(live_bytes(blocks, 6), (std::vector<int64_t>{128, 192, 192, 192, 192, 64}));
@@ -35,7 +35,7 @@ TEST(ArenaPlaces, ABlockFitsIntoAHoleOfItsTimeOnly) {
   std::vector<MemoryBlock> blocks{{.bytes = 128, .live = {{0, 1}, {2, 3}}},
                                   {.bytes = 64, .live = {{1, 2}}},
                                   {.bytes = 64, .live = {{1, 3}}}};
-  EXPECT_EQ(place_blocks(blocks, 1024), 1024 + 192);
+  EXPECT_EQ(assign_offsets(blocks, 1024), 1024 + 192);
   EXPECT_EQ(blocks[0].offset, 1024);
   EXPECT_EQ(blocks[1].offset, 1024);
   EXPECT_EQ(blocks[2].offset, 1024 + 128);
@@ -61,7 +61,7 @@ std::vector<MemoryBlock> some_blocks() {
 RC_GTEST_PROP(ArenaPlaces, NoTwoBlocksMeet, ()) {
   std::vector<MemoryBlock> blocks = some_blocks();
   const int64_t base = 64 * *rc::gen::inRange<int64_t>(0, 4);
-  const int64_t end = place_blocks(blocks, base);
+  const int64_t end = assign_offsets(blocks, base);
   int64_t highest = base;
   for (size_t i = 0; i < blocks.size(); ++i) {
     RC_ASSERT(blocks[i].offset >= base);

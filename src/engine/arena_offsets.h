@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera {
+
+/// Steps [begin, end) of a timeline.
+struct Interval {
+  int begin = 0;
+  int end = 0;
+};
+
+/// Memory that is in use during some steps. Two blocks may share bytes if they are never in use at
+/// the same time.
+struct MemoryBlock {
+  int64_t bytes = 0;           ///< a multiple of the alignment
+  std::vector<Interval> live;  ///< ascending, not touching one another
+  int64_t offset = -1;         ///< set by assign_offsets()
+};
+
+/// Gives every block an offset, `base` or more, at which it overlaps no block that is in use at the
+/// same time. Returns the end of the highest block. Finding the smallest such end is NP-hard. This
+/// puts each block at the lowest free offset, in several orders, and keeps the best. Deterministic.
+int64_t assign_offsets(std::span<MemoryBlock> blocks, int64_t base = 0);
+
+/// Returns the bytes in use at each step of a timeline of `steps` steps.
+std::vector<int64_t> live_bytes(std::span<const MemoryBlock> blocks, int steps);
+
+}  // namespace tessera

@@ -1,0 +1,323 @@
+#include "state/state_shard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/round_up.h"
+#include "tensor/alignment.h"
+
+namespace tessera {
+namespace {
+
+/// Returns the offset nearest to `wanted` at which flat memory may be cut.
+int64_t nearest_cut(std::span<const ElementRun> parameters, int64_t elements, int64_t wanted,
+                    int64_t grain) {
+  const auto after = std::ranges::upper_bound(parameters, wanted, {}, &ElementRun::begin);
+  if (after == parameters.begin()) return 0;
+  const ElementRun& parameter = *(after - 1);
+  const int64_t next = after == parameters.end() ? elements : after->begin;
+  const int64_t below = parameter.begin + (wanted - parameter.begin) / grain * grain;
+  const int64_t above = below + grain < parameter.begin + parameter.length ? below + grain : next;
+  return wanted - below <= above - wanted ? below : above;
+}
+
+/// Adds the boxes of a run of the elements that dim `dim` and the dims within it span. `outer` has
+/// the elements of the dims outside it.
+void add_boxes(const Shape& shape, int dim, const ElementRun& run, std::vector<ElementRun> outer,
+               std::vector<std::vector<ElementRun>>& boxes) {
+  if (run.length == 0) return;
+  int64_t inner = 1;
+  for (int d = dim + 1; d < shape.rank(); ++d) inner *= shape[d];
+  const auto with = [&](int64_t begin, int64_t length) {
+    std::vector<ElementRun> dims = outer;
+    dims.push_back({begin, length});
+    return dims;
+  };
+  const int64_t end = run.begin + run.length;
+  const int64_t first = (run.begin + inner - 1) / inner;  // whole elements of this dim
+  const int64_t last = end / inner;
+  if (first > last) {  // within one element of this dim
+    return add_boxes(shape, dim + 1, {run.begin - last * inner, run.length}, with(last, 1), boxes);
+  }
+  if (run.begin < first * inner) {
+    const int64_t begin = run.begin - (first - 1) * inner;
+    add_boxes(shape, dim + 1, {begin, inner - begin}, with(first - 1, 1), boxes);
+  }
+  if (first < last) {
+    boxes.push_back(with(first, last - first));
+    for (int d = dim + 1; d < shape.rank(); ++d) boxes.back().push_back({0, shape[d]});
+  }
+  if (last * inner < end) {
+    add_boxes(shape, dim + 1, {0, end - last * inner}, with(last, 1), boxes);
+  }
+}
+
+/// Returns whether ranks have pieces of different sizes of a parameter's matrices. Then one offset
+/// is not in the same matrix on all of them.
+bool has_uneven_matrices(const Mesh& mesh, const ParameterSpec& spec) {
+  for (const Axis axis : mesh.of_view(spec.distribution.view())) {
+    const TypeOnAxis& type = spec.distribution.on(axis);
+    if (type.split() && type.dim >= spec.shape.rank() - 2 && !type.pieces.sizes.empty()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+int ranks_of(const Mesh& mesh, std::span<const Axis> axes) {
+  int ranks = 1;
+  for (const Axis axis : axes) ranks *= mesh.size(axis);
+  return ranks;
+}
+
+/// The flat memory that a rank has of one unit, or of several, one after the other.
+struct FlatMemory {
+  std::vector<ElementRun> own;     // by parameter, in this rank's memory
+  std::vector<ElementRun> wholes;  // by parameter, in memory that has all of each
+  int64_t elements = 0;            // of this rank's memory
+  int64_t whole_elements = 0;
+  bool uneven = false;  // has matrices of which ranks have pieces of different sizes
+
+  /// Adds a parameter, padded. Returns its run in this rank's memory.
+  ElementRun add(int64_t own_elements, int64_t elements_of_whole) {
+    own.push_back({elements, own_elements});
+    wholes.push_back({whole_elements, elements_of_whole});
+    elements += round_up(own_elements, kAlignment);
+    whole_elements += round_up(elements_of_whole, kAlignment);
+    return own.back();
+  }
+
+  /// Adds the memory of a unit. Returns the offset at which it begins.
+  int64_t append(const FlatMemory& unit) {
+    const int64_t begin = elements;
+    for (const ElementRun& run : unit.own) own.push_back({begin + run.begin, run.length});
+    for (const ElementRun& run : unit.wholes) {
+      wholes.push_back({whole_elements + run.begin, run.length});
+    }
+    elements += unit.elements;
+    whole_elements += unit.whole_elements;
+    uneven = uneven || unit.uneven;
+    return begin;
+  }
+
+  /// Cuts this memory over `ranks` ranks. Returns the sizes of the pieces. With `whole_matrices`
+  /// all ranks that have pieces of a matrix cut the same ones.
+  std::vector<int64_t> cut(int ranks, bool whole_matrices) const {
+    return whole_matrices && uneven ? cut_between(ranks) : cut_evenly(own, elements, ranks);
+  }
+
+  /// Cuts only between parameters, the same ones on all ranks. Returns the sizes of the pieces.
+  std::vector<int64_t> cut_between(int ranks) const {
+    std::vector<int64_t> sizes;
+    int64_t end_of_whole = 0, begin = 0;
+    for (const int64_t size : cut_evenly(wholes, whole_elements, ranks, whole_elements)) {
+      end_of_whole += size;
+      const auto next = std::ranges::lower_bound(wholes, end_of_whole, {}, &ElementRun::begin);
+      const int64_t end =
+          next == wholes.end() ? elements : own[static_cast<size_t>(next - wholes.begin())].begin;
+      sizes.push_back(end - begin);
+      begin = end;
+    }
+    return sizes;
+  }
+};
+
+}  // namespace
+
+std::vector<int64_t> cut_evenly(std::span<const ElementRun> parameters, int64_t elements,
+                                int pieces, int64_t grain) {
+  std::vector<int64_t> sizes;
+  int64_t begin = 0;
+  for (int piece = 0; piece < pieces; ++piece) {
+    const int64_t wanted =
+        elements / pieces * (piece + 1) + elements % pieces * (piece + 1) / pieces;
+    const int64_t end = piece + 1 == pieces
+                            ? elements
+                            : std::max(begin, nearest_cut(parameters, elements, wanted, grain));
+    sizes.push_back(end - begin);
+    begin = end;
+  }
+  return sizes;
+}
+
+std::vector<std::vector<ElementRun>> boxes_of_run(const Shape& shape, const ElementRun& run) {
+  std::vector<std::vector<ElementRun>> boxes;
+  if (shape.rank() == 0) {
+    if (run.length > 0) boxes.emplace_back();
+    return boxes;
+  }
+  add_boxes(shape, 0, run, {}, boxes);
+  return boxes;
+}
+
+StateShard::StateShard(const MeshRank& mesh_rank, std::span<const ParameterUnit> units,
+                       std::span<const ParameterSpec> parameters, const StateSharing& sharing)
+    : mesh_(mesh_rank.mesh),
+      rank_(mesh_rank.rank),
+      units_(units),
+      parameters_(parameters),
+      sharing_(sharing),
+      memory_(std::make_shared<const Memory>(memory_of_rank())) {}
+
+StateShard::Memory StateShard::memory_of_rank() const {
+  Memory result;
+  std::vector<FlatMemory> units(units_.size());
+  for (const ParameterSpec& spec : parameters_) {
+    FlatMemory& unit = units[static_cast<size_t>(spec.unit_index)];
+    result.pieces.emplace_back(mesh_, spec.distribution, spec.shape, rank_);
+    const int64_t own = result.pieces.back().shape().elements();
+    result.in_unit.push_back(unit.add(own, spec.shape.elements()));
+    unit.uneven = unit.uneven || has_uneven_matrices(mesh_, spec);
+  }
+  result.cuts.resize(units.size());
+  result.begins.resize(units.size());
+  for (size_t first = 0; first < units.size(); ++first) {
+    const std::span<const Axis> axes = axes_of_cut(first);
+    if (axes.empty() || result.cuts[first].cut()) continue;
+    FlatMemory together;
+    std::vector<std::pair<size_t, int64_t>> offsets;  // of the units in it
+    for (size_t unit = first; unit < units.size(); ++unit) {
+      if (cut_together(first, unit)) offsets.emplace_back(unit, together.append(units[unit]));
+    }
+    const std::vector<int64_t> sizes =
+        together.cut(ranks_of(mesh_, axes), sharing_.whole_matrices && units_[first].matrices);
+    for (const auto& [unit, offset] : offsets) {
+      FlatPieces& pieces = result.cuts[unit];
+      pieces.axes.assign(axes.begin(), axes.end());
+      int64_t begin = 0, begin_in_unit = 0;
+      for (const int64_t size : sizes) {
+        const ElementRun part = common({begin, size}, {offset, units[unit].elements});
+        pieces.sizes.push_back(part.length);
+        result.begins[unit].push_back(begin_in_unit);
+        begin += size;
+        begin_in_unit += part.length;
+      }
+    }
+  }
+  return result;
+}
+
+std::vector<int> StateShard::memory_key(int rank) const {
+  std::vector<Axis> split;
+  for (const ParameterUnit& unit : units_) {
+    for (const Axis axis : mesh_.of_view(unit.distribution.view())) {
+      if (!unit.distribution.on(axis).split()) continue;
+      if (std::ranges::find(split, axis) == split.end()) split.push_back(axis);
+    }
+  }
+  std::vector<int> key;
+  for (const Axis axis : split) key.push_back(mesh_.coordinate(rank, axis));
+  return key;
+}
+
+StateShard StateShard::of_rank(int rank) const {
+  if (memory_key(rank) != memory_key(rank_)) return {{mesh_, rank}, units_, parameters_, sharing_};
+  StateShard other = *this;
+  other.rank_ = rank;
+  return other;
+}
+
+RankShards::RankShards(const StateShard& own) {
+  known_.emplace(own.memory_key(own.rank()), &shards_.emplace(own.rank(), own).first->second);
+}
+
+const StateShard& RankShards::of(int rank) {
+  const auto shard = shards_.find(rank);
+  if (shard != shards_.end()) return shard->second;
+  const StateShard& any = shards_.begin()->second;
+  const std::vector<int> key = any.memory_key(rank);
+  const auto known = known_.find(key);
+  const StateShard& like = known != known_.end() ? *known->second : any;
+  const StateShard& added = shards_.emplace(rank, like.of_rank(rank)).first->second;
+  known_.emplace(key, &added);
+  return added;
+}
+
+Distribution StateShard::distribution(size_t parameter, Kept kind) const {
+  const ParameterUnit& unit = units_[unit_of(parameter)];
+  if (kind == Kept::weight) return unit.distribution;
+  if (kind == Kept::gradient) return unit.gradient_distribution;
+  Distribution result = unit.distribution;
+  for (const Axis axis : cut(unit_of(parameter)).axes) {
+    result = result.with(axis, sharded(0, {.kind = PieceKind::flat}));
+  }
+  return result;
+}
+
+std::vector<TensorPiece> StateShard::pieces(size_t parameter, Kept kind) const {
+  const TensorPiece& piece = memory_->pieces[parameter];
+  if (kind == Kept::weight || kind == Kept::gradient || !cut(unit_of(parameter)).cut()) {
+    return {piece};
+  }
+  std::vector<TensorPiece> pieces;
+  for (const auto& box : boxes_of_run(piece.shape(), held(parameter))) {
+    pieces.push_back(piece.part(box));
+  }
+  return pieces;
+}
+
+ElementRun StateShard::own_run(size_t unit) const {
+  size_t position = 0;
+  for (const Axis axis : cut(unit).axes) {
+    position = position * static_cast<size_t>(mesh_.size(axis)) +
+               static_cast<size_t>(mesh_.coordinate(rank_, axis));
+  }
+  return {memory_->begins[unit][position], cut(unit).sizes[position]};
+}
+
+bool StateShard::cut_together(size_t unit, size_t other) const {
+  if (unit == other) return true;
+  const ParameterUnit& a = units_[unit];
+  const ParameterUnit& b = units_[other];
+  return sharing_.whole_matrices && a.matrices && b.matrices && a.dtype == b.dtype &&
+         a.distribution == b.distribution && a.changed_by == b.changed_by;
+}
+
+ElementRun StateShard::held(size_t parameter) const {
+  const size_t unit = unit_of(parameter);
+  if (!cut(unit).cut()) return {0, memory_->in_unit[parameter].length};
+  return held_of(parameter, own_run(unit));
+}
+
+int64_t StateShard::offset_in_states(size_t parameter) const {
+  const size_t unit = unit_of(parameter);
+  const int64_t first = cut(unit).cut() ? own_run(unit).begin : 0;
+  return memory_->in_unit[parameter].begin - first;
+}
+
+ElementRun StateShard::held_of(size_t parameter, const ElementRun& piece_of_unit) const {
+  ElementRun held = common(piece_of_unit, memory_->in_unit[parameter]);
+  held.begin = held.length == 0 ? 0 : held.begin - memory_->in_unit[parameter].begin;
+  return held;
+}
+
+std::vector<ElementRun> StateShard::held_by_sharers(size_t parameter) const {
+  const FlatPieces& pieces = cut(unit_of(parameter));
+  if (!pieces.cut()) return {held(parameter)};
+  std::vector<ElementRun> held;
+  int64_t begin = 0;
+  for (const int64_t size : pieces.sizes) {
+    held.push_back(held_of(parameter, {begin, size}));
+    begin += size;
+  }
+  return held;
+}
+
+std::span<const Axis> StateShard::axes_of_cut(size_t unit) const {
+  if (sharing_.over == ShardOver::none || !units_[unit].has_gradients()) return {};
+  return units_[unit].distribution.view() == MeshView::dense ? mesh_.data() : mesh_.expert_data();
+}
+
+std::vector<int> StateShard::sharers(size_t parameter) const {
+  const std::span<const Axis> axes = axes_of_cut(unit_of(parameter));
+  std::vector<int> ranks = mesh_.group(rank_, axes);
+  std::ranges::sort(ranks, {}, [&](int other) {
+    std::vector<int> coordinates;
+    for (const Axis axis : axes) coordinates.push_back(mesh_.coordinate(other, axis));
+    return coordinates;
+  });
+  return ranks;
+}
+
+}  // namespace tessera

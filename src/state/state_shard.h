@@ -1,0 +1,155 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/worded.h"
+#include "comm/flat_pieces.h"
+#include "comm/tensor_piece.h"
+#include "model/parameter.h"
+#include "ops/update/sum_of_squares.h"
+#include "state/shard_config.h"
+
+namespace tessera {
+
+/// Returns the sizes of the `pieces` consecutive pieces that flat memory of `elements` elements is
+/// cut into. A cut is at the begin of a parameter or a multiple of `grain` elements after it;
+/// within that the pieces are as equal as can be. `parameters` are the runs of the memory that
+/// parameters have. What is between two of them is padding and goes with the one before. The result
+/// depends on the arguments alone, so all ranks compute the same cuts.
+///
+/// With the grain of sum_of_squares() the squares of a piece are added up as those of the whole
+/// parameter are, so the norm has the bits that it has without cuts. A matrix below the grain is
+/// whole on one rank.
+std::vector<int64_t> cut_evenly(std::span<const ElementRun> parameters, int64_t elements,
+                                int pieces, int64_t grain = kSquaresElements);
+
+/// Returns the boxes of a tensor that make up a run of its elements, counted row by row, in the
+/// order of the run. A matrix has at most three: the end of a row, whole rows, and the begin of a
+/// row. Each box is consecutive in memory.
+std::vector<std::vector<ElementRun>> boxes_of_run(const Shape& shape, const ElementRun& run);
+
+/// The way in which ranks share out masters and moments.
+struct StateSharing {
+  ShardOver over = ShardOver::none;
+  /// True if an optimizer needs matrices whole: then all units of hidden matrices of one
+  /// distribution are cut together, as if one followed the other. Ranks have runs of whole
+  /// matrices, and each cut goes through at most one matrix (ZAYA1, section V-D).
+  bool whole_matrices = false;
+
+  bool operator==(const StateSharing&) const = default;
+};
+
+/// The tensors that are kept of a parameter between steps.
+enum class Kept : uint8_t {
+  weight,           ///< the values that programs compute with
+  gradient,         ///< the main gradient, summed over the micro-batches of a step
+  summed_gradient,  ///< the part of the main gradient that an update has summed over all ranks
+  master,           ///< the weights themselves unless these are rounded to bf16
+  first_moment,     ///< AdamW's m, or Muon's momentum
+  second_moment,    ///< AdamW's v; none for what Muon updates
+};
+template <>
+inline constexpr std::array<std::string_view, 6> kWords<Kept>{
+    "weight", "gradient", "summed gradient", "master", "first_moment", "second_moment"};
+
+/// The part of the training state that one rank holds: which elements of each parameter, and which
+/// other ranks hold the rest or a copy.
+///
+/// Weights and main gradients are divided as the parameters' distributions say. So are masters and
+/// moments, unless ranks share them out (ZeRO-1): then the flat memory of each unit, or of several
+/// units one after the other, is cut over the data axis, or over expert_data for experts, and a
+/// rank has the states of its piece. The division follows from the parameters, the mesh and the
+/// setting alone, so each rank knows what the others have. A shard never changes; several threads
+/// may use it.
+class StateShard {
+ public:
+  /// The lists must outlive the shard.
+  StateShard(const MeshRank& mesh_rank, std::span<const ParameterUnit> units,
+             std::span<const ParameterSpec> parameters, const StateSharing& sharing);
+  StateShard(const MeshRank& mesh_rank, const ParameterList& parameters,
+             const StateSharing& sharing)
+      : StateShard(mesh_rank, parameters.units(), parameters.specs(), sharing) {}
+
+  /// Returns the shard of another rank. If that has the same pieces of all parameters, before
+  /// states are shared out, the two share what was computed.
+  StateShard of_rank(int rank) const;
+
+  const StateSharing& sharing() const { return sharing_; }
+
+  int rank() const { return rank_; }
+  const Mesh& mesh() const { return mesh_; }
+  /// Returns the distribution of a kept tensor of a parameter. Ranks whose coordinates agree on the
+  /// axes that split it hold the same elements.
+  Distribution distribution(size_t parameter, Kept kind) const;
+  /// Returns the pieces of a kept tensor that this rank has, one after the other in its memory.
+  std::vector<TensorPiece> pieces(size_t parameter, Kept kind) const;
+
+  // Of masters and moments:
+
+  /// Returns the pieces of the flat memory of a unit over the ranks that share its states out;
+  /// without axes if it is not cut.
+  const FlatPieces& cut(size_t unit) const { return memory_->cuts[unit]; }
+  /// Returns whether two units are cut as if one followed the other in memory.
+  bool cut_together(size_t unit, size_t other) const;
+  /// Returns the elements, counted row by row in this rank's piece of a parameter, whose states
+  /// this rank has.
+  ElementRun held(size_t parameter) const;
+  /// Returns the offset that the first element of this rank's piece has from the begin of its
+  /// memory of the unit's states. The element is in that memory only if this rank has its states.
+  int64_t offset_in_states(size_t parameter) const;
+  /// Returns what held() is on each of the ranks that share the states out, in the order of
+  /// sharers().
+  std::vector<ElementRun> held_by_sharers(size_t parameter) const;
+  /// Returns the ranks that share out the states of a parameter, this one among them, in the order
+  /// of their pieces.
+  std::vector<int> sharers(size_t parameter) const;
+
+ private:
+  /// The memory of all units on the ranks that have the same pieces of all parameters.
+  struct Memory {
+    std::vector<TensorPiece> pieces;           // by parameter
+    std::vector<ElementRun> in_unit;           // by parameter: its run in the memory of its unit
+    std::vector<FlatPieces> cuts;              // by unit
+    std::vector<std::vector<int64_t>> begins;  // by unit: the offset of each piece of the cut
+  };
+  friend class RankShards;
+
+  Memory memory_of_rank() const;
+  /// Returns the coordinates that decide which pieces of the parameters a rank has.
+  std::vector<int> memory_key(int rank) const;
+  /// Returns the run of a unit's memory whose states this rank has. The unit is cut.
+  ElementRun own_run(size_t unit) const;
+  ElementRun held_of(size_t parameter, const ElementRun& piece_of_unit) const;
+  std::span<const Axis> axes_of_cut(size_t unit) const;
+  size_t unit_of(size_t parameter) const {
+    return static_cast<size_t>(parameters_[parameter].unit_index);
+  }
+
+  Mesh mesh_;
+  int rank_;
+  std::span<const ParameterUnit> units_;
+  std::span<const ParameterSpec> parameters_;
+  StateSharing sharing_;
+  std::shared_ptr<const Memory> memory_;
+};
+
+/// The shards of all ranks, each made when it is first needed. Not safe for several threads at
+/// once.
+class RankShards {
+ public:
+  explicit RankShards(const StateShard& own);
+  /// Returns the shard of a rank, which stays as long as this.
+  const StateShard& of(int rank);
+
+ private:
+  std::map<int, StateShard> shards_;                     // by rank
+  std::map<std::vector<int>, const StateShard*> known_;  // by memory_key()
+};
+
+}  // namespace tessera
