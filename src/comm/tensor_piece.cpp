@@ -69,7 +69,12 @@ TensorPiece::TensorPiece(const Shape& whole, std::span<const std::vector<Element
                 whole.text());
   for (const std::vector<ElementRun>& dim_runs : runs) {
     runs_.emplace_back();
-    for (const ElementRun& run : dim_runs) append(runs_.back(), run);
+    const int64_t extent = whole[static_cast<int>(runs_.size()) - 1];
+    for (const ElementRun& run : dim_runs) {
+      TESSERA_CHECK(run.begin >= 0 && run.length >= 0 && run.begin + run.length <= extent,
+                    "elements {} to {} of {}", run.begin, run.begin + run.length, extent);
+      append(runs_.back(), run);
+    }
   }
   count();
 }

@@ -46,7 +46,7 @@ void write_piece(Executor& executor, int program, int micro_batch, Value to, con
   TESSERA_CHECK(piece.shape() == tensor.shape() && first + std::ssize(numbers) <= whole.elements(),
                 "{} numbers of {}, from the {}th on, for a program's {}", numbers.size(),
                 whole.text(), first, tensor.shape().text());
-  if (piece.shape() == piece.whole()) {
+  if (piece.is_whole()) {
     executor.write(std::as_bytes(numbers), tensor);
     return;
   }

@@ -162,8 +162,19 @@ StateShard::StateShard(const MeshRank& mesh_rank, std::span<const ParameterUnit>
 
 StateShard::Memory StateShard::memory_of_rank() const {
   Memory result;
+  for (const ParameterUnit& unit : units_) {
+    for (const Axis axis : mesh_.of_view(unit.distribution.view())) {
+      const bool known = std::ranges::find(result.split_axes, axis) != result.split_axes.end();
+      if (unit.distribution.on(axis).split() && !known) result.split_axes.push_back(axis);
+    }
+  }
   std::vector<FlatMemory> units(units_.size());
   for (const ParameterSpec& spec : parameters_) {
+    for (const Axis axis : mesh_.of_view(spec.distribution.view())) {
+      const Distribution& unit = units_[static_cast<size_t>(spec.unit_index)].distribution;
+      TESSERA_CHECK(unit.on(axis).split() == spec.distribution.on(axis).split(),
+                    "{} is split over other axes than its unit", spec.name);
+    }
     FlatMemory& unit = units[static_cast<size_t>(spec.unit_index)];
     result.pieces.emplace_back(mesh_, spec.distribution, spec.shape, rank_);
     const int64_t own = result.pieces.back().shape().elements();
@@ -199,15 +210,8 @@ StateShard::Memory StateShard::memory_of_rank() const {
 }
 
 std::vector<int> StateShard::memory_key(int rank) const {
-  std::vector<Axis> split;
-  for (const ParameterUnit& unit : units_) {
-    for (const Axis axis : mesh_.of_view(unit.distribution.view())) {
-      if (!unit.distribution.on(axis).split()) continue;
-      if (std::ranges::find(split, axis) == split.end()) split.push_back(axis);
-    }
-  }
   std::vector<int> key;
-  for (const Axis axis : split) key.push_back(mesh_.coordinate(rank, axis));
+  for (const Axis axis : memory_->split_axes) key.push_back(mesh_.coordinate(rank, axis));
   return key;
 }
 

@@ -113,6 +113,7 @@ class StateShard {
  private:
   /// The memory of all units on the ranks that have the same pieces of all parameters.
   struct Memory {
+    std::vector<Axis> split_axes;              // those that split a unit
     std::vector<TensorPiece> pieces;           // by parameter
     std::vector<ElementRun> in_unit;           // by parameter: its run in the memory of its unit
     std::vector<FlatPieces> cuts;              // by unit
@@ -144,6 +145,8 @@ class StateShard {
 class RankShards {
  public:
   explicit RankShards(const StateShard& own);
+  RankShards(const RankShards&) = delete;
+  RankShards& operator=(const RankShards&) = delete;
   /// Returns the shard of a rank, which stays as long as this.
   const StateShard& of(int rank);
 

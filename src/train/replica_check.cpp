@@ -43,9 +43,9 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
       const Tensor& value = executor.tensor(Value{static_cast<int>(id)}, program);
       const auto [first, end] = working.equal_range(info.name);
       if (first == end) kept_.push_back({info.name, info.spec.distribution, value});
-      for (auto copied = first; copied != end;
-           ++copied) {  // without the padding between parameters
-        const KeptTensor& tensor = *copied->second;
+      // Without the padding between parameters. No optimizer changes such a unit, so it is not cut.
+      for (auto copy = first; copy != end; ++copy) {
+        const KeptTensor& tensor = *copy->second;
         kept_.push_back({working_name(tensor.name()), info.spec.distribution,
                          value.view(tensor.parameter->unit_offset, tensor.parameter->piece_shape)});
       }

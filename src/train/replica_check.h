@@ -18,8 +18,9 @@ namespace tessera {
 /// Ranks exchange a hash of each leaf, so a check costs one pass over this rank's memory.
 class ReplicaCheck {
  public:
-  /// Keeps references to all arguments. The executor runs `programs` programs. Tensors of the store
-  /// are checked by parameter, and other values that are kept between runs as a whole.
+  /// Keeps references to the executor and the control. The executor runs `programs` programs.
+  /// Tensors of the store and their working copies are checked by parameter, other values that are
+  /// kept between runs as a whole.
   ReplicaCheck(const Executor& executor, int programs, const ParameterStore& store,
                const RankControl& control);
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/words.h"
 #include "state/kept_tensor.h"
 

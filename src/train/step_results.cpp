@@ -9,15 +9,18 @@ namespace {
 
 /// Calls a function with each member that has the same bits on all ranks.
 void for_each_common(auto& results, auto&& visit) {
-  visit(results.cross_entropy);
-  visit(results.balance);
-  visit(results.router_z);
-  visit(results.targets);
-  visit(results.tokens);
-  visit(results.expert_load);
-  visit(results.skipped);
-  visit(results.gradient_norm);
-  visit(results.updated);
+  // All members: one that is added does not compile here.
+  auto& [cross_entropy, balance, router_z, targets, tokens, expert_load, skipped, gradient_norm,
+         updated, update_rms, orthogonality_error] = results;
+  visit(cross_entropy);
+  visit(balance);
+  visit(router_z);
+  visit(targets);
+  visit(tokens);
+  visit(expert_load);
+  visit(skipped);
+  visit(gradient_norm);
+  visit(updated);
 }
 
 /// Calls a function with every member.

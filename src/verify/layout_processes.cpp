@@ -90,12 +90,17 @@ class SendingSink final : public ResultSink {
         std::string(reinterpret_cast<const char*>(host.raw()), static_cast<size_t>(host.bytes())));
     for (size_t rank = 0; rank < texts.size(); ++rank) {
       auto* next = reinterpret_cast<std::byte*>(texts[rank].data());
+      const std::byte* const end = next + texts[rank].size();
       for (const TensorPiece& piece :
            shards_->of(static_cast<int>(rank)).pieces(tensor.index, tensor.kind)) {
         const Tensor part = Tensor::wrap(next, piece.shape(), host.dtype());
+        TESSERA_CHECK(next + part.bytes() <= end, "rank {} sends {} bytes of {}", rank,
+                      texts[rank].size(), tensor.name());
         results_.put(key, tensor.parameter->name, piece, part);
         next += part.bytes();
       }
+      TESSERA_CHECK(next == end, "rank {} sends {} bytes of {}", rank, texts[rank].size(),
+                    tensor.name());
     }
   }
 

@@ -17,8 +17,8 @@ MemoryPlan plan_of(const StepPrograms& programs, int threads) {
   return plan_memory(programs.list(), programs.actions(), host_target(threads));
 }
 
-/// Returns the bytes of the values that a stream keeps of a micro-batch.
-int64_t stream_bytes(const Program& program) {
+/// Returns the bytes that a ValueStream keeps of a micro-batch: those of all floating results.
+int64_t value_stream_bytes(const Program& program) {
   int64_t bytes = 0;
   for (const Node& node : program.nodes()) {
     if (node.operation->view(0)) continue;
@@ -29,24 +29,23 @@ int64_t stream_bytes(const Program& program) {
   return bytes;
 }
 
+int64_t sum_of_parts(const VerifyMemory& memory) {
+  return memory.one_rank + memory.layout + memory.results + memory.streams;
+}
+
 }  // namespace
 
 VerifyMemory VerifyMemory::peak() const {
-  const int64_t compared = results + std::max(layout, one_rank + results);
-  const int64_t named = streams + std::max(one_rank, layout) + results;
-  if (streams > 0 && named > compared) {
-    return one_rank > layout
-               ? VerifyMemory{.one_rank = one_rank, .results = results, .streams = streams}
-               : VerifyMemory{.layout = layout, .results = results, .streams = streams};
+  std::vector<VerifyMemory> phases{{.layout = layout, .results = results},
+                                   {.one_rank = one_rank, .results = 2 * results}};
+  if (streams > 0) {
+    phases.push_back({.one_rank = one_rank, .results = results, .streams = streams});
+    phases.push_back({.layout = layout, .results = results, .streams = streams});
   }
-  if (layout > one_rank + results) return {.layout = layout, .results = results};
-  return {.one_rank = one_rank, .results = 2 * results};
+  return *std::ranges::max_element(phases, {}, sum_of_parts);
 }
 
-int64_t VerifyMemory::bytes() const {
-  const VerifyMemory most = peak();
-  return most.one_rank + most.layout + most.results + most.streams;
-}
+int64_t VerifyMemory::bytes() const { return sum_of_parts(peak()); }
 
 VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
                            const std::optional<std::vector<int>>& here) {
@@ -61,18 +60,23 @@ VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
   memory.states = plan.kept_bytes;
   // The gradients of each step, the masters, and the weights that the ranks compute with.
   memory.results = (steps + 2) * chunk.parameters.elements() * dtype_size(DType::f64);
-  memory.streams = stream_bytes(chunk.program);
+  memory.streams = value_stream_bytes(chunk.program);
   one.mesh = trial.mesh;
   const int ranks_here = here ? static_cast<int>(here->size()) : trial.mesh.ranks();
   for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
     if (here && !std::ranges::binary_search(*here, rank)) continue;
     const StepPrograms rank_programs = layout_programs(one, rank);
     const int threads = threads_of_rank(trial.threads, ranks_here);
-    memory.layout += plan_of(rank_programs, threads).arena_bytes;
-    memory.streams += stream_bytes(rank_programs.chunks.front().program);
+    const MemoryPlan rank_plan = plan_of(rank_programs, threads);
+    memory.layout += rank_plan.arena_bytes;
+    memory.layout_states += rank_plan.kept_bytes;
+    memory.streams += value_stream_bytes(rank_programs.chunks.front().program);
   }
   if (here) memory.streams = 0;
-  if (here && !std::ranges::binary_search(*here, 0)) memory.one_rank = memory.results = 0;
+  // The machine of the first rank alone runs the one rank and has the results.
+  if (here && !std::ranges::binary_search(*here, 0)) {
+    memory.one_rank = memory.states = memory.results = 0;
+  }
   return memory;
 }
 
@@ -80,17 +84,18 @@ void require_verify_memory(const LayoutTrial& trial, int steps, const UsableMemo
                            const std::optional<std::vector<int>>& here) {
   const VerifyMemory needed = verify_memory(trial, steps, here);
   if (needed.bytes() <= memory.bytes) return;
-  const bool small_batches_help = needed.states + 2 * needed.results <= memory.bytes;
-  const VerifyMemory most = needed.peak();
+  const bool small_batches_help = std::max(needed.states + 2 * needed.results,
+                                           needed.layout_states + needed.results) <= memory.bytes;
+  const VerifyMemory peak = needed.peak();
   std::vector<std::string> parts;
   const auto add = [&](int64_t bytes, const std::string& what) {
     if (bytes > 0) parts.push_back(format_bytes(bytes) + " for " + what);
   };
-  add(most.one_rank, "one rank");
-  add(most.layout, fmt::format("the {} ranks of the layout",
+  add(peak.one_rank, "one rank");
+  add(peak.layout, fmt::format("the {} ranks of the layout",
                                here ? std::ssize(*here) : std::ptrdiff_t{trial.mesh.ranks()}));
-  add(most.results, "gradients and weights that are compared");
-  add(most.streams, "the values of a micro-batch, to name the first that differs");
+  add(peak.results, "gradients and weights that are compared");
+  add(peak.streams, "the values of a micro-batch, to name the first that differs");
   throw Error(
       "this verification needs {} of memory, because it trains in fp64 with all ranks {} ({}), "
       "and {}; {}",

@@ -11,14 +11,16 @@ namespace tessera {
 
 /// The memory that a verification takes on a machine, for all ranks there.
 struct VerifyMemory {
-  int64_t one_rank = 0;  ///< the arena of one rank in fp64
-  int64_t states = 0;    ///< the part of `one_rank` that does not shrink with the batch
-  int64_t layout = 0;    ///< the arenas of all ranks of the layout
-  int64_t results = 0;   ///< the gradients of each step and the weights, of one run in fp64
-  int64_t streams = 0;   ///< the values of both runs, to find the first that differs
+  int64_t one_rank = 0;       ///< the arena of one rank in fp64
+  int64_t layout = 0;         ///< the arenas of all ranks of the layout
+  int64_t results = 0;        ///< the gradients of each step and the weights, of one run in fp64
+  int64_t streams = 0;        ///< the values of both runs, to find the first that differs
+  int64_t states = 0;         ///< the part of `one_rank` that does not shrink with the batch
+  int64_t layout_states = 0;  ///< the same part of `layout`
 
-  /// Returns the memory at its peak. The results of the layout are kept while one rank runs and
-  /// gives its own, or while the values of both are kept.
+  /// Returns the memory of the phase that takes the most. The layout trains; one rank trains while
+  /// the layout's results are kept; then, to find a difference, each trains again while the values
+  /// of both are kept.
   VerifyMemory peak() const;
   /// Returns the sum of all parts at the peak.
   int64_t bytes() const;
@@ -27,7 +29,7 @@ struct VerifyMemory {
 /// Returns the memory that the verification of a layout takes. Runs nothing. If `here` is not
 /// given, the ranks are threads of one process. If it is given, the ranks are processes, and the
 /// memory is that of the ranks `here`, on one machine; then the first rank has the results, and no
-/// values of a micro-batch are kept.
+/// values of a micro-batch are kept. `here` is ascending.
 VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
                            const std::optional<std::vector<int>>& here = {});
 

@@ -99,5 +99,21 @@ RC_GTEST_PROP(TensorPiece, PiecesMakeUpTheWhole, ()) {
   RC_ASSERT(std::ranges::all_of(seen, [&](int count) { return count == copies; }));
 }
 
+TEST(TensorPiece, IsWholeOnlyInTheOrderOfTheWhole) {
+  const Shape shape{4, 3};
+  const std::vector<std::vector<ElementRun>> joined{{{0, 2}, {2, 2}}, {{0, 3}}};
+  const std::vector<std::vector<ElementRun>> exchanged{{{2, 2}, {0, 2}}, {{0, 3}}};
+  EXPECT_TRUE(TensorPiece(shape).is_whole());
+  EXPECT_TRUE(TensorPiece(shape, joined).is_whole());
+  EXPECT_EQ(TensorPiece(shape, joined), TensorPiece(shape));
+  const TensorPiece piece(shape, exchanged);
+  EXPECT_FALSE(piece.is_whole());
+  std::vector<int64_t> elements;
+  for (int64_t i = 0; i < 12; ++i) elements.push_back(piece.element_of_whole(i));
+  EXPECT_THAT(elements, ::testing::ElementsAre(6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5));
+  const std::vector<std::vector<ElementRun>> beyond{{{2, 3}}, {{0, 3}}};
+  EXPECT_THROW(TensorPiece(shape, beyond), InternalError);
+}
+
 }  // namespace
 }  // namespace tessera

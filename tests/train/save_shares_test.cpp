@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,39 +13,45 @@
 namespace tessera {
 namespace {
 
-/// Weights that are distributed in the ways in which parameters are, in f32.
+/// Weights of a rank that are distributed in the ways in which parameters are, in f32.
 struct Model {
   Mesh mesh;
   std::vector<ParameterSpec> specs;
-  std::vector<KeptTensor> tensors;
 
-  explicit Model(const MeshSizes& sizes) : mesh(sizes) {
+  explicit Model(const MeshSizes& sizes) : mesh(sizes), specs(parameters(0).specs()) {}
+
+  ParameterList parameters(int rank) const {
+    Program program(mesh, rank);
+    Builder builder(program);
+    ParameterList list;
+    const auto declare = [&](const Shape& shape, const Distribution& distribution) {
+      list.declare(builder, fmt::format("weight {}", list.specs().size()), shape, distribution,
+                   DType::f32, ParameterRole::matrix, {},
+                   distribution.view() == MeshView::dense ? "dense" : "experts");
+    };
     const Distribution dense(MeshView::dense);
     const Distribution experts = Distribution(MeshView::expert).with(mesh.expert(), sharded(0));
     for (int layer = 0; layer < 4; ++layer) {
-      add(dense.with(mesh.tensor(), sharded(0)), {48, 40});
-      add(dense.with(mesh.tensor(), sharded(1, {}, 0, 2)), {40, 64});
-      add(dense, {40});
-      add(experts, {8, 24, 40});
+      declare({48, 40}, dense.with(mesh.tensor(), sharded(0)));
+      declare({40, 64}, dense.with(mesh.tensor(), sharded(1, {}, 0, 2)));
+      declare({40}, dense);
+      declare({8, 24, 40}, experts);
     }
-    add(dense, {1000, 40});  // more than any rank's share
-    for (size_t i = 0; i < specs.size(); ++i) {
-      tensors.push_back(
-          {.parameter = &specs[i], .index = i, .distribution = specs[i].distribution});
-    }
-  }
-  void add(const Distribution& distribution, const Shape& shape) {
-    ParameterSpec spec;
-    spec.distribution = distribution;
-    spec.shape = shape;
-    spec.unit_index = 0;
-    specs.push_back(spec);
+    declare({1000, 40}, dense);  // more than any rank's share
+    return list;
   }
   std::vector<std::vector<Region>> shares(int rank, int64_t least_cut = kLeastCut) const {
-    const std::vector<ParameterUnit> units(1);
+    const ParameterList list = parameters(rank);
+    const StateShard shard({mesh, rank}, list, {});
+    std::vector<KeptTensor> tensors;
     std::vector<const KeptTensor*> all;
+    for (size_t i = 0; i < list.specs().size(); ++i) {
+      tensors.push_back({.parameter = &list.specs()[i],
+                         .index = i,
+                         .distribution = shard.distribution(i, Kept::weight)});
+    }
     for (const KeptTensor& tensor : tensors) all.push_back(&tensor);
-    return save_shares(all, StateShard({mesh, rank}, units, specs, {}), least_cut);
+    return save_shares(all, shard, least_cut);
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -38,18 +39,34 @@ TEST(StepResults, AreTheSameAfterTheyWereBits) {
   EXPECT_THROW(step_results_of(std::vector<uint64_t>(3)), InternalError);
 }
 
-TEST(StepResults, DifferInAnyMemberButMuonsMeasures) {
-  StepResults other = some_results();
-  other.update_rms = 7;
-  EXPECT_TRUE(other == some_results());
-  other.balance = 0.0;  // another bit
-  EXPECT_FALSE(other == some_results());
-  other = some_results();
-  other.skipped.reset();
-  EXPECT_FALSE(other == some_results());
-  other = some_results();
-  other.updated = false;
-  EXPECT_FALSE(other == some_results());
+TEST(StepResults, HaveBitsOfEachMember) {
+  using Change = void (*)(StepResults&);
+  const std::vector<Change> common{
+      [](StepResults& results) { results.cross_entropy = 1; },
+      [](StepResults& results) { results.balance = 0.0; },  // another bit
+      [](StepResults& results) { results.router_z = 1; },
+      [](StepResults& results) { results.targets = 1; },
+      [](StepResults& results) { results.tokens = 1; },
+      [](StepResults& results) { results.expert_load = 1; },
+      [](StepResults& results) { results.skipped = 1; },
+      [](StepResults& results) { results.skipped.reset(); },
+      [](StepResults& results) { results.gradient_norm = 1; },
+      [](StepResults& results) { results.updated = false; },
+  };
+  const std::vector<Change> measures{
+      [](StepResults& results) { results.update_rms = 1; },
+      [](StepResults& results) { results.update_rms.reset(); },
+      [](StepResults& results) { results.orthogonality_error = 1; },
+  };
+  for (const auto* changes : {&common, &measures}) {
+    for (const Change change : *changes) {
+      StepResults changed = some_results();
+      change(changed);
+      EXPECT_NE(bits_of(changed), bits_of(some_results()));
+      EXPECT_EQ(bits_of(step_results_of(bits_of(changed))), bits_of(changed));
+      EXPECT_EQ(changed == some_results(), changes == &measures);
+    }
+  }
 }
 
 }  // namespace

@@ -322,6 +322,20 @@ TEST(VerifyMemory, IsRefusedWithTheNumbersAndWhatToDo) {
       AllOf(HasSubstr("this verification needs"), HasSubstr("for the 4 ranks of the layout"),
             HasSubstr("lower --steps (2), --context (16)")));
   EXPECT_THAT(refusal(1000), HasSubstr("only a smaller model helps (model.layers is 2)"));
+  // The states of the layout do not fit, those of one rank do.
+  const VerifyMemory memory = verify_memory(trial, 2);
+  ASSERT_LT(memory.states + 2 * memory.results, memory.layout_states + memory.results);
+  EXPECT_THAT(refusal(memory.layout_states + memory.results - 1), HasSubstr("only a smaller"));
+  EXPECT_THAT(refusal(memory.layout_states + memory.results), HasSubstr("lower --steps (2)"));
+}
+
+TEST(VerifyMemory, OfAMachineWithoutTheFirstRankIsThatOfItsRanks) {
+  const LayoutTrial trial = trial_of_model(0);
+  const VerifyMemory memory = verify_memory(trial, 2, std::vector{1, 3});
+  EXPECT_EQ(memory.one_rank + memory.states + memory.results + memory.streams, 0);
+  EXPECT_EQ(memory.bytes(), memory.layout);
+  EXPECT_GT(memory.layout, memory.layout_states);
+  EXPECT_GT(memory.layout_states, 0);
 }
 
 }  // namespace
