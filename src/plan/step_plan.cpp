@@ -1,7 +1,9 @@
 #include "plan/step_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -98,30 +100,17 @@ std::string memory_advice(const RunConfig& config, int64_t state_bytes, int64_t 
   return join(advice, ", ");
 }
 
-StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator) {
-  return std::move(plan_steps_that_fit(config, mesh_of(config, 1), accelerator).front());
-}
+namespace {
 
-MemoryNeeds needs_on_device(const StepPlan& plan) {
-  return {.ranks = 1, .arenas = plan.memory.arena_bytes, .states = plan.memory.kept_bytes};
-}
+/// The memory that ranks of a run take together from one machine or device.
+struct MemoryNeeds {
+  int ranks = 0;
+  int64_t arenas = 0;
+  int64_t states = 0;  // of the arenas: weights, gradients and the optimizer's states
+  int64_t beside = 0;  // beside_arena_bytes(), if there are several ranks
+};
 
-std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& mesh,
-                                          const Accelerator* accelerator) {
-  std::vector<StepPlan> plans;
-  const bool apart = accelerator != nullptr && is_gpu(accelerator->device());
-  MemoryNeeds needs{.ranks = mesh.ranks()};
-  for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    plans.push_back(plan_step(config, run_target(config, accelerator, mesh.ranks()), {mesh, rank}));
-    needs.arenas += plans.back().memory.arena_bytes;
-    needs.states += plans.back().memory.kept_bytes;
-    if (mesh.ranks() > 1) needs.beside += beside_arena_bytes(plans.back());
-    if (apart) require_fits(config, needs_on_device(plans.back()), accelerator);
-  }
-  if (!apart) require_fits(config, needs, accelerator);
-  return plans;
-}
-
+/// Throws Error if this machine or the accelerator has less memory.
 void require_fits(const RunConfig& config, const MemoryNeeds& needs,
                   const Accelerator* accelerator) {
   const UsableMemory memory = usable_memory();
@@ -147,6 +136,41 @@ void require_fits(const RunConfig& config, const MemoryNeeds& needs,
       "batches), and {}; give fewer --ranks; otherwise {} (`tessera explain` shows what takes it)",
       format_bytes(needs.arenas + needs.beside), needs.ranks, format_bytes(needs.states),
       format_bytes(needs.arenas - needs.states), format_bytes(needs.beside), where, advice);
+}
+
+}  // namespace
+
+StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
+                             const Accelerator* accelerator, const MeshRank& mesh_rank,
+                             const RankControl& control, std::span<const int> ranks_here) {
+  const bool own_memory = accelerator != nullptr && is_gpu(accelerator->device());
+  std::optional<StepPlan> plan;
+  MemoryNeeds own;
+  control.together([&] {
+    plan = plan_step(config, target, mesh_rank);
+    own = {.ranks = 1, .arenas = plan->memory.arena_bytes, .states = plan->memory.kept_bytes};
+    if (own_memory) require_fits(config, own, accelerator);
+    if (control.several()) own.beside = beside_arena_bytes(*plan);
+  });
+  const std::array<uint64_t, 3> bytes{static_cast<uint64_t>(own.arenas),
+                                      static_cast<uint64_t>(own.states),
+                                      static_cast<uint64_t>(own.beside)};
+  const std::vector<uint64_t> all = control.gather(bytes);
+  MemoryNeeds needs;
+  for (const int rank : ranks_here) {
+    const auto of_rank = std::span(all).subspan(static_cast<size_t>(rank) * bytes.size());
+    ++needs.ranks;
+    needs.arenas += static_cast<int64_t>(of_rank[0]);
+    needs.states += static_cast<int64_t>(of_rank[1]);
+    needs.beside += static_cast<int64_t>(of_rank[2]);
+  }
+  if (!own_memory) control.together([&] { require_fits(config, needs, accelerator); });
+  return std::move(*plan);
+}
+
+StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator) {
+  return plan_step_that_fits(config, run_target(config, accelerator), accelerator,
+                             {mesh_of(config, 1), 0}, RankControl(), std::array{0});
 }
 
 }  // namespace tessera

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "comm/rank_control.h"
 #include "config/run_config.h"
 #include "device/accelerator.h"
 #include "engine/count_flops.h"
@@ -46,33 +48,21 @@ StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank
 /// high estimate and has not been measured for our kernels yet.
 inline constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 
-/// Returns the plan for this machine. Throws Error when the step needs more memory than the machine
-/// has, or than the accelerator on which it runs has free beside kDeviceReserve, so that a run that
-/// cannot fit stops before it takes any memory. The message says what takes the memory and what to
-/// change. `accelerator` is null if the run computes on the processor. Throws Error too if the
-/// configuration is laid out over several ranks.
+/// Returns the plan of one rank of a run, if the run fits on its machines. All ranks call it.
+/// Throws Error on all ranks when the step needs more memory than a machine has, or than the
+/// accelerator on which it runs has free beside kDeviceReserve, so that a run that cannot fit stops
+/// before it takes any memory. The message says what takes the memory and what to change.
+///
+/// `accelerator` is null if the run computes on the processor. Each rank has a GPU of its own;
+/// emulated devices share the machine's memory, as ranks on the processor do. `ranks_here` are the
+/// ranks on this machine. With several ranks, beside_arena_bytes() counts too.
+StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
+                             const Accelerator* accelerator, const MeshRank& mesh_rank,
+                             const RankControl& control, std::span<const int> ranks_here);
+
+/// Returns the plan of a run of one rank on this machine, as the function above does. Throws Error
+/// too if the configuration is laid out over several ranks.
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator = nullptr);
-
-/// Returns the plans for all ranks of a mesh, by rank, if all of them fit on this machine. Throws
-/// Error as plan_step_that_fits() does. With several ranks, beside_arena_bytes() counts too. Each
-/// rank has a GPU of its own, like `accelerator`; emulated devices share the machine's memory.
-std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& mesh,
-                                          const Accelerator* accelerator = nullptr);
-
-/// The memory that ranks of a run take together from one machine or device.
-struct MemoryNeeds {
-  int ranks = 0;
-  int64_t arenas = 0;
-  int64_t states = 0;  ///< of the arenas: weights, gradients and the optimizer's states
-  int64_t beside = 0;  ///< beside_arena_bytes(), if there are several ranks
-};
-
-/// Returns the memory that a rank takes on a device of its own.
-MemoryNeeds needs_on_device(const StepPlan& plan);
-
-/// Throws Error, as plan_step_that_fits() does, if this machine or the accelerator has less memory.
-void require_fits(const RunConfig& config, const MemoryNeeds& needs,
-                  const Accelerator* accelerator = nullptr);
 
 /// Bounds of the memory that a rank takes beside its arena if it is one of several threads of a
 /// process. kValueBytes is for each value of its programs: the programs and their executor's

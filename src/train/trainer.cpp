@@ -6,6 +6,8 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -68,22 +70,6 @@ SharedRun shared_run(const RunConfig& config, const Mesh& mesh, double peak_flop
           .memory_bytes = memory_bytes};
 }
 
-/// Gives the device its table of products and returns the rate of its matrix products. This is
-/// `known` or, if that is 0, measured now on a device, while its memory is free. On the processor
-/// one rank measures it when the run begins.
-double prepare_products(const RunConfig& config, double known, Runtime& runtime) {
-  use_tuned_products(config, runtime);
-  if (known > 0 || runtime.accelerator() == nullptr) return known;
-  return measure_gemm_peak(runtime, compute_dtype(config.train.precision));
-}
-
-/// Returns the runtime of a rank.
-Runtime runtime_of_rank(const RunConfig& config, std::unique_ptr<Accelerator> accelerator,
-                        int sharing_ranks) {
-  const Target target = run_target(config, accelerator.get(), sharing_ranks);
-  return Runtime(target, std::move(accelerator));
-}
-
 /// Connects a rank's operations with the other ranks, on their devices if the run has any.
 void join_ranks(const RunConfig& config, RankGroups& groups, Runtime& runtime) {
   runtime.join(groups);
@@ -91,133 +77,110 @@ void join_ranks(const RunConfig& config, RankGroups& groups, Runtime& runtime) {
   groups.use_devices(*runtime.accelerator(), std::chrono::seconds(config.run.rank_timeout));
 }
 
-/// Trains on the ranks of a mesh, as threads of this process.
-TrainReport train_on_ranks(SharedRun& run, std::vector<StepPlan> plans, const TrainOptions& options,
-                           RunLock& lock, const Logger& logger) {
-  if (run.config.run.device != Device::cpu) {
-    run.peak_flops *= run.mesh.ranks();
-  } else if (run.peak_flops == 0) {
-    run.peak_flops = measure_gemm_peak(static_cast<int>(run.config.run.threads),
-                                       compute_dtype(run.config.train.precision));
+/// A rank of a run, and the means by which it meets the others.
+struct RunRank {
+  MeshRank mesh_rank;
+  RankGroups* groups;  // null if there are no others
+  const RankControl& control;
+  const Processes* processes;  // null if the ranks are threads of this process
+
+  /// Returns the ranks on this machine, in ascending order.
+  std::vector<int> ranks_here() const {
+    if (processes != nullptr) return processes->ranks_here();
+    std::vector<int> all(static_cast<size_t>(mesh_rank.mesh.ranks()));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
   }
-  World world(run.mesh.ranks(), std::chrono::seconds(run.config.run.rank_timeout));
-  TrainReport report;
-  run_mesh(world, run.mesh, [&](RankGroups& groups) {
-    const int rank = groups.rank();
-    const RankControl control(groups);
-    const int ranks = run.mesh.ranks();
-    Runtime runtime = runtime_of_rank(run.config, options.open(run.config, {rank, ranks}), ranks);
-    join_ranks(run.config, groups, runtime);
-    use_tuned_products(run.config, runtime);
-    std::optional<RunKeeper> keeper;
-    if (control.first()) keeper.emplace(run, options, runtime, lock, logger);
-    const Logger own_logger = control.first() ? logger : Logger::silent();
-    RankTrainer trainer(run, std::move(plans[static_cast<size_t>(rank)]),
-                        {.ranks = run.mesh.ranks(), .index = rank}, runtime, control,
-                        keeper ? &*keeper : nullptr, own_logger);
-    const TrainReport rank_report = trainer.run(options);
-    if (control.first()) report = rank_report;
-  });
-  return report;
-}
 
-/// Returns the sum of a number over all ranks.
-double sum_over(double own, const RankControl& control) {
-  const std::array<uint64_t, 1> bits{std::bit_cast<uint64_t>(own)};
-  double sum = 0;
-  for (const uint64_t rank_bits : control.gather(bits)) sum += std::bit_cast<double>(rank_bits);
-  return sum;
-}
+  /// Returns the index of this rank among those of its machine.
+  LocalRank local() const {
+    const std::vector<int> here = ranks_here();
+    const auto index = std::ranges::find(here, mesh_rank.rank) - here.begin();
+    return {.rank = static_cast<int>(index),
+            .ranks = static_cast<int>(std::ssize(here)),
+            .processes = processes != nullptr};
+  }
 
-/// Returns the FLOP/s of matrix products of all ranks together: configured, or measured. Gives
-/// devices their tables of products.
-double peak_of_processes(const RunConfig& config, Runtime& runtime, const RankControl& control) {
-  double known = 0;
-  control.together([&] {
-    known = configured_peak(config, runtime.accelerator()).value_or(ProductPeak{}).flops;
-    known = prepare_products(config, known, runtime);
-  });
-  if (runtime.accelerator() != nullptr) return sum_over(known, control);
-  if (known > 0) return known;
-  return sum_over(measure_gemm_peak(runtime.threads(), compute_dtype(config.train.precision)),
-                  control);
-}
+  /// Returns the ranks that share their cores with this one. All ranks call it.
+  SharedCores shared_cores() const {
+    if (processes == nullptr) return {.ranks = mesh_rank.mesh.ranks(), .index = mesh_rank.rank};
+    return find_shared_cores(processes->hosts()[static_cast<size_t>(mesh_rank.rank)], control);
+  }
 
-/// The plan of a rank that is a process.
-struct ProcessPlan {
-  StepPlan step;
-  int64_t memory_bytes = 0;  ///< of the arenas of all ranks
+  /// Returns the sum of a number over all ranks. All ranks call it.
+  double sum(double own) const {
+    const std::array<uint64_t, 1> bits{std::bit_cast<uint64_t>(own)};
+    double sum = 0;
+    for (const uint64_t rank_bits : control.gather(bits)) sum += std::bit_cast<double>(rank_bits);
+    return sum;
+  }
 };
 
-/// Returns the plan of a rank that is a process. Throws Error on all ranks if those of one machine
-/// do not fit into its memory, or if one does not fit into its device's.
-ProcessPlan plan_process(const RunConfig& config, const MeshRank& mesh_rank, const Runtime& runtime,
-                         const Processes& processes, const RankControl& control) {
-  const Accelerator* const accelerator = runtime.accelerator();
-  std::optional<StepPlan> plan;
-  control.together([&] {
-    plan = plan_step(config, runtime.target(), mesh_rank);
-    if (accelerator != nullptr) require_fits(config, needs_on_device(*plan), accelerator);
+/// Gives the device its table of products. Returns the FLOP/s of matrix products of all ranks
+/// together: `configured`, or measured where that is 0. A single rank on the processor returns 0
+/// then: it measures when the run begins, if there is a step to do.
+double prepare_products(const RunConfig& config, double configured, Runtime& runtime,
+                        const RunRank& rank) {
+  const DType dtype = compute_dtype(config.train.precision);
+  const bool on_device = runtime.accelerator() != nullptr;
+  double peak = configured;
+  rank.control.together([&] {
+    use_tuned_products(config, runtime);
+    if (on_device && peak == 0) peak = measure_gemm_peak(runtime, dtype);
   });
-  const std::array<uint64_t, 3> own{static_cast<uint64_t>(plan->memory.arena_bytes),
-                                    static_cast<uint64_t>(plan->memory.kept_bytes),
-                                    static_cast<uint64_t>(beside_arena_bytes(*plan))};
-  const std::vector<uint64_t> all = control.gather(own);
-  MemoryNeeds needs;
-  for (const int rank : processes.ranks_here()) {
-    const auto rank_needs = std::span(all).subspan(static_cast<size_t>(rank) * own.size());
-    ++needs.ranks;
-    needs.arenas += static_cast<int64_t>(rank_needs[0]);
-    needs.states += static_cast<int64_t>(rank_needs[1]);
-    needs.beside += static_cast<int64_t>(rank_needs[2]);
-  }
-  const bool on_gpus = accelerator != nullptr && is_gpu(accelerator->device());
-  if (!on_gpus) control.together([&] { require_fits(config, needs); });
-  int64_t memory_bytes = 0;
-  for (size_t at = 0; at < all.size(); at += own.size()) {
-    memory_bytes += static_cast<int64_t>(all[at]);
-  }
-  return {std::move(*plan), memory_bytes};
+  if (on_device) return rank.sum(peak);
+  if (peak > 0 || !rank.control.several()) return peak;
+  if (rank.processes != nullptr) return rank.sum(measure_gemm_peak(runtime.threads(), dtype));
+  // Threads of one process share its cores: the first measures all of them while the others wait.
+  rank.control.on_first(
+      [&] { peak = measure_gemm_peak(static_cast<int>(config.run.threads), dtype); });
+  return peak;
 }
 
-/// Trains as one of several processes. All of them call it, and take the same steps together.
-TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved, const Mesh& mesh,
-                             const TrainOptions& options, const Logger& logger) {
-  Processes& processes = *options.processes;
-  processes.set_timeout(std::chrono::seconds(resolved.run.rank_timeout));
-  const int rank = processes.rank();
-  RankGroups groups = groups_of(mesh, processes);
-  const RankControl control = control_of(groups, processes);
-  require_same_start(config, processes, control);
-  const SharedCores cores =
-      find_shared_cores(processes.hosts()[static_cast<size_t>(rank)], control);
-  const std::vector<int> here = processes.ranks_here();
-  const LocalRank local_rank{.rank = static_cast<int>(std::ranges::find(here, rank) - here.begin()),
-                             .ranks = static_cast<int>(std::ssize(here)),
-                             .processes = true};
+/// What the ranks of one process share: all of a run's ranks if they are its threads, or one.
+struct ProcessState {
+  std::optional<RunLock> lock;   // on the first rank's process
+  std::optional<SharedRun> run;  // opened by one rank of the process
+  TrainReport report;            // of the first rank
+};
+
+/// Trains on one rank of a run. All ranks call it, and take the same steps together.
+void train_rank(const RunConfig& config, const RunRank& rank, const TrainOptions& options,
+                ProcessState& process, const Logger& logger) {
+  const RankControl& control = rank.control;
+  const SharedCores cores = rank.shared_cores();
   std::unique_ptr<Accelerator> accelerator;
-  control.together([&] { accelerator = options.open(resolved, local_rank); });
-  Runtime runtime = runtime_of_rank(resolved, std::move(accelerator), cores.ranks);
-  join_ranks(resolved, groups, runtime);
-  ProcessPlan plan = plan_process(resolved, {mesh, rank}, runtime, processes, control);
-  control.together([&] { require_runnable(plan.step.programs.list(), runtime); });
-  std::optional<RunLock> lock;
-  control.on_first([&] {
-    lock.emplace(resolved.run.directory, logger);
-    if (!options.resume) require_fresh(resolved);
+  double configured_flops = 0;
+  control.together([&] {
+    accelerator = options.open(config, rank.local());
+    configured_flops = configured_peak(config, accelerator.get()).value_or(ProductPeak{}).flops;
   });
-  require_shared_folder(resolved.run.directory, control);
-  const double peak_flops = peak_of_processes(resolved, runtime, control);
-  std::optional<SharedRun> run;
-  control.together(
-      [&] { run = shared_run(resolved, mesh, peak_flops, plan.step, plan.memory_bytes); });
-  require_same_data(run->data, processes, control);
+  const Target target = run_target(config, accelerator.get(), cores.ranks);
+  Runtime runtime(target, std::move(accelerator));
+  if (rank.groups != nullptr) join_ranks(config, *rank.groups, runtime);
+  StepPlan plan = plan_step_that_fits(config, runtime.target(), runtime.accelerator(),
+                                      rank.mesh_rank, control, rank.ranks_here());
+  control.together([&] { require_runnable(plan.programs.list(), runtime); });
+  control.on_first([&] {
+    process.lock.emplace(config.run.directory, logger);
+    if (!options.resume) require_fresh(config);
+  });
+  require_shared_folder(config.run.directory, control);
+  const double peak_flops = prepare_products(config, configured_flops, runtime, rank);
+  const auto memory_bytes =
+      static_cast<int64_t>(rank.sum(static_cast<double>(plan.memory.arena_bytes)));
+  control.together([&] {
+    if (rank.processes == nullptr && !control.first()) return;
+    process.run = shared_run(config, rank.mesh_rank.mesh, peak_flops, plan, memory_bytes);
+  });
+  if (rank.processes != nullptr) require_same_data(process.run->data, *rank.processes, control);
   std::optional<RunKeeper> keeper;
-  if (control.first()) keeper.emplace(*run, options, runtime, *lock, logger);
+  if (control.first()) keeper.emplace(*process.run, options, runtime, *process.lock, logger);
   const Logger own_logger = control.first() ? logger : Logger::silent();
-  return RankTrainer(*run, std::move(plan.step), cores, runtime, control,
-                     keeper ? &*keeper : nullptr, own_logger)
-      .run(options);
+  RankTrainer trainer(*process.run, std::move(plan), cores, runtime, control,
+                      keeper ? &*keeper : nullptr, own_logger);
+  const TrainReport report = trainer.run(options);
+  if (control.first() || rank.processes != nullptr) process.report = report;
 }
 
 }  // namespace
@@ -230,29 +193,26 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
     logger.warn("{}", sentence);
   }
   if (mesh.ranks() > 1) require_device_links(resolved.run.device);
+  const std::chrono::seconds timeout(resolved.run.rank_timeout);
+  ProcessState process;
+  const auto train_on = [&](int rank, RankGroups* groups, const RankControl& control) {
+    train_rank(resolved, {{mesh, rank}, groups, control, options.processes}, options, process,
+               logger);
+  };
   if (options.processes != nullptr) {
-    return train_as_process(config, resolved, mesh, options, logger);
+    options.processes->set_timeout(timeout);
+    RankGroups groups = groups_of(mesh, *options.processes);
+    const RankControl control = control_of(groups, *options.processes);
+    require_same_start(config, *options.processes, control);
+    train_on(options.processes->rank(), &groups, control);
+  } else if (mesh.ranks() == 1) {
+    train_on(0, nullptr, RankControl());
+  } else {
+    World world(mesh.ranks(), timeout);
+    run_mesh(world, mesh,
+             [&](RankGroups& groups) { train_on(groups.rank(), &groups, RankControl(groups)); });
   }
-  const LocalRank first{.rank = 0, .ranks = mesh.ranks()};
-  std::unique_ptr<Accelerator> accelerator = options.open(resolved, first);
-  double peak_flops = configured_peak(resolved, accelerator.get()).value_or(ProductPeak{}).flops;
-  std::vector<StepPlan> plans = plan_steps_that_fit(resolved, mesh, accelerator.get());
-  std::optional<Runtime> runtime(std::in_place, run_target(resolved), std::move(accelerator));
-  require_runnable(plans.front().programs.list(), *runtime);
-  RunLock lock(resolved.run.directory, logger);
-  if (!options.resume) require_fresh(resolved);
-  peak_flops = prepare_products(resolved, peak_flops, *runtime);
-  int64_t memory_bytes = 0;
-  for (const StepPlan& plan : plans) memory_bytes += plan.memory.arena_bytes;
-  SharedRun run = shared_run(resolved, mesh, peak_flops, plans.front(), memory_bytes);
-  if (mesh.ranks() > 1) {
-    runtime.reset();  // each rank opens its own device
-    return train_on_ranks(run, std::move(plans), options, lock, logger);
-  }
-  const RankControl control;
-  RunKeeper keeper(run, options, *runtime, lock, logger);
-  return RankTrainer(run, std::move(plans.front()), {}, *runtime, control, &keeper, logger)
-      .run(options);
+  return process.report;
 }
 
 }  // namespace tessera

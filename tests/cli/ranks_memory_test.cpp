@@ -6,9 +6,8 @@
 
 #include "cli/program.h"
 #include "config/mesh_of.h"
-#include "plan/run_target.h"
-#include "plan/step_plan.h"
 #include "support/prepared_data.h"
+#include "support/rank_plans.h"
 
 namespace tessera {
 namespace {
@@ -51,7 +50,7 @@ void expect_as_planned(int64_t sequences) {
     for (const std::string& key : keys) arguments.insert(arguments.end(), {"--set", key});
     measured += sign * most_memory(arguments);
     const RunConfig config = resolve(parse_config(text, "test", keys));
-    for (const StepPlan& plan : plan_steps_that_fit(config, mesh_of(config, ranks))) {
+    for (const StepPlan& plan : plans_of_ranks(config, mesh_of(config, ranks))) {
       planned += sign * (plan.memory.arena_bytes + beside_arena_bytes(plan));
     }
   }

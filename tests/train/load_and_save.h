@@ -6,8 +6,7 @@
 #include "comm/in_process/run_mesh.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
-#include "plan/run_target.h"
-#include "plan/step_plan.h"
+#include "support/rank_plans.h"
 #include "train/training_state.h"
 
 namespace tessera {
@@ -17,7 +16,7 @@ inline void load_and_save(const RunConfig& from, const std::string& to, int rank
   const RunConfig config = resolve(from);
   const Mesh mesh = mesh_of(config, ranks);
   const TrainingData data = open_data(config.data);
-  std::vector<StepPlan> plans = plan_steps_that_fit(config, mesh);
+  std::vector<StepPlan> plans = plans_of_ranks(config, mesh);
   World world(ranks);
   run_mesh(world, mesh, [&](RankGroups& groups) {
     const RankControl control(groups);

@@ -225,7 +225,7 @@ class ReplicaCheckInRuns : public Ranks {
       const RankControl control(groups);
       Runtime runtime(run_target(configs[rank], nullptr, 2));
       runtime.join(groups);
-      StepPlan plan = std::move(plan_steps_that_fit(configs[rank], mesh)[rank]);
+      StepPlan plan = plan_step(configs[rank], runtime.target(), {mesh, groups.rank()});
       RankTrainer(runs[rank], std::move(plan), {}, runtime, control, nullptr, Logger::silent())
           .run({.resume = resume});
     });

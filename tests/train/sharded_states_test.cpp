@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "config/mesh_of.h"
-#include "plan/step_plan.h"
 #include "support/error_of.h"
+#include "support/rank_plans.h"
 #include "train/cut_matrices.h"
 #include "train/load_and_save.h"
 #include "train/rank_runs.h"
@@ -168,7 +168,7 @@ TEST_F(SharedStatesOfRanks, TakeTheMemoryOfTheirPiece) {
     keys.insert(keys.end(), more.begin(), more.end());
     const RunConfig of = config("none", keys);
     std::vector<int64_t> bytes;
-    for (const StepPlan& plan : plan_steps_that_fit(of, mesh_of(of, ranks))) {
+    for (const StepPlan& plan : plans_of_ranks(of, mesh_of(of, ranks))) {
       bytes.push_back(plan.memory.kept_bytes);
     }
     return bytes;
