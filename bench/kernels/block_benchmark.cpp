@@ -8,7 +8,7 @@
 
 #include "base/progress.h"
 #include "hardware/gemm_sweep.h"
-#include "program/node_cost.h"
+#include "program/program.h"
 
 namespace tessera {
 namespace {

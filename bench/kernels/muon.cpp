@@ -13,8 +13,7 @@
 #include "ops/gemm/symmetric_product.h"
 #include "ops/host_target.h"
 #include "ops/update/muon_measures.h"
-#include "ops/update/muon_momentum.h"
-#include "ops/update/muon_update.h"
+#include "ops/update/muon_passes.h"
 #include "ops/update/newton_schulz.h"
 #include "update_run.h"
 

@@ -4,9 +4,7 @@
 #include "block_benchmark.h"
 #include "layer_inputs.h"
 #include "ops/attention/attention.h"
-#include "ops/linear/input_gradient.h"
 #include "ops/linear/linear.h"
-#include "ops/linear/weight_gradient.h"
 #include "ops/loss/cross_entropy.h"
 #include "ops/moe/grouped_linear.h"
 

@@ -25,7 +25,7 @@ const cpu_set_t& start_cores() {
   return cores;
 }
 
-bool user_has_bound() {
+bool user_binds_threads() {
   for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
     if (std::getenv(name) != nullptr) return true;
   }
@@ -48,9 +48,13 @@ std::vector<int> cores_at_start() {
 
 BoundTeam::BoundTeam(int threads, int team, int teams) {
   const std::vector<int> cores = cores_at_start();
-  const int all = threads * teams;
-  if (all < 2 || cores.size() != static_cast<size_t>(all) || user_has_bound()) return;
+  const int bound_threads = threads * teams;
+  if (bound_threads < 2 || cores.size() != static_cast<size_t>(bound_threads) ||
+      user_binds_threads()) {
+    return;
+  }
   threads_ = threads;
+  // There are as many ranges as threads, so each thread of the team binds itself.
   parallel_ranges(threads, threads, 1, [&](int64_t begin, int64_t, int) {
     cpu_set_t core;
     CPU_ZERO(&core);

@@ -20,8 +20,8 @@ std::string first_word(const fs::path& path) {
   return word;
 }
 
-/// Returns the number of caches of that index in the machine: one per set of processors that share
-/// a cache.
+/// Returns the number of caches with that index in the machine: one for each set of processors that
+/// share a cache.
 int64_t count_caches(const fs::path& folder, int index) {
   std::set<std::string> sharers;
   for (const fs::path& processor : list_folder(folder)) {
@@ -37,7 +37,7 @@ CacheSizes cache_sizes(const fs::path& folder) {
   // sysconf() is no alternative. On some virtual machines it counts a last-level cache several
   // times, and where cores differ it answers for whichever core it runs on.
   CacheSizes sizes;
-  int deepest = 0;
+  int last_level = 0;
   for (int index = 0;; ++index) {
     const fs::path cache = folder / fmt::format("cpu0/cache/index{}", index);
     const std::string level = first_word(cache / "level");
@@ -47,8 +47,10 @@ CacheSizes cache_sizes(const fs::path& folder) {
     const int64_t bytes = parse_bytes(size.ends_with('K') ? size + "iB" : size);
     if (level == "1") sizes.first_level = bytes;
     if (level == "2") sizes.second_level = bytes;
-    if (level[0] - '0' > deepest) sizes.last_level = bytes * count_caches(folder, index);
-    deepest = std::max(deepest, level[0] - '0');
+    if (level[0] - '0' > last_level) {
+      last_level = level[0] - '0';
+      sizes.last_level = bytes * count_caches(folder, index);
+    }
   }
 }
 

@@ -16,10 +16,10 @@ struct GroupLimit {
 };
 
 // The functions below read the limits of this process's control groups, of version 1, version 2 or
-// both. They return the lowest limit of the process's own group and of all its parent groups that
-// are visible here; null if none is set. A file that is missing, cannot be read or holds no number
-// sets no limit, because the system decides which files there are. `root` is the folder that holds
-// /proc and /sys; tests pass another one.
+// both. A limit of a group holds for all groups below it, so they return the lowest limit of the
+// process's own group and of all its parent groups that are visible here; null if none is set. A
+// file that is missing, cannot be read or holds no number sets no limit, because the system decides
+// which files there are. `root` is the folder that holds /proc and /sys; tests pass another one.
 
 /// Returns the bytes of memory that all processes of a group together may have: memory.max and
 /// memory.high of version 2, memory.limit_in_bytes and hierarchical_memory_limit of version 1.

@@ -18,9 +18,9 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kWriteBuffer = size_t{1} << 20;
+constexpr size_t kBufferBytes = size_t{1} << 20;  // of an AtomicFile
 
-std::string reason() { return std::strerror(errno); }
+std::string system_reason() { return std::strerror(errno); }
 
 /// A file descriptor that closes itself.
 class Descriptor {
@@ -48,6 +48,7 @@ void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path&
   }
 }
 
+/// Returns what is at a path, following links. Throws Error if the system cannot say.
 fs::file_status status_of(const fs::path& path) {
   std::error_code code;
   const fs::file_status status = fs::status(path, code);
@@ -62,12 +63,12 @@ void add_files_below(const fs::path& folder, std::vector<fs::path>& found) {
   std::error_code code;
   auto entry = fs::recursive_directory_iterator(
       folder, fs::directory_options::follow_directory_symlink, code);
-  fs::path at = folder;
+  fs::path path = folder;  // for the error
   for (; !code && entry != fs::recursive_directory_iterator(); entry.increment(code)) {
-    at = entry->path();
-    if (is_file(at)) found.push_back(at);
+    path = entry->path();
+    if (is_file(path)) found.push_back(path);
   }
-  if (code) throw Error("cannot list {}: {}", at.string(), code.message());
+  if (code) throw Error("cannot list {}: {}", path.string(), code.message());
 }
 
 /// Throws Error if something other than a regular file is at the path: the rename in commit() would
@@ -92,11 +93,11 @@ std::string write_failure() {
   switch (errno) {
     case ENOSPC:
     case EDQUOT:
-      return reason() + "; free some space or choose another folder";
+      return system_reason() + "; free some space or choose another folder";
     case EFBIG:
-      return reason() + "; raise the limit (ulimit -f) or choose another file system";
+      return system_reason() + "; raise the limit (ulimit -f) or choose another file system";
     default:
-      return reason();
+      return system_reason();
   }
 }
 
@@ -143,7 +144,7 @@ void ensure_directory(const fs::path& path) {
 void sync_directory(const fs::path& path) {
   const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0 || ::fsync(directory.get()) != 0) {
-    throw Error("cannot flush the folder {}: {}", path.string(), reason());
+    throw Error("cannot flush the folder {}: {}", path.string(), system_reason());
   }
 }
 
@@ -152,10 +153,10 @@ AtomicFile::AtomicFile(fs::path path)
   require_replaceable(path_);
   descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor_ < 0) {
-    const std::string why = reason();
+    const std::string why = system_reason();  // before dangling_link_text() changes errno
     throw Error("cannot create {}: {}{}", partial_.string(), why, dangling_link_text(path_));
   }
-  buffer_.reserve(kWriteBuffer);
+  buffer_.reserve(kBufferBytes);
 }
 
 AtomicFile::~AtomicFile() {
@@ -171,8 +172,8 @@ void AtomicFile::flush() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  if (buffer_.size() + bytes.size() > kWriteBuffer) flush();
-  if (bytes.size() > kWriteBuffer) {
+  if (buffer_.size() + bytes.size() > kBufferBytes) flush();
+  if (bytes.size() > kBufferBytes) {
     write_all(descriptor_, bytes, partial_);
     size_ += static_cast<int64_t>(bytes.size());
   } else {
@@ -201,12 +202,13 @@ void AtomicFile::overwrite(int64_t offset, std::span<const std::byte> bytes) {
 
 void AtomicFile::commit() {
   flush();
-  if (::fsync(descriptor_) != 0) throw Error("cannot flush {}: {}", partial_.string(), reason());
+  if (::fsync(descriptor_) != 0)
+    throw Error("cannot flush {}: {}", partial_.string(), system_reason());
   if (::close(std::exchange(descriptor_, -1)) != 0) {
-    throw Error("cannot close {}: {}", partial_.string(), reason());
+    throw Error("cannot close {}: {}", partial_.string(), system_reason());
   }
   if (::rename(partial_.c_str(), path_.c_str()) != 0) {
-    throw Error("cannot rename {} to {}: {}", partial_.string(), path_.string(), reason());
+    throw Error("cannot rename {} to {}: {}", partial_.string(), path_.string(), system_reason());
   }
   sync_directory(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
 }
@@ -228,7 +230,7 @@ void write_file(const fs::path& path, std::string_view text) {
 
 std::vector<fs::path> find_inputs(const std::string& pattern) {
   std::vector<fs::path> found;
-  std::error_code ignored;  // a glob may be longer than any name
+  std::error_code ignored;  // a glob may be longer than the system allows a name to be
   if (fs::is_regular_file(pattern, ignored)) {
     found.emplace_back(pattern);
   } else if (fs::is_directory(pattern, ignored)) {
@@ -248,7 +250,7 @@ std::vector<fs::path> find_inputs(const std::string& pattern) {
     }
   }
   if (found.empty()) {
-    // For a path, status_of() may throw Error with a better reason.
+    // If the pattern is a path, status_of() may throw Error with a better reason.
     if (pattern.find_first_of("*?[{") == std::string::npos) status_of(pattern);
     throw Error("no input file matches '{}'{}; give a file, a folder or a glob", pattern,
                 dangling_link_text(pattern));

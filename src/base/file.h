@@ -15,20 +15,19 @@ namespace fs = std::filesystem;
 /// Reads a whole regular file. Throws Error with the path and the system's reason.
 std::string read_file(const fs::path& path);
 
-/// Returns whether `name`, joined to a folder's path, names an entry of that folder and leads
-/// nowhere else.
+/// Returns whether `name` is the name of an entry in a folder: neither "." nor "..", and without a
+/// slash, so that a path from a file that may be hostile cannot leave the folder.
 bool is_plain_name(std::string_view name);
 
 /// Returns the system's reason (errno) for a failed write, with advice if the system ran out of
 /// something.
 std::string write_failure();
 
-/// Return whether something, a regular file or a folder is at a path, following links. They return
-/// false if nothing is there. If the system cannot say (a folder without permission, a name too
-/// long, a circle of links), they throw Error with the path and the system's reason, not the
-/// exception of std::filesystem.
+/// These three follow links, and return false if nothing is at the path. If the system cannot say
+/// (a folder without permission, a name too long, a circle of links), they throw Error with the
+/// path and the system's reason, not the exception of std::filesystem.
 bool path_exists(const fs::path& path);
-bool is_file(const fs::path& path);  // a regular file
+bool is_file(const fs::path& path);  ///< whether a regular file is there
 bool is_folder(const fs::path& path);
 
 /// Returns the paths of a folder's entries, sorted. Throws Error with the path and the system's

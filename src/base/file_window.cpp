@@ -4,19 +4,16 @@
 #include <utility>
 
 namespace tessera {
-namespace {
 
-constexpr int64_t kWindowBytes = 4096;
-
-}  // namespace
-
-void FileWindow::move_to(int64_t offset, int64_t needed) {
-  // Reads up to the end of the page, which the system reads anyway. If the value reaches beyond
-  // that, the next page is read too.
-  const int64_t to_page = kWindowBytes - offset % kWindowBytes;
-  const int64_t wanted = to_page < needed ? to_page + kWindowBytes : to_page;
-  const int64_t bytes = std::max(needed, std::min(wanted, file_->size() - offset));
-  bytes_.clear();  // stays empty if the read throws
+void FileWindow::move_to(int64_t offset, int64_t value_bytes) {
+  // The system reads and caches whole pages, so a window up to the end of a page costs no more than
+  // its first value.
+  constexpr int64_t kPageBytes = 4096;
+  const int64_t to_page_end = kPageBytes - offset % kPageBytes;
+  const int64_t wanted = to_page_end < value_bytes ? to_page_end + kPageBytes : to_page_end;
+  // A value beyond the file's end is asked for nevertheless: read_at() then throws.
+  const int64_t bytes = std::max(value_bytes, std::min(wanted, file_->size() - offset));
+  bytes_.clear();  // if the read throws, the window is empty
   std::vector<std::byte> read(static_cast<size_t>(bytes));
   file_->read_at(offset, read);
   begin_ = offset;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -8,8 +9,9 @@
 
 namespace tessera {
 
-/// A reader of small values in a file. It keeps the last few kilobytes that it read, so one system
-/// call serves many values that are read one after another. Only one thread may use it.
+/// A reader of small values in a file. It keeps the bytes of its last read, the window, which end
+/// at a multiple of 4 KiB in the file or at the file's end. So one system call serves many values
+/// that are read one after another. Only one thread may use it.
 class FileWindow {
  public:
   /// `file` must outlive the window.
@@ -28,12 +30,12 @@ class FileWindow {
   }
 
  private:
-  /// Moves the window to `offset`, with at least `needed` bytes.
-  void move_to(int64_t offset, int64_t needed);
+  /// Reads the window that begins at `offset` and has at least `value_bytes` bytes.
+  void move_to(int64_t offset, int64_t value_bytes);
 
   const ReadFile* file_;
-  int64_t begin_ = 0;
-  std::vector<std::byte> bytes_;
+  int64_t begin_ = 0;             // the window's offset in the file
+  std::vector<std::byte> bytes_;  // the window
 };
 
 }  // namespace tessera

@@ -5,15 +5,14 @@
 
 namespace tessera {
 
-/// These functions write and check JSON texts with a hash line, which reveals damage. The first key
-/// of the object, on the second line, is the hash of all bytes after that line.
-///
-///   {
-///    "xxh3": "0123456789abcdef",
-///    ...
+// JSON texts with a hash line, which reveals damage: the second line holds the object's first key,
+// whose value is the hash of all bytes after that line.
+//
+//   {
+//    "xxh3": "0123456789abcdef",
+//    ...
 
-/// Returns the text of `object` with a hash line. `object` must be the text of a JSON object that
-/// begins with "{\n".
+/// Returns the text of a JSON object, which must begin with "{\n", with a hash line.
 std::string with_hash_line(std::string_view object);
 
 /// Returns whether a text begins with a hash line.

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// Returns " (LINK is a link to TARGET, which is not there)" for an error about a path if the path,
-/// or a folder on its way, is such a link; otherwise an empty text.
+/// Returns " (LINK is a link to TARGET, which is not there)" if the path, or a folder in it, is
+/// such a link; otherwise an empty text. For errors about the path.
 std::string dangling_link_text(const fs::path& path);
 
 /// Returns whether `path`, with links followed, leads to the file or folder behind an open

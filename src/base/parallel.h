@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// Work runs on either `threads` threads or one. If a team were smaller, OpenMP would end the
-// threads left over and start them again for the next team.
+// Loops on OpenMP's threads, which oneDNN uses too. Work runs on either `threads` threads or one.
+// If a team were smaller, OpenMP would end the threads that are left over and start them again for
+// the next team. The bodies of loops do not throw.
 
 /// Marks a function that is compiled once for all its callers.
 #if defined(__GNUC__) && !defined(__clang__)
@@ -34,20 +35,19 @@ TESSERA_MADE_ONCE void call(Body& body, Arguments... arguments) {
 /// Calls body(begin, end, thread) on contiguous ranges that cover [0, count), one range per thread.
 /// There are at most `threads` ranges and at most one per `grain` items (rounded up). The ranges
 /// depend on `threads`, so a body whose result must not depend on it computes each item on its own.
-/// Bodies do not throw. The threads are OpenMP's, because oneDNN uses the same ones.
 template <typename Body>
 void parallel_ranges(int threads, int64_t count, int64_t grain, Body&& body) {
-  const int64_t useful = (count + grain - 1) / std::max<int64_t>(grain, 1);
-  if (std::min<int64_t>(useful, threads) <= 1) {
+  const int64_t most_ranges = (count + grain - 1) / std::max<int64_t>(grain, 1);
+  if (std::min<int64_t>(most_ranges, threads) <= 1) {
     if (count > 0) parallel::call(body, int64_t{0}, count, 0);
     return;
   }
 #pragma omp parallel num_threads(threads)
   {
     const int64_t thread = omp_get_thread_num();
-    const int64_t parts = std::min<int64_t>(useful, omp_get_num_threads());
-    if (thread < parts) {
-      parallel::call(body, count * thread / parts, count * (thread + 1) / parts,
+    const int64_t ranges = std::min<int64_t>(most_ranges, omp_get_num_threads());
+    if (thread < ranges) {
+      parallel::call(body, count * thread / ranges, count * (thread + 1) / ranges,
                      static_cast<int>(thread));
     }
   }

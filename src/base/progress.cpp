@@ -12,6 +12,9 @@
 namespace tessera {
 namespace {
 
+constexpr std::chrono::milliseconds kRedrawEvery{100};  // on a terminal that can draw over a line
+constexpr std::chrono::seconds kPrintEvery{10};         // elsewhere
+
 /// Prints to standard error. Ignores errors: if standard error cannot be written, there is no other
 /// way to report it.
 void print_if_possible(const std::string& text) {
@@ -48,11 +51,11 @@ void Progress::show(std::string_view text, bool last) {
     print_if_possible(fmt::format(
         "\r\033[K{}{}", last ? text : first_columns(text, error_columns() - 1), last ? "\n" : ""));
     drawn_ = !last;
-    next_ = now + std::chrono::milliseconds(100);
+    next_ = now + kRedrawEvery;
   } else if (!(last && text == printed_)) {
     print_if_possible(fmt::format("{}\n", text));
     printed_ = text;
-    next_ = now + std::chrono::seconds(10);
+    next_ = now + kPrintEvery;
   }
 }
 

@@ -14,15 +14,17 @@ namespace {
 
 using Philox = r123::Philox4x32;
 
-Philox::ctr_type block(uint64_t key, uint64_t index) {
+/// Returns the generator's four words for an index.
+Philox::ctr_type philox_block(uint64_t key, uint64_t index) {
   const Philox::ctr_type counter{
       {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0}};
   const Philox::key_type philox_key{{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}};
   return Philox()(counter, philox_key);
 }
 
-uint64_t join(uint32_t low, uint32_t high) { return (uint64_t{high} << 32) | low; }
+uint64_t join_words(uint32_t low, uint32_t high) { return (uint64_t{high} << 32) | low; }
 
+/// Returns the upper 53 bits as a number in [0, 1).
 double to_unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
 
 constexpr int kFeistelRounds = 6;
@@ -32,16 +34,17 @@ constexpr int kFeistelRounds = 6;
 CounterRandom::CounterRandom(uint64_t seed, std::string_view name) : key_(hash(name, seed)) {}
 
 uint64_t CounterRandom::bits(uint64_t index) const {
-  const auto words = block(key_, index);
-  return join(words[0], words[1]);
+  const auto words = philox_block(key_, index);
+  return join_words(words[0], words[1]);
 }
 
 double CounterRandom::uniform(uint64_t index) const { return to_unit(bits(index)); }
 
 double CounterRandom::normal(uint64_t index) const {
-  const auto words = block(key_, index);
-  const double radius_uniform = 1.0 - to_unit(join(words[0], words[1]));  // in (0, 1]
-  const double angle = 2.0 * std::numbers::pi * to_unit(join(words[2], words[3]));
+  const auto words = philox_block(key_, index);
+  // Box-Muller: sqrt(-2 ln u) cos(2 pi v) of two uniform numbers.
+  const double radius_uniform = 1.0 - to_unit(join_words(words[0], words[1]));  // in (0, 1]
+  const double angle = 2.0 * std::numbers::pi * to_unit(join_words(words[2], words[3]));
   return std::sqrt(-2.0 * std::log(radius_uniform)) * std::cos(angle);
 }
 
@@ -50,6 +53,8 @@ Permutation::Permutation(uint64_t size, uint64_t seed)
       half_bits_((std::bit_width(size > 1 ? size - 1 : 1) + 1) / 2),
       random_(seed, "permutation") {}
 
+/// Runs the rounds (left, right) -> (right, left xor f(round, right)), which are a bijection
+/// whatever f is. Here f gives random bits.
 uint64_t Permutation::encrypt(uint64_t index) const {
   const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
   uint64_t left = index >> half_bits_;

@@ -24,8 +24,8 @@ class CounterRandom {
 };
 
 /// A pseudo-random permutation of [0, size) in O(1) memory. It is a Feistel network over the
-/// counter generator, repeated until the result falls inside the range. The same (size, seed) gives
-/// the same permutation on every machine.
+/// counter generator, which permutes the numbers of 2 half_bits bits. It is repeated until the
+/// result lies inside the range. The same (size, seed) gives the same permutation on every machine.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t seed);
@@ -36,7 +36,7 @@ class Permutation {
   uint64_t encrypt(uint64_t index) const;
 
   uint64_t size_;
-  int half_bits_;
+  int half_bits_;  // the bits of one half of the network's numbers
   CounterRandom random_;
 };
 

@@ -1,7 +1,7 @@
 #include "base/signal_thread.h"
 
-#include <array>
 #include <cstring>
+#include <initializer_list>
 #include <system_error>
 
 #include <pthread.h>
@@ -11,28 +11,29 @@
 namespace tessera {
 namespace {
 
-/// The signals that the process blocked before. It is a global, because the handlers of fork() can
-/// reach only globals.
-sigset_t blocked_before;
-std::atomic<bool> lives{false};
+// These two are globals, because the handlers of fork() can reach only globals.
+sigset_t blocked_before;                      // the signals that were blocked before
+std::atomic<bool> signal_thread_runs{false};  // a SignalThread exists
 
-constexpr std::array kOfTheThreadItself{SIGSEGV, SIGBUS, SIGFPE,  SIGILL,
-                                        SIGTRAP, SIGSYS, SIGPIPE, SIGXFSZ};
-
-sigset_t signals_from_outside() {
+/// Returns all signals but those that the system sends to the thread that causes them.
+sigset_t signals_to_block() {
   sigset_t signals;
   sigfillset(&signals);
-  for (const int signal : kOfTheThreadItself) sigdelset(&signals, signal);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGPIPE, SIGXFSZ}) {
+    sigdelset(&signals, signal);
+  }
   return signals;
 }
 
 void unblock_in_child() {
-  if (lives.load()) pthread_sigmask(SIG_SETMASK, &blocked_before, nullptr);
+  if (signal_thread_runs.load()) pthread_sigmask(SIG_SETMASK, &blocked_before, nullptr);
 }
 
-/// Makes child processes unblock signals. Libraries start such processes: Open MPI starts its
-/// daemon if no launcher did, and CUDA starts a program that makes the device files.
-void free_child_processes() {
+/// Makes child processes unblock signals, which they would otherwise inherit blocked. Libraries
+/// start such processes: Open MPI starts its daemon if no launcher did, and CUDA starts a program
+/// that makes the device files.
+void unblock_in_child_processes() {
+  // Handlers of fork() cannot be removed, so they are registered once.
   static const int refused = pthread_atfork(nullptr, nullptr, unblock_in_child);
   TESSERA_CHECK(refused == 0, "pthread_atfork: {}", std::strerror(refused));
 }
@@ -40,11 +41,11 @@ void free_child_processes() {
 }  // namespace
 
 SignalThread::SignalThread() {
-  TESSERA_CHECK(!lives.load(), "there is a thread for signals already");
-  free_child_processes();
-  const sigset_t blocked = signals_from_outside();
-  // The signals are blocked before the thread exists, so a signal that comes meanwhile waits for
-  // it.
+  TESSERA_CHECK(!signal_thread_runs.load(), "there is a thread for signals already");
+  unblock_in_child_processes();
+  const sigset_t blocked = signals_to_block();
+  // The signals are blocked before the thread exists: a signal that comes meanwhile stays pending
+  // until the thread takes it.
   pthread_sigmask(SIG_BLOCK, &blocked, &blocked_before);
   try {
     thread_ = std::thread([this] {
@@ -58,14 +59,14 @@ SignalThread::SignalThread() {
         "-u, pids.max) or memory (ulimit -v)",
         error.code().message());
   }
-  lives = true;
+  signal_thread_runs = true;
 }
 
 SignalThread::~SignalThread() {
   ended_ = true;
   ended_.notify_one();
   thread_.join();
-  lives = false;
+  signal_thread_runs = false;
   pthread_sigmask(SIG_SETMASK, &blocked_before, nullptr);
 }
 

@@ -11,9 +11,9 @@ namespace tessera {
 /// that register, so the frame would overwrite the heap.
 ///
 /// While it exists, the thread that made it blocks signals, and so do all threads that this thread
-/// starts. It must therefore be made before any other thread. The signals that a thread causes
-/// itself are not blocked: SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, and SIGPIPE and
-/// SIGXFSZ of writes. They must have no handler, unless the process is to end there.
+/// starts. It must therefore be made before any other thread. The system sends SIGSEGV, SIGBUS,
+/// SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGPIPE and SIGXFSZ to the thread that causes them, so these
+/// are not blocked. They must have no handler, unless the process is to end there.
 ///
 /// Child processes that fork() makes block only the signals that were blocked before. At most one
 /// SignalThread exists at a time.
@@ -26,7 +26,7 @@ class SignalThread {
   SignalThread& operator=(const SignalThread&) = delete;
 
  private:
-  std::atomic<bool> ended_{false};
+  std::atomic<bool> ended_{false};  // the thread waits for it
   std::thread thread_;
 };
 

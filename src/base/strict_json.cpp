@@ -14,9 +14,9 @@ using Json = nlohmann::json;
 
 namespace {
 
-/// A check of a JSON text while it is read. It keeps only the keys of the objects that are open.
-/// The callback of the library's parse() could check too, but after each object it looks through
-/// all members of the enclosing object, which takes time quadratic in their number.
+/// Checks a JSON text while the library reads it. Stores only the keys of the objects that are
+/// open. The library's parse() with a callback would be no alternative: after each object it looks
+/// through all members of the enclosing object, which takes time quadratic in their number.
 class StrictReading final : public nlohmann::json_sax<Json> {
  public:
   StrictReading(const std::string& origin, size_t maximum_depth)
@@ -83,6 +83,7 @@ std::string printable(std::string_view text) {
   // The text is not cut within a character. The bytes that continue a character are 10xxxxxx.
   const auto continues = [&](size_t at) { return (text[at] & 0xc0) == 0x80; };
   for (int i = 0; i < 3 && size > 0 && size < text.size() && continues(size); ++i) --size;
+  // The library's writer replaces broken UTF-8.
   const Json escaped(std::string(text.substr(0, size)));
   auto result =
       Json::parse(escaped.dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();

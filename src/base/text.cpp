@@ -15,6 +15,8 @@
 namespace tessera {
 namespace {
 
+/// Returns the Levenshtein distance. `row` holds the distances of one prefix of `a` to all prefixes
+/// of `b`.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -92,6 +94,7 @@ int64_t parse_bytes(std::string_view text) {
 std::string format_count(double count) {
   constexpr std::array<const char*, 7> units{"", " k", " M", " G", " T", " P", " E"};
   size_t unit = 0;
+  // From each bound on, the form below it would round to one digit more: 999.5 to 1000.
   while (std::abs(count) >= 999.5 && unit + 1 < units.size()) {
     count /= 1000.0;
     ++unit;
@@ -109,11 +112,11 @@ std::string format_duration(double seconds) {
   return fmt::format("{}d{:02}h", total / 86400, total / 3600 % 24);
 }
 
-std::string join(std::span<const std::string> parts, std::string_view separator) {
+std::string join(std::span<const std::string> words, std::string_view separator) {
   std::string result;
-  for (size_t i = 0; i < parts.size(); ++i) {
+  for (size_t i = 0; i < words.size(); ++i) {
     if (i > 0) result += separator;
-    result += parts[i];
+    result += words[i];
   }
   return result;
 }
@@ -132,7 +135,7 @@ std::string Table::text() const {
       line += looks_numeric(row[i]) ? fmt::format("{:>{}}", row[i], widths[i])
                                     : fmt::format("{:<{}}", row[i], widths[i]);
     }
-    line.erase(line.find_last_not_of(' ') + 1);
+    line.erase(line.find_last_not_of(' ') + 1);  // no spaces at the end of a line
     result += line + "\n";
   }
   return result;

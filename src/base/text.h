@@ -28,8 +28,8 @@ std::string format_count(double count);
 /// Formats a duration: 75 -> "1m15s"; 4000 -> "1h06m".
 std::string format_duration(double seconds);
 
-/// Joins the parts with a separator.
-std::string join(std::span<const std::string> parts, std::string_view separator);
+/// Returns the words with the separator between them.
+std::string join(std::span<const std::string> words, std::string_view separator);
 
 /// A table for a terminal. Columns are as wide as their widest cell, and numbers (cells that start
 /// with a digit or a sign) are aligned right.

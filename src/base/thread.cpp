@@ -1,13 +1,14 @@
 #include "base/thread.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <system_error>
 #include <utility>
 
 namespace tessera {
 namespace {
 
-constexpr size_t kUsualStack = size_t{8} << 20;  // the usual stack of a main thread
+constexpr size_t kLeastStackBytes = size_t{8} << 20;  // the usual stack of a main thread
 
 /// The attributes of a new thread, destroyed with this object.
 class ThreadAttributes {
@@ -22,19 +23,21 @@ class ThreadAttributes {
   pthread_attr_t attributes_{};
 };
 
+/// Returns the size of a Thread's stack: kLeastStackBytes, or what other threads of this process
+/// get if that is more.
+size_t thread_stack_bytes() {
+  ThreadAttributes usual;
+  size_t bytes = 0;
+  pthread_attr_getstacksize(usual.get(), &bytes);
+  return std::max(kLeastStackBytes, bytes);
+}
+
 void* run_body(void* body) {
   (*static_cast<std::function<void()>*>(body))();
   return nullptr;
 }
 
 }  // namespace
-
-size_t thread_stack_bytes() {
-  ThreadAttributes usual;
-  size_t bytes = 0;
-  pthread_attr_getstacksize(usual.get(), &bytes);
-  return std::max(kUsualStack, bytes);
-}
 
 Thread::Thread(std::function<void()> body)
     : body_(std::make_unique<std::function<void()>>(std::move(body))) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <memory>
 
@@ -8,12 +7,9 @@
 
 namespace tessera {
 
-/// Returns the size of a Thread's stack: 8 MiB, or the size that other threads of this process get
-/// if that is more. The latter follows from the limit on stacks (ulimit -s), which may be too small
-/// for a training step.
-size_t thread_stack_bytes();
-
-/// A thread with a stack of thread_stack_bytes(). The destructor waits for its end.
+/// A thread with a stack of at least 8 MiB: a training step may need more than the stack that
+/// other threads get, which follows from the user's limit (ulimit -s). The destructor waits for the
+/// thread's end.
 class Thread {
  public:
   /// Starts the thread. Throws std::system_error if the system refuses it. The body must not throw.

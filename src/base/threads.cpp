@@ -41,16 +41,17 @@ class WaitingThreads {
 void require_startable(int threads, const UsableCores& cores) {
   WaitingThreads started;
   try {
+    // The calling thread is one of the team, so one fewer is started.
     while (static_cast<int>(started.size()) < threads - 1) started.add();
   } catch (const std::system_error& error) {
-    const size_t most = started.size() + 1;
+    const size_t startable = started.size() + 1;
     started.stop();
     throw Error(
         "{} threads were asked for, but the system lets this process have {} ({}); ask for less (0 "
         "stands for the {} that it may use), or raise its limits on processes (ulimit -u, "
         "pids.max) or "
         "memory (ulimit -v)",
-        threads, most, error.code().message(), cores.text());
+        threads, startable, error.code().message(), cores.text());
   }
 }
 

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
 namespace tessera {
+
+// How many threads a process and its ranks compute with.
 
 /// The largest number of threads that a process may compute with.
 inline constexpr int kMostThreads = 4096;
@@ -24,5 +27,9 @@ TeamLimit team_limit();
 /// Without this check OpenMP would end the process if it could not start a thread, and would
 /// silently start smaller teams. `setting` is the setting's name, for messages.
 int threads_or_all(int wanted, std::string_view setting = "the number of threads");
+
+/// Returns the number of threads of each rank when the ranks share a machine's threads: equal
+/// shares, at least one each. A remainder stays idle, so that no rank waits for a slower one.
+inline int threads_of_rank(int threads, int ranks) { return std::max(1, threads / ranks); }
 
 }  // namespace tessera

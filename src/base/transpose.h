@@ -9,8 +9,8 @@ namespace tessera {
 
 namespace transposition {
 
-/// The number of entries in a vector of 16 bytes. Every processor has instructions for such
-/// vectors.
+/// The side of a square: the number of entries in a vector of 16 bytes. Every processor has
+/// instructions for such vectors.
 template <typename T>
 constexpr int64_t kSide = 16 / static_cast<int64_t>(sizeof(T));
 
@@ -29,7 +29,8 @@ struct VectorOf<8> {
   using Type = uint64_t __attribute__((vector_size(16)));
 };
 
-/// Returns the lower (or upper) halves of two vectors, with their entries in turn.
+/// Returns the lower (or upper) halves of two vectors, interleaved: first[0], second[0], first[1],
+/// second[1], ...
 template <bool upper, typename Vector, size_t... lane>
 Vector interleave(Vector first, Vector second, std::index_sequence<lane...>) {
   constexpr size_t kLanes = sizeof...(lane);
@@ -37,8 +38,8 @@ Vector interleave(Vector first, Vector second, std::index_sequence<lane...>) {
   return __builtin_shufflevector(first, second, (kBegin + lane / 2 + (lane % 2) * kLanes)...);
 }
 
-/// Transposes a square of kSide rows in registers. Each turn interleaves the rows of the upper half
-/// with those of the lower half, and log2(kSide) turns transpose the square.
+/// Transposes a square of kSide rows in registers. Each pass interleaves row i of the upper half
+/// with row i of the lower half, for all i. After log2(kSide) passes the square is transposed.
 template <typename T>
 void square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
   constexpr int64_t kRows = kSide<T>;
@@ -46,7 +47,7 @@ void square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
   using Vector = typename VectorOf<sizeof(T)>::Type;
   Vector rows[kRows];
   for (int64_t i = 0; i < kRows; ++i) std::memcpy(&rows[i], from + i * from_stride, sizeof(Vector));
-  for (int64_t turn = 1; turn < kRows; turn *= 2) {
+  for (int64_t passes = 1; passes < kRows; passes *= 2) {
     Vector next[kRows];
     for (int64_t i = 0; i < kRows / 2; ++i) {
       next[2 * i] = interleave<false>(rows[i], rows[i + kRows / 2], kLanes);
@@ -62,8 +63,9 @@ void square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
 }  // namespace transposition
 
 /// Writes the transposed `from` [rows, columns] to `to` [columns, rows], for types of 2, 4 or 8
-/// bytes. A stride is the distance between rows, in entries. Both should fit in the first-level
-/// cache.
+/// bytes: to[j, i] = from[i, j]. A stride is the distance between rows, in entries. Both matrices
+/// should fit in the first-level cache. Whole squares are transposed in registers, the entries
+/// beyond them one by one.
 template <typename T>
 void transpose(int64_t rows, int64_t columns, const T* from, int64_t from_stride, T* to,
                int64_t to_stride) {

@@ -17,7 +17,7 @@ struct UsableCores {
 
 /// Returns the cores that the process was started on (taskset, cpusets, a launcher's binding), or
 /// fewer if a control group gives less processor time. A part of a core counts as one: threads on
-/// it use all of the time and sometimes wait. `root` is as in cores_of_control_groups().
+/// it use all of that time and sometimes wait. `root` is as in cores_of_control_groups().
 UsableCores usable_cores(const fs::path& root = "/");
 
 }  // namespace tessera

@@ -7,6 +7,10 @@
 
 namespace tessera {
 
+// How much memory this process may use, can get now, and has used at most, as the system reports
+// it. The functions with a `root` read below that folder, which holds /proc and /sys; tests pass
+// another one.
+
 /// The memory that the processes of a run may use on this machine.
 struct UsableMemory {
   int64_t bytes = 0;
@@ -18,13 +22,16 @@ struct UsableMemory {
 };
 
 /// Returns the memory of the machine, or less if a control group of this process may have less. The
-/// memory that other processes use is not subtracted, because they may free it. `root` is as in
-/// memory_of_control_groups().
+/// memory that other processes use is not subtracted, because they may free it.
 UsableMemory usable_memory(const fs::path& root = "/");
 
 /// Returns the bytes that are free now or that the system can free at once: on the machine
 /// (MemAvailable), or less if this process's control groups leave less. Returns the largest int64_t
 /// if the system does not say.
 int64_t available_memory(const fs::path& root = "/");
+
+/// Returns the largest resident set that this process has had, in bytes, including its libraries.
+/// It is exact to a few hundred pages. Throws Error if the system does not say.
+int64_t peak_resident_bytes();
 
 }  // namespace tessera

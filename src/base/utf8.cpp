@@ -5,7 +5,8 @@
 #include <simdjson.h>
 
 namespace tessera {
-/// Follows the table of well-formed sequences (Unicode 15, table 3-7).
+
+// Follows the table of well-formed sequences (Unicode 15, table 3-7).
 Utf8Character first_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -40,10 +41,10 @@ std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t
 }
 
 size_t next_character(std::string_view text, size_t position) {
-  const size_t furthest = std::min(position + 3, text.size());
-  while (position < furthest && is_inside_character(text[position])) {
-    ++position;
-  }
+  // A character has at most three bytes after its first. More such bytes are broken, and each is
+  // replaced alone.
+  const size_t furthest = std::min(position + kLongestCharacter - 1, text.size());
+  while (position < furthest && is_inside_character(text[position])) ++position;
   return std::min(position, text.size());
 }
 

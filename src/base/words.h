@@ -12,7 +12,6 @@
 
 namespace tessera {
 
-/// Returns the word of a value.
 template <Worded Enum>
 std::string_view word(Enum value) {
   const auto index = static_cast<size_t>(value);
@@ -35,17 +34,18 @@ std::vector<std::string> words_of() {
 }
 
 /// Returns the value of a word that was read from a file. Throws Error, naming the known words, if
-/// no value has it. `what` names what the enum describes, such as "memory loop".
+/// no value has it. `noun` names what the enum stands for, such as
+/// "memory loop".
 template <Worded Enum>
-Enum known_word(std::string_view text, std::string_view what) {
+Enum known_word(std::string_view text, std::string_view noun) {
   const std::optional<Enum> value = find_word<Enum>(text);
   if (!value) {
-    throw Error("there is no {} '{}'; known are {}", what, text, join(words_of<Enum>(), ", "));
+    throw Error("there is no {} '{}'; known are {}", noun, text, join(words_of<Enum>(), ", "));
   }
   return *value;
 }
 
-/// Returns the value of a word that is known to be valid.
+/// Returns the value of a word that our own code has checked before.
 template <Worded Enum>
 Enum from_word(std::string_view text) {
   const std::optional<Enum> value = find_word<Enum>(text);

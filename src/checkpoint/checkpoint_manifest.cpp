@@ -8,7 +8,6 @@
 #include "base/hash_line.h"
 #include "base/links.h"
 #include "base/strict_json.h"
-#include "checkpoint/manifest_json.h"
 
 namespace tessera {
 

@@ -1,5 +1,3 @@
-#include "checkpoint/manifest_json.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include "base/hash.h"
 #include "base/strict_json.h"
 #include "base/text.h"
+#include "checkpoint/checkpoint_manifest.h"
 
 namespace tessera {
 namespace {

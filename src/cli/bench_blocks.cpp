@@ -12,7 +12,9 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 24;
+// The commands `bench moe` and `bench attention`, which measure one block of a model.
+
+constexpr int64_t kMostTokens = int64_t{1} << 24;  // the limit of every size
 
 void add_size(CLI::App& command, const std::string& name, int64_t& size, const std::string& help) {
   command.add_option(name, size, help)
@@ -48,7 +50,7 @@ void run(const BlockArguments& arguments, const Measure& measure) {
       .precision = precision,
       .threads = arguments.repeats.threads,
       .device = device,
-      .repeats = [&](const std::string& what) { return arguments.repeats.make(what); }});
+      .repeats = [&](const std::string& name) { return arguments.repeats.make(name); }});
   fmt::print("{}", arguments.repeats.json ? report.json() : report.text());
   if (!arguments.picture.empty()) write_file(arguments.picture, report.picture());
 }

@@ -11,6 +11,10 @@
 #include "hardware/measure_ceilings.h"
 #include "model/model_config.h"
 
+// The commands `bench gemm`, `bench memory` and `bench all`. They measure the ceilings of a
+// machine: the rates of matrix products and the bandwidth of memory, which no training step
+// exceeds.
+
 namespace tessera {
 namespace {
 
@@ -101,7 +105,7 @@ MemorySweep memory_sweep(const CeilingArguments& arguments) {
   return sweep;
 }
 
-/// Measures and reports for `gemm` and `memory`.
+/// Runs `gemm` or `memory`, as `options` says.
 void run(const CeilingArguments& arguments, const CeilingOptions& options) {
   require_picture(arguments.picture);
   const InterruptGuard guard;

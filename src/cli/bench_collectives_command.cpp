@@ -10,8 +10,8 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/text.h"
-#include "cli/as_one_of.h"
 #include "cli/bench_commands.h"
+#include "cli/several_processes.h"
 #include "comm/in_process/world.h"
 #include "comm/processes.h"
 #include "comm/wait_time.h"
@@ -48,6 +48,7 @@ CollectiveSweep sweep_of(const CollectiveArguments& arguments) {
   return sweep;
 }
 
+/// Returns the rates among N threads of this process, for each N of --ranks.
 std::vector<CollectiveRate> measure_threads(const CollectiveArguments& arguments) {
   const CollectiveSweep sweep = sweep_of(arguments);
   std::vector<CollectiveRate> rates;
@@ -82,10 +83,10 @@ std::vector<CollectiveRate> measure_processes(const CollectiveArguments& argumen
       members.push_back(rank);
       machines.insert(processes.hosts()[static_cast<size_t>(rank)]);
     }
-    if (processes.rank() >= ranks) continue;
+    if (processes.rank() >= ranks) continue;  // not among the first
     Communicator group = processes.group(members, fmt::format("bench {}", ranks));
-    const CollectiveRanks of{Carrier::processes, ranks, static_cast<int>(machines.size())};
-    const auto measured = measure_collectives(group, of, sweep);
+    const CollectiveRanks description{Carrier::processes, ranks, static_cast<int>(machines.size())};
+    const auto measured = measure_collectives(group, description, sweep);
     rates.insert(rates.end(), measured.begin(), measured.end());
   }
   return rates;
@@ -93,7 +94,7 @@ std::vector<CollectiveRate> measure_processes(const CollectiveArguments& argumen
 
 /// Writes the rates into a hardware file. They replace those of the same collective, type, ranks
 /// and bytes.
-void keep(const std::vector<CollectiveRate>& rates, const fs::path& path) {
+void add_to_hardware_file(const std::vector<CollectiveRate>& rates, const fs::path& path) {
   Hardware hardware = read_hardware(path);
   for (const CollectiveRate& rate : rates) {
     std::erase_if(hardware.collectives, [&](const CollectiveRate& old) {
@@ -108,15 +109,16 @@ void keep(const std::vector<CollectiveRate>& rates, const fs::path& path) {
 void report(const CollectiveArguments& arguments, const std::vector<CollectiveRate>& rates) {
   fmt::print("{}", arguments.json ? collectives_json(rates) : collectives_text(rates));
   if (!arguments.picture.empty()) write_file(arguments.picture, collectives_picture(rates));
-  if (!arguments.hardware.empty()) keep(rates, arguments.hardware);
+  if (!arguments.hardware.empty()) add_to_hardware_file(rates, arguments.hardware);
 }
 
+/// Measures among threads, or among processes, of which the first checks the files and reports.
 void run(const CollectiveArguments& arguments, Processes* processes) {
   const bool first = processes == nullptr || processes->rank() == 0;
   if (first) {
     require_picture(arguments.picture);
     if (!arguments.hardware.empty()) {
-      read_hardware(arguments.hardware);
+      read_hardware(arguments.hardware);  // throws if it is not such a file
       require_writable(arguments.hardware);
     }
   }
@@ -170,7 +172,7 @@ void add_bench_collectives(CLI::App& bench) {
     const std::unique_ptr<Processes> processes =
         join_processes(std::chrono::seconds(arguments->rank_timeout));
     if (!processes) return run(*arguments, nullptr);
-    run_as_one_of(*processes, [&] { run(*arguments, processes.get()); });
+    run_as_one_process(*processes, [&] { run(*arguments, processes.get()); });
   });
 }
 

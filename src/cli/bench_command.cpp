@@ -17,16 +17,16 @@
 
 namespace tessera {
 
-Repeats RepeatArguments::make(const std::string& what) const {
+Repeats RepeatArguments::make(const std::string& name) const {
   Repeats result{.warmup = warmup, .measured = repeats, .before = {}};
   if (turns) {
     result.turns = true;
     result.before = [](int64_t) { return take_turn(stdout, STDIN_FILENO); };
   } else {
     const auto progress = std::make_shared<Progress>();
-    result.before = [progress, what, count = repeats](int64_t repeat) {
+    result.before = [progress, name, count = repeats](int64_t repeat) {
       const bool last = repeat + 1 == count;
-      progress->show(fmt::format("{}: run {} of {}", what, repeat + 1, count), last);
+      progress->show(fmt::format("{}: run {} of {}", name, repeat + 1, count), last);
       return true;
     };
   }

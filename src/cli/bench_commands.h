@@ -31,10 +31,11 @@ struct RepeatArguments {
   int64_t repeats = 10;
   int64_t warmup = 2;
   bool json = false;
-  bool turns = false;
+  bool turns = false;  ///< run alternately with another program (see take_turn())
 
-  /// Returns the repeats: with a progress line for `what`, or in turns with another program.
-  Repeats make(const std::string& what) const;
+  /// Returns the repeats, with a progress line that begins with `name`. With --turns, each waits
+  /// for its turn with another program instead.
+  Repeats make(const std::string& name) const;
 };
 
 /// Adds --threads, --warmup, --json, --turns and the number of repeats to a command. The number's

@@ -5,7 +5,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the choices in a type: "TEXT:{bf16,fp32}" is a text that must be one of the two.
+/// Returns the choices in the library's name of a type: "TEXT:{bf16,fp32}" is a text that must be
+/// one of the two.
 std::vector<std::string> choices_of(const std::string& type) {
   const size_t begin = type.find('{');
   const size_t end = type.find('}');

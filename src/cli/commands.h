@@ -20,9 +20,8 @@ void add_bench_command(CLI::App& app);
 void add_plot_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
 void add_device_command(CLI::App& app);
-/// Adds `completion` and `manual`, which describe all commands of `app`. Must come after the other
-/// commands.
-void add_documentation_commands(CLI::App& app);
+void add_completion_command(CLI::App& app);
+void add_manual_command(CLI::App& app);
 
 /// The exit status of the program, if it is not that of an error.
 struct CommandStatus {

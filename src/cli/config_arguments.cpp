@@ -12,11 +12,11 @@ namespace tessera {
 
 std::chrono::seconds ConfigArguments::rank_timeout() const {
   const auto by_default = std::chrono::seconds(RunSection().rank_timeout);
-  if (!find_launch())
-    return by_default;  // no rank waits, and the file may be a pipe, which can be read only once
+  // Without other processes no rank waits. The file may be a pipe, which can be read only once.
+  if (!find_launch()) return by_default;
   try {
     // No key of [run] depends on the model, so checkpoint.initial need not be read.
-    const auto any_model = [](const RunConfig& /*named*/) { return ModelConfig(); };
+    const auto any_model = [](const RunConfig& /*config*/) { return ModelConfig(); };
     return std::chrono::seconds(load(any_model).run.rank_timeout);
   } catch (const Error&) {
     return by_default;
@@ -35,8 +35,10 @@ std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::strin
     return {{phase.name, phase.config}};
   }
   for (size_t i = 0; i < phases.size(); ++i) {
-    const auto same = [&](const RunPhase& other) { return other.same_programs(phases[i]); };
-    const auto first = std::ranges::find_if(phases, same);
+    const auto same_programs = [&](const RunPhase& other) {
+      return other.same_programs(phases[i]);
+    };
+    const auto first = std::ranges::find_if(phases, same_programs);
     if (first == phases.begin() + static_cast<std::ptrdiff_t>(i)) {
       chosen.push_back({phases[i].name, phases[i].config});
     }

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/threads.h"
-#include "cli/as_one_of.h"
 #include "cli/commands.h"
+#include "cli/several_processes.h"
 #include "comm/processes.h"
 #include "config/load_config.h"
 #include "inference/evaluate_checkpoint.h"
@@ -19,6 +19,8 @@
 namespace tessera {
 namespace {
 
+/// The arguments of both things that `eval` does: it computes the loss on held-out data, or answers
+/// multiple-choice questions (tasks).
 struct EvalArguments {
   CheckpointEvaluationOptions held_out;  // its checkpoint, batch and threads also apply to tasks
   std::string dtype{word(TokenFileType::header)};
@@ -54,7 +56,8 @@ void add_task_options(CLI::App& command, EvalArguments& arguments,
       ->needs(files);
 }
 
-void answer(const EvalArguments& arguments) {
+/// Answers multiple-choice questions.
+void answer_questions(const EvalArguments& arguments) {
   if (!arguments.predictions.empty()) require_writable(arguments.predictions);
   TaskOptions options{.checkpoint = arguments.held_out.checkpoint,
                       .files = arguments.files,
@@ -68,7 +71,7 @@ void answer(const EvalArguments& arguments) {
 }
 
 /// Returns [parallel] of the configuration with its overrides.
-ParallelSection parallel_of(const EvalArguments& arguments) {
+ParallelSection load_parallel(const EvalArguments& arguments) {
   for (const std::string& override : arguments.overrides) {
     if (!override.starts_with("parallel.")) {
       throw Error(
@@ -84,16 +87,17 @@ ParallelSection parallel_of(const EvalArguments& arguments) {
 /// Evaluates with threads, or as one of several processes, of which the first reports.
 void run(EvalArguments& arguments, Processes* processes) {
   CheckpointEvaluationOptions& options = arguments.held_out;
-  if (processes != nullptr && options.ranks > 1)
+  if (processes != nullptr && options.ranks > 1) {
     throw ranks_beside_processes(options.ranks, *processes);
+  }
   if (processes != nullptr && !arguments.files.empty()) {
     throw Error(
         "--tasks: questions are answered by one process, and this is one of {}; start it without "
         "mpirun or srun",
         processes->ranks());
   }
-  if (!arguments.files.empty()) return answer(arguments);
-  options.parallel = parallel_of(arguments);
+  if (!arguments.files.empty()) return answer_questions(arguments);
+  options.parallel = load_parallel(arguments);
   const std::optional<CheckpointEvaluation> evaluation =
       processes != nullptr ? evaluate_as_process(options, *processes)
                            : evaluate_checkpoint(options);
@@ -154,7 +158,7 @@ void add_eval_command(CLI::App& app) {
     arguments->held_out.data.dtype = from_word<TokenFileType>(arguments->dtype);
     const std::unique_ptr<Processes> processes = join_processes();
     if (!processes) return run(*arguments, nullptr);
-    run_as_one_of(*processes, [&] { run(*arguments, processes.get()); });
+    run_as_one_process(*processes, [&] { run(*arguments, processes.get()); });
   });
 }
 

@@ -9,14 +9,14 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/rank_threads.h"
+#include "base/threads.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "config/effects.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "hardware/hardware_file.h"
-#include "hardware/target.h"
+#include "hardware/processor.h"
 #include "plan/explain.h"
 #include "plan/run_target.h"
 #include "tensor/device_precision.h"
@@ -49,14 +49,15 @@ MeshRank chosen_rank(const ExplainArguments& arguments, const RunConfig& config)
   return {mesh, arguments.rank};
 }
 
-/// The functions that plan a configuration for a machine and, if that is an accelerator of a
-/// hardware file, say whether it fits (see fit_on()).
-struct Explained {
+/// The machine that a run is explained for, as two functions: one plans a configuration for it. The
+/// other, which only accelerators of hardware files have, says whether the plan fits (see
+/// fit_on()).
+struct ExplainedMachine {
   std::function<StepPlan(const RunConfig& config)> plan;
   std::function<Fit(const RunConfig& config, const StepPlan& plan)> fit = {};
 };
 
-PhaseNeeds needs_of(const RunConfig& phase, const Explained& machine) {
+PhaseNeeds needs_of(const RunConfig& phase, const ExplainedMachine& machine) {
   const StepPlan plan = machine.plan(phase);
   PhaseNeeds needs = phase_needs(plan);
   if (machine.fit) needs.least_seconds = machine.fit(phase, plan).seconds();
@@ -65,7 +66,7 @@ PhaseNeeds needs_of(const RunConfig& phase, const Explained& machine) {
 
 /// Explains a run: its phases if it has any, and the step of one of them.
 void explain_run(const ExplainArguments& arguments, const RunConfig& config,
-                 const Explained& machine) {
+                 const ExplainedMachine& machine) {
   const Logger logger;
   for (const std::string& sentence : without_effect(config, arguments.ranks)) {
     logger.warn("{}", sentence);
@@ -88,7 +89,8 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& config,
 }
 
 /// Explains a run for the accelerator of a hardware file.
-void run_for(const ExplainArguments& arguments, const Hardware& hardware, RunConfig config) {
+void explain_for_accelerator(const ExplainArguments& arguments, const Hardware& hardware,
+                             RunConfig config) {
   const AcceleratorFacts& facts = *hardware.accelerator;
   if (config.run.device != Device::cpu && config.run.device != facts.device) {
     throw Error("run.device is \"{}\", and {} is about {}, whose device is \"{}\"",
@@ -98,34 +100,36 @@ void run_for(const ExplainArguments& arguments, const Hardware& hardware, RunCon
   config.run.device = facts.device;
   const RunConfig there = resolve_data(config);
   const MeshRank mesh_rank = chosen_rank(arguments, there);
-  const auto planned = [&](const RunConfig& of) {
-    return plan_step(of, run_target(of, facts), mesh_rank);
+  const auto plan_there = [&](const RunConfig& phase) {
+    return plan_step(phase, run_target(phase, facts), mesh_rank);
   };
-  explain_run(arguments, there, {planned, [&](const RunConfig& of, const StepPlan& plan) {
-                                   return fit_on(of, plan, hardware);
-                                 }});
+  const auto fit_there = [&](const RunConfig& phase, const StepPlan& plan) {
+    return fit_on(phase, plan, hardware);
+  };
+  explain_run(arguments, there, {plan_there, fit_there});
 }
 
+/// Explains a run for this machine, or for the machine or accelerator of a hardware file.
 void run(const ExplainArguments& arguments) {
   const RunConfig config = arguments.config.load();
   if (arguments.hardware.empty()) {
     const RunConfig here = resolve(config);
     const MeshRank mesh_rank = chosen_rank(arguments, here);
-    const auto planned = [&](const RunConfig& of) {
-      return plan_step(of, run_target(of, nullptr, arguments.ranks), mesh_rank);
+    const auto plan_here = [&](const RunConfig& phase) {
+      return plan_step(phase, run_target(phase, nullptr, arguments.ranks), mesh_rank);
     };
-    explain_run(arguments, here, {planned});
-    if (!arguments.json) fmt::print("{}", explain_fit(here, planned(here)));
+    explain_run(arguments, here, {plan_here});
+    if (!arguments.json) fmt::print("{}", explain_fit(here, plan_here(here)));
   } else {
     const Hardware hardware = read_hardware(arguments.hardware);
-    if (hardware.accelerator) return run_for(arguments, hardware, config);
+    if (hardware.accelerator) return explain_for_accelerator(arguments, hardware, config);
     Target target = target_of(hardware.processor);
     if (config.run.threads > 0) target.threads = static_cast<int>(config.run.threads);
     target.threads = threads_of_rank(target.threads, arguments.ranks);
     const RunConfig there = resolve_data(config);
     const MeshRank mesh_rank = chosen_rank(arguments, there);
     explain_run(arguments, there,
-                {[&](const RunConfig& of) { return plan_step(of, target, mesh_rank); }});
+                {[&](const RunConfig& phase) { return plan_step(phase, target, mesh_rank); }});
   }
 }
 

@@ -35,11 +35,11 @@ void write_json(const LoadedModel& model, const GenerateArguments& arguments, Ru
 /// Writes the text as it arrives. Prints the prompt with the first piece, because errors in the
 /// options are thrown before that.
 void write_text(const LoadedModel& model, const GenerateArguments& arguments, Runtime& runtime) {
-  bool begun = false;
+  bool prompt_printed = false;
   const auto stream = [&](std::string_view text) {
-    fmt::print("{}{}", begun ? "" : arguments.prompt, text);
+    fmt::print("{}{}", prompt_printed ? "" : arguments.prompt, text);
     flush_output();  // shows the text as it arrives
-    begun = true;
+    prompt_printed = true;
   };
   const Generation result = generate(model, arguments.prompt, arguments.options, runtime, stream);
   stream("\n");

@@ -14,7 +14,6 @@
 #include "base/signal_thread.h"
 #include "base/standard_streams.h"
 #include "cli/commands.h"
-#include "cli/numbers.h"
 #include "cli/parse_arguments.h"
 #include "cli/processor_features.h"
 #include "cli/several_processes.h"
@@ -31,7 +30,7 @@ namespace {
 void let_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
-  ::setenv("GOMP_SPINCOUNT", "2000", 0);
+  ::setenv("GOMP_SPINCOUNT", "2000", 0);  // iterations
   // The program's own path comes first, because lists of processes then show the program's name.
   // The link is used if another program has taken that path. If both fail, this process continues
   // unchanged.
@@ -40,7 +39,7 @@ void let_waiting_threads_sleep(char** argv) {
   ::execv("/proc/self/exe", argv);
 }
 
-constexpr int kUsageStatus = 2;  // the status that other programs use, too
+constexpr int kUsageStatus = 2;  // the status of a wrong command line, as of most programs
 
 /// Returns the message on a command line that cannot be read: the reason, and the --help to see.
 std::string usage_message(const CLI::App* app, const CLI::Error& error) {
@@ -68,9 +67,9 @@ int run_command(CLI::App& app, std::span<const char* const> arguments) {
 
 /// Runs the command as run_command() does, and reports output that did not arrive. Printed text may
 /// stay in a buffer until the end. Only then is it known whether the system accepts it.
-int run_to_the_end(CLI::App& app, std::span<const char* const> arguments) {
+int run_and_report(CLI::App& app, std::span<const char* const> arguments) {
   try {
-    const SignalThread signals;  // the first thread
+    const SignalThread signals;  // before any other thread is started
     const int status = run_command(app, arguments);
     flush_output();
     return status;
@@ -127,8 +126,8 @@ int main(int argc, char** argv) {
   add_plot_command(app);
   add_trace_command(app);
   add_device_command(app);
-  add_documentation_commands(app);
-  refuse_what_is_no_number(app);
+  add_completion_command(app);
+  add_manual_command(app);
   app.parse_complete_callback([&app] { refuse_several_processes(app); });
-  return run_to_the_end(app, {argv, static_cast<size_t>(argc)});
+  return run_and_report(app, {argv, static_cast<size_t>(argc)});
 }

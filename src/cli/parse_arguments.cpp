@@ -1,6 +1,7 @@
 #include "cli/parse_arguments.h"
 
 #include <algorithm>
+#include <cctype>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,30 @@
 namespace tessera {
 namespace {
 
-/// The mark that follows an argument that ends with a bracket, so that the library finds no list in
-/// it. The system's arguments cannot contain this character.
+bool takes_number(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  return type.starts_with("INT") || type.starts_with("UINT") || type.starts_with("FLOAT");
+}
+
+/// Returns the problem with a number's text; empty if there is none that the library would miss.
+std::string number_problem(std::string text) {
+  if (text.empty()) return "found nothing; expected a number";
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char letter) { return std::tolower(letter); });
+  if (text.find("nan") == std::string::npos && text.find("inf") == std::string::npos) return "";
+  return fmt::format("found {}; expected a finite number", text);
+}
+
+/// Makes every option that takes a number, in all commands, refuse what number_problem() finds.
+void require_finite_numbers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (takes_number(*option)) option->check(CLI::Validator(number_problem, ""));
+  }
+  for (CLI::App* command : app.get_subcommands({})) require_finite_numbers(*command);
+}
+
+/// A mark that is put behind an argument that ends with a bracket, so that the library does not
+/// take the argument for a list. The arguments of a process cannot contain this character.
 constexpr char kMark = '\0';
 
 std::string marked(std::string argument) {
@@ -42,12 +65,12 @@ std::vector<std::string> unexpected_arguments(const CLI::App& app) {
 
 /// Throws an error that names the command if the arguments ask for one that does not exist.
 void refuse_unknown_command(const CLI::App& app) {
-  const CLI::App* reached = &app;
-  while (!reached->get_subcommands().empty()) reached = reached->get_subcommands().back();
+  const CLI::App* innermost = &app;  // the innermost command that was named
+  while (!innermost->get_subcommands().empty()) innermost = innermost->get_subcommands().back();
   const std::vector<std::string> unexpected = unexpected_arguments(app);
-  if (reached->get_require_subcommand_min() == 0 || unexpected.empty()) return;
+  if (innermost->get_require_subcommand_min() == 0 || unexpected.empty()) return;
   std::vector<std::string> names;
-  for (const CLI::App* command : reached->get_subcommands({})) {
+  for (const CLI::App* command : innermost->get_subcommands({})) {
     names.push_back(command->get_name());
   }
   const std::string& first = unexpected.front();
@@ -66,13 +89,14 @@ void refuse_unknown_command(const CLI::App& app) {
 }  // namespace
 
 void parse_arguments(CLI::App& app, std::span<const char* const> arguments) {
+  require_finite_numbers(app);
   remove_marks(app);
-  std::vector<std::string> last_first;  // the order that the library wants
-  for (const char* argument : arguments.subspan(1)) last_first.push_back(marked(argument));
-  std::ranges::reverse(last_first);
+  std::vector<std::string> reversed;  // the order that the library expects
+  for (const char* argument : arguments.subspan(1)) reversed.push_back(marked(argument));
+  std::ranges::reverse(reversed);
   app.name(arguments[0]);
   try {
-    app.parse(std::move(last_first));
+    app.parse(std::move(reversed));
   } catch (const CLI::ExtrasError&) {
     std::vector<std::string> unexpected = unexpected_arguments(app);
     std::ranges::reverse(unexpected);  // the library lists them from the end

@@ -22,7 +22,7 @@ struct PlotArguments {
 };
 
 /// Returns a bound of --range; none if the text is empty.
-std::optional<double> bound(std::string_view text, const std::string& range) {
+std::optional<double> parse_bound(std::string_view text, const std::string& range) {
   if (text.empty()) return std::nullopt;
   double value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -38,8 +38,8 @@ void set_range(PlotOptions& options, const std::string& range) {
   if (colon == std::string::npos) {
     throw Error("--range is '{}'; expected A:B, A: or :B", range);
   }
-  options.from = bound(std::string_view(range).substr(0, colon), range);
-  options.to = bound(std::string_view(range).substr(colon + 1), range);
+  options.from = parse_bound(std::string_view(range).substr(0, colon), range);
+  options.to = parse_bound(std::string_view(range).substr(colon + 1), range);
   if (options.from && options.to && !(*options.from < *options.to)) {
     throw Error("--range is '{}'; its end must lie above its beginning", range);
   }

@@ -2,8 +2,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
-#include "plan/account/account_tables.h"
-#include "plan/account/summarize_trace.h"
+#include "plan/account/step_account.h"
 
 namespace tessera {
 namespace {

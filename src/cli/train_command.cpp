@@ -6,9 +6,9 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/threads.h"
-#include "cli/as_one_of.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/several_processes.h"
 #include "comm/processes.h"
 #include "train/trainer.h"
 #include "train/training_state.h"
@@ -52,7 +52,7 @@ void add_train_command(CLI::App& app) {
   command->callback([arguments] {
     const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
     if (!processes) return train_as(*arguments, Logger());
-    run_as_one_of(*processes, [&] {
+    run_as_one_process(*processes, [&] {
       if (arguments->options.ranks > 1) {
         throw ranks_beside_processes(arguments->options.ranks, *processes);
       }

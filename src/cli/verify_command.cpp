@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/progress.h"
-#include "cli/as_one_of.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/several_processes.h"
 #include "comm/processes.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
@@ -87,7 +87,7 @@ void add_verify_command(CLI::App& app) {
   command->callback([arguments] {
     const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
     if (processes) {
-      return run_as_one_of(*processes, [&] { verify_with(*arguments, processes.get()); });
+      return run_as_one_process(*processes, [&] { verify_with(*arguments, processes.get()); });
     }
     if (arguments->ranks == 0) throw CLI::RequiredError("--ranks");
     verify_with(*arguments, nullptr);

@@ -22,7 +22,7 @@ bool starts_at(const Tensor& tensor, const Tensor& whole, int64_t element) {
 
 bool overlap(const Tensor& a, const Tensor& b) {
   if (a.bytes() == 0 || b.bytes() == 0) return false;
-  const std::less<> before;
+  const std::less<> before;  // unlike <, it is defined for addresses in different memory
   return before(begin_of(a), begin_of(b) + b.bytes()) &&
          before(begin_of(b), begin_of(a) + a.bytes());
 }
@@ -74,10 +74,10 @@ Shape row_shape(std::string_view name, const Tensor& tensor, std::span<const int
   return tensor.shape().with_dim(0, 1);
 }
 
-void note(const Repartition& what, Fingerprint& mark) {
-  mark.shape = what.whole;
-  mark.layout = what.before;
-  mark.layout_after = what.after;
+void add_repartition(const Repartition& repartition, Fingerprint& mark) {
+  mark.shape = repartition.whole;
+  mark.layout = repartition.before;
+  mark.layout_after = repartition.after;
 }
 
 }  // namespace
@@ -94,7 +94,8 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, std::vector<int
 }
 
 /// Begins a call, and returns the fingerprint that the ranks compare, with the call's number.
-Fingerprint Communicator::next(std::string_view name, Collective collective, const Tensor& whole) {
+Fingerprint Communicator::begin_call(std::string_view name, Collective collective,
+                                     const Tensor& whole) {
   return {.name = name,
           .collective = collective,
           .sequence = sequence_++,
@@ -103,7 +104,7 @@ Fingerprint Communicator::next(std::string_view name, Collective collective, con
 }
 
 /// Ends a call: counts what the transports have received since the last one.
-void Communicator::count(Collective collective) {
+void Communicator::end_call(Collective collective) {
   Traffic& traffic = traffic_[static_cast<size_t>(collective)];
   const int64_t received = transport_->received_bytes() + (device_ ? device_->received_bytes() : 0);
   ++traffic.calls;
@@ -134,7 +135,7 @@ DeviceTransport& Communicator::begin_on_device(const Fingerprint& mark, const De
 void Communicator::all_gather(std::string_view name, const PieceLayout& layout, const Tensor& from,
                               const Tensor& to, const DeviceCall& device) {
   check_pieces(name, layout, size(), position_, from, to);
-  Fingerprint mark = next(name, Collective::all_gather, to);
+  Fingerprint mark = begin_call(name, Collective::all_gather, to);
   mark.layout = layout.fingerprint();
   if (device.stream == nullptr) {
     transport_->all_gather(mark, layout, from, to);
@@ -142,14 +143,14 @@ void Communicator::all_gather(std::string_view name, const PieceLayout& layout, 
     begin_on_device(mark, device, all_gather_workspace(layout, to.dtype(), staging_bytes_))
         .all_gather(name, layout, from, to, device);
   }
-  count(Collective::all_gather);
+  end_call(Collective::all_gather);
 }
 
 void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layout,
                                   const Tensor& from, const Tensor& to, const DeviceCall& device) {
   check_reduction(name, Reduction::sum, from.dtype());
   check_pieces(name, layout, size(), position_, to, from);
-  Fingerprint mark = next(name, Collective::reduce_scatter, from);
+  Fingerprint mark = begin_call(name, Collective::reduce_scatter, from);
   mark.layout = layout.fingerprint();
   if (device.stream == nullptr) {
     transport_->reduce_scatter(mark, layout, from, to);
@@ -157,7 +158,7 @@ void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layo
     begin_on_device(mark, device, reduce_scatter_workspace(layout, to.dtype(), staging_bytes_))
         .reduce_scatter(name, layout, from, to, device);
   }
-  count(Collective::reduce_scatter);
+  end_call(Collective::reduce_scatter);
 }
 
 void Communicator::all_reduce(std::string_view name, const Tensor& from, const Tensor& to,
@@ -167,7 +168,7 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
   TESSERA_CHECK(from.elements() == to.elements(), "'{}' reduces {} to {}", name,
                 from.shape().text(), to.shape().text());
   if (!starts_at(from, to, 0)) check_apart(name, from, to);
-  Fingerprint mark = next(name, Collective::all_reduce, from);
+  Fingerprint mark = begin_call(name, Collective::all_reduce, from);
   mark.reduction = reduction;
   if (device.stream == nullptr) {
     transport_->all_reduce(mark, from, to);
@@ -176,50 +177,50 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
                     all_reduce_workspace(to.elements(), to.dtype(), size(), staging_bytes_))
         .all_reduce(name, reduction, from, to, device);
   }
-  count(Collective::all_reduce);
+  end_call(Collective::all_reduce);
 }
 
 void Communicator::all_to_all(std::string_view name, const Tensor& from, const Tensor& to,
-                              const std::optional<Repartition>& what) {
+                              const std::optional<Repartition>& repartition) {
   check_same_type(name, from, to);
   check_apart(name, from, to);
   TESSERA_CHECK(from.elements() == to.elements() && from.elements() % size() == 0,
                 "'{}' makes {} out of {} in a group of {}", name, to.shape().text(),
                 from.shape().text(), size());
-  Fingerprint mark = next(name, Collective::all_to_all, from);
-  if (what) note(*what, mark);
+  Fingerprint mark = begin_call(name, Collective::all_to_all, from);
+  if (repartition) add_repartition(*repartition, mark);
   transport_->all_to_all(mark, from, to);
-  count(Collective::all_to_all);
+  end_call(Collective::all_to_all);
 }
 
 void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
                                    std::span<const int64_t> sent, const Tensor& to,
                                    std::span<const int64_t> received,
-                                   const std::optional<Repartition>& what) {
+                                   const std::optional<Repartition>& repartition) {
   check_same_type(name, from, to);
   check_apart(name, from, to);
   const Shape row = row_shape(name, from, sent, size());
   TESSERA_CHECK(row == row_shape(name, to, received, size()), "'{}' makes rows of {} out of {}",
                 name, to.shape().text(), from.shape().text());
-  Fingerprint mark = next(name, Collective::all_to_all_rows, from);
+  Fingerprint mark = begin_call(name, Collective::all_to_all_rows, from);
   mark.shape = row;
-  if (what) note(*what, mark);
+  if (repartition) add_repartition(*repartition, mark);
   transport_->all_to_all_rows(mark, from, sent, to, received);
-  count(Collective::all_to_all_rows);
+  end_call(Collective::all_to_all_rows);
 }
 
 void Communicator::broadcast(std::string_view name, int root, const Tensor& tensor,
                              const DeviceCall& device) {
   TESSERA_CHECK(root >= 0 && root < size(), "'{}' has the root {} in a group of {}", name, root,
                 size());
-  Fingerprint mark = next(name, Collective::broadcast, tensor);
+  Fingerprint mark = begin_call(name, Collective::broadcast, tensor);
   mark.from = ranks_[static_cast<size_t>(root)];
   if (device.stream == nullptr) {
     transport_->broadcast(mark, root, tensor);
   } else {
     begin_on_device(mark, device, 0).broadcast(name, root, tensor, device);
   }
-  count(Collective::broadcast);
+  end_call(Collective::broadcast);
 }
 
 MarkedMessage Communicator::marked(std::string_view name, const Message& message, bool sent) {
@@ -261,24 +262,26 @@ void Communicator::exchange(std::string_view name, std::span<const Message> send
   } else {
     exchange_on_device(name, std::move(out), std::move(in), *device.stream);
   }
-  count(Collective::message);
+  end_call(Collective::message);
 }
 
-/// Compares each message on the processor, and then moves its bytes from device to device.
+/// Compares each message on the processor: exchanges messages without bytes there. Then moves the
+/// bytes from device to device.
 void Communicator::exchange_on_device(std::string_view name, std::vector<MarkedMessage> sends,
                                       std::vector<MarkedMessage> receives, Stream& stream) {
   require_devices(name);
-  const auto take_parts = [&](std::vector<MarkedMessage>& messages) {
-    std::vector<DevicePart> parts;
+  const auto take_buffers = [&](std::vector<MarkedMessage>& messages) {
+    std::vector<DeviceBuffer> buffers;
     for (MarkedMessage& message : messages) {
       TESSERA_CHECK(message.peer != position_, "'{}' has a message of a device to itself", name);
+      // Leaves an empty tensor in the message, so that the transport compares it alone.
       const Tensor tensor = std::exchange(message.tensor, Tensor({0}, message.mark.dtype));
-      parts.push_back({message.peer, static_cast<std::byte*>(tensor.address()), tensor.bytes()});
+      buffers.push_back({message.peer, static_cast<std::byte*>(tensor.address()), tensor.bytes()});
     }
-    return parts;
+    return buffers;
   };
-  std::vector<DevicePart> out = take_parts(sends);
-  std::vector<DevicePart> in = take_parts(receives);
+  std::vector<DeviceBuffer> out = take_buffers(sends);
+  std::vector<DeviceBuffer> in = take_buffers(receives);
   transport_->exchange(sends, receives);
   device_->exchange(name, std::move(out), std::move(in), stream);
 }
@@ -294,8 +297,8 @@ void Communicator::receive(std::string_view name, int peer, const Tensor& tensor
 }
 
 void Communicator::barrier(std::string_view name) {
-  transport_->barrier(next(name, Collective::barrier, Tensor{}));
-  count(Collective::barrier);
+  transport_->barrier(begin_call(name, Collective::barrier, Tensor{}));
+  end_call(Collective::barrier);
 }
 
 }  // namespace tessera

@@ -22,14 +22,16 @@ struct Traffic {
   int64_t received_bytes = 0;  ///< as the transport counts them
 };
 
-/// A change of the pieces of a whole, which an all-to-all makes.
+/// A change of the division of a tensor into pieces, one for each rank. An all-to-all makes it.
 struct Repartition {
-  Shape whole;
+  Shape whole;          ///< the shape of the undivided tensor
   uint64_t before = 0;  ///< PieceLayout::fingerprint()
   uint64_t after = 0;
 };
 
-/// The collectives of one rank within one group of ranks.
+/// The collectives of one rank within one group of ranks. It checks the operands, and numbers and
+/// counts the calls. A Transport moves bytes in the processor's memory, a DeviceTransport those in
+/// the memory of devices.
 ///
 /// The group is an ordered list of ranks. A *position* is an index in that list, a *rank* is a rank
 /// of the world. All ranks of the group make the same calls in the same order, each from one thread
@@ -81,17 +83,17 @@ class Communicator {
                   Reduction reduction = Reduction::sum, const DeviceCall& device = {});
 
   /// Sends block i of `from` to position i and receives block i of `to` from there. The blocks are
-  /// size() equal parts of the tensors. If they are pieces of a whole, `what` says of which. Ranks
-  /// that do not agree about it throw Error.
+  /// size() equal parts of the tensors. If they are pieces of a whole, `repartition` says which.
+  /// Ranks that do not agree about it throw Error.
   void all_to_all(std::string_view name, const Tensor& from, const Tensor& to,
-                  const std::optional<Repartition>& what = {});
+                  const std::optional<Repartition>& repartition = {});
   /// Sends `sent[i]` rows of `from` to position i, and receives `received[i]` rows of `to` from
   /// there. Rows are those of dim 0, and are equal in all dims after it. Tensors may have more rows
   /// than are sent or received; the rest does not change. Ranks that do not agree about a number of
-  /// rows throw Error. `what` is as in all_to_all().
+  /// rows throw Error. `repartition` is as in all_to_all().
   void all_to_all_rows(std::string_view name, const Tensor& from, std::span<const int64_t> sent,
                        const Tensor& to, std::span<const int64_t> received,
-                       const std::optional<Repartition>& what = {});
+                       const std::optional<Repartition>& repartition = {});
 
   /// Gives every rank the elements of the rank at position `root`.
   void broadcast(std::string_view name, int root, const Tensor& tensor,
@@ -120,8 +122,8 @@ class Communicator {
   }
 
  private:
-  Fingerprint next(std::string_view name, Collective collective, const Tensor& whole);
-  void count(Collective collective);
+  Fingerprint begin_call(std::string_view name, Collective collective, const Tensor& whole);
+  void end_call(Collective collective);
   /// Compares the ranks' calls before a device does the work, and returns the transport for it.
   /// Throws InternalError if the workspace is too small.
   DeviceTransport& begin_on_device(const Fingerprint& mark, const DeviceCall& call,
@@ -135,12 +137,12 @@ class Communicator {
   std::vector<int> ranks_;
   int position_;
   int64_t sequence_ = 0;
-  std::vector<int64_t> messages_to_;  // counted by the peer's position
-  std::vector<int64_t> messages_from_;
+  std::vector<int64_t> messages_to_;    // the number of messages sent, by the peer's position
+  std::vector<int64_t> messages_from_;  // received
   std::array<Traffic, kWords<Collective>.size()> traffic_{};
-  int64_t counted_bytes_ = 0;  // the received bytes that traffic_ has
+  int64_t counted_bytes_ = 0;  // the received bytes that are part of traffic_
   int64_t staging_bytes_ = kDeviceStagingBytes;
-  // Null if operands are in the processor's memory only. Last, because links may refer to the rest.
+  // Null before use_devices(). Last, so that it is destroyed first: links may refer to the group.
   std::unique_ptr<DeviceTransport> device_;
 };
 

@@ -13,10 +13,10 @@
 namespace tessera {
 namespace {
 
-std::unique_ptr<DeviceLinks> links_of([[maybe_unused]] Communicator& group,
-                                      const std::function<Communicator()>& another,
-                                      Accelerator& accelerator,
-                                      [[maybe_unused]] std::chrono::milliseconds timeout) {
+std::unique_ptr<DeviceLinks> make_links([[maybe_unused]] Communicator& group,
+                                        const std::function<Communicator()>& another,
+                                        Accelerator& accelerator,
+                                        [[maybe_unused]] std::chrono::milliseconds timeout) {
   switch (accelerator.device()) {
     case Device::emulated:
       return emulated_links(another());
@@ -40,7 +40,7 @@ std::unique_ptr<DeviceLinks> links_of([[maybe_unused]] Communicator& group,
 
 void connect_devices(Communicator& group, const std::function<Communicator()>& another,
                      Accelerator& accelerator, std::chrono::milliseconds timeout) {
-  group.use_devices(links_of(group, another, accelerator, timeout));
+  group.use_devices(make_links(group, another, accelerator, timeout));
   require_right_sums(group, accelerator);
 }
 
@@ -56,9 +56,10 @@ void require_device_links(Device device) {
 }
 
 void require_right_sums(Communicator& group, Accelerator& accelerator) {
-  // Enough elements for slices of any number of ranks, and for a rest.
+  // An all-reduce of so many elements has slices, and elements after the slices (DeviceTransport).
   const int64_t elements = int64_t{20'003} + 64 * group.size();
   std::vector<float> numbers(static_cast<size_t>(elements));
+  // Whole numbers, whose sums f32 represents exactly.
   const auto addend = [](int position, int64_t element) {
     return static_cast<float>((position + 1) * (element % 97 + 1));
   };

@@ -8,17 +8,16 @@
 namespace tessera {
 namespace {
 
-/// The offsets of a run of a rank's piece in the whole and in the blocks of the piece, and the
-/// strides from one outer block to the next; in bytes.
-struct Strides {
-  int64_t in_whole;
-  int64_t whole_stride;
-  int64_t in_piece;
-  int64_t piece_stride;
-  int64_t row_bytes;
+/// One run of a rank's piece, which occurs once in each outer block. All sizes are in bytes.
+struct RunRows {
+  int64_t in_whole;      ///< offset of the first row in the whole
+  int64_t whole_stride;  ///< from one outer block of the whole to the next
+  int64_t in_piece;      ///< offset of the first row in the blocks of the piece
+  int64_t piece_stride;  ///< from one outer block of the piece to the next
+  int64_t row_bytes;     ///< of the run in one block
 };
 
-/// Calls visit(strides) for each run of a rank's piece.
+/// Calls visit(rows) for each run of a rank's piece.
 template <typename Visit>
 void for_each_run(const PieceLayout& layout, int position, const OuterBlocks& blocks, int64_t size,
                   Visit&& visit) {
@@ -28,7 +27,7 @@ void for_each_run(const PieceLayout& layout, int position, const OuterBlocks& bl
   int64_t in_piece = 0;
   for (const ElementRun& run : layout.runs(position)) {
     const int64_t row_bytes = run.length * layout.inner() * size;
-    visit(Strides{blocks.begin * whole_stride + run.begin * layout.inner() * size, whole_stride,
+    visit(RunRows{blocks.begin * whole_stride + run.begin * layout.inner() * size, whole_stride,
                   in_piece, piece_stride, row_bytes});
     in_piece += row_bytes;
   }
@@ -51,7 +50,7 @@ void strided_copy(const StridedCopy& copy, Stream& stream) {
 
 void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
                      int64_t size, const std::byte* whole, std::byte* piece, Stream& stream) {
-  for_each_run(layout, position, blocks, size, [&](const Strides& run) {
+  for_each_run(layout, position, blocks, size, [&](const RunRows& run) {
     strided_copy({.from = whole + run.in_whole,
                   .from_stride = run.whole_stride,
                   .to = piece + run.in_piece,
@@ -64,7 +63,7 @@ void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks&
 
 void copy_to_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks, int64_t size,
                    const std::byte* piece, std::byte* whole, Stream& stream) {
-  for_each_run(layout, position, blocks, size, [&](const Strides& run) {
+  for_each_run(layout, position, blocks, size, [&](const RunRows& run) {
     strided_copy({.from = piece + run.in_piece,
                   .from_stride = run.piece_stride,
                   .to = whole + run.in_whole,

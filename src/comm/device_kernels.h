@@ -10,12 +10,13 @@
 
 namespace tessera {
 
-// Kernels of collectives among devices: the work for which we do not use a library of collectives.
+// Kernels of collectives among devices. A library moves bytes between devices (DeviceLinks); these
+// kernels sum and rearrange them in the memory of one device.
 
-/// The addends of all ranks for a sum: this rank's is apart, the others are in slots, in rank
-/// order.
+/// A sum of one addend of each rank: to[i] = addend_0[i] + addend_1[i] + ..., in rank order. The
+/// other ranks' addends are in slots, this rank's addend is elsewhere.
 struct OrderedSum {
-  const std::byte* slots = nullptr;  ///< the slot of rank 0 first, aligned to 16 bytes
+  const std::byte* slots = nullptr;  ///< one for each rank, in rank order, aligned to 16 bytes
   int64_t slot_bytes = 0;            ///< of one slot, a multiple of 16
   const std::byte* own = nullptr;    ///< the addend at `position`, whose slot is not read
   int position = 0;
@@ -39,17 +40,17 @@ struct StridedCopy {
 
 void strided_copy(const StridedCopy& copy, Stream& stream);
 
-/// The outer blocks [begin, end) of a layout.
+/// The blocks [begin, end) of the outer dim of a layout (PieceLayout::outer()).
 struct OuterBlocks {
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-/// Copies these blocks of a piece, that of the rank at a position, from the whole to the beginning
-/// of `piece`. Elements have `size` bytes.
+/// Copies the elements of a rank's piece that are in these blocks from the whole to `piece`, where
+/// they are contiguous. Elements have `size` bytes.
 void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
                      int64_t size, const std::byte* whole, std::byte* piece, Stream& stream);
-/// Copies these blocks from the beginning of `piece` to the whole.
+/// Copies them from `piece` to the whole.
 void copy_to_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks, int64_t size,
                    const std::byte* piece, std::byte* whole, Stream& stream);
 

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// Memory of this rank's device that is sent to the rank at a position of the group, or received
-/// from it.
-struct DevicePart {
+/// Memory of this rank's device, to send to the rank at a position of the group or to receive from
+/// it.
+struct DeviceBuffer {
   int peer = 0;
   std::byte* memory = nullptr;
   int64_t bytes = 0;
@@ -30,16 +30,16 @@ class DeviceLinks {
   DeviceLinks(const DeviceLinks&) = delete;
   DeviceLinks& operator=(const DeviceLinks&) = delete;
 
-  /// Gathers `bytes` bytes of each rank in `to`, in rank order. `from` may be this rank's part of
-  /// `to`.
+  /// Gathers `bytes` bytes of each rank in `to`, in rank order. `from` may be where this rank's
+  /// bytes go in `to`.
   virtual void all_gather(std::string_view name, const std::byte* from, std::byte* to,
                           int64_t bytes, Stream& stream) = 0;
   virtual void broadcast(std::string_view name, int root, std::byte* memory, int64_t bytes,
                          Stream& stream) = 0;
-  /// Sends and receives parts: at most one for each direction and peer, none to this rank itself
+  /// Sends and receives buffers: at most one for each direction and peer, none to this rank itself
   /// and none of 0 bytes. Memory that is sent and memory that is received do not overlap.
-  virtual void exchange(std::string_view name, std::span<const DevicePart> sends,
-                        std::span<const DevicePart> receives, Stream& stream) = 0;
+  virtual void exchange(std::string_view name, std::span<const DeviceBuffer> sends,
+                        std::span<const DeviceBuffer> receives, Stream& stream) = 0;
 };
 
 }  // namespace tessera

@@ -9,16 +9,17 @@
 namespace tessera {
 namespace {
 
-/// The least number of bytes that a rank stages of another, however many ranks there are.
+/// The least bytes of a slot, however many ranks share the staging memory.
 constexpr int64_t kLeastSlotBytes = int64_t{4} << 10;
 /// The most bytes of a sum that every rank takes by itself: one exchange instead of two.
 constexpr int64_t kWholeBytes = int64_t{64} << 10;
 
+/// Returns the most bytes of a slot.
 int64_t most_slot_bytes(int ranks, int64_t staging) {
   return std::max(kLeastSlotBytes, staging / ranks / kAlignment * kAlignment);
 }
 
-/// Returns the number of elements of a rank that are staged at a time, at most `longest`.
+/// Returns the number of elements of one rank in a round, at most `longest`.
 int64_t round_elements(int64_t longest, int64_t size, int ranks, int64_t staging) {
   return std::min(longest, most_slot_bytes(ranks, staging) / size);
 }
@@ -31,10 +32,11 @@ int64_t longest_piece(const PieceLayout& layout) {
   return longest;
 }
 
-/// Rounds over the outer blocks of a layout: a round has the same blocks of all pieces.
+/// Rounds over the outer blocks of a layout (PieceLayout::outer()). A round moves the same blocks
+/// of all pieces.
 struct OuterRounds {
   int64_t blocks = 1;  ///< blocks of one round
-  int64_t slot = 0;    ///< bytes for one rank
+  int64_t slot = 0;    ///< bytes of one slot
 };
 
 OuterRounds outer_rounds(const PieceLayout& layout, int64_t size, int64_t staging) {
@@ -45,11 +47,11 @@ OuterRounds outer_rounds(const PieceLayout& layout, int64_t size, int64_t stagin
   return {blocks, aligned_bytes(blocks * row)};
 }
 
-/// The division of a sum for all ranks: each rank sums a slice of `slice` elements, and every rank
-/// sums the `rest`.
+/// The division of an all-reduce. Each rank sums one slice for all ranks. The elements after the
+/// slices are summed by every rank.
 struct Slices {
-  int64_t slice = 0;
-  int64_t rest = 0;
+  int64_t slice = 0;      ///< elements of the slice of one rank
+  int64_t remainder = 0;  ///< elements after all slices
 };
 
 Slices slices_of(int64_t elements, int64_t size, int ranks) {
@@ -80,17 +82,17 @@ int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks, int64_t s
   const int64_t round = round_elements(slices.slice, size, ranks, staging);
   // Makes the result at least that of any call of fewer elements.
   const int64_t whole = std::min(elements, std::max(kWholeBytes / size, ranks * kAlignment));
-  return ranks * aligned_bytes(std::max({round, slices.rest, whole}) * size);
+  return ranks * aligned_bytes(std::max({round, slices.remainder, whole}) * size);
 }
 
-void DeviceTransport::exchange(std::string_view name, std::vector<DevicePart> sends,
-                               std::vector<DevicePart> receives, Stream& stream) {
-  const auto is_nothing = [](const DevicePart& part) { return part.bytes == 0; };
+void DeviceTransport::exchange(std::string_view name, std::vector<DeviceBuffer> sends,
+                               std::vector<DeviceBuffer> receives, Stream& stream) {
+  const auto is_nothing = [](const DeviceBuffer& buffer) { return buffer.bytes == 0; };
   std::erase_if(sends, is_nothing);
   std::erase_if(receives, is_nothing);
   if (sends.empty() && receives.empty()) return;
   links_->exchange(name, sends, receives, stream);
-  for (const DevicePart& part : receives) received_bytes_ += part.bytes;
+  for (const DeviceBuffer& buffer : receives) received_bytes_ += buffer.bytes;
 }
 
 void DeviceTransport::all_gather(std::string_view name, const PieceLayout& layout,
@@ -106,12 +108,12 @@ void DeviceTransport::all_gather(std::string_view name, const PieceLayout& layou
   }
 }
 
-/// Gathers pieces that are each one block of the whole.
+/// Gathers pieces that are each one block of the whole. They are received there, without a copy.
 void DeviceTransport::gather_blocks(std::string_view name, const PieceLayout& layout,
                                     const Tensor& from, const Tensor& to, Stream& stream) {
   const int64_t size = dtype_size(to.dtype());
-  std::vector<DevicePart> sends;
-  std::vector<DevicePart> receives;
+  std::vector<DeviceBuffer> sends;
+  std::vector<DeviceBuffer> receives;
   for (int rank = 0; rank < ranks_; ++rank) {
     std::byte* const block = memory_of(to) + layout.begin(rank) * size;
     if (rank == position_) {
@@ -124,6 +126,7 @@ void DeviceTransport::gather_blocks(std::string_view name, const PieceLayout& la
   exchange(name, std::move(sends), std::move(receives), stream);
 }
 
+/// Gathers pieces of several blocks. They arrive in slots and are copied into the whole.
 void DeviceTransport::gather_in_rounds(std::string_view name, const PieceLayout& layout,
                                        const Tensor& from, const Tensor& to,
                                        const DeviceCall& call) {
@@ -137,8 +140,8 @@ void DeviceTransport::gather_in_rounds(std::string_view name, const PieceLayout&
     };
     std::byte* const own = memory_of(from) + bytes_of(position_, begin);
     const int64_t own_bytes = bytes_of(position_, blocks.end - begin);
-    std::vector<DevicePart> sends;
-    std::vector<DevicePart> receives;
+    std::vector<DeviceBuffer> sends;
+    std::vector<DeviceBuffer> receives;
     for (int rank = 0; rank < ranks_; ++rank) {
       if (rank == position_) continue;
       sends.push_back({rank, own, own_bytes});
@@ -176,8 +179,8 @@ void DeviceTransport::scatter_blocks(std::string_view name, const PieceLayout& l
     const auto part = [&](int rank) {
       return memory_of(from) + (layout.begin(rank) + begin) * size;
     };
-    std::vector<DevicePart> sends;
-    std::vector<DevicePart> receives;
+    std::vector<DeviceBuffer> sends;
+    std::vector<DeviceBuffer> receives;
     for (int rank = 0; rank < ranks_; ++rank) {
       if (rank == position_) continue;
       sends.push_back({rank, part(rank), count(rank) * size});
@@ -189,6 +192,7 @@ void DeviceTransport::scatter_blocks(std::string_view name, const PieceLayout& l
   }
 }
 
+/// Sums pieces of several blocks. They are copied to contiguous memory before they are sent.
 void DeviceTransport::scatter_in_rounds(std::string_view name, const PieceLayout& layout,
                                         const Tensor& from, const Tensor& to,
                                         const DeviceCall& call) {
@@ -202,8 +206,8 @@ void DeviceTransport::scatter_in_rounds(std::string_view name, const PieceLayout
       return layout.elements(rank) / layout.outer() * count;
     };
     const int64_t own = elements_of(position_, blocks.end - begin);
-    std::vector<DevicePart> sends;
-    std::vector<DevicePart> receives;
+    std::vector<DeviceBuffer> sends;
+    std::vector<DeviceBuffer> receives;
     for (int rank = 0; rank < ranks_; ++rank) {
       copy_from_whole(layout, rank, blocks, size, memory_of(from), packed.of(rank), *call.stream);
       if (rank == position_) continue;
@@ -228,8 +232,8 @@ void DeviceTransport::all_reduce(std::string_view name, Reduction reduction, con
   for (int64_t begin = 0; begin < slice; begin += round) {
     const int64_t count = std::min(round, slice - begin);
     const auto offset = [&](int rank) { return (rank * slice + begin) * size; };
-    std::vector<DevicePart> sends;
-    std::vector<DevicePart> receives;
+    std::vector<DeviceBuffer> sends;
+    std::vector<DeviceBuffer> receives;
     for (int rank = 0; rank < ranks_; ++rank) {
       if (rank == position_) continue;
       sends.push_back({rank, memory_of(from) + offset(rank), count * size});
@@ -246,8 +250,8 @@ void DeviceTransport::all_reduce(std::string_view name, Reduction reduction, con
     received_bytes_ += (ranks_ - 1) * slice * size;
   }
   const int64_t done = ranks_ * slice * size;
-  reduce_whole(name, reduction, dtype, {memory_of(from) + done, memory_of(to) + done, slices.rest},
-               call);
+  reduce_whole(name, reduction, dtype,
+               {memory_of(from) + done, memory_of(to) + done, slices.remainder}, call);
 }
 
 void DeviceTransport::reduce_whole(std::string_view name, Reduction reduction, DType dtype,

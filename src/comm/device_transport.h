@@ -23,8 +23,8 @@ struct DeviceCall {
   std::span<std::byte> workspace = {};
 };
 
-/// The size of the memory in which the parts of all ranks are staged until they are summed or
-/// copied into the whole. Larger operands go through it in rounds.
+/// The size of the staging memory. Elements that arrive from all ranks stay in it until they are
+/// summed or copied into the whole. Larger operands go through it in rounds.
 inline constexpr int64_t kDeviceStagingBytes = int64_t{64} << 20;
 
 /// Returns the bytes of workspace that a call among devices needs.
@@ -36,10 +36,14 @@ int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype,
 int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks,
                              int64_t staging_bytes = kDeviceStagingBytes);
 
-/// Moves and sums operands in the memory of the devices of a group. A library moves them; a kernel
-/// sums them in rank order, as reduce() does. So the bits are those of every other transport,
-/// whatever the library and its topology. A rank receives as many bytes as in a ring, except in
-/// small sums, which every rank takes by itself.
+/// Moves and sums operands in the memory of the devices of a group. A library moves them
+/// (DeviceLinks). A kernel sums them in rank order (ordered_sum()), as reduce() does. So the bits
+/// are those of every other transport, whatever the library and its topology.
+///
+/// For a sum, each rank receives the addends of its own piece or slice from the others, in rounds,
+/// and sums them. A *slot* is the staging memory for one rank in a round. An all-reduce then
+/// gathers the slices. A rank receives as many bytes as in a ring, except in small sums: each rank
+/// gets all addends and sums them by itself.
 class DeviceTransport {
  public:
   /// Creates the transport of the rank at `position` of `ranks`. `staging_bytes` is the same on all
@@ -58,17 +62,16 @@ class DeviceTransport {
   void all_reduce(std::string_view name, Reduction reduction, const Tensor& from, const Tensor& to,
                   const DeviceCall& call);
   void broadcast(std::string_view name, int root, const Tensor& tensor, const DeviceCall& call);
-  /// Sends and receives parts, except those of 0 bytes. Only the ranks that the parts name need
-  /// call.
-  void exchange(std::string_view name, std::vector<DevicePart> sends,
-                std::vector<DevicePart> receives, Stream& stream);
+  /// Sends and receives buffers, except those of 0 bytes. Only the ranks at both ends call it.
+  void exchange(std::string_view name, std::vector<DeviceBuffer> sends,
+                std::vector<DeviceBuffer> receives, Stream& stream);
 
-  /// Returns the bytes that calls have requested from other ranks. Repetitions by a graph are not
-  /// counted.
+  /// Returns the bytes that calls have requested from other ranks. A call that a graph repeats
+  /// counts once.
   int64_t received_bytes() const { return received_bytes_; }
 
  private:
-  /// A part of the sum of all ranks: this rank's addend, and the destination of the sum.
+  /// Some elements of a sum: this rank's addend, and the destination of the sum.
   struct Addend {
     const std::byte* own;
     std::byte* sum;

@@ -18,7 +18,7 @@ class EmulatedLinks final : public DeviceLinks {
   void all_gather(std::string_view name, const std::byte* from, std::byte* to, int64_t bytes,
                   Stream& stream) override {
     stream.enqueue([=, group = group_] {
-      // The communicator only reads the piece.
+      // A Tensor has no form for const memory. The communicator only reads this one.
       group->all_gather(name, even_pieces(bytes * group->size(), group->size()),
                         bytes_at(const_cast<std::byte*>(from), bytes),
                         bytes_at(to, bytes * group->size()));
@@ -30,18 +30,18 @@ class EmulatedLinks final : public DeviceLinks {
     stream.enqueue([=, group = group_] { group->broadcast(name, root, bytes_at(memory, bytes)); });
   }
 
-  void exchange(std::string_view name, std::span<const DevicePart> sends,
-                std::span<const DevicePart> receives, Stream& stream) override {
+  void exchange(std::string_view name, std::span<const DeviceBuffer> sends,
+                std::span<const DeviceBuffer> receives, Stream& stream) override {
     stream.enqueue([name, group = group_, out = messages(sends), in = messages(receives)] {
       group->exchange(name, out, in);
     });
   }
 
  private:
-  static std::vector<Message> messages(std::span<const DevicePart> parts) {
+  static std::vector<Message> messages(std::span<const DeviceBuffer> buffers) {
     std::vector<Message> result;
-    for (const DevicePart& part : parts) {
-      result.push_back({.peer = part.peer, .tensor = bytes_at(part.memory, part.bytes)});
+    for (const DeviceBuffer& buffer : buffers) {
+      result.push_back({.peer = buffer.peer, .tensor = bytes_at(buffer.memory, buffer.bytes)});
     }
     return result;
   }

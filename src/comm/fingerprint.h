@@ -36,7 +36,8 @@ enum class Reduction : uint8_t {
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Reduction>{"sum", "maximum"};
 
-/// A call of a group, in the properties about which its ranks must agree before they communicate.
+/// The mark of a call: all that the ranks of a group compare before they communicate. Ranks whose
+/// marks differ have made different calls, which is an error.
 struct Fingerprint {
   std::string_view name;  ///< of the program's node; the text outlives the call
   Collective collective = Collective::barrier;
@@ -46,10 +47,10 @@ struct Fingerprint {
   DType dtype = DType::u8;
   Shape shape;  ///< of the whole; [1, ...] for rows of any number
   Reduction reduction = Reduction::sum;
-  int from = -1;              ///< the rank that broadcasts or sends a message; -1 for others
-  int to = -1;                ///< the rank that a message goes to; -1 for others
+  int from = -1;              ///< the rank that broadcasts or sends a message; -1 in other calls
+  int to = -1;                ///< the rank that receives a message; -1 in other calls
   uint64_t layout = 0;        ///< PieceLayout::fingerprint() where there are pieces
-  uint64_t layout_after = 0;  ///< that of the pieces that an all-to-all makes of them
+  uint64_t layout_after = 0;  ///< of the pieces into which an all-to-all changes them
 
   bool operator==(const Fingerprint&) const = default;
   /// Returns the call in words: "call 3, all_reduce (sum) 'layers.0.norm' of f32 [4, 8]".

@@ -10,18 +10,22 @@ int64_t FlatPieces::elements() const {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
-ElementRun FlatPieces::of(const Mesh& mesh, int rank, size_t outer) const {
-  std::ptrdiff_t first = 0;
-  std::ptrdiff_t count = 1;
+size_t FlatPieces::first_of(const Mesh& mesh, int rank, size_t outer) const {
+  int first = 0;
   for (size_t i = 0; i < axes.size(); ++i) {
-    const int size = mesh.size(axes[i]);
-    first = first * size + (i < outer ? mesh.coordinate(rank, axes[i]) : 0);
-    count *= i < outer ? 1 : size;
+    first = first * mesh.size(axes[i]) + (i < outer ? mesh.coordinate(rank, axes[i]) : 0);
   }
-  TESSERA_CHECK(first + count <= std::ssize(sizes), "piece {} of {}", first, sizes.size());
-  const auto begin = sizes.begin() + first;
+  return static_cast<size_t>(first);
+}
+
+ElementRun FlatPieces::of(const Mesh& mesh, int rank, size_t outer) const {
+  const size_t first = first_of(mesh, rank, outer);
+  size_t count = 1;
+  for (size_t i = outer; i < axes.size(); ++i) count *= static_cast<size_t>(mesh.size(axes[i]));
+  TESSERA_CHECK(first + count <= sizes.size(), "piece {} of {}", first, sizes.size());
+  const auto begin = sizes.begin() + static_cast<std::ptrdiff_t>(first);
   return {std::accumulate(sizes.begin(), begin, int64_t{0}),
-          std::accumulate(begin, begin + count, int64_t{0})};
+          std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(count), int64_t{0})};
 }
 
 TypeOnAxis FlatPieces::type() const {

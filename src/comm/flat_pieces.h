@@ -21,6 +21,8 @@ struct FlatPieces {
   bool cut() const { return !axes.empty(); }
   /// Returns the number of elements of all pieces together.
   int64_t elements() const;
+  /// Returns the index of a rank's piece in `sizes`.
+  size_t position(const Mesh& mesh, int rank) const { return first_of(mesh, rank, axes.size()); }
   /// Returns the piece of a rank.
   ElementRun of(const Mesh& mesh, int rank) const { return of(mesh, rank, axes.size()); }
   /// Returns the run that is divided among the ranks with its coordinates on the first `outer`
@@ -30,6 +32,11 @@ struct FlatPieces {
   TypeOnAxis type() const;
   /// Returns the distribution of the pieces, given that of the whole memory.
   Distribution distribution(Distribution whole) const;
+
+ private:
+  /// Returns the index of the first of the pieces that the ranks with its coordinates on the first
+  /// `outer` axes have.
+  size_t first_of(const Mesh& mesh, int rank, size_t outer) const;
 };
 
 }  // namespace tessera

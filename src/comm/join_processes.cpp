@@ -1,10 +1,65 @@
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include <unistd.h>
+
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/launch.h"
 #include "comm/mpi/join_by_mpi.h"
 #include "comm/processes.h"
-#include "comm/tcp/join_by_tcp.h"
+#include "comm/tcp/first_process.h"
+#include "comm/tcp/other_process.h"
+#include "comm/tcp/tcp_address.h"
 
 namespace tessera {
+namespace {
+
+std::string own_host() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+/// Makes NCCL use the network by which the processes have met, unless the user names another one.
+/// NCCL reads the variable when it is first used; no thread of this program reads any.
+void tell_nccl(const std::string& network) {
+  if (network.empty()) return;
+  // "=" asks for this name alone. Otherwise "eth1" would also stand for "eth10".
+  ::setenv("NCCL_SOCKET_IFNAME", ("=" + network).c_str(), /*overwrite=*/0);
+}
+
+/// Joins the processes of a launch that has an address. The first rank listens there, and the
+/// others connect to it.
+std::unique_ptr<Processes> join_by_tcp(const Launch& launch, std::chrono::milliseconds patience) {
+  const TcpAddress address = parse_tcp_address(kAddressVariable, *launch.address);
+  if (!launch.token && !is_loopback(address)) {
+    throw Error(
+        "{} is not set. Other machines reach {}, so the processes of a run must prove that they "
+        "belong to it: set it to the same secret for all of them, such as {} gives",
+        kTokenVariable, address.text(), kTokenCommand);
+  }
+  if (!launch.token && launch.rank == 0) {
+    Logger().warn(
+        "{} is not set: whoever has an account on this machine may take the place of one of the "
+        "processes",
+        kTokenVariable);
+  }
+  const std::string token = launch.token.value_or("");
+  if (launch.rank == 0) {
+    auto first =
+        std::make_unique<FirstProcess>(address, launch.processes, own_host(), token, patience);
+    tell_nccl(first->network());
+    return first;
+  }
+  auto other = std::make_unique<OtherProcess>(address, launch.processes, launch.rank, own_host(),
+                                              token, patience);
+  tell_nccl(other->network());
+  return other;
+}
+
+}  // namespace
 
 std::unique_ptr<Processes> join_processes(std::chrono::milliseconds patience) {
   const std::optional<Launch> launch = find_launch();

@@ -29,8 +29,8 @@ struct LastCall {
   std::string with_group() const { return text + " of " + group; }
 };
 
-/// Keeps the call that a rank made last in a group. The record stays valid after the caller's
-/// fingerprint is gone. The owner guards it by a lock.
+/// A record of the call that a rank made last in a group. It copies the fingerprint, whose name may
+/// be freed after the call. The owner guards it by a lock.
 class CallRecord {
  public:
   void begin(const Fingerprint& mark);

@@ -18,9 +18,11 @@ struct LauncherVariables {
   const char* launcher;
 };
 
-/// The variable of users who start the processes themselves. Messages name it as the launcher.
+/// The variable of users who start the processes themselves. It stands for the launcher's name in
+/// messages.
 constexpr const char* kByHand = "TESSERA_RANKS";
 
+/// In order of preference: what the user sets by hand comes first.
 constexpr std::array<LauncherVariables, 4> kVariables{{
     {kByHand, "TESSERA_RANK", kByHand},
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"},

@@ -15,7 +15,7 @@ inline constexpr const char* kTokenVariable = "TESSERA_TOKEN";
 /// A command that makes such a secret.
 inline constexpr const char* kTokenCommand = "openssl rand -hex 32";
 
-/// The launch of this process, as one of several, by a launcher.
+/// How a launcher (mpirun, srun, or the user by hand) started this process as one of several.
 struct Launch {
   std::string launcher;  ///< "mpirun", "srun"
   int processes = 1;

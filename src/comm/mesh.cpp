@@ -38,9 +38,10 @@ std::vector<int> expert_data_levels(const MeshSizes& sizes) {
   int within = 1;                            // of expert_data, up to the level before
   for (const int level : sizes.data) {
     ranks *= level;
-    const int now = ranks % sizes.expert == 0 ? ranks / sizes.expert : 1;
-    levels.push_back(now / within);
-    within = now;
+    // 1 if the experts' ranks do not fit a whole number of times into the ranks up to this level.
+    const int up_to_level = ranks % sizes.expert == 0 ? ranks / sizes.expert : 1;
+    levels.push_back(up_to_level / within);
+    within = up_to_level;
   }
   return levels;
 }
@@ -89,7 +90,7 @@ const AxisInfo& Mesh::info(Axis axis) const {
 }
 
 /// Returns the rank within its stage: tensor, context, data from the innermost outwards.
-int Mesh::stage_rank(int rank) const {
+int Mesh::rank_in_stage(int rank) const {
   TESSERA_CHECK(rank >= 0 && rank < ranks_, "no rank {} among {}", rank, ranks_);
   const int inner = size(tensor()) * size(context());
   return rank % inner + inner * (rank / (inner * size(pipeline())));
@@ -110,7 +111,7 @@ int Mesh::coordinate(int rank, Axis axis) const {
     TESSERA_CHECK(rank >= 0 && rank < ranks_, "no rank {} among {}", rank, ranks_);
     return rank / (size(tensor()) * size(context())) % size(axis);
   }
-  return stage_rank(rank) / stride(axis) % size(axis);
+  return rank_in_stage(rank) / stride(axis) % size(axis);
 }
 
 std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {

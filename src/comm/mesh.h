@@ -16,8 +16,9 @@ struct Axis {
   auto operator<=>(const Axis&) const = default;
 };
 
-/// The two ways in which the ranks of a pipeline stage are arranged. Attention and dense layers see
-/// tensor × context × data, experts see expert × expert_data; both products are the same ranks.
+/// The two ways in which the ranks of a pipeline stage are arranged along axes. Attention and dense
+/// layers use tensor × context × data; experts use expert × expert_data. Both products are the same
+/// ranks.
 enum class MeshView : uint8_t { dense, expert };
 
 /// The description of one axis.
@@ -33,7 +34,7 @@ struct MeshSizes {
   int context = 1;
   int pipeline = 1;
   /// The data axis from its innermost level outwards: {2, 4} means two ranks on each of four nodes.
-  /// It has one level if the network has none.
+  /// It has one level if all ranks are equally near.
   std::vector<int> data{1};
   /// The number of ranks that share the experts of a layer, of the tensor · context · data ranks of
   /// a stage.
@@ -102,7 +103,7 @@ class Mesh {
   std::string text() const;
 
  private:
-  int stage_rank(int rank) const;
+  int rank_in_stage(int rank) const;
   int stride(Axis axis) const;
   void add_levels(std::string_view name, std::span<const int> levels, MeshView view);
 

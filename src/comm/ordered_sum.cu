@@ -19,7 +19,9 @@ struct Larger {
   }
 };
 
-/// Reduces a pack of every rank's elements in each thread, and the rest element by element.
+/// Reduces `widest` elements in each thread, a pack that one access of memory loads. Elements after
+/// the last whole pack are reduced one by one:
+///   to[i] = addend_0[i] + addend_1[i] + ... + addend_{ranks - 1}[i], from left to right in Total.
 template <typename T, typename Total, typename Combine, int widest>
 __global__ void sum_slots(OrderedSum sum) {
   for_my_elements<widest>(sum.elements, [&](int64_t first, auto size) {

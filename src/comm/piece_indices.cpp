@@ -51,6 +51,15 @@ std::vector<ElementRun> listed_run(std::span<const int64_t> sizes, int64_t exten
 
 }  // namespace
 
+void append_run(std::vector<ElementRun>& runs, const ElementRun& run) {
+  if (run.length == 0) return;
+  if (!runs.empty() && runs.back().begin + runs.back().length == run.begin) {
+    runs.back().length += run.length;
+  } else {
+    runs.push_back(run);
+  }
+}
+
 ElementRun common(const ElementRun& a, const ElementRun& b) {
   const int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max<int64_t>(0, std::min(a.begin + a.length, b.begin + b.length) - begin)};

@@ -44,6 +44,10 @@ struct ElementRun {
   bool operator==(const ElementRun&) const = default;
 };
 
+/// Appends a run to others. It is joined with the last one if it follows that, and left out if it
+/// is empty.
+void append_run(std::vector<ElementRun>& runs, const ElementRun& run);
+
 /// Returns the elements that both runs have; 0 long if there are none.
 ElementRun common(const ElementRun& a, const ElementRun& b);
 

@@ -14,14 +14,7 @@ namespace {
 /// Returns the same elements in the fewest runs.
 std::vector<ElementRun> joined(std::span<const ElementRun> runs) {
   std::vector<ElementRun> result;
-  for (const ElementRun& run : runs) {
-    if (run.length == 0) continue;
-    if (!result.empty() && result.back().begin + result.back().length == run.begin) {
-      result.back().length += run.length;
-    } else {
-      result.push_back(run);
-    }
-  }
+  for (const ElementRun& run : runs) append_run(result, run);
   return result;
 }
 

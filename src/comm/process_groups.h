@@ -21,8 +21,8 @@ inline RankGroups groups_of(const Mesh& mesh, Processes& processes) {
       [&processes](std::string_view why) { processes.end_work(why); });
 }
 
-/// Returns the control by which these ranks agree. Its messages name the ranks' machines. It refers
-/// to `groups`.
+/// Returns the RankControl by which these ranks agree between steps. Its messages name the ranks'
+/// machines. It refers to `groups`.
 inline RankControl control_of(RankGroups& groups, const Processes& processes) {
   std::vector<std::string> names;
   for (int rank = 0; rank < processes.ranks(); ++rank) names.push_back(processes.text(rank));

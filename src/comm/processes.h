@@ -54,12 +54,12 @@ class Processes {
     for_all,  ///< this rank, the first, and the error is that of all
   };
   /// Notes that the work of this rank has ended, by this error, or without one if the text is
-  /// empty. Waits for the other ranks, for `patience` at most. Returns whether this rank is to
-  /// report the error. A rank that ended because of another's error leaves the report to that one,
-  /// if it is still there. Every rank calls this before the object is destroyed.
+  /// empty. Waits for the other ranks to end, for `patience` at most. Returns whether this rank is
+  /// to print the error. If the error is that of another rank, that rank prints it, if it is still
+  /// there. Every rank calls this before the object is destroyed.
   virtual Report report_end(std::string_view error, std::chrono::milliseconds patience) = 0;
-  /// Returns, after report_end(), whether all ranks have come. If not, abort() is to end the
-  /// others.
+  /// Returns, after report_end(), whether all ranks have ended. If not, the caller ends them by
+  /// abort().
   virtual bool all_ended() const = 0;
 
   /// Ends all processes of the run at once, this one with the status. After report_end(), names the

@@ -9,16 +9,18 @@
 namespace tessera {
 
 Communicator& RankGroups::over(std::span<const Axis> axes, std::string_view lane) {
-  return find(mesh_.group(rank_, axes), lane);
+  return find_or_make(mesh_.group(rank_, axes), lane);
 }
 
 Communicator& RankGroups::world(std::string_view lane) {
   std::vector<int> ranks(static_cast<size_t>(mesh_.ranks()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return find(std::move(ranks), lane);
+  return find_or_make(std::move(ranks), lane);
 }
 
-Communicator& RankGroups::find(std::vector<int> ranks, std::string_view lane) {
+Communicator& RankGroups::find_or_make(std::vector<int> ranks, std::string_view lane) {
+  // The lock is held while the other ranks join. Two threads that ask for the same communicator
+  // must not both make it.
   const std::scoped_lock lock(mutex_);
   const auto key = std::pair(std::move(ranks), std::string(lane));
   const auto known = communicators_.find(key);

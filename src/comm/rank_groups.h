@@ -19,8 +19,10 @@ namespace tessera {
 /// The lane on which ranks agree between the steps of their programs, and gather their state.
 inline constexpr std::string_view kControlLane = "control";
 
-/// The groups in which one rank of a mesh meets the others. Each lane has its own communicators,
-/// because the order of calls on one lane is independent of that on another.
+/// The communicators of one rank of a mesh: one for each group of ranks and each lane. A *lane* is
+/// a name for calls that have an order of their own, such as kControlLane. So two threads may each
+/// make calls on their own lane, and ranks need not agree on the order between lanes. Any thread
+/// may ask for a communicator.
 class RankGroups {
  public:
   /// Makes the communicator of this rank in an ordered list of ranks, for a lane.
@@ -47,7 +49,7 @@ class RankGroups {
 
   /// Returns the communicator of the ranks that differ from this one along `axes` alone, in the
   /// order of their coordinates, with the first of the axes innermost. The first call makes it (see
-  /// Join). All axes are of one view. Several threads may ask for one.
+  /// Join). All axes are of one view.
   Communicator& over(std::span<const Axis> axes, std::string_view lane);
   /// Returns the communicator of all ranks of the mesh.
   Communicator& world(std::string_view lane);
@@ -59,14 +61,14 @@ class RankGroups {
   }
 
  private:
-  Communicator& find(std::vector<int> ranks, std::string_view lane);
+  Communicator& find_or_make(std::vector<int> ranks, std::string_view lane);
 
   Mesh mesh_;
   int rank_;
   Join join_;
   EndWork end_work_;
   Accelerator* accelerator_ = nullptr;
-  std::chrono::milliseconds timeout_{};  // of the devices' work
+  std::chrono::milliseconds timeout_{};  // for the devices' work
   std::mutex mutex_;                     // guards communicators_
   std::map<std::pair<std::vector<int>, std::string>, Communicator> communicators_;
 };

@@ -6,8 +6,9 @@
 namespace tessera {
 namespace {
 
-/// Returns all ranks, divided into sets with equal coordinates on some axes and in one pipeline
-/// stage. They are the axes whose ranks hold the same value if `same`, and the other axes if not.
+/// Returns all ranks, divided into sets. The ranks of a set are in one pipeline stage, and have
+/// equal coordinates on certain axes: if `same`, on those along which all ranks hold the same
+/// elements; otherwise on those along which they do not.
 std::vector<RankSet> sets_by_axes(const Mesh& mesh, const Distribution& distribution, bool same) {
   std::map<std::vector<int>, RankSet> sets;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {

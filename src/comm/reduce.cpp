@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 /// The number of elements that are reduced at a time, in a buffer that fits into the L1 cache.
-constexpr int64_t kAtATime = 2048;
+constexpr int64_t kBufferElements = 2048;
 
 struct Add {
   template <typename T>
@@ -27,15 +27,16 @@ struct Larger {
   }
 };
 
+/// to[i] = combine(...combine(addend_0[i], addend_1[i])..., addend_n[i]), taken in Total.
 template <typename Element, typename Total, typename Combine>
 void reduce_elements(std::span<const std::byte* const> addends, int64_t begin, int64_t elements,
                      std::byte* to, Combine combine) {
-  Total totals[kAtATime];
+  Total totals[kBufferElements];
   const auto addend = [&](size_t index, int64_t first) {
     return reinterpret_cast<const Element*>(addends[index]) + begin + first;
   };
-  for (int64_t first = 0; first < elements; first += kAtATime) {
-    const int64_t count = std::min(kAtATime, elements - first);
+  for (int64_t first = 0; first < elements; first += kBufferElements) {
+    const int64_t count = std::min(kBufferElements, elements - first);
     const Element* values = addend(0, first);
     for (int64_t i = 0; i < count; ++i) totals[i] = static_cast<Total>(values[i]);
     for (size_t index = 1; index < addends.size(); ++index) {

@@ -4,6 +4,9 @@
 namespace tessera {
 namespace {
 
+// A copy of rows whose source and destination have different strides. It moves units of 16, 4, 2 or
+// 1 bytes: the largest to which all addresses, strides and the row length are aligned.
+
 /// Copies one unit in each thread.
 template <typename Unit>
 __global__ void copy_units(StridedCopy copy) {
@@ -26,14 +29,15 @@ void launch_copy(const StridedCopy& copy, Stream& stream) {
 
 template <typename Vendor>
 void strided_copy_device(const StridedCopy& copy, Stream& stream) {
-  const uint64_t all = reinterpret_cast<uintptr_t>(copy.from) |
-                       reinterpret_cast<uintptr_t>(copy.to) |
-                       static_cast<uint64_t>(copy.row_bytes | copy.from_stride | copy.to_stride);
-  if (all % 16 == 0) {
+  // The lowest set bit of the union is the common alignment.
+  const uint64_t alignment_bits =
+      reinterpret_cast<uintptr_t>(copy.from) | reinterpret_cast<uintptr_t>(copy.to) |
+      static_cast<uint64_t>(copy.row_bytes | copy.from_stride | copy.to_stride);
+  if (alignment_bits % 16 == 0) {
     launch_copy<Pack<uint32_t, 4>>(copy, stream);
-  } else if (all % 4 == 0) {
+  } else if (alignment_bits % 4 == 0) {
     launch_copy<uint32_t>(copy, stream);
-  } else if (all % 2 == 0) {
+  } else if (alignment_bits % 2 == 0) {
     launch_copy<uint16_t>(copy, stream);
   } else {
     launch_copy<uint8_t>(copy, stream);

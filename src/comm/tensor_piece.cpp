@@ -8,20 +8,10 @@
 namespace tessera {
 namespace {
 
-/// Appends a run, which is joined with the last one if it follows that.
-void append(std::vector<ElementRun>& runs, const ElementRun& run) {
-  if (run.length == 0) return;
-  if (!runs.empty() && runs.back().begin + runs.back().length == run.begin) {
-    runs.back().length += run.length;
-  } else {
-    runs.push_back(run);
-  }
-}
-
 /// Returns the runs of consecutive indices, in their order.
 std::vector<ElementRun> runs_of(std::span<const int64_t> indices) {
   std::vector<ElementRun> runs;
-  for (const int64_t index : indices) append(runs, {index, 1});
+  for (const int64_t index : indices) append_run(runs, {index, 1});
   return runs;
 }
 
@@ -40,7 +30,7 @@ std::vector<ElementRun> part_of(std::span<const ElementRun> runs, int64_t begin,
 }  // namespace
 
 TensorPiece::TensorPiece(const Shape& whole) : whole_(whole) {
-  for (const int64_t extent : whole.dims()) append(runs_.emplace_back(), {0, extent});
+  for (const int64_t extent : whole.dims()) append_run(runs_.emplace_back(), {0, extent});
   count();
 }
 
@@ -73,7 +63,7 @@ TensorPiece::TensorPiece(const Shape& whole, std::span<const std::vector<Element
     for (const ElementRun& run : dim_runs) {
       TESSERA_CHECK(run.begin >= 0 && run.length >= 0 && run.begin + run.length <= extent,
                     "elements {} to {} of {}", run.begin, run.begin + run.length, extent);
-      append(runs_.back(), run);
+      append_run(runs_.back(), run);
     }
   }
   count();

@@ -4,10 +4,10 @@
 
 namespace tessera {
 
-void throw_on_all(Communicator& group, const std::optional<std::string>& own) {
+void throw_on_all(Communicator& group, const std::optional<std::string>& own_error) {
   constexpr int64_t kLongest = 1024;
-  std::string text = own.value_or("").substr(0, kLongest - 1);
-  text.resize(kLongest);  // ends with zeros
+  std::string text = own_error.value_or("").substr(0, kLongest - 1);
+  text.resize(kLongest);  // padded with zeros: all ranks gather the same number of bytes
   std::string all(static_cast<size_t>(kLongest * group.size()), '\0');
   group.all_gather("an error of any rank", even_pieces(kLongest * group.size(), group.size()),
                    Tensor::wrap(text.data(), {kLongest}, DType::u8),

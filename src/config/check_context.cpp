@@ -9,18 +9,21 @@
 namespace tessera {
 namespace {
 
-constexpr double kMostRows = 0x1p31;      // fewer rows than this have 32-bit indices
-constexpr double kMostElements = 0x1p56;  // bytes of fewer, in several copies, fit 64 bits
+constexpr double kMostRows = 0x1p31;  // fewer rows than this have 32-bit indices
+// The bytes of fewer elements than this fit 64 bits, even if there are several copies.
+constexpr double kMostElements = 0x1p56;
 
+/// Throws Error if a context is out of the range of the key data.context.
 void check_range(const ContextLength& context) {
   const ConfigSection section = data_section();
   try {
-    checked_value(section.find("context")->rule, context.positions);
+    checked_value(find_named(section.keys, "context")->rule, context.positions);
   } catch (const Error& error) {
     throw Error("{}: {}", context.name, error.what());
   }
 }
 
+/// Returns the rows of a micro-batch: its tokens, times the experts of a token in a mixture.
 double rows_of(const RunConfig& config, const ContextLength& context) {
   return static_cast<double>(config.train.micro_batch) * static_cast<double>(context.positions) *
          static_cast<double>(std::max<int64_t>(1, config.model.experts_per_token));
@@ -51,10 +54,10 @@ void check_activations(const RunConfig& config, const ContextLength& context,
 }  // namespace
 
 void check_context(const RunConfig& config, const ContextLength& context, Contradictions& found) {
-  const int64_t most = config.model.max_context;
-  if (most > 0 && context.positions > most) {
+  const int64_t max_context = config.model.max_context;
+  if (max_context > 0 && context.positions > max_context) {
     found.add("{} ({}) is larger than model.max_context ({}); lower the one or raise the other",
-              context.name, context.positions, most);
+              context.name, context.positions, max_context);
   }
   const double rows = rows_of(config, context);
   check_activations(config, context, found);
@@ -67,25 +70,27 @@ void check_context(const RunConfig& config, const ContextLength& context, Contra
 }
 
 void check_context_on(const Mesh& mesh, const ContextLength& context, Contradictions& found) {
-  const int64_t tensor = mesh.size(mesh.tensor());
-  const int64_t ranks = mesh.size(mesh.context());
-  const int64_t chunks = ranks > 1 ? 2 * ranks : 1;
-  if (context.positions % chunks == 0 && context.positions / ranks % tensor == 0) return;
+  const int64_t tensor_ranks = mesh.size(mesh.tensor());
+  const int64_t context_ranks = mesh.size(mesh.context());
+  const int64_t chunks = context_ranks > 1 ? 2 * context_ranks : 1;
+  if (context.positions % chunks == 0 && context.positions / context_ranks % tensor_ranks == 0) {
+    return;
+  }
   found.add(
       "{} ({}) does not divide over parallel.context ({}) and parallel.tensor ({}): choose a "
       "multiple of {}",
-      context.name, context.positions, ranks, tensor, chunks * tensor);
+      context.name, context.positions, context_ranks, tensor_ranks, chunks * tensor_ranks);
 }
 
-void check_choices(const RunConfig& config, int64_t data, const ContextLength& context,
+void check_choices(const RunConfig& config, int64_t data_ranks, const ContextLength& context,
                    Contradictions& found) {
   if (!config.model.mixture()) return;
-  const double choices = rows_of(config, context) * static_cast<double>(data);
+  const double choices = rows_of(config, context) * static_cast<double>(data_ranks);
   if (choices < kMostRows) return;
   found.add(
       "{} ({}) * {} * {} ({}) * model.experts_per_token ({}) is {:.0f}; it must be less than "
       "{:.0f}: choose a smaller micro-batch or a shorter context",
-      context.micro_batch, config.train.micro_batch, data_ranks_text(data), context.name,
+      context.micro_batch, config.train.micro_batch, data_ranks_text(data_ranks), context.name,
       context.positions, config.model.experts_per_token, choices, kMostRows);
 }
 

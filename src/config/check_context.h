@@ -15,24 +15,21 @@ struct ContextLength {
   std::string_view micro_batch = "train.micro_batch";  ///< the key of the micro-batch size
 };
 
-/// Returns the context length of a configuration.
-inline ContextLength context_of(const RunConfig& config) {
-  return {"data.context", config.data.context};
-}
+// The checks of a context length. They add contradictions to `found`.
 
-/// Adds a contradiction if a context exceeds the one that the model declares, which it was trained
-/// on, or if a micro-batch has more rows than 32 bits can number.
+/// Checks that a context does not exceed model.max_context, that 32 bits can number the rows of a
+/// micro-batch (a row is a token, or one of a token's expert choices), and that 64 bits can count
+/// the bytes of its activations.
 void check_context(const RunConfig& config, const ContextLength& context, Contradictions& found);
 
-/// Adds a contradiction if the positions do not divide over the ranks of a mesh. They are split in
-/// zigzag over the context axis, two chunks for each rank, and a rank's positions are split again
-/// over the tensor axis.
+/// Checks that the positions divide over the ranks of a mesh. They are split over the context axis
+/// into two chunks for each rank: rank i of n gets the chunks i and 2n - 1 - i. The positions of a
+/// rank are split again over the tensor axis.
 void check_context_on(const Mesh& mesh, const ContextLength& context, Contradictions& found);
 
-/// Adds a contradiction if 32 bits cannot number the expert choices of all ranks' tokens. The rows
-/// that a rank gets and the counts of experts, which are summed over the ranks, are 32-bit. `data`
-/// is the number of data-parallel ranks.
-void check_choices(const RunConfig& config, int64_t data, const ContextLength& context,
+/// Checks that 32 bits can number the expert choices of the tokens of all ranks. The rows that a
+/// rank receives, and the experts' token counts summed over the ranks, are 32-bit.
+void check_choices(const RunConfig& config, int64_t data_ranks, const ContextLength& context,
                    Contradictions& found);
 
 /// Throws Error if a context that differs from the configuration's own fails one of these checks,

@@ -19,6 +19,7 @@ void check_phase_name(const std::string& name, const std::string& key, Contradic
             printable ? name : "not printable");
 }
 
+/// Checks that a phase is given in steps or in tokens, and not in both.
 void check_length(const PhaseConfig& phase, size_t index, Contradictions& found) {
   if (phase.steps && phase.tokens) {
     found.add("{} ({}) and {} ({}) are both given; leave one out", phase_key(index, "steps"),
@@ -29,7 +30,8 @@ void check_length(const PhaseConfig& phase, size_t index, Contradictions& found)
   }
 }
 
-/// Returns the phase's key if the phase gives it, else that of [optimizer].
+/// Returns the key that sets a value: the phase's key if the phase gives it, otherwise the key of
+/// [optimizer].
 template <typename Field>
 std::string rate_key(const std::optional<Field>& given, size_t phase, std::string_view key) {
   return given ? phase_key(phase, key) : fmt::format("optimizer.{}", key);
@@ -41,8 +43,8 @@ void check_course(const RunConfig& run, const RunPhase& phase, Contradictions& f
   if (!phase.begins_course()) return;  // the phase that began the course is checked
   const PhaseConfig& given = run.train.phases[index];
   const OptimizerConfig& course = phase.config.optimizer;
-  const bool falls = course.schedule != Schedule::constant;
-  if (falls && course.minimum_learning_rate > course.learning_rate) {
+  const bool has_minimum = course.schedule != Schedule::constant;
+  if (has_minimum && course.minimum_learning_rate > course.learning_rate) {
     found.add("{} ({}) is larger than {} ({}); lower the one or raise the other",
               rate_key(given.minimum_learning_rate, index, "minimum_learning_rate"),
               course.minimum_learning_rate, rate_key(given.learning_rate, index, "learning_rate"),

@@ -7,6 +7,9 @@
 namespace tessera {
 namespace {
 
+// The conditions of keys of the learning rate's course. Those of [optimizer] have no effect if they
+// have none in any course that reads them.
+
 bool constant(const RunPhase& course) {
   return course.config.optimizer.schedule == Schedule::constant;
 }
@@ -31,17 +34,17 @@ std::string why_no_minimum(const RunPhase& course) {
 /// Returns why a key of [optimizer] has no effect: each phase that begins a course gives its own,
 /// or none of the other courses reads it.
 template <typename Field>
-std::string why_none(const Circumstances& here, std::optional<Field> PhaseConfig::*field,
-                     std::string (*why_none_in)(const RunPhase& course)) {
+std::string why_none_in_courses(const Circumstances& here, std::optional<Field> PhaseConfig::*field,
+                                std::string (*why_none_in)(const RunPhase& course)) {
   const std::vector<PhaseConfig>& given = here.config.train.phases;
-  std::string why = "each of [[train.phases]] that begins a course has its own";
+  std::string reason = "each of [[train.phases]] that begins a course has its own";
   for (size_t i = 0; i < here.phases.size(); ++i) {
     const RunPhase& phase = here.phases[i];
     if (!phase.begins_course() || (!given.empty() && (given[i].*field).has_value())) continue;
-    why = why_none_in(phase);
-    if (why.empty()) return why;
+    reason = why_none_in(phase);
+    if (reason.empty()) return reason;
   }
-  return why;
+  return reason;
 }
 
 }  // namespace
@@ -49,22 +52,22 @@ std::string why_none(const Circumstances& here, std::optional<Field> PhaseConfig
 namespace effects {
 
 std::string peak_of_a_course(const Circumstances& here) {
-  return why_none(here, &PhaseConfig::learning_rate, why_no_peak);
+  return why_none_in_courses(here, &PhaseConfig::learning_rate, why_no_peak);
 }
 
 std::string minimum_of_a_course(const Circumstances& here) {
-  return why_none(here, &PhaseConfig::minimum_learning_rate, why_no_minimum);
+  return why_none_in_courses(here, &PhaseConfig::minimum_learning_rate, why_no_minimum);
 }
 
 std::string schedule_of_a_course(const Circumstances& here) {
-  return why_none(here, &PhaseConfig::schedule, never_decays);
+  return why_none_in_courses(here, &PhaseConfig::schedule, never_decays);
 }
 
 std::string warmup_of_a_course(const Circumstances& here) {
   const std::vector<PhaseConfig>& phases = here.config.train.phases;
-  const bool own = !phases.empty() && phases.front().warmup_steps.has_value();
-  return own ? "the first of [[train.phases]] has its own, and others warm up only if they say so"
-             : "";
+  const bool given = !phases.empty() && phases.front().warmup_steps.has_value();
+  return given ? "the first of [[train.phases]] has its own, and others warm up only if they say so"
+               : "";
 }
 
 std::string peak_of_this_phase(const Circumstances& here) {

@@ -23,15 +23,15 @@ std::vector<std::pair<std::string, RunConfig>> defaults_by_family() {
 /// Returns "300", or "16 (olmoe), 32 (llama)" if the families differ.
 std::string default_text(const Key& key,
                          const std::vector<std::pair<std::string, RunConfig>>& defaults) {
-  std::vector<std::string> parts;
+  std::vector<std::string> family_texts;
   bool equal = true;
   const ConfigValue first = key.get(defaults.front().second);
   for (const auto& [family, config] : defaults) {
     const ConfigValue value = key.get(config);
     equal = equal && value == first;
-    parts.push_back(fmt::format("{} ({})", value_text(value), family));
+    family_texts.push_back(fmt::format("{} ({})", value_text(value), family));
   }
-  return equal ? value_text(first) : join(parts, ", ");
+  return equal ? value_text(first) : join(family_texts, ", ");
 }
 
 void describe_key(const Key& key, const std::string& standard, std::string& text) {

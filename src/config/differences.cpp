@@ -7,11 +7,11 @@
 #include "config/sections.h"
 
 namespace tessera {
-
 namespace {
 
-void compare(const std::string& prefix, const std::vector<Key>& keys, const RunConfig& first,
-             const RunConfig& second, std::vector<ConfigDifference>& result) {
+/// Adds the differences of keys, whose names get `prefix`.
+void compare_keys(const std::string& prefix, const std::vector<Key>& keys, const RunConfig& first,
+                  const RunConfig& second, std::vector<ConfigDifference>& result) {
   for (const Key& key : keys) {
     const std::string a = value_text(key.get(first));
     const std::string b = value_text(key.get(second));
@@ -27,7 +27,7 @@ void compare_lists(const std::string& name, const TableList& list, const RunConf
         {name, fmt::format("{} tables", sizes[0]), fmt::format("{} tables", sizes[1])});
   }
   for (size_t table = 0; table < std::min(sizes[0], sizes[1]); ++table) {
-    compare(fmt::format("{}.{}.", name, table), list.keys(table), first, second, result);
+    compare_keys(fmt::format("{}.{}.", name, table), list.keys(table), first, second, result);
   }
 }
 
@@ -36,7 +36,7 @@ void compare_lists(const std::string& name, const TableList& list, const RunConf
 std::vector<ConfigDifference> differences(const RunConfig& first, const RunConfig& second) {
   std::vector<ConfigDifference> result;
   for (const ConfigSection& section : all_sections()) {
-    compare(section.name + ".", section.keys, first, second, result);
+    compare_keys(section.name + ".", section.keys, first, second, result);
     for (const TableList& list : section.lists) {
       compare_lists(fmt::format("{}.{}", section.name, list.name), list, first, second, result);
     }

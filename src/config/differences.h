@@ -10,10 +10,14 @@ namespace tessera {
 /// A key whose value differs between two configurations.
 struct ConfigDifference {
   std::string key;  ///< "model.layers"
+  // The values as TOML.
   std::string first;
-  std::string second;  ///< both as TOML
+  std::string second;
 };
 
+/// Returns the keys whose values differ, in the order of the sections. If a list has different
+/// numbers of tables, one difference gives the numbers; then the tables that both have are
+/// compared.
 std::vector<ConfigDifference> differences(const RunConfig& first, const RunConfig& second);
 
 }  // namespace tessera

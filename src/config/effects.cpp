@@ -7,7 +7,7 @@
 namespace tessera::effects {
 namespace {
 
-/// Returns the step after which the run ends.
+/// Returns the last step of this start of the run, which train.stop_after may end early.
 int64_t last_step(const Circumstances& here) {
   const TrainSection& train = here.config.train;
   return train.stop_after > 0 ? train.stop_after : train.steps;
@@ -16,20 +16,6 @@ int64_t last_step(const Circumstances& here) {
 std::string ends_before(const Circumstances& here, int64_t step) {
   if (step <= last_step(here)) return "";
   return fmt::format("the run ends after step {}", last_step(here));
-}
-
-/// Returns whether all phases of a run that has phases give a key of their own.
-template <typename Field>
-bool all_phases_give(const Circumstances& here, std::optional<Field> PhaseConfig::*field) {
-  const std::vector<PhaseConfig>& phases = here.config.train.phases;
-  return !phases.empty() && std::ranges::all_of(phases, [&](const PhaseConfig& phase) {
-    return (phase.*field).has_value();
-  });
-}
-
-template <typename Field>
-std::string some_phase_takes(const Circumstances& here, std::optional<Field> PhaseConfig::*field) {
-  return all_phases_give(here, field) ? "each of [[train.phases]] has its own" : "";
 }
 
 }  // namespace
@@ -125,11 +111,13 @@ std::string bounds_rows(const Circumstances& here) {
   if (parallel.expert == 1) return expert_parallel(here);
   const ModelConfig& model = here.config.model;
   const int64_t local = model.experts / parallel.expert;
-  const double most = static_cast<double>(parallel.expert) *
-                      static_cast<double>(std::min(model.experts_per_token, local)) /
-                      static_cast<double>(std::max<int64_t>(model.experts_per_token, 1));
-  if (parallel.expert_rows_bound < most) return "";
-  return fmt::format("no rank can get more than {:g} times the rows of an even load", most);
+  // At worst all tokens choose as many experts of one rank as they can. Its rows over those of an
+  // even load are then: expert ranks * min(k, its experts) / k, with k experts per token.
+  const double worst_load = static_cast<double>(parallel.expert) *
+                            static_cast<double>(std::min(model.experts_per_token, local)) /
+                            static_cast<double>(std::max<int64_t>(model.experts_per_token, 1));
+  if (parallel.expert_rows_bound < worst_load) return "";
+  return fmt::format("no rank can get more than {:g} times the rows of an even load", worst_load);
 }
 
 std::string counts_capacity(const Circumstances& here) {
@@ -180,22 +168,6 @@ std::string clips_later(const Circumstances& here) {
   const bool none = std::ranges::all_of(
       here.phases, [](const RunPhase& phase) { return phase.config.optimizer.warmup_steps == 0; });
   return none ? "there is no warm-up" : "";
-}
-
-std::string context_of_a_phase(const Circumstances& here) {
-  return some_phase_takes(here, &PhaseConfig::context);
-}
-
-std::string micro_batch_of_a_phase(const Circumstances& here) {
-  return some_phase_takes(here, &PhaseConfig::micro_batch);
-}
-
-std::string global_batch_of_a_phase(const Circumstances& here) {
-  return some_phase_takes(here, &PhaseConfig::global_batch);
-}
-
-std::string rope_theta_of_a_phase(const Circumstances& here) {
-  return some_phase_takes(here, &PhaseConfig::rope_theta);
 }
 
 }  // namespace tessera::effects

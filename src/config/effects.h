@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,15 +20,15 @@ namespace tessera {
 /// The circumstances that decide whether a key has an effect.
 struct Circumstances {
   const RunConfig& config;
-  std::span<const RunPhase> phases;  ///< those of the configuration
+  std::span<const RunPhase> phases;  ///< phases_of() the configuration
   int ranks = 0;                     ///< of the run; 0: not known
-  size_t table = 0;                  ///< the number of the table, for a key of a list of tables
+  size_t table = 0;                  ///< the number of the key's table, for a list of tables
 };
 
+// Conditions, see Effect::why_none: they return why a key has no effect, or an empty text.
 namespace effects {
 
-/// Returns an empty text. For keys that always have an effect, or whose errors say that they have
-/// none.
+/// For keys that always have an effect, and for keys that are an error without one.
 std::string always(const Circumstances&);
 
 // [run], [train] and [checkpoint]
@@ -66,13 +67,17 @@ std::string decays_weights(const Circumstances& here);
 std::string clips(const Circumstances& here);
 std::string clips_later(const Circumstances& here);
 
-// The keys of sections, whose values apply to the phases that do not give their own.
-std::string context_of_a_phase(const Circumstances& here);
-std::string micro_batch_of_a_phase(const Circumstances& here);
-std::string global_batch_of_a_phase(const Circumstances& here);
-std::string rope_theta_of_a_phase(const Circumstances& here);
+/// For a key of a section whose value applies only to the phases that do not give their own.
+template <auto PhaseField>
+std::string lacking_in_a_phase(const Circumstances& here) {
+  const std::vector<PhaseConfig>& phases = here.config.train.phases;
+  const bool all_give_it = !phases.empty() && std::ranges::all_of(phases, [](const auto& phase) {
+    return (phase.*PhaseField).has_value();
+  });
+  return all_give_it ? "each of [[train.phases]] has its own" : "";
+}
 
-// The course of the learning rate: keys of [optimizer], and of a phase.
+// The course of the learning rate (see RunPhase): keys of [optimizer], and of a phase.
 std::string peak_of_a_course(const Circumstances& here);
 std::string minimum_of_a_course(const Circumstances& here);
 std::string schedule_of_a_course(const Circumstances& here);

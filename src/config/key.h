@@ -1,95 +1,37 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/words.h"
+#include "config/rule.h"
 #include "config/run_config.h"
 
 namespace tessera {
 
-/// A value of a configuration file that no key takes: a table, a date, or an array that does not
-/// hold texts only. `description` says which of them.
-struct OtherValue {
-  std::string description;
-  bool operator==(const OtherValue&) const = default;
-};
-
-/// The value of one key.
-using ConfigValue =
-    std::variant<bool, int64_t, double, std::string, std::vector<std::string>, OtherValue>;
-
-/// Returns the value as TOML: `0.1`, `"adamw"`, `["norm", "experts"]`. The text of an OtherValue is
-/// its description.
-std::string value_text(const ConfigValue& value);
-
-/// The rules for a key's value. The rule also gives the value's type.
-struct FlagRule {};
-struct IntegerRule {
-  int64_t minimum = std::numeric_limits<int64_t>::min();
-  int64_t maximum = std::numeric_limits<int64_t>::max();
-};
-/// Accepts whole numbers too. Never accepts NaN or infinities. A number that is used in f32 must
-/// still be in the range after it is rounded to f32.
-struct NumberRule {
-  double minimum = std::numeric_limits<double>::lowest();
-  double maximum = std::numeric_limits<double>::max();
-  bool excludes_minimum = false;
-  bool excludes_maximum = false;
-  bool single = false;          ///< true if it is used in f32
-  double least_above_zero = 0;  ///< smaller numbers are accepted only if they are 0
-};
-/// Accepts one of `choices`. Without choices, accepts any text; the empty text only if
-/// `may_be_empty`. `absent` holds names that Tessera's documentation knows but this build does not
-/// have. The error for such a name says so.
-struct TextRule {
-  std::vector<std::string> choices;
-  std::vector<std::string> absent;
-  bool may_be_empty = false;  ///< for a rule without choices
-};
-/// Accepts any number of different `choices`; without choices, of texts that are not empty.
-struct ListRule {
-  std::vector<std::string> choices;
-};
-/// Returns the rules for one word of an enum, and for a list of its words.
-template <Worded Enum>
-TextRule word_rule(const std::vector<std::string>& absent = {}) {
-  return {.choices = words_of<Enum>(), .absent = absent};
-}
-template <Worded Enum>
-ListRule word_list_rule() {
-  return {words_of<Enum>()};
-}
-using Rule = std::variant<FlagRule, IntegerRule, NumberRule, TextRule, ListRule>;
-
-/// Returns what a rule accepts: "a whole number, at least 1", "one of "cosine", "linear"".
-std::string rule_text(const Rule& rule);
-
-/// Returns `value` in the type of the rule's key. Throws Error that says what was found and what
-/// was expected.
-ConfigValue checked_value(const Rule& rule, const ConfigValue& value);
+// The schema of a configuration file: its sections and their keys. SectionWriter declares a section
+// (see config/sections/). A key connects its name and rule with the field of RunConfig that it
+// sets.
 
 struct Circumstances;
 
-/// The condition under which a key has an effect. See effects.h.
+/// The condition under which a key has an effect (see effects.h).
 struct Effect {
-  /// Returns why the key's present value has no effect: "optimizer.name is \"adamw\"". Empty if it
-  /// has one.
+  /// Returns why the key has no effect, such as "optimizer.name is \"adamw\""; empty if it has one.
   using WhyNone = std::string (*)(const Circumstances&);
   WhyNone why_none;
-  /// The value that asks for nothing. With this value, the lack of an effect needs no message.
+  /// The value that switches the key's function off. It needs no message without an effect.
   std::optional<ConfigValue> neutral = {};
 };
 
-/// One key of a section: its name, what it accepts, when it has an effect, its purpose, and the
-/// field that it fills. Parsing, defaults, errors, printing and help all read this.
+/// One key of a section: its name, the rule for its value, the condition of its effect, its purpose
+/// and the field that it fills. Parsing, defaults, errors, printing and help all read this.
 struct Key {
   std::string name;
   Rule rule;
@@ -100,8 +42,12 @@ struct Key {
   std::function<void(RunConfig&, const ConfigValue&)> set;
 };
 
-/// Returns the key of that name, or null.
-const Key* find_key(const std::vector<Key>& keys, std::string_view name);
+/// Returns the item (a key, a list, a section) of that name, or null.
+template <typename Named>
+const Named* find_named(const std::vector<Named>& items, std::string_view name) {
+  const auto found = std::ranges::find(items, name, &Named::name);
+  return found == items.end() ? nullptr : &*found;
+}
 
 /// The tables [[section.name]] of a section. There may be any number of them, all with the same
 /// keys.
@@ -123,37 +69,10 @@ struct ConfigSection {
   std::string help;
   std::vector<Key> keys;
   std::vector<TableList> lists;
-
-  /// Returns the key or the list of that name, or null.
-  const Key* find(std::string_view key) const { return find_key(keys, key); }
-  const TableList* find_list(std::string_view list) const;
 };
 
-/// Returns the range of a whole number.
-inline IntegerRule at_least(int64_t minimum) { return {minimum}; }
-inline IntegerRule whole(int64_t minimum, int64_t maximum) { return {minimum, maximum}; }
-/// Returns the range of a number that is used in f64, and of one that is used in f32.
-inline NumberRule between(double minimum, double maximum) { return {minimum, maximum}; }
-inline NumberRule single_between(double minimum, double maximum) {
-  return {.minimum = minimum, .maximum = maximum, .single = true};
-}
-/// Returns the range of a number that is 0 or at least `minimum`, and of one above 0 that is used
-/// in f32.
-inline NumberRule zero_or_between(double minimum, double maximum) {
-  return {.minimum = 0, .maximum = maximum, .least_above_zero = minimum};
-}
-inline NumberRule single_above_zero(double maximum) {
-  return {.minimum = 0, .maximum = maximum, .excludes_minimum = true, .single = true};
-}
-
-// Bounds far beyond any run, so that products and sums of values within them do not overflow.
-inline constexpr int64_t kMostSteps = int64_t{1} << 40;
-inline constexpr double kLeastSourceWeight = 1e-30;
-inline constexpr double kMostWeight = 1e6;  // of losses, rates and deviations
-inline constexpr double kMostNumber = 1e30;
-
-/// The conversion of a field to and from a ConfigValue. Most fields stay as they are. Unsigned
-/// numbers become whole numbers, enums become their words.
+/// Converts a field to a ConfigValue and back. Most fields stay as they are. Unsigned numbers
+/// become whole numbers, enums become their words.
 template <typename Field>
 struct Stored {
   static ConfigValue of(const Field& field) { return field; }
@@ -173,7 +92,7 @@ struct Stored<Enum> {
     return from_word<Enum>(std::get<std::string>(value));
   }
 };
-/// A field that may be left out. If it is, its value is an OtherValue, which no file holds.
+/// The field of a key that may be left out. The key then has an OtherValue, which no rule accepts.
 template <typename Field>
 struct Stored<std::optional<Field>> {
   static ConfigValue of(const std::optional<Field>& field) {

@@ -1,3 +1,8 @@
+// A file and the overrides become a list of settings (see Setting). parse_config() first applies
+// those that decide the defaults of [model], then all settings in their order, and then validates
+// the whole. A setting finds its key by the names of its section and, if it has one, of its list of
+// tables. The refuse_ functions write the errors for unknown names.
+
 #include "config/load_config.h"
 
 #include <algorithm>
@@ -10,13 +15,53 @@
 #include "base/error.h"
 #include "base/strict_json.h"
 #include "base/text.h"
-#include "config/absent_keys.h"
 #include "config/phases.h"
 #include "config/sections.h"
 #include "config/setting.h"
 
 namespace tessera {
 namespace {
+
+/// A key that is planned but not in this build. Its `neutral` values ask for nothing that the build
+/// lacks: a size of 1, a placement "none".
+struct AbsentKey {
+  std::string_view section;
+  std::string name;
+  std::vector<ConfigValue> neutral;
+};
+
+std::vector<AbsentKey> absent_keys() {
+  const std::vector<ConfigValue> one{int64_t{1}};
+  const std::vector<ConfigValue> none{std::string("none")};
+  return {{"parallel", "context_mode", {std::string("all_gather")}},
+          {"parallel", "virtual_stages", one},
+          {"parallel", "schedule", {}},
+          {"shard", "weights", none},
+          {"shard", "gradients", none},
+          {"shard", "secondary", none},
+          {"shard", "weights_wire", {}},
+          {"shard", "levels", {}}};
+}
+
+/// Returns "give 1, or " with the values that ask for nothing; empty without such values.
+std::string neutral_advice(const AbsentKey& key) {
+  std::vector<std::string> values;
+  for (const ConfigValue& value : key.neutral) values.push_back(value_text(value));
+  return values.empty() ? "" : "give " + join(values, " or ") + ", or ";
+}
+
+/// Returns true if the setting is of a key that this build lacks and its value asks for nothing.
+/// Throws Error if the value asks for more. Returns false for all other settings.
+bool is_neutral_absent_key(const Setting& setting) {
+  const std::vector<AbsentKey> keys = absent_keys();
+  const auto key = std::ranges::find_if(keys, [&](const AbsentKey& known) {
+    return known.section == setting.section && known.name == setting.key;
+  });
+  if (key == keys.end()) return false;
+  if (std::ranges::find(key->neutral, setting.value) != key->neutral.end()) return true;
+  throw Error("{}: {}.{} = {}: this build does not have it; {}leave the key out", setting.where,
+              setting.section, setting.key, value_text(setting.value), neutral_advice(*key));
+}
 
 std::string section_names(const std::vector<ConfigSection>& sections) {
   std::vector<std::string> names;
@@ -36,29 +81,29 @@ std::string section_names(const std::vector<ConfigSection>& sections) {
 
 /// Returns the sections that have a key of that name, as "[train]". If no section has it, returns
 /// the lists with such a key; lists come second, because their tables may repeat keys of sections.
-std::string homes(std::string_view key, const std::vector<ConfigSection>& sections) {
+std::string sections_with_key(std::string_view key, const std::vector<ConfigSection>& sections) {
   std::vector<std::string> found;
   for (const ConfigSection& section : sections) {
-    if (section.find(key) != nullptr) found.push_back("[" + section.name + "]");
+    if (find_named(section.keys, key) != nullptr) found.push_back("[" + section.name + "]");
   }
   if (!found.empty()) return join(found, " and ");
   for (const ConfigSection& section : sections) {
     for (const TableList& list : section.lists) {
-      if (find_key(list.keys(0), key) == nullptr) continue;
+      if (find_named(list.keys(0), key) == nullptr) continue;
       found.push_back(fmt::format("[[{}.{}]]", section.name, list.name));
     }
   }
   return join(found, " and ");
 }
 
-/// Throws Error on an unknown key. `home` is its section or list, written as "[train]", and `known`
-/// are the keys there.
-[[noreturn]] void refuse_key(const Setting& setting, const std::string& home,
+/// Throws Error on an unknown key. `section` is its section or list, written as "[train]", and
+/// `known` are the keys there.
+[[noreturn]] void refuse_key(const Setting& setting, const std::string& section,
                              const std::vector<std::string>& known,
                              const std::vector<ConfigSection>& sections) {
   const std::string start =
-      fmt::format("{}: unknown key {} in {}", setting.where, in_quotes(setting.key), home);
-  const std::string elsewhere = homes(setting.key, sections);
+      fmt::format("{}: unknown key {} in {}", setting.where, in_quotes(setting.key), section);
+  const std::string elsewhere = sections_with_key(setting.key, sections);
   if (!elsewhere.empty()) throw Error("{}; it is a key of {}", start, elsewhere);
   const std::string nearest = nearest_name(setting.key, known);
   if (!nearest.empty()) throw Error("{}; did you mean '{}'?", start, nearest);
@@ -71,13 +116,14 @@ std::vector<std::string> names_of(const std::vector<Key>& keys) {
   return names;
 }
 
+/// Throws Error on a key above the first section.
 [[noreturn]] void refuse_sectionless(const Setting& setting,
                                      const std::vector<ConfigSection>& sections) {
-  if (std::ranges::find(sections, setting.key, &ConfigSection::name) != sections.end()) {
+  if (find_named(sections, setting.key) != nullptr) {
     throw Error("{}: '{}' is a section, not a key; write [{}] and its keys below it", setting.where,
                 setting.key, setting.key);
   }
-  const std::string elsewhere = homes(setting.key, sections);
+  const std::string elsewhere = sections_with_key(setting.key, sections);
   throw Error("{}: the key {} stands in no section; {}", setting.where, in_quotes(setting.key),
               elsewhere.empty() ? "sections are " + section_names(sections)
                                 : "write it below " + elsewhere);
@@ -86,8 +132,8 @@ std::vector<std::string> names_of(const std::vector<Key>& keys) {
 const ConfigSection& find_section(const Setting& setting,
                                   const std::vector<ConfigSection>& sections) {
   if (setting.section.empty()) refuse_sectionless(setting, sections);
-  const auto section = std::ranges::find(sections, setting.section, &ConfigSection::name);
-  if (section == sections.end()) refuse_section(setting, sections);
+  const ConfigSection* section = find_named(sections, setting.section);
+  if (section == nullptr) refuse_section(setting, sections);
   return *section;
 }
 
@@ -114,9 +160,9 @@ void clear_list(const std::string& section, const TableList& list, RunConfig& co
 /// past the last table, or the table's label.
 size_t table_number(const Setting& setting, const TableList& list, const RunConfig& config) {
   const size_t size = list.size(config);
-  const bool number = setting.table.size() <= 6 &&
-                      setting.table.find_first_not_of("0123456789") == std::string::npos;
-  if (number && std::stoul(setting.table) <= size) return std::stoul(setting.table);
+  const bool is_number = setting.table.size() <= 6 &&  // so that stoul() cannot overflow
+                         setting.table.find_first_not_of("0123456789") == std::string::npos;
+  if (is_number && std::stoul(setting.table) <= size) return std::stoul(setting.table);
   std::vector<std::string> labels;
   for (size_t i = 0; i < size; ++i) {
     labels.push_back(list.label(config, i));
@@ -132,7 +178,7 @@ size_t table_number(const Setting& setting, const TableList& list, const RunConf
 
 void apply_to_table(const Setting& setting, const ConfigSection& section,
                     const std::vector<ConfigSection>& sections, RunConfig& config) {
-  const TableList* list = section.find_list(setting.list);
+  const TableList* list = find_named(section.lists, setting.list);
   if (list == nullptr) {
     std::vector<std::string> lists;
     for (const ConfigSection& other : sections) {
@@ -151,7 +197,7 @@ void apply_to_table(const Setting& setting, const ConfigSection& section,
   if (table == list->size(config)) list->resize(config, table + 1);
   if (setting.key.empty()) return;  // a table without keys has the defaults
   const std::vector<Key> keys = list->keys(table);
-  const Key* key = find_key(keys, setting.key);
+  const Key* key = find_named(keys, setting.key);
   if (key == nullptr) {
     refuse_key(setting, fmt::format("[[{}.{}]]", section.name, list->name), names_of(keys),
                sections);
@@ -167,7 +213,7 @@ void apply(const Setting& setting, const std::vector<ConfigSection>& sections, R
     return;
   }
   if (setting.key.empty()) return;  // a section without keys changes nothing
-  if (const TableList* list = section.find_list(setting.key); list != nullptr) {
+  if (const TableList* list = find_named(section.lists, setting.key); list != nullptr) {
     if (setting.value != ConfigValue(std::vector<std::string>())) {
       throw Error("{}: {}.{}: found {}; expected tables, each begun by [[{}.{}]]", setting.where,
                   section.name, list->name, value_text(setting.value), section.name, list->name);
@@ -175,7 +221,7 @@ void apply(const Setting& setting, const std::vector<ConfigSection>& sections, R
     clear_list(section.name, *list, config);
     return;
   }
-  const Key* key = section.find(setting.key);
+  const Key* key = find_named(section.keys, setting.key);
   if (key == nullptr) {
     std::vector<std::string> known = names_of(section.keys);
     for (const TableList& list : section.lists) known.push_back(list.name);
@@ -208,7 +254,7 @@ RunConfig parse_config(std::string_view text, const std::string& name,
   for (const std::string& text_of_override : overrides) {
     std::ranges::move(settings_of_override(text_of_override), std::back_inserter(settings));
   }
-  std::erase_if(settings, asks_nothing_absent);
+  std::erase_if(settings, is_neutral_absent_key);
 
   const std::vector<ConfigSection> sections = all_sections();
   RunConfig config;

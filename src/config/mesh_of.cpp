@@ -1,3 +1,7 @@
+// A mesh is laid out from the sizes in [parallel]. Then the model's matrices, heads and experts,
+// the contexts and, for training, the batches are checked against the numbers of ranks. All
+// problems are collected, so that one error names them together.
+
 #include "config/mesh_of.h"
 
 #include <initializer_list>
@@ -39,8 +43,8 @@ void check_heads(const ModelConfig& model, const Number& tensor, Contradictions&
             tensor.key, tensor.value, model.kv_heads);
 }
 
-/// Adds a contradiction if there are more ranks than elements. Pieces may differ in size, but none
-/// may be empty.
+/// Adds a contradiction if there are more ranks than elements. The ranks' pieces may differ in
+/// size, but none may be empty.
 void require_enough(Contradictions& found, const Number& ranks, const Number& number) {
   if (number.value >= ranks.value) return;
   found.add(
@@ -70,13 +74,13 @@ void check_experts(const RunConfig& config, Contradictions& found) {
   require_divides(found, {"parallel.expert", ranks}, {"model.experts", config.model.experts});
 }
 
-void check_batches(const RunPhase& phase, int64_t data, Contradictions& found) {
+void check_batches(const RunPhase& phase, int64_t ranks, Contradictions& found) {
   const TrainSection& train = phase.config.train;
-  if (train.global_batch % (train.micro_batch * data) == 0) return;
+  const int64_t sequences = train.micro_batch * ranks;  // of one micro-batch on all ranks
+  if (train.global_batch % sequences == 0) return;
   found.add("{} ({}) * {} is {}, which does not divide {} ({}); choose a multiple of {}",
-            phase.micro_batch_key, train.micro_batch, data_ranks_text(data),
-            train.micro_batch * data, phase.global_batch_key, train.global_batch,
-            train.micro_batch * data);
+            phase.micro_batch_key, train.micro_batch, data_ranks_text(ranks), sequences,
+            phase.global_batch_key, train.global_batch, sequences);
 }
 
 /// Throws Error unless the product of the sizes divides the ranks. The error names the sizes above
@@ -92,10 +96,10 @@ void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
     if (named.size() == 1) change = size.key;
   }
   if (ranks % product == 0) return;
-  const bool one = named.size() == 1;
+  const bool single = named.size() == 1;
   throw Error("{}{} does not divide --ranks ({}); give --ranks a multiple of {}, or change {}",
-              join(named, " * "), one ? std::string() : fmt::format(" is {}, which", product),
-              ranks, product, one ? change : "the sizes");
+              join(named, " * "), single ? std::string() : fmt::format(" is {}, which", product),
+              ranks, product, single ? change : "the sizes");
 }
 
 /// Returns the mesh of that many ranks, and adds the parts of the model that do not divide over
@@ -119,7 +123,7 @@ Mesh laid_out(const RunConfig& config, int ranks, int64_t node_ranks, Contradict
   return mesh;
 }
 
-/// Returns a mesh after all checks. Errors begin with the file's name, as those about its keys do.
+/// Returns a mesh after all checks. Errors begin with the name of the configuration's file.
 Mesh checked_mesh(const RunConfig& config, int ranks, int64_t node_ranks, bool trains) {
   try {
     Contradictions found;
@@ -171,8 +175,8 @@ Mesh mesh_of_model(const RunConfig& config, int ranks) {
 }
 
 Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks) {
-  const int64_t set = config.parallel.node_ranks;
-  return checked_mesh(config, ranks, set != 0 ? set : found_node_ranks, /*trains=*/true);
+  const int64_t given = config.parallel.node_ranks;
+  return checked_mesh(config, ranks, given != 0 ? given : found_node_ranks, /*trains=*/true);
 }
 
 Mesh mesh_of_run(const RunConfig& config, const Processes* processes, int threads,

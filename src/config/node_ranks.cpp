@@ -27,13 +27,13 @@ FoundNodes find_nodes(const ParallelSection& parallel, std::span<const std::stri
   const auto in_one_step = [&](std::string why) { return FoundNodes{ranks, std::move(why)}; };
   const auto first_other = std::ranges::find_if(
       machines, [&](const std::string& machine) { return machine != machines[0]; });
-  const auto node = first_other - machines.begin();
+  const auto node = first_other - machines.begin();  // ranks on the first machine
   if (node == ranks) return in_one_step("");
-  std::set<std::string> known;
+  std::set<std::string> visited;
   for (std::ptrdiff_t rank = 0; rank < ranks; ++rank) {
     const std::string& machine = machines[static_cast<size_t>(rank)];
     const bool begins = rank % node == 0;
-    if (begins ? !known.insert(machine).second
+    if (begins ? !visited.insert(machine).second
                : machine != machines[static_cast<size_t>(rank) - 1]) {
       return in_one_step(fmt::format(
           "rank {} is on {}: the machines do not have {} consecutive ranks each, as the first has",

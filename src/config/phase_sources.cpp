@@ -9,16 +9,16 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "config/key.h"
 #include "config/phases.h"
+#include "config/rule.h"
 #include "data/mix.h"
 #include "data/sources/open_data.h"
 
 namespace tessera {
 namespace {
 
-/// An entry of a phase's list: "NAME" or "NAME=WEIGHT".
-struct NamedShare {
+/// An entry of a phase's list of sources: "NAME" or "NAME=WEIGHT".
+struct NamedWeight {
   std::string name;
   std::optional<std::string> weight;
 };
@@ -29,16 +29,16 @@ std::string_view without_spaces(std::string_view text) {
   return text;
 }
 
-NamedShare share_of(std::string_view text) {
+NamedWeight named_weight(std::string_view text) {
   const size_t equals = text.find('=');
-  NamedShare share{.name = std::string(without_spaces(text.substr(0, equals))), .weight = {}};
+  NamedWeight entry{.name = std::string(without_spaces(text.substr(0, equals))), .weight = {}};
   if (equals != std::string_view::npos) {
-    share.weight = std::string(without_spaces(text.substr(equals + 1)));
+    entry.weight = std::string(without_spaces(text.substr(equals + 1)));
   }
-  return share;
+  return entry;
 }
 
-/// Returns the weight that a text states; none if it states no valid one.
+/// Returns the weight that a text holds; nothing if it holds no valid one.
 std::optional<double> weight_of(const std::string& text) {
   try {
     size_t end = 0;
@@ -56,20 +56,20 @@ void check_list(const std::vector<std::string>& list, const std::string& key,
                 Contradictions& found) {
   std::set<std::string> names;
   for (const std::string& text : list) {
-    const NamedShare share = share_of(text);
-    if (std::ranges::find(known, share.name) == known.end()) {
-      found.add("{} names the source \"{}\"; expected one of [[data.sources]]{}", key, share.name,
+    const NamedWeight entry = named_weight(text);
+    if (std::ranges::find(known, entry.name) == known.end()) {
+      found.add("{} names the source \"{}\"; expected one of [[data.sources]]{}", key, entry.name,
                 known.empty() ? ", of which there are none" : ": " + join(known, ", "));
       continue;
     }
-    if (!names.insert(share.name).second) {
-      found.add("{} names the source {} twice; name it once", key, share.name);
+    if (!names.insert(entry.name).second) {
+      found.add("{} names the source {} twice; name it once", key, entry.name);
     }
-    if (share.weight && !weight_of(*share.weight)) {
+    if (entry.weight && !weight_of(*entry.weight)) {
       found.add("{}: the weight of {} is \"{}\"; expected a number of at least {} and at most {}",
-                key, share.name, *share.weight, kLeastSourceWeight, kMostNumber);
+                key, entry.name, *entry.weight, kLeastSourceWeight, kMostNumber);
     }
-    used.insert(share.name);
+    used.insert(entry.name);
   }
 }
 
@@ -92,11 +92,11 @@ std::vector<SourceConfig> sources_of_phase(const RunConfig& config, size_t phase
   std::vector<SourceConfig> result;
   for (const SourceConfig& source : config.data.sources) {
     for (const std::string& text : list) {
-      const NamedShare share = share_of(text);
-      if (share.name != source_name(source)) continue;
+      const NamedWeight entry = named_weight(text);
+      if (entry.name != source_name(source)) continue;
       result.push_back(source);
-      result.back().name = share.name;
-      if (share.weight) result.back().weight = weight_of(*share.weight).value_or(source.weight);
+      result.back().name = entry.name;
+      if (entry.weight) result.back().weight = weight_of(*entry.weight).value_or(source.weight);
       break;
     }
   }

@@ -31,7 +31,7 @@ OptimizerConfig course_of(const OptimizerConfig& given, const PhaseConfig& phase
   return course;
 }
 
-/// Returns the part of the run's configuration that all phases share.
+/// Returns the run's configuration without its phases. The phases start from it.
 RunConfig without_phases(const RunConfig& run) {
   RunConfig result = run;
   result.train.phases = {};
@@ -66,7 +66,8 @@ int64_t steps_of(const PhaseConfig& given, const RunPhase& phase) {
   return given.tokens ? quotient_up(*given.tokens, phase.tokens_of_step()) : 0;
 }
 
-/// Sets the start, the length and the optimizer of a course in each of its phases.
+/// Sets the start, the length and the optimizer of a course in each of its phases. They are known
+/// only when the course has ended.
 void end_course(std::span<RunPhase> course) {
   if (course.empty()) return;
   for (RunPhase& phase : course) {

@@ -12,18 +12,19 @@
 
 namespace tessera {
 
-/// One phase of a run (ZAYA1 §IV-B), with all that it takes from the sections. A run without
-/// [[train.phases]] is one phase.
+/// One phase of a run (ZAYA1 §IV-B), with the values that it takes from the sections. A run without
+/// [[train.phases]] is one phase. A *course* is one curve of the learning rate: a warm-up and a
+/// schedule. It begins in a phase that gives a key of its own for it, and goes on in the following
+/// phases that give none.
 struct RunPhase {
   int64_t number = 1;  ///< counted from 1
   std::string name;    ///< its own, or "phase 2"
   int64_t first_step = 1;
   int64_t last_step = 0;
-  /// The run as if it were this phase alone: contexts, batches, the model's rope_theta, the sources
-  /// that it draws from, and the [optimizer] and train.steps of its learning rate's course. It has
-  /// no phases.
+  /// The run as if it had this phase alone: its context, batches, rope_theta and sources, and the
+  /// [optimizer] and train.steps of its course. It has no phases.
   RunConfig config;
-  int64_t course_begin = 0;  ///< the steps before the course, which may begin in an earlier phase
+  int64_t course_begin = 0;  ///< the number of steps before the course
   /// The keys that set its sizes: "train.phases.1.context" or "data.context".
   std::string context_key, micro_batch_key, global_batch_key;
 
@@ -38,7 +39,7 @@ struct RunPhase {
 };
 
 /// Returns the phases of a run in their order. A phase given in tokens gets the least number of
-/// whole steps that have as many. Never throws: validate() reports problems of the phases.
+/// steps with that many tokens. Never throws: validate() reports problems of the phases.
 std::vector<RunPhase> phases_of(const RunConfig& config);
 
 /// Returns the index of the phase that contains a step. Step 0 belongs to the first phase, and

@@ -8,7 +8,7 @@
 
 #include "data/data_config.h"
 #include "device/device.h"
-#include "engine/recompute.h"
+#include "engine/rematerialize.h"
 #include "model/expert_layout.h"
 #include "model/model_config.h"
 #include "state/optimizer_config.h"

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Returns one section. Each declares its keys in its own file under sections/.
+// Each section is declared in the file of its name under sections/.
 ConfigSection run_section();
 ConfigSection model_section();
 ConfigSection data_section();
@@ -17,6 +17,9 @@ ConfigSection optimizer_section();
 ConfigSection checkpoint_section();
 
 /// Returns all sections, in the order in which they are printed.
-std::vector<ConfigSection> all_sections();
+inline std::vector<ConfigSection> all_sections() {
+  return {run_section(),      model_section(), data_section(),      train_section(),
+          parallel_section(), shard_section(), optimizer_section(), checkpoint_section()};
+}
 
 }  // namespace tessera

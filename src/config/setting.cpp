@@ -9,10 +9,56 @@
 
 #include "base/error.h"
 #include "base/strict_json.h"
-#include "config/key_depth.h"
 
 namespace tessera {
 namespace {
+
+/// The most parts of a key; train.phases.context has three. The parser recurses once per part, so a
+/// key of very many parts would overflow the stack.
+constexpr int kMostKeyParts = 16;
+
+/// Returns the index after the TOML string that begins at `begin`, or the end of the text if the
+/// string has no end.
+size_t skip_string(std::string_view text, size_t begin) {
+  const char quote = text[begin];
+  const bool multiline = text.substr(begin, 3) == std::string(3, quote);
+  const std::string end(multiline ? 3 : 1, quote);
+  for (size_t i = begin + end.size(); i < text.size(); ++i) {
+    if (text.substr(i, end.size()) == end) return i + end.size();
+    if (quote == '"' && text[i] == '\\') ++i;
+    if (!multiline && text[i] == '\n') return i;
+  }
+  return text.size();
+}
+
+bool separates_keys(char letter) {
+  return std::string_view("\n=,[]{}").find(letter) != std::string_view::npos;
+}
+
+/// Throws Error, which names the text `name` and the line, if a key of a TOML text has more than
+/// kMostKeyParts parts. Skips strings and comments, whose dots separate no parts.
+void require_shallow_keys(std::string_view text, const std::string& name) {
+  int parts = 1;
+  for (size_t i = 0; i < text.size();) {
+    const char letter = text[i];
+    if (letter == '"' || letter == '\'') {
+      i = skip_string(text, i);
+      continue;
+    }
+    if (letter == '#') {
+      i = std::min(text.find('\n', i), text.size());
+      continue;
+    }
+    if (separates_keys(letter)) parts = 1;
+    if (letter == '.' && ++parts > kMostKeyParts) {
+      throw Error("{}:{}: a key has more than {} parts, such as the three of train.phases.context",
+                  name,
+                  1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(i), '\n'),
+                  kMostKeyParts);
+    }
+    ++i;
+  }
+}
 
 /// Returns the kind of a value that no key takes: "a table", "a date".
 std::string kind_text(const toml::node& node) {

@@ -4,11 +4,11 @@
 #include <string_view>
 #include <vector>
 
-#include "config/key.h"
+#include "config/rule.h"
 
 namespace tessera {
 
-/// One `key = value` as written, not yet checked against any rule.
+/// One `key = value` of a file or an override, not yet checked against any rule.
 struct Setting {
   std::string section;  ///< empty for a key above the first section
   std::string key;      ///< empty for a section or a table without keys

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-/// Returns a configuration whose keys have their defaults, of the same family and number of tables.
-RunConfig left_out(const RunConfig& config) {
+/// Returns a configuration of the same family and numbers of tables whose keys have their defaults.
+RunConfig default_config(const RunConfig& config) {
   RunConfig result;
   result.model = family_preset(config.model.family);
   for (const ConfigSection& section : all_sections()) {
@@ -20,11 +20,11 @@ RunConfig left_out(const RunConfig& config) {
 /// Returns the line of a key; empty if it belongs to a table and is left out. A key that has its
 /// default value and no effect becomes a comment: it then does not count as set when the file is
 /// read, and no message says that it has no effect.
-std::string line_of(const Key& key, const Circumstances& here, const RunConfig& left_out) {
+std::string line_of(const Key& key, const Circumstances& here, const RunConfig& defaults) {
   const ConfigValue value = key.get(here.config);
   if (std::holds_alternative<OtherValue>(value)) return "";
   const std::string line = fmt::format("{} = {}", key.name, value_text(value));
-  if (value != key.get(left_out)) return line + "\n";
+  if (value != key.get(defaults)) return line + "\n";
   const std::string why = why_without_effect(key, here);
   return why.empty() ? line + "\n" : fmt::format("# {}  (no effect: {})\n", line, why);
 }
@@ -32,17 +32,17 @@ std::string line_of(const Key& key, const Circumstances& here, const RunConfig& 
 }  // namespace
 
 std::string to_toml(const RunConfig& config) {
-  const RunConfig standard = left_out(config);
+  const RunConfig defaults = default_config(config);
   const std::vector<RunPhase> phases = phases_of(config);
   Circumstances here{.config = config, .phases = phases};
   std::string text;
   for (const ConfigSection& section : all_sections()) {
     text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
-    for (const Key& key : section.keys) text += line_of(key, here, standard);
+    for (const Key& key : section.keys) text += line_of(key, here, defaults);
     for (const TableList& list : section.lists) {
       for (here.table = 0; here.table < list.size(config); ++here.table) {
         text += fmt::format("\n[[{}.{}]]\n", section.name, list.name);
-        for (const Key& key : list.keys(here.table)) text += line_of(key, here, standard);
+        for (const Key& key : list.keys(here.table)) text += line_of(key, here, defaults);
       }
     }
   }

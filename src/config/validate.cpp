@@ -7,7 +7,7 @@
 #include "config/phases.h"
 #include "data/mix.h"
 #include "data/sources/open_data.h"
-#include "model/find_contradictions.h"
+#include "model/model_config.h"
 #include "tensor/device_precision.h"
 
 namespace tessera {
@@ -95,16 +95,16 @@ void validate_rates(const OptimizerConfig& optimizer, Contradictions& found) {
 
 /// Adds a contradiction if 64 bits cannot count the tokens of the run.
 void validate_tokens(std::span<const RunPhase> phases, Contradictions& found) {
-  constexpr double kMost = 0x1p62;
+  constexpr double kMostRunTokens = 0x1p62;
   double tokens = 0;
   for (const RunPhase& phase : phases) {
     tokens += static_cast<double>(phase.steps()) * static_cast<double>(phase.tokens_of_step());
   }
-  if (tokens < kMost) return;
+  if (tokens < kMostRunTokens) return;
   found.add(
       "train.steps ({}) of train.global_batch sequences of data.context tokens are {:g} tokens; "
       "expected fewer than {:g}: lower one of the three",
-      phases.back().last_step, tokens, kMost);
+      phases.back().last_step, tokens, kMostRunTokens);
 }
 
 void validate_parallel(const ParallelSection& parallel, Contradictions& found) {
@@ -146,7 +146,7 @@ void validate(const RunConfig& config) {
   const std::vector<RunPhase> phases = phases_of(config);
   if (config.train.phases.empty()) {
     validate_batches(config.train, found);
-    check_context(config, context_of(config), found);
+    check_context(config, phases.front().context(), found);
     validate_rates(config.optimizer, found);
   } else {
     check_phases(config, phases, found);

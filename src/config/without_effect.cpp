@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMostNamed = 12;  // names in one sentence
 
 /// Returns "a", "a and b" or "a, b and 3 more".
-std::string named(std::vector<std::string> names) {
+std::string enumeration(std::vector<std::string> names) {
   std::string last = names.back();
   names.pop_back();
   if (names.empty()) return last;
@@ -36,7 +36,7 @@ class Reasons {
   std::vector<std::string> sentences() const {
     std::vector<std::string> result;
     for (const Reason& reason : reasons_) {
-      result.push_back(fmt::format("{} {} no effect: {}", named(reason.keys),
+      result.push_back(fmt::format("{} {} no effect: {}", enumeration(reason.keys),
                                    reason.keys.size() == 1 ? "has" : "have", reason.text));
     }
     return result;
@@ -51,8 +51,8 @@ class Reasons {
 };
 
 /// Adds those of the keys that are set and have no effect.
-void add(const std::vector<Key>& keys, const std::string& prefix, const Circumstances& here,
-         Reasons& reasons) {
+void add_keys(const std::vector<Key>& keys, const std::string& prefix, const Circumstances& here,
+              Reasons& reasons) {
   for (const Key& key : keys) {
     std::string path = prefix + key.name;
     if (!here.config.given.contains(path)) continue;
@@ -72,11 +72,11 @@ std::vector<std::string> without_effect(const RunConfig& config, int ranks) {
   Circumstances here{.config = config, .phases = phases, .ranks = ranks};
   Reasons reasons;
   for (const ConfigSection& section : all_sections()) {
-    add(section.keys, section.name + ".", here, reasons);
+    add_keys(section.keys, section.name + ".", here, reasons);
     for (const TableList& list : section.lists) {
       for (here.table = 0; here.table < list.size(config); ++here.table) {
-        add(list.keys(here.table), fmt::format("{}.{}.{}.", section.name, list.name, here.table),
-            here, reasons);
+        add_keys(list.keys(here.table),
+                 fmt::format("{}.{}.{}.", section.name, list.name, here.table), here, reasons);
       }
     }
   }
@@ -89,7 +89,7 @@ std::vector<std::string> without_effect(const RunConfig& config, int ranks) {
     sentences.push_back(fmt::format(
         "nothing is learned in step {}: a learning rate that falls within one step has its minimum "
         "there, which is 0; set minimum_learning_rate, schedule = \"constant\" or more steps",
-        named(steps)));
+        enumeration(steps)));
   }
   return sentences;
 }

@@ -11,10 +11,10 @@ namespace tessera {
 /// one thread may use an encoder.
 ///
 /// Several threads can also encode one document together, each with its own encoder for its own
-/// stretch. An encoder may begin anywhere in the document. If it did not begin at a known boundary,
-/// its output before its first boundaries is a guess. An encoder guarantees this: if two encoders
-/// of the same document have a boundary at the same offset of the text, all their output after it
-/// is equal.
+/// part. An encoder may begin anywhere in the document. If it does not begin at a known boundary,
+/// its first ids may not be those of the whole document. An encoder guarantees this: if two
+/// encoders of one document have a boundary at the same offset of the text, all their ids after it
+/// are equal.
 class DocumentEncoder {
  public:
   /// An offset in the text from which on the encoding does not depend on anything before it.

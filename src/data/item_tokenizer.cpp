@@ -10,13 +10,15 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kUnknown = WorkItemSummary::kUnknown;
+/// The most bytes before a slice at which its encoder begins.
 constexpr int64_t kLongestLead = int64_t{4} << 10;
-/// Pieces of text end at multiples of this offset in the file, wherever reading began.
+/// Pieces of text end at multiples of this offset in the file, wherever reading begins.
 constexpr int64_t kTextPiece = int64_t{16} << 10;
 /// The length of the first piece after an offset from which a boundary is sought. The next ones are
 /// longer.
 constexpr int64_t kShortPiece = 256;
 
+/// Returns whether an item may begin anywhere in the file: in plain text that is not compressed.
 bool is_cut_freely(const CorpusFile& file) {
   return file.format == Format::text && file.compression == Compression::none;
 }
@@ -42,14 +44,14 @@ WorkItemSummary ItemTokenizer::run(const WorkItem& item, const fs::path& path, D
   WorkItemWriter writer(path, dtype);
   for (size_t i = 0; i < item.size(); ++i) {
     const Slice& slice = item[i];
-    Stretch stretch{slice.begin, slice.end};
+    ItemRange range{slice.begin, slice.end};
     if (is_cut_freely(corpus_.files[static_cast<size_t>(slice.file)])) {
-      stretch = read_text(slice, i == 0 ? from : std::nullopt, writer, summary.statistics);
+      range = read_text(slice, i == 0 ? from : std::nullopt, writer, summary.statistics);
     } else {
       read_documents(slice, writer, summary.statistics);
     }
-    if (i == 0) summary.from = stretch.from;
-    summary.to = stretch.to;
+    if (i == 0) summary.from = range.from;
+    summary.to = range.to;
   }
   writer.commit(summary.statistics, summary.from, summary.to);
   summary.tokens = writer.tokens();
@@ -83,33 +85,34 @@ void ItemTokenizer::read_documents(const Slice& slice, WorkItemWriter& writer,
   });
 }
 
-ItemTokenizer::Stretch ItemTokenizer::read_text(const Slice& slice, std::optional<int64_t> from,
-                                                WorkItemWriter& writer,
-                                                ReadStatistics& statistics) {
+ItemTokenizer::ItemRange ItemTokenizer::read_text(const Slice& slice, std::optional<int64_t> from,
+                                                  WorkItemWriter& writer,
+                                                  ReadStatistics& statistics) {
   PlainText text(corpus_.files[static_cast<size_t>(slice.file)], options_);
   if (text.begin() == text.end()) {
     if (slice.begin == 0) ++statistics.empty_documents;
     return {slice.begin, slice.end};
   }
-  const Wanted wanted{std::max(slice.begin, text.begin()), std::max(slice.end, text.begin())};
-  if (wanted.begin == text.begin()) from = text.begin();
+  const SliceBounds bounds{std::max(slice.begin, text.begin()), std::max(slice.end, text.begin())};
+  if (bounds.begin == text.begin()) from = text.begin();
   // The item before may have read beyond this one to find a boundary.
-  if (from && *from >= wanted.end) return {*from, *from};
+  if (from && *from >= bounds.end) return {*from, *from};
   if (from == text.begin()) append(beginning_, writer);
-  const Stretch stretch = encode_text(text, wanted, from, writer);
-  if (stretch.from == kUnknown) return stretch;
-  statistics.invalid_utf8 += text.count_broken(stretch.from, stretch.to);
-  if (stretch.to == text.end() && stretch.from < stretch.to) {
+  const ItemRange range = encode_text(text, bounds, from, writer);
+  if (range.from == kUnknown) return range;
+  statistics.invalid_utf8 += text.count_broken(range.from, range.to);
+  if (range.to == text.end() && range.from < range.to) {
     const int32_t end = tokenizer_.end_of_document();
     append({&end, 1}, writer);
     ++statistics.documents;
   }
-  return stretch;
+  return range;
 }
 
-int64_t ItemTokenizer::end_of_piece(const PlainText& text, int64_t begin, Wanted wanted) const {
+int64_t ItemTokenizer::end_of_piece(const PlainText& text, int64_t begin,
+                                    SliceBounds bounds) const {
   int64_t end = std::min(text.end(), (begin / kTextPiece + 1) * kTextPiece);
-  for (const int64_t sought : {wanted.begin, wanted.end}) {
+  for (const int64_t sought : {bounds.begin, bounds.end}) {
     int64_t next = sought;
     for (int64_t step = kShortPiece; next <= begin; step *= 2) next = sought + step;
     end = std::min(end, next);
@@ -117,21 +120,21 @@ int64_t ItemTokenizer::end_of_piece(const PlainText& text, int64_t begin, Wanted
   return text.cut(end);
 }
 
-std::span<const DocumentEncoder::Boundary> ItemTokenizer::sought_boundaries(const Stretch& stretch,
-                                                                            Wanted wanted,
+std::span<const DocumentEncoder::Boundary> ItemTokenizer::sought_boundaries(const ItemRange& range,
+                                                                            SliceBounds bounds,
                                                                             int64_t read) const {
-  const bool near = read >= (stretch.from == kUnknown ? wanted.begin : wanted.end);
+  const bool near = read >= (range.from == kUnknown ? bounds.begin : bounds.end);
   // The last boundary is always looked up, so that `offsets` can drop the offsets before it.
   return std::span(boundaries_)
       .last(near ? boundaries_.size() : std::min<size_t>(1, boundaries_.size()));
 }
 
-ItemTokenizer::Stretch ItemTokenizer::encode_text(PlainText& text, Wanted wanted,
-                                                  std::optional<int64_t> from,
-                                                  WorkItemWriter& writer) {
-  Stretch stretch;
-  if (from) stretch.from = *from;
-  int64_t read = from ? *from : text.cut(wanted.begin - lead_);  // an offset in the file
+ItemTokenizer::ItemRange ItemTokenizer::encode_text(PlainText& text, SliceBounds bounds,
+                                                    std::optional<int64_t> from,
+                                                    WorkItemWriter& writer) {
+  ItemRange range;
+  if (from) range.from = *from;
+  int64_t read = from ? *from : text.cut(bounds.begin - lead_);  // an offset in the file
   int64_t added = 0;                                             // an offset in the repaired text
   int64_t given = 0;  // number of ids from earlier encoder calls
   OffsetMap offsets;
@@ -141,42 +144,44 @@ ItemTokenizer::Stretch ItemTokenizer::encode_text(PlainText& text, Wanted wanted
     ids_.clear();
     boundaries_.clear();
     const bool ends = read == text.end();
+    // Give the encoder the next piece, or end the document.
     if (ends) {
       encoder_->finish(ids_, boundaries_);
     } else {
-      const int64_t end = end_of_piece(text, read, wanted);
+      const int64_t end = end_of_piece(text, read, bounds);
       const std::string_view piece = text.read(read, end, added, offsets);
       encoder_->add(piece, ids_, boundaries_);
       added += static_cast<int64_t>(piece.size());
       read = end;
     }
+    // Find the start and the end of the range among the boundaries.
     const auto count = static_cast<int64_t>(ids_.size());
-    int64_t first = stretch.from == kUnknown ? count : 0;  // index in ids_ of the first to write
+    int64_t first = range.from == kUnknown ? count : 0;  // index in ids_ of the first to write
     int64_t last = count;
-    for (const auto& boundary : sought_boundaries(stretch, wanted, read)) {
+    for (const auto& boundary : sought_boundaries(range, bounds, read)) {
       const auto offset = offsets.find(boundary.text);
       // At its end a document may still give ids, so a boundary there counts only after finish().
       if (!offset || (*offset == text.end() && !ends)) continue;
       const int64_t before = *offset == text.end() ? count : boundary.tokens - given;
       TESSERA_CHECK(before >= 0, "a boundary before ids that were given earlier");
-      if (stretch.from == kUnknown && *offset >= wanted.begin) {
-        stretch.from = *offset;
+      if (range.from == kUnknown && *offset >= bounds.begin) {
+        range.from = *offset;
         first = before;
       }
-      if (stretch.from != kUnknown && *offset >= wanted.end) {
-        stretch.to = *offset;
+      if (range.from != kUnknown && *offset >= bounds.end) {
+        range.to = *offset;
         last = before;
         break;
       }
     }
-    if (first < last) {
+    if (first < last) {  // ids of this call are in the range
       append(std::span(ids_).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)),
              writer);
     }
-    if (stretch.to != kUnknown) return stretch;
+    if (range.to != kUnknown) return range;
     TESSERA_CHECK(!ends, "an encoder that gave no boundary at a document's end");
     // A text without boundaries belongs to the item in which it begins.
-    if (stretch.from == kUnknown && read >= wanted.end + lead_) return {};
+    if (range.from == kUnknown && read >= bounds.end + lead_) return {};
     given += count;
   }
 }

@@ -19,13 +19,13 @@
 namespace tessera {
 
 /// A tokenizer of work items. The ids of a document are those that Tokenizer::encode() gives for
-/// the whole document, in whatever way it is cut, read and packed.
+/// the whole document, however it is compressed, cut and read.
 ///
 /// A plain-text file is one document, even when it is cut into slices of several items. An item's
-/// tokens run from the encoding's first boundary at or after the begin of its slice to the first
+/// tokens run from the encoding's first boundary at or after the start of its slice to the first
 /// boundary at or after its end. To find these boundaries, an encoder begins some kilobytes before
-/// the slice. Its first ids are a guess, but after a few words they nearly always agree with those
-/// of the whole document. This is checked when the items are joined. The first item begins with the
+/// the slice. Its first ids may be wrong, but after a few words they nearly always agree with those
+/// of the whole document. This is checked when all items are done. The first item begins with the
 /// document, so its tokens are right. If an item begins where the one before it ends, its tokens
 /// are right as well (see DocumentEncoder). Otherwise the item is tokenized again from there
 /// (`from`).
@@ -44,13 +44,13 @@ class ItemTokenizer {
                       std::atomic<int64_t>& tokens_done);
 
  private:
-  /// `from` and `to` of WorkItemSummary, for one slice.
-  struct Stretch {
+  /// The range of the file whose tokens an item holds: `from` and `to` of WorkItemSummary.
+  struct ItemRange {
     int64_t from = WorkItemSummary::kUnknown;
     int64_t to = WorkItemSummary::kUnknown;
   };
   /// The bounds of a slice in its file. The first boundary at or after each is sought.
-  struct Wanted {
+  struct SliceBounds {
     int64_t begin;
     int64_t end;
   };
@@ -58,16 +58,17 @@ class ItemTokenizer {
   void append(std::span<const int32_t> ids, WorkItemWriter& writer);
   /// Reads documents that are within one slice: JSONL lines and compressed files.
   void read_documents(const Slice& slice, WorkItemWriter& writer, ReadStatistics& statistics);
-  Stretch read_text(const Slice& slice, std::optional<int64_t> from, WorkItemWriter& writer,
-                    ReadStatistics& statistics);
-  Stretch encode_text(PlainText& text, Wanted wanted, std::optional<int64_t> from,
-                      WorkItemWriter& writer);
+  ItemRange read_text(const Slice& slice, std::optional<int64_t> from, WorkItemWriter& writer,
+                      ReadStatistics& statistics);
+  ItemRange encode_text(PlainText& text, SliceBounds bounds, std::optional<int64_t> from,
+                        WorkItemWriter& writer);
   /// Returns the boundaries of the last encoder call to look up, once the file has been read up to
   /// `read`: all if a sought one may be among them, otherwise only the last.
-  std::span<const DocumentEncoder::Boundary> sought_boundaries(const Stretch& stretch,
-                                                               Wanted wanted, int64_t read) const;
+  std::span<const DocumentEncoder::Boundary> sought_boundaries(const ItemRange& range,
+                                                               SliceBounds bounds,
+                                                               int64_t read) const;
   /// Returns the offset at which the piece of text that begins at `begin` ends.
-  int64_t end_of_piece(const PlainText& text, int64_t begin, Wanted wanted) const;
+  int64_t end_of_piece(const PlainText& text, int64_t begin, SliceBounds bounds) const;
 
   const Corpus& corpus_;
   const ReadOptions& options_;

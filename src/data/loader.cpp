@@ -15,6 +15,18 @@
 #include "base/error.h"
 #include "data/mix.h"
 
+// A loader prepares batches ahead in a thread of its own, ReadAhead, which repeats three steps:
+//
+//   1. next_plan() draws the origins of the rows of a batch from a Cursor. For each row, the Cursor
+//      asks the Mix for a source and takes that source's next instance. The plan keeps the rows of
+//      this loader's part and asks the system to read them ahead.
+//   2. read() lets the source of each row copy the row's tokens into the batch (InstanceSource).
+//      complete_batch() computes targets, starts of documents and positions from the tokens.
+//   3. work() puts the batch into a queue, as soon as the queue has room.
+//
+// Loader::next() takes the first batch of the queue. The loader's state is the position after that
+// batch. Reading ahead does not change it.
+
 namespace tessera {
 namespace {
 
@@ -25,7 +37,7 @@ struct Draw {
   int64_t instance;
 };
 
-/// A cursor that walks through the data and decides the source and the instance of each draw.
+/// A position that moves through the data and decides the source and the instance of each draw.
 class Cursor {
  public:
   Cursor(const TrainingData& data, Split split, LoaderState state)
@@ -91,7 +103,7 @@ class ReadAhead {
   }
 
   /// Prepares at least `batches` ahead from now on.
-  void deepen(int64_t batches) {
+  void prepare_at_least(int64_t batches) {
     const std::lock_guard lock(mutex_);
     depth_ = std::max(depth_, batches);
     changed_.notify_all();
@@ -124,7 +136,7 @@ class ReadAhead {
     try {
       Plan plan = next_plan();
       while (true) {
-        Plan following = next_plan();  // makes the system read it while this one is copied
+        Plan following = next_plan();  // the system reads its rows while `plan` is copied
         PositionedBatch batch{read(plan.rows), std::move(plan.after)};
         plan = std::move(following);
         std::unique_lock lock(mutex_);
@@ -185,14 +197,14 @@ class ReadAhead {
 
   const TrainingData& data_;
   const LoaderOptions& options_;
-  Cursor cursor_;  // used by the thread alone
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t depth_;  // the number of batches to keep in the queue
+  Cursor cursor_;                    // used by thread_ alone
+  std::mutex mutex_;                 // guards the four members after changed_
+  std::condition_variable changed_;  // one of the four members below has changed
+  int64_t depth_;                    // the number of batches to keep in the queue
   std::deque<PositionedBatch> queue_;
   std::exception_ptr error_;
   bool stop_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // the last member, because it uses all others
 };
 
 void require_data(const TrainingData& data, Split split) {
@@ -209,8 +221,10 @@ void require_data(const TrainingData& data, Split split) {
 
 void require_position(const DataSource& source, Split split, const SourcePosition& position) {
   const int64_t instances = source.instances->instances(split);
-  const int64_t most_epochs = std::numeric_limits<int64_t>::max() / 4 / instances;
-  if (position.epoch < 0 || position.epoch > most_epochs || position.instance < 0 ||
+  // The instances of all epochs are counted in 64 bits. A quarter of the range leaves room for
+  // sums.
+  const int64_t last_epoch = std::numeric_limits<int64_t>::max() / 4 / instances;
+  if (position.epoch < 0 || position.epoch > last_epoch || position.instance < 0 ||
       position.instance >= instances) {
     throw Error(
         "there is no instance {} of epoch {} in {}, whose epochs have {} instances; is it the data "
@@ -280,7 +294,7 @@ std::vector<Batch> Loader::next(int64_t batches) {
   std::vector<Batch> result;
   for (int64_t i = 0; i < batches; ++i) {
     result.push_back(next());
-    if (i == 0) implementation_->read_ahead->deepen(batches);
+    if (i == 0) implementation_->read_ahead->prepare_at_least(batches);
   }
   return result;
 }

@@ -37,8 +37,8 @@ struct Batch {
   std::vector<int32_t> document_starts;
   /// The position in the row, 0 to context - 1.
   std::vector<int32_t> positions;
-  /// The index of this batch among `parts` batches of equal size that several ranks compute
-  /// together.
+  /// Several ranks compute one large batch together, in `parts` batches of equal size. This one has
+  /// the index `part`.
   int64_t part = 0;
   int64_t parts = 1;
   int64_t target_count = 0;  // the targets other than -1 in all parts
@@ -64,10 +64,11 @@ struct LoaderOptions {
   LoaderState start;
 };
 
-/// A loader of the instances of one split of the data's sources. Mix decides which source comes
-/// next. Each source's instances come in the order of its epochs, one epoch after another. A batch
-/// that reaches the end of a source continues at its start, so no batch is short. The loader
-/// prepares the next batches in a thread of its own. One thread at a time may use a loader.
+/// A loader of the instances of one split of the data's sources. An instance is a row of `context`
+/// tokens. Mix decides which source comes next. Each source's instances come in the order of its
+/// epochs, one epoch after another. A batch that reaches the end of a source continues at its
+/// start, so no batch is short. The loader prepares the next batches in a thread of its own. One
+/// thread at a time may use a loader.
 class Loader {
  public:
   /// Throws Error when a source has no instances in the split, and when an option is out of range.

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-__extension__ using Wide = __int128;
+__extension__ using Wide = __int128;  // for products of a count and a weight
 
 constexpr double kWeightSum = 0x1p40;  // the sum of the weights as whole numbers, up to rounding
 
@@ -42,7 +42,8 @@ Mix::Mix(std::span<const double> weights, std::span<const int64_t> drawn) {
 
 size_t Mix::next() {
   // In units of one draw, with k sources: a source may be drawn once it is 1 / (2k - 2) behind its
-  // share. It then has (1 - 1 / (2k - 2) - behind) / weight draws left until it must be drawn.
+  // share. It then has (1 - 1 / (2k - 2) - behind) / weight draws left until it must be drawn. The
+  // one with the fewest draws left is drawn. Below, all of this is multiplied by (2k - 2) * sum_.
   const auto span = static_cast<Wide>(2 * sources_.size()) - 2;
   size_t chosen = sources_.size();
   Wide chosen_left = 0;

@@ -28,11 +28,11 @@ class Mix {
 
  private:
   struct Source {
-    int64_t weight;  // a whole number; all weights add up to about kWeightSum
-    int64_t behind;  // (the source's share - its count), in draws, times the sum of the weights
+    int64_t weight;  // a whole number; all weights add up to about 2^40
+    int64_t behind;  // (the source's share - its count), in draws, times sum_
   };
   std::vector<Source> sources_;
-  int64_t sum_ = 0;
+  int64_t sum_ = 0;  // of the weights
 };
 
 }  // namespace tessera

@@ -7,8 +7,9 @@
 namespace tessera {
 
 /// A map from byte offsets in a text to offsets in the source text that it was made from. The text
-/// arrives in pieces, and offsets are looked up in ascending order. Only the offsets at which the
-/// difference of the two changes are stored.
+/// arrives in pieces, and offsets are looked up in ascending order. Memory does not grow with the
+/// text: only the offsets at which the difference of the two changes are stored, until a later
+/// offset has been looked up.
 class OffsetMap {
  public:
   void clear() { runs_.clear(); }
@@ -16,13 +17,30 @@ class OffsetMap {
   /// Records that the text from `offset` on was made from the source from offset `source` on. Calls
   /// come in ascending order of `offset`. `kept`: the bytes are unchanged. Otherwise only `offset`
   /// itself has a counterpart.
-  void add(int64_t offset, int64_t source, bool kept);
+  void add(int64_t offset, int64_t source, bool kept) {
+    if (!runs_.empty()) {
+      Run& last = runs_.back();
+      if (last.kept && kept && offset - last.offset == source - last.source) return;
+      if (last.offset == offset) {
+        last = {offset, source, kept};
+        return;
+      }
+    }
+    runs_.push_back({offset, source, kept});
+  }
 
   /// Returns the source offset for `offset` of the text, or nothing if it has none. `offset` must
   /// not be below that of an earlier call.
-  std::optional<int64_t> find(int64_t offset);
+  std::optional<int64_t> find(int64_t offset) {
+    while (runs_.size() > 1 && runs_[1].offset <= offset) runs_.pop_front();
+    if (runs_.empty() || offset < runs_.front().offset) return std::nullopt;
+    const Run& run = runs_.front();
+    if (!run.kept && offset != run.offset) return std::nullopt;
+    return run.source + (offset - run.offset);
+  }
 
  private:
+  /// The text from `offset` to the next run, which was made from the source from `source` on.
   struct Run {
     int64_t offset;
     int64_t source;

@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kSmallestItem = int64_t{256} << 10;
+constexpr int64_t kSmallestItem = int64_t{256} << 10;  // bytes of text
 constexpr int64_t kLargestItem = int64_t{16} << 20;
 constexpr int64_t kItemsWanted = 1024;  // enough to keep many cores busy until the end
 
@@ -31,8 +31,7 @@ void check_options(const PrepareOptions& options) {
   if (options.tokenizer.empty() == (options.train_tokenizer == 0)) {
     throw Error(
         "give either a tokenizer (a SentencePiece model, a tokenizer.json or the word 'bytes') or "
-        "the "
-        "size of one to train; {} given",
+        "the size of one to train; {} given",
         options.tokenizer.empty() ? "neither was" : "both were");
   }
   if (options.tokenizer.empty() && !options.beginning_of_document.empty()) {
@@ -88,16 +87,15 @@ class Preparation {
     const Stopwatch watch;
     if (folder_->is_complete(recipe_)) {
       folder_->remove_work();
-      report_.manifest = read_manifest(folder_->path());
+      const Manifest& manifest = report_.manifest = read_manifest(folder_->path());
       report_.was_complete = true;
-      check_limits(report_.manifest.bad_lines, report_.manifest.first_bad_lines,
-                   report_.manifest.invalid_utf8);
+      check_limits(manifest.bad_lines, manifest.first_bad_lines, manifest.invalid_utf8);
       verify_prepared(folder_->path());
-      warn(report_.manifest);
+      warn(manifest);
       logger_.info(
           "{} is complete already: {} training instances of {} tokens; all files have the hashes "
           "that the manifest says, nothing to do",
-          folder_->path().string(), report_.manifest.train.instances, recipe_.context);
+          folder_->path().string(), manifest.train.instances, recipe_.context);
       return report_;
     }
     folder_->begin(recipe_, tokenizer_ ? tokenizer_->files() : std::vector<TokenizerFile>());
@@ -164,7 +162,7 @@ class Preparation {
       throw Error(
           "interrupted before tokenizing; run prepare again, without overwriting, to continue");
     }
-    stream_.dtype = tokenizer_->vocabulary_size() <= 65536 ? DType::u16 : DType::i32;
+    stream_.dtype = tokenizer_->vocabulary_size() <= 1 << 16 ? DType::u16 : DType::i32;
   }
 
   /// Tokenizes every work item that is not done yet (Optimus §4, tokenization).
@@ -173,21 +171,20 @@ class Preparation {
     for (size_t i = 0; i < items.size(); ++i) {
       stream_.items.push_back(folder_->item(static_cast<int64_t>(i)));
     }
-    CorpusTokenizer tokenizer({.corpus = corpus_,
-                               .read_options = read_options_,
-                               .tokenizer = *tokenizer_,
-                               .beginning = beginning_,
-                               .item_bytes = recipe_.item_bytes,
-                               .dtype = stream_.dtype,
-                               .threads = threads_,
-                               .max_bad_lines = options_.max_bad_lines,
-                               .progress = options_.progress},
-                              items, stream_.items, logger_);
-    const std::vector<WorkItemSummary> summaries = tokenizer.run();
+    const TokenizedItems tokenized = tokenize_corpus({.corpus = corpus_,
+                                                      .read_options = read_options_,
+                                                      .tokenizer = *tokenizer_,
+                                                      .beginning = beginning_,
+                                                      .item_bytes = recipe_.item_bytes,
+                                                      .dtype = stream_.dtype,
+                                                      .threads = threads_,
+                                                      .max_bad_lines = options_.max_bad_lines,
+                                                      .progress = options_.progress},
+                                                     items, stream_.items, logger_);
     report_.items = static_cast<int64_t>(items.size());
-    report_.items_reused = tokenizer.items_reused();
+    report_.items_reused = tokenized.reused;
     stream_.begins.push_back(0);
-    for (const WorkItemSummary& summary : summaries) {
+    for (const WorkItemSummary& summary : tokenized.summaries) {
       stream_.begins.push_back(stream_.begins.back() + summary.tokens);
       statistics_.add(summary.statistics);
     }

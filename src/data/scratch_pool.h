@@ -36,7 +36,7 @@ class ScratchPool {
   /// `make` creates another one when all are in use.
   template <typename Make>
   Lease lease(const Make& make) {
-    std::unique_ptr<Scratch> scratch = idle();
+    std::unique_ptr<Scratch> scratch = take_idle();
     return Lease(*this, scratch ? std::move(scratch) : make());
   }
   Lease lease() {
@@ -44,7 +44,8 @@ class ScratchPool {
   }
 
  private:
-  std::unique_ptr<Scratch> idle() {
+  /// Returns a Scratch that is not in use, or null.
+  std::unique_ptr<Scratch> take_idle() {
     const std::lock_guard lock(mutex_);
     if (idle_.empty()) return nullptr;
     std::unique_ptr<Scratch> scratch = std::move(idle_.back());

@@ -14,20 +14,19 @@
 namespace tessera {
 namespace {
 
-using Loaded = std::unique_ptr<Tokenizer>;
-
 void refuse_end_of_document(const std::string& end_of_document, std::string_view tokenizer) {
   if (end_of_document.empty()) return;
   throw Error("{} has an end-of-document token of its own; leave '{}' out", tokenizer,
               end_of_document);
 }
 
-Loaded load_bytes(const std::string& end_of_document) {
+std::unique_ptr<Tokenizer> load_bytes(const std::string& end_of_document) {
   refuse_end_of_document(end_of_document, "the byte tokenizer");
   return std::make_unique<ByteTokenizer>();
 }
 
-Loaded load_sentencepiece(const fs::path& path, const std::string& end_of_document) {
+std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& path,
+                                              const std::string& end_of_document) {
   refuse_end_of_document(end_of_document, "the SentencePiece model " + path.string());
   return std::make_unique<SentencePieceTokenizer>(read_file(path), path.string());
 }
@@ -38,13 +37,14 @@ bool is_bytes(const nlohmann::json& json) {
   return json.is_object() && json.value("kind", nlohmann::json()) == "bytes";
 }
 
-Loaded load_json(const fs::path& path, std::string text, const nlohmann::json& json,
-                 const std::string& end_of_document) {
+std::unique_ptr<Tokenizer> load_json(const fs::path& path, std::string text,
+                                     const nlohmann::json& json,
+                                     const std::string& end_of_document) {
   if (is_bytes(json)) return load_bytes(end_of_document);
   return load_byte_level_bpe(path, std::move(text), json, end_of_document);
 }
 
-Loaded load_folder(const fs::path& folder, const std::string& end_of_document) {
+std::unique_ptr<Tokenizer> load_folder(const fs::path& folder, const std::string& end_of_document) {
   const fs::path model = folder / "tokenizer.model";
   const fs::path json_path = folder / "tokenizer.json";
   if (!path_exists(json_path)) {
@@ -65,12 +65,13 @@ Loaded load_folder(const fs::path& folder, const std::string& end_of_document) {
 }
 
 /// Loads the tokenizer that a prepared folder's data was made with.
-Loaded load_prepared(const fs::path& folder, const std::string& end_of_document) {
+std::unique_ptr<Tokenizer> load_prepared(const fs::path& folder,
+                                         const std::string& end_of_document) {
   const Manifest manifest = read_manifest(folder);
   if (manifest.version > 1) {
     read_tokenizer_files(folder, manifest.tokenizer_files, kPrepareAgain);
   }
-  Loaded tokenizer = load_folder(folder, end_of_document);
+  std::unique_ptr<Tokenizer> tokenizer = load_folder(folder, end_of_document);
   const bool same = tokenizer->fingerprint() == manifest.tokenizer_fingerprint &&
                     tokenizer->vocabulary_size() == manifest.vocabulary_size &&
                     tokenizer->end_of_document() == manifest.end_of_document;
@@ -79,8 +80,7 @@ Loaded load_prepared(const fs::path& folder, const std::string& end_of_document)
   throw Error(
       "the tokenizer of {} is not the one that its {} describes: its fingerprint is {} instead of "
       "{}, its vocabulary {} instead of {}, its end-of-document token {} instead of {}; one of "
-      "them "
-      "is damaged: {}",
+      "them is damaged: {}",
       folder.string(), kManifestName, tokenizer->fingerprint(), manifest.tokenizer_fingerprint,
       tokenizer->vocabulary_size(), manifest.vocabulary_size, tokenizer->end_of_document(),
       manifest.end_of_document, kPrepareAgain);

@@ -17,9 +17,9 @@ constexpr size_t kLongestLine = 4096;                // SentencePiece skips long
 constexpr int64_t kBytesAndControls = 256 + 3;       // byte pieces; unknown, begin, end
 
 /// The sample, in the form in which SentencePiece reads it.
-class Lines : public sentencepiece::SentenceIterator {
+class LineIterator : public sentencepiece::SentenceIterator {
  public:
-  explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
+  explicit LineIterator(const std::vector<std::string>& lines) : lines_(lines) {}
   bool done() const override { return next_ == lines_.size(); }
   void Next() override { ++next_; }
   const std::string& value() const override { return lines_[next_]; }
@@ -50,12 +50,13 @@ void add_lines(std::string_view text, std::vector<std::string>& lines) {
 /// Adds the lines of a slice. From a compressed file it takes about the first `maximum_bytes`.
 void add_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
                int64_t maximum_bytes, SampledLines& sample) {
-  const bool whole = corpus.files[static_cast<size_t>(slice.file)].compression == Compression::none;
+  const bool is_compressed =
+      corpus.files[static_cast<size_t>(slice.file)].compression != Compression::none;
   int64_t bytes = 0;
   ReadStatistics statistics;
   try {
     read_slice(corpus, slice, options, statistics, [&](std::string_view piece, bool) {
-      if (!whole && bytes >= maximum_bytes) throw EnoughRead();
+      if (is_compressed && bytes >= maximum_bytes) throw EnoughRead();
       add_lines(piece, sample.lines);
       bytes += static_cast<int64_t>(piece.size());
     });
@@ -104,7 +105,7 @@ std::unique_ptr<Tokenizer> train_tokenizer(const std::vector<std::string>& lines
       {"eos_id", "2"},
       {"minloglevel", "2"},
   };
-  Lines iterator(lines);
+  LineIterator iterator(lines);
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
   if (!status.ok()) {

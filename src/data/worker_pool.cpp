@@ -23,15 +23,15 @@ void run_workers(int threads, int64_t count, const char* interrupted_message,
   std::exception_ptr error;
   int64_t running = std::clamp<int64_t>(count, 0, threads);
 
-  const auto fail = [&](std::exception_ptr what) {
+  const auto fail = [&](std::exception_ptr thrown) {
     const std::lock_guard lock(mutex);
-    if (!error) error = std::move(what);
+    if (!error) error = std::move(thrown);
     cancelled = true;
   };
   const auto work = [&] {
     try {
       for (int64_t item = next++; item < count && !cancelled; item = next++) body(item, cancelled);
-    } catch (const Cancelled&) {
+    } catch (const Cancelled&) {  // the error that cancelled it is stored already
     } catch (...) {
       fail(std::current_exception());
     }

@@ -7,11 +7,12 @@
 #include <string_view>
 
 #include "device/stream.h"
-#include "device/wait_looks.h"
+#include "device/wait_checks.h"
 
 namespace tessera {
 
-/// Memory that is freed when it is destroyed. It begins as zeros.
+/// Memory of a device, or pinned memory of the host. It holds zeros at first, and is freed by the
+/// destructor.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -49,26 +50,26 @@ class Accelerator {
 
   /// Waits until all streams have done their work. Throws Error if some of it failed.
   virtual void synchronize() = 0;
-  /// Returns the looks of this device: checks that the host makes while it waits for the device.
-  /// The emulated device makes none, because its work always ends.
-  WaitLooks& looks() { return *looks_; }
-  /// Copy between the host and the device's memory. They call synchronize() first, and return when
-  /// the copy is done. They are for work outside of training steps: initial weights, checkpoints,
-  /// tests.
+  /// Returns the checks that the host makes while it waits for this device. The emulated device has
+  /// none, because its work always ends.
+  WaitChecks& wait_checks() { return *wait_checks_; }
+  /// These two copy between the host and the device's memory. They call synchronize() first, and
+  /// return when the copy is done. They are for work outside of training steps, such as initial
+  /// weights and checkpoints.
   virtual void upload(std::span<const std::byte> from, void* to) = 0;
   virtual void readback(const void* from, std::span<std::byte> to) = 0;
 
  protected:
-  std::shared_ptr<WaitLooks> shared_looks() const { return looks_; }
+  std::shared_ptr<WaitChecks> shared_wait_checks() const { return wait_checks_; }
 
  private:
-  std::shared_ptr<WaitLooks> looks_ = std::make_shared<WaitLooks>();
+  std::shared_ptr<WaitChecks> wait_checks_ = std::make_shared<WaitChecks>();
 };
 
-/// The rank that opens a device, among the ranks of a machine. Each rank has a GPU of its own.
+/// The rank that opens a device. Each rank has a GPU of its own.
 struct LocalRank {
-  int rank = 0;
-  int ranks = 1;
+  int rank = 0;   ///< its number among the ranks of its machine
+  int ranks = 1;  ///< the ranks of its machine
   /// True if the ranks are processes. A launcher may then show each of them one GPU alone.
   bool processes = false;
 };

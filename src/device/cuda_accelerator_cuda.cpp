@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// CUDA's runtime: the `Api` of the templates in device/gpu_*.h.
+/// CUDA's runtime: the `Api` of the templates in device/gpu_*.h. HipApi has the same members.
 struct CudaApi {
   static constexpr Device kDevice = Device::cuda;
   static constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";

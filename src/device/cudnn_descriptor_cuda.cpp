@@ -22,10 +22,10 @@ void CudnnDescriptor::set_elements(cudnnBackendAttributeName_t name,
 }
 
 int64_t CudnnDescriptor::get_elements(cudnnBackendAttributeName_t name,
-                                      cudnnBackendAttributeType_t type, int64_t most,
+                                      cudnnBackendAttributeType_t type, int64_t capacity,
                                       void* elements) const {
   int64_t count = 0;
-  library_->check(library_->get_attribute(descriptor_, name, type, most, &count, elements),
+  library_->check(library_->get_attribute(descriptor_, name, type, capacity, &count, elements),
                   fmt::format("read attribute {}", static_cast<int>(name)));
   return count;
 }

@@ -56,7 +56,7 @@ class CudnnDescriptor {
   void set_elements(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                     int64_t count, const void* elements);
   int64_t get_elements(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                       int64_t most, void* elements) const;
+                       int64_t capacity, void* elements) const;
 
   const CudnnLibrary* library_;
   cudnnBackendDescriptor_t descriptor_ = nullptr;

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// The functions of cuDNN that attention calls, loaded when they are first needed.
+/// The functions of cuDNN that attention calls. The constructor loads them.
 struct CudnnLibrary {
   /// Throws Error if cuDNN is not found, or is older than attention needs.
   CudnnLibrary();

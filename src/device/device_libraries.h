@@ -22,9 +22,9 @@ struct DeviceLibraries {
   std::string description;
 };
 
-/// Loads the libraries that the device's operations use, and refuses versions that they do not
-/// support. The emulated device uses none. Throws Error that names the library if one is missing,
-/// has another major version or is too old, or cannot describe the device, which must be open.
+/// Loads the libraries that the operations use on an open device. The emulated device uses none.
+/// Throws Error, which names the library, if one is missing, has another major version, is too old
+/// or cannot describe the device.
 DeviceLibraries device_libraries(Device device);
 
 /// Does for CUDA what device_libraries() does. Exists in builds with TESSERA_CUDA only.

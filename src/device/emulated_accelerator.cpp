@@ -17,7 +17,8 @@
 namespace tessera {
 namespace {
 
-/// Memory whose bytes are subtracted from the device's free bytes until it is destroyed.
+/// Memory of the device. Its bytes are subtracted from the device's free bytes until it is
+/// destroyed.
 class CountedMemory final : public DeviceMemory {
  public:
   CountedMemory(int64_t bytes, std::shared_ptr<Fence> fence,
@@ -115,10 +116,12 @@ class EmulatedAccelerator final : public Accelerator {
     return all;
   }
 
+  /// Throws Error, and makes the capture invalid, if this thread has begun a capture that has not
+  /// ended.
   void refuse_in_capture(const char* what) {
     for (const auto& stream : streams()) {
       const auto capture = stream->capture();
-      if (capture && capture->of_this_thread()) capture->refuse(what);
+      if (capture && capture->began_on_this_thread()) capture->refuse(what);
     }
   }
 
@@ -127,7 +130,7 @@ class EmulatedAccelerator final : public Accelerator {
   int64_t memory_bytes_;
   std::shared_ptr<std::atomic<int64_t>> free_;  // bytes
   std::shared_ptr<Fence> fence_ = std::make_shared<Fence>();
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards streams_
   std::vector<std::weak_ptr<EmulatedStream>> streams_;
 };
 

@@ -6,21 +6,22 @@
 
 namespace tessera {
 
-void EmulatedCapture::open(EmulatedStream& stream) {
-  if (&stream != first_) open_[&stream] = size();
+void EmulatedCapture::note_unawaited(EmulatedStream& stream) {
+  if (&stream != first_) unawaited_[&stream] = size();
 }
 
 void EmulatedCapture::add(EmulatedStream& stream, EmulatedWork&& work) {
   works_->push_back(std::move(work));
-  open(stream);
+  note_unawaited(stream);
 }
 
-void EmulatedCapture::wait(EmulatedStream& stream, EmulatedStream& of, size_t size) {
+void EmulatedCapture::wait(EmulatedStream& stream, EmulatedStream& recording_stream, size_t size) {
   streams_.insert(&stream);
-  if (const auto found = open_.find(&of); found != open_.end() && found->second <= size) {
-    open_.erase(found);
+  if (const auto found = unawaited_.find(&recording_stream);
+      found != unawaited_.end() && found->second <= size) {
+    unawaited_.erase(found);
   }
-  open(stream);
+  note_unawaited(stream);
 }
 
 void EmulatedCapture::refuse(std::string_view what) {
@@ -31,9 +32,9 @@ void EmulatedCapture::refuse(std::string_view what) {
 std::shared_ptr<const std::vector<EmulatedWork>> EmulatedCapture::end() {
   ended_ = true;
   if (!valid_) throw Error("the capture is invalid: a call that it does not allow was made in it");
-  if (!open_.empty()) {
+  if (!unawaited_.empty()) {
     throw Error("the stream where the capture began did not wait for {} of its streams",
-                open_.size());
+                unawaited_.size());
   }
   return works_;
 }

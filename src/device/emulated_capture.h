@@ -16,27 +16,27 @@ class EmulatedStream;
 /// launched on any stream.
 using EmulatedWork = std::function<void(EmulatedStream&)>;
 
-/// The work that streams capture together, by CUDA's rules. The capture begins on one stream. A
-/// stream that waits for an event of the capture joins it, and the first stream must wait for that
-/// stream before the end. A call that a capture does not allow makes it invalid, and end() then
-/// fails.
+/// The work that streams capture together, by CUDA's rules. While a stream is in a capture, its
+/// work is recorded and not done. The capture begins on one stream. A stream that waits for an
+/// event of the capture joins it, and the first stream must wait for that stream before the end. A
+/// call that a capture does not allow makes it invalid, and end() then fails.
 class EmulatedCapture {
  public:
   explicit EmulatedCapture(EmulatedStream& first) : first_(&first), streams_{&first} {}
 
   bool began_on(const EmulatedStream& stream) const { return first_ == &stream; }
-  /// Returns whether the calling thread began it. That thread must neither wait for the device nor
-  /// allocate memory meanwhile.
-  bool of_this_thread() const { return thread_ == std::this_thread::get_id(); }
+  /// Returns whether the calling thread began it. Until the end that thread must neither wait for
+  /// the device nor allocate memory.
+  bool began_on_this_thread() const { return thread_ == std::this_thread::get_id(); }
   bool ended() const { return ended_; }
   const std::set<EmulatedStream*>& streams() const { return streams_; }
   /// Returns the number of pieces of work so far.
   size_t size() const { return works_->size(); }
 
   void add(EmulatedStream& stream, EmulatedWork&& work);
-  /// Makes `stream` join the capture and wait for an event that stream `of` recorded when the
-  /// capture had `size` pieces of work.
-  void wait(EmulatedStream& stream, EmulatedStream& of, size_t size);
+  /// Makes `stream` join the capture and wait for an event that `recording_stream` recorded when
+  /// the capture had `size` pieces of work.
+  void wait(EmulatedStream& stream, EmulatedStream& recording_stream, size_t size);
   /// Removes a stream that is destroyed.
   void leave(EmulatedStream& stream) { streams_.erase(&stream); }
   /// Makes the capture invalid and throws Error, which says that `what` is not allowed.
@@ -48,11 +48,13 @@ class EmulatedCapture {
   std::shared_ptr<const std::vector<EmulatedWork>> end();
 
  private:
-  void open(EmulatedStream& stream);
+  void note_unawaited(EmulatedStream& stream);
 
   EmulatedStream* first_;
   std::set<EmulatedStream*> streams_;
-  std::map<EmulatedStream*, size_t> open_;  // size() after a stream's last unawaited work
+  /// The streams, other than the first, with work that no stream has waited for, and the capture's
+  /// size() after their last work.
+  std::map<EmulatedStream*, size_t> unawaited_;
   std::shared_ptr<std::vector<EmulatedWork>> works_ = std::make_shared<std::vector<EmulatedWork>>();
   std::thread::id thread_ = std::this_thread::get_id();
   bool valid_ = true;

@@ -17,7 +17,8 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kHugePageBytes = int64_t{1} << 21;  // fewer pages are quicker to protect
+// Memory is reserved in huge pages, because fewer pages are quicker to protect.
+constexpr int64_t kHugePageBytes = int64_t{1} << 21;
 
 class EmulatedMemory final : public DeviceMemory {
  public:
@@ -30,6 +31,7 @@ class EmulatedMemory final : public DeviceMemory {
                   std::strerror(errno));
     }
 #if defined(__SANITIZE_ADDRESS__)
+    // A kernel that reads or writes past the end is then found.
     __asan_poison_memory_region(static_cast<char*>(address_) + bytes,
                                 static_cast<size_t>(bytes_ - bytes));
 #endif

@@ -9,13 +9,14 @@
 
 namespace tessera {
 
-/// A fence around the emulated device's memory. The memory can be neither read nor written while no
-/// work of the device runs, so that a use of it by the host ends in a segmentation fault.
+/// A fence around the emulated device's memory: while it is closed, the memory can be neither read
+/// nor written. It is open while the device does work. So a use of the memory by the host ends in a
+/// segmentation fault, as on a GPU. Several threads may call it at once.
 class Fence {
  public:
   void add(void* address, int64_t bytes);
   void remove(void* address);
-  /// Opens the memory. It stays open until close() was called as often as open().
+  /// Opens the fence. It stays open until close() was called as often as open().
   void open();
   void close();
 
@@ -28,9 +29,9 @@ class Fence {
   void protect(const Block& block) const;
   void protect_all() const;
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards the members below
   std::vector<Block> blocks_;
-  int opened_ = 0;
+  int opened_ = 0;  // calls of open() without their close()
 };
 
 /// A guard that keeps the fence open until it is destroyed.

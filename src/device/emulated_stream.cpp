@@ -6,6 +6,12 @@
 
 #include "base/error.h"
 
+// Work, records of events and waits for events go through the queue of a stream, in order. The
+// worker thread takes them out and does them: a kernel runs in the emulator, a record marks its
+// event as reached, a wait blocks the worker until another stream has reached the event. After an
+// error the worker does only records and waits, so that no stream waits forever; both pass the
+// error on.
+
 namespace tessera {
 namespace {
 
@@ -18,14 +24,15 @@ struct CapturePoint {
   size_t size = 0;  // the capture's size() at that point
 };
 
-/// The state of an event, which the event shares with streams. Records are numbered from 1.
+/// The state of an event, which the event shares with the work that records it or waits for it:
+/// that work may outlast the event. Records are numbered from 1.
 struct EventState {
-  std::mutex mutex;
+  std::mutex mutex;  // guards all members
   std::condition_variable changed;
-  int64_t recorded = 0;
-  int64_t reached = 0;
+  int64_t recorded = 0;  // the number of the last record
+  int64_t reached = 0;   // the last record that its stream has reached
   Clock::time_point time;
-  CapturePoint captured;
+  CapturePoint captured;     // where a capture recorded it
   std::exception_ptr error;  // the error of the stream's work before the event
   int64_t failed = 0;        // the number of the first record with the error
 
@@ -90,7 +97,10 @@ std::unique_ptr<Event> emulated_event() { return std::make_unique<EmulatedEvent>
 
 EmulatedStream::EmulatedStream(int lanes, const emulation::Options& options,
                                std::shared_ptr<Fence> fence)
-    : lanes_(lanes), emulator_(options), fence_(std::move(fence)), worker_([this] { live(); }) {}
+    : lanes_(lanes),
+      emulator_(options),
+      fence_(std::move(fence)),
+      worker_([this] { run_worker(); }) {}
 
 EmulatedStream::~EmulatedStream() {
   if (const auto own = capture()) own->leave(*this);
@@ -125,8 +135,8 @@ void EmulatedStream::record(Event& event) {
     }
     number = ++state->recorded;
   }
-  push({[this, state, number](EmulatedStream&) { state->reach(number, error()); },
-        /*always=*/true});
+  queue({[this, state, number](EmulatedStream&) { state->reach(number, error()); },
+         /*after_error=*/true});
 }
 
 void EmulatedStream::wait(const Event& event) {
@@ -135,10 +145,10 @@ void EmulatedStream::wait(const Event& event) {
   const CapturePoint point = emulated.captured();
   if (!point.capture) {
     if (own) own->refuse("to wait for an event from outside of it");
-    push({[state = emulated.state, number = emulated.recorded()](EmulatedStream&) {
-            state->wait(number);
-          },
-          /*always=*/true});
+    queue({[state = emulated.state, number = emulated.recorded()](EmulatedStream&) {
+             state->wait(number);
+           },
+           /*after_error=*/true});
     return;
   }
   if (point.capture->ended() || (own && own != point.capture)) {
@@ -151,7 +161,7 @@ void EmulatedStream::wait(const Event& event) {
 void EmulatedStream::synchronize() {
   if (const auto own = capture()) own->refuse("the host to wait for its streams");
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return items_.empty() && !busy_; });
+  changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -179,9 +189,10 @@ void EmulatedStream::abandon_capture() noexcept {
 }
 
 void EmulatedStream::launch(const Graph& graph) {
-  give([works = dynamic_cast<const EmulatedGraph&>(graph).works](EmulatedStream& by) {
-    for (const EmulatedWork& work : *works) work(by);
-  });
+  queue_or_capture(
+      [works = dynamic_cast<const EmulatedGraph&>(graph).works](EmulatedStream& stream) {
+        for (const EmulatedWork& work : *works) work(stream);
+      });
 }
 
 void* EmulatedStream::handle() const {
@@ -190,20 +201,20 @@ void* EmulatedStream::handle() const {
 
 void EmulatedStream::emulate(const Grid& grid, std::function<void()>&& kernel) {
   check_grid(grid);
-  give([grid, kernel = std::move(kernel)](EmulatedStream& by) {
-    by.emulator_.run(grid, by.lanes_, kernel);
+  queue_or_capture([grid, kernel = std::move(kernel)](EmulatedStream& stream) {
+    stream.emulator_.run(grid, stream.lanes_, kernel);
   });
 }
 
 void EmulatedStream::enqueue(std::function<void()>&& work) {
-  give([work = std::move(work)](EmulatedStream&) { work(); });
+  queue_or_capture([work = std::move(work)](EmulatedStream&) { work(); });
 }
 
-void EmulatedStream::give(EmulatedWork&& work) {
+void EmulatedStream::queue_or_capture(EmulatedWork&& work) {
   if (const auto capture = this->capture()) {
     capture->add(*this, std::move(work));
   } else {
-    push({std::move(work)});
+    queue({std::move(work)});
   }
 }
 
@@ -222,23 +233,23 @@ std::exception_ptr EmulatedStream::error() {
   return error_;
 }
 
-void EmulatedStream::push(Item item) {
+void EmulatedStream::queue(QueuedWork work) {
   const std::scoped_lock lock(mutex_);
-  items_.push_back(std::move(item));
+  queue_.push_back(std::move(work));
   changed_.notify_all();
 }
 
-/// Runs on the worker thread: does items until the stream is destroyed and none is left.
-void EmulatedStream::live() {
+/// Runs on the worker thread: does the queued work until the stream is destroyed and none is left.
+void EmulatedStream::run_worker() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return ends_ || !items_.empty(); });
-    if (items_.empty()) return;
+    changed_.wait(lock, [&] { return ends_ || !queue_.empty(); });
+    if (queue_.empty()) return;
     busy_ = true;
     lock.unlock();
     {
       const OpenFence open(*fence_);
-      do_items();
+      empty_queue();
     }
     lock.lock();
     busy_ = false;
@@ -246,18 +257,18 @@ void EmulatedStream::live() {
   }
 }
 
-/// Does items until there are none. After an error it does only those that other streams may wait
-/// for.
-void EmulatedStream::do_items() {
+/// Does the queued work until there is none. The mutex is not held meanwhile, so that the host can
+/// queue more.
+void EmulatedStream::empty_queue() {
   std::unique_lock lock(mutex_);
-  while (!items_.empty()) {
-    const Item item = std::move(items_.front());
-    items_.pop_front();
-    if (error_ && !item.always) continue;
+  while (!queue_.empty()) {
+    const QueuedWork queued = std::move(queue_.front());
+    queue_.pop_front();
+    if (error_ && !queued.after_error) continue;
     lock.unlock();
     std::exception_ptr error;
     try {
-      item.work(*this);
+      queued.work(*this);
     } catch (...) {
       error = std::current_exception();
     }

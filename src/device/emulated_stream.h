@@ -17,13 +17,14 @@ namespace tessera {
 
 std::unique_ptr<Event> emulated_event();
 
-/// A stream of the emulated device: a thread that does the work in order. While it has work, the
-/// fence is open.
+/// A stream of the emulated device: a queue of work, and a thread that does it in order. While the
+/// thread works, the fence around the device's memory is open. In a capture the work goes into the
+/// capture instead.
 class EmulatedStream final : public Stream {
  public:
   /// Kernels run in warps of `lanes` threads.
   EmulatedStream(int lanes, const emulation::Options& options, std::shared_ptr<Fence> fence);
-  /// Waits until the work that is left is done.
+  /// Waits until the queued work is done.
   ~EmulatedStream() override;
   EmulatedStream(const EmulatedStream&) = delete;
   EmulatedStream& operator=(const EmulatedStream&) = delete;
@@ -47,17 +48,17 @@ class EmulatedStream final : public Stream {
   std::shared_ptr<EmulatedCapture> capture() const;
 
  private:
-  struct Item {
+  struct QueuedWork {
     EmulatedWork work;
-    bool always = false;  // done even after an error, because other streams may wait for it
+    bool after_error = false;  // done even after an error, because other streams may wait for it
   };
 
-  void give(EmulatedWork&& work);
-  void push(Item item);
+  void queue_or_capture(EmulatedWork&& work);
+  void queue(QueuedWork work);
   void set_capture(std::shared_ptr<EmulatedCapture> capture);
   std::exception_ptr error();
-  void live();
-  void do_items();
+  void run_worker();
+  void empty_queue();
 
   int lanes_;
   emulation::Emulator emulator_;
@@ -65,11 +66,11 @@ class EmulatedStream final : public Stream {
   mutable std::mutex mutex_;  // guards the members below
   std::shared_ptr<EmulatedCapture> capture_;
   std::condition_variable changed_;
-  std::deque<Item> items_;
-  bool busy_ = false;
-  bool ends_ = false;
-  std::exception_ptr error_;
-  std::thread worker_;  // last, because it uses the others
+  std::deque<QueuedWork> queue_;
+  bool busy_ = false;         // the worker does work
+  bool ends_ = false;         // the worker ends when the queue is empty
+  std::exception_ptr error_;  // the first error of the stream's work
+  std::thread worker_;        // last, because it uses the others
 };
 
 }  // namespace tessera

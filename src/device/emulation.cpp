@@ -14,9 +14,16 @@
 #include "base/error.h"
 #include "device/emulation_stacks.h"
 
+// Machine::run() runs a grid block by block. run_block() is the scheduler: while threads of the
+// block may run, it chooses one and resumes its fiber. A thread runs until it returns or waits for
+// its warp or its block; then it switches back to the scheduler. The last thread to arrive makes
+// the others ready again. If no thread is ready and some have not returned, the block is stuck.
+//
 // The thread sanitizer does not instrument this file (see the room's CMake lines). It learns of the
 // threads of a block only by the calls of before_switch(), release() and acquire(). If it saw the
-// code of the scheduler, each switch of fibers would look like a barrier.
+// code of the scheduler, each switch of fibers would look like a barrier. It takes a release() of
+// an address and the acquire() after it for a barrier. Where one barrier may begin before all have
+// left the one before, two addresses are used alternately.
 
 namespace tessera::emulation {
 namespace {
@@ -27,7 +34,7 @@ namespace context = boost::context;
 enum class Waits { nothing, block, warp };
 
 /// Thrown in a kernel's thread to end it when the threads that it waits for never arrive.
-struct Abandoned {};
+struct StuckThread {};
 
 /// A thread of a block. Its fiber lives as long as the machine and runs one kernel after the other.
 struct Thread {
@@ -35,15 +42,15 @@ struct Thread {
   Stack stack;
   Waits waits = Waits::nothing;
   bool done = false;
-  unsigned exchanges = 0;
-  std::array<uint64_t, 2> slots{};  // the values of the last two exchanges, used in turn
+  unsigned exchanges = 0;                      // the number so far
+  std::array<uint64_t, 2> exchanged_values{};  // of the last two exchanges, used alternately
 };
 
 /// Threads that wait for each other: a warp, or the block.
 struct Group {
-  int arrived = 0;
-  unsigned meetings = 0;
-  std::array<char, 2> addresses{};  // two addresses for the thread sanitizer, used in turn
+  int arrived = 0;  // threads at the present barrier
+  unsigned barriers_passed = 0;
+  std::array<char, 2> addresses{};  // for the thread sanitizer, used alternately
 };
 
 }  // namespace
@@ -70,42 +77,42 @@ class Machine {
 
  private:
   Thread& thread(int number) { return threads_[static_cast<size_t>(number)]; }
-  int count() const { return grid_.threads * grid_.threads_y; }
+  int block_threads() const { return grid_.threads * grid_.threads_y; }
   void note_scheduler();
   void add_thread();
-  context::fiber live(int number, context::fiber&& scheduler);
+  context::fiber run_thread(int number, context::fiber&& scheduler);
   void run_block();
-  int next();
+  int take_ready();
   void resume(int number);
-  void leave();
+  void switch_to_scheduler();
   void end_stuck();
 
   Order order_;
   std::mt19937_64 random_;
   Stacks stacks_;
   std::vector<Thread> threads_;
-  std::vector<int> ready_;
-  Group all_;
+  std::vector<int> ready_;  // the numbers of the threads that may run
+  Group whole_block_;
   std::vector<Group> warps_;
-  std::vector<std::byte> shared_;
+  std::vector<std::byte> shared_;  // the block's dynamic shared memory
   Stack scheduler_;
   context::fiber to_scheduler_;  // the scheduler, which the running thread switches to
 
   Grid grid_;
   int lanes_ = 32;
   const std::function<void()>* kernel_ = nullptr;
-  int64_t block_ = 0;
-  int running_ = 0;
-  bool abandons_ = false;
-  bool closes_ = false;
-  std::exception_ptr error_;
-  int64_t turn_ = 1;  // the number of the running block, counted from the start
-  std::array<char, 2> block_addresses_{};  // two addresses for the thread sanitizer, used in turn
+  int64_t block_ = 0;         // the index of the running block in the grid
+  int running_ = 0;           // the number of the running thread in the block
+  bool ends_stuck_ = false;   // waiting threads end by StuckThread
+  bool ends_fibers_ = false;  // fibers end when they are resumed
+  std::exception_ptr error_;  // the first error of the block
+  int64_t block_number_ = 1;  // the number of the running block, from 1 since the machine was made
+  std::array<char, 2> block_addresses_{};  // for the thread sanitizer, used alternately
 };
 
 namespace {
 
-thread_local Machine* current = nullptr;
+thread_local Machine* current = nullptr;  // the machine that runs a kernel on this thread
 
 /// A guard that sets `current` until it is destroyed.
 class Current {
@@ -122,7 +129,7 @@ class Current {
 }  // namespace
 
 Machine::~Machine() {
-  closes_ = true;
+  ends_fibers_ = true;
   note_scheduler();
   for (int number = 0; number < std::ssize(threads_); ++number) {
     resume(number);
@@ -143,32 +150,34 @@ void Machine::add_thread() {
 #if defined(TESSERA_THREAD_SANITIZER)
   thread.stack.thread = __tsan_create_fiber(0);
 #endif
-  thread.fiber = context::fiber(
-      std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), KeptStack{},
-      [this, number](context::fiber&& scheduler) { return live(number, std::move(scheduler)); });
+  thread.fiber =
+      context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack),
+                     StackOfOwner{}, [this, number](context::fiber&& scheduler) {
+                       return run_thread(number, std::move(scheduler));
+                     });
   threads_.push_back(std::move(thread));
 }
 
-/// Runs in a fiber: runs the kernel as one thread of a block each time it is resumed, until the
-/// machine closes.
-context::fiber Machine::live(int number, context::fiber&& scheduler) {
+/// The body of a fiber: runs the kernel as one thread of a block each time it is resumed, until the
+/// machine is destroyed.
+context::fiber Machine::run_thread(int number, context::fiber&& scheduler) {
   to_scheduler_ = std::move(scheduler);
   after_switch(thread(number).stack, scheduler_);
-  while (!closes_) {
+  while (!ends_fibers_) {
     // All blocks use the same shared memory here, one after the other. The thread sanitizer must
     // not report that: on a device each block has its own.
-    acquire(&block_addresses_[static_cast<size_t>(1 - turn_ % 2)]);
+    acquire(&block_addresses_[static_cast<size_t>(1 - block_number_ % 2)]);
     try {
       (*kernel_)();
-    } catch (const Abandoned&) {  // its block is reported as stuck
+    } catch (const StuckThread&) {  // end_stuck() reports the block
     } catch (...) {
       if (!error_) error_ = std::current_exception();
     }
-    release(&block_addresses_[static_cast<size_t>(turn_ % 2)]);
+    release(&block_addresses_[static_cast<size_t>(block_number_ % 2)]);
     thread(number).done = true;
-    leave();
+    switch_to_scheduler();
   }
-  before_switch(thread(number).stack, scheduler_, true);
+  before_switch(thread(number).stack, scheduler_, /*last=*/true);
   return std::move(to_scheduler_);
 }
 
@@ -188,7 +197,7 @@ void Machine::resume(int number) {
 }
 
 /// Switches from the running thread to the scheduler, and returns when the thread is resumed.
-void Machine::leave() {
+void Machine::switch_to_scheduler() {
   Stack& stack = thread(running_).stack;
   before_switch(stack, scheduler_);
   to_scheduler_ = std::move(to_scheduler_).resume();
@@ -197,20 +206,20 @@ void Machine::leave() {
 
 void Machine::wait(Waits waits, bool orders_memory) {
   Thread& self = thread(running_);
-  const bool all = waits == Waits::block;
-  Group& group = all ? all_ : warps_[static_cast<size_t>(running_ / lanes_)];
-  // A thread may arrive at the next meeting before others have left this one, but at no later one.
-  char* const address = &group.addresses[group.meetings % 2];
+  const bool for_block = waits == Waits::block;
+  Group& group = for_block ? whole_block_ : warps_[static_cast<size_t>(running_ / lanes_)];
+  // A thread may arrive at the next barrier before others have left this one, but at no later one.
+  char* const address = &group.addresses[group.barriers_passed % 2];
   if (orders_memory) release(address);
-  const int first = all ? 0 : running_ / lanes_ * lanes_;
-  const int size = all ? count() : lanes_;
+  const int first = for_block ? 0 : running_ / lanes_ * lanes_;
+  const int size = for_block ? block_threads() : lanes_;
   if (++group.arrived < size) {
     self.waits = waits;
-    leave();
-    if (abandons_) throw Abandoned();
+    switch_to_scheduler();
+    if (ends_stuck_) throw StuckThread();
   } else {
     group.arrived = 0;
-    ++group.meetings;
+    ++group.barriers_passed;
     for (int other = first; other < first + size; ++other) {
       if (other == running_) continue;
       thread(other).waits = Waits::nothing;
@@ -223,45 +232,46 @@ void Machine::wait(Waits waits, bool orders_memory) {
 uint64_t Machine::exchange(uint64_t value, int from) {
   Thread& self = thread(running_);
   const unsigned slot = self.exchanges++ % 2;
-  self.slots[slot] = value;
-  wait(Waits::warp, false);
-  return thread(running_ / lanes_ * lanes_ + from % lanes_).slots[slot];
+  self.exchanged_values[slot] = value;
+  wait(Waits::warp, /*orders_memory=*/false);
+  return thread(running_ / lanes_ * lanes_ + from % lanes_).exchanged_values[slot];
 }
 
 /// Removes one of the threads that may run from ready_ and returns its number.
-int Machine::next() {
-  size_t at = 0;
-  if (order_ == Order::backward) at = ready_.size() - 1;
-  if (order_ == Order::shuffled) at = random_() % ready_.size();
-  const int number = ready_[at];
-  ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(at));
+int Machine::take_ready() {
+  size_t index = 0;
+  if (order_ == Order::backward) index = ready_.size() - 1;
+  if (order_ == Order::shuffled) index = random_() % ready_.size();
+  const int number = ready_[index];
+  ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(index));
   return number;
 }
 
 void Machine::run_block() {
-  all_ = {};
-  warps_.assign(static_cast<size_t>(count() / lanes_), {});
+  whole_block_ = {};
+  warps_.assign(static_cast<size_t>(block_threads() / lanes_), {});
+  // Floats with all bits set are NaN, so results show a read of memory that nothing has written.
   std::ranges::fill(shared_, std::byte{0xff});
   ready_.clear();
-  for (int number = 0; number < count(); ++number) {
+  for (int number = 0; number < block_threads(); ++number) {
     thread(number).done = false;
     thread(number).waits = Waits::nothing;
     thread(number).exchanges = 0;
     ready_.push_back(number);
   }
-  while (!ready_.empty()) resume(next());
-  const bool stuck = std::ranges::any_of(threads_.begin(), threads_.begin() + count(),
+  while (!ready_.empty()) resume(take_ready());
+  const bool stuck = std::ranges::any_of(threads_.begin(), threads_.begin() + block_threads(),
                                          [](const Thread& thread) { return !thread.done; });
   if (stuck) end_stuck();
-  acquire(&block_addresses_[static_cast<size_t>(turn_++ % 2)]);
+  acquire(&block_addresses_[static_cast<size_t>(block_number_++ % 2)]);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 /// Ends the threads that wait for others that never arrive, and sets error_ to an Error about them.
 void Machine::end_stuck() {
   int at_barrier = 0, in_warp = 0, returned = 0;
-  abandons_ = true;
-  for (int number = 0; number < count(); ++number) {
+  ends_stuck_ = true;
+  for (int number = 0; number < block_threads(); ++number) {
     if (thread(number).done) {
       ++returned;
       continue;
@@ -269,7 +279,7 @@ void Machine::end_stuck() {
     ++(thread(number).waits == Waits::block ? at_barrier : in_warp);
     resume(number);
   }
-  abandons_ = false;
+  ends_stuck_ = false;
   if (error_) return;
   error_ = std::make_exception_ptr(Error(
       "a kernel is stuck in block ({}, {}): {} threads wait for the whole block, {} for their "
@@ -281,10 +291,11 @@ void Machine::run(const Grid& grid, int lanes, const std::function<void()>& kern
   grid_ = grid;
   lanes_ = lanes;
   kernel_ = &kernel;
-  TESSERA_CHECK(lanes > 0 && count() >= lanes && count() <= kMostThreads && count() % lanes == 0,
+  TESSERA_CHECK(lanes > 0 && block_threads() >= lanes && block_threads() <= kMostThreads &&
+                    block_threads() % lanes == 0,
                 "a block of {} x {} threads; a block has 1 to {} threads in whole warps of {}",
                 grid.threads, grid.threads_y, kMostThreads, lanes);
-  while (std::ssize(threads_) < count()) add_thread();
+  while (std::ssize(threads_) < block_threads()) add_thread();
   const Current here(*this);
   note_scheduler();
   shared_ = std::vector<std::byte>(static_cast<size_t>(grid.shared_bytes));
@@ -293,7 +304,7 @@ void Machine::run(const Grid& grid, int lanes, const std::function<void()>& kern
   std::iota(order.begin(), order.end(), int64_t{0});
   if (order_ == Order::backward) std::ranges::reverse(order);
   if (order_ == Order::shuffled) std::ranges::shuffle(order, random_);
-  release(&block_addresses_[static_cast<size_t>(1 - turn_ % 2)]);
+  release(&block_addresses_[static_cast<size_t>(1 - block_number_ % 2)]);
   for (const int64_t block : order) {
     block_ = block;
     run_block();
@@ -329,8 +340,8 @@ Index grid_size() {
           static_cast<unsigned>(current->grid().blocks_y), 1};
 }
 
-void wait_for_block() { current->wait(Waits::block, true); }
-void wait_for_warp() { current->wait(Waits::warp, true); }
+void wait_for_block() { current->wait(Waits::block, /*orders_memory=*/true); }
+void wait_for_warp() { current->wait(Waits::warp, /*orders_memory=*/true); }
 uint64_t exchange(uint64_t value, int from) { return current->exchange(value, from); }
 
 uint64_t ballot(bool value) {

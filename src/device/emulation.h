@@ -8,8 +8,8 @@
 
 namespace tessera::emulation {
 
-/// The order in which the blocks of a grid, and the threads of a block, take turns. A kernel that
-/// lacks a barrier gives results that depend on the order.
+/// The order in which the blocks of a grid run, and in which the threads of a block that may run
+/// are resumed. A kernel that lacks a barrier gives results that depend on the order.
 enum class Order { forward, backward, shuffled };
 
 /// The options of an emulated device.
@@ -20,9 +20,10 @@ struct Options {
 
 class Machine;
 
-/// An emulator that runs kernels on the processor. Each thread of a block is a fiber. The blocks
-/// run one after the other, on the thread that calls run(). The thread sanitizer sees each fiber as
-/// a thread.
+/// An emulator that runs kernels on the processor. Each thread of a block is a fiber: a stack that
+/// the processor's thread switches to. A fiber runs until it waits for others. The blocks run one
+/// after the other, on the thread that calls run(). The thread sanitizer sees each fiber as a
+/// thread.
 class Emulator {
  public:
   explicit Emulator(const Options& options = {});

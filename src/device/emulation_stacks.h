@@ -15,12 +15,13 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// The stacks of the emulated device's threads, and the calls that tell the sanitizers of them. For
-// emulation.cpp alone, which the thread sanitizer does not instrument.
+// The stacks of the emulated device's threads, which are fibers, and the calls that tell the
+// sanitizers of switches between them. For emulation.cpp alone, which the thread sanitizer does not
+// instrument.
 
 namespace tessera::emulation {
 
-inline constexpr int kMostThreads = 1024;  // in a block
+inline constexpr int kMostThreads = 1024;  // the limit of a block
 inline constexpr size_t kStackBytes = 256 * 1024;
 
 /// The stacks of all threads of a block: a range of addresses. Only the pages that are touched take
@@ -50,8 +51,9 @@ class Stacks {
   std::byte* memory_;
 };
 
-/// An allocator of fibers' stacks that frees nothing: Stacks owns the memory.
-struct KeptStack {
+/// The allocator that a fiber takes for its stack. It frees nothing, because Stacks owns the
+/// memory.
+struct StackOfOwner {
   static void deallocate(boost::context::stack_context&) {}
 };
 
@@ -68,7 +70,7 @@ inline void acquire([[maybe_unused]] void* address) {
 #endif
 }
 
-/// A stack as the sanitizers know it.
+/// What the sanitizers must be told of a stack.
 struct Stack {
   const void* bottom = nullptr;
   size_t bytes = 0;

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Two events of a device that time a piece of work in a stream: one before it and one after it.
+/// Two events that time work in a stream: one before the work and one after it.
 class EventPair {
  public:
   explicit EventPair(Accelerator& accelerator)

@@ -15,7 +15,8 @@
 
 namespace tessera {
 
-// An accelerator on top of the runtime of a vendor's GPUs. `Api` is as in device/gpu_stream.h.
+// An accelerator on top of the runtime of a vendor's GPUs. `Api` names the runtime's types and
+// functions (see device/gpu_stream.h).
 
 /// Memory of the device, or pinned memory of the host.
 template <typename Api>
@@ -58,7 +59,8 @@ class GpuAccelerator final : public Accelerator {
     if (code != Api::kSuccess) throw_gpu_error<Api>(Api::allocate.name, code);
     auto memory = std::make_unique<GpuMemory<Api>>(address, /*host=*/false);
     call_gpu<Api>(Api::memset, address, 0, size);
-    call_gpu<Api>(Api::device_synchronize);  // streams do not wait for memset
+    // The streams do not wait for memset, so the memory must be zero before they get it.
+    call_gpu<Api>(Api::device_synchronize);
     return memory;
   }
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
@@ -79,18 +81,18 @@ class GpuAccelerator final : public Accelerator {
   }
 
   std::shared_ptr<Stream> make_stream(Priority priority) override {
-    auto stream = std::make_shared<GpuStream<Api>>(lanes_, priority, shared_looks());
+    auto stream = std::make_shared<GpuStream<Api>>(lanes_, priority, shared_wait_checks());
     const std::scoped_lock lock(mutex_);
     streams_.push_back(stream);
     return stream;
   }
   std::unique_ptr<Event> make_event() override {
-    return std::make_unique<GpuEvent<Api>>(shared_looks());
+    return std::make_unique<GpuEvent<Api>>(shared_wait_checks());
   }
 
   void synchronize() override {
-    if (looks().any()) {
-      for (const auto& stream : streams()) looks().wait([&] { return stream->done(); });
+    if (wait_checks().any()) {
+      for (const auto& stream : streams()) wait_checks().wait([&] { return stream->done(); });
     }
     call_gpu<Api>(Api::device_synchronize);
   }

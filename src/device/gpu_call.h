@@ -26,7 +26,7 @@ template <typename Api>
 }
 
 /// Calls a function of the runtime. Throws Error, with the function's name and the runtime's
-/// message, if it fails. The failure may be that of work that was given to the device earlier.
+/// message, if it fails. The call may also report the failure of work that the device got earlier.
 template <typename Api, typename Function, typename... Arguments>
 void call_gpu(const GpuCall<Function>& call, Arguments... arguments) {
   const typename Api::Code code = call.function(arguments...);

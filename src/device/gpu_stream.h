@@ -5,18 +5,20 @@
 
 #include "device/gpu_call.h"
 #include "device/stream.h"
-#include "device/wait_looks.h"
+#include "device/wait_checks.h"
 
 namespace tessera {
 
-// Streams, events and graphs on top of the runtime of a vendor's GPUs. `Api` names its types and
-// functions (cuda_accelerator_cuda.cpp), which differ between CUDA and HIP only in their prefix.
-// Destructors ignore errors, because a device that failed reports it at each later call.
+// Streams, events and graphs on top of the runtime of a vendor's GPUs. `Api` names the runtime's
+// types and functions, which differ between CUDA and HIP only in their prefix. It is CudaApi
+// (cuda_accelerator_cuda.cpp) or HipApi (hip_accelerator_hip.cpp). Destructors ignore errors,
+// because a device that failed reports it at each later call. Queries that return "not ready" leave
+// that as the runtime's last error, which is cleared, because other code asks for the last error.
 
 template <typename Api>
 class GpuEvent final : public Event {
  public:
-  explicit GpuEvent(std::shared_ptr<const WaitLooks> looks) : looks_(std::move(looks)) {
+  explicit GpuEvent(std::shared_ptr<const WaitChecks> checks) : checks_(std::move(checks)) {
     call_gpu<Api>(Api::event_create, &event_, 0U);
   }
   ~GpuEvent() override { (void)Api::event_destroy.function(event_); }
@@ -33,7 +35,7 @@ class GpuEvent final : public Event {
     return true;
   }
   void synchronize() const override {
-    if (looks_->any()) looks_->wait([&] { return reached(); });
+    if (checks_->any()) checks_->wait([&] { return reached(); });
     call_gpu<Api>(Api::event_synchronize, event_);
   }
   double seconds_since(const Event& earlier) const override {
@@ -46,7 +48,7 @@ class GpuEvent final : public Event {
   typename Api::Event handle() const { return event_; }
 
  private:
-  std::shared_ptr<const WaitLooks> looks_;
+  std::shared_ptr<const WaitChecks> checks_;
   typename Api::Event event_ = nullptr;
 };
 
@@ -78,8 +80,8 @@ template <typename Api>
 class GpuStream final : public Stream {
  public:
   /// `lanes` is the number of threads of a warp.
-  GpuStream(int lanes, Priority priority, std::shared_ptr<const WaitLooks> looks)
-      : lanes_(lanes), looks_(std::move(looks)) {
+  GpuStream(int lanes, Priority priority, std::shared_ptr<const WaitChecks> checks)
+      : lanes_(lanes), checks_(std::move(checks)) {
     int least = 0, greatest = 0;  // a greater priority is a smaller number
     call_gpu<Api>(Api::stream_priority_range, &least, &greatest);
     call_gpu<Api>(Api::stream_create, &stream_, Api::kNonBlocking,
@@ -116,7 +118,7 @@ class GpuStream final : public Stream {
   }
   void synchronize() override {
     TESSERA_CHECK(!capturing_, "the host waits in a capture");
-    if (looks_->any()) looks_->wait([&] { return done(); });
+    if (checks_->any()) checks_->wait([&] { return done(); });
     call_gpu<Api>(Api::stream_synchronize, stream_);
   }
   /// Returns whether all work that was given so far is done.
@@ -158,7 +160,7 @@ class GpuStream final : public Stream {
 
  private:
   int lanes_;
-  std::shared_ptr<const WaitLooks> looks_;
+  std::shared_ptr<const WaitChecks> checks_;
   bool capturing_ = false;
   typename Api::Stream stream_ = nullptr;
 };

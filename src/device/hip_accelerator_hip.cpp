@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-/// HIP's runtime: the `Api` of the templates in device/gpu_*.h. Functions with overloads are chosen
-/// by their types.
+/// HIP's runtime: the `Api` of the templates in device/gpu_*.h. CudaApi has the same members. HIP
+/// overloads hipMalloc and hipHostMalloc, so the types Allocate and AllocateHost choose a function.
 struct HipApi {
   static constexpr Device kDevice = Device::hip;
   static constexpr const char* kVisibleDevices = "HIP_VISIBLE_DEVICES";

@@ -1,12 +1,13 @@
 #pragma once
 
-// The functions that kernels may use. A file of kernels, x.cu, includes this header and is compiled
-// once for each vendor: by nvcc, by a HIP compiler, and as plain C++ for the emulated device, with
-// warps of 32 and of 64 threads. A program may hold all these versions, so everything here has
-// internal linkage.
+// The dialect of kernels: CUDA's words, and functions over the lanes (threads) of a warp and the
+// threads of a block. A file of kernels, x.cu, includes this header and is compiled once for each
+// vendor: by nvcc, by a HIP compiler, and as plain C++ for the emulated device, with warps of 32
+// and of 64 threads. A program may hold all these versions, so everything here has internal
+// linkage.
 //
-// The rules for kernels: a kernel works for any number of lanes, adds floats in a fixed order,
-// without atomics, and reads and writes memory 16 bytes at a time where it can.
+// The rules for kernels: a kernel works for any number of lanes and adds floats in a fixed order,
+// without atomics. It reads and writes memory 16 bytes at a time where it can (device/packs.h).
 
 #include <bit>
 #include <cmath>
@@ -52,7 +53,7 @@ inline constexpr int kLanes = 64;
 inline constexpr int kLanes = TESSERA_EMULATED_LANES;
 using ThisVendor = Emulated<kLanes>;
 #endif
-inline constexpr int kMostThreads = 1024;  // in a block
+inline constexpr int kMostThreads = 1024;  // the limit of a block
 
 // The emulated device's versions of functions that device compilers have built in.
 // NOLINTBEGIN(readability-identifier-naming)
@@ -62,8 +63,8 @@ inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
 inline int atomicAdd(int* sum, int value) {
   return std::atomic_ref<int>(*sum).fetch_add(value, std::memory_order_relaxed);
 }
-inline int atomicMax(int* most, int value) {
-  std::atomic_ref<int> largest(*most);
+inline int atomicMax(int* maximum, int value) {
+  std::atomic_ref<int> largest(*maximum);
   int before = largest.load(std::memory_order_relaxed);
   while (before < value && !largest.compare_exchange_weak(before, value)) {
   }
@@ -72,19 +73,15 @@ inline int atomicMax(int* most, int value) {
 #endif
 // NOLINTEND(readability-identifier-naming)
 
-/// Returns the value that lane `lane ^ mask` of the warp gives. All lanes must call it.
-template <typename T>
-__device__ inline T shuffle_xor(T value, int mask) {
-#if defined(__CUDACC__)
-  return __shfl_xor_sync(~0u, value, mask);
-#elif defined(__HIPCC__)
-  return __shfl_xor(value, mask);
-#else
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
-  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
-  const uint64_t theirs = emulation::exchange(std::bit_cast<Bits>(value), emulation::lane() ^ mask);
-  return std::bit_cast<T>(static_cast<Bits>(theirs));
-#endif
+/// Returns the index of this thread within its warp.
+__device__ inline int this_lane() { return static_cast<int>(threadIdx.x) % kLanes; }
+/// Returns the index of this warp within its block, which has one dim.
+__device__ inline int this_warp() { return static_cast<int>(threadIdx.x) / kLanes; }
+/// Returns the number of warps in a block, which has one dim.
+__device__ inline int block_warps() { return static_cast<int>(blockDim.x) / kLanes; }
+/// Returns the index of this warp, counted over the grid's first dim.
+__device__ inline int64_t warp_of_grid() {
+  return static_cast<int64_t>(blockIdx.x) * block_warps() + this_warp();
 }
 
 /// Returns the value that lane `from` of the warp gives. All lanes must call it.
@@ -98,6 +95,18 @@ __device__ inline T shuffle(T value, int from) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
   return std::bit_cast<T>(static_cast<Bits>(emulation::exchange(std::bit_cast<Bits>(value), from)));
+#endif
+}
+
+/// Returns the value that lane `lane ^ mask` of the warp gives. All lanes must call it.
+template <typename T>
+__device__ inline T shuffle_xor(T value, int mask) {
+#if defined(__CUDACC__)
+  return __shfl_xor_sync(~0u, value, mask);
+#elif defined(__HIPCC__)
+  return __shfl_xor(value, mask);
+#else
+  return shuffle(value, emulation::lane() ^ mask);
 #endif
 }
 
@@ -136,32 +145,6 @@ __device__ inline T* dynamic_shared() {
 #endif
 }
 
-/// The number of elements in 16 bytes.
-template <typename T>
-constexpr int kPackSize = 16 / sizeof(T);
-// If they are used in templates alone, nvcc may not treat them as constants in some of these.
-static_assert(kPackSize<float> == 4 && kPackSize<BFloat16> == 8);
-
-/// Elements that are moved in one access.
-template <typename T, int size = kPackSize<T>>
-struct alignas(size * sizeof(T)) Pack {
-  T values[size];
-};
-
-/// Returns pack number `index` of an array that is aligned to packs.
-template <int size, typename T>
-__device__ inline Pack<T, size> load_pack(const T* array, int64_t index) {
-  return reinterpret_cast<const Pack<T, size>*>(array)[index];
-}
-template <int size, typename T>
-__device__ inline void store_pack(T* array, int64_t index, const Pack<T, size>& pack) {
-  if constexpr (sizeof(pack) == 8) {  // nvcc would store 2 bytes at a time
-    reinterpret_cast<uint64_t*>(array)[index] = std::bit_cast<uint64_t>(pack);
-  } else {
-    reinterpret_cast<Pack<T, size>*>(array)[index] = pack;
-  }
-}
-
 /// Returns a value of the compute type rounded to an element.
 template <typename T>
 __device__ inline T round_to(float value) {
@@ -186,18 +169,17 @@ __device__ inline T warp_max(T value) {
   return value;
 }
 
-/// Combines a value of each thread of the block and returns the result to all of them. `combine` is
-/// a sum or a maximum over a warp, and `neutral` stands for the warps that the block does not have.
+/// Combines the values of all threads of a one-dimensional block and returns the result to each of
+/// them. `combine` is a sum or a maximum over a warp: first within each warp, then over the results
+/// of the warps. `neutral` stands for the warps that the block does not have.
 template <typename T, typename Combine>
 __device__ inline T over_warps(T value, T neutral, Combine combine) {
-  __shared__ T parts[kMostThreads / kLanes];
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % kLanes, warps = static_cast<int>(blockDim.x) / kLanes;
+  __shared__ T warp_results[kMostThreads / kLanes];
   value = combine(value);
-  __syncthreads();  // the parts of an earlier call have been read
-  if (lane == 0) parts[thread / kLanes] = value;
+  __syncthreads();  // until all threads have read the results of an earlier call
+  if (this_lane() == 0) warp_results[this_warp()] = value;
   __syncthreads();
-  return combine(lane < warps ? parts[lane] : neutral);
+  return combine(this_lane() < block_warps() ? warp_results[this_lane()] : neutral);
 }
 
 /// Returns the sum over the threads of a one-dimensional block, to each thread. The order of the

@@ -1,8 +1,11 @@
 #pragma once
 
-// Functions by which kernels divide elements, packs and rows among threads and warps. Included by
-// files of kernels.
+// How kernels move an array in packs, which are elements that one access to memory moves (16 bytes,
+// where the array allows it), and how a grid's threads share its elements. Included by files of
+// kernels.
 
+#include <bit>
+#include <cstdint>
 #include <type_traits>
 
 #include "device/kernel.h"
@@ -10,15 +13,31 @@
 namespace tessera {
 namespace {
 
-/// Returns the index of this thread within its warp.
-__device__ inline int this_lane() { return static_cast<int>(threadIdx.x) % kLanes; }
-/// Returns the index of this warp within its block, which has one dim.
-__device__ inline int this_warp() { return static_cast<int>(threadIdx.x) / kLanes; }
-/// Returns the number of warps in a block.
-__device__ inline int block_warps() { return static_cast<int>(blockDim.x) / kLanes; }
-/// Returns the index of this warp, counted over the grid's first dim.
-__device__ inline int64_t warp_of_grid() {
-  return static_cast<int64_t>(blockIdx.x) * block_warps() + this_warp();
+/// The number of elements in 16 bytes.
+template <typename T>
+constexpr int kPackSize = 16 / sizeof(T);
+// Without a use outside of templates, nvcc may not treat these numbers as constants in some of
+// them.
+static_assert(kPackSize<float> == 4 && kPackSize<BFloat16> == 8);
+
+/// Elements that one access to memory moves.
+template <typename T, int size = kPackSize<T>>
+struct alignas(size * sizeof(T)) Pack {
+  T values[size];
+};
+
+/// Returns pack number `index` of an array that is aligned to packs.
+template <int size, typename T>
+__device__ inline Pack<T, size> load_pack(const T* array, int64_t index) {
+  return reinterpret_cast<const Pack<T, size>*>(array)[index];
+}
+template <int size, typename T>
+__device__ inline void store_pack(T* array, int64_t index, const Pack<T, size>& pack) {
+  if constexpr (sizeof(pack) == 8) {  // nvcc would store 2 bytes at a time
+    reinterpret_cast<uint64_t*>(array)[index] = std::bit_cast<uint64_t>(pack);
+  } else {
+    reinterpret_cast<Pack<T, size>*>(array)[index] = pack;
+  }
 }
 
 /// Calls body(size) with the number of elements of a pack as a compile-time constant: `widest`, or
@@ -32,23 +51,23 @@ void with_pack_size(int64_t width, Body&& body) {
   }
 }
 
-inline constexpr int kElementThreads = 256;  // in a block of grid_of_elements()
-
-/// Returns a grid with one thread for every `each` elements.
-template <int each>
+/// Returns a grid with one thread for every `thread_elements` elements of an array.
+template <int thread_elements>
 Grid grid_of_elements(int64_t count) {
-  constexpr int64_t kOfBlock = int64_t{each} * kElementThreads;
-  return {.blocks = (count + kOfBlock - 1) / kOfBlock, .threads = kElementThreads};
+  constexpr int kThreads = 256;
+  constexpr int64_t kBlockElements = int64_t{thread_elements} * kThreads;
+  return {.blocks = (count + kBlockElements - 1) / kBlockElements, .threads = kThreads};
 }
 
-/// Calls body(first, number) for this thread's elements, with a compile-time number of them: once
-/// for all `each`, or one by one where fewer are left.
-template <int each, typename Body>
+/// Calls body(first, number) for the elements of this thread of a grid_of_elements(), with their
+/// number as a compile-time constant: once for all `thread_elements`, or one by one at the end of
+/// the array, where fewer are left.
+template <int thread_elements, typename Body>
 __device__ void for_my_elements(int64_t count, Body&& body) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t first = thread * each;
-  if (first + each <= count) {
-    body(first, std::integral_constant<int, each>{});
+  const int64_t first = thread * thread_elements;
+  if (first + thread_elements <= count) {
+    body(first, std::integral_constant<int, thread_elements>{});
   } else {
     for (int64_t i = first; i < count; ++i) body(i, std::integral_constant<int, 1>{});
   }

@@ -18,7 +18,7 @@ class SharedLibrary {
   const std::string& name() const { return name_; }
 
   /// Returns a function by its name and type: function<decltype(cublasLtCreate)>("cublasLtCreate").
-  /// Throws Error, which asks for a newer library, if it has no such function.
+  /// Throws Error, which asks for a newer library, if there is no such function.
   template <typename Function>
   Function* function(const char* name) const {
     return reinterpret_cast<Function*>(find(name));

@@ -41,12 +41,14 @@ class Stream {
   /// Returns the number of threads of a warp.
   virtual int lanes() const = 0;
 
-  /// Copies between the device's memory and pinned memory of the host (see HostMemory), in any
-  /// direction. The host must not change or free its memory until the copy is done.
+  /// Copies between the device's memory and pinned memory of the host
+  /// (Accelerator::allocate_host()), in any direction. The host must not change or free its memory
+  /// until the copy is done.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   /// Sets bytes of the device's memory to zero.
   virtual void fill_zero(void* to, int64_t bytes) = 0;
 
+  /// Records the end of the work so far as the point of the event.
   virtual void record(Event& event) = 0;
   /// Makes the work that follows wait for the point that was recorded last. If the work before that
   /// point failed, the work that follows is not done, and synchronize() of this stream throws that
@@ -55,13 +57,13 @@ class Stream {
   /// Waits until all work is done. Throws Error if some of it failed.
   virtual void synchronize() = 0;
 
-  /// Begins a capture: work given from here to end_capture() is kept and not done. A stream that
-  /// waits for an event of the capture joins it, and this stream must wait for that one before the
-  /// end. Meanwhile this thread must neither wait for the device nor allocate its memory: that
+  /// Begins a capture: work given from here to end_capture() is recorded and not done. A stream
+  /// that waits for an event of the capture joins it, and this stream must wait for that one before
+  /// the end. Until then this thread must neither wait for the device nor allocate its memory: that
   /// throws Error and makes the capture invalid.
   virtual void begin_capture() = 0;
-  /// Ends the capture and returns its work. Throws Error if the capture is invalid; it ends then
-  /// too.
+  /// Ends the capture and returns its work. Throws Error if the capture is invalid, and ends
+  /// it all the same.
   virtual std::unique_ptr<Graph> end_capture() = 0;
   /// Ends a capture, if there is one, and discards its work. For error handlers.
   virtual void abandon_capture() noexcept = 0;

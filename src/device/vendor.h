@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-/// The vendor that a kernel was compiled for. Functions that launch kernels are templates of it:
+/// Types that stand for the vendor that a kernel was compiled for. Functions that launch kernels
+/// are templates over them:
 ///   template <typename Vendor, typename T>
 ///   void norm_device(const NormForward<T>& norm, Stream& stream);
 /// x.cu defines them and instantiates them for ThisVendor (device/kernel.h).

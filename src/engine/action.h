@@ -22,7 +22,8 @@ template <>
 inline constexpr std::array<std::string_view, 5> kWords<Segment>{
     "whole", "forward", "backward", "input_gradients", "weight_gradients"};
 
-/// One unit of a rank's work: a segment of one of its programs, for one micro-batch.
+/// One unit of a rank's work: a segment of one of its programs, for one micro-batch. A *frame* is
+/// the memory of one micro-batch in one program.
 struct Action {
   Segment segment = Segment::whole;
   int program = 0;      ///< index of the rank's program: a chunk, or one beside the chunks

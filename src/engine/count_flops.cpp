@@ -1,6 +1,6 @@
 #include "engine/count_flops.h"
 
-#include "program/node_cost.h"
+#include "program/program.h"
 
 namespace tessera {
 

@@ -1,6 +1,20 @@
 #include "engine/device_lanes.h"
 
 namespace tessera {
+namespace {
+
+std::unique_ptr<Graph> capture(DeviceLanes& lanes, const std::function<void()>& issue) {
+  lanes.compute().begin_capture();
+  try {
+    issue();
+  } catch (...) {
+    lanes.abandon_capture();
+    throw;
+  }
+  return lanes.compute().end_capture();
+}
+
+}  // namespace
 
 DeviceLanes::DeviceLanes(Accelerator& accelerator)
     : accelerator_(accelerator), compute_(accelerator.make_stream()) {}
@@ -20,7 +34,7 @@ Stream& DeviceLanes::begin(Lane lane, int join) {
 }
 
 void DeviceLanes::end(Lane lane, int step) {
-  if (lane == Lane::compute) return;
+  if (lane == Lane::compute) return;  // begin() of the network lane records an event when needed
   std::unique_ptr<Event>& event = sent_[step];
   if (!event) event = accelerator_.make_event();
   network_->record(*event);
@@ -36,6 +50,18 @@ void DeviceLanes::join_all() {
 void DeviceLanes::abandon_capture() noexcept {
   compute_->abandon_capture();
   last_sent_ = -1;
+}
+
+void CapturedActions::run(const FrameSegment& action, DeviceLanes& lanes,
+                          const std::function<void()>& issue) {
+  Recording& recording = recordings_[action];
+  if (!recording.ran) {
+    issue();
+    recording.ran = true;
+    return;
+  }
+  if (!recording.graph) recording.graph = capture(lanes, issue);
+  lanes.compute().launch(*recording.graph);
 }
 
 }  // namespace tessera

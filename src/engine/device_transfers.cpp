@@ -10,8 +10,9 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kLeastBytes = 64 << 10;  // of a block
-constexpr size_t kManyBlocks = 32;
+constexpr size_t kManyBlocks = 32;         // from here on the host waits for the stream
 
+/// Returns whether no snapshot and no group of writes refers to a block, but the list of blocks.
 bool is_free(const std::shared_ptr<PinnedBlock>& block) { return block.use_count() == 1; }
 
 }  // namespace
@@ -53,7 +54,7 @@ Snapshot DeviceTransfers::read(std::span<const Tensor> tensors) {
 std::shared_ptr<PinnedBlock> DeviceTransfers::take(int64_t bytes) {
   std::shared_ptr<PinnedBlock> block = find_free(bytes);
   if (block) {
-    std::erase(blocks_, block);
+    std::erase(blocks_, block);  // it becomes the last of the list again
   } else {
     const int64_t size =
         std::max(kLeastBytes, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))));

@@ -1,3 +1,12 @@
+// The backward pass. differentiate() goes through the forward nodes in reverse. For each node,
+// differentiate_node() sums the gradients of its outputs, asks the operation for those of its
+// inputs, and contributes them:
+//
+// - to a parameter, or a view of one: added into its main gradient at once;
+// - to a computed value: noted until the node that made the value is reached.
+//
+// A view that is a part of a value passes its gradient on as a part of the value's.
+
 #include "engine/differentiate.h"
 
 #include <algorithm>
@@ -28,8 +37,8 @@ class Differentiation {
     find_computed_weights();
   }
 
-  void begin_with(const Seed& seed) {
-    if (seed.of == SeedOf::loss) refuse_other_loss(seed.value);
+  void contribute_seed(const Seed& seed) {
+    if (seed.of == SeedOf::loss) require_loss_type(seed.value);
     contribute("differentiate", seed.value, seed.gradient);
   }
 
@@ -40,15 +49,16 @@ class Differentiation {
                   "the gradient of {} has the shape {} instead of {}",
                   builder_.program().info(value).name, builder_.spec(gradient).shape.text(),
                   builder_.spec(value).shape.text());
-    refuse_other_type(by, value, gradient);
+    require_dual_type(by, value, gradient);
     if (const Value main = builder_.main_gradient_of_any_type(value)) {
       if (gradient != main) accumulate(builder_, main, as_addend(gradient, main));
-    } else if (is_asked_for(value)) {
+    } else if (needs_gradient(value)) {
       contributions_[static_cast<size_t>(value.id)].push_back(gradient);
     }
   }
 
-  void through(const Node& node) {
+  /// Appends the gradient of a node, if anything depends on its outputs.
+  void differentiate_node(const Node& node) {
     std::vector<Value> output_gradients;
     builder_.follow(node, Phase::backward);
     for (const Value output : node.outputs) output_gradients.push_back(total(output));
@@ -106,7 +116,8 @@ class Differentiation {
     return gradient;
   }
 
-  void refuse_other_loss(Value loss) const {
+  /// Throws unless a loss is invariant or partial on every axis.
+  void require_loss_type(Value loss) const {
     const Mesh& mesh = builder_.program().mesh();
     const Distribution& distribution = builder_.spec(loss).distribution;
     for (const Axis axis : mesh.of_view(distribution.view())) {
@@ -119,7 +130,7 @@ class Differentiation {
   }
 
   /// Throws unless the distribution of a gradient is the dual of its value's.
-  void refuse_other_type(std::string_view by, Value value, Value gradient) const {
+  void require_dual_type(std::string_view by, Value value, Value gradient) const {
     const Program& program = builder_.program();
     const Distribution expected = builder_.spec(value).distribution.dual();
     if (builder_.spec(gradient).distribution == expected) return;
@@ -134,7 +145,7 @@ class Differentiation {
     std::vector<int64_t> firsts;
   };
 
-  bool is_asked_for(Value value) const {
+  bool needs_gradient(Value value) const {
     return builder_.program().info(value).kind == ValueKind::computed ||
            std::ranges::find(wanted_, value) != wanted_.end();
   }
@@ -143,7 +154,7 @@ class Differentiation {
   /// skipped: their gradients are parts of the main gradient.
   void contribute_part(Value part, Value gradient) {
     const Value whole = wholes_[static_cast<size_t>(part.id)];
-    if (!is_asked_for(whole)) return;
+    if (!needs_gradient(whole)) return;
     const Program& program = builder_.program();
     const auto offset = [&](Value value) {
       const std::optional<ViewOf>& view = program.info(value).view;
@@ -188,10 +199,10 @@ class Differentiation {
 
   Builder& builder_;
   std::span<const Value> wanted_;
-  std::vector<std::vector<Value>> contributions_;
-  std::vector<Parts> parts_;
-  std::vector<Value> wholes_;           // by value of the forward pass
-  std::vector<bool> computed_weights_;  // by value of the forward pass
+  std::vector<std::vector<Value>> contributions_;  // by value of the forward pass: its gradients
+  std::vector<Parts> parts_;                       // by value of the forward pass
+  std::vector<Value> wholes_;                      // by value of the forward pass
+  std::vector<bool> computed_weights_;             // by value of the forward pass
 };
 
 }  // namespace
@@ -203,9 +214,9 @@ std::vector<Value> differentiate(Builder& builder, std::span<const Seed> seeds,
                 "the program has a backward pass already");
   Differentiation differentiation(builder, wanted);
   builder.follow(forward.back(), Phase::backward);
-  for (const Seed& seed : seeds) differentiation.begin_with(seed);
+  for (const Seed& seed : seeds) differentiation.contribute_seed(seed);
   for (auto node = forward.rbegin(); node != forward.rend(); ++node) {
-    differentiation.through(*node);
+    differentiation.differentiate_node(*node);
   }
   std::vector<Value> gradients;
   for (const Value value : wanted) gradients.push_back(differentiation.total(value));

@@ -1,3 +1,15 @@
+// The constructor reserves the arena and binds every value of every frame to a tensor in it, at the
+// plan's offset. run() runs the nodes of an action's segment in the order of the program:
+//
+// 1. begin() checks that the plan has this situation: the same action while the same frames wait.
+// 2. run_nodes() goes through the nodes. run_node() collects a node's tensors and its workspace,
+//    and calls Operation::run(). On an accelerator this puts the work into the stream of the node's
+//    lane, after what it depends on (device_lanes.h). An action's second run captures a graph.
+// 3. end() notes that the frame waits for its next segment, if there is one.
+//
+// The inputs of a segment are written before it, and outputs read after it: at once on the
+// processor, in the stream's order on an accelerator (device_transfers.h).
+
 #include "engine/executor.h"
 
 #include <algorithm>
@@ -41,7 +53,7 @@ Executor::~Executor() {
   if (!lanes_) return;
   try {
     runtime_.accelerator()->synchronize();
-  } catch (...) {  // a device failure, which readers of results get as an error
+  } catch (...) {  // a device failure, which synchronize() and Snapshot::wait() throw
     return;
   }
 }
@@ -81,9 +93,9 @@ void Executor::bind(size_t p, const GivenTensors& given) {
 Executor::Groups Executor::find_groups(const Program& program) const {
   Groups groups;
   for (const Node& node : program.nodes()) {
-    std::vector<Communicator*>& met = groups.emplace_back();
+    std::vector<Communicator*>& of_node = groups.emplace_back();
     for (const std::vector<Axis>& axes : node.operation->meets()) {
-      met.push_back(&runtime_.groups().over(axes, word(node.operation->lane())));
+      of_node.push_back(&runtime_.groups().over(axes, word(node.operation->lane())));
     }
   }
   return groups;
@@ -105,9 +117,9 @@ const Executor::Frame& Executor::frame(int program, int micro_batch) const {
 }
 
 const Tensor& Executor::tensor(Value value, int program, int micro_batch) const {
-  const Frame& of = frame(program, micro_batch);
+  const Frame& owner = frame(program, micro_batch);
   const ValueInfo& info = programs_[static_cast<size_t>(program)]->info(value);
-  const Tensor& tensor = of.values[static_cast<size_t>(value.id)];
+  const Tensor& tensor = owner.values[static_cast<size_t>(value.id)];
   TESSERA_CHECK(tensor.defined(), "{} has no memory: no node makes or uses it", info.name);
   return tensor;
 }
@@ -186,7 +198,7 @@ void Executor::end(const Action& action, int segment) {
 }
 
 void Executor::run(const Action& action) {
-  const Frame& of = frame(action.program, action.micro_batch);
+  const Frame& running = frame(action.program, action.micro_batch);
   const auto p = static_cast<size_t>(action.program);
   const size_t segment = segment_position(action.program, action.segment);
   begin(action, static_cast<int>(segment));
@@ -195,14 +207,17 @@ void Executor::run(const Action& action) {
   metered([&] {
     if (captures()) {
       const int number = plan_.programs[p].frames.at(action.micro_batch);
-      captured_.run({action.program, number, segment}, *lanes_, [&] { run_nodes(p, of, segment); });
+      captured_.run({action.program, number, segment}, *lanes_,
+                    [&] { run_nodes(p, running, segment); });
     } else {
-      run_nodes(p, of, segment);
+      run_nodes(p, running, segment);
     }
   });
   end(action, static_cast<int>(segment));
 }
 
+/// Returns whether actions run as graphs. A graph has no host work between its nodes, which traces
+/// and checks need.
 bool Executor::captures() const {
   return lanes_ && graphs_ && trace_ == nullptr && finite_check_ == nullptr;
 }

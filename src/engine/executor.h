@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "engine/busy_meter.h"
-#include "engine/captured_actions.h"
 #include "engine/device_lanes.h"
 #include "engine/device_transfers.h"
 #include "engine/memory_plan.h"
 #include "engine/trace.h"
-#include "engine/trace_timer.h"
 #include "program/runtime.h"
 #include "tensor/arena.h"
 
@@ -26,8 +24,9 @@ struct FiniteCheck {
   std::optional<std::string> first;
 };
 
-/// Runs programs as they were planned. The memory of all values and workspaces is one arena,
-/// reserved at construction.
+/// Runs programs as they were planned (memory_plan.h). The memory of all values and workspaces is
+/// one arena, reserved at construction. A *frame* is the part of it for one micro-batch in one
+/// program. One thread uses an executor.
 class Executor {
  public:
   /// Refers to the programs and the runtime, which must outlive it. `given` has the memory of the
@@ -48,10 +47,11 @@ class Executor {
   /// takes memory and may fail.
   void join_groups();
 
-  /// Runs an action. The plan must contain it with the same frames in flight, because values of
-  /// other situations use the same memory. A frame that is in flight may begin anew with its first
-  /// segment. Throws InternalError otherwise. On an accelerator the work is only enqueued on
-  /// streams, and an action begins when the one before it is done.
+  /// Runs an action: a segment of a program (its forward or backward pass, or all of it) for one
+  /// micro-batch. The plan must contain it with the same frames in flight (between two of their
+  /// segments), because values of other situations use the same memory. A frame that is in flight
+  /// may begin anew with its first segment. Throws InternalError otherwise. On an accelerator the
+  /// work is only enqueued on streams, and an action begins when the one before it is done.
   void run(const Action& action);
 
   /// Returns the tensor of a program's value in a micro-batch's frame. Its contents are valid while

@@ -18,4 +18,11 @@ nlohmann::ordered_json gemm_json(const GemmShape& shape) {
           {"ldc", shape.ldc}};
 }
 
+nlohmann::ordered_json product_json(const GemmShape& shape) {
+  nlohmann::ordered_json json = gemm_json(shape);
+  json["packed_b"] = shape.packed_b;
+  json["threads"] = shape.threads;
+  return json;
+}
+
 }  // namespace tessera

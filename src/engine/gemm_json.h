@@ -7,7 +7,11 @@
 namespace tessera {
 
 /// Returns the matrices of a product as JSON, as files have them: {"m": 4096, "n": 768, ..., "ldc":
-/// 768}. It leaves out how the processor runs it: packed, on how many threads.
+/// 768}. It leaves out how the processor runs it: whether B is packed, and on how many threads.
 nlohmann::ordered_json gemm_json(const GemmShape& shape);
+
+/// Returns gemm_json() with what it leaves out, for traces and accounts: {..., "packed_b": false,
+/// "threads": 2}.
+nlohmann::ordered_json product_json(const GemmShape& shape);
 
 }  // namespace tessera

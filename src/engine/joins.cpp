@@ -7,8 +7,8 @@ namespace tessera {
 namespace {
 
 /// The values that a node reads or writes, by the id of the value that owns the memory.
-struct Touched {
-  Touched(const Program& program, const Node& node) {
+struct TouchedMemory {
+  TouchedMemory(const Program& program, const Node& node) {
     const auto base = [&](Value value) { return program.base(value).id; };
     for (const Value output : node.outputs) written.insert(base(output));
     for (const int input : node.operation->updated_inputs()) {
@@ -18,14 +18,15 @@ struct Touched {
     for (const Value input : node.inputs) all.insert(base(input));
   }
 
-  bool conflicts_with(const Touched& other) const {
-    const auto meets = [](const std::set<int>& a, const std::set<int>& b) {
+  bool conflicts_with(const TouchedMemory& other) const {
+    const auto overlap = [](const std::set<int>& a, const std::set<int>& b) {
       return std::ranges::any_of(a, [&](int value) { return b.contains(value); });
     };
-    return meets(written, other.all) || meets(all, other.written);
+    return overlap(written, other.all) || overlap(all, other.written);
   }
 
-  std::set<int> written, all;
+  std::set<int> written;
+  std::set<int> all;  // written or read
 };
 
 }  // namespace
@@ -33,7 +34,7 @@ struct Touched {
 Joins find_joins(const Program& program, std::span<const int> nodes) {
   struct Pending {
     int step;
-    Touched touched;
+    TouchedMemory touched;
   };
   const auto count = static_cast<int>(nodes.size());
   Joins joins{.before = std::vector<int>(nodes.size(), -1), .busy_until = {}};
@@ -47,18 +48,18 @@ Joins find_joins(const Program& program, std::span<const int> nodes) {
   for (int step = 0; step < count; ++step) {
     const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
     if (node.operation->lane() == Lane::network) {
-      pending.push_back({step, Touched(program, node)});
+      pending.push_back({step, TouchedMemory(program, node)});
       continue;
     }
     if (pending.empty()) continue;
-    const Touched touched(program, node);
+    const TouchedMemory touched(program, node);
     const auto found = std::find_if(pending.rbegin(), pending.rend(), [&](const Pending& other) {
       return touched.conflicts_with(other.touched);
     });
     if (found == pending.rend()) continue;
     joins.before[static_cast<size_t>(step)] = found->step;
-    const auto done =
-        static_cast<size_t>(pending.rend() - found);  // in order: the earlier ones too
+    // The network lane is in order, so the nodes before the found one are done too.
+    const auto done = static_cast<size_t>(pending.rend() - found);
     join(0, done, step - 1);
     pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(done));
   }

@@ -1,3 +1,7 @@
+// Two passes over the nodes of a program's segments. The first finds for each value the moments of
+// its first and last use. The second gives each value that a node makes a block of memory, or the
+// block of an input that ends there, if the operation can compute in place.
+
 #include "engine/lifetimes.h"
 
 #include <algorithm>
@@ -16,16 +20,16 @@ struct Use {
   Moment first;
   Moment last;
 
-  void at(Moment moment) {
+  void note(Moment moment) {
     if (!used) first = moment;
     used = true;
     last = std::max(last, moment);
   }
 };
 
-class Walk {
+class LifetimeFinder {
  public:
-  Walk(const Program& program, Lifetimes& lifetimes)
+  LifetimeFinder(const Program& program, Lifetimes& lifetimes)
       : program_(program), lifetimes_(lifetimes), uses_(program.values().size()) {}
 
   void run() {
@@ -56,8 +60,8 @@ class Walk {
         const Node& node = program_.nodes()[static_cast<size_t>(nodes[step])];
         for (const auto* values : {&node.outputs, &node.inputs}) {
           for (const Value value : *values) {
-            use(value).at(now);
-            use(value).at(last);
+            use(value).note(now);
+            use(value).note(last);
           }
         }
       }
@@ -65,7 +69,7 @@ class Walk {
     // The caller reads an output after the segment that makes it.
     for (const Value output : program_.outputs()) {
       const int segment = use(output).first.segment;
-      use(output).at({segment, step_count(segment) - 1});
+      use(output).note({segment, step_count(segment) - 1});
     }
     // The caller writes an input before the segment begins.
     for (size_t id = 0; id < uses_.size(); ++id) {
@@ -98,9 +102,9 @@ class Walk {
   void give_output_blocks(const Node& node) {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const Value output = node.outputs[i];
-      const Value from = taken_over(node, static_cast<int>(i));
-      if (from) {
-        const int block = lifetimes_.block_of[index(from)];
+      const Value input = reused_input(node, static_cast<int>(i));
+      if (input) {
+        const int block = lifetimes_.block_of[index(input)];
         lifetimes_.block_of[index(output)] = block;
         FrameBlock& reused = lifetimes_.blocks[static_cast<size_t>(block)];
         reused.last = std::max(reused.last, uses_[index(output)].last);
@@ -116,7 +120,7 @@ class Walk {
   /// this node, be used once by it, and have the same dtype and size as the output. Neither it nor
   /// a view of it may be read later. If it is a view of all of another value, that value is
   /// returned.
-  Value taken_over(const Node& node, int output) const {
+  Value reused_input(const Node& node, int output) const {
     const int position = node.operation->in_place_input(output);
     if (position < 0) return {};
     const Value input = program_.base(node.inputs[static_cast<size_t>(position)]);
@@ -130,7 +134,7 @@ class Walk {
                       from.spec.dtype == to.spec.dtype && from.spec.bytes() == to.spec.bytes();
     const bool ends = uses_[index(input)].last == uses_[index(value)].first;
     if (!fits || !ends || std::ranges::count_if(node.inputs, has_its_memory) != 1) return {};
-    // Another output of this node may reuse it already.
+    // Another output of this node may reuse the memory already.
     const int block = lifetimes_.block_of[index(input)];
     for (const Value other : node.outputs) {
       if (other != value && lifetimes_.block_of[index(other)] == block) return {};
@@ -154,12 +158,12 @@ Lifetimes::Lifetimes(const Program& program, std::vector<Segment> segments)
     count += nodes.back().size();
   }
   std::vector<int> all;
-  for (const auto& some : nodes) all.insert(all.end(), some.begin(), some.end());
+  for (const auto& of_segment : nodes) all.insert(all.end(), of_segment.begin(), of_segment.end());
   std::ranges::sort(all);
   TESSERA_CHECK(all == segment_nodes(program, Segment::whole),
                 "the actions run {} of a program's {} nodes", count,
                 segment_nodes(program, Segment::whole).size());
-  Walk(program, *this).run();
+  LifetimeFinder(program, *this).run();
 }
 
 }  // namespace tessera

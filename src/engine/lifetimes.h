@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-/// A moment in a frame: one step of one of its program's segments.
+/// A moment in a frame (the memory of one micro-batch in one program): one step of one of the
+/// program's segments.
 struct Moment {
   int segment = 0;  ///< index in the order of the segments
   int step = 0;     ///< index among the segment's nodes

@@ -1,3 +1,15 @@
+// Planning goes from the actions to offsets:
+//
+// 1. Lifetimes (lifetimes.h) finds for each program when each block of a frame's memory is in use:
+//    from one step of a segment to another.
+// 2. Timeline follows the actions. It gives each micro-batch a frame, and each situation a *period*
+//    of the timeline, with a step for each node that runs in it.
+// 3. Planner makes a block for each kept value (in use all the time), each block of each frame and
+//    each workspace, with its intervals on the timeline (intervals_of()).
+// 4. assign_offsets() (arena_offsets.h) gives blocks offsets at which none overlap while both are
+//    in use. Rows whose number is known only at run time have a region of their own.
+// 5. The offsets are copied to values and nodes, and the bytes in use are summed up by node.
+
 #include "engine/memory_plan.h"
 
 #include <algorithm>
@@ -74,8 +86,8 @@ class Timeline {
 
   void follow(const Action& action) {
     const auto program = static_cast<size_t>(action.program);
-    auto [found, fresh] = frames[program].try_emplace(action.micro_batch, -1);
-    if (fresh) found->second = lowest_free_frame(action.program);
+    auto [found, is_new] = frames[program].try_emplace(action.micro_batch, -1);
+    if (is_new) found->second = lowest_free_frame(action.program);
     const FrameKey key{action.program, found->second};
     const int segment = in_flight_[key];
     Situation situation{
@@ -85,7 +97,8 @@ class Timeline {
     }
     if (std::ranges::find(periods, situation, &Period::situation) == periods.end()) {
       const auto nodes = std::ssize(lifetimes_[program].nodes[static_cast<size_t>(segment)]);
-      const int count = std::max<int>(static_cast<int>(nodes), 1);
+      const int count =
+          std::max<int>(static_cast<int>(nodes), 1);  // blocks live for a step at least
       periods.push_back({std::move(situation), steps, count});
       steps += count;
     }
@@ -141,16 +154,16 @@ class Planner {
 
   MemoryPlan plan() {
     plan_.programs.resize(programs_.size());
-    for (size_t p = 0; p < programs_.size(); ++p) describe(p);
-    keep_values();
+    for (size_t p = 0; p < programs_.size(); ++p) describe_program(p);
+    add_kept_values();
     for (size_t p = 0; p < programs_.size(); ++p) {
       for (int frame = 0; frame < timeline_.frame_counts[p]; ++frame) add_frame(p, frame);
     }
     plan_.rows.offset = assign_offsets(blocks_);
     plan_.arena_bytes = assign_offsets(row_blocks_, plan_.rows.offset);
     plan_.rows.bound_bytes = plan_.arena_bytes - plan_.rows.offset;
-    hand_out();
-    account();
+    copy_offsets();
+    count_live_bytes();
     for (const Period& period : timeline_.periods) plan_.situations.push_back(period.situation);
     return std::move(plan_);
   }
@@ -164,7 +177,7 @@ class Planner {
     return result;
   }
 
-  void describe(size_t p) {
+  void describe_program(size_t p) {
     const Program& program = *programs_[p];
     const Lifetimes& lifetimes = lifetimes_[p];
     ProgramMemory& memory = plan_.programs[p];
@@ -194,7 +207,7 @@ class Planner {
   }
 
   /// Gives weights, main gradients and states one block each, for all programs and all steps.
-  void keep_values() {
+  void add_kept_values() {
     std::map<std::pair<ValueKind, std::string>, std::pair<Spec, int>> known;
     kept_.resize(programs_.size());
     for (size_t p = 0; p < programs_.size(); ++p) {
@@ -204,12 +217,12 @@ class Planner {
         const ValueInfo& info = values[id];
         if (info.kind == ValueKind::input || info.kind == ValueKind::computed) continue;
         if (given_.contains(info.name)) continue;
-        const auto [found, fresh] =
+        const auto [found, is_new] =
             known.try_emplace({info.kind, info.name}, info.spec, static_cast<int>(blocks_.size()));
         TESSERA_CHECK(found->second.first == info.spec, "{} is {} in one program and {} in another",
                       info.name, found->second.first.shape.text(), info.spec.shape.text());
         kept_[p][id] = found->second.second;
-        if (!fresh) continue;
+        if (!is_new) continue;
         blocks_.push_back(
             {.bytes = aligned_bytes(info.spec.bytes()), .live = {{0, timeline_.steps}}});
         plan_.kept_bytes += blocks_.back().bytes;
@@ -220,14 +233,14 @@ class Planner {
   void add_frame(size_t p, int frame) {
     const FrameKey key{static_cast<int>(p), frame};
     const Lifetimes& lifetimes = lifetimes_[p];
-    FrameBlocks own{.key = key};
+    FrameBlocks indices{.key = key};
     for (const FrameBlock& block : lifetimes.blocks) {
       std::vector<MemoryBlock>& list = block.rows ? row_blocks_ : blocks_;
-      own.blocks.push_back(static_cast<int>(list.size()));
+      indices.blocks.push_back(static_cast<int>(list.size()));
       list.push_back({.bytes = block.bytes, .live = intervals_of(block, key, timeline_)});
       if (block.rows) expected_rows_.push_back(block.expected_bytes);
     }
-    own.workspaces.assign(programs_[p]->nodes().size(), -1);
+    indices.workspaces.assign(programs_[p]->nodes().size(), -1);
     for (size_t segment = 0; segment < lifetimes.nodes.size(); ++segment) {
       for (size_t step = 0; step < lifetimes.nodes[segment].size(); ++step) {
         const auto node = static_cast<size_t>(lifetimes.nodes[segment][step]);
@@ -235,17 +248,17 @@ class Planner {
         if (bytes == 0) continue;
         const Moment now{static_cast<int>(segment), static_cast<int>(step)};
         const Moment last{now.segment, lifetimes.joins[segment].busy_until[step]};
-        own.workspaces[node] = static_cast<int>(blocks_.size());
+        indices.workspaces[node] = static_cast<int>(blocks_.size());
         blocks_.push_back(
             {.bytes = aligned_bytes(bytes),
              .live = intervals_of({.bytes = bytes, .begin = now, .last = last}, key, timeline_)});
       }
     }
-    frame_blocks_.push_back(std::move(own));
+    frame_blocks_.push_back(std::move(indices));
   }
 
   /// Copies the offsets of blocks to values and nodes.
-  void hand_out() {
+  void copy_offsets() {
     for (const FrameBlocks& frame : frame_blocks_) {
       const auto p = static_cast<size_t>(frame.key.first);
       const Lifetimes& lifetimes = lifetimes_[p];
@@ -259,8 +272,9 @@ class Planner {
           values[id] = blocks_[static_cast<size_t>(kept_[p][base])].offset + within;
         } else if (lifetimes.block_of[base] >= 0) {
           const auto block = static_cast<size_t>(lifetimes.block_of[base]);
-          const auto at = static_cast<size_t>(frame.blocks[block]);
-          values[id] = (lifetimes.blocks[block].rows ? row_blocks_ : blocks_)[at].offset + within;
+          const auto block_index = static_cast<size_t>(frame.blocks[block]);
+          const auto& list = lifetimes.blocks[block].rows ? row_blocks_ : blocks_;
+          values[id] = list[block_index].offset + within;
         }
       }
       std::vector<int64_t> workspaces;
@@ -273,12 +287,11 @@ class Planner {
   }
 
   /// Finds the most bytes in use at each node, and the node of the peak.
-  void account() {
+  void count_live_bytes() {
     std::vector<int64_t> live = live_bytes(blocks_, timeline_.steps);
     const std::vector<int64_t> rows = live_bytes(row_blocks_, timeline_.steps);
-    for (size_t i = 0; i < row_blocks_.size(); ++i) {
-      row_blocks_[i].bytes = expected_rows_[i];
-    }
+    // Counted once more with the bytes of an even load, after their offsets were copied.
+    for (size_t i = 0; i < row_blocks_.size(); ++i) row_blocks_[i].bytes = expected_rows_[i];
     for (const int64_t expected : live_bytes(row_blocks_, timeline_.steps)) {
       plan_.rows.expected_bytes = std::max(plan_.rows.expected_bytes, expected);
     }

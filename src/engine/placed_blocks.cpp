@@ -61,6 +61,7 @@ int64_t PlacedBlocks::lowest_fit(const MemoryBlock& block, int64_t base) {
   taken_.clear();
   for (const Interval& live : block.live) find_taken(root_, live);
   int64_t offset = base;
+  // Each set in turn raises the offset to one that is free in it, until all agree on one.
   for (size_t i = 0, agreed = 0; agreed < taken_.size(); i = (i + 1) % taken_.size()) {
     const int64_t free = taken_[i]->lowest_free(offset, block.bytes);
     agreed = free == offset ? agreed + 1 : 1;
@@ -73,7 +74,7 @@ void PlacedBlocks::find_taken(const NodeSteps& steps, const Interval& live) {
   const Node& node = nodes_[steps.node];
   if (node.sometimes.empty()) return;
   if (live.begin <= steps.begin && steps.end <= live.end) {
-    taken_.push_back(&node.sometimes);
+    taken_.push_back(&node.sometimes);  // it includes the offsets of all nodes below this one
     return;
   }
   if (!node.throughout.empty()) taken_.push_back(&node.throughout);

@@ -1,6 +1,11 @@
+// The backward nodes are rebuilt in their order. Where one reads a value that is dropped, the
+// forward node that made the value is repeated right before it, once, and so are the nodes whose
+// dropped results that node reads.
+
 #include "engine/rematerialize.h"
 
 #include "base/error.h"
+#include "program/builder.h"
 
 namespace tessera {
 namespace {
@@ -33,7 +38,7 @@ class Rematerialization {
     forward_.resize(static_cast<size_t>(builder.program().forward_size()));
     const size_t count = builder.program().values().size();
     producer_.assign(count, -1);
-    again_.assign(count, Value{});
+    copies_.assign(count, Value{});
     dropped_.assign(count, false);
     for (size_t i = 0; i < forward_.size(); ++i) {
       const Depth depth = depth_of(forward_[i], recompute);
@@ -50,7 +55,7 @@ class Rematerialization {
   void rewrite() {
     builder_.rewrite_backward([this](const Node& node) {
       std::vector<Value> inputs;
-      for (const Value input : node.inputs) inputs.push_back(available(input, node));
+      for (const Value input : node.inputs) inputs.push_back(available(input));
       return inputs;
     });
   }
@@ -66,28 +71,31 @@ class Rematerialization {
 
   /// Returns the value itself if it is kept. Otherwise returns its recomputed copy, which is built
   /// at first use.
-  Value available(Value value, const Node& consumer) {
+  Value available(Value value) {
     if (index(value) >= dropped_.size() || !dropped_[index(value)]) return value;
-    if (!again_[index(value)])
-      repeat(forward_[static_cast<size_t>(producer_[index(value)])], consumer);
-    return again_[index(value)];
+    if (!copies_[index(value)]) {
+      repeat(forward_[static_cast<size_t>(producer_[index(value)])]);
+    }
+    return copies_[index(value)];
   }
 
-  void repeat(const Node& node, const Node& consumer) {
+  /// Appends the recomputation of a forward node.
+  void repeat(const Node& node) {
     std::vector<Value> inputs;
-    std::vector<Value> kept;
+    std::vector<Value> kept_outputs;  // null where dropped
     for (const Value output : node.outputs) {
-      kept.push_back(dropped_[index(output)] ? Value{} : output);
+      kept_outputs.push_back(dropped_[index(output)] ? Value{} : output);
     }
-    for (const Value input : node.operation->recompute_inputs(node, kept)) {
-      inputs.push_back(input ? available(input, consumer) : Value{});
+    for (const Value input : node.operation->recompute_inputs(node, kept_outputs)) {
+      inputs.push_back(input ? available(input) : Value{});
     }
     builder_.follow(node, Phase::recompute);
-    const std::vector<Value> outputs = node.operation->recompute(builder_, node, inputs, kept);
+    const std::vector<Value> outputs =
+        node.operation->recompute(builder_, node, inputs, kept_outputs);
     TESSERA_CHECK(outputs.size() == node.outputs.size(), "{} recomputed {} of {} outputs",
                   node.operation->name(), outputs.size(), node.outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) {
-      again_[index(node.outputs[i])] = outputs[i];
+      copies_[index(node.outputs[i])] = outputs[i];
       const std::optional<Rows> rows = builder_.program().info(node.outputs[i]).rows;
       if (rows && outputs[i]) builder_.rows(outputs[i], *rows);
       if (builder_.program().info(node.outputs[i]).has_run_time_rows && outputs[i]) {
@@ -99,7 +107,7 @@ class Rematerialization {
   Builder& builder_;
   std::vector<Node> forward_;
   std::vector<int> producer_;  // by value: the forward node that makes it
-  std::vector<Value> again_;   // by value: its recomputed copy
+  std::vector<Value> copies_;  // by value: its recomputed copy
   std::vector<bool> dropped_;  // by value: not kept for the backward pass
 };
 

@@ -1,14 +1,12 @@
 #include "engine/trace.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "base/error.h"
-#include "program/node_cost.h"
+#include "program/program.h"
 
 namespace tessera {
-
 namespace {
 
 double processor_seconds() {
@@ -23,13 +21,6 @@ Trace::Trace(Runtime& runtime, Clock clock)
 double Trace::now() const { return clock_() - start_; }
 
 void Trace::set_clock(double seconds) { start_ = clock_() - seconds; }
-
-int StepTrace::number_of(const GemmShape& product) {
-  const auto found = std::ranges::find(products, product);
-  if (found != products.end()) return static_cast<int>(found - products.begin());
-  products.push_back(product);
-  return static_cast<int>(products.size()) - 1;
-}
 
 TraceEvent Trace::event_of(const Program& program, const Node& node) {
   const std::vector<Spec> outputs = program.specs(node.outputs);
@@ -87,6 +78,36 @@ Trace::Span::~Span() {
   trace_->take_products(event_);
   trace_->step_.events.push_back(std::move(event_));
   trace_->set_clock(end);
+}
+
+TraceTimer::TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)
+    : accelerator_(accelerator), trace_(trace), base_(accelerator.make_event()) {
+  stream.synchronize();
+  // The clock is read before the event is recorded, because this thread may notice the event late.
+  // So no work seems to end after its step.
+  base_seconds_ = trace_.now();
+  stream.record(*base_);
+  base_->synchronize();
+}
+
+void TraceTimer::begin(Stream& stream) {
+  pieces_.push_back({.times = EventPair(accelerator_), .event = {}});
+  pieces_.back().times.begin(stream);
+}
+
+void TraceTimer::end(Stream& stream, TraceEvent event) {
+  pieces_.back().times.end(stream);
+  pieces_.back().event = std::move(event);
+}
+
+void TraceTimer::finish() {
+  accelerator_.synchronize();
+  for (Piece& piece : pieces_) {
+    piece.event.start = base_seconds_ + piece.times.begin_since(*base_);
+    piece.event.duration = piece.times.seconds();
+    trace_.add(std::move(piece.event));
+  }
+  pieces_.clear();
 }
 
 }  // namespace tessera

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -10,11 +12,17 @@
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "base/quantile.h"
+#include "base/round_up.h"
+#include "base/text.h"
+#include "plot/chart.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kLeastBatch = 1e-3;  // seconds that are timed at once
+// A measurement times batches of calls. A batch has as many calls as take about a millisecond,
+// which a clock resolves well. All ranks compute the same numbers of calls and batches, because
+// they use the times of the slowest rank.
+constexpr double kLeastBatch = 1e-3;  // seconds
 constexpr int64_t kLeastBatches = 3, kMostBatches = 1'000'000;
 
 /// A collective of one size, with its operands.
@@ -23,11 +31,11 @@ class MeasuredCall {
   MeasuredCall(Communicator& group, Collective collective, DType dtype, int64_t bytes)
       : group_(group), collective_(collective), layout_(even_pieces(group.size(), group.size())) {
     const int64_t ranks = group.size();
-    const int64_t each =
-        std::max<int64_t>(1, (bytes + ranks * dtype_size(dtype) - 1) / (ranks * dtype_size(dtype)));
-    layout_ = even_pieces(ranks * each, group.size());
-    from_ = Tensor({collective == Collective::all_gather ? each : ranks * each}, dtype);
-    to_ = Tensor({collective == Collective::reduce_scatter ? each : ranks * each}, dtype);
+    const int64_t rank_elements = std::max<int64_t>(1, ceil_div(bytes, ranks * dtype_size(dtype)));
+    const int64_t elements = ranks * rank_elements;
+    layout_ = even_pieces(elements, group.size());
+    from_ = Tensor({collective == Collective::all_gather ? rank_elements : elements}, dtype);
+    to_ = Tensor({collective == Collective::reduce_scatter ? rank_elements : elements}, dtype);
   }
 
   int64_t bytes() const { return std::max(from_.bytes(), to_.bytes()); }
@@ -63,31 +71,31 @@ class MeasuredCall {
 };
 
 /// Returns the largest of the ranks' numbers.
-double largest(Communicator& group, double own) {
+double largest(Communicator& group, double rank_number) {
   const Tensor number({1}, DType::f64);
-  number.data<double>()[0] = own;
+  number.data<double>()[0] = rank_number;
   group.all_reduce("largest", number, number, Reduction::maximum);
   return number.data<double>()[0];
 }
 
-/// Returns the seconds per call of the slowest rank, measured over `calls` calls. Throws Error on
-/// all ranks if one is interrupted.
+/// Returns the seconds per call of the slowest rank, measured over `calls` calls. An interrupted
+/// rank reports an infinite time, so that all ranks throw the Error together.
 double time_calls(Communicator& group, int64_t calls, MeasuredCall& call) {
-  constexpr double kNever = std::numeric_limits<double>::infinity();
+  constexpr double kInterrupted = std::numeric_limits<double>::infinity();
   group.barrier("begin");
   const Stopwatch watch;
   for (int64_t i = 0; i < calls; ++i) call();
-  const double slowest = largest(group, InterruptGuard::requested() ? kNever : watch.seconds());
-  if (slowest == kNever) throw Error("interrupted");
+  const double slowest =
+      largest(group, InterruptGuard::requested() ? kInterrupted : watch.seconds());
+  if (slowest == kInterrupted) throw Error("interrupted");
   return slowest / static_cast<double>(calls);
 }
 
 CollectiveRate measure(Communicator& group, const CollectiveRanks& ranks, Collective collective,
                        int64_t bytes, const CollectiveSweep& sweep) {
   MeasuredCall call(group, collective, sweep.dtype, bytes);
-  call();  // makes what calls make once
-  // All ranks get the same times, so they choose the same number of calls.
-  const double once = std::max(time_calls(group, 1, call), 1e-9);
+  call();  // The first call takes longer: it prepares what the others use again.
+  const double once = std::max(time_calls(group, 1, call), 1e-9);  // above 0, to divide by it
   const double least = std::max(kLeastBatch, sweep.seconds / kMostBatches);
   const auto calls = std::max<int64_t>(1, static_cast<int64_t>(least / once));
   const double batch = once * static_cast<double>(calls);
@@ -103,6 +111,50 @@ CollectiveRate measure(Communicator& group, const CollectiveRanks& ranks, Collec
           quantile(seconds, 0.5)};
 }
 
+/// Returns the heading of a table: its ranks and its dtype.
+std::string heading(const CollectiveRate& rate) {
+  return fmt::format("{}, {}", rate.ranks.text(), dtype_name(rate.dtype));
+}
+
+/// Returns the rates grouped by heading, in the order of the first rate of each.
+std::vector<std::pair<std::string, std::vector<CollectiveRate>>> by_heading(
+    const std::vector<CollectiveRate>& rates) {
+  std::vector<std::pair<std::string, std::vector<CollectiveRate>>> groups;
+  for (const CollectiveRate& rate : rates) {
+    const auto found =
+        std::ranges::find(groups, heading(rate), [](const auto& entry) { return entry.first; });
+    if (found != groups.end()) {
+      found->second.push_back(rate);
+    } else {
+      groups.push_back({heading(rate), {rate}});
+    }
+  }
+  return groups;
+}
+
+std::string table_text(const std::vector<CollectiveRate>& rates,
+                       const std::function<std::string(const CollectiveRate&)>& cell) {
+  std::set<Collective> collectives;
+  // Sizes are rounded up to whole elements for each rank, a little differently by collective.
+  std::map<int64_t, std::map<Collective, std::string>> rows;
+  for (const CollectiveRate& rate : rates) {
+    collectives.insert(rate.collective);
+    rows[rate.bytes][rate.collective] = cell(rate);
+  }
+  std::vector<std::string> header{"bytes"};
+  for (const Collective collective : collectives) header.emplace_back(word(collective));
+  Table table(header);
+  for (const auto& [bytes, cells] : rows) {
+    std::vector<std::string> row{format_bytes(bytes)};
+    for (const Collective collective : collectives) {
+      const auto found = cells.find(collective);
+      row.push_back(found == cells.end() ? "" : found->second);
+    }
+    table.add(row);
+  }
+  return table.text();
+}
+
 }  // namespace
 
 std::string CollectiveRanks::text() const {
@@ -112,7 +164,7 @@ std::string CollectiveRanks::text() const {
 
 double CollectiveRate::bus_bandwidth() const {
   const auto others = static_cast<double>(ranks.ranks - 1) / ranks.ranks;
-  double sent = 1;  // of the bytes
+  double sent = 1;  // the share of the bytes that a rank must send
   switch (collective) {
     case Collective::all_reduce:
       sent = 2 * others;
@@ -137,6 +189,59 @@ std::vector<CollectiveRate> measure_collectives(Communicator& group, const Colle
     }
   }
   return rates;
+}
+
+std::string collectives_text(const std::vector<CollectiveRate>& rates) {
+  std::string text;
+  for (const auto& [heading, group_rates] : by_heading(rates)) {
+    text += fmt::format("{}: bus bandwidth, GB/s\n{}\n", heading,
+                        table_text(group_rates, [](const CollectiveRate& rate) {
+                          return fmt::format("{:.3f}", rate.bus_bandwidth() * 1e-9);
+                        }));
+    text += fmt::format("{}: microseconds of a call\n{}\n", heading,
+                        table_text(group_rates, [](const CollectiveRate& rate) {
+                          return fmt::format("{:.1f}", rate.best * 1e6);
+                        }));
+  }
+  return text;
+}
+
+std::string collectives_picture(const std::vector<CollectiveRate>& rates) {
+  Chart chart{.title = "Collectives",
+              .runs = {},
+              .x = {.label = "bytes", .logarithmic = true},
+              .logarithmic_y = true,
+              .panels = {{"GB/s (bus)", {}}, {"microseconds", {}}},
+              .note =
+                  "best of each size; bus bandwidth: the bytes that each rank must send, over "
+                  "the time"};
+  const bool one_heading = by_heading(rates).size() == 1;
+  std::map<std::string, size_t> numbers;
+  for (const CollectiveRate& rate : rates) {
+    const std::string name = one_heading
+                                 ? std::string(word(rate.collective))
+                                 : fmt::format("{}, {}", word(rate.collective), heading(rate));
+    const auto [found, is_new] = numbers.emplace(name, numbers.size());
+    if (is_new) {
+      chart.runs.push_back(name);
+      for (Panel& panel : chart.panels) panel.curves.push_back({.run = found->second});
+    }
+    const auto add = [&, number = found->second](Panel& panel, double y) {
+      Curve& curve = panel.curves[number];
+      curve.line.push_back({static_cast<double>(rate.bytes), y});
+      curve.markers = curve.line;
+    };
+    add(chart.panels[0], rate.bus_bandwidth() * 1e-9);
+    add(chart.panels[1], rate.best * 1e6);
+  }
+  if (one_heading) chart.title = "Collectives of " + heading(rates.front());
+  for (Panel& panel : chart.panels) {
+    for (Curve& curve : panel.curves) std::ranges::sort(curve.line, {}, &Point::x);
+  }
+  // The margin gives a single size a range too.
+  const auto [least, most] = std::ranges::minmax(rates, {}, &CollectiveRate::bytes);
+  chart.x.range = {static_cast<double>(least.bytes) / 1.3, static_cast<double>(most.bytes) * 1.3};
+  return draw(chart);
 }
 
 }  // namespace tessera

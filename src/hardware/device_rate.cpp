@@ -1,8 +1,10 @@
 #include "hardware/device_rate.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/quantile.h"
 #include "hardware/random_fill.h"
 #include "ops/gemm/device_gemm.h"
@@ -27,6 +29,39 @@ std::vector<int64_t> peak_sides(Device device) {
 }
 
 }  // namespace
+
+DeviceTimer::DeviceTimer(Accelerator& accelerator)
+    : accelerator_(accelerator), stream_(accelerator.make_stream()), events_(accelerator) {}
+
+double DeviceTimer::seconds(const std::function<void(Stream&)>& work, int64_t runs) {
+  events_.begin(*stream_);
+  for (int64_t i = 0; i < runs; ++i) work(*stream_);
+  events_.end(*stream_);
+  stream_->synchronize();
+  return events_.seconds();
+}
+
+std::vector<double> DeviceTimer::samples(const std::function<void(Stream&)>& work,
+                                         const GemmBudget& budget) {
+  constexpr double kShortest = 1e-3;  // seconds of a sample, far above the time of a launch
+  constexpr int64_t kMostRuns = int64_t{1} << 14;
+  seconds(work, 1);
+  int64_t runs = 1;
+  double sample = seconds(work, runs);
+  double total = 0;
+  while (sample < kShortest && runs < kMostRuns) {
+    total += sample;
+    sample = seconds(work, runs *= 2);
+  }
+  std::vector<double> times;
+  while (true) {
+    times.push_back(sample / static_cast<double>(runs));
+    total += sample;
+    const bool enough = std::ssize(times) >= budget.least_samples && total >= budget.seconds;
+    if (enough || InterruptGuard::requested()) return times;
+    sample = seconds(work, runs);
+  }
+}
 
 DeviceRates::DeviceRates(Runtime& runtime) : runtime_(runtime), timer_(*runtime.accelerator()) {}
 
@@ -69,10 +104,11 @@ bool DeviceRates::has_gemm(DType dtype) {
 MemoryRate DeviceRates::copy(int64_t bytes, double seconds) {
   Accelerator& accelerator = timer_.accelerator();
   const int64_t half = std::max<int64_t>(bytes / 2, 1);
+  const int64_t floats = std::max<int64_t>(half / 4, 1);
+  const int64_t moved = 4 * floats;
   // Random numbers: zeros would draw less power.
-  const auto from = normal(accelerator, {std::max<int64_t>(half / 4, 1)}, DType::f32, "copied");
-  const auto to = accelerator.allocate(half + 3);
-  const int64_t moved = std::max<int64_t>(half / 4, 1) * 4;
+  const auto from = normal(accelerator, {floats}, DType::f32, "copied");
+  const auto to = accelerator.allocate(half + 3);  // room for one float if half is 1
   const std::vector<double> samples =
       timer_.samples([&](Stream& stream) { stream.copy(to->address(), from->address(), moved); },
                      {.seconds = seconds, .least_samples = 5});
@@ -85,13 +121,14 @@ MemoryRate DeviceRates::copy(int64_t bytes, double seconds) {
 
 std::vector<int64_t> device_copy_sizes(Device device, int64_t free) {
   const bool emulated = device == Device::emulated;
-  const int64_t most = std::min(emulated ? int64_t{1} << 22 : int64_t{1} << 32, free / 2);
+  const int64_t most_bytes = std::min(emulated ? int64_t{1} << 22 : int64_t{1} << 32, free / 2);
   std::vector<int64_t> sizes;
-  for (int64_t bytes = emulated ? 1 << 20 : 1 << 22; bytes <= most; bytes *= 4) {
+  for (int64_t bytes = emulated ? 1 << 20 : 1 << 22; bytes <= most_bytes; bytes *= 4) {
     sizes.push_back(bytes);
   }
-  if (sizes.empty())
+  if (sizes.empty()) {
     throw Error("the device has {} bytes of memory free, too few to measure", free);
+  }
   return sizes;
 }
 

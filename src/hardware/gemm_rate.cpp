@@ -71,8 +71,9 @@ std::vector<GemmRate> measure_square_gemms(int threads, DType dtype) {
       measure_gemm(square(dtype, kSmallSide), threads, {.seconds = 0, .least_samples = 1});
   std::vector<GemmRate> rates;
   for (const int64_t side : kPeakSides) {
-    const double known = rates.empty() ? probe.best : rates.back().best;
-    if (square(dtype, side).flops() / known > kLongestRun) break;
+    // The rate of the next smaller square predicts how long a run takes.
+    const double known_rate = rates.empty() ? probe.best : rates.back().best;
+    if (square(dtype, side).flops() / known_rate > kLongestRun) break;
     rates.push_back(measure_gemm(square(dtype, side), threads, kBudget));
   }
   if (rates.empty()) rates.push_back(measure_gemm(square(dtype, kSmallSide), threads, kBudget));
@@ -81,9 +82,7 @@ std::vector<GemmRate> measure_square_gemms(int threads, DType dtype) {
 
 double best_rate(std::span<const GemmRate> rates) {
   TESSERA_CHECK(!rates.empty(), "no rates");
-  return std::max_element(rates.begin(), rates.end(),
-                          [](const auto& one, const auto& other) { return one.best < other.best; })
-      ->best;
+  return std::ranges::max(rates, {}, &GemmRate::best).best;
 }
 
 double measure_gemm_peak(int threads, DType dtype) {

@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kLongestRun = 1;  // seconds
+constexpr double kLongestRun = 1;  // seconds that a run may always take, whatever the budget
 constexpr int kLeastRuns = 4;      // of a product: one for warm-up and the least samples
 
 std::vector<GemmRate> products_of(const GemmSweep& sweep, DType dtype) {
@@ -78,17 +78,14 @@ void require_memory(const GemmSweep& sweep, int64_t memory) {
   }
 }
 
-GemmMachine processor_machine(int threads) {
-  return {
-      .squares = [=](DType dtype) { return measure_square_gemms(threads, dtype); },
-      .product = [=](const GemmRate& product,
-                     const GemmBudget& budget) { return measure_gemm(product, threads, budget); }};
-}
-
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
                                    const SweepProgress& progress) {
   const BoundTeam team(threads);
-  return measure_gemm_sweep(sweep, processor_machine(threads), progress);
+  const GemmMachine processor{
+      .squares = [=](DType dtype) { return measure_square_gemms(threads, dtype); },
+      .product = [=](const GemmRate& product,
+                     const GemmBudget& budget) { return measure_gemm(product, threads, budget); }};
+  return measure_gemm_sweep(sweep, processor, progress);
 }
 
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, const GemmMachine& machine,

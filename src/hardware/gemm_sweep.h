@@ -49,8 +49,6 @@ struct GemmMachine {
   /// Measures a product and returns it with its rates.
   std::function<GemmRate(const GemmRate&, const GemmBudget&)> product;
 };
-/// Returns the functions for the processor with that many threads.
-GemmMachine processor_machine(int threads);
 
 /// Throws Error if the operands of a product of the sweep take more than half of `memory` bytes.
 void require_memory(const GemmSweep& sweep, int64_t memory = usable_memory().bytes);

@@ -27,8 +27,10 @@ Matrix matrix_b(const GemmShape& shape) {
 }
 Matrix matrix_c(const GemmShape& shape) { return {shape.m, std::max(shape.ldc, shape.n)}; }
 
+/// Returns the number of threads that each run a copy of the product at the same time.
 int copies_of(const GemmShape& shape, int threads) { return shape.threads == 1 ? threads : 1; }
 
+/// The operands of one copy of a product.
 struct Operands {
   Operands(const GemmShape& shape, const Gemm& gemm, int threads)
       : a(normal(matrix_a(shape), shape.input, "a", threads)),
@@ -84,9 +86,10 @@ std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const Ge
     const double before = clock();
     parallel_ranges(copies, copies, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t copy = begin; copy < end; ++copy) {
-        const Operands& own = operands[static_cast<size_t>(copy)];
+        const Operands& copy_operands = operands[static_cast<size_t>(copy)];
         for (int64_t i = 0; i < repeats; ++i) {
-          gemm.run(own.a.raw(), own.b_of_run, own.c.raw(), own.workspace.raw());
+          gemm.run(copy_operands.a.raw(), copy_operands.b_of_run, copy_operands.c.raw(),
+                   copy_operands.workspace.raw());
         }
       }
     });

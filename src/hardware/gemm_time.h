@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// The time for measuring one product. After one sample for warm-up, samples are taken for
-/// `seconds` seconds, but at least `least_samples` of them.
+/// The time for measuring one product, or other work. After a run for warm-up, samples are taken
+/// for `seconds` seconds, but at least `least_samples` of them.
 struct GemmBudget {
   double seconds = 0.1;
   int least_samples = 3;
@@ -19,8 +19,8 @@ struct GemmBudget {
 /// threads.
 double timed_gemm_bytes(const GemmShape& shape, int threads);
 
-/// Returns the seconds of one run, if `copies` threads at once did `repeats` runs each in `elapsed`
-/// seconds.
+/// Returns the seconds of one run, given that `copies` threads at once did `repeats` runs each in
+/// `elapsed` seconds.
 double seconds_a_run(double elapsed, int64_t repeats, int copies);
 
 /// Measures the seconds that one run of a product takes when nothing else runs. Returns one number

@@ -71,8 +71,9 @@ nlohmann::ordered_json gemm_json(const GemmRate& rate) {
 }
 
 double seconds_of(const JsonMembers& members, const char* name) {
+  constexpr double kMost = 1e9;  // about 30 years: no measurement takes as long
   const nlohmann::json& value = members.member(name);
-  if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > 1e9) {
+  if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > kMost) {
     members.wrong(name, "seconds above 0");
   }
   return value.get<double>();
@@ -97,27 +98,28 @@ CollectiveRate read_collective(const JsonMembers& members) {
           .median = seconds_of(members, "median")};
 }
 
-std::vector<nlohmann::ordered_json> jsons_of(const std::vector<CollectiveRate>& rates) {
-  std::vector<nlohmann::ordered_json> jsons;
-  for (const CollectiveRate& rate : rates) {
-    jsons.push_back({{"collective", word(rate.collective)},
-                     {"dtype", dtype_name(rate.dtype)},
-                     {"carrier", word(rate.ranks.carrier)},
-                     {"ranks", rate.ranks.ranks},
-                     {"machines", rate.ranks.machines},
-                     {"bytes", rate.bytes},
-                     {"best", rate.best},
-                     {"median", rate.median},
-                     {"bus_bandwidth", rate.bus_bandwidth()}});
-  }
-  return jsons;
-}
-
 /// Writes one element per line, because people read and compare these files.
-std::string lines(const std::vector<nlohmann::ordered_json>& elements) {
+std::string array_lines(const std::vector<nlohmann::ordered_json>& elements) {
   std::vector<std::string> texts;
   for (const auto& element : elements) texts.push_back("\n    " + element.dump());
   return fmt::format("[{}{}]", join(texts, ","), texts.empty() ? "" : "\n  ");
+}
+
+/// Returns the rates as an array.
+std::string collective_lines(const std::vector<CollectiveRate>& rates) {
+  std::vector<nlohmann::ordered_json> elements;
+  for (const CollectiveRate& rate : rates) {
+    elements.push_back({{"collective", word(rate.collective)},
+                        {"dtype", dtype_name(rate.dtype)},
+                        {"carrier", word(rate.ranks.carrier)},
+                        {"ranks", rate.ranks.ranks},
+                        {"machines", rate.ranks.machines},
+                        {"bytes", rate.bytes},
+                        {"best", rate.best},
+                        {"median", rate.median},
+                        {"bus_bandwidth", rate.bus_bandwidth()}});
+  }
+  return array_lines(elements);
 }
 
 }  // namespace
@@ -126,24 +128,24 @@ bool has_processor(const Hardware& hardware) { return !hardware.processor.name.e
 
 double Hardware::gemm_peak(DType dtype) const {
   double peak = 0;
-  double any = 0;
+  double best_square = 0;
   for (const GemmRate& rate : gemms) {
     if (rate.dtype != dtype || !is_plain_square(rate)) continue;
-    any = std::max(any, rate.best);
+    best_square = std::max(best_square, rate.best);
     if (is_peak_square(rate)) peak = std::max(peak, rate.best);
   }
-  if (any == 0 && accelerator) {
+  if (best_square == 0 && accelerator) {
     const auto found = std::ranges::find(accelerator->peaks, dtype, &PeakRate::dtype);
     if (found != accelerator->peaks.end()) return found->flops.value;
   }
-  if (any == 0) {
+  if (best_square == 0) {
     throw Error(
         "the hardware file has no square matrix product of {}; measure them with `tessera bench "
         "all --precision {}`, or leave the file out",
         dtype_name(dtype), precision_name(dtype));
   }
   // An accelerator reaches its peak in larger squares than a processor.
-  return peak > 0 && !accelerator ? peak : any;
+  return peak > 0 && !accelerator ? peak : best_square;
 }
 
 double Hardware::tf32_peak() const {
@@ -202,18 +204,19 @@ std::string hardware_json(const Hardware& hardware) {
       "{{\n  \"format\": \"{}\",\n  \"version\": {},\n{}"
       "  \"gemm_peak\": {},\n  \"gemm\": {},\n  \"memory\": {}{}\n}}\n",
       kFormat, hardware.accelerator ? kAcceleratorVersion : kVersion, machine, peaks.dump(),
-      lines(gemms), lines(memory),
+      array_lines(gemms), array_lines(memory),
       hardware.collectives.empty()
           ? ""
-          : ",\n  \"collectives\": " + lines(jsons_of(hardware.collectives)));
+          : ",\n  \"collectives\": " + collective_lines(hardware.collectives));
 }
 
 std::string collectives_json(const std::vector<CollectiveRate>& rates) {
-  return lines(jsons_of(rates)) + "\n";
+  return collective_lines(rates) + "\n";
 }
 
 Hardware parse_hardware(std::string_view text, const std::string& origin) {
-  const nlohmann::json json = parse_strict_json(text, origin, 5);
+  constexpr int kLevels = 5;  // of nesting in a file
+  const nlohmann::json json = parse_strict_json(text, origin, kLevels);
   const JsonMembers members(json, origin);
   if (members.text("format") != kFormat) {
     members.wrong("format", fmt::format("\"{}\", which `tessera bench all` writes", kFormat));

@@ -150,26 +150,22 @@ std::string memory_picture(const Hardware& hardware) {
           "best run of each size; bytes read and written by the loop, of which update alone "
           "overwrites what it has read"};
   Panel panel{"GB/s", {}};
-  int64_t least = hardware.memory.front().bytes;
-  int64_t most = least;
   for (size_t kernel = 0; kernel < kWords<MemoryKernel>.size(); ++kernel) {
     Curve curve{.run = chart.runs.size(), .faint = {}, .line = {}, .markers = {}};
     for (const MemoryRate& rate : hardware.memory) {
       if (rate.kernel != static_cast<MemoryKernel>(kernel)) continue;
       curve.line.push_back({static_cast<double>(rate.bytes), rate.best * 1e-9});
-      least = std::min(least, rate.bytes);
-      most = std::max(most, rate.bytes);
     }
     if (curve.line.empty()) continue;
-    std::sort(curve.line.begin(), curve.line.end(),
-              [](const Point& one, const Point& other) { return one.x < other.x; });
+    std::ranges::sort(curve.line, {}, &Point::x);
     curve.markers = curve.line;
     chart.runs.emplace_back(kWords<MemoryKernel>[kernel]);
     panel.curves.push_back(std::move(curve));
   }
   chart.panels.push_back(std::move(panel));
   // The margin gives a single size a range too.
-  chart.x.range = {static_cast<double>(least) / 1.3, static_cast<double>(most) * 1.3};
+  const auto [least, most] = std::ranges::minmax(hardware.memory, {}, &MemoryRate::bytes);
+  chart.x.range = {static_cast<double>(least.bytes) / 1.3, static_cast<double>(most.bytes) * 1.3};
   return draw(chart);
 }
 

@@ -11,8 +11,9 @@
 
 namespace tessera {
 
-/// The members of one JSON object of a hardware file. Errors name the object's path in the file
-/// (`path`).
+/// The members of one JSON object of a hardware file. Its functions check a member's type and
+/// range. They throw Error if the member is missing or not what it should be; the message names the
+/// object's path in the file (`path`). The JSON must outlive this object.
 class JsonMembers {
  public:
   static constexpr const char* kPlainText =
@@ -25,7 +26,7 @@ class JsonMembers {
   /// Throws Error if the object has a member of another name: a misspelt one would be overlooked.
   void require_known(const std::vector<std::string>& names) const;
   bool has(const char* name) const { return json_.contains(name); }
-  /// Returns the member. Throws Error if there is none of that name, as the functions below do.
+  /// Returns the member as it is.
   const nlohmann::json& member(const char* name) const;
   /// Returns a text that reports and errors may quote as it is.
   std::string text(const char* name) const;
@@ -60,6 +61,7 @@ class JsonMembers {
     }
   }
 
+  /// Throws the Error for a member that is not what is expected.
   [[noreturn]] void wrong(const char* name, const std::string& expected) const;
 
  private:

@@ -11,12 +11,13 @@
 #include "base/usable_memory.h"
 #include "hardware/device_rate.h"
 #include "hardware/hardware_report.h"
-#include "hardware/memory_sweep.h"
 #include "ops/host_target.h"
 
 namespace tessera {
 namespace {
 
+/// Returns those of bf16 and f32 for which has() is true, and logs the others. `machine` is the
+/// subject of the message.
 std::vector<DType> types_of(const std::string& machine, const std::function<bool(DType)>& has,
                             const Logger& logger) {
   std::vector<DType> dtypes;
@@ -46,7 +47,7 @@ std::vector<GemmRate> with_progress(
   return result.rates;
 }
 
-std::vector<MemoryRate> measure(const MemorySweep& sweep, int threads) {
+std::vector<MemoryRate> measure_loops(const MemorySweep& sweep, int threads) {
   Progress progress;
   std::vector<MemoryRate> rates = measure_memory_sweep(
       sweep.bytes, threads, sweep.seconds, [&](const std::string& what) { progress.show(what); });
@@ -130,7 +131,7 @@ MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& l
         },
         logger);
   }
-  if (memory) result.hardware.memory = measure(*memory, processor.threads);
+  if (memory) result.hardware.memory = measure_loops(*memory, processor.threads);
   return result;
 }
 

@@ -5,7 +5,11 @@
 #include <span>
 #include <string>
 
+#include <fmt/format.h>
+
+#include "base/affinity.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "base/quantile.h"
@@ -24,11 +28,11 @@ int64_t accesses_of(MemoryKernel kernel) {
   return arrays_of(kernel) + (kernel == MemoryKernel::update ? 1 : 0);
 }
 
-/// The scalars of a pass. They are known only at run time, because with constants the compiler
-/// would replace the copy by memcpy(), which may store past the caches.
+/// The scalars of a pass. Their values are known only at run time, because with constants the
+/// compiler would replace the copy by memcpy(), which may store past the caches.
 struct Factors {
   double scale = 3;
-  uint64_t nothing = 0;
+  uint64_t zero_bits = 0;
 };
 
 /// One thread's arrays, `count` elements each.
@@ -46,7 +50,7 @@ void pass(MemoryKernel kernel, const Part& part, const Factors& factors) {
   switch (kernel) {
     case MemoryKernel::copy:
       for (int64_t i = 0; i < part.count; ++i) {
-        out[i] = std::bit_cast<double>(std::bit_cast<uint64_t>(first[i]) ^ factors.nothing);
+        out[i] = std::bit_cast<double>(std::bit_cast<uint64_t>(first[i]) ^ factors.zero_bits);
       }
       break;
     case MemoryKernel::scale:
@@ -71,7 +75,8 @@ double timed_passes(MemoryKernel kernel, std::span<const Part> parts, const Fact
                       for (int64_t part = begin; part < end; ++part) {
                         pass(kernel, parts[static_cast<size_t>(part)], factors);
                       }
-                      asm volatile("" ::: "memory");  // keeps repeated passes
+                      // The compiler must not drop a pass whose results the next one overwrites.
+                      asm volatile("" ::: "memory");
                     }
                   });
   return watch.seconds();
@@ -110,7 +115,7 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
   });
   // Volatile, so the numbers are read once and unknown to the compiler.
   const volatile Factors unknown;
-  const Factors factors{unknown.scale, unknown.nothing};
+  const Factors factors{unknown.scale, unknown.zero_bits};
   int64_t passes = 1;
   while (timed_passes(kernel, parts, factors, passes) < kLeastRun) passes *= 2;
   std::vector<double> rates;
@@ -124,14 +129,39 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
           .median = quantile(rates, 0.5)};
 }
 
-std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t most) {
+std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t most_bytes) {
   const int64_t largest = std::max<int64_t>(4 * last_level_cache, int64_t{256} << 20);
   std::vector<int64_t> sizes;
-  for (int64_t bytes = int64_t{threads} * (16 << 10); bytes <= most; bytes *= 2) {
+  for (int64_t bytes = int64_t{threads} * (16 << 10); bytes <= most_bytes; bytes *= 2) {
     sizes.push_back(bytes);
     if (bytes >= largest) break;
   }
   return sizes;
+}
+
+void require_memory(std::span<const int64_t> sizes, int64_t memory) {
+  for (const int64_t size : sizes) {
+    if (size >= 1 && size <= memory / 2) continue;
+    throw Error("a working set of {}; give sizes from 1 byte to half of the {} that are there",
+                format_bytes(size), format_bytes(memory));
+  }
+}
+
+std::vector<MemoryRate> measure_memory_sweep(
+    std::span<const int64_t> sizes, int threads, double seconds,
+    const std::function<void(const std::string& what)>& progress) {
+  const BoundTeam team(threads);
+  std::vector<MemoryRate> rates;
+  for (const int64_t size : sizes) {
+    for (size_t kernel = 0; kernel < kWords<MemoryKernel>.size(); ++kernel) {
+      require_no_interrupt();
+      progress(
+          fmt::format("{} of {}", word(static_cast<MemoryKernel>(kernel)), format_bytes(size)));
+      rates.push_back(measure_memory(static_cast<MemoryKernel>(kernel), size, threads, seconds));
+    }
+  }
+  require_no_interrupt();
+  return rates;
 }
 
 }  // namespace tessera

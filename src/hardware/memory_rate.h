@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -55,7 +58,19 @@ MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads);
 MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds);
 
 /// Returns 16 KiB per thread times 1, 2, 4 and so on. The last one is at least 256 MiB and at least
-/// four times the last-level caches (0 if unknown). Sizes above `most` are left out.
-std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t most);
+/// four times the last-level caches (0 if unknown). Sizes above `most_bytes` are left out.
+std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t most_bytes);
+
+/// Throws Error unless each working set takes between one byte and half of `memory` bytes, the
+/// memory of the measured device.
+void require_memory(std::span<const int64_t> sizes, int64_t memory);
+
+/// Measures every loop over working sets of these sizes, in bytes (see measure_memory()), for about
+/// `seconds` seconds each. Each thread is bound to a core (see BoundTeam). `progress` is called
+/// before each loop with what is measured next. Throws Error if an InterruptGuard has caught a
+/// signal.
+std::vector<MemoryRate> measure_memory_sweep(
+    std::span<const int64_t> sizes, int threads, double seconds,
+    const std::function<void(const std::string& what)>& progress);
 
 }  // namespace tessera

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "program/target.h"
+
 namespace tessera {
 
 /// The processor that something was measured on, and the number of its threads that worked.
@@ -41,5 +43,9 @@ bool same_processor(const Processor& a, const Processor& b);
 
 /// Returns the members of Processor under their names in hardware files.
 nlohmann::ordered_json processor_json(const Processor& processor);
+
+/// Returns the target that programs on this processor are planned for: host_target() on such a
+/// machine. Its instructions are those of the processor's features that oneDNN uses.
+Target target_of(const Processor& processor);
 
 }  // namespace tessera

@@ -16,6 +16,9 @@
 namespace tessera {
 namespace {
 
+// The order below: reading the members of an entry, the two kinds of entries, the whole file, and
+// the tables for people.
+
 constexpr const char* kTableFormat = "tessera tuned products";
 constexpr int64_t kTableVersion = 2;
 constexpr const char* kTuneAgain = "tune again with `tessera bench products`";
@@ -210,6 +213,24 @@ void require_format(const nlohmann::json& json, const std::string& origin) {
               kTuneAgain);
 }
 
+std::string grouped_text(const std::vector<TunedGrouped>& grouped) {
+  if (grouped.empty()) return "";
+  Table text({"groups", "rows", "weights", "product", "types", "CUTLASS", "cuBLASLt", "taken"});
+  for (const TunedGrouped& entry : grouped) {
+    const GroupedShape& shape = entry.shape;
+    const auto rate = [&](double seconds) {
+      return seconds == 0 ? "-" : fmt::format("{:.1f} TFLOP/s", shape.flops() / seconds * 1e-12);
+    };
+    text.add({std::to_string(shape.groups), std::to_string(shape.rows),
+              fmt::format("[{}, {}]", shape.out, shape.in), std::string(word(shape.kind)),
+              fmt::format("{} to {}{}", dtype_name(shape.input), dtype_name(shape.output),
+                          shape.adds ? ", added" : ""),
+              rate(entry.cutlass_seconds), rate(entry.cublaslt_seconds),
+              std::string(word(entry.library))});
+  }
+  return fmt::format("\n{}", text.text());
+}
+
 }  // namespace
 
 std::string tuned_products_json(const TunedTable& table) {
@@ -222,8 +243,10 @@ std::string tuned_products_json(const TunedTable& table) {
 }
 
 TunedTable parse_tuned_products(std::string_view text, const std::string& origin) {
+  // The format is checked before a missing hash line is reported: another file has none either.
   if (has_hash_line(text)) check_hash_line(text, origin, kTuneAgain);
-  const nlohmann::json json = parse_strict_json(text, origin, 3);
+  constexpr int kLevels = 3;  // of nesting in a file
+  const nlohmann::json json = parse_strict_json(text, origin, kLevels);
   require_format(json, origin);
   if (!has_hash_line(text)) {
     throw Error("{} has no line with its hash: it was changed; {}", origin, kTuneAgain);
@@ -244,28 +267,6 @@ TunedTable parse_tuned_products(std::string_view text, const std::string& origin
 TunedTable read_tuned_products(const fs::path& path) {
   return parse_tuned_products(read_file(path), path.string());
 }
-
-namespace {
-
-std::string grouped_text(const std::vector<TunedGrouped>& grouped) {
-  if (grouped.empty()) return "";
-  Table text({"groups", "rows", "weights", "product", "types", "CUTLASS", "cuBLASLt", "taken"});
-  for (const TunedGrouped& entry : grouped) {
-    const GroupedShape& shape = entry.shape;
-    const auto rate = [&](double seconds) {
-      return seconds == 0 ? "-" : fmt::format("{:.1f} TFLOP/s", shape.flops() / seconds * 1e-12);
-    };
-    text.add({std::to_string(shape.groups), std::to_string(shape.rows),
-              fmt::format("[{}, {}]", shape.out, shape.in), std::string(word(shape.kind)),
-              fmt::format("{} to {}{}", dtype_name(shape.input), dtype_name(shape.output),
-                          shape.adds ? ", added" : ""),
-              rate(entry.cutlass_seconds), rate(entry.cublaslt_seconds),
-              std::string(word(entry.library))});
-  }
-  return fmt::format("\n{}", text.text());
-}
-
-}  // namespace
 
 std::string tuned_products_text(const TunedTable& table) {
   Table text({"m", "n", "k", "transposed", "types", "TFLOP/s", "tuned", "gain"});

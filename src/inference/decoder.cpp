@@ -15,17 +15,18 @@ constexpr Action kDecode{.segment = Segment::whole};
 
 }  // namespace
 
+/// The program for one number of tokens, ready to run.
 struct Decoder::Step {
-  Step(DecodingProgram program, const GivenTensors& kept, Runtime& runtime)
+  Step(DecodingProgram program, const GivenTensors& given, Runtime& runtime)
       : decoding(std::move(program)),
-        executor({&decoding.program}, std::span(&kDecode, 1), runtime, kept) {}
+        executor({&decoding.program}, std::span(&kDecode, 1), runtime, given) {}
   DecodingProgram decoding;
   Executor executor;
 };
 
 Decoder::Decoder(const ModelConfig& config, DType compute, const GivenTensors& weights,
                  int64_t capacity, Runtime& runtime)
-    : config_(config), compute_(compute), capacity_(capacity), runtime_(runtime), kept_(weights) {}
+    : config_(config), compute_(compute), capacity_(capacity), runtime_(runtime), given_(weights) {}
 
 Decoder::~Decoder() = default;
 
@@ -48,12 +49,11 @@ Tensor Decoder::feed(std::span<const int32_t> tokens) {
   return step.executor.tensor(step.decoding.logits);
 }
 
-/// Makes those caches of a program that do not exist yet, filled with zeros.
 void Decoder::add_caches(const Program& program) {
   for (const ValueInfo& value : program.values()) {
-    if (value.kind != ValueKind::state || kept_.contains(value.name)) continue;
+    if (value.kind != ValueKind::state || given_.contains(value.name)) continue;
     cache_memory_.push_back(std::make_unique<Arena>(value.spec.bytes(), runtime_.accelerator()));
-    kept_.emplace(value.name, cache_memory_.back()->at(0, value.spec.shape, value.spec.dtype));
+    given_.emplace(value.name, cache_memory_.back()->at(0, value.spec.shape, value.spec.dtype));
   }
 }
 
@@ -61,7 +61,7 @@ Decoder::Step& Decoder::prepare(int64_t count) {
   if (const auto found = steps_.find(count); found != steps_.end()) return *found->second;
   DecodingProgram program = write_decoding(config_, compute_, count, capacity_);
   add_caches(program.program);
-  return *steps_.emplace(count, std::make_unique<Step>(std::move(program), kept_, runtime_))
+  return *steps_.emplace(count, std::make_unique<Step>(std::move(program), given_, runtime_))
               .first->second;
 }
 

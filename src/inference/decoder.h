@@ -36,7 +36,9 @@ class Decoder {
 
  private:
   struct Step;
+  /// Returns the program for `count` tokens, which is written at its first use.
   Step& prepare(int64_t count);
+  /// Makes those caches of a program that do not exist yet, filled with zeros.
   void add_caches(const Program& program);
 
   const ModelConfig config_;
@@ -44,9 +46,9 @@ class Decoder {
   int64_t capacity_;
   Runtime& runtime_;
   std::vector<std::unique_ptr<Arena>> cache_memory_;
-  GivenTensors kept_;  // weights and caches
+  GivenTensors given_;  // weights and caches, which all programs share
   std::map<int64_t, std::unique_ptr<Step>> steps_;
-  int64_t done_ = 0;
+  int64_t done_ = 0;  // tokens in the caches
 };
 
 }  // namespace tessera

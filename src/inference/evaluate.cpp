@@ -39,7 +39,7 @@ std::vector<double> Evaluator::row_losses(const Batch& batch) {
   return losses;
 }
 
-LoaderOptions Evaluator::own_rows(int64_t rows) const {
+LoaderOptions Evaluator::loader_options(int64_t rows) const {
   const MeshRank mesh_rank{program_.program.mesh(), program_.program.rank()};
   const int64_t parts = data_ranks(mesh_rank.mesh);
   return {.split = Split::held_out,
@@ -108,13 +108,14 @@ LoaderEvaluation::LoaderEvaluation(Evaluator& evaluator, Loader& loader, int64_t
 void LoaderEvaluation::next() {
   Batch batch = loader_.next();
   // The last batch may have more rows than are wanted. Those rows do not count.
-  const int64_t all = batch.parts * batch.rows;
-  const int64_t counted = std::min(all, evaluation_.instances - done_);
+  const int64_t all_rows = batch.parts * batch.rows;  // of all ranks, in the order of their parts
+  const int64_t counted = std::min(all_rows, evaluation_.instances - done_);
   const int64_t own = std::clamp<int64_t>(counted - batch.part * batch.rows, 0, batch.rows);
   std::fill(batch.targets.begin() + own * batch.context, batch.targets.end(), -1);
   loss_ += evaluator_.batch_loss(batch);
-  evaluation_.targets += batch.target_count / all * counted;  // all rows have equally many targets
-  done_ += all;
+  evaluation_.targets +=
+      batch.target_count / all_rows * counted;  // all rows have equally many targets
+  done_ += all_rows;
 }
 
 Evaluation LoaderEvaluation::result() const {
@@ -128,7 +129,7 @@ SourcesEvaluation::SourcesEvaluation(Evaluator& evaluator, const TrainingData& d
                                      int64_t instances)
     : evaluator_(evaluator),
       data_(data),
-      options_(evaluator.own_rows(rows)),
+      options_(evaluator.loader_options(rows)),
       instances_(instances) {
   for (const DataSource& source : data.sources) {
     const bool alone = data.sources.size() == 1;  // the loader then throws if it has no data
@@ -161,12 +162,12 @@ std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const Train
 }
 
 int64_t evaluation_rows(const TrainingData& data, int64_t rows, int64_t instances) {
-  int64_t most = 1;  // instances of any one source
+  int64_t largest = 1;  // instances of the largest source
   for (const DataSource& source : data.sources) {
-    most = std::max(most, source.instances->instances(Split::held_out));
+    largest = std::max(largest, source.instances->instances(Split::held_out));
   }
-  if (instances > 0) most = std::min(most, instances);
-  return std::min(rows, most);
+  if (instances > 0) largest = std::min(largest, instances);
+  return std::min(rows, largest);
 }
 
 Evaluation mean_evaluation(std::span<const SourceEvaluation> sources) {

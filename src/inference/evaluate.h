@@ -13,7 +13,10 @@
 
 namespace tessera {
 
-/// The losses of a model on text it was not trained on.
+// Evaluation in three layers: an Evaluator runs one batch, a LoaderEvaluation the batches of one
+// loader, a SourcesEvaluation the held-out parts of all sources of the data.
+
+/// The losses of a model on text that it was not trained on.
 struct Evaluation {
   double loss = 0;        ///< cross-entropy, nats per target token
   double perplexity = 0;  ///< e to the loss
@@ -24,11 +27,11 @@ struct Evaluation {
 /// Runs an evaluation program over batches of its size.
 class Evaluator {
  public:
-  /// Evaluates with program `number` of an executor, such as that of the training. Both must
-  /// outlive the evaluator.
+  /// Evaluates with `program`, which is program `number` of an executor, such as the executor of
+  /// the training. Both must outlive the evaluator.
   Evaluator(const EvaluationProgram& program, Executor& executor, int number);
 
-  /// Returns the mean loss over the first `instances` instances of the loader; 0 means a whole
+  /// Returns the mean loss over the first `instances` instances of the loader; 0: a whole
   /// epoch. Rows of the last batch beyond them do not count. Throws Error on a token outside the
   /// model's vocabulary. All ranks of the program call it together, each with a loader of its own
   /// part. If it throws on one rank, the other ranks wait for it in the program's collectives.
@@ -39,12 +42,12 @@ class Evaluator {
   /// Returns the cross-entropy (nats) of a batch, summed over its target tokens. Requires and
   /// throws the same as row_losses().
   double batch_loss(const Batch& batch);
-  /// Returns the loader options that give this rank its part of the held-out data, in batches of
-  /// `rows` rows over all ranks. The data-parallel ranks must divide `rows`.
-  LoaderOptions own_rows(int64_t rows) const;
+  /// Returns the options of a loader that gives this rank its part of the held-out data, in batches
+  /// of `rows` rows over all ranks. The number of data-parallel ranks must divide `rows`.
+  LoaderOptions loader_options(int64_t rows) const;
 
  private:
-  /// Runs a batch and returns its token losses.
+  /// Runs a batch and returns the loss of each token [rows * context] on the host.
   Tensor token_losses(const Batch& batch);
 
   const EvaluationProgram& program_;
@@ -74,9 +77,9 @@ class StandaloneEvaluator {
   Evaluator evaluator_;
 };
 
-/// Throws Error when a StandaloneEvaluator of this size would need more memory than there is: on
-/// the processor together with the weights, on a device beside what it holds now. Takes no memory
-/// itself.
+/// Throws Error when a StandaloneEvaluator of this size would need more memory than there is. The
+/// need includes the weights on the processor, and not on a device, whose free memory counts. Plans
+/// only, and allocates nothing.
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
                                const Runtime& runtime);
@@ -110,8 +113,8 @@ class LoaderEvaluation {
   Evaluator& evaluator_;
   Loader& loader_;
   Evaluation evaluation_;  // all but the losses
-  double loss_ = 0;        // summed over the targets
-  int64_t done_ = 0;       // instances
+  double loss_ = 0;        // summed over the targets of the batches so far
+  int64_t done_ = 0;       // instances of the batches so far
 };
 
 /// The evaluation of every source of the data that has a held-out part, batch by batch. All ranks

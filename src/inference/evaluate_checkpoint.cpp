@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/rank_threads.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "comm/in_process/run_mesh.h"

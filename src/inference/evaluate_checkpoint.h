@@ -28,10 +28,10 @@ struct CheckpointEvaluationOptions {
   bool processes = false;       ///< true if the ranks are processes, of which this is one
   ParallelSection parallel;     ///< the layout of the ranks; data parallelism takes the rest
   Device device = Device::cpu;  ///< the device that computes
-  bool baselines = false;       ///< true to count n-grams on the training part of the data, too
+  bool baselines = false;       ///< true to report n-gram models of the training data, too
 };
 
-/// The losses of a checkpoint on text it was not trained on.
+/// The losses of a checkpoint on text that it was not trained on.
 struct CheckpointEvaluation {
   fs::path checkpoint;
   int64_t step = 0;

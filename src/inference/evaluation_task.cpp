@@ -1,20 +1,21 @@
 #include "inference/evaluation_task.h"
 
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/round_up.h"
+#include "comm/tensor_piece.h"
 #include "config/mesh_of.h"
-#include "inference/rank_weights.h"
 
 namespace tessera {
 namespace {
 
 /// Opens the data to evaluate on. It must be tokenized as the model's training data was, because
-/// losses are not comparable otherwise. An imported model states the longest context that it
-/// supports, which data seldom has, so the context of the prepared data decides.
+/// losses are not comparable otherwise. Prepared data decides the context: the configuration of an
+/// imported model has the longest context that the model supports, which data seldom has.
 TrainingData open_data_of(const CheckpointEvaluationOptions& options, const LoadedModel& model) {
   DataConfig data = model.config.data;
   const std::string tokenizer = model.checkpoint.string();
@@ -50,6 +51,52 @@ Mesh mesh_of_evaluation(const CheckpointEvaluationOptions& options, const Loaded
   return mesh;
 }
 
+/// Returns whether a rank has the whole parameter, at the same offset of its unit as in the model.
+bool same_layout(const ParameterSpec& rank_spec, const ParameterSpec& model_spec) {
+  return rank_spec.piece_shape == model_spec.shape &&
+         rank_spec.unit_offset == model_spec.unit_offset;
+}
+
+/// Returns the units of the model's weights that a rank's program can use without a copy: the rank
+/// has them whole. `rank_parameters` are the program's parameters.
+GivenTensors shared_weights(const LoadedModel& model, const ParameterList& rank_parameters) {
+  std::set<int> copied;  // units with a parameter that differs in extent or offset
+  for (size_t i = 0; i < rank_parameters.specs().size(); ++i) {
+    const ParameterSpec& spec = rank_parameters.specs()[i];
+    if (!same_layout(spec, model.parameters.specs()[i])) copied.insert(spec.unit_index);
+  }
+  GivenTensors shared;
+  for (int i = 0; i < std::ssize(rank_parameters.units()); ++i) {
+    const ParameterUnit& unit = rank_parameters.units()[static_cast<size_t>(i)];
+    const auto found = model.weights.find(unit.name);
+    if (copied.contains(i) || found == model.weights.end()) continue;
+    if (found->second.elements() == unit.elements) shared.emplace(unit.name, found->second);
+  }
+  return shared;
+}
+
+/// Returns the weights for the program of one rank, on the processor. The units that the rank has
+/// whole share the model's memory. The other units are copies of the rank's pieces.
+GivenTensors rank_weights(const LoadedModel& model, const ParameterList& rank_parameters,
+                          const MeshRank& mesh_rank) {
+  TESSERA_CHECK(rank_parameters.specs().size() == model.parameters.specs().size(),
+                "{} parameters for a model of {}", rank_parameters.specs().size(),
+                model.parameters.specs().size());
+  const GivenTensors shared = shared_weights(model, rank_parameters);
+  GivenTensors weights = shared;
+  for (size_t i = 0; i < rank_parameters.specs().size(); ++i) {
+    const ParameterSpec& spec = rank_parameters.specs()[i];
+    const ParameterUnit& unit = rank_parameters.units()[static_cast<size_t>(spec.unit_index)];
+    if (shared.contains(unit.name)) continue;
+    const auto& memory =
+        weights.try_emplace(unit.name, Shape{unit.elements}, unit.dtype).first->second;
+    const TensorPiece piece(mesh_rank.mesh, spec.distribution, spec.shape, mesh_rank.rank);
+    piece.take(model.weight(i), memory.view(spec.unit_offset, spec.piece_shape));
+  }
+  return weights;
+}
+
+/// Returns the losses of n-gram models that are counted on the training part of the data.
 BaselineLoss baseline(const TrainingData& data) {
   if (data.sources.size() > 1) {
     throw Error("--baselines counts one source, and the data is a mix of {}; name one by --data",

@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-/// The model, the data and the sizes of an evaluation. Ranks that are threads share one task.
+/// An evaluation that is laid out but has not run: its model, its data, and the mesh and the size
+/// of its programs. Ranks that are threads share one task; none of its functions changes it.
 struct EvaluationTask {
   const CheckpointEvaluationOptions& options;
   LoadedModel model;
@@ -20,6 +21,7 @@ struct EvaluationTask {
   Mesh mesh;
   ProgramSize size;
 
+  /// Returns the program of one rank of the mesh.
   EvaluationProgram program(int rank) const;
   /// Throws Error unless `ranks` ranks with programs as large as that of `rank` fit into this
   /// machine's memory beside `copies` copies of the weights.

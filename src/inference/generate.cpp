@@ -41,6 +41,7 @@ std::vector<int32_t> prompt_tokens(const LoadedModel& model, std::string_view pr
   return tokens;
 }
 
+/// Throws Error unless the context holds the prompt and the new tokens.
 void require_room(int64_t prompt, int64_t wanted, int64_t context) {
   if (wanted < 1) throw Error("{} tokens were asked for; give at least 1", wanted);
   if (wanted <= context - prompt) return;
@@ -50,10 +51,11 @@ void require_room(int64_t prompt, int64_t wanted, int64_t context) {
       prompt, wanted, context);
 }
 
-/// Returns the end of the last whole character of UTF-8 text: the start of a cut character, or the
-/// whole size.
+/// Returns the number of bytes of whole characters at the beginning of UTF-8 text, whose last
+/// character may be incomplete.
 size_t complete_characters(std::string_view text) {
   size_t start = text.size();
+  // An incomplete character has at most 3 of its 4 bytes.
   for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
     if (is_inside_character(text[text.size() - back])) continue;
@@ -77,14 +79,15 @@ Generation generate(const LoadedModel& model, std::string_view prompt,
   Decoder decoder(model.config.model, compute_dtype(model.config.train.precision), model.weights,
                   total, runtime);
   const size_t prompt_size = tokens.size();
-  const size_t prompt_text = tokenizer.decode(tokens).size();
-  size_t shown = prompt_text;
+  const size_t prompt_bytes = tokenizer.decode(tokens).size();
+  size_t shown = prompt_bytes;  // bytes of the text that on_text has had
   std::vector<float> logits = last_row(on_host(decoder.feed(tokens)), tokenizer);
   std::string text;
   while (static_cast<int64_t>(tokens.size()) < total) {
     const int32_t next = sample(logits, options.sampling, tokens.size());
     if (options.stop_at_end && ends_text(model, next)) break;
     tokens.push_back(next);
+    // All tokens are decoded again, because the text of a token can depend on those before it.
     text = tokenizer.decode(tokens);
     const size_t whole = std::max(shown, complete_characters(text));
     if (on_text && whole > shown) on_text(std::string_view(text).substr(shown, whole - shown));
@@ -93,7 +96,7 @@ Generation generate(const LoadedModel& model, std::string_view prompt,
     logits = last_row(on_host(decoder.feed(std::span(&tokens.back(), 1))), tokenizer);
   }
   if (on_text && text.size() > shown) on_text(std::string_view(text).substr(shown));
-  return {.text = text.size() > prompt_text ? text.substr(prompt_text) : "",
+  return {.text = text.size() > prompt_bytes ? text.substr(prompt_bytes) : "",
           .tokens = {tokens.begin() + static_cast<int64_t>(prompt_size), tokens.end()},
           .seconds = watch.seconds()};
 }

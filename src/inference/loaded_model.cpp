@@ -17,9 +17,9 @@
 namespace tessera {
 namespace {
 
-/// Returns the token that ends texts of an imported model whose config.json does not name it; -1:
-/// none.
-int64_t end_token_left_out(const CheckpointReader& reader, const ModelConfig& model) {
+/// Returns the token that ends texts of an imported model whose config.json leaves the token out;
+/// -1: none.
+int64_t default_end_token(const CheckpointReader& reader, const ModelConfig& model) {
   const std::string key(hugging_face::kArchitectureState);
   if (!reader.state().values.contains(key)) return -1;
   const auto* architecture = hugging_face::find_architecture(reader.state().text(key));
@@ -36,13 +36,14 @@ std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader, const Mo
       if (file.name != name) continue;
       auto tokens = hugging_face::read_end_tokens(
           reader.extra_file(file.name), (reader.path() / file.name).string(),
-          name == hugging_face::kConfigName ? end_token_left_out(reader, model) : -1);
+          name == hugging_face::kConfigName ? default_end_token(reader, model) : -1);
       if (!tokens.empty()) return tokens;
     }
   }
   return {};
 }
 
+/// Loads one checkpoint.
 LoadedModel load_chosen(const fs::path& checkpoint, int threads) {
   const CheckpointReader reader(checkpoint);
   LoadedModel loaded;
@@ -56,6 +57,8 @@ LoadedModel load_chosen(const fs::path& checkpoint, int threads) {
   loaded.parameters =
       model_parameters(loaded.config.model, compute_dtype(loaded.config.train.precision));
   loaded.weights = unit_tensors(loaded.parameters);
+  // Values are read as f32, or as f64 for a model in f64: directly into weights of that type, and
+  // otherwise into tensors that are then converted.
   std::vector<NamedTensor> masters;
   for (const ParameterSpec& spec : loaded.parameters.specs()) {
     const DType stored = accumulation_dtype(spec.dtype);
@@ -87,8 +90,8 @@ Tensor parameter_tensor(const ParameterList& parameters, const GivenTensors& uni
   return units.at(unit.name).view(spec.unit_offset, spec.shape);
 }
 
-Tensor LoadedModel::weight(size_t position) const {
-  return parameter_tensor(parameters, weights, parameters.specs()[position]);
+Tensor LoadedModel::weight(size_t index) const {
+  return parameter_tensor(parameters, weights, parameters.specs()[index]);
 }
 
 void LoadedModel::move_to(Runtime& runtime) {

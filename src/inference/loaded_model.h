@@ -26,7 +26,7 @@ struct LoadedModel {
   /// eos_token_id of an imported model, which may hold several (such as Llama 3.1's end of a turn).
   std::vector<int32_t> end_tokens;
   ParameterList parameters;
-  GivenTensors weights;                  ///< the parameters' units, for plans that share them
+  GivenTensors weights;  ///< by unit: the block of memory that several parameters share
   std::unique_ptr<Arena> device_memory;  ///< of the weights; null on the processor
 
   /// Moves the weights to the runtime's device. The runtime must outlive the model. Throws Error if
@@ -34,7 +34,7 @@ struct LoadedModel {
   void move_to(Runtime& runtime);
 
   /// Returns the tensor of the parameter at this index of the list.
-  Tensor weight(size_t position) const;
+  Tensor weight(size_t index) const;
 };
 
 /// Loads a checkpoint. `path` is one checkpoint, a run's folder or its folder of checkpoints. From
@@ -43,7 +43,7 @@ struct LoadedModel {
 /// complete one.
 LoadedModel load_model(const fs::path& path, int threads, const Logger& logger = Logger());
 
-/// Returns uninitialised memory for the units of a list.
+/// Returns uninitialised tensors on the processor for the units of a list.
 GivenTensors unit_tensors(const ParameterList& parameters);
 /// Returns the part of the units that belongs to a parameter of the list.
 Tensor parameter_tensor(const ParameterList& parameters, const GivenTensors& units,

@@ -33,8 +33,8 @@ void require_finite(std::span<const float> logits) {
       found - logits.begin(), *found);
 }
 
-/// Returns the number of the sorted probabilities that are candidates: just enough to reach top_p.
-size_t nucleus(std::span<const double> sorted, double top_p) {
+/// Returns the least number of probabilities, sorted from the largest, whose sum reaches top_p.
+size_t nucleus_size(std::span<const double> sorted, double top_p) {
   double sum = 0;
   for (size_t i = 0; i < sorted.size(); ++i) {
     sum += sorted[i];
@@ -59,6 +59,7 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options, ui
   if (options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size())) {
     order.resize(static_cast<size_t>(options.top_k));
   }
+  // p_i = exp((logit_i - largest) / temperature) / sum
   const double largest = logits[static_cast<size_t>(order[0])];
   std::vector<double> probabilities;
   double sum = 0;
@@ -68,13 +69,15 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options, ui
     sum += probabilities.back();
   }
   for (double& probability : probabilities) probability /= sum;
-  probabilities.resize(nucleus(probabilities, options.top_p));
+  probabilities.resize(nucleus_size(probabilities, options.top_p));
   const double total = std::accumulate(probabilities.begin(), probabilities.end(), 0.0);
-  double left = CounterRandom(options.seed, "sample").uniform(index) * total;
+  // Draws a point in [0, total) and returns the token in whose interval it falls.
+  double distance = CounterRandom(options.seed, "sample").uniform(index) * total;
   for (size_t i = 0; i < probabilities.size(); ++i) {
-    left -= probabilities[i];
-    if (left < 0) return order[i];
+    distance -= probabilities[i];
+    if (distance < 0) return order[i];
   }
+  // Rounding can leave a distance of 0 or more after the last token.
   return order[probabilities.size() - 1];
 }
 

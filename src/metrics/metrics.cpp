@@ -1,5 +1,7 @@
 #include "metrics/metrics.h"
 
+#include <type_traits>
+
 #include <nlohmann/json.hpp>
 
 #include "metrics/metrics_lines.h"
@@ -34,6 +36,14 @@ constexpr Metric kMetrics[] = {
     {"phase", "train/phase", "phase", false, &StepMetrics::phase},
 };
 
+// The kind of the number that a pointer to a member of StepMetrics points to.
+template <typename Member>
+constexpr bool is_whole = std::is_same_v<Member, int64_t StepMetrics::*> ||
+                          std::is_same_v<Member, std::optional<int64_t> StepMetrics::*>;
+template <typename Member>
+constexpr bool is_optional = std::is_same_v<Member, std::optional<int64_t> StepMetrics::*> ||
+                             std::is_same_v<Member, std::optional<double> StepMetrics::*>;
+
 OrderedJson sources_to_json(const std::vector<SourceMetrics>& sources) {
   OrderedJson json = OrderedJson::object();
   for (const SourceMetrics& source : sources) {
@@ -46,14 +56,16 @@ OrderedJson sources_to_json(const std::vector<SourceMetrics>& sources) {
 OrderedJson to_json(const StepMetrics& metrics) {
   OrderedJson json{{"step", metrics.step}};
   for (const Metric& metric : kMetrics) {
-    if (const auto* whole = std::get_if<int64_t StepMetrics::*>(&metric.member)) {
-      json[std::string(metric.name)] = metrics.*(*whole);
-    } else if (const auto* counted =
-                   std::get_if<std::optional<int64_t> StepMetrics::*>(&metric.member)) {
-      if (metrics.*(*counted)) json[std::string(metric.name)] = *(metrics.*(*counted));
-    } else if (const auto value = metric.value(metrics)) {
-      json[std::string(metric.name)] = *value;
-    }
+    std::visit(
+        [&](auto field) {
+          const auto& number = metrics.*field;
+          if constexpr (is_optional<decltype(field)>) {
+            if (number) json[std::string(metric.name)] = *number;
+          } else {
+            json[std::string(metric.name)] = number;
+          }
+        },
+        metric.member);
   }
   if (!metrics.phase_name.empty()) json["phase_name"] = metrics.phase_name;
   if (!metrics.sources.empty()) json["sources"] = sources_to_json(metrics.sources);
@@ -76,39 +88,36 @@ StepMetrics from_json(const OrderedJson& json) {
   metrics.step = whole_member(json, "step");
   for (const Metric& metric : kMetrics) {
     const std::string name(metric.name);
-    if (const auto* whole = std::get_if<int64_t StepMetrics::*>(&metric.member)) {
-      metrics.*(*whole) = whole_member(json, name);
-    } else if (const auto* real = std::get_if<double StepMetrics::*>(&metric.member)) {
-      metrics.*(*real) = number_member(json, name);
-    } else if (!json.contains(name)) {
-      continue;
-    } else if (const auto* counted =
-                   std::get_if<std::optional<int64_t> StepMetrics::*>(&metric.member)) {
-      metrics.*(*counted) = whole_member(json, name);
-    } else {
-      metrics.*std::get<std::optional<double> StepMetrics::*>(metric.member) =
-          number_member(json, name);
-    }
+    std::visit(
+        [&](auto field) {
+          if (is_optional<decltype(field)> && !json.contains(name)) return;
+          if constexpr (is_whole<decltype(field)>) {
+            metrics.*field = whole_member(json, name);
+          } else {
+            metrics.*field = number_member(json, name);
+          }
+        },
+        metric.member);
   }
   if (json.contains("phase_name")) metrics.phase_name = text_member(json, "phase_name");
   if (json.contains("sources")) metrics.sources = sources_from_json(json["sources"]);
   return metrics;
 }
 
-/// The bytes of unsaved lines after which append() calls sync(), so that a run without checkpoints
-/// does not keep all of its lines in memory.
+/// The bytes of unsaved lines beyond which append() calls sync(). A run without checkpoints would
+/// otherwise keep all of its lines in memory.
 constexpr size_t kMostUnsaved = size_t{1} << 20;
 
 /// Returns the lines of the steps up to `last_step`. Ignores a damaged line after the line of that
 /// step: it belongs to later steps, and a power cut may leave it.
 std::string lines_until(const fs::path& path, int64_t last_step) {
-  std::string kept;
-  int64_t reached = 0;
+  std::string lines;
+  int64_t reached = 0;  // the step of the last line
   try {
     visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view line) {
       const auto step = object["step"].get<int64_t>();
       if (step > last_step) return;
-      kept += line;
+      lines += line;
       reached = step;
     });
   } catch (const BadMetricsLine& error) {
@@ -119,13 +128,12 @@ std::string lines_until(const fs::path& path, int64_t last_step) {
           error.what(), last_step);
     }
   }
-  return kept;
+  return lines;
 }
 
-/// Removes the lines of steps after `last_step` from the file, and replaces the lines of the steps
-/// in `unsaved`. Returns `path`.
-const fs::path& with_steps_until(const fs::path& path, int64_t last_step,
-                                 std::string_view unsaved) {
+/// Prepares a file for MetricsFile: removes the lines of steps after `last_step`, and replaces the
+/// lines of the steps in `unsaved`. Returns `path`.
+const fs::path& cut_to_steps(const fs::path& path, int64_t last_step, std::string_view unsaved) {
   if (!unsaved.empty()) {
     const auto first = OrderedJson::parse(unsaved.substr(0, unsaved.find('\n')));
     last_step = whole_member(first, "step") - 1;
@@ -139,25 +147,13 @@ const fs::path& with_steps_until(const fs::path& path, int64_t last_step,
 }  // namespace
 
 std::optional<double> Metric::value(const StepMetrics& metrics) const {
-  return std::visit(
-      [&](auto field) -> std::optional<double> {
-        if constexpr (std::is_same_v<decltype(field), int64_t StepMetrics::*>) {
-          return static_cast<double>(metrics.*field);
-        } else if constexpr (std::is_same_v<decltype(field),
-                                            std::optional<int64_t> StepMetrics::*>) {
-          if (!(metrics.*field)) return std::nullopt;
-          return static_cast<double>(*(metrics.*field));
-        } else {
-          return metrics.*field;
-        }
-      },
-      member);
+  return std::visit([&](auto field) { return std::optional<double>(metrics.*field); }, member);
 }
 
 std::span<const Metric> all_metrics() { return kMetrics; }
 
 MetricsFile::MetricsFile(const fs::path& path, int64_t last_step, std::string_view unsaved)
-    : file_(with_steps_until(path, last_step, unsaved)) {}
+    : file_(cut_to_steps(path, last_step, unsaved)) {}
 
 void MetricsFile::append(const StepMetrics& metrics) {
   unsaved_ += to_json(metrics).dump() + "\n";
@@ -179,13 +175,13 @@ void MetricsFile::sync() {
 
 int64_t missing_steps(const fs::path& path, int64_t last_step) {
   int64_t missing = last_step;
-  int64_t before = 0;
+  int64_t previous = 0;
   if (!path_exists(path)) return missing;
   visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view /*line*/) {
     const int64_t step = whole_member(object, "step");
-    if (step <= before || step > last_step) return;
+    if (step <= previous || step > last_step) return;
     --missing;
-    before = step;
+    previous = step;
   });
   return missing;
 }

@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// The contribution of one source of a mix so far.
+/// The training on one source of a mix so far.
 struct SourceMetrics {
   std::string name;
   int64_t tokens = 0;                   ///< since the start of the run
@@ -54,12 +54,12 @@ struct StepMetrics {
 };
 
 /// One number of StepMetrics, with its names in files and pictures. A new member of StepMetrics
-/// needs a line in the table behind all_metrics(); all files and pictures then have it.
+/// needs a line in the table that all_metrics() returns; all files and pictures then have it.
 struct Metric {
   std::string_view name;   ///< in metrics.jsonl, in metrics.csv and for `tessera plot`
   std::string_view tag;    ///< in TensorBoard
   std::string_view label;  ///< at the axis of a picture, with the unit
-  bool noisy;              ///< differs from step to step by chance; pictures smooth it
+  bool noisy;              ///< the number differs from step to step by chance; pictures smooth it
   /// A pointer to the member. An optional member is empty if a step has no such number.
   std::variant<int64_t StepMetrics::*, double StepMetrics::*, std::optional<double> StepMetrics::*,
                std::optional<int64_t> StepMetrics::*>
@@ -76,10 +76,10 @@ std::span<const Metric> all_metrics();
 class MetricsFile {
  public:
   /// Opens `path` for the steps after `last_step`. Removes the lines of later steps, which a killed
-  /// run may have written after the checkpoint that is resumed. `unsaved` are lines of steps up to
-  /// `last_step` that may not have reached the disk (see unsaved()). They replace the file's lines
-  /// of the same steps, and are then on the disk. Throws Error when the file cannot be written, and
-  /// when a line that stays is not valid.
+  /// run may have written after the checkpoint that is resumed. `unsaved` are the unsaved() lines
+  /// that the checkpoint holds: they replace the file's lines of the same steps, and are then on
+  /// the disk. Throws Error when the file cannot be written, and when a line up to `last_step` is
+  /// not valid.
   MetricsFile(const fs::path& path, int64_t last_step, std::string_view unsaved = "");
 
   /// Writes one line, after those that could not be written before. Throws Error when the file

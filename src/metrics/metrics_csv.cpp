@@ -7,7 +7,8 @@ namespace {
 
 bool has_column(const Metric& metric, bool phases) { return phases || metric.name != "phase"; }
 
-const fs::path& with_steps_of(const fs::path& path, const fs::path& metrics_file, bool phases) {
+/// Writes `path` anew with the steps of a metrics.jsonl. Returns `path`.
+const fs::path& write_steps(const fs::path& path, const fs::path& metrics_file, bool phases) {
   std::string text = csv_header(phases);
   for (const StepMetrics& metrics : read_metrics(metrics_file)) text += csv_line(metrics, phases);
   write_file(path, text);
@@ -35,6 +36,6 @@ std::string csv_line(const StepMetrics& metrics, bool phases) {
 }
 
 MetricsCsv::MetricsCsv(const fs::path& path, const fs::path& metrics_file, bool phases)
-    : phases_(phases), file_(with_steps_of(path, metrics_file, phases)) {}
+    : phases_(phases), file_(write_steps(path, metrics_file, phases)) {}
 
 }  // namespace tessera

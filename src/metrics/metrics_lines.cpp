@@ -18,8 +18,9 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int64_t kReadAtOnce = int64_t{1} << 20;
+constexpr int64_t kReadAtOnce = int64_t{1} << 20;  // bytes
 
+/// Returns a member. Throws Error when it is missing.
 const OrderedJson& member(const OrderedJson& object, const std::string& name) {
   if (!object.is_object()) {
     throw Error("found {}, expected an object with the member {}", printable(object.dump()), name);
@@ -78,9 +79,9 @@ void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit) 
   int64_t number = 0;
   for (int64_t read = 0; read < file.size();) {
     const int64_t part = std::min(kReadAtOnce, file.size() - read);
-    const size_t kept = text.size();
-    text.resize(kept + static_cast<size_t>(part));
-    file.read_at(read, std::as_writable_bytes(std::span(text).subspan(kept)));
+    const size_t unfinished = text.size();  // the beginning of a line
+    text.resize(unfinished + static_cast<size_t>(part));
+    file.read_at(read, std::as_writable_bytes(std::span(text).subspan(unfinished)));
     read += part;
     size_t begin = 0;
     // A line that a kill cut off has no newline and is skipped.

@@ -12,8 +12,7 @@
 
 namespace tessera {
 
-/// A function that gets one line of a metrics.jsonl: its object, and its text including the end of
-/// line.
+/// A function that gets one line of a metrics.jsonl: its object, and its text with the newline.
 using MetricsLineVisitor =
     std::function<void(const nlohmann::ordered_json& object, std::string_view line)>;
 

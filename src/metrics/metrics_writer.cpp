@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "base/hash.h"
-#include "metrics/tensorboard/recorded_steps.h"
 
 namespace tessera {
 namespace {
@@ -18,8 +17,10 @@ namespace {
 constexpr const char* kCsv = "the lines of metrics.csv";
 constexpr const char* kEvents = "TensorBoard's events";
 
+/// Returns the path of the run's metrics.jsonl.
 fs::path lines_path(const RunSection& run) { return fs::path(run.directory) / "metrics.jsonl"; }
 
+/// Returns all numbers of a step with their names in TensorBoard.
 std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
   std::vector<Scalar> scalars;
   for (const Metric& metric : all_metrics()) {
@@ -50,17 +51,17 @@ int64_t csv_steps(const fs::path& path, int64_t last_step) {
   return steps;
 }
 
-/// Renames a metrics.csv that holds more than `known` of the steps up to `last_step`. It is about
-/// to be made anew from metrics.jsonl, which has only `known` of them.
+/// Keeps a metrics.csv under another name if it holds more than `known` of the steps up to
+/// `last_step`: it will be written anew from metrics.jsonl, which has only `known` of them.
 void keep_csv(const fs::path& directory, int64_t known, int64_t last_step, const Logger& logger) {
   const fs::path path = directory / "metrics.csv";
   if (csv_steps(path, last_step) <= known) return;
-  fs::path kept;
-  for (int number = 1; path_exists(kept = directory / fmt::format("metrics-{}.csv", number));) {
+  fs::path new_path;
+  for (int number = 1; path_exists(new_path = directory / fmt::format("metrics-{}.csv", number));) {
     ++number;
   }
-  fs::rename(path, kept);
-  logger.warn("{} is kept as {}", path.string(), kept.string());
+  fs::rename(path, new_path);
+  logger.warn("{} is kept as {}", path.string(), new_path.string());
 }
 
 }  // namespace
@@ -93,13 +94,13 @@ void MetricsWriter::open_events(const fs::path& folder, const MetricsStart& star
   const std::map<int64_t, uint64_t> recorded = recorded_steps(folder);
   if (!wanted && recorded.empty()) return;
   const std::vector<StepMetrics> steps = read_metrics(folder.parent_path() / "metrics.jsonl");
-  const auto first = std::ranges::find_if(steps, [&](const StepMetrics& metrics) {
+  const auto first_wrong = std::ranges::find_if(steps, [&](const StepMetrics& metrics) {
     const auto found = recorded.find(metrics.step);
     return found == recorded.end() || found->second != hash(summary_message(scalars_of(metrics)));
   });
-  const int64_t begin = first == steps.end() ? start.last_step + 1 : first->step;
+  const int64_t begin = first_wrong == steps.end() ? start.last_step + 1 : first_wrong->step;
   const bool discarded = !recorded.empty() && recorded.rbegin()->first >= begin;
-  const bool lacking = first != steps.end() || start.steps_follow;
+  const bool lacking = first_wrong != steps.end() || start.steps_follow;
   if (!discarded && !(wanted && lacking)) return;
   events_.emplace(folder, begin);
   if (!wanted) {
@@ -107,7 +108,7 @@ void MetricsWriter::open_events(const fs::path& folder, const MetricsStart& star
     events_.reset();
     return;
   }
-  for (auto metrics = first; metrics != steps.end(); ++metrics) {
+  for (auto metrics = first_wrong; metrics != steps.end(); ++metrics) {
     events_->append(metrics->step, scalars_of(*metrics));
   }
 }

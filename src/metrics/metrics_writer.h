@@ -12,41 +12,45 @@
 
 namespace tessera {
 
-/// The state of a run's metrics when the run starts or is resumed.
+/// The state of a run at the point from which a MetricsWriter goes on: its start or a checkpoint.
 struct MetricsStart {
-  int64_t last_step = 0;     ///< the last step that the run has done
-  std::string unsaved;       ///< lines up to that step that may not be on the disk, see MetricsFile
-  bool phases = false;       ///< the run has phases
-  bool steps_follow = true;  ///< false: only steps that the files lack are written
+  int64_t last_step = 0;     ///< the last step that the run has done; 0: none
+  std::string unsaved;       ///< the checkpoint's lines for MetricsFile; empty: none
+  bool phases = false;       ///< true if the run has phases
+  bool steps_follow = true;  ///< false if the run has ended: only missing steps are then added
 };
 
-/// Writes the steps of a run to its folder: metrics.jsonl and, if the configuration says so,
-/// metrics.csv and TensorBoard's events (tensorboard/). Each step is in a file whole or not at all,
-/// even if the run is killed. The latter two can be made from metrics.jsonl. If one of them cannot
-/// be written, the writer warns once and the run goes on without it.
+/// Writes the steps of a run to its folder. metrics.jsonl is always written, and it is the source
+/// from which the others can be restored: metrics.csv and TensorBoard's events (tensorboard/),
+/// which the configuration can switch on. A step is in a file whole or not at all, even if the run
+/// is killed. If the CSV or the events cannot be written, the writer warns once and the run goes on
+/// without them.
 class MetricsWriter {
  public:
-  /// Opens the files in run.directory for the steps after `start.last_step`. Removes what an
-  /// earlier part of the run wrote after that step; in TensorBoard's files, declares it void. It
-  /// does so even if this part of the run does not write the file. Throws Error when metrics.jsonl
-  /// cannot be written or is not valid.
+  /// Opens the files in run.directory for the steps after `start.last_step`. Later steps, which a
+  /// killed run may have written, are removed from the files. TensorBoard's files are not changed;
+  /// a new one declares those steps void. This is done also for files that are switched off now but
+  /// were written before. Throws Error when metrics.jsonl cannot be written or is not valid.
   MetricsWriter(const RunSection& run, const MetricsStart& start, const Logger& logger);
 
   /// Writes one step. Throws Error when the file system refuses to write to metrics.jsonl.
   void append(const StepMetrics& metrics);
 
-  /// Waits until all steps are on the disk. They then survive a power cut, like the checkpoint that
-  /// is written next. Throws Error when metrics.jsonl cannot be brought to the disk.
+  /// Waits until all steps are on the disk, so that a power cut cannot remove them. Throws Error
+  /// when this fails for metrics.jsonl.
   void sync();
-  /// Returns the lines that may not be on the disk (see MetricsFile).
+  /// Returns the lines that may not be on the disk, for the next checkpoint (see MetricsFile).
   const std::string& unsaved() const { return lines_.unsaved(); }
 
  private:
+  /// Writes metrics.csv anew from metrics.jsonl, which has `known` of the steps up to the start.
+  /// Closes it again unless it is `wanted`.
   void open_csv(const fs::path& directory, int64_t known, const MetricsStart& start, bool wanted);
-  /// Opens TensorBoard's events. They may lack steps up to the start's step, or hold steps that
-  /// were discarded since; metrics.jsonl has the valid ones.
+  /// Makes TensorBoard's events agree with metrics.jsonl: from the first step that is missing or
+  /// different, the recorded steps are declared void and those of metrics.jsonl are written. Closes
+  /// them again unless they are `wanted`.
   void open_events(const fs::path& folder, const MetricsStart& start, bool wanted);
-  /// Runs an action on a file other than metrics.jsonl. If it fails, closes the file.
+  /// Runs an action on the CSV or the events. If it fails, warns and closes the file.
   template <typename File, typename Action>
   void attempt(std::optional<File>& file, const char* name, Action&& action);
 

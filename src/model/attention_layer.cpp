@@ -1,10 +1,23 @@
+// Self-attention, in the order in which attention_layer() writes it:
+//
+// 1. The tensor axis splits the positions of x; they are gathered, so that each rank can compute
+//    its own heads for all of them.
+// 2. HeadProjections (or compressed_heads()) makes queries, keys and values. Their matrices are
+//    split by heads, `~t i, ~o i -> t o` with o = heads · head_dim, and so are the results.
+// 3. AttentionCore attends. Each rank of the context axis has the queries of its own positions, and
+//    gathers the keys and values of all.
+// 4. The output matrix is split along the same heads, so that a rank's product is its addend of a
+//    sum over the heads. A reduce-scatter takes the sum and splits the positions again.
+
 #include "model/attention_layer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "base/error.h"
-#include "model/compressed_attention.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/repeat_heads.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/linear/linear.h"
@@ -13,9 +26,9 @@
 namespace tessera {
 namespace {
 
-class AttentionWriter {
+class HeadProjections {
  public:
-  AttentionWriter(ModelWriter& writer, const AttentionInputs& inputs)
+  HeadProjections(ModelWriter& writer, const AttentionInputs& inputs)
       : writer_(writer),
         builder_(writer.builder),
         config_(writer.config),
@@ -28,13 +41,6 @@ class AttentionWriter {
                   "{} key heads over {} ranks", config_.kv_heads, ranks_);
   }
 
-  Value write(Value x) { return attend(writer_, project(writer_.gather_positions(x)), inputs_); }
-
- private:
-  int64_t size(int64_t heads) const { return heads * config_.head_size(); }
-  /// Returns whether every rank computes all key heads, because there are fewer than ranks.
-  bool shared_keys() const { return config_.kv_heads < ranks_; }
-
   AttentionHeads project(Value x) {
     const int64_t hidden = config_.hidden_size;
     const Distribution key_distribution = shared_keys() ? Distribution() : writer_.over_tensor(0);
@@ -45,7 +51,7 @@ class AttentionWriter {
                                      matrix("key", config_.kv_heads, key_distribution),
                                      matrix("value", config_.kv_heads, key_distribution)};
     std::vector<Value> projections;
-    if (shared_keys()) {
+    if (shared_keys()) {  // the products of one linears() have one distribution
       projections = linears(builder_, x, std::span(weights).first(1));
       const std::vector<Value> keys = linears(builder_, x, std::span(weights).subspan(1));
       projections.insert(projections.end(), keys.begin(), keys.end());
@@ -56,6 +62,11 @@ class AttentionWriter {
             .key = own_heads(normed_and_rotated("key_norm", projections[1])),
             .value = own_heads(clip(projections[2]))};
   }
+
+ private:
+  int64_t size(int64_t heads) const { return heads * config_.head_size(); }
+  /// Returns whether every rank computes all key heads, because there are fewer than ranks.
+  bool shared_keys() const { return config_.kv_heads < ranks_; }
 
   Value own_heads(Value x) { return shared_keys() ? take_own_heads(writer_, x) : x; }
 
@@ -84,6 +95,7 @@ class AttentionWriter {
 
   Value rotated(Value x) { return rotary(builder_, x, inputs_.rotary_table, config_.head_size()); }
 
+  /// Writes norm and rotation as one operation, unless clipping comes between them.
   Value fused(std::string_view name, Value x, int64_t size, int64_t group) {
     if (config_.clip_qkv == 0) {
       return writer_.norm_and_rotary(name, x, size, group, inputs_.rotary_table,
@@ -100,18 +112,105 @@ class AttentionWriter {
   const int64_t ranks_;
 };
 
+class AttentionCore {
+ public:
+  AttentionCore(ModelWriter& writer, const AttentionInputs& inputs)
+      : builder_(writer.builder), config_(writer.config), mesh_(writer.mesh()), inputs_(inputs) {}
+
+  /// Writes attention over positions that the context axis splits.
+  Value attend(const AttentionHeads& heads) {
+    const Axis context = mesh_.context();
+    const auto gather = [&](Value x) {
+      return convert(builder_, x, context, Placement::sharded, replicated());
+    };
+    const Value key = gather(heads.key);
+    const Value value = gather(heads.value);
+    AttentionOptions attention_options = options();
+    if (inputs_.key_positions) {
+      attention_options.keys = attention_options.sequence * mesh_.size(context);
+      return attention(builder_, heads.query, key, value, attention_options,
+                       {.document_starts = inputs_.document_starts,
+                        .queries = inputs_.positions,
+                        .keys = inputs_.key_positions});
+    }
+    // The context axis has one rank, so rows are positions.
+    AttentionPositions positions;
+    if (inputs_.document_starts) positions.document_starts = gather(*inputs_.document_starts);
+    const Value attended =
+        attention(builder_, gather(heads.query), key, value, attention_options, positions);
+    return convert(builder_, attended, context, Placement::replicated,
+                   builder_.spec(heads.query).distribution.on(context));
+  }
+
+  /// Writes attention of the tokens of one sequence, which no other rank has a part of, with
+  /// caches.
+  Value attend_with_caches(const AttentionHeads& heads) {
+    const Distribution split = builder_.spec(heads.query).distribution;
+    const auto gather = [&](Value x) {
+      for (const Axis axis : split.joining_order(0)) {
+        x = convert(builder_, x, axis, Placement::sharded, replicated());
+      }
+      return x;
+    };
+    const Value key = gather(heads.key);
+    const Spec rows = builder_.spec(key);
+    const Spec cache{{inputs_.capacity, rows.shape[1]}, rows.dtype, rows.distribution};
+    const Value key_cache = builder_.state(builder_.qualified("key_cache"), cache);
+    const Value value_cache = builder_.state(builder_.qualified("value_cache"), cache);
+    Value attended = cached_attention(builder_, gather(heads.query), key, gather(heads.value),
+                                      key_cache, value_cache, *inputs_.cache_position, options());
+    for (const Axis axis : split.order(0)) {
+      attended = convert(builder_, attended, axis, Placement::replicated, split.on(axis));
+    }
+    return attended;
+  }
+
+ private:
+  /// Returns the sizes of the attention that one tensor rank computes.
+  AttentionOptions options() const {
+    const int64_t ranks = mesh_.size(mesh_.tensor());
+    return {.sequence = inputs_.sequence,
+            .heads = config_.heads / ranks,
+            .kv_heads = std::max<int64_t>(config_.kv_heads / ranks, 1),
+            .head_dim = config_.head_size()};
+  }
+
+  Builder& builder_;
+  const ModelConfig& config_;
+  const Mesh& mesh_;
+  const AttentionInputs& inputs_;
+};
+
 }  // namespace
 
 int64_t rotary_channels(const ModelConfig& config) {
   return 2 * std::llround(config.rotary_fraction * static_cast<double>(config.head_size()) / 2);
 }
 
-Value attention_layer(ModelWriter& writer, Value x, const AttentionInputs& inputs) {
-  const auto scope = writer.builder.scope("attention", Block::attention);
-  if (writer.config.attention == AttentionKind::compressed_convolutional) {
-    return compressed_attention(writer, x, inputs);
+Value take_own_heads(ModelWriter& writer, Value x) {
+  const ModelConfig& config = writer.config;
+  const Axis tensor = writer.mesh().tensor();
+  const int64_t ranks = writer.mesh().size(tensor);
+  if (ranks > config.kv_heads) {
+    x = repeat_heads(writer.builder, x, config.head_size(), ranks / config.kv_heads);
   }
-  return AttentionWriter(writer, inputs).write(x);
+  return convert(writer.builder, x, tensor, Placement::replicated, sharded(1));
+}
+
+Value attention_layer(ModelWriter& writer, Value x, const AttentionInputs& inputs) {
+  const ModelConfig& config = writer.config;
+  Builder& builder = writer.builder;
+  const auto scope = builder.scope("attention", Block::attention);
+  const bool compressed = config.attention == AttentionKind::compressed_convolutional;
+  x = writer.gather_positions(x);
+  const AttentionHeads heads =
+      compressed ? compressed_heads(writer, x, inputs) : HeadProjections(writer, inputs).project(x);
+  AttentionCore core(writer, inputs);
+  const Value attended =  // [tokens, heads · head_dim]
+      inputs.cache_position ? core.attend_with_caches(heads) : core.attend(heads);
+  const Value output = writer.output_matrix(
+      "output", {config.hidden_size, config.heads * config.head_size()}, writer.over_tensor(1));
+  return writer.scatter_positions(linear(builder, attended, use_like(builder, output, attended)));
 }
 
 }  // namespace tessera

@@ -1,16 +1,29 @@
 #pragma once
 
-#include "model/attend.h"
+#include <optional>
+
+#include "model/model_writer.h"
 
 namespace tessera {
+
+/// The inputs that the attention layers of one program share: the positions of the tokens and what
+/// depends on them. They are not split over the tensor axis.
+struct AttentionInputs {
+  int64_t sequence = 0;                  ///< the number of tokens of one sequence
+  Value positions;                       ///< i32 [tokens]
+  std::optional<Value> key_positions;    ///< of all context ranks' keys, if there are several
+  Value rotary_table;                    ///< [tokens, rotated channels]
+  std::optional<Value> document_starts;  ///< i32 [tokens]
+  std::optional<Value> cache_position;   ///< i32 [1]: decoding with caches of `capacity` rows
+  int64_t capacity = 0;
+};
 
 /// Returns the number of rotated channels in each head; always even.
 int64_t rotary_channels(const ModelConfig& config);
 
 /// Writes self-attention: q, k and v projections, the family's norm of q and k, clipping, rotary
 /// embedding, causal attention, output projection. x and the result are [tokens, hidden]. A family
-/// with compressed convolutional attention computes its heads in another way
-/// (model/compressed_attention.h).
+/// with compressed convolutional attention prepares q, k and v by compressed_heads() instead.
 ///
 /// The ranks of the tensor axis each have some heads. If there are fewer key heads than ranks, each
 /// rank computes all keys and takes the head that its queries read. Over the context axis the keys
@@ -18,5 +31,20 @@ int64_t rotary_channels(const ModelConfig& config);
 /// the ranks, and key heads over the ranks or the ranks over key heads. mesh_of() refuses other
 /// numbers; here they throw InternalError.
 Value attention_layer(ModelWriter& writer, Value x, const AttentionInputs& inputs);
+
+/// The operands of attention, [tokens, heads · head_dim] each, split by heads over the tensor axis.
+struct AttentionHeads {
+  Value query;
+  Value key;
+  Value value;
+};
+
+/// Returns the heads of compressed convolutional attention, computed from all positions of x,
+/// [tokens, hidden] (compressed_attention.cpp).
+AttentionHeads compressed_heads(ModelWriter& writer, Value x, const AttentionInputs& inputs);
+
+/// Returns the keys or values of the heads that this rank's queries read, split by heads over the
+/// tensor axis. x, [tokens, key heads · head_dim], is the same on all tensor ranks.
+Value take_own_heads(ModelWriter& writer, Value x);
 
 }  // namespace tessera

@@ -1,3 +1,15 @@
+// Writes a chunk: a program of some layers for one micro-batch. In order:
+//
+// 1. declare(): the inputs from the batch, i32 [tokens] of this rank, and the states.
+// 2. write_forward(): the embedding of the tokens, the layers, the last norm. A chunk without the
+//    embedding or the head has the boundary to another chunk there.
+// 3. write_router_losses(): the balance loss and the z-loss of all mixture layers, [1] each.
+// 4. write_loss(): linear map of the head and cross-entropy as one operation, which computes the
+//    gradients of its inputs too while it has a piece of the logits.
+// 5. write_backward(): differentiate() appends the gradient of each node. It begins with *seeds*,
+//    the gradients of the losses.
+// 6. rematerialize() replaces saved values by their recomputation.
+
 #include "model/chunk.h"
 
 #include <algorithm>
@@ -85,8 +97,8 @@ class ChunkWriter {
     return layers;
   }
 
-  /// Declares a sum and adds a value to it, of which a rank may have its own part. Returns the sum
-  /// over the micro-batches so far.
+  /// Declares the state of a sum and writes the addition of a value to it. Returns the state: the
+  /// sum over the micro-batches so far. Each rank may have its own part of it.
   Value add_up(const StepSum& sum, Value value) {
     const Value state = builder_.state(sum.name, {sum.shape, DType::f64, sum.distribution});
     add_to_sum(builder_, state, value);
@@ -105,8 +117,8 @@ class ChunkWriter {
     Distribution result(distribution.view());
     for (const Axis axis : builder_.program().mesh().of_view(distribution.view())) {
       const TypeOnAxis& type = distribution.on(axis);
-      const bool own = type.split() || type.placement == Placement::partial;
-      result = result.with(axis, own ? partial() : invariant());
+      const bool own_elements = type.split() || type.placement == Placement::partial;
+      result = result.with(axis, own_elements ? partial() : invariant());
     }
     return result;
   }
@@ -117,9 +129,9 @@ class ChunkWriter {
     const ModelConfig& config = writer_.config;
     const auto scope = builder_.scope("router_losses", Block::router);
     std::vector<Value> z_losses, tokens_so_far;
-    int64_t number = std::max(range_.layers.first, config.dense_layers);
+    int64_t index = std::max(range_.layers.first, config.dense_layers);  // of the mixture layer
     for (const RoutedLayer& layer : routed) {
-      chunk_.expert_tokens.push_back({fmt::format("sum:expert_tokens.{}", number++),
+      chunk_.expert_tokens.push_back({fmt::format("sum:expert_tokens.{}", index++),
                                       builder_.spec(layer.counts).shape,
                                       sum_distribution(layer.counts)});
       tokens_so_far.push_back(add_up(chunk_.expert_tokens.back(), layer.counts));
@@ -168,11 +180,12 @@ class ChunkWriter {
     TESSERA_CHECK(!pooled || (range_.layers.first == 0 && range_.layers.end == config.layers),
                   "a balance loss that pools all layers in a chunk of layers {} to {}",
                   range_.layers.first, range_.layers.end);
-    const size_t each = pooled ? routed.size() : 1;
-    for (size_t i = 0; i < routed.size(); i += each) {
-      losses.push_back(load_balance_loss(
-          builder_, std::span(probabilities).subspan(i, each), std::span(counts).subspan(i, each),
-          config.balance_coefficient, config.experts_per_token, config.balance_form));
+    const size_t layers = pooled ? routed.size() : 1;  // of one loss
+    for (size_t i = 0; i < routed.size(); i += layers) {
+      losses.push_back(load_balance_loss(builder_, std::span(probabilities).subspan(i, layers),
+                                         std::span(counts).subspan(i, layers),
+                                         config.balance_coefficient, config.experts_per_token,
+                                         config.balance_form));
     }
     return losses;
   }
@@ -245,7 +258,7 @@ BatchValues declare_batch(Builder& builder, const ProgramSize& size,
   const Program& program = builder.program();
   const Shape whole{size.sequences * size.context};
   const Shape own = TensorPiece(program.mesh(), layout.tokens, whole, program.rank()).shape();
-  const Spec ids{own, DType::i32, layout.tokens};
+  const Spec ids{own, DType::i32, layout.tokens};  // [tokens of this rank]
   BatchValues values;
   if (embedding) values.tokens = builder.input("tokens", ids);
   if (head) values.targets = builder.input("targets", ids);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/recompute.h"
+#include "engine/rematerialize.h"
 #include "model/layers.h"
 #include "model/model_config.h"
 #include "model/parameter.h"

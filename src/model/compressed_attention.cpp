@@ -1,9 +1,24 @@
-#include "model/compressed_attention.h"
+// Compressed convolutional attention (ZAYA1, section IV-A and appendix C): the computation of
+// queries, keys and values. attention_layer() writes what follows, as for other families.
+//
+// 1. Queries and keys narrower than the residual stream are projected, and the rows of whole
+//    sequences are gathered over the context axis. They are narrow, so each rank can apply the
+//    convolutions to whole sequences.
+// 2. They go through two causal convolutions over two tokens: one of each channel, one of each
+//    head. A mean of queries and keys from before the convolutions is added. Each head is
+//    normalised, keys with a temperature, and partly rotated.
+// 3. Half of the value columns come from the previous token.
+//
+// The ranks of the tensor axis split the key heads, each with its query heads. Each rank computes
+// all values and takes those of its heads. While decoding, a layer's states are the last two rows
+// of queries and keys before the convolutions and the last row of delayed values, beside the caches
+// of keys and values.
 
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "model/attention_layer.h"
 #include "ops/cca/delay.h"
 #include "ops/cca/depthwise.h"
 #include "ops/cca/grouped_convolution.h"
@@ -15,9 +30,9 @@
 namespace tessera {
 namespace {
 
-class CompressedAttentionWriter {
+class CompressedHeads {
  public:
-  CompressedAttentionWriter(ModelWriter& writer, const AttentionInputs& inputs)
+  CompressedHeads(ModelWriter& writer, const AttentionInputs& inputs)
       : writer_(writer),
         builder_(writer.builder),
         config_(writer.config),
@@ -27,12 +42,7 @@ class CompressedAttentionWriter {
                   ranks_);
   }
 
-  Value write(Value x) { return attend(writer_, heads_of(writer_.gather_positions(x)), inputs_); }
-
- private:
-  int64_t size(int64_t heads) const { return heads * config_.head_size(); }
-
-  AttentionHeads heads_of(Value x) {
+  AttentionHeads write(Value x) {
     split_ = builder_.spec(x).distribution;
     const int64_t hidden = config_.hidden_size;
     const int64_t columns = size(config_.kv_heads) / 2;  // head_size() is even, see validate()
@@ -48,10 +58,14 @@ class CompressedAttentionWriter {
 
     const QueryAndKey narrow{whole(projected[0]), whole(projected[1])};
     const QueryAndKey heads = convolved(narrow);
-    return {.query = rotated(parted(heads.query)),
-            .key = rotated(parted(heads.key)),
-            .value = take_own_heads(writer_, parted(joined(whole(values[0]), whole(values[1]))))};
+    return {.query = rotated(split_again(heads.query)),
+            .key = rotated(split_again(heads.key)),
+            .value = take_own_heads(writer_,
+                                    split_again(join_values(whole(values[0]), whole(values[1]))))};
   }
+
+ private:
+  int64_t size(int64_t heads) const { return heads * config_.head_size(); }
 
   std::vector<Value> used(std::vector<Value> weights, Value x) {
     for (Value& weight : weights) weight = use_like(builder_, weight, x);
@@ -73,7 +87,7 @@ class CompressedAttentionWriter {
     return rows;
   }
   /// Returns the rows split again, as they were before whole().
-  Value parted(Value rows) {
+  Value split_again(Value rows) {
     const std::vector<Axis> axes = axes_of_positions();
     for (size_t i = axes.size(); i-- > 0;) {
       rows = convert(builder_, rows, axes[i], Placement::replicated, split_.on(axes[i]));
@@ -88,6 +102,7 @@ class CompressedAttentionWriter {
     return options;
   }
 
+  /// Declares a state of `rows` rows like those of `like`.
   Value state(std::string_view name, int64_t rows, Value like) {
     Spec spec = builder_.spec(like);
     spec.shape = spec.shape.with_dim(0, rows);
@@ -131,13 +146,15 @@ class CompressedAttentionWriter {
         writer_.unit);
   }
 
+  /// Writes the first convolution. Its results, *taps*, are y[t - 1] and y[t] of each channel, so
+  /// that the second convolution is one matrix product for each head.
   Value taps_of(const std::string& name, Value x, Value weight, Value bias) {
     if (!inputs_.cache_position) return depthwise_taps(builder_, x, weight, bias, sequences());
     return cached_depthwise_taps(builder_, x, weight, bias, state("last_" + name, 2, x),
                                  *inputs_.cache_position);
   }
 
-  Value joined(Value current, Value delayed) {
+  Value join_values(Value current, Value delayed) {
     if (!inputs_.cache_position) return join_delayed(builder_, current, delayed, sequences());
     return cached_join_delayed(builder_, current, delayed, state("last_delayed", 1, delayed),
                                *inputs_.cache_position);
@@ -155,8 +172,8 @@ class CompressedAttentionWriter {
 
 }  // namespace
 
-Value compressed_attention(ModelWriter& writer, Value x, const AttentionInputs& inputs) {
-  return CompressedAttentionWriter(writer, inputs).write(x);
+AttentionHeads compressed_heads(ModelWriter& writer, Value x, const AttentionInputs& inputs) {
+  return CompressedHeads(writer, inputs).write(x);
 }
 
 }  // namespace tessera

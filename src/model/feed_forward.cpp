@@ -1,3 +1,9 @@
+// The comments below give the shape that a value has without ranks, and its type on the tensor axis
+// (program/derive.cpp has the rule). A linear map has the labels `~t i, ~o i -> t o`: a split of o
+// in the weight is one of o in the result, and a split of i in both operands makes the result
+// partial. On the other axes the tokens t are split, and use_like() retypes the weights, which are
+// invariant there, as replicated: their gradients become sums over the ranks.
+
 #include "model/feed_forward.h"
 
 #include "ops/activation/activation.h"
@@ -11,16 +17,19 @@ Value feed_forward(ModelWriter& writer, std::string_view name, int64_t inner, Va
   Builder& builder = writer.builder;
   const auto scope = builder.scope(name, Block::feed_forward);
   const int64_t hidden = config.hidden_size;
-  x = writer.gather_positions(x);
-  const auto column_split = [&](std::string_view matrix) {
+  x = writer.gather_positions(x);  // [tokens, hidden]: sharded (positions) -> replicated
+  const auto column_split = [&](std::string_view matrix) {  // [inner, hidden]: sharded (inner)
     return use_like(builder, writer.matrix(matrix, {inner, hidden}, writer.over_tensor(0, inner)),
                     x);
   };
   const Value weights[] = {column_split("gate"), column_split("up")};
+  // [tokens, inner]: sharded (inner)
   const std::vector<Value> projections = linears(builder, x, weights);
-  const Value activated = gated_activation(builder, projections[0], projections[1],
-                                           config.activation);  // [tokens, inner]
+  const Value activated =
+      gated_activation(builder, projections[0], projections[1], config.activation);
+  // [hidden, inner]: sharded (inner)
   const Value down = writer.output_matrix("down", {hidden, inner}, writer.over_tensor(1, inner));
+  // [tokens, hidden]: partial -> sharded (positions)
   return writer.scatter_positions(linear(builder, activated, use_like(builder, down, x)));
 }
 

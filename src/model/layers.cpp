@@ -1,3 +1,14 @@
+// The decoder layers between embedding and head. With h for the residual stream and o for the
+// output of the last sublayer, LayerWriter::write() writes for each layer
+//
+//   h = h + o;  o = attention(norm(h));  h = h + o;  o = feed_forward(norm(h))
+//
+// The addition is part of the norm that follows it: a layer begins by adding the previous layer's
+// output, and final_norm() adds the last one. Before the first layer there is no o. All of h, o and
+// norm(h) are [tokens, hidden], and the tensor axis splits their positions; attention and
+// feed_forward gather these inside. With residual scaling a *merge* replaces the addition:
+// h = (h + bias_h) ⊙ scale_h + (o + bias_o) ⊙ scale_o.
+
 #include "model/layers.h"
 
 #include "model/feed_forward.h"

@@ -48,8 +48,8 @@ Embedded write_embedding(ModelWriter& writer, Value tokens);
 /// norm adds the sublayer's output to the stream. With residual scaling both get a bias and a scale
 /// before that, and the stream has the accumulation type (ZAYA1, section IV-A).
 class LayerWriter {
-  /// The scales and biases that residual scaling applies to the last sublayer's output and to the
-  /// stream before they are added.
+  /// The scales and biases of one residual scaling: those of the last sublayer's output and of the
+  /// stream, before the two are added.
   struct Merge {
     ResidualScale output_scale;
     std::optional<ResidualScale> stream_scale;  // none if there is only the embedding
@@ -62,6 +62,7 @@ class LayerWriter {
   LayerWriter(ModelWriter& writer, const Boundary& boundary)
       : writer_(writer), boundary_(boundary) {}
 
+  /// Writes the layers of a range, after those written so far.
   void write(const LayerRange& range, const AttentionInputs& inputs);
   /// Writes the norm after the last layer of the model and returns its result, [tokens, hidden],
   /// which the head reads.

@@ -1,26 +1,78 @@
+// A mixture-of-experts layer, in the order in which it is written: the biases that balance the
+// router's choice, the router, the chosen experts, the update of the biases by this micro-batch's
+// counts, the output of the skip class, and shared experts.
+
 #include "model/mixture.h"
 
-#include "model/balance.h"
-#include "model/expert_ways.h"
+#include "model/experts.h"
 #include "model/feed_forward.h"
 #include "model/router.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/moe/skip_class.h"
+#include "ops/router/balance_biases.h"
+#include "program/view.h"
 
 namespace tessera {
 namespace {
 
-/// Writes the experts of a layer, with the crossings from the dense view to the expert view and
-/// back.
-ExpertResults cross_to_experts(ModelWriter& writer, const ExpertLayout& layout, Value x,
-                               const RouterSelection& selection) {
-  const auto scope = writer.builder.scope("experts", Block::experts);
-  const ExpertTokens tokens = tokens_for_experts(writer, layout, x, selection);
-  ExpertResults results = write_experts(writer, layout, tokens);
-  if (tokens.split) results.output = cross(writer.builder, results.output, MeshView::dense);
-  results.counts = counts_of_all(writer, tokens, results.counts);
-  return results;
+/// The first bias of the skip class, as in ZAYA1. A probability is at most 1, so with -1 no token
+/// skips the experts before the controller has changed the bias.
+constexpr double kFirstSkipBias = -1;
+
+/// The biases that balance a router's choice, [classes], as a program reads them.
+struct BalanceBiases {
+  Value biases;
+  std::string unit;  // the unit that keeps them between steps
+  /// The moments of the controller's AdamW, [classes] each; null if no controller changes the
+  /// biases.
+  Value first_moment, second_moment;
+};
+
+/// Declares a layer's biases as a unit of their own and returns them, if the configuration balances
+/// by biases. They are zero at first, but for the skip class. A program that trains reads and
+/// changes a working copy of the unit. The step's other programs copy the unit to it and back
+/// (state/balance_program.h). So a step that cannot be completed changes nothing.
+std::optional<BalanceBiases> declare_balance_biases(ModelWriter& writer) {
+  const ModelConfig& config = writer.config;
+  if (config.balance_biases == BiasBalancing::none) return std::nullopt;
+  Builder& builder = writer.builder;
+  const auto scope = builder.scope("router", Block::router);
+  Initialization initialization;
+  if (config.skip_expert != SkipExpert::none) initialization.last = kFirstSkipBias;
+  const ChangedBy changed_by =
+      config.balance_biases == BiasBalancing::controller ? ChangedBy::controller : ChangedBy::sign;
+  const Value stored = writer.parameters.declare(
+      builder, "balancing_biases", {config.router_classes()}, {}, writer.wide(),
+      ParameterRole::balance, initialization, writer.unit + ".balance", changed_by);
+  const ParameterUnit& unit = writer.parameters.units().back();
+  BalanceBiases result{
+      .biases = stored, .unit = unit.name, .first_moment = {}, .second_moment = {}};
+  if (!writer.trains) return result;
+  const Spec spec = builder.spec(unit.value);
+  const auto working_copy = [&](const std::string& name) {
+    const Value state = builder.state(working_name(name), spec);
+    return view(builder, state, 0, {config.router_classes()}, unit.distribution,
+                working_name(name) + ".classes");
+  };
+  result.biases = working_copy(unit.name);
+  if (changed_by != ChangedBy::controller) return result;
+  result.first_moment = working_copy(first_moment_name(unit));
+  result.second_moment = working_copy(second_moment_name(unit));
+  return result;
+}
+
+/// Writes the controller's update of the biases by a micro-batch's counts, i32 [classes], of all
+/// ranks. Does nothing in a program that does not train, and if no controller changes the biases.
+void update_biases(ModelWriter& writer, const BalanceBiases& balance, Value counts) {
+  if (!balance.first_moment) return;
+  const auto scope = writer.builder.scope("router", Block::router);
+  step_balance(writer.builder,
+               {.biases = balance.biases,
+                .first_moment = balance.first_moment,
+                .second_moment = balance.second_moment,
+                .step = writer.balance_step},
+               counts, {.rate = writer.config.balance_bias_rate});
 }
 
 }  // namespace
@@ -32,9 +84,9 @@ RoutedLayer mixture_of_experts(ModelWriter& writer, Value x, const ExpertLayout&
   const std::optional<BalanceBiases> balance = declare_balance_biases(writer);
   const Routing routing =
       route(writer, x, previous, balance ? std::optional(balance->biases) : std::nullopt);
-  const ExpertResults routed = cross_to_experts(writer, layout, x, routing.selection);
-  if (balance) follow_load(writer, *balance, routed.counts);
-  Value output = routed.output;
+  const ExpertResults routed = write_experts(writer, layout, x, routing.selection);
+  if (balance) update_biases(writer, *balance, routed.counts);
+  Value output = routed.output;  // [tokens, hidden]
   if (config.skip_expert == SkipExpert::input) {
     const auto scope = builder.scope("skip_expert", Block::experts);
     output = add_skipped(builder, output, x, routing.selection, config.experts);

@@ -24,8 +24,9 @@ struct RoutedLayer {
 };
 
 /// Writes a mixture-of-experts layer: a router in f32 and FastSparseMoE (Optimus §3.1) over merged
-/// expert weights [experts, out, in]. The output of shared experts, if there are any, is added.
-/// Tokens of the skip class get no expert. `previous` is the router state of the previous layer.
+/// expert weights [experts, out, in]. The output of shared experts, if there are any, is added. The
+/// skip class is a class of the router for tokens that visit no expert. `previous` is the router
+/// state of the previous layer.
 ///
 /// x and the output are split along their tokens over all axes of the dense view, or they are
 /// invariant, and one rank does all the work. The experts are split over the mesh's expert axis,

@@ -11,6 +11,8 @@
 
 namespace tessera {
 
+class Contradictions;
+
 /// The published families that have a preset (model/families/).
 enum class Family { llama, mixtral, olmo, olmoe, zaya };
 template <>
@@ -132,5 +134,7 @@ ModelConfig family_preset(Family family);
 /// Throws Error if sizes contradict each other. The message names the keys and the numbers (which
 /// does not divide which).
 void validate(const ModelConfig& config);
+/// Adds to `found` everything that validate() would refuse.
+void find_contradictions(const ModelConfig& config, Contradictions& found);
 
 }  // namespace tessera

@@ -1,11 +1,43 @@
+// The parts that all layers share. The members of ModelWriter do one of three things:
+//
+// - matrix(), vector() and norm_weight() declare a parameter: they add it to ParameterList under
+//   the builder's scope. Its value in the program has this rank's piece, of the distribution given.
+// - gather_positions() and scatter_positions() convert the type on the tensor axis, sharded to
+//   replicated before a column-split linear map and partial to sharded after a row-split one.
+// - norm() and its variants write the family's norm.
+//
+// A weight meets data that axes split, on which the weight itself is invariant. use_like() retypes
+// it as replicated there, so that its gradient is partial: a sum over these axes' ranks.
+
 #include "model/model_writer.h"
 
 #include <cmath>
 
+#include "base/error.h"
 #include "ops/collective/convert.h"
 #include "ops/norm/split_norm.h"
 
 namespace tessera {
+
+TokenDistribution distribute_tokens(const Mesh& mesh, int64_t sequences) {
+  TokenDistribution result;
+  int64_t ranks = 1;
+  const std::span<const Axis> levels = mesh.data();
+  for (auto level = levels.rbegin(); level != levels.rend(); ++level) {  // the outermost first
+    result.tokens = result.tokens.with(*level, sharded(0));
+    ranks *= mesh.size(*level);
+  }
+  if (sequences % ranks != 0) {
+    throw Error("{} sequences do not divide over {} data-parallel ranks", sequences, ranks);
+  }
+  // Tokens are sequences × positions. Positions are the factor 1, and their split repeats once for
+  // each of the rank's sequences.
+  const int64_t own_sequences = sequences / ranks;
+  result.tokens = result.tokens.with(
+      mesh.context(), sharded(0, {.kind = PieceKind::zigzag}, /*factor=*/1, own_sequences));
+  result.positions = sharded(0, {}, /*factor=*/1, own_sequences);
+  return result;
+}
 
 Value ModelWriter::matrix(std::string_view name, const Shape& shape,
                           const Distribution& distribution, ParameterRole role) {

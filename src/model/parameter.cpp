@@ -1,3 +1,7 @@
+// The parameters of a model: their declaration in units, their first values, and the names of the
+// values that training keeps for them. A *unit* is one flat parameter of a program. Each parameter
+// of the model is a view of its unit, at its offset there.
+
 #include "model/parameter.h"
 
 #include <algorithm>
@@ -16,7 +20,7 @@ namespace {
 
 // The distance between the indices of one element's random numbers. It is larger than any element's
 // index.
-constexpr uint64_t kFurther = uint64_t{1} << 48;
+constexpr uint64_t kAttemptStride = uint64_t{1} << 48;
 constexpr uint64_t kMostAttempts = 1000;  // each succeeds with a probability of at least 2/3
 
 /// Returns the normal number of an element. A number beyond the cutoff is replaced by that of the
@@ -25,7 +29,7 @@ double truncated_normal(const CounterRandom& random, uint64_t element, double cu
   double value = random.normal(element);
   if (cutoff <= 0) return value;
   for (uint64_t attempt = 1; std::abs(value) > cutoff && attempt < kMostAttempts; ++attempt) {
-    value = random.normal(element + attempt * kFurther);
+    value = random.normal(element + attempt * kAttemptStride);
   }
   return std::clamp(value, -cutoff, cutoff);
 }
@@ -36,8 +40,8 @@ double truncated_normal(const CounterRandom& random, uint64_t element, double cu
 double narrowly_truncated_normal(const CounterRandom& random, uint64_t element, double cutoff) {
   double value = 0;
   for (uint64_t attempt = 0; attempt < kMostAttempts; ++attempt) {
-    value = cutoff * (2 * random.uniform(element + 2 * attempt * kFurther) - 1);
-    const double chance = random.uniform(element + (2 * attempt + 1) * kFurther);
+    value = cutoff * (2 * random.uniform(element + 2 * attempt * kAttemptStride) - 1);
+    const double chance = random.uniform(element + (2 * attempt + 1) * kAttemptStride);
     if (chance < std::exp(-value * value / 2)) return value;
   }
   return value;
@@ -127,6 +131,7 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
                                distribution, changed_by);
   ParameterUnit& whole = units_[index];
   const int64_t offset = whole.elements;
+  // A multiple of kAlignment elements is a whole number of cache lines in every dtype.
   const int64_t padded = round_up(piece.elements(), kAlignment);
   whole.elements += padded;
   builder.grow(whole.value, padded);

@@ -1,3 +1,12 @@
+// A mixture layer's router, in f32 (f64 for f64):
+//
+//   logits = W x                                      linear
+//   state = D x + b + s ⊙ state of the last layer     depth_averaged
+//   logits = O gelu(W2 gelu(W1 norm(state) + b1) + b2)
+//   p = softmax(logits);  choices = top_k(p + biases);  weights = p[choices]
+//
+// All matrices are whole on every rank, and each rank routes its own tokens.
+
 #include "model/router.h"
 
 #include "ops/collective/convert.h"
@@ -42,7 +51,7 @@ class RouterWriter {
                                       .forced_uniform = config_.forced_uniform_routing},
                                      routing.pinned, biases);
     if (biases) {
-      // The biases change before a recomputed layer would choose again.
+      // The biases change before a recomputed layer would choose again, perhaps otherwise.
       builder_.keep(routing.selection.indices, Keep::layer);
       builder_.keep(routing.selection.weights, Keep::layer);
     }
@@ -71,6 +80,7 @@ class RouterWriter {
     return depth_average(builder_, linear(builder_, wide_input(), down), bias, scale, previous);
   }
 
+  /// Returns the logits, [tokens, classes], of the network of three layers.
   Value network(Value state) {
     const int64_t size = config_.router_size;
     Value x = tessera::norm(builder_, state, writer_.norm_weight("norm.weight", size, state),

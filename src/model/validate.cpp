@@ -1,6 +1,7 @@
 #include <cmath>
 
-#include "model/find_contradictions.h"
+#include "base/contradictions.h"
+#include "model/model_config.h"
 
 namespace tessera {
 namespace {
@@ -34,9 +35,10 @@ void validate_heads(const ModelConfig& config, Contradictions& found) {
         size, given ? "model.head_dim" : "model.hidden_size / model.heads");
     return;
   }
+  constexpr double kRounding = 1e-6;  // a fraction such as 1 / 3 is written with a few digits
   const double rotated = config.rotary_fraction * static_cast<double>(size);
   if (!(rotated >= 2 && rotated <= static_cast<double>(size)) ||
-      std::abs(rotated / 2 - std::round(rotated / 2)) > 1e-6) {
+      std::abs(rotated / 2 - std::round(rotated / 2)) > kRounding) {
     found.add(
         "model.rotary_fraction ({}) of a head's {} channels is {}; rotary embedding turns channels "
         "in pairs, so it must be an even number from 2 to {}",
@@ -153,9 +155,9 @@ void validate_router(const ModelConfig& config, Contradictions& found) {
   }
 }
 
-/// Requires all copies of the parameters that training keeps to have 64-bit sizes.
+/// Requires all copies of the parameters that training keeps to have 64-bit sizes in bytes.
 void validate_parameters(const ModelConfig& config, Contradictions& found) {
-  constexpr double kMost = 0x1p56;
+  constexpr double kMostParameters = 0x1p56;  // leaves 2^7 bytes for the copies of a parameter
   const auto number = [](int64_t value) { return static_cast<double>(value); };
   const double feed_forward =
       3 * number(config.hidden_size) *
@@ -166,11 +168,11 @@ void validate_parameters(const ModelConfig& config, Contradictions& found) {
       number(config.head_dim > 0 ? config.head_dim : config.hidden_size / config.heads);
   const double total = number(config.layers) * (attention + feed_forward) +
                        2 * number(config.vocabulary_size) * number(config.hidden_size);
-  if (total < kMost) return;
+  if (total < kMostParameters) return;
   found.add(
       "model.layers ({}) of model.hidden_size {} have about {:g} parameters; expected fewer than "
       "{:g}: choose smaller sizes",
-      config.layers, config.hidden_size, total, kMost);
+      config.layers, config.hidden_size, total, kMostParameters);
 }
 
 }  // namespace

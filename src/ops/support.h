@@ -55,4 +55,23 @@ void on_device(const Execution& execution, Body&& body) {
   });
 }
 
+/// Runs an operation's kernel for floating tensors of type T, which `dtype` names. Calls
+/// device(Vendor{}, arguments(T{})) on a device. On the processor calls plain(arguments(T{})) if
+/// use_plain() returns true, and fast(arguments(T{})) otherwise.
+template <typename Arguments, typename OnDevice, typename Plain, typename Fast>
+void run_kernel(const Execution& execution, DType dtype, Arguments&& arguments, OnDevice&& device,
+                Plain&& plain, Fast&& fast) {
+  if (execution.stream != nullptr) {
+    return for_vendor(*execution.stream, [&](auto vendor) {
+      dispatch_device(dtype, [&](auto type) { device(vendor, arguments(type)); });
+    });
+  }
+  dispatch_floating(dtype, [&](auto type) {
+    if constexpr (!std::is_same_v<decltype(type), double>) {
+      if (!use_plain(execution.runtime.target(), dtype)) return fast(arguments(type));
+    }
+    plain(arguments(type));
+  });
+}
+
 }  // namespace tessera

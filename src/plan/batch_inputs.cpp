@@ -1,3 +1,9 @@
+// From a loader's batch to a program's inputs. A Batch (data/loader.h) holds the sequences of one
+// data-parallel rank: its part of the micro-batch, i32 [sequences · context] each of tokens,
+// targets, positions and document starts. An input has the rank's piece of the whole micro-batch,
+// which the input's distribution gives: with context parallelism a part of the positions of each
+// sequence.
+
 #include "plan/batch_inputs.h"
 
 #include <algorithm>
@@ -25,12 +31,11 @@ BatchInputs::BatchInputs(const BatchValues& batch, const ParameterList& paramete
 
 void BatchInputs::fill(Executor& executor, int program, int micro_batch, const Batch& batch) const {
   require_in_vocabulary(batch.tokens, vocabulary_size);
-  require_in_vocabulary(batch.targets, vocabulary_size, nullptr, /*least=*/-1);
+  require_in_vocabulary(batch.targets, vocabulary_size, nullptr, /*smallest_id=*/-1);
   const auto copy = [&](const std::vector<int32_t>& from, Value to) {
-    const int64_t own = std::ssize(from);
-    if (to) {
-      write_piece(executor, program, micro_batch, to, {batch.parts * own}, from, batch.part * own);
-    }
+    if (!to) return;  // the chunk has no such input
+    const int64_t size = std::ssize(from);
+    write_piece(executor, program, micro_batch, to, {batch.parts * size}, from, batch.part * size);
   };
   copy(batch.tokens, values.tokens);
   copy(batch.targets, values.targets);
@@ -40,8 +45,8 @@ void BatchInputs::fill(Executor& executor, int program, int micro_batch, const B
 
 void write_piece(Executor& executor, int program, int micro_batch, Value to, const Shape& whole,
                  std::span<const int32_t> numbers, int64_t first) {
-  const Program& of = executor.program(program);
-  const TensorPiece piece(of.mesh(), of.spec(to).distribution, whole, of.rank());
+  const Program& owner = executor.program(program);
+  const TensorPiece piece(owner.mesh(), owner.spec(to).distribution, whole, owner.rank());
   const Tensor& tensor = executor.tensor(to, program, micro_batch);
   TESSERA_CHECK(piece.shape() == tensor.shape() && first + std::ssize(numbers) <= whole.elements(),
                 "{} numbers of {}, from the {}th on, for a program's {}", numbers.size(),
@@ -50,14 +55,14 @@ void write_piece(Executor& executor, int program, int micro_batch, Value to, con
     executor.write(std::as_bytes(numbers), tensor);
     return;
   }
-  std::vector<int32_t> own(static_cast<size_t>(tensor.elements()));
-  for (size_t i = 0; i < own.size(); ++i) {
-    const int64_t at = piece.element_of_whole(static_cast<int64_t>(i)) - first;
-    TESSERA_CHECK(at >= 0 && at < std::ssize(numbers), "{} numbers, and a rank needs the {}th",
-                  numbers.size(), at);
-    own[i] = numbers[static_cast<size_t>(at)];
+  std::vector<int32_t> own_numbers(static_cast<size_t>(tensor.elements()));
+  for (size_t i = 0; i < own_numbers.size(); ++i) {
+    const int64_t index = piece.element_of_whole(static_cast<int64_t>(i)) - first;
+    TESSERA_CHECK(index >= 0 && index < std::ssize(numbers),
+                  "{} numbers, and a rank needs the {}th", numbers.size(), index);
+    own_numbers[i] = numbers[static_cast<size_t>(index)];
   }
-  executor.write(std::as_bytes(std::span(own)), tensor);
+  executor.write(std::as_bytes(std::span(own_numbers)), tensor);
 }
 
 void write_scalar(Executor& executor, const Tensor& tensor, double value) {

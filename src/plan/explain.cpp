@@ -1,3 +1,8 @@
+// explain() joins tables for a terminal: the tensors that a rank holds (explain_held.h), the
+// comparison of compressed attention (explain_attention.h), the operations in the order in which
+// they run (explain_rows.h), and totals of a step. explain_json() has the same as JSON. All of it
+// is read from the plan, so what it shows is what would run.
+
 #include "plan/explain.h"
 
 #include <algorithm>
@@ -14,7 +19,6 @@
 #include "config/mesh_of.h"
 #include "plan/explain_attention.h"
 #include "plan/explain_held.h"
-#include "plan/explain_optimizer.h"
 #include "plan/explain_rows.h"
 #include "program/label_rules.h"
 
@@ -35,8 +39,8 @@ std::string number_or_blank(double value) { return value > 0 ? format_count(valu
 std::string types_of_outputs(const Mesh& mesh, const std::vector<Distribution>& types) {
   std::vector<std::string> texts;
   for (const Distribution& type : types) texts.push_back(type_of_ranks(mesh, type));
-  const bool alike = std::ranges::all_of(texts, [&](const auto& text) { return text == texts[0]; });
-  return alike && !texts.empty() ? texts[0] : join(texts, "; ");
+  const bool equal = std::ranges::all_of(texts, [&](const auto& text) { return text == texts[0]; });
+  return equal && !texts.empty() ? texts[0] : join(texts, "; ");
 }
 
 std::vector<std::string> type_texts(const Mesh& mesh, const std::vector<Distribution>& types) {
@@ -112,32 +116,10 @@ double update_flops(const StepPlan& plan) {
   return count_flops(plan.programs.update.program).repeated;
 }
 
-nlohmann::ordered_json layout_json(const MeshRank& mesh_rank) {
-  nlohmann::ordered_json axes = nlohmann::ordered_json::object();
-  for (const AxisInfo& axis : mesh_rank.mesh.axes()) axes[axis.name] = axis.size;
-  return {{"ranks", mesh_rank.mesh.ranks()}, {"rank", mesh_rank.rank}, {"axes", axes}};
-}
-
-}  // namespace
-
-std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options) {
-  const std::vector<ExplainRow> rows = operation_rows(plan, options.types);
+/// Returns the totals of a step on this rank: parameters, FLOPs, bytes sent, memory.
+std::string totals_table(const RunConfig& config, const StepPlan& plan,
+                         const std::vector<ExplainRow>& rows) {
   const bool several = plan.mesh_rank().mesh.ranks() > 1;
-  std::string text = layout_text(plan.mesh_rank());
-  if (several || options.types) {
-    text += held_table(plan, config.model.dense_layers, options.all_layers) + "\n";
-  }
-  if (const std::string optimizers = optimizer_table(plan); !optimizers.empty()) {
-    text += optimizers + "\n";
-  }
-  if (const std::string attention = attention_table(config); !attention.empty()) {
-    text += attention + "\n";
-  }
-  text += operations_table(plan, rows, config.model.dense_layers, options);
-  if (!options.all_layers && config.model.layers > 1) {
-    text += "(the other layers repeat these; --all shows them)\n";
-  }
-  if (options.types) text += "\n" + dims_in_words(rows);
   const double tokens = tokens_of_rank(plan);
   const auto micro_batches = static_cast<double>(plan.micro_batches);
   Table totals({"total", "value", "exactly"});
@@ -168,7 +150,36 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   bytes("inputs", plan.input_bytes);
   bytes("saved for the backward pass", plan.memory.programs.front().saved_bytes);
   bytes("peak memory", plan.memory.arena_bytes);
-  text += "\n" + totals.text();
+  return totals.text();
+}
+
+nlohmann::ordered_json layout_json(const MeshRank& mesh_rank) {
+  nlohmann::ordered_json axes = nlohmann::ordered_json::object();
+  for (const AxisInfo& axis : mesh_rank.mesh.axes()) axes[axis.name] = axis.size;
+  return {{"ranks", mesh_rank.mesh.ranks()}, {"rank", mesh_rank.rank}, {"axes", axes}};
+}
+
+}  // namespace
+
+std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options) {
+  const std::vector<ExplainRow> rows = operation_rows(plan, options.types);
+  const bool several = plan.mesh_rank().mesh.ranks() > 1;
+  std::string text = layout_text(plan.mesh_rank());
+  if (several || options.types) {
+    text += held_table(plan, config.model.dense_layers, options.all_layers) + "\n";
+  }
+  if (const std::string optimizers = optimizer_table(plan); !optimizers.empty()) {
+    text += optimizers + "\n";
+  }
+  if (const std::string attention = attention_table(config); !attention.empty()) {
+    text += attention + "\n";
+  }
+  text += operations_table(plan, rows, config.model.dense_layers, options);
+  if (!options.all_layers && config.model.layers > 1) {
+    text += "(the other layers repeat these; --all shows them)\n";
+  }
+  if (options.types) text += "\n" + dims_in_words(rows);
+  text += "\n" + totals_table(config, plan, rows);
   if (plan.memory.peak_node >= 0) {
     const Program& program = *plan.programs.list()[static_cast<size_t>(plan.memory.peak_program)];
     const Node& node = program.nodes()[static_cast<size_t>(plan.memory.peak_node)];

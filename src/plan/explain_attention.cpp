@@ -1,3 +1,7 @@
+// attention_accounts() writes programs of one layer, for compressed attention and for the plain
+// attention that it is compared with, and adds up the costs of their nodes and the bytes of their
+// states. attention_table() and attention_json() show the accounts.
+
 #include "plan/explain_attention.h"
 
 #include <fmt/format.h>
@@ -7,7 +11,7 @@
 #include "base/text.h"
 #include "model/model.h"
 #include "plan/programs.h"
-#include "program/node_cost.h"
+#include "program/program.h"
 
 namespace tessera {
 namespace {
@@ -60,24 +64,24 @@ AttentionAccount account_of(const RunConfig& config, ModelConfig layer, std::str
       .kind = std::move(kind), .heads = layer.heads, .kv_heads = layer.kv_heads};
   count_flops(layer, compute, config.data.context, account);
   // The difference between capacities 2 and 1 is the bytes per position.
-  const int64_t one = state_bytes(layer, compute, 1);
-  account.cache_bytes_per_token = state_bytes(layer, compute, 2) - one;
-  account.cache_constant_bytes = one - account.cache_bytes_per_token;
+  const int64_t with_one_position = state_bytes(layer, compute, 1);
+  account.cache_bytes_per_token = state_bytes(layer, compute, 2) - with_one_position;
+  account.cache_constant_bytes = with_one_position - account.cache_bytes_per_token;
   return account;
 }
 
 /// The ratios of an account's numbers to those of the first account.
-struct Times {
+struct Ratios {
   double flops;
   double cache;
 };
-Times times(const AttentionAccount& account, const AttentionAccount& first) {
+Ratios ratios(const AttentionAccount& account, const AttentionAccount& first) {
   return {account.flops() / first.flops(), static_cast<double>(account.cache_bytes_per_token) /
                                                static_cast<double>(first.cache_bytes_per_token)};
 }
 
 /// Returns the notes below the table: what the numbers count, and what is compared.
-std::string words_below(const RunConfig& config, size_t accounts) {
+std::string notes_below(const RunConfig& config, size_t accounts) {
   const ModelConfig& model = config.model;
   std::string text = fmt::format(
       "(of one layer, on all ranks together; FLOPs of the forward pass, on the average over a "
@@ -122,21 +126,21 @@ std::string attention_table(const RunConfig& config) {
                "scores and values", "FLOPs a token", "times", "cache a token", "times",
                "a sequence"});
   for (const AttentionAccount& account : accounts) {
-    const Times here = times(account, accounts.front());
+    const Ratios ratio = ratios(account, accounts.front());
     table.add({account.kind, fmt::format("{}", account.heads), fmt::format("{}", account.kv_heads),
                format_count(account.projection_flops), format_count(account.convolution_flops),
                format_count(account.score_flops), format_count(account.flops()),
-               fmt::format("{:.2f}", here.flops), format_bytes(account.cache_bytes_per_token),
-               fmt::format("{:.2f}", here.cache), format_bytes(account.cache_constant_bytes)});
+               fmt::format("{:.2f}", ratio.flops), format_bytes(account.cache_bytes_per_token),
+               fmt::format("{:.2f}", ratio.cache), format_bytes(account.cache_constant_bytes)});
   }
-  return table.text() + words_below(config, accounts.size());
+  return table.text() + notes_below(config, accounts.size());
 }
 
 nlohmann::ordered_json attention_json(const RunConfig& config) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   const std::vector<AttentionAccount> accounts = attention_accounts(config);
   for (const AttentionAccount& account : accounts) {
-    const Times here = times(account, accounts.front());
+    const Ratios ratio = ratios(account, accounts.front());
     json.push_back({{"kind", account.kind},
                     {"heads", account.heads},
                     {"kv_heads", account.kv_heads},
@@ -144,9 +148,9 @@ nlohmann::ordered_json attention_json(const RunConfig& config) {
                     {"convolution_flops_per_token", account.convolution_flops},
                     {"score_flops_per_token", account.score_flops},
                     {"flops_per_token", account.flops()},
-                    {"times_flops", here.flops},
+                    {"times_flops", ratio.flops},
                     {"cache_bytes_per_token", account.cache_bytes_per_token},
-                    {"times_cache", here.cache},
+                    {"times_cache", ratio.cache},
                     {"cache_bytes_per_sequence", account.cache_constant_bytes}});
   }
   return json;

@@ -1,21 +1,22 @@
 #include "plan/explain_held.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "plan/explain_optimizer.h"
 
 namespace tessera {
 namespace {
 
 /// One line of the table.
-struct Held {
+struct HeldTensor {
   std::string name;
   std::string dtype;
   std::optional<Shape> whole;  ///< of parameters
@@ -26,10 +27,10 @@ struct Held {
   int layer = -1;
 };
 
-/// Returns the layer that a name such as "layers.3.attention.query" begins with; -1 if there is
-/// none.
+constexpr std::string_view kLayers = "layers.";  // of names such as "layers.3.attention.query"
+
+/// Returns the layer that a parameter's name begins with; -1 if there is none.
 int layer_of(const std::string& name) {
-  constexpr std::string_view kLayers = "layers.";
   return name.starts_with(kLayers) ? std::stoi(name.substr(kLayers.size())) : -1;
 }
 
@@ -46,10 +47,18 @@ std::optional<Distribution> gradient_of(const Mesh& mesh, const ParameterSpec& s
   return result;
 }
 
-std::vector<Held> held(const StepPlan& plan) {
+/// Returns the optimizer that updates a parameter of the plan; none for a router's balancing
+/// biases.
+std::optional<OptimizerName> optimizer_of(const StepPlan& plan, const ParameterSpec& parameter) {
+  const auto unit = static_cast<size_t>(parameter.unit_index);
+  if (!plan.programs.chunks.front().parameters.units()[unit].has_gradients()) return {};
+  return plan.programs.update.updated_by[unit];
+}
+
+std::vector<HeldTensor> held_tensors(const StepPlan& plan) {
   const Chunk& chunk = plan.programs.chunks.front();
   const Mesh& mesh = chunk.program.mesh();
-  std::vector<Held> result;
+  std::vector<HeldTensor> result;
   for (const ParameterSpec& spec : chunk.parameters.specs()) {
     const auto unit = static_cast<size_t>(spec.unit_index);
     const auto optimizer = optimizer_of(plan, spec);
@@ -77,6 +86,27 @@ std::vector<Held> held(const StepPlan& plan) {
   return result;
 }
 
+/// The parameters that one optimizer updates.
+struct UpdatedParameters {
+  int64_t tensors = 0;
+  int64_t elements = 0;
+  std::vector<std::string> names;
+
+  void add(const ParameterSpec& spec) {
+    ++tensors;
+    elements += spec.shape.elements();
+    const std::string name = without_layer(spec.name);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+
+ private:
+  /// Returns a name without the layer: "attention.query" for "layers.3.attention.query".
+  static std::string without_layer(const std::string& name) {
+    if (!name.starts_with(kLayers)) return name;
+    return name.substr(name.find('.', kLayers.size()) + 1);
+  }
+};
+
 }  // namespace
 
 std::string type_of_ranks(const Mesh& mesh, Distribution type) {
@@ -89,7 +119,7 @@ std::string type_of_ranks(const Mesh& mesh, Distribution type) {
 std::string held_table(const StepPlan& plan, int64_t first_mixture, bool all_layers) {
   const Mesh mesh = plan.mesh_rank().mesh;
   Table table({"held", "whole", "here", "type", "main gradient", "updated by"});
-  for (const Held& value : held(plan)) {
+  for (const HeldTensor& value : held_tensors(plan)) {
     if (!all_layers && value.layer > 0 && value.layer != first_mixture) continue;
     table.add({value.name, value.whole ? value.whole->text() : "input",
                fmt::format("{} {}", value.dtype, value.piece.text()),
@@ -102,7 +132,7 @@ std::string held_table(const StepPlan& plan, int64_t first_mixture, bool all_lay
 nlohmann::ordered_json held_json(const StepPlan& plan) {
   const Mesh mesh = plan.mesh_rank().mesh;
   nlohmann::ordered_json result = nlohmann::ordered_json::array();
-  for (const Held& value : held(plan)) {
+  for (const HeldTensor& value : held_tensors(plan)) {
     nlohmann::ordered_json json{{"name", value.name},
                                 {"dtype", value.dtype},
                                 {"here", value.piece.text()},
@@ -113,6 +143,23 @@ nlohmann::ordered_json held_json(const StepPlan& plan) {
     result.push_back(json);
   }
   return result;
+}
+
+std::string optimizer_table(const StepPlan& plan) {
+  UpdatedParameters muon, adamw;
+  for (const ParameterSpec& spec : plan.programs.chunks.front().parameters.specs()) {
+    const auto optimizer = optimizer_of(plan, spec);
+    if (optimizer) (optimizer == OptimizerName::muon ? muon : adamw).add(spec);
+  }
+  if (muon.tensors == 0) return "";
+  Table table({"updated by", "tensors", "elements", "which"});
+  const auto row = [&](OptimizerName name, const UpdatedParameters& updated) {
+    table.add({std::string(word(name)), fmt::format("{}", updated.tensors),
+               format_count(static_cast<double>(updated.elements)), join(updated.names, ", ")});
+  };
+  row(OptimizerName::muon, muon);
+  row(OptimizerName::adamw, adamw);
+  return table.text();
 }
 
 int64_t optimizer_bytes(const StepPlan& plan) {

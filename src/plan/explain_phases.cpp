@@ -12,16 +12,18 @@
 namespace tessera {
 namespace {
 
-double rate_at(const RunPhase& phase, int64_t step) {
+double learning_rate_at(const RunPhase& phase, int64_t step) {
   return learning_rate(phase.config.optimizer, step - phase.course_begin, phase.config.train.steps);
 }
 
-/// Returns "6e-4 to 2e-4, cosine": the rates of the first and the last step, and the schedule.
+/// Returns "0.0006 to 0.0002, cosine": the rates of the first and the last step, and the schedule.
 std::string rates_text(const RunPhase& phase) {
-  return fmt::format("{:.3g} to {:.3g}, {}", rate_at(phase, phase.first_step),
-                     rate_at(phase, phase.last_step), word(phase.config.optimizer.schedule));
+  return fmt::format("{:.3g} to {:.3g}, {}", learning_rate_at(phase, phase.first_step),
+                     learning_rate_at(phase, phase.last_step),
+                     word(phase.config.optimizer.schedule));
 }
 
+/// Returns the share of each source of the phase's data: "web 70 %, code 30 %".
 std::string shares_text(const RunPhase& phase) {
   const std::vector<SourceConfig>& sources = phase.config.data.sources;
   if (sources.empty()) return phase.config.data.directory;
@@ -46,13 +48,10 @@ PhaseNeeds phase_needs(const StepPlan& plan) {
 std::vector<PhaseAccount> phase_accounts(
     const RunConfig& config, const std::function<PhaseNeeds(const RunConfig&)>& needs_of) {
   std::vector<PhaseAccount> accounts;
-  std::vector<size_t> different;  // the first accounts of each kind of work
   for (RunPhase& phase : phases_of(config)) {
-    const auto same = [&](size_t at) { return accounts[at].phase.same_work(phase); };
-    const auto known = std::ranges::find_if(different, same);
-    const bool is_known = known != different.end();
-    if (!is_known) different.push_back(accounts.size());
-    PhaseNeeds needs = is_known ? accounts[*known].needs : needs_of(phase.config);
+    const auto known = std::ranges::find_if(
+        accounts, [&](const PhaseAccount& account) { return account.phase.same_work(phase); });
+    PhaseNeeds needs = known == accounts.end() ? needs_of(phase.config) : known->needs;
     accounts.push_back({std::move(phase), std::move(needs)});
   }
   return accounts;
@@ -108,13 +107,14 @@ nlohmann::ordered_json phases_json(std::span<const PhaseAccount> accounts) {
                     {"micro_batch", phase.config.train.micro_batch},
                     {"rope_theta", phase.config.model.rope_theta},
                     {"schedule", word(phase.config.optimizer.schedule)},
-                    {"first_learning_rate", rate_at(phase, phase.first_step)},
-                    {"last_learning_rate", rate_at(phase, phase.last_step)},
+                    {"first_learning_rate", learning_rate_at(phase, phase.first_step)},
+                    {"last_learning_rate", learning_rate_at(phase, phase.last_step)},
                     {"sources", sources},
                     {"flops_per_step", account.needs.step_flops},
                     {"peak_bytes", account.needs.memory_bytes}});
-    if (account.needs.least_seconds)
+    if (account.needs.least_seconds) {
       json.back()["least_seconds_per_step"] = *account.needs.least_seconds;
+    }
   }
   return json;
 }

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "engine/action.h"
 #include "program/label_rules.h"
-#include "program/node_cost.h"
+#include "program/program.h"
 
 namespace tessera {
 namespace {

@@ -8,19 +8,22 @@
 
 namespace tessera {
 
-/// A node as the tables show it.
+/// A node as the tables show it. "saved" values are those that a later segment of the program uses:
+/// they stay in memory from the forward to the backward pass.
 struct ExplainRow {
-  int program = 0;
-  int node = 0;
-  std::string operation, block, phase, outputs, results;
+  int program = 0;  // index of StepPrograms::list()
+  int node = 0;     // index of the program's node
+  std::string operation, block, phase;
+  std::string outputs;              // types and shapes: "bf16 [4096, 2048]"
+  std::string results;              // "saved", "recomputed", "result" (of the run) or empty
   std::string labels;               // the dims of its operands by name (program/labels.h)
   bool labels_decide = false;       // true if the labels alone decide the outputs' distribution
   std::vector<Distribution> types;  // of the outputs
   int layer = -1;
   Cost cost;
   std::map<std::string, double> sent;  // bytes by the axes, "tensor" or "tensor+data"
-  int64_t saved_bytes = 0;
-  int64_t memory_bytes = 0;
+  int64_t saved_bytes = 0;             // of the results
+  int64_t memory_bytes = 0;            // in use while the node runs
 };
 
 /// Returns the nodes of a step's programs on one rank, for one micro-batch, in the order in which

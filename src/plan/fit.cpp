@@ -1,3 +1,7 @@
+// fit_on() compares a plan with an accelerator: whether its arena fits the memory, which
+// micro-batch is the largest that does, and the least time of a step by the roofline, operation by
+// operation.
+
 #include "plan/fit.h"
 
 #include <algorithm>
@@ -11,7 +15,7 @@
 #include "engine/action.h"
 #include "plan/product_peak.h"
 #include "plan/run_target.h"
-#include "program/node_cost.h"
+#include "program/program.h"
 
 namespace tessera {
 namespace {
@@ -47,21 +51,23 @@ void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& mesh_ra
   if (fit.least_bytes > fit.usable_bytes()) return;
   const std::vector<int64_t> choices =
       divisors(config.train.global_batch / data_ranks(mesh_rank.mesh));
+  // One sequence fits, so the search begins with the second choice.
   const auto too_large = std::partition_point(
       choices.begin() + 1, choices.end(),
       [&](int64_t micro_batch) { return bytes(micro_batch) <= fit.usable_bytes(); });
   fit.largest_micro_batch = *std::prev(too_large);
 }
 
-/// Adds the floors of a program that runs `times` times a step.
-void add_floors(Fit& fit, const Program& program, double times) {
+/// Adds the floors of a program that runs `runs` times a step. The floor of an operation is
+/// max(FLOPs / peak, bytes / bandwidth).
+void add_floors(Fit& fit, const Program& program, double runs) {
   for (const int index : segment_nodes(program, Segment::whole)) {
     const Node& node = program.nodes()[static_cast<size_t>(index)];
     const Cost cost = node_cost(program, node);
     const double compute = (cost.flops + cost.repeated_flops) / fit.gemm_flops;
     const double memory = cost.bytes / fit.memory_bandwidth;
     (compute >= memory ? fit.compute_seconds : fit.memory_seconds) +=
-        times * std::max(compute, memory);
+        runs * std::max(compute, memory);
   }
 }
 
@@ -106,9 +112,10 @@ std::string fit_text(const Fit& fit, const RunConfig& config) {
     text += fmt::format("  no train.micro_batch fits: one sequence takes {}, {} of it states\n",
                         format_bytes(fit.least_bytes), format_bytes(fit.state_bytes));
   }
-  if (!fit.fits())
+  if (!fit.fits()) {
     text += fmt::format("  to make it fit: {}\n",
                         memory_advice(config, fit.state_bytes, fit.usable_bytes()));
+  }
   text += fmt::format(
       "  a step of {} tokens takes at least {}: {} in operations that the peak of products limits, "
       "{} in those that the bandwidth limits; at most {} tokens/s, MFU {:.0f} %\n",

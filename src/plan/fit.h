@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// The memory and time that a configuration takes of an accelerator that need not be here. Nothing
+/// The memory and time that a configuration takes on an accelerator that need not be here. Nothing
 /// is measured and nothing runs: memory is the plan's, times are floors.
 struct Fit {
   AcceleratorFacts accelerator;
@@ -26,8 +26,8 @@ struct Fit {
 
   double gemm_flops = 0;        ///< ceiling of matrix products per second
   double memory_bandwidth = 0;  ///< ceiling in bytes per second
-  double compute_seconds = 0;   ///< of a step: the floors of what products limit, added up
-  double memory_seconds = 0;    ///< of the operations that the bandwidth limits
+  double compute_seconds = 0;   ///< of a step: the floors of operations that products limit
+  double memory_seconds = 0;    ///< of a step: the floors of those that the bandwidth limits
   double useful_flops = 0;      ///< of a step
   int64_t tokens = 0;           ///< of a step
 
@@ -41,7 +41,7 @@ struct Fit {
   double mfu() const { return useful_flops / seconds() / gemm_flops; }
 };
 
-/// Returns the memory and time that a resolved configuration takes of the accelerator of a hardware
+/// Returns the memory and time that a resolved configuration takes on the accelerator of a hardware
 /// file. `plan` is the configuration's plan for it (see plan_step() and run_target()). Throws Error
 /// if the file has no peak of the configuration's products (see product_peak()), or no bandwidth.
 Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardware);

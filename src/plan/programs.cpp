@@ -122,4 +122,9 @@ StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
   return programs;
 }
 
+ParameterStore store_of(const StepPrograms& programs, Executor& executor) {
+  return {executor, programs.update, programs.update_number(), programs.rounding_number(),
+          programs.chunks.front().parameters};
+}
+
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include "config/run_config.h"
 #include "engine/action.h"
 #include "model/model.h"
+#include "state/parameter_store.h"
 #include "state/update_program.h"
 
 namespace tessera {
@@ -59,5 +60,9 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
 /// Writes the programs that a rank runs for a resolved configuration, those of all its phases. Each
 /// rank along the data axis has micro-batches of train.micro_batch sequences.
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank = {});
+
+/// Returns the training state of a rank, in the memory of the executor that runs its programs. Both
+/// arguments must outlive it.
+ParameterStore store_of(const StepPrograms& programs, Executor& executor);
 
 }  // namespace tessera

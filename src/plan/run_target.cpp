@@ -1,6 +1,6 @@
 #include "plan/run_target.h"
 
-#include "base/rank_threads.h"
+#include "base/threads.h"
 #include "ops/host_target.h"
 #include "program/runtime.h"
 

@@ -11,12 +11,16 @@
 namespace tessera {
 namespace {
 
+// A picture has a title, a legend, panels (a single one, or two side by side in each row) and a
+// note. A panel is drawn in a Frame, which maps data to pixels, in this order: axes, borders, faint
+// lines, lines, markers. Points outside the axes become gaps, so nothing is drawn outside a panel.
+
 // In pixels.
 constexpr double kSinglePanelWidth = 860, kSinglePanelHeight = 384;
 constexpr double kPanelWidth = 540, kPanelHeight = 300;  // if there are several
 constexpr double kRight = 20, kTop = 12, kBottom = 48;   // around each panel, for its axes
 constexpr double kTickGap = 8;                           // between the y axis and its tick labels
-constexpr double kLabelDistance = 60;                    // the least, from the y axis to its label
+constexpr double kLabelDistance = 60;                    // from the y axis to its label, at least
 constexpr double kLabelHeight = 16;
 constexpr double kDigit = 7.7;  // width at size 12, in the widest of the usual fonts
 constexpr double kLegendHeight = 20;
@@ -71,6 +75,7 @@ ChartAxis y_axis(const Panel& panel, const ChartAxis& x, bool logarithmic) {
     const double margin = std::max(std::pow(high / low, 0.05), 1.02);
     axis.range = {low / margin, high * margin};
   } else {
+    // Ticks need a range of more than 1e-9 of the numbers (linear_ticks()).
     const double largest = std::max(std::abs(low), std::abs(high));
     const double least = largest > 0 ? largest * 1e-6 : 1;
     const double margin =
@@ -115,59 +120,46 @@ std::string axes(const Frame& frame) {
   svg += svg_path(corner, "stroke=\"#333\"");
   svg +=
       svg_text({(frame.left + frame.right) / 2, frame.bottom + 40}, Anchor::middle, frame.x.label);
-  const Point label{frame.left - label_distance(y_ticks), (frame.top + frame.bottom) / 2};
-  svg += svg_text(label, Anchor::middle, frame.y.label, 12,
-                  fmt::format("transform=\"rotate(-90 {} {})\"", pixels(label.x), pixels(label.y)));
-  return svg;
+  return svg +
+         svg_upward_text({frame.left - label_distance(y_ticks), (frame.top + frame.bottom) / 2},
+                         frame.y.label);
 }
 
 /// Returns the points in pixels. Points outside the axes become gaps.
 std::vector<Point> points_in_pixels(const std::vector<Point>& points, const Frame& frame) {
   std::vector<Point> result;
   for (const Point& point : points) {
-    const bool seen = is_in_range(point.x, frame.x) && is_in_range(point.y, frame.y);
-    result.push_back(seen ? frame(point) : Point{0, std::nan("")});
+    const bool visible = is_in_range(point.x, frame.x) && is_in_range(point.y, frame.y);
+    result.push_back(visible ? frame(point) : Point{0, std::nan("")});
   }
   return result;
 }
 
-/// Returns the curve's pieces as paths. A point between gaps is a dot, and a large dot if it is the
-/// curve's only point.
-std::string paths(const std::vector<Point>& points, const Frame& frame, std::string_view style,
-                  std::string_view colour) {
+/// Returns a line of a run as one path for each piece, with further `attributes`. A point between
+/// gaps is a dot, and a large dot if it is the line's only point.
+std::string paths(const std::vector<Point>& line, size_t run, const Frame& frame,
+                  const std::string& attributes) {
   std::string svg;
-  const std::vector<Point> on_picture = points_in_pixels(points, frame);
-  const auto all = pieces(on_picture);
-  const bool only = all.size() == 1 && all[0].size() == 1;
-  for (const auto piece : all) {
-    const std::vector<Point> seen = thinned(piece, 1);
-    if (seen.size() > 1) {
-      svg += svg_path(seen, style);
+  const std::vector<Point> in_pixels = points_in_pixels(line, frame);
+  const auto line_pieces = pieces(in_pixels);
+  const bool single_point = line_pieces.size() == 1 && line_pieces[0].size() == 1;
+  for (const auto piece : line_pieces) {
+    const std::vector<Point> points = thinned(piece, 1);
+    if (points.size() > 1) {
+      svg += svg_path(points, fmt::format("stroke=\"{}\" {}", colour(run), attributes));
     } else {
-      svg += fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\"/>\n", pixels(seen[0].x),
-                         pixels(seen[0].y), only ? 4 : 2, colour);
+      svg +=
+          fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\"/>\n", pixels(points[0].x),
+                      pixels(points[0].y), single_point ? 4 : 2, colour(run));
     }
   }
   return svg;
 }
 
-std::string faint_curve(const Curve& curve, const Frame& frame) {
-  return paths(curve.faint, frame,
-               fmt::format("stroke=\"{}\" stroke-opacity=\"0.3\"", colour(curve.run)),
-               colour(curve.run));
-}
-
-std::string strong_curve(const Curve& curve, const Frame& frame) {
-  return paths(curve.line, frame,
-               fmt::format("stroke=\"{}\" stroke-width=\"1.8\" stroke-linejoin=\"round\"{}",
-                           colour(curve.run), dashes(curve.run)),
-               colour(curve.run));
-}
-
 std::string markers(const Curve& curve, const Frame& frame) {
   std::string svg;
-  const std::vector<Point> on_picture = points_in_pixels(curve.markers, frame);
-  for (const auto piece : pieces(on_picture)) {
+  const std::vector<Point> in_pixels = points_in_pixels(curve.markers, frame);
+  for (const auto piece : pieces(in_pixels)) {
     for (const Point& point : thinned(piece, kMarkerColumn)) svg += marker(curve.run, point);
   }
   return svg;
@@ -191,8 +183,8 @@ std::string borders_svg(const Chart& chart, const Frame& frame) {
         end = std::min(end, frame({other.x, frame.y.range.low}).x);
       }
     }
-    const double room = (end - x - 8) / (kLetter * 11 / 12);
-    if (room < 3) continue;
+    const double room = (end - x - 8) / (kLetter * 11 / 12);  // characters at size 11
+    if (room < 3) continue;                                   // too few to be a name
     const double y = frame.top + 11 + 13 * static_cast<double>(border.run);
     svg += svg_text({x + 4, y}, Anchor::start, shortened(border.name, static_cast<size_t>(room)),
                     11, fmt::format("fill=\"{}\"", chart.runs.size() > 1 ? line : "#666"));
@@ -203,19 +195,23 @@ std::string borders_svg(const Chart& chart, const Frame& frame) {
 std::string panel_svg(const Chart& chart, const Panel& panel, const Frame& frame) {
   std::string svg = axes(frame) + borders_svg(chart, frame);
   // Faint lines are drawn first, so that they hide no strong line, and markers last.
-  for (const Curve& curve : panel.curves) svg += faint_curve(curve, frame);
-  for (const Curve& curve : panel.curves) svg += strong_curve(curve, frame);
+  for (const Curve& curve : panel.curves) {
+    svg += paths(curve.faint, curve.run, frame, "stroke-opacity=\"0.3\"");
+  }
+  for (const Curve& curve : panel.curves) {
+    svg +=
+        paths(curve.line, curve.run, frame,
+              fmt::format("stroke-width=\"1.8\" stroke-linejoin=\"round\"{}", dashes(curve.run)));
+  }
   for (const Curve& curve : panel.curves) svg += markers(curve, frame);
   return svg;
 }
 
 bool any_markers(const Chart& chart) {
-  for (const Panel& panel : chart.panels) {
-    for (const Curve& curve : panel.curves) {
-      if (!curve.markers.empty()) return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(chart.panels, [](const Panel& panel) {
+    return std::ranges::any_of(panel.curves,
+                               [](const Curve& curve) { return !curve.markers.empty(); });
+  });
 }
 
 /// Adds the runs' names with their lines, in rows from `top` on. Returns their height.

@@ -9,8 +9,8 @@ namespace {
 
 bool lower(const Point& a, const Point& b) { return a.y < b.y; }
 
-/// Returns the sum of all y before each point and, last, of all points. The mean of any stretch
-/// then takes constant time.
+/// Returns the sum of all y before each point and, last, of all points. The mean of consecutive
+/// points then takes constant time.
 std::vector<long double> sums_before(std::span<const Point> points) {
   std::vector<long double> sums{0};
   for (const Point& point : points) sums.push_back(sums.back() + point.y);
@@ -56,11 +56,12 @@ std::vector<Point> thinned(std::span<const Point> curve, double column) {
     while (end < curve.size() && std::floor(curve[end].x / column) == column_index) ++end;
     const auto points = curve.subspan(begin, end - begin);
     const auto [lowest, highest] = std::minmax_element(points.begin(), points.end(), lower);
-    std::array<size_t, 4> kept{0, static_cast<size_t>(lowest - points.begin()),
-                               static_cast<size_t>(highest - points.begin()), points.size() - 1};
-    std::sort(kept.begin(), kept.end());
-    for (size_t i = 0; i < kept.size(); ++i) {
-      if (i == 0 || kept[i] != kept[i - 1]) result.push_back(points[kept[i]]);
+    // In the order of x; a point may be several of the four.
+    std::array<size_t, 4> indices{0, static_cast<size_t>(lowest - points.begin()),
+                                  static_cast<size_t>(highest - points.begin()), points.size() - 1};
+    std::sort(indices.begin(), indices.end());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (i == 0 || indices[i] != indices[i - 1]) result.push_back(points[indices[i]]);
     }
   }
   return result;

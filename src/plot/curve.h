@@ -13,7 +13,7 @@ struct Point {
   bool operator==(const Point&) const = default;
 };
 
-/// Returns the parts of a curve between its gaps. None of them is empty.
+/// Returns the pieces of a curve: its points between gaps. None of the pieces is empty.
 std::vector<std::span<const Point>> pieces(std::span<const Point> curve);
 
 /// Returns the curve with each y replaced by the mean of the `window` points around it. `window` is
@@ -23,9 +23,9 @@ std::vector<std::span<const Point>> pieces(std::span<const Point> curve);
 /// one.
 std::vector<Point> smoothed(std::span<const Point> curve, int64_t window);
 
-/// Returns the visible points of a curve without gaps, with x ascending. For each column of that
-/// width these are the first, the lowest, the highest and the last point. A line through them
-/// covers the same pixels, and no spike is lost.
+/// Returns the points of a curve that a picture needs. The curve has no gaps, and x ascends. The
+/// picture is cut into columns of width `column`. The first, the lowest, the highest and the last
+/// point of each remain. A line through them covers the same pixels, and no spike is lost.
 std::vector<Point> thinned(std::span<const Point> curve, double column);
 
 }  // namespace tessera

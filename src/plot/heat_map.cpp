@@ -14,6 +14,9 @@
 namespace tessera {
 namespace {
 
+// A picture has a title, panels of coloured cells in rows of `panels_across`, the scale of colours
+// to their right, and a note.
+
 // In pixels.
 constexpr double kCellWidth = 46, kCellHeight = 26;
 constexpr double kRowLabels = 66, kColumnLabels = 48, kPanelTitle = 26, kPanelGap = 14;
@@ -74,6 +77,7 @@ double largest_value(const HeatMap& map) {
 std::string cell(Point corner, double value, double largest) {
   if (!std::isfinite(value)) return rectangle(corner, kCellWidth, kCellHeight, "#eee");
   const Colour colour = colour_of(value / largest);
+  // The perceived lightness, from 0 to 255. Text is black on light cells.
   const double lightness = 0.3 * colour.red + 0.59 * colour.green + 0.11 * colour.blue;
   return rectangle(corner, kCellWidth, kCellHeight, text_of(colour)) +
          svg_text({corner.x + kCellWidth / 2, corner.y + kCellHeight / 2 + 4}, Anchor::middle,
@@ -97,9 +101,7 @@ std::string panel_svg(const HeatMap& map, const HeatPanel& panel, Point corner, 
     const double x = corner.x + kCellWidth * (static_cast<double>(column) + 0.5);
     svg += svg_text({x, corner.y + height + 16}, Anchor::middle, map.columns[column]);
   }
-  const Point label{corner.x - 52, corner.y + height / 2};
-  svg += svg_text(label, Anchor::middle, map.row_label, 12,
-                  fmt::format("transform=\"rotate(-90 {} {})\"", pixels(label.x), pixels(label.y)));
+  svg += svg_upward_text({corner.x - 52, corner.y + height / 2}, map.row_label);
   return svg +
          svg_text({corner.x + width / 2, corner.y + height + 34}, Anchor::middle, map.column_label);
 }
@@ -109,6 +111,7 @@ std::string scale_svg(const HeatMap& map, Point top, double height, double large
   std::string svg;
   for (int step = 0; step < kScaleSteps; ++step) {
     const double y = top.y + height * (kScaleSteps - 1 - step) / kScaleSteps;
+    // Steps overlap by half a pixel, so that no gaps show between them.
     svg += rectangle({top.x, y}, kScaleWidth, height / kScaleSteps + 0.5,
                      text_of(colour_of((step + 0.5) / kScaleSteps)));
   }
@@ -136,7 +139,7 @@ std::string draw(const HeatMap& map) {
   double height = top + panel_height * static_cast<double>(down);
   std::string svg;
   if (!map.title.empty()) {
-    const auto longest = static_cast<size_t>(width / 8.5);
+    const auto longest = static_cast<size_t>(width / 8.5);  // about the width of a letter
     svg += svg_text({width / 2, kMargin + 12}, Anchor::middle, shortened(map.title, longest), 15);
   }
   for (size_t i = 0; i < map.panels.size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/utf8.h"
 
 namespace tessera {
@@ -18,10 +19,10 @@ std::string valid_utf8(std::string_view text) {
 }
 
 /// Returns the offset at which each character of valid UTF-8 begins.
-std::vector<size_t> begins(std::string_view valid) {
-  std::vector<size_t> result;
-  for (size_t at = 0; at < valid.size(); at = next_character(valid, at + 1)) result.push_back(at);
-  return result;
+std::vector<size_t> character_offsets(std::string_view valid) {
+  std::vector<size_t> offsets;
+  for (size_t at = 0; at < valid.size(); at = next_character(valid, at + 1)) offsets.push_back(at);
+  return offsets;
 }
 
 }  // namespace
@@ -42,7 +43,7 @@ std::string xml_text(std::string_view text) {
       result += "&quot;";
     } else if (static_cast<unsigned char>(character[0]) < 0x20 || character == "\xEF\xBF\xBE" ||
                character == "\xEF\xBF\xBF") {
-      result += kReplacement;  // control characters, U+FFFE and U+FFFF
+      result += kReplacement;  // for control characters, U+FFFE and U+FFFF
     } else {
       result += character;
     }
@@ -50,15 +51,17 @@ std::string xml_text(std::string_view text) {
   return result;
 }
 
-size_t letters(std::string_view text) { return begins(valid_utf8(text)).size(); }
+size_t letters(std::string_view text) { return character_offsets(valid_utf8(text)).size(); }
 
 std::string shortened(std::string_view text, size_t length) {
+  TESSERA_CHECK(length > 0, "a text of no characters");
   std::string valid = valid_utf8(text);
-  const std::vector<size_t> at = begins(valid);
-  if (at.size() <= length) return valid;
-  const size_t front = length / 2;
-  const size_t back = length - front - 1;
-  return valid.substr(0, at[front]) + "…" + valid.substr(at[at.size() - back]);
+  const std::vector<size_t> offsets = character_offsets(valid);
+  if (offsets.size() <= length) return valid;
+  const size_t front = length / 2;         // characters before the "…"
+  const size_t back = length - front - 1;  // characters after it
+  const size_t end = back == 0 ? valid.size() : offsets[offsets.size() - back];
+  return valid.substr(0, offsets[front]) + "…" + valid.substr(end);
 }
 
 std::string pixels(double value) {
@@ -68,19 +71,25 @@ std::string pixels(double value) {
 }
 
 std::string svg_text(Point at, Anchor anchor, std::string_view text, int size,
-                     std::string_view more) {
+                     std::string_view attributes) {
   constexpr std::array<const char*, 3> kAnchors{"start", "middle", "end"};
   return fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"{}\" font-size=\"{}\"{}{}>{}</text>\n",
                      pixels(at.x), pixels(at.y), kAnchors[static_cast<size_t>(anchor)], size,
-                     more.empty() ? "" : " ", more, xml_text(text));
+                     attributes.empty() ? "" : " ", attributes, xml_text(text));
 }
 
-std::string svg_path(std::span<const Point> points, std::string_view style) {
+std::string svg_upward_text(Point centre, std::string_view text) {
+  return svg_text(
+      centre, Anchor::middle, text, 12,
+      fmt::format("transform=\"rotate(-90 {} {})\"", pixels(centre.x), pixels(centre.y)));
+}
+
+std::string svg_path(std::span<const Point> points, std::string_view attributes) {
   std::string data;
   for (const Point& point : points) {
     data += fmt::format("{}{} {}", data.empty() ? "M" : " ", pixels(point.x), pixels(point.y));
   }
-  return fmt::format("<path d=\"{}\" fill=\"none\" {}/>\n", data, style);
+  return fmt::format("<path d=\"{}\" fill=\"none\" {}/>\n", data, attributes);
 }
 
 std::string svg_document(double width, double height, std::string_view title,

@@ -8,15 +8,18 @@
 
 namespace tessera {
 
-/// Returns a text for XML, between elements and in attributes. Markup is escaped. Invalid UTF-8 and
-/// characters that XML 1.0 does not allow are replaced by U+FFFD.
+// The parts of SVG documents as strings: the texts in them, the elements, and the document itself.
+// A character here is a Unicode code point, and a position is in pixels.
+
+/// Returns a text for XML, between elements and in attributes. Markup is escaped. U+FFFD replaces
+/// invalid UTF-8, control characters (tabs and line breaks as well), U+FFFE and U+FFFF.
 std::string xml_text(std::string_view text);
 
 /// Returns the number of characters of a text.
 size_t letters(std::string_view text);
 
-/// Returns at most `length` characters of valid UTF-8. The middle of a longer text is left out:
-/// "runs/a…/b".
+/// Returns the text as valid UTF-8 of at most `length` characters. `length` is at least 1. "…"
+/// replaces the middle of a longer text: "runs/a…/b".
 std::string shortened(std::string_view text, size_t length);
 
 /// Returns a number of pixels with one decimal, or with none if that decimal is zero.
@@ -25,12 +28,16 @@ std::string pixels(double value);
 /// The part of a text that its x and y refer to.
 enum class Anchor { start, middle, end };
 
-/// Returns a <text> element. `text` is not yet escaped; `more` holds further attributes.
+/// Returns a <text> element. `text` is not yet escaped. `attributes` are further ones of the
+/// element.
 std::string svg_text(Point at, Anchor anchor, std::string_view text, int size = 12,
-                     std::string_view more = "");
+                     std::string_view attributes = "");
 
-/// Returns a <path> element through the points, not filled. `style` holds its further attributes.
-std::string svg_path(std::span<const Point> points, std::string_view style);
+/// Returns a text that runs upwards, around `centre`: the label of a y axis.
+std::string svg_upward_text(Point centre, std::string_view text);
+
+/// Returns a <path> element through the points, not filled, with further `attributes`.
+std::string svg_path(std::span<const Point> points, std::string_view attributes);
 
 /// Returns a whole document of that size: a white background, then `body`. Screen readers read out
 /// `title`.

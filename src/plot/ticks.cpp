@@ -13,9 +13,10 @@ namespace tessera {
 namespace {
 
 constexpr std::array<const char*, 7> kSuffixes{"", "k", "M", "G", "T", "P", "E"};
-constexpr size_t kFewest = 3;
+constexpr size_t kFewestTicks = 3;  // of a logarithmic axis
 
 /// Returns the exponent of the power of ten at or below a number above zero.
+/// The margin allows for rounding: the logarithm of 1000 may come out just below 3.
 int exponent_of(double value) { return static_cast<int>(std::floor(std::log10(value) + 1e-9)); }
 
 /// Returns the least of 1, 2 and 5 times a power of ten that is at least `raw`, up to rounding.
@@ -111,14 +112,15 @@ Ticks linear_ticks(const Range& range, int count, bool whole) {
 Ticks log_ticks(const Range& range, int count) {
   TESSERA_CHECK(range.low > 0 && range.low < range.high && count > 0,
                 "a logarithmic axis from {} to {}", range.low, range.high);
-  constexpr std::array<int, 9> kAll{1, 2, 3, 4, 5, 6, 7, 8, 9};
-  constexpr std::array<int, 3> kSome{1, 2, 5};
+  constexpr std::array<int, 9> kAllLeads{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  constexpr std::array<int, 3> kRoundLeads{1, 2, 5};
   const int decades = exponent_of(range.high) - exponent_of(range.low);
   const int stride = std::max(1, (decades + count - 1) / count);
   for (const std::span<const int> leads :
-       {std::span(kAll).first(1), std::span<const int>(kSome), std::span<const int>(kAll)}) {
+       {std::span(kAllLeads).first(1), std::span<const int>(kRoundLeads),
+        std::span<const int>(kAllLeads)}) {
     Ticks ticks{powers(range, leads, stride), {}};
-    if (ticks.values.size() < kFewest) continue;
+    if (ticks.values.size() < kFewestTicks) continue;
     for (const double value : ticks.values) ticks.labels.push_back(single_label(value));
     return ticks;
   }

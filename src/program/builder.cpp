@@ -1,3 +1,8 @@
+// apply() does most of the work. For each new node it derives the distributions of the outputs,
+// either by the operation itself or from its labels (derive.h), and their shapes by infer(). It
+// names the outputs and notes which of them are views of an input, have gradients, or have rows
+// whose number is known only at run time. main_gradient.cpp has the members for main gradients.
+
 #include "program/builder.h"
 
 #include <algorithm>
@@ -5,7 +10,6 @@
 #include "base/error.h"
 
 namespace tessera {
-
 namespace {
 
 /// Returns whether dim 0 of two values has the rows of one exchange.
@@ -230,7 +234,7 @@ void Builder::rewrite_backward(const std::function<std::vector<Value>(const Node
   std::vector<Node> backward(std::make_move_iterator(first),
                              std::make_move_iterator(program_.nodes_.end()));
   program_.nodes_.erase(first, program_.nodes_.end());
-  uses_.forget();
+  uses_ = nullptr;
   for (Node& node : backward) {
     const std::vector<Value> inputs = inputs_of(node);
     TESSERA_CHECK(inputs.size() == node.inputs.size(), "{} inputs for {} of {}", inputs.size(),

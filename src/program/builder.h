@@ -7,16 +7,16 @@
 #include <string_view>
 #include <vector>
 
-#include "program/parameter_uses.h"
 #include "program/program.h"
 
 namespace tessera {
 
 /// Appends to a Program. Each operation has a free function (`linear(builder, x, w)`) that ends in
-/// apply().
+/// apply(). A Spec is a value's shape, dtype and distribution (program/value.h). A ValueInfo, which
+/// also has its name and kind, and a Node are in program/program.h. One thread uses a Builder.
 class Builder {
  public:
-  explicit Builder(Program& program) : program_(program), uses_(program) {}
+  explicit Builder(Program& program) : program_(program) {}
 
   /// Returns the program as written so far.
   const Program& program() const { return program_; }
@@ -127,8 +127,11 @@ class Builder {
   void note_view(const Operation& operation, int output, std::span<const Value> inputs,
                  Value value);
 
+  class ParameterUses;
+  ParameterUses& uses();
+
   Program& program_;
-  ParameterUses uses_;
+  std::shared_ptr<ParameterUses> uses_;   // null before it is needed, and after nodes were changed
   std::map<std::string, Labels> labels_;  // by their text
   std::string path_;
   Block block_ = Block::other;

@@ -1,3 +1,6 @@
+// converted() checks a conversion against the value and the table, and returns the distribution
+// after it. crossed() is the change between the dense and the expert view of the mesh.
+
 #include "program/conversion.h"
 
 #include <algorithm>
@@ -76,9 +79,10 @@ Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conver
   if (mesh.info(conversion.axis).view != distribution.view()) {
     refuse(mesh, value, conversion, "it is of the other view of the mesh");
   }
-  const bool is_one = !value.differentiable && before.placement == Placement::replicated &&
-                      conversion.from == Placement::invariant;
-  if (before.placement != conversion.from && !is_one) {
+  // Without a gradient, replicated and invariant mean the same.
+  const bool means_invariant = !value.differentiable && before.placement == Placement::replicated &&
+                               conversion.from == Placement::invariant;
+  if (before.placement != conversion.from && !means_invariant) {
     refuse(mesh, value, conversion, fmt::format("expected {}", word(conversion.from)));
   }
   if (find_rule(conversion.from, conversion.to.placement) == nullptr) {
@@ -125,14 +129,14 @@ Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view)
     if (!first.pieces.origin) refuse_crossing("expected the tokens of one crossing");
     return *first.pieces.origin;
   }
-  const Pieces own{.kind = PieceKind::tokens,
-                   .origin = std::make_shared<const Distribution>(before)};
+  const Pieces own_tokens{.kind = PieceKind::tokens,
+                          .origin = std::make_shared<const Distribution>(before)};
   Distribution after(view);
   const std::span<const Axis> levels = mesh.expert_data();
   for (auto level = levels.rbegin(); level != levels.rend(); ++level) {  // the outermost first
-    after = after.with(*level, varying(0, own));
+    after = after.with(*level, varying(0, own_tokens));
   }
-  return after.with(mesh.expert(), varying(0, own));
+  return after.with(mesh.expert(), varying(0, own_tokens));
 }
 
 std::span<const ConversionRule> conversion_rules() { return kRules; }

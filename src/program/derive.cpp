@@ -1,16 +1,241 @@
+// The rule for the distributions of an operation's outputs (see derive_distributions()). It takes
+// one axis of the mesh after the other: a hand-written rule of the operation answers if there is
+// one, and otherwise AxisRule, from the labels of the dims. Then the types on all axes become one
+// Distribution for each output, in the order in which the axes split each label (split_orders.h).
+
 #include "program/derive.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "program/axis_rule.h"
 #include "program/labelled_operation.h"
 #include "program/split_orders.h"
 
 namespace tessera {
 namespace {
+
+/// The label that an axis splits, with its type, and the first input that has it.
+struct LabelOnAxis {
+  std::string_view label;
+  TypeOnAxis type;
+  size_t input;
+};
+
+/// Rules 1 to 5 of derive_distributions() on one axis: outputs() returns the outputs' types there,
+/// given those of the inputs, or throws DistributionError. For example with `~t i, ~o i -> t o`
+///
+///   t sharded, the weight replicated -> t o is sharded along t
+///   i sharded in both                -> t o is partial
+///   the input partial                -> t o is partial
+class AxisRule {
+ public:
+  AxisRule(const LabelledOperation& operation, Axis axis, const std::vector<TypeOnAxis>& inputs)
+      : operation_(operation), labels_(operation.labels), axis_(axis), types_(inputs) {
+    for (size_t k = 0; k < types_.size(); ++k) {
+      // An operand that only lends its shape splits no label, unless an output has the label.
+      if (!labels_.inputs[k].shape_only || !types_[k].split()) continue;
+      if (!operation.an_output_has_label(operation.split_label(k, types_[k]).name)) {
+        types_[k] = replicated();
+      }
+    }
+  }
+
+  std::vector<TypeOnAxis> outputs() const {
+    if (all_invariant()) return same_for_all(invariant());
+    refuse_invariant();
+    if (const auto split = find_split()) return split_outputs(*split);
+    return same_for_all(has_sums() ? partial() : replicated());
+  }
+
+ private:
+  std::vector<TypeOnAxis> same_for_all(const TypeOnAxis& type) const {
+    return std::vector<TypeOnAxis>(labels_.outputs.size(), type);
+  }
+
+  // ---- rule 1: invariant inputs
+
+  bool all_invariant() const {
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (types_[k].placement != Placement::invariant && !same(k)) return false;
+    }
+    return true;
+  }
+
+  void refuse_invariant() const {
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (types_[k].placement != Placement::invariant || same(k)) continue;
+      std::vector<std::string> others;
+      for (size_t other = 0; other < types_.size(); ++other) {
+        if (types_[other].placement == Placement::invariant) continue;
+        others.push_back(fmt::format("'{}', which is {}", input_name(other),
+                                     types_[other].text(operation_.mesh)));
+      }
+      refuse(k, fmt::format("it meets {}; expected replicated (retype invariant -> replicated)",
+                            join(others, " and ")));
+    }
+  }
+
+  // ---- rules 2, 3 and 5: split labels
+
+  std::optional<LabelOnAxis> find_split() const {
+    std::optional<LabelOnAxis> split;
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (!types_[k].split()) continue;
+      const Label& label = operation_.split_label(k, types_[k]);
+      if (label.whole) {
+        refuse(k, fmt::format("dim {} ({}) must be whole; join its pieces first", types_[k].dim,
+                              label.name));
+      }
+      if (may_cut_elements(operation_, k, types_[k])) refuse_cuts(k, label.name);
+      const std::string_view name = labels_.tied(label.name);
+      if (!split) {
+        split = LabelOnAxis{name, types_[k], k};
+      } else if (split->label != name) {
+        throw DistributionError(fmt::format(
+            "{}: two labels are split on {}: {} of '{}' and {} of '{}'", operation_.name,
+            axis_name(), split->label, input_name(split->input), name, input_name(k)));
+      }
+    }
+    return split;
+  }
+
+  [[noreturn]] void refuse_cuts(size_t k, std::string_view label) const {
+    std::vector<std::string> names;
+    for (const Label& factor : labels_.inputs[k].dims[static_cast<size_t>(types_[k].dim)]) {
+      names.push_back(factor.name);
+    }
+    refuse(k, fmt::format("dim {} is ({}), and such pieces may cut an element of {}; expected "
+                          "consecutive pieces, one a rank",
+                          types_[k].dim, join(names, " "), label));
+  }
+
+  std::vector<TypeOnAxis> split_outputs(const LabelOnAxis& split) const {
+    for (size_t k = 0; k < types_.size(); ++k) require_fit(k, split);
+    std::vector<TypeOnAxis> outputs;
+    for (const LabelledOperand& output : labels_.outputs) {
+      if (const auto index = operation_.find_label(output, split.label)) {
+        TypeOnAxis type = split.type;
+        type.dim = index->dim;
+        type.factor = index->factor;
+        type.repeats = 1;
+        type.pieces = pieces_of_output(split, output, *index);
+        outputs.push_back(type);
+        continue;
+      }
+      refuse_terms_without(split);
+      outputs.push_back(partial());
+    }
+    return outputs;
+  }
+
+  /// Returns the pieces of the label in an output, from the first input that determines them.
+  Pieces pieces_of_output(const LabelOnAxis& split, const LabelledOperand& output,
+                          LabelIndex index) const {
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (!types_[k].split()) continue;
+      auto pieces = pieces_in(operation_, k, axis_, types_[k], output, index);
+      if (pieces) return std::move(*pieces);
+    }
+    refuse(split.input,
+           fmt::format("its sizes count elements of dim {}, and in a result {} has other labels "
+                       "inside it, whose extents are known of no operand; expected even pieces",
+                       split.type.dim, split.label));
+  }
+
+  /// Throws unless an input with the label has the same pieces of it, and one without it is
+  /// replicated.
+  void require_fit(size_t k, const LabelOnAxis& split) const {
+    const TypeOnAxis& type = types_[k];
+    if (const auto index = operation_.find_label(labels_.inputs[k], split.label)) {
+      const auto pieces =
+          pieces_in(operation_, split.input, axis_, split.type, labels_.inputs[k], *index);
+      const Pieces& expected = pieces ? *pieces : split.type.pieces;
+      if (type.placement == split.type.placement && type.pieces == expected) return;
+      refuse(k, fmt::format("label {} is {} in '{}'; expected the same pieces", split.label,
+                            split.type.text(operation_.mesh), input_name(split.input)));
+    }
+    const bool counts_by_shape =
+        type.placement == Placement::partial && labels_.inputs[k].shape_only;
+    if (type.placement == Placement::replicated || same(k) || counts_by_shape) return;
+    refuse(k, fmt::format("it lacks the label {}, which is split in '{}'; expected replicated",
+                          split.label, input_name(split.input)));
+  }
+
+  void refuse_terms_without(const LabelOnAxis& split) const {
+    for (const std::vector<int>& term : labels_.terms) {
+      const bool has = std::ranges::any_of(term, [&](int k) {
+        return operation_.input_has_label(static_cast<size_t>(k), split.label);
+      });
+      if (has) continue;
+      throw DistributionError(
+          fmt::format("{}: the sum over {} is partial on {}, and the term '{}' lacks {}, so each "
+                      "rank would add it; convert it replicated -> partial",
+                      operation_.name, split.label, axis_name(),
+                      input_name(static_cast<size_t>(term.front())), split.label));
+    }
+  }
+
+  // ---- rule 4: sums that have not been taken
+
+  bool is_sum(size_t k) const {
+    return types_[k].placement == Placement::partial && !labels_.inputs[k].shape_only;
+  }
+
+  /// Returns whether an input is partial. Throws unless the operation is linear in all partial
+  /// inputs together.
+  bool has_sums() const {
+    std::optional<size_t> first;
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (!is_sum(k)) continue;
+      if (!first) first = k;
+      if (!labels_.inputs[k].linear) {
+        refuse(k,
+               "the operation is not linear in it; expected its sum taken (partial -> invariant, "
+               "replicated or sharded)");
+      }
+    }
+    if (!first) return false;
+    for (const std::vector<int>& term : labels_.terms) require_one_sum(term, *first);
+    return true;
+  }
+
+  void require_one_sum(const std::vector<int>& term, size_t other_sum) const {
+    std::vector<size_t> sums;
+    for (const int k : term) {
+      if (is_sum(static_cast<size_t>(k))) sums.push_back(static_cast<size_t>(k));
+    }
+    if (sums.size() > 1) {
+      refuse(sums[1],
+             fmt::format("it is multiplied by '{}', which is partial too", input_name(sums[0])));
+    }
+    if (sums.empty()) {
+      refuse(static_cast<size_t>(term.front()),
+             fmt::format("it is added to '{}', which is partial; expected partial (convert "
+                         "replicated -> partial)",
+                         input_name(other_sum)));
+    }
+  }
+
+  // ---- inputs
+
+  bool same(size_t k) const { return operation_.same_on_all(k, types_[k]); }
+  const std::string& input_name(size_t k) const { return operation_.inputs[k].name; }
+  std::string axis_name() const { return std::string(operation_.mesh.name(axis_)); }
+
+  [[noreturn]] void refuse(size_t k, std::string_view why) const {
+    throw DistributionError(fmt::format("{}: '{}' is {} on {}: {}", operation_.name, input_name(k),
+                                        types_[k].text(operation_.mesh), axis_name(), why));
+  }
+
+  const LabelledOperation& operation_;
+  const Labels& labels_;
+  Axis axis_;
+  std::vector<TypeOnAxis> types_;  // of the inputs
+};
 
 MeshView view_of(const TypedOperand& operand) { return operand.spec.distribution.view(); }
 
@@ -18,7 +243,8 @@ std::string_view view_name(const TypedOperand& operand) {
   return view_of(operand) == MeshView::dense ? "dense" : "expert";
 }
 
-/// Returns whether an input means the same in both views.
+/// Returns whether an input means the same in both views of the mesh: it has no gradient, and all
+/// ranks hold the same.
 bool is_neutral(const LabelledOperation& operation, size_t input) {
   const TypedOperand& operand = operation.inputs[input];
   return std::ranges::all_of(operation.mesh.of_view(view_of(operand)), [&](Axis axis) {
@@ -43,6 +269,8 @@ MeshView common_view(const LabelledOperation& operation) {
   return inputs.empty() ? MeshView::dense : view_of(inputs[first.value_or(0)]);
 }
 
+/// Returns the inputs' types on an axis of `view`. An input of the other view is neutral, and then
+/// invariant() stands for it.
 std::vector<TypeOnAxis> input_types(const LabelledOperation& operation, MeshView view, Axis axis) {
   std::vector<TypeOnAxis> types;
   for (const TypedOperand& input : operation.inputs) {
@@ -93,18 +321,13 @@ std::vector<Distribution> derive_distributions(const Mesh& mesh, std::string_vie
     if (on_axis) {
       answered.push_back(axis);
     } else {
-      on_axis = derive_on_axis(labelled, axis, types);
+      on_axis = AxisRule(labelled, axis, types).outputs();
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
       outputs[i][static_cast<size_t>(axis.index)] = (*on_axis)[i];
     }
   }
-  const SplitOrders orders(labelled, view, answered);
-  std::vector<Distribution> distributions;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    distributions.push_back(orders.ordered(i, outputs[i]));
-  }
-  return distributions;
+  return in_split_order(labelled, view, answered, outputs);
 }
 
 }  // namespace tessera

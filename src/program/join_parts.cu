@@ -1,3 +1,7 @@
+// Parts of one value are added up. Each warp has kWarpElements consecutive elements of the value in
+// registers, adds the parts that overlap them in their order, and writes them once. A pack is kSize
+// elements, which a thread loads or stores at once.
+
 #include "device/packs.h"
 #include "program/join_parts_kernels.h"
 
@@ -42,7 +46,8 @@ struct Sums {
   }
 
  private:
-  /// Adds those of the elements beginning at `part_first` that are within the pack.
+  /// Adds the elements of a part that are within the pack. The part covers [part_first, part_end)
+  /// of the whole.
   __device__ void add_pack(int pack, const T* elements, int64_t part_first, int64_t part_end) {
     const int64_t at = pack_first(pack);
     const int64_t offset = at - part_first;
@@ -72,12 +77,13 @@ __global__ void sum_parts(PartSums<T> joined) {
   if (warp_first >= joined.elements) return;
   Sums<T, size> sums{{}, warp_first + int64_t{lane} * size, joined.elements};
   if (!joined.onto_zeros) sums.load(joined.whole);
-  for (int asked = 0; asked < joined.count; asked += kLanes) {
-    const int mine = asked + lane;
-    uint64_t reaching = ballot(mine < joined.count && joined.parts[mine].end > warp_first &&
-                               joined.parts[mine].first < warp_first + kWarpElements<size>);
-    for (; reaching != 0; reaching &= reaching - 1) {
-      sums.add(joined.parts[asked + std::countr_zero(reaching)]);
+  // Each lane tests one part for an overlap, kLanes parts at a time.
+  for (int first = 0; first < joined.count; first += kLanes) {
+    const int mine = first + lane;
+    uint64_t overlapping = ballot(mine < joined.count && joined.parts[mine].end > warp_first &&
+                                  joined.parts[mine].first < warp_first + kWarpElements<size>);
+    for (; overlapping != 0; overlapping &= overlapping - 1) {  // clears the lowest bit
+      sums.add(joined.parts[first + std::countr_zero(overlapping)]);
     }
   }
   sums.store(joined.whole);

@@ -7,16 +7,19 @@ namespace tessera {
 
 class Stream;
 
-/// Parts that are added up into one value, one part after the other: whole[first + e] = whole[first
-/// + e] + part[e], each sum rounded to T.
+/// Parts that are added up into one value, one part after the other:
+///
+///   whole[first + e] = whole[first + e] + part[e]
+///
+/// Each sum is rounded to T, as on the processor.
 template <typename T>
 struct PartSums {
-  static constexpr int kMost = 64;
+  static constexpr int kMostParts = 64;  // their list is a kernel's argument, which must be small
   struct Part {
     const T* elements;
     int64_t first, end;  // its elements of the whole
   };
-  std::array<Part, kMost> parts;
+  std::array<Part, kMostParts> parts;
   int count;
   bool onto_zeros;   // true if the whole has undefined contents; it then begins as zeros
   T* whole;          // aligned to 64 bytes

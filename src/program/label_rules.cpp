@@ -21,7 +21,7 @@ void for_each_splittable(const LabelledOperand& operand, Function function) {
   }
 }
 
-bool has(const Labels& labels, const LabelledOperand& operand, std::string_view tied) {
+bool has_label(const Labels& labels, const LabelledOperand& operand, std::string_view tied) {
   return std::ranges::any_of(operand.dims, [&](const std::vector<Label>& dim) {
     return std::ranges::any_of(dim,
                                [&](const Label& label) { return labels.tied(label.name) == tied; });
@@ -43,14 +43,16 @@ bool whole_somewhere(const Labels& labels, std::string_view tied) {
 bool every_term_has(const Labels& labels, std::string_view tied) {
   return std::ranges::all_of(labels.terms, [&](const std::vector<int>& term) {
     return std::ranges::any_of(term, [&](int input) {
-      return has(labels, labels.inputs[static_cast<size_t>(input)], tied);
+      return has_label(labels, labels.inputs[static_cast<size_t>(input)], tied);
     });
   });
 }
 
-SplitDim split_of(const Labels& labels, std::string_view tied) {
+SplitDim effect_of_split(const Labels& labels, std::string_view tied) {
   if (whole_somewhere(labels, tied)) return SplitDim::refused;
-  const auto has_it = [&](const LabelledOperand& output) { return has(labels, output, tied); };
+  const auto has_it = [&](const LabelledOperand& output) {
+    return has_label(labels, output, tied);
+  };
   if (std::ranges::all_of(labels.outputs, has_it)) return SplitDim::stays;
   return every_term_has(labels, tied) ? SplitDim::summed : SplitDim::refused;
 }
@@ -89,13 +91,15 @@ std::vector<DimRule> dim_rules(const Labels& labels) {
     for_each_splittable(input, [&](const Label& label) {
       const std::string tied(labels.tied(label.name));
       if (std::ranges::find(seen, tied) != seen.end()) return;
-      const auto in = [&](const LabelledOperand& output) { return has(labels, output, tied); };
+      const auto in = [&](const LabelledOperand& output) {
+        return has_label(labels, output, tied);
+      };
       if (input.shape_only && std::ranges::none_of(labels.outputs, in)) return;
       seen.push_back(tied);
       const auto tie = std::ranges::find_if(
           labels.ties, [&](const std::vector<std::string>& names) { return names[0] == tied; });
       rules.push_back(
-          {tie == labels.ties.end() ? std::vector{tied} : *tie, split_of(labels, tied)});
+          {tie == labels.ties.end() ? std::vector{tied} : *tie, effect_of_split(labels, tied)});
     });
   }
   return rules;

@@ -1,8 +1,14 @@
 #include "program/labelled_operation.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+
+#include "base/error.h"
+#include "comm/piece_indices.h"
 
 namespace tessera {
 
@@ -61,6 +67,117 @@ int64_t LabelledOperation::extent(const std::string& label) const {
 
 bool LabelledOperation::same_on_all(size_t input, const TypeOnAxis& type) const {
   return !inputs[input].differentiable && type.same_on_ranks();
+}
+
+namespace {
+
+/// Returns the index of a split's label among those of its dim.
+size_t label_of(const std::vector<Label>& dim, const TypeOnAxis& type) {
+  return is_whole_dim(dim) ? 0 : static_cast<size_t>(type.factor);
+}
+
+/// Returns the extent of a label over all ranks, from an input that has it as a dim of its own.
+/// Inputs whose shapes do not fit their pieces are skipped.
+std::optional<int64_t> known_extent(const LabelledOperation& operation, std::string_view label) {
+  for (size_t k = 0; k < operation.inputs.size(); ++k) {
+    const auto& dims = operation.labels.inputs[k].dims;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (dims[d].size() != 1 || dims[d][0].name != label) continue;
+      const Spec& spec = operation.inputs[k].spec;
+      const int dim = static_cast<int>(d);
+      try {
+        return logical_extent(operation.mesh, spec.distribution, dim, spec.shape[dim]);
+      } catch (const Error&) {
+        continue;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+/// Returns the product of the labels' extents; none if one is not known.
+std::optional<int64_t> known_product(const LabelledOperation& operation,
+                                     std::span<const std::string> labels) {
+  int64_t product = 1;
+  for (const std::string& label : labels) {
+    const auto extent = known_extent(operation, label);
+    if (!extent) return std::nullopt;
+    product *= *extent;
+  }
+  return product;
+}
+
+/// Returns the names of a dim's labels from the index `begin` on.
+std::vector<std::string> labels_from(const std::vector<Label>& dim, size_t begin) {
+  std::vector<std::string> names;
+  for (size_t f = begin; f < dim.size(); ++f) names.push_back(dim[f].name);
+  return names;
+}
+
+/// Removes from both lists the names that they have in common.
+void cancel(std::vector<std::string>& dividends, std::vector<std::string>& divisors) {
+  for (auto name = dividends.begin(); name != dividends.end();) {
+    const auto found = std::ranges::find(divisors, *name);
+    if (found == divisors.end()) {
+      ++name;
+      continue;
+    }
+    divisors.erase(found);
+    name = dividends.erase(name);
+  }
+}
+
+/// Returns whether another axis splits a factor inside the label before this axis splits the label.
+/// The sizes then count elements of the remaining part.
+bool split_before(const Distribution& distribution, Axis axis, const TypeOnAxis& type) {
+  const std::span<const Axis> order = distribution.order(type.dim);
+  return std::any_of(order.begin(), std::ranges::find(order, axis),
+                     [&](Axis other) { return distribution.on(other).factor > type.factor; });
+}
+
+}  // namespace
+
+std::optional<Pieces> pieces_in(const LabelledOperation& operation, size_t input, Axis axis,
+                                const TypeOnAxis& type, const LabelledOperand& operand,
+                                LabelIndex index) {
+  if (type.pieces.kind != PieceKind::uneven) return type.pieces;
+  const auto& dim = operation.labels.inputs[input].dims[static_cast<size_t>(type.dim)];
+  const TypedOperand& value = operation.inputs[input];
+  if (!is_whole_dim(dim) && split_before(value.spec.distribution, axis, type)) return std::nullopt;
+  std::vector<std::string> inside = labels_from(dim, label_of(dim, type));
+  std::vector<std::string> inside_there =
+      labels_from(operand.dims[static_cast<size_t>(index.dim)], static_cast<size_t>(index.factor));
+  cancel(inside, inside_there);
+  const auto divisor = known_product(operation, inside);
+  const auto factor = known_product(operation, inside_there);
+  if (!divisor || !factor || (*divisor == 0 && *factor != 0)) return std::nullopt;
+  Pieces pieces = type.pieces;
+  if (*divisor == *factor) return pieces;
+  for (int64_t& size : pieces.sizes) {
+    if (size * *factor % *divisor != 0) {
+      throw DistributionError(
+          fmt::format("{}: '{}' is {} on {}: a piece of {} elements is no whole number of {}, "
+                      "which has {} elements; expected sizes that divide",
+                      operation.name, value.name, type.text(operation.mesh),
+                      operation.mesh.name(axis), size, dim[label_of(dim, type)].name, *divisor));
+    }
+    size = size * *factor / *divisor;
+  }
+  return pieces;
+}
+
+bool may_cut_elements(const LabelledOperation& operation, size_t input, const TypeOnAxis& type) {
+  const auto& dim = operation.labels.inputs[input].dims[static_cast<size_t>(type.dim)];
+  const size_t label = label_of(dim, type);
+  if (is_whole_dim(dim) || label + 1 == dim.size()) return false;
+  const bool zigzag = type.pieces.kind == PieceKind::zigzag;
+  const int64_t repeats = label == 0 ? type.repeats : 1;
+  if (!zigzag && repeats == 1) return false;
+  const auto inside = known_product(operation, labels_from(dim, label + 1));
+  // A rank's piece consists of this many consecutive runs. Zigzag gives it two chunks a repeat.
+  const int64_t runs = repeats * (zigzag ? 2 : 1);
+  const int64_t extent = operation.inputs[input].spec.shape[type.dim];
+  return !inside || *inside == 0 || extent % (runs * *inside) != 0;
 }
 
 }  // namespace tessera

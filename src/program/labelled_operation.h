@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// Returns whether a dim has no factors that could be split alone. Its first label stands for it
-/// then.
+/// Returns whether a dim has no factors that could be split alone: it has one label, or the first
+/// stands for all ("n*"). Its first label stands for it then.
 bool is_whole_dim(const std::vector<Label>& dim);
 
 /// The index of a label in an operand: of its dim, and of its factor of the dim.
@@ -22,7 +22,8 @@ struct LabelIndex {
 };
 
 /// An operation with its operands and the labels of their dims: all that the rules of distribution
-/// need. It only refers to these. Tied labels count as one, under the name of the first.
+/// need. It only refers to these. Tied labels (which split together) count as one, under the name
+/// of the first.
 struct LabelledOperation {
   const Mesh& mesh;
   std::string_view name;
@@ -50,9 +51,23 @@ struct LabelledOperation {
   /// DistributionError if there is none.
   int64_t extent(const std::string& label) const;
 
-  /// Returns whether an input of this type is the same on all ranks and it does not matter how they
-  /// use it.
+  /// Returns whether an input of this type is the same on all ranks and has no gradient. Then
+  /// invariant and replicated mean the same.
   bool same_on_all(size_t input, const TypeOnAxis& type) const;
 };
+
+/// Returns an input's pieces of a label, as they are in a dim of another operand. Sizes of uneven
+/// pieces count elements of a dim. If the dim has labels inside the label, as d in `(h d)`, such an
+/// element is a part of one of h. So sizes are multiplied by the extents of the labels inside the
+/// label there, and divided by those inside it in the input. Returns none if no operand gives these
+/// extents. Throws DistributionError if a size does not divide.
+std::optional<Pieces> pieces_in(const LabelledOperation& operation, size_t input, Axis axis,
+                                const TypeOnAxis& type, const LabelledOperand& operand,
+                                LabelIndex index);
+
+/// Returns whether an input's pieces of a label may begin or end inside one of its elements: the
+/// label has others inside it, the pieces are not consecutive, and no operand shows that they
+/// consist of whole elements.
+bool may_cut_elements(const LabelledOperation& operation, size_t input, const TypeOnAxis& type);
 
 }  // namespace tessera

@@ -10,6 +10,13 @@
 namespace tessera {
 namespace {
 
+/// A parser of this grammar, in which spaces separate names:
+///
+///   labels  = [term {"+" term}] "->" operand {"," operand} [";" tie {"," tie}]
+///   term    = ["#" number] operand {"," ["#" number] operand}
+///   operand = ["+="] ["~"] ["?"] {label | "(" label {label} ")"}
+///   label   = name ["!"] ["*"]
+///   tie     = name {"=" name}
 class LabelReader {
  public:
   explicit LabelReader(std::string_view text) : text_(text) {}

@@ -10,9 +10,10 @@
 // - a part of such a result: the same part of the result's main gradient.
 //
 // Builder::main_gradient_of_any_type() distinguishes these cases. The functions before it do the
-// work of one case each.
+// work of one case each. ParameterUses finds the uses of a parameter.
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,16 @@
 
 namespace tessera {
 namespace {
+
+/// Returns whether a value in a parameter's memory would be there with more ranks too: no elided
+/// conversion is between them.
+bool in_stored_memory(const ValueInfo& value) { return !value.view || !value.view->converted; }
+
+/// Returns whether a node only gives memory another name, and would do only that on more ranks too.
+bool only_renames(const Program& program, const Node& node) {
+  const std::optional<ViewOf>& view = program.info(node.outputs[0]).view;
+  return view && view->converted != node.outputs[0];
+}
 
 /// Returns the distribution of a parameter's main gradient: the dual of the parameter's, but
 /// partial on the axes where a use of the parameter or of its parts is replicated. With uses in
@@ -108,6 +119,70 @@ Value converted_gradient(Builder& builder, Value main, const View& result_view,
 
 }  // namespace
 
+/// Finds the uses of a program's parameters, and the node that makes a value. Reads each node once,
+/// also when nodes were appended since the last call.
+class Builder::ParameterUses {
+ public:
+  explicit ParameterUses(const Program& program) : program_(program) {}
+
+  /// Returns the values in a parameter's memory that nodes read, in the order of the nodes. A node
+  /// that only gives the memory another name does not count as a reader; an elided conversion does.
+  /// Values that an elided conversion made are not in the list.
+  const std::vector<Value>& of(Value parameter) {
+    read_new_nodes();
+    return uses_[parameter.id];
+  }
+
+  /// Returns the first value that is this part of a parameter: with the same offset and shape.
+  Value declared(const ViewOf& part, const Shape& shape) {
+    read_new_nodes();
+    const std::vector<Value>& views = views_[part.base.id];
+    const auto found = std::ranges::find_if(views, [&](Value view) {
+      const ValueInfo& info = program_.info(view);
+      return *info.view == part && info.spec.shape == shape;
+    });
+    TESSERA_CHECK(found != views.end(), "'{}' has no such part", program_.info(part.base).name);
+    return *found;
+  }
+
+  /// Returns the node that made a computed value. Throws InternalError if no node did.
+  const Node& maker(Value value) {
+    read_new_nodes();
+    const auto found = makers_.find(value.id);
+    TESSERA_CHECK(found != makers_.end(), "no node makes '{}'", program_.info(value).name);
+    return program_.nodes()[found->second];
+  }
+
+ private:
+  void read_new_nodes() {
+    for (; values_ < program_.values().size(); ++values_) {
+      const std::optional<ViewOf>& view = program_.values()[values_].view;
+      if (view) views_[view->base.id].push_back(Value{static_cast<int>(values_)});
+    }
+    for (; nodes_ < program_.nodes().size(); ++nodes_) {
+      const Node& node = program_.nodes()[nodes_];
+      for (const Value output : node.outputs) makers_[output.id] = nodes_;
+      if (node.outputs.empty() || only_renames(program_, node)) continue;
+      for (const Value input : node.inputs) {
+        if (!in_stored_memory(program_.info(input))) continue;
+        uses_[program_.base(input).id].push_back(input);
+      }
+    }
+  }
+
+  const Program& program_;
+  size_t nodes_ = 0;                         // the number read so far
+  size_t values_ = 0;                        // the number read so far
+  std::map<int, std::vector<Value>> uses_;   // by the parameter's id
+  std::map<int, std::vector<Value>> views_;  // by the id of what they are views of
+  std::map<int, size_t> makers_;             // by the value's id
+};
+
+Builder::ParameterUses& Builder::uses() {
+  if (!uses_) uses_ = std::make_shared<ParameterUses>(program_);
+  return *uses_;
+}
+
 Value Builder::declare_main_gradient(Value parameter, const Distribution& distribution) {
   const auto known = program_.main_gradients_.find(parameter.id);
   if (known != program_.main_gradients_.end()) return known->second;
@@ -127,17 +202,17 @@ Value Builder::main_gradient_of_any_type(Value value) {
   const ValueInfo info = program_.info(value);  // a copy: views are appended below
   Value gradient;
   if (in_stored_memory(info)) {
-    std::vector<Value> uses = uses_.of(parameter);
-    uses.push_back(value);
+    std::vector<Value> readers = uses().of(parameter);
+    readers.push_back(value);
     gradient =
-        declare_main_gradient(parameter, main_gradient_distribution(program_, parameter, uses));
+        declare_main_gradient(parameter, main_gradient_distribution(program_, parameter, readers));
     if (!info.view) return gradient;
     // The part may be used under another type. Its gradient is named after the first view that
     // declares the part.
-    const Value declared = uses_.declared(*info.view, info.spec.shape);
+    const Value declared = uses().declared(*info.view, info.spec.shape);
     gradient = part_gradient(*this, gradient, info, "gradient:" + program_.info(declared).name);
   } else {
-    const Node& maker = uses_.maker(value);
+    const Node& maker = uses().maker(value);
     const View result_view = *maker.operation->view(0);
     const Value main =
         main_gradient_of_any_type(maker.inputs[static_cast<size_t>(result_view.input)]);

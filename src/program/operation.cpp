@@ -1,12 +1,83 @@
+// What an operation has by default: a cost that follows from its labels, no gradient, a
+// recomputation that applies it again, memory of its own.
+
 #include "program/operation.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "program/builder.h"
-#include "program/matrix_products.h"
 
 namespace tessera {
+namespace {
+
+using Names = std::set<std::string>;
+
+Names names_of(const LabelledOperand& operand) {
+  Names names;
+  for (const auto& dim : operand.dims) {
+    for (const Label& label : dim) names.insert(label.name);
+  }
+  return names;
+}
+
+/// Returns whether some output has both a label that only `a` has and one that only `b` has.
+bool spans_output(std::span<const LabelledOperand> outputs, const Names& a, const Names& b) {
+  return std::ranges::any_of(outputs, [&](const LabelledOperand& output) {
+    const Names names = names_of(output);
+    const auto own = [&](const Names& mine, const Names& other) {
+      return std::ranges::any_of(
+          names, [&](const auto& name) { return mine.contains(name) && !other.contains(name); });
+    };
+    return own(a, b) && own(b, a);
+  });
+}
+
+bool is_product(const Labels& labels, int first, int second) {
+  const Names a = names_of(labels.inputs[static_cast<size_t>(first)]);
+  const Names b = names_of(labels.inputs[static_cast<size_t>(second)]);
+  const bool sums = std::ranges::any_of(a, [&](const std::string& name) {
+    return b.contains(name) && std::ranges::none_of(labels.outputs, [&](const auto& output) {
+             return names_of(output).contains(name);
+           });
+  });
+  return sums && spans_output(labels.outputs, a, b);
+}
+
+/// Returns the product of the extents of all labels of two operands. A dim of several factors
+/// counts with the extent of the whole dim.
+double extents(const Labels& labels, std::span<const Shape> operands, int first, int second) {
+  Names counted;
+  double result = 1;
+  for (const bool several : {true, false}) {
+    for (const int k : {first, second}) {
+      const auto& dims = labels.inputs[static_cast<size_t>(k)].dims;
+      for (size_t d = 0; d < dims.size(); ++d) {
+        if ((dims[d].size() > 1) != several || counted.contains(dims[d][0].name)) continue;
+        for (const Label& label : dims[d]) counted.insert(label.name);
+        result *= static_cast<double>(operands[static_cast<size_t>(k)][static_cast<int>(d)]);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+double matrix_product_flops(const Labels& labels, std::span<const Shape> operands) {
+  double flops = 0;
+  for (const std::vector<int>& term : labels.terms) {
+    for (size_t i = 0; i < term.size(); ++i) {
+      for (size_t j = i + 1; j < term.size(); ++j) {
+        const bool given = std::max(term[i], term[j]) < static_cast<int>(operands.size());
+        if (!given || !is_product(labels, term[i], term[j])) continue;
+        flops += 2 * extents(labels, operands, term[i], term[j]);
+      }
+    }
+  }
+  return flops;
+}
 
 double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs,
                      std::span<const int> updated) {

@@ -5,6 +5,18 @@
 #include "base/error.h"
 
 namespace tessera {
+namespace {
+
+std::vector<Spec> expected_specs(const Program& program, std::span<const Value> values) {
+  std::vector<Spec> specs = program.specs(values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::optional<Rows>& rows = program.info(values[i]).rows;
+    if (rows) specs[i].shape = specs[i].shape.with_dim(0, rows->expected);
+  }
+  return specs;
+}
+
+}  // namespace
 
 const ValueInfo& Program::info(Value value) const {
   TESSERA_CHECK(value.id >= 0 && value.id < static_cast<int>(values_.size()),
@@ -23,8 +35,8 @@ bool Program::is_output(Value value) const {
 }
 
 Value Program::base(Value value) const {
-  const ValueInfo& of = info(value);
-  return of.view ? of.view->base : value;
+  const std::optional<ViewOf>& view = info(value).view;
+  return view ? view->base : value;
 }
 
 Value Program::main_gradient(Value parameter) const {
@@ -51,6 +63,11 @@ std::vector<Spec> Program::specs(std::span<const Value> values) const {
   result.reserve(values.size());
   for (const Value value : values) result.push_back(spec(value));
   return result;
+}
+
+Cost node_cost(const Program& program, const Node& node) {
+  return node.operation->cost(expected_specs(program, node.inputs),
+                              expected_specs(program, node.outputs));
 }
 
 }  // namespace tessera

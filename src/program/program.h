@@ -51,9 +51,9 @@ template <>
 inline constexpr std::array<std::string_view, 4> kWords<Phase>{"forward", "recompute", "backward",
                                                                "update"};
 
-/// The persistence of a value despite rematerialization. One marked `block` stays when norms,
-/// attention or experts are recomputed, but not when the whole layer is. One marked `layer` always
-/// stays.
+/// Whether a value stays in memory for the backward pass although the blocks around it are
+/// recomputed there. One marked `block` stays when norms, attention or experts are recomputed, but
+/// not when the whole layer is. One marked `layer` always stays.
 enum class Keep { no, block, layer };
 
 /// The value whose memory a view is a part of. It is not a view itself.
@@ -148,5 +148,9 @@ class Program {
   std::map<int, Value> main_gradients_;  // by the parameter's id
   int exchanges_ = 0;
 };
+
+/// Returns the cost of one run of a program's node. A value whose number of rows is known only at
+/// run time counts with the rows of an even load (see Rows).
+Cost node_cost(const Program& program, const Node& node);
 
 }  // namespace tessera

@@ -1,13 +1,20 @@
+// If several axes split a dim, their order says which elements a rank has: splits of tokens over
+// data and then context give other elements than context and then data. SplitOrders reads from the
+// inputs the order in which axes split each label, and gives it to the outputs.
+
 #include "program/split_orders.h"
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
 #include "base/text.h"
 #include "comm/piece_indices.h"
-#include "program/label_pieces.h"
+#include "program/labelled_operation.h"
 
 namespace tessera {
 namespace {
@@ -16,7 +23,47 @@ TypeOnAxis& on(std::vector<TypeOnAxis>& types, Axis axis) {
   return types[static_cast<size_t>(axis.index)];
 }
 
-}  // namespace
+/// The order in which axes split each label of an operation's inputs.
+class SplitOrders {
+ public:
+  SplitOrders(const LabelledOperation& operation, MeshView view, std::span<const Axis> by_hand);
+
+  /// Returns the distribution of an output with these types, by axis.
+  Distribution ordered(size_t output, std::vector<TypeOnAxis> types) const;
+
+ private:
+  /// One axis's split of a label, as an input has it.
+  struct Split {
+    Axis axis;
+    Pieces pieces;
+    int factor = 0;
+    int64_t repeats = 1;
+    bool whole_dim = false;  ///< the label stands for the whole dim, with all its factors
+  };
+
+  /// The splits of a label, outermost first, and the input that has them.
+  struct Order {
+    std::vector<Split> splits;
+    size_t input = 0;
+  };
+
+  void note_order(size_t input, int dim, size_t factor);
+  void require_agreement(const Order& known, const Order& order, std::string_view label) const;
+  bool same_pieces(size_t input, size_t other, const Split& split, const Split& other_split,
+                   std::string_view label) const;
+  std::vector<Split> checked(const Order& order) const;
+  int64_t repeats_after_outer(size_t input, Axis axis) const;
+  void add_splits(Distribution& result, std::vector<TypeOnAxis>& types,
+                  const std::vector<Label>& labels, LabelIndex index) const;
+  int64_t extent_outside(const std::vector<Label>& labels, size_t factor) const;
+  std::string text(const Order& order) const;
+
+  const LabelledOperation& operation_;
+  MeshView view_;
+  std::vector<Axis> by_hand_;
+  std::map<std::string_view, Order> orders_;        // by label, like the next
+  std::map<std::string_view, Order> whole_orders_;  // of labels that stand for a whole dim
+};
 
 SplitOrders::SplitOrders(const LabelledOperation& operation, MeshView view,
                          std::span<const Axis> by_hand)
@@ -61,15 +108,15 @@ int64_t SplitOrders::repeats_after_outer(size_t input, Axis axis) const {
     const TypeOnAxis& other = distribution.on(*later);
     if (other.factor >= type.factor) continue;
     const int ranks = operation_.mesh.size(*later);
-    int64_t left = 1, of = ranks;
+    int64_t own = 1, whole = ranks;  // this rank has own / whole of the outer factor
     if (other.pieces.kind == PieceKind::uneven) {
-      left = spec.shape[type.dim];
+      own = spec.shape[type.dim];
       for (auto inner = order.end() - 1; inner != later; --inner) {
-        left = joined_extent(distribution.on(*inner), operation_.mesh.size(*inner), left);
+        own = joined_extent(distribution.on(*inner), operation_.mesh.size(*inner), own);
       }
-      of = joined_extent(other, ranks, left);
+      whole = joined_extent(other, ranks, own);
     }
-    if (left > 0 && repeats * left % of == 0) repeats = repeats * left / of;
+    if (own > 0 && repeats * own % whole == 0) repeats = repeats * own / whole;
   }
   return repeats;
 }
@@ -139,18 +186,18 @@ void SplitOrders::add_splits(Distribution& result, std::vector<TypeOnAxis>& type
   const auto factor = static_cast<size_t>(index.factor);
   const auto known = orders_.find(operation_.labels.tied(labels[factor].name));
   if (known == orders_.end()) return;
-  const bool alone = labels.size() == 1;
+  const bool alone = labels.size() == 1;  // the label is the whole dim of the output
   for (const Split& split : known->second.splits) {
     TypeOnAxis& type = on(types, split.axis);
-    const bool mine =
+    const bool splits_label =
         type.split() && type.dim == index.dim && (alone || type.factor == index.factor);
-    if (!mine) continue;
+    if (!splits_label) continue;
     if (split.whole_dim && (alone || labels[factor].opaque)) type.factor = split.factor;
     if (split.whole_dim || split.factor == 0) {
       // The repeats within the label occur once for each element of the factors outside it.
       type.repeats = extent_outside(labels, factor) * split.repeats;
     } else if (!alone) {
-      type.repeats = split.repeats;  // between the same factors
+      type.repeats = split.repeats;  // the factors outside it are those of the input
     }
     result = result.with(split.axis, type);
   }
@@ -162,6 +209,17 @@ int64_t SplitOrders::extent_outside(const std::vector<Label>& labels, size_t fac
   int64_t product = 1;
   for (size_t f = 0; f < factor; ++f) product *= operation_.extent(labels[f].name);
   return product;
+}
+
+}  // namespace
+
+std::vector<Distribution> in_split_order(const LabelledOperation& operation, MeshView view,
+                                         std::span<const Axis> by_hand,
+                                         const std::vector<std::vector<TypeOnAxis>>& types) {
+  const SplitOrders orders(operation, view, by_hand);
+  std::vector<Distribution> distributions;
+  for (size_t i = 0; i < types.size(); ++i) distributions.push_back(orders.ordered(i, types[i]));
+  return distributions;
 }
 
 }  // namespace tessera

@@ -1,3 +1,7 @@
+// Two operations. ViewOperation names a part of a value's memory; nothing runs for it. Its gradient
+// is not its own: differentiate() collects the gradients of a value's views, and JoinParts adds
+// them up into one value.
+
 #include "program/view.h"
 
 #include <algorithm>
@@ -45,8 +49,9 @@ class JoinParts final : public Operation {
     std::string labels;
     for (size_t i = 0; i < inputs.size(); ++i) {
       labels += i == 0 ? "~" : " + ~";
-      for (int dim = 0; dim < inputs[i].shape.rank(); ++dim)
+      for (int dim = 0; dim < inputs[i].shape.rank(); ++dim) {
         labels += fmt::format("p{}_{}! ", i, dim);
+      }
     }
     return labels + "->" + numbered_labels(whole_.rank());
   }
@@ -69,6 +74,7 @@ class JoinParts final : public Operation {
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     double bytes = static_cast<double>(outputs[0].bytes());
+    // A part is read, and the elements of the whole that it is added to are read and written.
     for (const Spec& input : inputs) bytes += 3 * static_cast<double>(input.bytes());
     return {.bytes = bytes};
   }
@@ -81,10 +87,11 @@ class JoinParts final : public Operation {
       for (size_t i = 0; i < firsts_.size(); ++i) {
         const T* part = execution.inputs[i].data<T>();
         T* to = whole.data<T>() + firsts_[i];
-        parallel_ranges(execution.runtime.threads(), execution.inputs[i].elements(), 1 << 16,
+        constexpr int64_t kGrain = 1 << 16;  // elements that are worth another thread
+        parallel_ranges(execution.runtime.threads(), execution.inputs[i].elements(), kGrain,
                         [=](int64_t begin, int64_t end, int) {
                           for (int64_t e = begin; e < end; ++e) {
-                            // Parts may overlap.
+                            // Parts may overlap, so each is added. One part has each element once.
                             to[e] = static_cast<T>(static_cast<Compute<T>>(to[e]) +
                                                    static_cast<Compute<T>>(part[e]));
                           }
@@ -94,18 +101,18 @@ class JoinParts final : public Operation {
   }
 
  private:
-  /// Launches the kernel for up to kMost parts at a time.
+  /// Launches the kernel for up to kMostParts parts at a time.
   void run_on_device(const Execution& execution, const Tensor& whole) const {
     for_vendor(*execution.stream, [&](auto vendor) {
       dispatch_device(whole.dtype(), [&](auto type) {
         using T = decltype(type);
-        constexpr size_t kMost = PartSums<T>::kMost;
-        for (size_t begin = 0; begin < firsts_.size(); begin += kMost) {
+        constexpr size_t kMostParts = PartSums<T>::kMostParts;
+        for (size_t begin = 0; begin < firsts_.size(); begin += kMostParts) {
           PartSums<T> sums{};
           sums.onto_zeros = begin == 0;
           sums.whole = whole.pointer<T>();
           sums.elements = whole.elements();
-          for (size_t i = begin; i < std::min(begin + kMost, firsts_.size()); ++i) {
+          for (size_t i = begin; i < std::min(begin + kMostParts, firsts_.size()); ++i) {
             const Tensor& part = execution.inputs[i];
             sums.parts[static_cast<size_t>(sums.count++)] = {part.pointer<T>(), firsts_[i],
                                                              firsts_[i] + part.elements()};

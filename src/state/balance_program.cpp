@@ -1,11 +1,10 @@
 #include "state/balance_program.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "base/error.h"
 #include "ops/router/balance_biases.h"
-#include "ops/update/copy.h"
+#include "ops/update/kept_values.h"
 #include "program/view.h"
 
 namespace tessera {

@@ -5,7 +5,6 @@
 
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
-#include "ops/update/add_in_order.h"
 #include "ops/update/sum_of_squares.h"
 #include "state/unit_groups.h"
 

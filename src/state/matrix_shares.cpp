@@ -29,7 +29,7 @@ std::vector<int> assigned(std::span<const SharedWork> shared, std::vector<double
 
 /// Returns the positions of the ranks that have elements of a matrix. A rank between two of them
 /// may have none: cuts are rounded to a grain, and with many ranks two cuts may be the same.
-std::vector<int> ranks_with_pieces(const MatrixCut& cut) {
+std::vector<int> ranks_with_pieces(const MatrixChain::Cut& cut) {
   std::vector<int> positions;
   for (size_t position = 0; position < cut.pieces.size(); ++position) {
     if (cut.pieces[position].length > 0) positions.push_back(static_cast<int>(position));
@@ -47,8 +47,8 @@ class ChainMaker {
     const int64_t size = matrix_elements(spec.piece_shape);
     const std::vector<int>& ranks = chain.ranks;
     chain.work.resize(ranks.size());
-    MatrixRun run{.parameter = parameter};
-    std::vector<MatrixCut> cuts;
+    MatrixChain::Run run{.parameter = parameter};
+    std::vector<MatrixChain::Cut> cuts;
     const std::vector<ElementRun> held_by = shard_.held_by_sharers(parameter);
     for (size_t position = 0; position < ranks.size(); ++position) {
       const ElementRun& held = held_by[position];
@@ -78,7 +78,7 @@ class ChainMaker {
 
   void choose_owners(MatrixChain& chain) const {
     std::vector<SharedWork> shared;
-    for (const MatrixCut& cut : chain.cuts) {
+    for (const MatrixChain::Cut& cut : chain.cuts) {
       shared.push_back({ranks_with_pieces(cut), work_of(specs_[cut.parameter])});
     }
     const std::vector<int> owners = even_out(shared, chain.work);
@@ -92,7 +92,7 @@ class ChainMaker {
     return newton_schulz_step_flops(shape.dim(-2), shape.dim(-1));
   }
   static void note_piece(size_t parameter, int64_t matrix, size_t position, size_t ranks,
-                         const ElementRun& piece, std::vector<MatrixCut>& cuts) {
+                         const ElementRun& piece, std::vector<MatrixChain::Cut>& cuts) {
     if (cuts.empty() || cuts.back().matrix != matrix) {
       cuts.push_back({parameter, matrix, std::vector<ElementRun>(ranks), 0});
     }

@@ -9,33 +9,33 @@
 
 namespace tessera {
 
-/// A matrix of which several ranks have the states, each of some consecutive elements.
-struct MatrixCut {
-  size_t parameter = 0;
-  int64_t matrix = 0;  ///< its index among the parameter's on this rank
-  /// Runs of its elements, by position among the ranks; 0 long for a rank that has none.
-  std::vector<ElementRun> pieces;
-  int owner = 0;  ///< the position of the rank that orthogonalises it
-};
-
-/// Consecutive matrices of a parameter of which a rank has all states.
-struct MatrixRun {
-  size_t parameter = 0;
-  int64_t first = 0;  ///< an index among the parameter's on this rank
-  int64_t count = 0;
-  std::vector<int64_t> counts;  ///< the counts of all ranks, by position
-};
-
-/// The matrices of parameters whose units are cut together, and the ranks that share out their
-/// states.
+/// The matrices of parameters whose units are cut together, one after the other, and the ranks that
+/// share out their states. A rank has a run of them whole. Where its run begins or ends within a
+/// matrix, that matrix is cut between ranks.
 struct MatrixChain {
-  size_t parameter = 0;         ///< the first of the parameters
-  std::vector<Axis> axes;       ///< the axes over which the units are cut
-  std::vector<int> ranks;       ///< by position: in the order of their pieces
-  int position = 0;             ///< the position of this rank
-  std::vector<MatrixRun> runs;  ///< the runs of this rank
-  std::vector<MatrixCut> cuts;  ///< the cuts of all ranks, in the order of the memory
-  std::vector<double> work;     ///< FLOPs of one step of Newton-Schulz, by position
+  /// Consecutive matrices of a parameter of which a rank has all states.
+  struct Run {
+    size_t parameter = 0;
+    int64_t first = 0;  ///< an index among the parameter's on this rank
+    int64_t count = 0;
+    std::vector<int64_t> counts;  ///< the counts of all ranks, by position
+  };
+  /// A matrix of which several ranks have the states, each of some consecutive elements.
+  struct Cut {
+    size_t parameter = 0;
+    int64_t matrix = 0;  ///< its index among the parameter's on this rank
+    /// Runs of its elements, by position among the ranks; 0 long for a rank that has none.
+    std::vector<ElementRun> pieces;
+    int owner = 0;  ///< the position of the rank that orthogonalises it
+  };
+
+  size_t parameter = 0;      ///< the first of the parameters
+  std::vector<Axis> axes;    ///< the axes over which the units are cut
+  std::vector<int> ranks;    ///< by position: in the order of their pieces
+  int position = 0;          ///< the position of this rank
+  std::vector<Run> runs;     ///< the runs of this rank
+  std::vector<Cut> cuts;     ///< the cuts of all ranks, in the order of the memory
+  std::vector<double> work;  ///< FLOPs of one step of Newton-Schulz, by position
 };
 
 /// Returns the matrices of `parameters`, indices in the list of `shard`, by the ranks that share

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 #include <utility>
 
-#include "base/error.h"
 #include "base/words.h"
 
 namespace tessera {
@@ -36,15 +34,25 @@ std::string KeptTensor::name() const {
   return fmt::format("{}:{}", word(kind), parameter->name);
 }
 
-ParameterStore::ParameterStore(Executor& executor, int update, int rounding,
-                               const ParameterList& parameters, const StateSharing& sharing)
+std::string KeptTensor::saved_group() const {
+  TESSERA_CHECK(kind >= Kept::master, "{} is not saved", name());
+  return kind == Kept::master ? "parameters" : "optimizer";
+}
+
+std::string KeptTensor::saved_name() const {
+  return kind == Kept::master ? parameter->name : fmt::format("{}.{}", parameter->name, word(kind));
+}
+
+ParameterStore::ParameterStore(Executor& executor, const UpdateProgram& update, int update_number,
+                               int rounding_number, const ParameterList& parameters)
     : executor_(executor),
-      rounding_(rounding),
+      update_(update),
+      update_number_(update_number),
+      rounding_number_(rounding_number),
       parameters_(parameters.specs()),
       units_(parameters.units()),
-      shard_({executor.program(update).mesh(), executor.program(update).rank()}, parameters,
-             sharing) {
-  const std::vector<ValueInfo>& values = executor.program(update).values();
+      shard_({update.program.mesh(), update.program.rank()}, parameters, update.sharing) {
+  const std::vector<ValueInfo>& values = update.program.values();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const ParameterSpec& spec = parameters_[i];
     const auto number = static_cast<size_t>(spec.unit_index);
@@ -58,15 +66,15 @@ ParameterStore::ParameterStore(Executor& executor, int update, int rounding,
         TESSERA_CHECK(!has_to_be, "the update has no value {}", name);
         continue;
       }
-      const Tensor& unit_memory = executor.tensor(name, update);
-      const bool whole = tensor.kind == Kept::weight || tensor.kind == Kept::gradient;
-      if (whole || !shard_.cut(number).cut()) {
+      const Tensor& unit_memory = executor.tensor(name, update_number);
+      if (!shard_.shared_out(i, tensor.kind)) {
         tensor.memory = unit_memory.view(spec.unit_offset, spec.piece_shape);
       } else {
-        // The memory of weights and gradients has all that this rank has of the unit.
-        const bool all = name == unit.name || tensor.kind == Kept::summed_gradient;
+        // A master that is the weight itself lies in the memory of the whole unit, and so does the
+        // summed gradient. Other states have memory for this rank's piece of the unit alone.
+        const bool in_whole_unit = name == unit.name || tensor.kind == Kept::summed_gradient;
         const ElementRun held = shard_.held(i);
-        const int64_t first = all ? spec.unit_offset : shard_.offset_in_states(i);
+        const int64_t first = in_whole_unit ? spec.unit_offset : shard_.offset_in_states(i);
         tensor.memory = unit_memory.view(held.length == 0 ? 0 : first + held.begin, {held.length});
       }
       tensor.dtype = tensor.memory.dtype();
@@ -111,7 +119,7 @@ void ParameterStore::initialize(uint64_t seed, int threads) const {
 }
 
 void ParameterStore::masters_to_weights() const {
-  executor_.run({.segment = Segment::whole, .program = rounding_});
+  executor_.run({.segment = Segment::whole, .program = rounding_number_});
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -7,21 +8,62 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/executor.h"
-#include "state/kept_tensor.h"
+#include "model/parameter.h"
+#include "state/state_shard.h"
+#include "state/update_program.h"
 
 namespace tessera {
 
+/// A tensor of a parameter that is kept between steps: the pieces of it that this rank holds, and
+/// their memory.
+struct KeptTensor {
+  const ParameterSpec* parameter = nullptr;
+  size_t index = 0;  ///< the index of the parameter in its list
+  Kept kind = Kept::weight;
+  DType dtype = DType::f32;
+  /// Ranks whose coordinates agree on the axes that split it hold the same elements.
+  Distribution distribution;
+  std::vector<TensorPiece> pieces;  ///< the pieces of the whole that this rank holds
+  /// The elements of the pieces, one piece after the other: in the shape of the only piece, or
+  /// [elements] where ranks share the tensor out.
+  Tensor memory;
+
+  /// Returns the tensor's name in messages: "first_moment:layers.0.attention.query". A weight has
+  /// the name of its parameter.
+  std::string name() const;
+  /// Returns the group of the tensor in a checkpoint: "parameters" for masters, "optimizer" for
+  /// moments. Throws InternalError for other kinds, which are not saved.
+  std::string saved_group() const;
+  /// Returns the name of the tensor within that group: the parameter's name, followed for moments
+  /// by the moment's: "layers.0.attention.query.first_moment".
+  std::string saved_name() const;
+
+  /// Calls visit(piece, memory) for each piece that this rank holds, with its memory in the piece's
+  /// shape.
+  template <typename Visit>
+  void for_each_piece(Visit&& visit) const {
+    int64_t offset = 0;
+    for (const TensorPiece& piece : pieces) {
+      visit(piece, memory.reshape({memory.elements()}).view(offset, piece.shape()));
+      offset += piece.shape().elements();
+    }
+    TESSERA_CHECK(offset == memory.elements(), "{} has {} elements in pieces of {}", name(),
+                  memory.elements(), offset);
+  }
+};
+
 /// The training state of this rank, in the memory that the plan gave it. All that goes through the
 /// state (loading, saving, first values, checks of copies and of NaN, verification) walks over
-/// tensors().
+/// tensors(). A store does not change after it was made; its tensors do.
 class ParameterStore {
  public:
-  /// Finds the tensors of the units that program `update` of the executor updates. Program
-  /// `rounding` rounds masters to weights (see write_rounding()). Both were written with
-  /// `sharing`. The executor and the list of parameters must outlive the store.
-  ParameterStore(Executor& executor, int update, int rounding, const ParameterList& parameters,
-                 const StateSharing& sharing = {});
+  /// Finds the tensors of the units that `update` updates. `update_number` and `rounding_number`
+  /// are the numbers of that program and of the one that rounds masters to weights (see
+  /// write_rounding()) in the executor's list. All arguments must outlive the store.
+  ParameterStore(Executor& executor, const UpdateProgram& update, int update_number,
+                 int rounding_number, const ParameterList& parameters);
 
   std::span<const ParameterSpec> parameters() const { return parameters_; }
   /// Returns the tensors of these kinds, in the order of the parameters and of Kept. Biases that
@@ -33,6 +75,12 @@ class ParameterStore {
   Tensor memory(std::string_view parameter, Kept kind) const;
   /// Returns the name of the value in the programs that a tensor is a part of.
   std::string value_name(const KeptTensor& tensor) const;
+  /// Returns a sum of this rank's micro-batches since the step began.
+  Tensor sum(const StepSum& sum) const { return executor_.tensor(sum.name, update_number_); }
+  /// Returns a sum over the micro-batches of all ranks, as the last update has computed it.
+  Tensor total(const StepSum& sum) const {
+    return executor_.tensor(update_.totals.at(sum.name), update_number_);
+  }
   /// Returns the description of the elements of the state that each rank holds.
   const StateShard& shard() const { return shard_; }
 
@@ -43,7 +91,9 @@ class ParameterStore {
 
  private:
   Executor& executor_;
-  int rounding_;
+  const UpdateProgram& update_;
+  int update_number_;
+  int rounding_number_;
   std::span<const ParameterSpec> parameters_;
   std::span<const ParameterUnit> units_;
   StateShard shard_;

@@ -243,6 +243,7 @@ Distribution StateShard::distribution(size_t parameter, Kept kind) const {
   if (kind == Kept::weight) return unit.distribution;
   if (kind == Kept::gradient) return unit.gradient_distribution;
   Distribution result = unit.distribution;
+  if (!shared_out(parameter, kind)) return result;
   for (const Axis axis : cut(unit_of(parameter)).axes) {
     result = result.with(axis, sharded(0, {.kind = PieceKind::flat}));
   }
@@ -251,9 +252,7 @@ Distribution StateShard::distribution(size_t parameter, Kept kind) const {
 
 std::vector<TensorPiece> StateShard::pieces(size_t parameter, Kept kind) const {
   const TensorPiece& piece = memory_->pieces[parameter];
-  if (kind == Kept::weight || kind == Kept::gradient || !cut(unit_of(parameter)).cut()) {
-    return {piece};
-  }
+  if (!shared_out(parameter, kind)) return {piece};
   std::vector<TensorPiece> pieces;
   for (const auto& box : boxes_of_run(piece.shape(), held(parameter))) {
     pieces.push_back(piece.part(box));
@@ -262,11 +261,7 @@ std::vector<TensorPiece> StateShard::pieces(size_t parameter, Kept kind) const {
 }
 
 ElementRun StateShard::own_run(size_t unit) const {
-  size_t position = 0;
-  for (const Axis axis : cut(unit).axes) {
-    position = position * static_cast<size_t>(mesh_.size(axis)) +
-               static_cast<size_t>(mesh_.coordinate(rank_, axis));
-  }
+  const size_t position = cut(unit).position(mesh_, rank_);
   return {memory_->begins[unit][position], cut(unit).sizes[position]};
 }
 
@@ -299,11 +294,10 @@ ElementRun StateShard::held_of(size_t parameter, const ElementRun& piece_of_unit
 std::vector<ElementRun> StateShard::held_by_sharers(size_t parameter) const {
   const FlatPieces& pieces = cut(unit_of(parameter));
   if (!pieces.cut()) return {held(parameter)};
+  const std::vector<int64_t>& begins = memory_->begins[unit_of(parameter)];
   std::vector<ElementRun> held;
-  int64_t begin = 0;
-  for (const int64_t size : pieces.sizes) {
-    held.push_back(held_of(parameter, {begin, size}));
-    begin += size;
+  for (size_t i = 0; i < begins.size(); ++i) {
+    held.push_back(held_of(parameter, {begins[i], pieces.sizes[i]}));
   }
   return held;
 }
@@ -314,13 +308,9 @@ std::span<const Axis> StateShard::axes_of_cut(size_t unit) const {
 }
 
 std::vector<int> StateShard::sharers(size_t parameter) const {
-  const std::span<const Axis> axes = axes_of_cut(unit_of(parameter));
-  std::vector<int> ranks = mesh_.group(rank_, axes);
-  std::ranges::sort(ranks, {}, [&](int other) {
-    std::vector<int> coordinates;
-    for (const Axis axis : axes) coordinates.push_back(mesh_.coordinate(other, axis));
-    return coordinates;
-  });
+  const FlatPieces& pieces = cut(unit_of(parameter));
+  std::vector<int> ranks = mesh_.group(rank_, pieces.axes);
+  std::ranges::sort(ranks, {}, [&](int other) { return pieces.position(mesh_, other); });
   return ranks;
 }
 

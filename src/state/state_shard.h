@@ -84,6 +84,11 @@ class StateShard {
 
   int rank() const { return rank_; }
   const Mesh& mesh() const { return mesh_; }
+  /// Returns whether ranks share out a kept tensor of a parameter. Otherwise this rank has all of
+  /// its piece of the parameter.
+  bool shared_out(size_t parameter, Kept kind) const {
+    return kind != Kept::weight && kind != Kept::gradient && cut(unit_of(parameter)).cut();
+  }
   /// Returns the distribution of a kept tensor of a parameter. Ranks whose coordinates agree on the
   /// axes that split it hold the same elements.
   Distribution distribution(size_t parameter, Kept kind) const;

@@ -1,7 +1,6 @@
 #include "state/update_program.h"
 
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -10,8 +9,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
-#include "ops/update/round.h"
-#include "ops/update/zero.h"
+#include "ops/update/kept_values.h"
 #include "program/builder.h"
 #include "state/gradient_squares.h"
 #include "state/muon_program.h"
@@ -67,13 +65,12 @@ class UpdateWriter {
       states_.back() = unit_states(builder_, units_[unit], pieces(unit), weights_.back(),
                                    gradients.back(), update_.updated_by.back());
     }
-    std::vector<Value> losses;
+    std::vector<Value> totals, losses;
     for (const StepSum& sum : sums) {
-      update_.totals.push_back(total(builder_, declare(builder_, sum)));
-      builder_.output(update_.totals.back());
-      if (sum.shape == Shape{1}) {
-        losses.push_back(cross(builder_, update_.totals.back(), MeshView::dense));
-      }
+      totals.push_back(total(builder_, declare(builder_, sum)));
+      builder_.output(totals.back());
+      update_.totals.emplace(sum.name, totals.back());
+      if (sum.shape == Shape{1}) losses.push_back(cross(builder_, totals.back(), MeshView::dense));
     }
     const Value squares = gradient_squares(builder_, gradients, parameters_, shard_);
     const Clipped clipped = clip_gradients(builder_, squares, update_.clip_norm, losses);
@@ -87,7 +84,7 @@ class UpdateWriter {
     for (size_t unit = 0; unit < units_.size(); ++unit) {
       if (units_[unit].has_gradients()) give_pieces(builder_, weights_[unit], pieces(unit));
     }
-    end_balance(builder_, units_, balance_, std::span(update_.totals).last(balance_.units.size()),
+    end_balance(builder_, units_, balance_, std::span(totals).last(balance_.units.size()),
                 update_.scale);
   }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/chunk.h"
@@ -28,7 +30,7 @@ struct UpdateProgram {
   Value step;           ///< counted from 1
   Value gradient_norm;  ///< f64 [1], like the next: an output
   Value scale;          ///< the factor on gradients; NaN if nothing was updated
-  std::vector<Value> totals;  ///< the sums of all ranks, in the order of the sums: outputs
+  std::map<std::string, Value> totals;    ///< the sums over all ranks, by name: outputs
   std::vector<OptimizerName> updated_by;  ///< by unit
   StateSharing sharing;                   ///< the way in which ranks share out the states
   std::optional<Value> muon_measures;     ///< f64 [4] (see muon_measures()), an output; with Muon

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Returns `bytes` rounded up to whole huge pages, so that the last bytes can be in one too.
+/// Returns `bytes` rounded up to whole huge pages, so that a huge page can hold the last bytes too.
 size_t mapped_bytes(int64_t bytes) {
   return static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), kHugePage));
 }
@@ -32,6 +32,7 @@ Arena::Arena(int64_t bytes, Accelerator* accelerator) : bytes_(bytes), accelerat
                 format_bytes(bytes), std::strerror(errno));
   }
   memory_ = static_cast<std::byte*>(address);
+  // A hint: fewer, larger pages make fewer misses when addresses are translated.
   ::madvise(memory_, mapped_bytes(bytes), MADV_HUGEPAGE);
 }
 

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// The memory of one plan: a range of addresses. On the processor it is only reserved, and only the
-/// pages that are touched take physical memory. On an accelerator all of it is allocated at once.
-/// The plan decides the offset of each tensor. Tensors refer to the arena and do not keep it alive.
+/// The memory of one memory plan (engine/memory_plan.h), which decides the offset of each tensor.
+/// On the processor the arena only reserves addresses; a page takes physical memory once it is
+/// used. On an accelerator all memory is allocated at once. Tensors do not keep the arena alive.
 class Arena {
  public:
   /// Takes `bytes` bytes of the processor's or an accelerator's memory, which begin as zeros.

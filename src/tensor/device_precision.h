@@ -10,8 +10,8 @@
 namespace tessera {
 
 /// Returns the text of an error if a device does not compute in a precision, or nothing. Kernels of
-/// devices compute in bf16 and fp32; the processor computes in fp64 too. `setting` is the setting
-/// of the precision, such as "train.precision". `choose` says what to choose instead.
+/// devices compute in bf16 and fp32; the processor computes in fp64 too. `setting` names the
+/// setting of the precision, such as "train.precision". `choose` names the alternatives.
 std::optional<std::string> precision_problem(Device device, Precision precision,
                                              std::string_view setting, std::string_view choose);
 

@@ -9,8 +9,9 @@
 
 namespace tessera {
 
-/// Element types. The numbers are not stored anywhere; files use dtype_name(). Nothing is computed
-/// in f16: it is only a type of weights in files, which are widened when they are loaded.
+/// Element types. Files store their names (see dtype_name()), not the numbers of the enum. Nothing
+/// is computed in f16: it is only a type of weights in files, which are widened when they are
+/// loaded.
 enum class DType : uint8_t { f64, f32, bf16, f16, i32, u16, u8 };
 
 /// Returns the bytes of one element.

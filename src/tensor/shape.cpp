@@ -19,10 +19,10 @@ Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size()
   std::copy(dims.begin(), dims.end(), dims_.begin());
 }
 
-int64_t Shape::dim(int index) const {
-  const int at = index < 0 ? index + rank_ : index;
-  TESSERA_CHECK(at >= 0 && at < rank_, "dim {} of the shape {}", index, text());
-  return dims_[static_cast<size_t>(at)];
+size_t Shape::position(int index) const {
+  const int from_start = index < 0 ? index + rank_ : index;
+  TESSERA_CHECK(from_start >= 0 && from_start < rank_, "dim {} of the shape {}", index, text());
+  return static_cast<size_t>(from_start);
 }
 
 int64_t Shape::elements() const {
@@ -39,9 +39,7 @@ int64_t Shape::rows() const {
 
 Shape Shape::with_dim(int index, int64_t size) const {
   Shape result = *this;
-  const int at = index < 0 ? index + rank_ : index;
-  TESSERA_CHECK(at >= 0 && at < rank_, "dim {} of the shape {}", index, text());
-  result.dims_[static_cast<size_t>(at)] = size;
+  result.dims_[position(index)] = size;
   return result;
 }
 

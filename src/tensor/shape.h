@@ -19,7 +19,7 @@ class Shape {
 
   int rank() const { return rank_; }
   /// Returns the size of one dim. Negative indices count from the end: dim(-1) is the innermost.
-  int64_t dim(int index) const;
+  int64_t dim(int index) const { return dims_[position(index)]; }
   int64_t operator[](int index) const { return dim(index); }
   int64_t elements() const;
   /// Returns the product of all dims but the last: the number of rows of the tensor seen as a
@@ -33,6 +33,9 @@ class Shape {
   bool operator==(const Shape& other) const;
 
  private:
+  /// Returns the index in dims_ of the dim `index`, which may be negative.
+  size_t position(int index) const;
+
   std::array<int64_t, kMaximumRank> dims_{};
   int rank_ = 0;
 };

@@ -14,7 +14,7 @@
 namespace tessera {
 
 Tensor::Tensor(const Shape& shape, DType dtype) : shape_(shape), dtype_(dtype) {
-  const bool large = bytes() >= kHugePage;
+  const bool large = bytes() >= kHugePage;  // then it gets huge pages, which need their alignment
   const auto alignment = static_cast<std::align_val_t>(large ? kHugePage : kAlignment);
   const auto size = static_cast<size_t>(aligned_bytes(bytes()));
   auto* memory = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));

@@ -116,9 +116,7 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
                        .operations = {}};
   report.on.hardware_peak = peak;
   Executor executor(plan.programs.list(), plan.memory, runtime);
-  const ParameterStore store(executor, plan.programs.update_number(),
-                             plan.programs.rounding_number(),
-                             plan.programs.chunks.front().parameters, plan.programs.update.sharing);
+  const ParameterStore store = store_of(plan.programs, executor);
   TrainingStep step(plan.programs, executor, store);
   store.initialize(config.train.seed, runtime.threads());
   const std::vector<Batch> batches = random_batches(config);

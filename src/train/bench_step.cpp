@@ -1,7 +1,6 @@
 #include "train/bench_step.h"
 
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,13 +9,12 @@
 #include "base/affinity.h"
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "base/process_memory.h"
 #include "base/progress.h"
 #include "base/quantile.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "base/usable_memory.h"
 #include "config/phases.h"
-#include "data/loader.h"
 #include "engine/busy_meter.h"
 #include "engine/require_runnable.h"
 #include "plan/programs.h"
@@ -129,9 +127,7 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
   Executor executor(plan.programs.list(), plan.memory, runtime);
   executor.set_graphs(config.run.graphs);
-  const ParameterStore store(executor, plan.programs.update_number(),
-                             plan.programs.rounding_number(),
-                             plan.programs.chunks.front().parameters, plan.programs.update.sharing);
+  const ParameterStore store = store_of(plan.programs, executor);
   TrainingStep step(plan.programs, executor, store);
   if (config.checkpoint.initial.empty()) {
     store.initialize(config.train.seed, runtime.threads());

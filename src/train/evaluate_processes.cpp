@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "base/hash.h"
-#include "base/rank_threads.h"
 #include "base/threads.h"
 #include "checkpoint/checkpoint_manifest.h"
 #include "comm/process_groups.h"

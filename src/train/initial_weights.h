@@ -8,7 +8,7 @@
 #include "config/run_config.h"
 #include "data/sources/open_data.h"
 #include "state/parameter_store.h"
-#include "train/state_ranks.h"
+#include "train/save_state.h"
 
 namespace tessera {
 

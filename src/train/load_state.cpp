@@ -7,7 +7,6 @@
 
 #include "base/hash.h"
 #include "checkpoint/checkpoint_manifest.h"
-#include "train/saved_names.h"
 
 namespace tessera {
 namespace {
@@ -76,7 +75,7 @@ class Readers {
     tensor.for_each_piece([&](const TensorPiece& /*piece*/, const Tensor& own) {
       const bool on_device = own.accelerator() != nullptr;
       const Tensor host = reads || !on_device ? on_host(own) : Tensor(own.shape(), own.dtype());
-      reader.group->broadcast("load " + saved_name(tensor), reader.position, host);
+      reader.group->broadcast("load " + tensor.saved_name(), reader.position, host);
       if (on_device && !reads) upload({host.raw(), static_cast<size_t>(host.bytes())}, own);
     });
   }
@@ -117,7 +116,7 @@ void load_state(const CheckpointReader& reader, std::span<const KeptTensor* cons
   std::vector<NamedTensor> wanted, own;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const KeptTensor& tensor = *tensors[i];
-    const std::string group_name = saved_group(tensor), name = saved_name(tensor);
+    const std::string group_name = tensor.saved_group(), name = tensor.saved_name();
     // The names, types and shapes alone; nothing is read into these.
     wanted.push_back(
         {group_name, name, Tensor(Shape{0}, tensor.dtype), TensorPiece(tensor.parameter->shape)});

@@ -6,8 +6,8 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "state/kept_tensor.h"
-#include "train/state_ranks.h"
+#include "state/parameter_store.h"
+#include "train/save_state.h"
 
 namespace tessera {
 

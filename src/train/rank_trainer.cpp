@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "base/progress.h"
 #include "train/initial_weights.h"
 #include "train/save_state.h"
 #include "train/source_metrics.h"
@@ -23,8 +22,7 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores,
       team_(config_.run.bind_threads ? runtime.threads() : 0, cores.index, cores.ranks),
       programs_(std::move(plan.programs)),
       executor_(programs_.list(), std::move(plan.memory), runtime_),
-      store_(executor_, programs_.update_number(), programs_.rounding_number(), chunk().parameters,
-             programs_.update.sharing),
+      store_(store_of(programs_, executor_)),
       data_(run.data),
       loader_(data_, run.phases, {run.mesh, rank_}) {
   executor_.set_graphs(config_.run.graphs);

@@ -1,7 +1,6 @@
 #include "train/run_data.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/error.h"
 

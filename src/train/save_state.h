@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -7,10 +8,20 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint_state.h"
 #include "checkpoint/save.h"
-#include "state/kept_tensor.h"
-#include "train/state_ranks.h"
+#include "comm/rank_control.h"
+#include "program/runtime.h"
+#include "state/parameter_store.h"
 
 namespace tessera {
+
+/// The means by which a rank saves and loads the run's state together with the others.
+struct StateRanks {
+  Runtime& runtime;
+  const RankControl& control;
+
+  /// Returns the mesh of the ranks; that of one rank if there are no others.
+  Mesh mesh() const { return control.several() ? runtime.groups().mesh() : Mesh(); }
+};
 
 /// The contents of one checkpoint.
 struct StateToSave {
@@ -26,6 +37,17 @@ struct StateToSave {
 /// No rank needs more memory than the buffer of a file's writer. Throws Error on every rank if one
 /// of them cannot write, and leaves no partial checkpoint.
 void save_state(const StateToSave& save, const SaveOptions& options, const StateRanks& ranks);
+
+/// Pieces of fewer bytes are never cut to make the shares more equal.
+inline constexpr int64_t kLeastCut = int64_t{1} << 20;
+
+/// Returns the regions of each tensor that this rank saves. Each element is saved by one of the
+/// ranks that hold it. Elements that several ranks hold are divided among them so that all ranks
+/// write nearly the same number of bytes, in few regions (Optimus, section 2: DP-scattered
+/// checkpoints). All ranks compute the same shares without communication. `shard` is this rank's.
+std::vector<std::vector<Region>> save_shares(std::span<const KeptTensor* const> tensors,
+                                             const StateShard& shard,
+                                             int64_t least_cut = kLeastCut);
 
 /// Throws Error on every rank if one of them cannot write a checkpoint into a folder, so that a run
 /// fails before its first step. Leaves nothing there. All ranks call it.

@@ -4,8 +4,6 @@
 #include <array>
 #include <bit>
 #include <chrono>
-#include <functional>
-#include <memory>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -23,7 +21,6 @@
 #include "hardware/device_rate.h"
 #include "hardware/gemm_rate.h"
 #include "plan/product_peak.h"
-#include "plan/run_target.h"
 #include "plan/step_plan.h"
 #include "plan/tuned_products.h"
 #include "train/rank_trainer.h"

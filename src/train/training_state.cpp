@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "base/links.h"
@@ -15,14 +13,19 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/prune.h"
-#include "config/differences.h"
 #include "config/load_config.h"
 #include "config/phases.h"
 #include "train/data_state.h"
 #include "train/load_state.h"
-#include "train/same_phases.h"
-#include "train/save_state.h"
-#include "train/token_sets.h"
+#include "train/same_training.h"
+
+// A checkpoint of a run holds its kept tensors (the master weights, and the optimizer's moments), a
+// list of named values (step, tokens, position in the data, token sets), the configuration and the
+// carried files (the tokenizer). save_training() collects all of these on every rank and gives them
+// to save_state(), in which each rank writes a share of the tensors. load_training() tries the
+// complete checkpoints from the newest on until one is undamaged, checks that it is of this run,
+// and fills the tensors. The other functions say what a run's folder holds before it begins or
+// resumes.
 
 namespace tessera {
 namespace {
@@ -35,67 +38,13 @@ std::vector<const KeptTensor*> saved_tensors(const ParameterStore& store) {
   return tensors;
 }
 
-/// The state value with the number of tokens, which every checkpoint of a run has.
-constexpr const char* kTokensName = "tokens";
-
-/// The state value with the number of micro-batches that a controller of biases has counted.
-constexpr const char* kMicroBatchesName = "micro_batches";
-
-/// The state value with the lines of metrics that are in the checkpoint only.
-constexpr const char* kUnsavedMetricsName = "unsaved_metrics";
-
-std::string text_if_there(const CheckpointState& state, const char* name) {
-  return state.values.contains(name) ? state.text(name) : "";
-}
+// The names of state values.
+constexpr const char* kTokensName = "tokens";                   // every checkpoint of a run has it
+constexpr const char* kMicroBatchesName = "micro_batches";      // counted by a controller of biases
+constexpr const char* kUnsavedMetricsName = "unsaved_metrics";  // metrics in the checkpoint only
 
 bool has_controller(const RunConfig& config) {
   return config.model.balance_biases == BiasBalancing::controller;
-}
-
-/// Returns whether a key may change when a run is resumed. The model, the order of the data and the
-/// batches may not: a change would silently make it another run. Nor may keys of the optimizer on
-/// which the saved states depend. The micro-batch may change: where its size counts,
-/// require_same_token_sets() compares what follows from it.
-bool may_change(std::string_view key) {
-  for (const std::string_view fixed :
-       {"model.", "data.context", "data.document_mask", "optimizer.name", "train.precision",
-        "optimizer.muon_split", "train.global_batch", "train.seed"}) {
-    if (key.starts_with(fixed)) return false;
-  }
-  return true;
-}
-
-/// Returns whether a key is a path of files. Files may move, because their contents are compared.
-bool is_path(std::string_view key) {
-  return key == "data.directory" || key == "data.tokenizer" || key.starts_with("data.sources");
-}
-
-/// Throws Error if the checkpoint is of another run. Logs the keys that change from here on.
-void require_same_run(const RunConfig& saved, const std::string& path, const RunConfig& config,
-                      const Logger& logger) {
-  for (const auto& [key, before, given] : differences(saved, config)) {
-    // Each block is a matrix of its own, and the blocks depend on the number of ranks that share
-    // the matrix.
-    const bool other_blocks = key == "parallel.tensor" &&
-                              config.optimizer.name == OptimizerName::muon &&
-                              config.optimizer.muon_split == MuonSplit::blocks;
-    if (!may_change(key) || other_blocks) {
-      throw Error(
-          "{} was saved with {} = {}, the configuration says {}; resume with the same, or "
-          "start another run",
-          path, key, before, given);
-    }
-    if (key == "checkpoint.initial") {
-      logger.warn(
-          "{} = {} changes nothing: the run has weights of its own since it began with {}, which "
-          "it goes on recording",
-          key, given, before);
-    } else if (is_path(key)) {
-      logger.info("{} changes from {} to {}", key, before, given);
-    } else if (key != "run.directory") {
-      logger.warn("{} changes from {} to {}", key, before, given);
-    }
-  }
 }
 
 /// Returns the advice for a folder that holds a model and not a run.
@@ -116,7 +65,7 @@ void require_trained(const CheckpointState& state, const fs::path& path) {
 }
 
 /// Loads a checkpoint on all ranks and returns its position. Throws DamagedCheckpoint on all ranks
-/// if one finds it damaged.
+/// if one finds it damaged. Sets config.checkpoint.initial only after all else has succeeded.
 TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
                                  const ParameterStore& store, const RunData& data,
                                  const Logger& logger, const StateRanks& ranks) {
@@ -128,18 +77,16 @@ TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
     const CheckpointState& state = reader.state();
     require_trained(state, reader.path());
     const RunConfig saved = parse_config(state.config, origin);
-    require_same_run(saved, origin, config, logger);
-    require_same_phases(saved, config, state.step, origin);
-    const std::vector<RunPhase> phases = phases_of(config);
-    const size_t phase = phase_at(phases, state.step);
-    require_same_token_sets(state, phases[phase].config, ranks.mesh(), origin);
+    require_same_training(state, saved, config, ranks.mesh(), origin, logger);
+    const size_t phase = phase_at(phases_of(config), state.step);
+    const bool unsaved_metrics = state.values.contains(kUnsavedMetricsName);
     initial = saved.checkpoint.initial;
     result = {.step = state.step,
               .tokens = state.integer(kTokensName),
               .micro_batches = has_controller(saved) ? state.integer(kMicroBatchesName) : 0,
               .data = restored_state(state, data.all_sources(phase), origin, logger),
               .carried = tokenizer_files(data.tokenizer()),
-              .unsaved_metrics = text_if_there(state, kUnsavedMetricsName)};
+              .unsaved_metrics = unsaved_metrics ? state.text(kUnsavedMetricsName) : ""};
     add_other_files(reader, result.carried, logger);
   });
   load_state(reader, saved_tensors(store), {}, ranks);
@@ -230,7 +177,7 @@ void save_training(const RunConfig& config, const ParameterStore& store,
     state.values[kUnsavedMetricsName] = position.unsaved_metrics;
   }
   state.values["random.seed"] = static_cast<int64_t>(config.train.seed);
-  put_token_sets(state, token_sets(phases[phase].config, ranks.mesh()));
+  put_token_sets(state, phases[phase].config, ranks.mesh());
   save_state({.directory = checkpoints_directory(config),
               .state = state,
               .tensors = saved_tensors(store),

@@ -9,29 +9,25 @@
 #include "data/loader.h"
 #include "state/parameter_store.h"
 #include "train/run_data.h"
-#include "train/state_ranks.h"
+#include "train/save_state.h"
 
 namespace tessera {
 
-/// The state of training, apart from its tensors.
+/// The state of training, apart from its tensors, after the last finished step.
 struct TrainingPosition {
-  int64_t step = 0;    ///< the number of optimizer steps done
-  int64_t tokens = 0;  ///< the number of tokens trained on
-  /// The number of micro-batches trained on. A micro-batch is that of all ranks.
-  int64_t micro_batches = 0;
-  LoaderState data;  ///< position of the next batch
+  int64_t step = 0;           ///< the number of optimizer steps done
+  int64_t tokens = 0;         ///< the number of tokens trained on
+  int64_t micro_batches = 0;  ///< the number trained on, each counted once for all ranks
+  LoaderState data;           ///< position of the next batch
   /// The files that the run's checkpoints carry. They are kept in memory from the start, so that
   /// the run can save even if a file is damaged or removed later.
   std::vector<CarriedFile> carried;
-  /// The lines of metrics.jsonl up to the step that could not be written to the disk (see
-  /// MetricsFile).
-  std::string unsaved_metrics;
+  std::string unsaved_metrics;  ///< lines of metrics.jsonl that are not on the disk (MetricsFile)
 };
 
 /// Saves everything that the run needs to continue bit for bit: master weights, moments, data
-/// position, seed, configuration and tokenizer. Random numbers are computed from the seed and a
-/// counter, so the seed is their only state. All ranks call it, and each writes its share (see
-/// save_state()).
+/// position, seed (random numbers have no other state), configuration and tokenizer. All ranks call
+/// it, and each writes its share (see save_state()).
 void save_training(const RunConfig& config, const ParameterStore& store,
                    const TrainingPosition& position, const RunData& data, const StateRanks& ranks);
 
@@ -46,11 +42,8 @@ void require_fresh(const RunConfig& config);
 /// Removes what a killed save left behind, and loads the run's newest complete checkpoint into the
 /// store. Returns its position. All ranks call it, and each gets the pieces that it holds (see
 /// load_state()). If a checkpoint turns out to be damaged, warns and takes the one before it.
-/// Throws Error if none is left, as restored_state() does, as require_same_token_sets() does, as
-/// require_same_phases() does, and if a key that must stay (the model, the batches, the seed)
-/// differs from the checkpoint's; the error names the key. Other keys that differ are logged,
-/// except run.directory. Sets checkpoint.initial to the checkpoint's value, because it no longer
-/// has an effect.
+/// Throws Error if none is left, and as restored_state() and require_same_training() do. Sets
+/// checkpoint.initial to the checkpoint's value, because it no longer has an effect.
 TrainingPosition load_training(RunConfig& config, const ParameterStore& store, const RunData& data,
                                const Logger& logger, const StateRanks& ranks);
 

@@ -74,21 +74,16 @@ PendingResults TrainingStep::results() {
     return static_cast<int>(tensors.size()) - 1;
   };
   const int number = programs_.update_number();
-  const std::vector<StepSum> sums = chunk_.sums();
-  const auto add_total = [&](const StepSum& sum) {
-    const auto index = std::ranges::find(sums, sum.name, &StepSum::name) - sums.begin();
-    return add(executor_.tensor(programs_.update.totals[static_cast<size_t>(index)], number));
-  };
-  const auto add_sum = [&](const std::optional<StepSum>& sum) {
-    return sum ? add_total(*sum) : -1;
+  const auto add_total = [&](const std::optional<StepSum>& sum) {
+    return sum ? add(store_.total(*sum)) : -1;
   };
   PendingResults results;
   results.targets_ = targets_;
   results.tokens_ = tokens_;
   results.indices_ = {
-      .cross_entropy = add_sum(chunk_.cross_entropy_sum),
-      .balance = add_sum(chunk_.balance_sum),
-      .router_z = add_sum(chunk_.router_z_sum),
+      .cross_entropy = add_total(chunk_.cross_entropy_sum),
+      .balance = add_total(chunk_.balance_sum),
+      .router_z = add_total(chunk_.router_z_sum),
       .gradient_norm = add(executor_.tensor(programs_.update.gradient_norm, number)),
       .scale = add(executor_.tensor(programs_.update.scale, number)),
       .experts = chunk_.experts,
@@ -97,7 +92,7 @@ PendingResults TrainingStep::results() {
     results.indices_.muon_measures = add(executor_.tensor(*measures, number));
   }
   results.indices_.layers = static_cast<int>(tensors.size());
-  for (const StepSum& layer : chunk_.expert_tokens) add_total(layer);
+  for (const StepSum& layer : chunk_.expert_tokens) add(store_.total(layer));
   results.snapshot_ = executor_.read(tensors);
   return results;
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/rank_control.h"
-#include "engine/snapshot.h"
+#include "engine/device_transfers.h"
 #include "ops/update/muon_measures.h"
 #include "plan/batch_inputs.h"
 #include "plan/programs.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/words.h"
-#include "state/kept_tensor.h"
+#include "state/parameter_store.h"
 #include "verify/layout_run.h"
 
 namespace tessera {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/rank_threads.h"
+#include "base/threads.h"
 #include "comm/process_groups.h"
 #include "train/same_run.h"
 #include "verify/collected_results.h"

@@ -1,11 +1,10 @@
 #include "verify/layout_run.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/error.h"
-#include "base/rank_threads.h"
+#include "base/threads.h"
 #include "base/words.h"
 #include "comm/communicator.h"
 #include "comm/in_process/run_mesh.h"
@@ -28,8 +27,7 @@ class RankRun {
         runtime_(host_target(threads)),
         programs_(layout_programs(trial, groups.rank())),
         executor_(programs_.list(), programs_.actions(), runtime_),
-        store_(executor_, programs_.update_number(), programs_.rounding_number(),
-               chunk().parameters, programs_.update.sharing),
+        store_(store_of(programs_, executor_)),
         step_(programs_, executor_, store_) {
     runtime_.join(groups);
     if (trial.initial.empty()) {
@@ -140,7 +138,7 @@ class RankRun {
     const bool chooses = trial_.mesh.ranks() == 1 && trial_.pinned.empty();
     ValueStream stream;
     StepChoices choices(batches.size());
-    SumsOfParts sums(executor_, chunk(), trial_.sum_order);
+    SumsOfParts sums(store_, chunk(), trial_.sum_order);
     for (int part = 0; part < trial_.parts; ++part) {
       step_.begin(batches);
       for (size_t i = 0; i < batches.size(); ++i) {
@@ -195,10 +193,9 @@ class RankRun {
 
   std::vector<std::vector<double>> expert_tokens() {
     std::vector<std::vector<double>> layers;
-    const size_t first = chunk().loss_sums().size();
-    for (size_t layer = 0; layer < chunk().expert_tokens.size(); ++layer) {
-      const Value total = programs_.update.totals[first + layer];
-      const auto counts = executor_.tensor(total, programs_.update_number()).values<double>();
+    for (const StepSum& layer : chunk().expert_tokens) {
+      const Tensor total = store_.total(layer);
+      const std::span<const double> counts = total.values<double>();
       layers.emplace_back(counts.begin(), counts.end());
     }
     return layers;

@@ -4,8 +4,8 @@
 
 #include "comm/wire_format.h"
 #include "data/loader.h"
-#include "engine/executor.h"
 #include "model/chunk.h"
+#include "state/parameter_store.h"
 
 namespace tessera {
 
@@ -33,8 +33,8 @@ struct SumOrder {
 /// After the last part, call write_back().
 class SumsOfParts {
  public:
-  /// Takes the executor of a step's programs, of which the first is the chunk's.
-  SumsOfParts(const Executor& executor, const Chunk& chunk, SumOrder order);
+  /// Takes the state that the passes of the chunk add to.
+  SumsOfParts(const ParameterStore& store, const Chunk& chunk, SumOrder order);
 
   /// Adds the gradients and sums that the programs have after one part.
   void add_part();
@@ -46,7 +46,7 @@ class SumsOfParts {
   struct LevelSums {
     int expected = 0;  ///< the number of addends of a finished sum; 0 at the outermost level
     int added = 0;     ///< the number of addends so far
-    std::vector<Tensor> sums;  ///< by unit of parameters
+    std::vector<Tensor> sums;  ///< by parameter
   };
 
   /// Adds to the sums of a level. A finished sum is rounded and added to the next level.
@@ -55,7 +55,7 @@ class SumsOfParts {
   void round_for_wire(const std::vector<Tensor>& tensors) const;
 
   SumOrder order_;
-  std::vector<Tensor> gradients_;    // the programs' main gradients, by unit of parameters
+  std::vector<Tensor> gradients_;    // the programs' main gradients, by parameter
   std::vector<LevelSums> levels_;    // the gradients' sums, innermost level first
   std::vector<Tensor> step_sums_;    // the programs' step sums, such as losses
   std::vector<Tensor> step_totals_;  // the step sums of all parts so far

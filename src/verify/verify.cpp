@@ -1,11 +1,9 @@
 #include "verify/verify.h"
 
 #include <algorithm>
-#include <functional>
-#include <string>
 
 #include "base/error.h"
-#include "base/rank_threads.h"
+#include "base/threads.h"
 #include "base/usable_memory.h"
 #include "config/mesh_of.h"
 #include "ops/gemm/gemm_plan.h"

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
-#include "base/rank_threads.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "engine/memory_plan.h"
 #include "ops/host_target.h"
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
-#include "base/rank_threads.h"
 #include "support/address_limit.h"
 #include "support/error_of.h"
 

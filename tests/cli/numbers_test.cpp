@@ -1,9 +1,8 @@
-#include "cli/numbers.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/parse_arguments.h"
 #include "cli/program.h"
 #include "support/hugging_face_folder.h"
 #include "support/prepared_data.h"

@@ -291,8 +291,8 @@ class LosingLinks final : public DeviceLinks {
                  Stream& stream) override {
     links_->broadcast(name, root, memory, bytes, stream);
   }
-  void exchange(std::string_view name, std::span<const DevicePart> sends,
-                std::span<const DevicePart> receives, Stream& stream) override {
+  void exchange(std::string_view name, std::span<const DeviceBuffer> sends,
+                std::span<const DeviceBuffer> receives, Stream& stream) override {
     links_->exchange(name, sends, receives, stream);
     if (loss_ == Loss::exchanged) stream.fill_zero(receives.front().memory, 4);
   }

@@ -264,11 +264,11 @@ TEST_F(GpuAccelerator, AWaitThatCannotEndIsEndedByALook) {
   const auto event = accelerator->make_event();
   int looks = 0, others = 0;
   {
-    const auto look = accelerator->looks().add([&](std::chrono::nanoseconds waited) {
+    const auto look = accelerator->wait_checks().add([&](std::chrono::nanoseconds waited) {
       EXPECT_GT(waited.count(), 0);
       if (++looks > 2) throw Error("the others are gone");
     });
-    const auto other = accelerator->looks().add([&](std::chrono::nanoseconds) {
+    const auto other = accelerator->wait_checks().add([&](std::chrono::nanoseconds) {
       if (++others > 2) throw Error("so they are here");
     });
     fail("query", FakeApi::kNotReady);

@@ -10,7 +10,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/host_target.h"
 #include "ops/linear/linear.h"
-#include "ops/update/zero.h"
+#include "ops/update/kept_values.h"
 #include "support/gradient_check.h"
 
 namespace tessera {

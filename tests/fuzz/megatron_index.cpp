@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "data/sources/megatron.h"
+#include "data/sources/token_files.h"
 #include "fuzz/fuzz.h"
 
 using namespace tessera;

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "fuzz/fuzz.h"
-#include "plan/account/account_tables.h"
+#include "plan/account/step_account.h"
 
 using namespace tessera;
 

@@ -1,4 +1,4 @@
-#include "hardware/memory_sweep.h"
+#include "hardware/memory_rate.h"
 
 #include <array>
 #include <csignal>

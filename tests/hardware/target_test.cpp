@@ -1,4 +1,4 @@
-#include "hardware/target.h"
+#include "hardware/processor.h"
 
 #include <cstdlib>
 

@@ -9,8 +9,6 @@
 #include "metrics/metrics_writer.h"
 #include "metrics/tensorboard/event.h"
 #include "metrics/tensorboard/events_file.h"
-#include "metrics/tensorboard/record.h"
-#include "metrics/tensorboard/recorded_steps.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {

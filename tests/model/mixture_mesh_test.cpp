@@ -6,7 +6,7 @@
 
 #include "base/random.h"
 #include "model/mixture_program.h"
-#include "program/node_cost.h"
+#include "program/program.h"
 #include "support/error_of.h"
 
 namespace tessera::testing {

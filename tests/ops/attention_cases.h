@@ -10,7 +10,7 @@
 #include "engine/executor.h"
 #include "engine/trace.h"
 #include "ops/attention/attention.h"
-#include "ops/attention/tile_sizes.h"
+#include "ops/attention/flash_tiles.h"
 #include "ops/host_target.h"
 #include "support/bits.h"
 

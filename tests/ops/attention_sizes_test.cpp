@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "ops/attention/kernel_sizes.h"
+#include "ops/attention/device_attention.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 #include "ops/cca/grouped_convolution.h"
 #include "ops/cca_cases.h"
 #include "ops/gemm/gemm_plan.h"
-#include "program/node_cost.h"
+#include "program/program.h"
 #include "support/emulated.h"
 #include "support/thread_counts.h"
 

@@ -3,10 +3,10 @@
 #include "ops/attention/attention.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
-#include "ops/linear/weight_gradient.h"
+#include "ops/linear/linear.h"
 #include "ops/loss/cross_entropy.h"
 #include "ops/moe/grouped_linear.h"
-#include "program/node_cost.h"
+#include "program/program.h"
 
 namespace tessera {
 namespace {

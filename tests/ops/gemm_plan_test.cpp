@@ -10,8 +10,6 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "ops/gemm/plain_gemm.h"
-#include "ops/gemm/split_gemm.h"
 #include "ops/host_target.h"
 #include "support/run_program.h"
 

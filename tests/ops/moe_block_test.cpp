@@ -6,10 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "ops/activation/activation.h"
-#include "ops/moe/gather_tokens.h"
 #include "ops/moe/grouped_linear.h"
-#include "ops/moe/reduce_experts.h"
 #include "ops/moe/skip_class.h"
+#include "ops/moe/token_rows.h"
 #include "ops/router/router.h"
 #include "support/run_program.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "ops/moe/routing.h"
-#include "ops/moe/token_blocks.h"
+#include "ops/moe/routing_kernels.h"
 #include "ops/moe_program.h"
 #include "ops/router/router.h"
 #include "support/emulated.h"

@@ -2,8 +2,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "ops/elementwise/elementwise.h"
-#include "ops/moe/gather_tokens.h"
-#include "ops/moe/reduce_experts.h"
+#include "ops/moe/token_rows.h"
 #include "ops/moe_program.h"
 #include "support/emulated.h"
 #include "support/run_program.h"

@@ -1,4 +1,4 @@
-#include "ops/gemm/packed_gemm.h"
+#include "ops/gemm/gemm.h"
 
 #include <algorithm>
 #include <vector>
@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "ops/gemm/gemm_plan.h"
-#include "ops/gemm/plain_gemm.h"
 #include "ops/host_target.h"
 #include "support/gradient_check.h"
 #include "tensor/alignment.h"

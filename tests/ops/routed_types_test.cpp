@@ -6,9 +6,8 @@
 #include "ops/collective/move.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/moe/exchange.h"
-#include "ops/moe/gather_tokens.h"
 #include "ops/moe/grouped_linear.h"
-#include "ops/moe/reduce_experts.h"
+#include "ops/moe/token_rows.h"
 #include "support/all_tokens.h"
 #include "support/refusal_of.h"
 

@@ -6,9 +6,8 @@
 #include "engine/differentiate.h"
 #include "ops/activation/activation.h"
 #include "ops/host_target.h"
-#include "ops/moe/gather_tokens.h"
 #include "ops/moe/grouped_linear.h"
-#include "ops/moe/reduce_experts.h"
+#include "ops/moe/token_rows.h"
 #include "support/operation_run.h"
 
 namespace tessera {

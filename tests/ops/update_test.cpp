@@ -10,13 +10,10 @@
 #include <rapidcheck/gtest.h>
 
 #include "ops/update/adamw.h"
-#include "ops/update/add_in_order.h"
 #include "ops/update/clip.h"
-#include "ops/update/copy.h"
-#include "ops/update/round.h"
+#include "ops/update/kept_values.h"
 #include "ops/update/running_sum.h"
 #include "ops/update/sum_of_squares.h"
-#include "ops/update/zero.h"
 #include "support/emulated.h"
 
 namespace tessera {

@@ -1,10 +1,9 @@
-#include "program/label_pieces.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "comm/piece_indices.h"
 #include "program/derived_types.h"
+#include "program/labelled_operation.h"
 
 namespace tessera {
 namespace {

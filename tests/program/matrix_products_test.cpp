@@ -1,8 +1,8 @@
-#include "program/matrix_products.h"
-
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "program/operation.h"
 
 namespace tessera {
 namespace {

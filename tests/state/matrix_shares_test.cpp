@@ -102,7 +102,7 @@ TEST(MatrixShares, EachMatrixHasOneOwner) {
       std::map<std::pair<size_t, int64_t>, int> owners;  // those of all ranks that share with this
       for (const MatrixChain& chain : matrix_chains(shard, list.specs(), own)) {
         EXPECT_EQ(chain.ranks[static_cast<size_t>(chain.position)], rank);
-        for (const MatrixCut& cut : chain.cuts) {
+        for (const MatrixChain::Cut& cut : chain.cuts) {
           some_cut = true;
           ++owners[{cut.parameter, cut.matrix}];
           const Shape& shape = list.specs()[cut.parameter].piece_shape;
@@ -123,7 +123,7 @@ TEST(MatrixShares, EachMatrixHasOneOwner) {
             for (size_t i = 0; i < chain.cuts.size(); ++i) {
               EXPECT_EQ(of_other.cuts[i].owner, chain.cuts[i].owner);
             }
-            for (const MatrixRun& run : of_other.runs) {
+            for (const MatrixChain::Run& run : of_other.runs) {
               for (int64_t i = 0; i < run.count; ++i) ++owners[{run.parameter, run.first + i}];
             }
           }
@@ -159,7 +159,7 @@ RC_GTEST_PROP(MatrixShares, AnOwnerHasAPieceOnAnyNumberOfRanks, ()) {
     const StateShard shard({mesh, 0}, list, {ShardOver::all, true});
     std::vector<int> cut(shapes.size());
     for (const MatrixChain& chain : matrix_chains(shard, list.specs(), matrices_of(list))) {
-      for (const MatrixCut& of_matrix : chain.cuts) {
+      for (const MatrixChain::Cut& of_matrix : chain.cuts) {
         RC_ASSERT(of_matrix.pieces[static_cast<size_t>(of_matrix.owner)].length > 0);
         RC_ASSERT(++cut[of_matrix.parameter] == 1);
       }
@@ -177,7 +177,7 @@ TEST(MatrixShares, ARankHasPiecesOfTwoMatricesAtMost) {
     for (const MatrixChain& chain : matrix_chains(shard, list.specs(), matrices_of(list))) {
       EXPECT_LT(std::ssize(chain.cuts), ranks);
       std::vector<int> pieces(static_cast<size_t>(ranks));
-      for (const MatrixCut& cut : chain.cuts) {
+      for (const MatrixChain::Cut& cut : chain.cuts) {
         for (size_t i = 0; i < cut.pieces.size(); ++i) pieces[i] += cut.pieces[i].length > 0;
       }
       EXPECT_THAT(pieces, ::testing::Each(::testing::Le(2)));
@@ -217,7 +217,7 @@ TEST(MatrixShares, UnevenPiecesAreCutBetweenMatricesAlone) {
     const auto chains = matrix_chains(shard, list.specs(), matrices_of(list));
     ASSERT_EQ(chains.size(), 1U);
     EXPECT_TRUE(chains[0].cuts.empty());
-    for (const MatrixRun& run : chains[0].runs) counts.push_back(run.counts);
+    for (const MatrixChain::Run& run : chains[0].runs) counts.push_back(run.counts);
   }
   ASSERT_EQ(counts.size(), 3U * 5);
   for (const auto& of_run : counts) {

@@ -9,7 +9,7 @@
 
 #include "ops/host_target.h"
 #include "ops/update/muon_measures.h"
-#include "ops/update/muon_update.h"
+#include "ops/update/muon_passes.h"
 #include "ops/update/newton_schulz.h"
 #include "state/muon_program.h"
 #include "state/update_machine.h"

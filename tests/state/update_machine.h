@@ -25,7 +25,7 @@ class UpdateMachine {
         rounding(write_rounding(parameters.units(), parameters.specs())),
         runtime_(host_target(threads)),
         executor({&start, &update.program, &rounding}, kActions, runtime_),
-        store(executor, 1, 2, parameters) {}
+        store(executor, update, 1, 2, parameters) {}
 
   void step(int64_t number, double rate, double limit = 0) {
     const auto set = [&](Value value, double given) {

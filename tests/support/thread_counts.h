@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/gemm/plain_gemm.h"
+#include "ops/gemm/gemm.h"
 #include "ops/host_target.h"
 #include "support/bits.h"
 

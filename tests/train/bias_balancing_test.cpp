@@ -43,8 +43,7 @@ class BalancedRun {
             write_training(config, DType::f64, {kSequences, kContext}, recompute), {})),
         runtime_(host_target(2)),
         executor_(programs_.list(), programs_.actions(), runtime_),
-        store_(executor_, programs_.update_number(), programs_.rounding_number(),
-               programs_.chunks.front().parameters),
+        store_(store_of(programs_, executor_)),
         step_(programs_, executor_, store_) {
     store_.initialize(3, 2);
   }

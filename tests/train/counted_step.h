@@ -153,8 +153,7 @@ class CountedStep {
     Runtime runtime(host_target(1));
     runtime.join(groups);
     Executor executor(rank.programs.list(), rank.programs.actions(), runtime);
-    ParameterStore store(executor, rank.programs.update_number(), rank.programs.rounding_number(),
-                         chunk.parameters, rank.programs.update.sharing);
+    ParameterStore store = store_of(rank.programs, executor);
     TrainingStep step(rank.programs, executor, store);
     store.initialize(trial_.seed, 1);
     std::map<Communicator*, int64_t> before;

@@ -36,8 +36,7 @@ struct SmallStep {
   SmallStep(const RunConfig& config, Runtime& runtime)
       : plan(plan_step_that_fits(config)),
         executor(plan.programs.list(), plan.memory, runtime),
-        store(executor, plan.programs.update_number(), plan.programs.rounding_number(),
-              plan.programs.chunks.front().parameters),
+        store(store_of(plan.programs, executor)),
         step(plan.programs, executor, store),
         data(open_data(config.data)),
         loader(data, {.rows = config.train.micro_batch}) {

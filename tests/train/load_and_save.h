@@ -24,9 +24,7 @@ inline void load_and_save(const RunConfig& from, const std::string& to, int rank
     runtime.join(groups);
     StepPlan& plan = plans[static_cast<size_t>(groups.rank())];
     Executor executor(plan.programs.list(), std::move(plan.memory), runtime);
-    const ParameterStore store(
-        executor, plan.programs.update_number(), plan.programs.rounding_number(),
-        plan.programs.chunks.front().parameters, plan.programs.update.sharing);
+    const ParameterStore store = store_of(plan.programs, executor);
     RunConfig own = config;
     const TrainingPosition position =
         load_training(own, store, data, Logger::silent(), {runtime, control});

@@ -45,8 +45,7 @@ std::set<std::string> found_non_finite(const Mesh& mesh, const std::vector<Plant
     const StepPrograms programs = step_programs(
         write_training(model, DType::f64, size, {}, {mesh, groups.rank()}), OptimizerConfig{});
     Executor executor(programs.list(), programs.actions(), runtime);
-    const ParameterStore store(executor, programs.update_number(), programs.rounding_number(),
-                               programs.chunks.front().parameters, programs.update.sharing);
+    const ParameterStore store = store_of(programs, executor);
     store.initialize(7, 1);
     for (const ParameterSpec& spec : store.parameters()) {
       for (const auto& [rank, parameter] : planted) {

@@ -48,8 +48,7 @@ struct TrainingRank {
             write_training(checked_mixture(), DType::bf16, size, {}, {groups.mesh(), rank}),
             OptimizerConfig{})),
         executor(programs.list(), programs.actions(), runtime),
-        store(executor, programs.update_number(), programs.rounding_number(),
-              programs.chunks.front().parameters, programs.update.sharing),
+        store(store_of(programs, executor)),
         step(programs, executor, store),
         control(groups),
         check(executor, static_cast<int>(programs.list().size()), store, control) {

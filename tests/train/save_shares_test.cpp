@@ -1,4 +1,4 @@
-#include "train/save_shares.h"
+#include "train/save_state.h"
 
 #include <map>
 #include <numeric>

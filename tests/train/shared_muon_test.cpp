@@ -58,8 +58,7 @@ HeldByRank held_by(RankGroups& groups, const LayoutTrial& trial) {
   Runtime runtime(host_target(1));
   runtime.join(groups);
   Executor executor(programs.list(), programs.actions(), runtime);
-  ParameterStore store(executor, programs.update_number(), programs.rounding_number(),
-                       programs.chunks.front().parameters, programs.update.sharing);
+  ParameterStore store = store_of(programs, executor);
   TrainingStep step(programs, executor, store);
   store.initialize(trial.seed, 1);
   for (const ParameterSpec& spec : store.parameters()) {

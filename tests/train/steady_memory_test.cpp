@@ -28,8 +28,7 @@ class Steps {
         runtime_(host_target(static_cast<int>(config.run.threads))),
         plan_(plan_step_that_fits(config)),
         executor_(plan_.programs.list(), plan_.memory, runtime_),
-        store_(executor_, plan_.programs.update_number(), plan_.programs.rounding_number(),
-               plan_.programs.chunks.front().parameters),
+        store_(store_of(plan_.programs, executor_)),
         step_(plan_.programs, executor_, store_),
         data_(open_data(config.data)),
         loader_(data_, {.rows = config.train.micro_batch}) {

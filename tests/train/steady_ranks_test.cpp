@@ -51,8 +51,7 @@ Taken taken_in_third_step(const LayoutTrial& trial) {
     Runtime runtime(host_target(1));
     runtime.join(groups);
     Executor executor(programs.list(), programs.actions(), runtime);
-    ParameterStore store(executor, programs.update_number(), programs.rounding_number(),
-                         programs.chunks.front().parameters, programs.update.sharing);
+    ParameterStore store = store_of(programs, executor);
     TrainingStep step(programs, executor, store);
     store.initialize(trial.seed, 1);
     Taken& taken = by_rank[static_cast<size_t>(groups.rank())];

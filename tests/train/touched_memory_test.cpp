@@ -91,9 +91,7 @@ TEST_P(TouchedMemoryTest, OfAStepIsTheArena) {
   Runtime runtime(host_target(static_cast<int>(config.run.threads)));
   Executor executor(plan.programs.list(), plan.memory, runtime);
   const std::byte* const begin = executor.arena().at(0, {1}, DType::u8).raw();
-  const ParameterStore store(executor, plan.programs.update_number(),
-                             plan.programs.rounding_number(),
-                             plan.programs.chunks.front().parameters);
+  const ParameterStore store = store_of(plan.programs, executor);
   TrainingStep step(plan.programs, executor, store);
   store.initialize(config.train.seed, runtime.threads());
   const std::vector<Batch> batches{random_batch(config), random_batch(config)};

@@ -10,95 +10,59 @@
 namespace tessera::hugging_face {
 namespace {
 
+/// The known architectures. Members that a row leaves out have the defaults of Architecture.
 constexpr std::array<Architecture, 5> kArchitectures{{
     {.name = "OlmoForCausalLM",
      .model_type = "olmo",
      .family = Family::olmo,
-     .mixture = false,
      .clips = true,
      .chooses_head_dim = false,
-     .kv_heads = 0,
-     .head_dim = 0,
-     .rope_theta = 1e4,
-     .norm_epsilon = 1e-5,
-     .max_context = 2048,
-     .balance_coefficient = 0,
-     .tied_head = false,
-     .bos_token = -1,
      .eos_token = 50279,
-     .pad_token = 1,
-     .experts_key = ""},
+     .pad_token = 1},
     {.name = "OlmoeForCausalLM",
      .model_type = "olmoe",
      .family = Family::olmoe,
      .mixture = true,
      .clips = true,
      .chooses_head_dim = false,
-     .kv_heads = 0,
-     .head_dim = 0,
-     .rope_theta = 1e4,
-     .norm_epsilon = 1e-5,
+     .experts_key = "num_experts",
      .max_context = 4096,
      .balance_coefficient = 0.01,
-     .tied_head = false,
-     .bos_token = -1,
      .eos_token = 50279,
-     .pad_token = 1,
-     .experts_key = "num_experts"},
+     .pad_token = 1},
     {.name = "LlamaForCausalLM",
      .model_type = "llama",
      .family = Family::llama,
-     .mixture = false,
-     .clips = false,
-     .chooses_head_dim = true,
-     .kv_heads = 0,
-     .head_dim = 0,
-     .rope_theta = 1e4,
      .norm_epsilon = 1e-6,
-     .max_context = 2048,
-     .balance_coefficient = 0,
-     .tied_head = false,
      .bos_token = 1,
-     .eos_token = 2,
-     .pad_token = -1,
-     .experts_key = ""},
+     .eos_token = 2},
     {.name = "MixtralForCausalLM",
      .model_type = "mixtral",
      .family = Family::mixtral,
      .mixture = true,
-     .clips = false,
-     .chooses_head_dim = true,
+     .experts_key = "num_local_experts",
      .kv_heads = 8,
-     .head_dim = 0,
      .rope_theta = 1e6,
-     .norm_epsilon = 1e-5,
      .max_context = 131072,
      .balance_coefficient = 0.001,
-     .tied_head = false,
      .bos_token = 1,
-     .eos_token = 2,
-     .pad_token = -1,
-     .experts_key = "num_local_experts"},
+     .eos_token = 2},
     {.name = "ZayaForCausalLM",
      .model_type = "zaya",
      .family = Family::zaya,
      .mixture = true,
-     .clips = false,
-     .chooses_head_dim = true,
+     .experts_key = "num_experts",
      .kv_heads = 2,
      .head_dim = 128,
      .rope_theta = 5e6,
-     .norm_epsilon = 1e-5,
      .max_context = 131072,
-     .balance_coefficient = 0,
      .tied_head = true,
      .bos_token = 2,
      .eos_token = 106,
-     .pad_token = 0,
-     .experts_key = "num_experts"},
+     .pad_token = 0},
 }};
 
-/// Collects the keys that an architecture cannot express.
+/// Collects the keys of a configuration whose values differ from those of an architecture.
 class Requirements {
  public:
   template <typename Value>
@@ -113,15 +77,16 @@ class Requirements {
   std::vector<std::string> differences_;
 };
 
-std::string_view nearest_name(const ModelConfig& config) {
+/// Returns the architecture that shares the most telling keys: attention, experts and norms.
+std::string_view nearest_architecture(const ModelConfig& config) {
   if (config.attention == AttentionKind::compressed_convolutional) return "ZayaForCausalLM";
   const bool projections = config.query_key_norm == QueryKeyNorm::projection;
   if (config.mixture()) return projections ? "OlmoeForCausalLM" : "MixtralForCausalLM";
   return config.norm == NormKind::layer ? "OlmoForCausalLM" : "LlamaForCausalLM";
 }
 
-/// Adds the differences that distinguish ZAYA1 from all other architectures.
-void require_kinds(Requirements& requirements, const ModelConfig& config, bool zaya) {
+/// Checks the keys in which ZAYA1 differs from all other architectures.
+void require_zaya_keys(Requirements& requirements, const ModelConfig& config, bool zaya) {
   requirements.equal("router", word(config.router),
                      word(zaya ? RouterKind::depth_averaged : RouterKind::linear));
   requirements.equal("skip_expert", word(config.skip_expert),
@@ -152,7 +117,7 @@ const Architecture* find_architecture(std::string_view name) {
 }
 
 const Architecture& architecture_of(const ModelConfig& config) {
-  const Architecture& nearest = *find_architecture(nearest_name(config));
+  const Architecture& nearest = *find_architecture(nearest_architecture(config));
   const bool olmo = nearest.family == Family::olmo;
   Requirements requirements;
   requirements.equal("norm", word(config.norm), word(olmo ? NormKind::layer : NormKind::rms));
@@ -165,7 +130,7 @@ const Architecture& architecture_of(const ModelConfig& config) {
   if (!nearest.chooses_head_dim) {
     requirements.equal("head_dim", config.head_size(), config.hidden_size / config.heads);
   }
-  require_kinds(requirements, config, nearest.family == Family::zaya);
+  require_zaya_keys(requirements, config, nearest.family == Family::zaya);
   requirements.equal("activation", word(config.activation), word(Activation::silu));
   requirements.equal("forced_uniform_routing", config.forced_uniform_routing, false);
   requirements.equal("shared_experts", config.shared_experts, int64_t{0});

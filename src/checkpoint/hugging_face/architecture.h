@@ -10,24 +10,24 @@ namespace tessera::hugging_face {
 
 /// A decoder architecture of the transformers library that Tessera reads and writes.
 struct Architecture {
-  std::string_view name;        ///< its name in config.json's "architectures": "OlmoeForCausalLM"
-  std::string_view model_type;  ///< in config.json: "olmoe"
-  Family family;                ///< Tessera's preset with the same layers
-  bool mixture;
-  bool clips;             ///< has the key clip_qkv
-  bool chooses_head_dim;  ///< has the key head_dim; otherwise it is hidden_size / heads
+  std::string_view name;         ///< its name in config.json's "architectures": "OlmoeForCausalLM"
+  std::string_view model_type;   ///< in config.json: "olmoe"
+  Family family;                 ///< Tessera's preset with the same layers
+  bool mixture = false;          ///< a mixture of experts
+  bool clips = false;            ///< has the key clip_qkv
+  bool chooses_head_dim = true;  ///< has the key head_dim; false: hidden_size / heads
+  std::string_view experts_key = "";  ///< the key of the number of experts, in a mixture
   // The library's defaults for keys that config.json leaves out.
-  int64_t kv_heads;  ///< 0: as many as query heads
-  int64_t head_dim;  ///< 0: hidden_size / heads
-  double rope_theta;
-  double norm_epsilon;
-  int64_t max_context;
-  double balance_coefficient;
-  bool tied_head;
-  int64_t bos_token;             ///< -1: none, as below
-  int64_t eos_token;             ///< the token that ends a text
-  int64_t pad_token;             ///< the token whose embedding is not trained
-  std::string_view experts_key;  ///< the key of the number of experts
+  int64_t kv_heads = 0;  ///< 0: as many as query heads
+  int64_t head_dim = 0;  ///< 0: hidden_size / heads
+  double rope_theta = 1e4;
+  double norm_epsilon = 1e-5;
+  int64_t max_context = 2048;
+  double balance_coefficient = 0;
+  bool tied_head = false;
+  int64_t bos_token = -1;  ///< -1: none, also below
+  int64_t eos_token = -1;  ///< the token that ends a text
+  int64_t pad_token = -1;  ///< the token whose embedding is not trained
 };
 
 /// Returns all architectures.

@@ -10,8 +10,9 @@
 
 namespace tessera::hugging_face {
 
-/// The largest size of a model's dims.
-inline constexpr int64_t kLargestSize = 1 << 24;
+// Limits far beyond any model, so that products of sizes do not overflow.
+inline constexpr int64_t kLargestSize = 1 << 24;  ///< of a model's dims
+inline constexpr int64_t kMostExperts = 1 << 12;
 
 /// Reads the keys of an untrusted JSON object, and remembers which keys were requested. Every error
 /// names the object's origin and the key. A key with the value null counts as left out.
@@ -26,8 +27,11 @@ class ConfigFields {
   /// Returns whether the key is present, even with the value null.
   bool has(const std::string& key) const;
 
+  // The readers of values return nothing, or `standard`, if the key is left out. They throw Error
+  // on a value of another kind or out of range. The required_ ones throw Error if it is left out.
+
+  /// Returns a whole number.
   std::optional<int64_t> size(const std::string& key, int64_t minimum, int64_t maximum);
-  /// Returns the value. Throws Error when the key is left out.
   int64_t required_size(const std::string& key, int64_t minimum, int64_t maximum);
   /// Returns a finite number.
   std::optional<double> number(const std::string& key, double minimum);

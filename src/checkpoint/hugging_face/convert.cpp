@@ -10,11 +10,13 @@
 namespace tessera {
 namespace {
 
-/// Returns the precision to run a model in. f16 has digits that bf16 lacks, so it becomes fp32.
+/// Returns the precision to run a model in, given the widest type of its weights. f16 has digits
+/// that bf16 lacks, so it becomes fp32.
 Precision precision_of(DType widest) {
   return widest == DType::bf16 ? Precision::bf16 : Precision::fp32;
 }
 
+/// Returns the element type of an export (see ExportModelOptions::dtype).
 std::optional<DType> export_dtype(const CheckpointReader& reader, const RunConfig& config,
                                   const std::string& given) {
   if (!given.empty()) return dtype_from_name(given);
@@ -33,25 +35,26 @@ bool carries_config(const CheckpointReader& reader) {
   return false;
 }
 
+/// Exports one checkpoint.
 hugging_face::ExportReport export_chosen(const fs::path& checkpoint, const fs::path& output,
                                          const ExportModelOptions& options) {
   const CheckpointReader reader(checkpoint);
   const RunConfig config = config_of_weights(
       parse_config(reader.state().config, (reader.path() / kCheckpointConfigName).string()),
       reader.state().step);
-  hugging_face::ExportOptions details;
-  details.model = config.model;
-  details.max_context =
+  hugging_face::ExportOptions export_options;
+  export_options.model = config.model;
+  export_options.max_context =
       config.model.max_context > 0 ? config.model.max_context : config.data.context;
   if (!carries_config(reader)) {
-    details.end_of_document = load_carried_tokenizer(reader)->end_of_document();
+    export_options.end_of_document = load_carried_tokenizer(reader)->end_of_document();
   }
-  details.dtype = export_dtype(reader, config, options.dtype);
-  details.shard_bytes = options.shard_bytes;
-  details.experts = options.fused_experts ? hugging_face::ExpertNaming::fused
-                                          : hugging_face::ExpertNaming::single;
-  details.progress = options.progress;
-  return hugging_face::export_checkpoint(reader, output, details);
+  export_options.dtype = export_dtype(reader, config, options.dtype);
+  export_options.shard_bytes = options.shard_bytes;
+  export_options.experts = options.fused_experts ? hugging_face::ExpertNaming::fused
+                                                 : hugging_face::ExpertNaming::single;
+  export_options.progress = options.progress;
+  return hugging_face::export_checkpoint(reader, output, export_options);
 }
 
 /// Checks that the folder's tokenizer fits its model. A tokenizer that Tessera cannot read is

@@ -10,8 +10,9 @@
 
 namespace tessera {
 
+/// The options of import_model().
 struct ImportOptions {
-  std::optional<Precision> precision;  ///< of the model's runs; none: chosen by its weights
+  std::optional<Precision> precision;  ///< of runs of the model; none: by the type of its weights
   /// Keys of config.json that Tessera does not know and that, as the user says, have no effect.
   std::vector<std::string> accepted_keys;
   bool progress = true;
@@ -26,9 +27,10 @@ struct ImportReport {
   int64_t bytes = 0;
 };
 
-/// Returns the text of the configuration for an imported model, about whose training nothing is
-/// known. Like every checkpoint's configuration, the text can be read back: throws Error, with a
-/// message that starts with `origin`, when the model breaks the rule of a key.
+/// Returns the text of the configuration of an imported model. Its keys of the training have
+/// arbitrary values, because nothing is known about the training. The text can be read back, like
+/// the configuration of every checkpoint: throws Error, with a message that starts with `origin`,
+/// when the model breaks the rule of a key.
 std::string imported_config(const ModelConfig& model, Precision precision,
                             const std::string& origin);
 
@@ -40,6 +42,7 @@ std::string imported_config(const ModelConfig& model, Precision precision,
 ImportReport import_model(const fs::path& folder, const fs::path& output,
                           const ImportOptions& options, const Logger& logger);
 
+/// The options of export_model().
 struct ExportModelOptions {
   std::string dtype;  ///< "bf16", "f16", "f32"; empty: an imported checkpoint's own types,
                       ///< otherwise the type of the training's precision

@@ -8,7 +8,7 @@
 
 namespace tessera::hugging_face {
 
-/// Shows the progress of copying weights on standard error. Every thread may add to it.
+/// Shows the progress of copying weights on standard error. Thread-safe.
 class CopyProgress {
  public:
   /// `verb` is the first word of the progress line. Shows nothing if `shown` is false.
@@ -20,7 +20,7 @@ class CopyProgress {
   void finish();
 
  private:
-  void show(bool last);
+  void show(bool last);  // under the lock of mutex_
 
   std::string verb_;
   int64_t total_;

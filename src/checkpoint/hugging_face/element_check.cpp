@@ -7,10 +7,10 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// Returns the index of the first element that is not finite: one with all bits of its exponent
-/// set.
+/// Returns the index of the first word whose bits of the mask `exponent` are all set, or -1. Such a
+/// float is NaN or infinite.
 template <typename Word>
-int64_t find(std::span<const std::byte> bytes, Word exponent) {
+int64_t find_non_finite(std::span<const std::byte> bytes, Word exponent) {
   const size_t count = bytes.size() / sizeof(Word);
   for (size_t i = 0; i < count; ++i) {
     Word word;
@@ -25,13 +25,13 @@ int64_t find(std::span<const std::byte> bytes, Word exponent) {
 int64_t first_non_finite_element(std::span<const std::byte> bytes, DType dtype) {
   switch (dtype) {
     case DType::f64:
-      return find<uint64_t>(bytes, 0x7ff0000000000000);
+      return find_non_finite<uint64_t>(bytes, 0x7ff0000000000000);
     case DType::f32:
-      return find<uint32_t>(bytes, 0x7f800000);
+      return find_non_finite<uint32_t>(bytes, 0x7f800000);
     case DType::bf16:
-      return find<uint16_t>(bytes, 0x7f80);
+      return find_non_finite<uint16_t>(bytes, 0x7f80);
     case DType::f16:
-      return find<uint16_t>(bytes, 0x7c00);
+      return find_non_finite<uint16_t>(bytes, 0x7c00);
     default:
       break;
   }

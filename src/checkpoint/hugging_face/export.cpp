@@ -1,31 +1,178 @@
+// An export takes four steps. ExportTensors matches the checkpoint's parameters with the tensors of
+// the weight map. plan_shards() distributes the tensors over files. write_shards() streams them
+// into a ModelFolder. export_checkpoint() adds the index, the carried files and the configuration,
+// and publishes the folder.
+
 #include "checkpoint/hugging_face/export.h"
 
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/strict_json.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/hugging_face/export_tensor.h"
+#include "checkpoint/hugging_face/copy_progress.h"
+#include "checkpoint/hugging_face/element_check.h"
 #include "checkpoint/hugging_face/import.h"
 #include "checkpoint/hugging_face/model_folder.h"
 #include "checkpoint/hugging_face/write_config.h"
 #include "checkpoint/parallel_tasks.h"
+#include "checkpoint/safetensors_writer.h"
 #include "data/tokenizer.h"
 
 namespace tessera::hugging_face {
 namespace {
 
-constexpr int kThreads = 2;  // number of files written at once
-/// The library can make a tokenizer from any one of these files.
+constexpr int kThreads = 2;                   // files that are written at once
+constexpr const char* kGroup = "parameters";  // the group of a checkpoint's tensors
+/// Any one of these files holds a whole tokenizer.
 constexpr std::array<std::string_view, 3> kTokenizerFiles{"tokenizer.json", "tokenizer.model",
                                                           "vocab.json"};
 
-/// The tensors of one file, as indices.
+/// Converts elements between floating types. Its result refers to the argument if the types are
+/// equal, and otherwise to a buffer that the next call overwrites.
+class Converter {
+ public:
+  Converter(DType from, DType to) : from_(from), to_(to) {
+    if (from_ != to_) {
+      converted_.resize(static_cast<size_t>(kReadPiece / dtype_size(from_) * dtype_size(to_)));
+    }
+  }
+
+  /// Converts at most kReadPiece bytes.
+  std::span<const std::byte> operator()(std::span<std::byte> bytes) {
+    if (from_ == to_) return bytes;
+    const int64_t count = static_cast<int64_t>(bytes.size()) / dtype_size(from_);
+    convert(Tensor::wrap(bytes.data(), {count}, from_),
+            Tensor::wrap(converted_.data(), {count}, to_));
+    return std::span(converted_).first(static_cast<size_t>(count * dtype_size(to_)));
+  }
+
+ private:
+  DType from_, to_;
+  std::vector<std::byte> converted_;
+};
+
+/// The tensors of an export. A tensor is read from the checkpoint's parameters, checked and
+/// converted while it is written, so that no tensor is in memory as a whole. stream() and the
+/// streams that it returns may be used by several threads.
+class ExportTensors {
+ public:
+  /// Matches the checkpoint's parameters with the model's. Throws Error that names every parameter
+  /// that is missing, left over or of another shape or type. `checkpoint` and `map` must outlive
+  /// this object.
+  ExportTensors(const CheckpointReader& checkpoint, const WeightMap& map,
+                std::optional<DType> dtype);
+
+  int64_t count() const { return static_cast<int64_t>(map_.tensors.size()); }
+  /// Returns the name and the shape of tensor `index` in the export.
+  const NamedShape& shape(int64_t index) const { return map_.tensors[static_cast<size_t>(index)]; }
+  DType dtype(int64_t index) const;
+  int64_t bytes(int64_t index) const;
+  /// Returns the tensor for write_streams(). Each call of its sink adds to `progress`.
+  TensorStream stream(int64_t index, CopyProgress& progress) const;
+
+ private:
+  const CheckpointTensor& source(const MappedSegment& segment) const {
+    return *sources_[segment.parameter];
+  }
+  /// Passes the elements of a tensor to `sink`. Throws Error on a value that is not finite.
+  void produce(int64_t index, const ByteSink& sink, CopyProgress& progress) const;
+
+  const CheckpointReader& checkpoint_;
+  const WeightMap& map_;
+  std::optional<DType> dtype_;
+  std::vector<const CheckpointTensor*> sources_;  // by parameter
+  std::unique_ptr<std::once_flag[]> checked_;     // by parameter: its bytes have the right hash
+};
+
+ExportTensors::ExportTensors(const CheckpointReader& checkpoint, const WeightMap& map,
+                             std::optional<DType> dtype)
+    : checkpoint_(checkpoint), map_(map), dtype_(dtype) {
+  std::vector<std::string> differences;
+  std::set<std::string_view> expected;
+  for (const auto& [name, shape] : map_.parameters) {
+    expected.insert(name);
+    const CheckpointTensor* found = checkpoint_.find(kGroup, name);
+    sources_.push_back(found);
+    if (found == nullptr) {
+      differences.push_back(fmt::format("{} is missing", in_quotes(name)));
+    } else if (found->shape != shape || !is_floating(found->dtype)) {
+      differences.push_back(fmt::format("{} is {} {}, expected {}", in_quotes(name),
+                                        dtype_name(found->dtype), found->shape.text(),
+                                        shape.text()));
+    }
+  }
+  for (const CheckpointTensor& tensor : checkpoint_.manifest().tensors) {
+    if (tensor.group == kGroup && !expected.contains(tensor.name)) {
+      differences.push_back(fmt::format("{} has no place", in_quotes(tensor.name)));
+    }
+  }
+  checked_ = std::make_unique<std::once_flag[]>(sources_.size());
+  if (differences.empty()) return;
+  throw Error("the parameters of {} are not those of the model in its {}: {}",
+              checkpoint_.path().string(), kCheckpointConfigName, join(differences, "; "));
+}
+
+DType ExportTensors::dtype(int64_t index) const {
+  if (dtype_) return *dtype_;
+  const auto& segments = map_.tensor_segments[static_cast<size_t>(index)];
+  const DType first = source(segments.front()).dtype;
+  const bool equal = std::ranges::all_of(
+      segments, [&](const MappedSegment& segment) { return source(segment).dtype == first; });
+  return equal ? first : DType::f32;
+}
+
+int64_t ExportTensors::bytes(int64_t index) const {
+  return shape(index).shape.elements() * dtype_size(dtype(index));
+}
+
+TensorStream ExportTensors::stream(int64_t index, CopyProgress& progress) const {
+  return {shape(index).name, dtype(index), shape(index).shape,
+          [this, index, &progress](const ByteSink& sink) { produce(index, sink, progress); }};
+}
+
+void ExportTensors::produce(int64_t index, const ByteSink& sink, CopyProgress& progress) const {
+  const std::string name = in_quotes(shape(index).name);
+  const DType to = dtype(index);
+  for (const MappedSegment& segment : map_.tensor_segments[static_cast<size_t>(index)]) {
+    const CheckpointTensor& tensor = source(segment);
+    const int64_t size = dtype_size(tensor.dtype);
+    std::call_once(checked_[segment.parameter], [&] { checkpoint_.check(tensor); });
+    Converter converted(tensor.dtype, to);
+    int64_t element = segment.parameter_begin;
+    const auto pass_on = [&](std::span<std::byte> piece) {
+      if (const int64_t bad = first_non_finite_element(piece, tensor.dtype); bad >= 0) {
+        throw Error("{}: element {} of {} (tensor {} of the export) is NaN or infinite",
+                    checkpoint_.path().string(), element + bad, in_quotes(tensor.name), name);
+      }
+      const auto result = converted(piece);
+      if (const int64_t bad = first_non_finite_element(result, to); bad >= 0) {
+        throw Error(
+            "element {} of {} (tensor {} of the export) is beyond the range of {}; export "
+            "with --dtype bf16 or f32",
+            element + bad, in_quotes(tensor.name), name, dtype_name(to));
+      }
+      sink(result);
+      progress.add(static_cast<int64_t>(result.size()));
+      element += static_cast<int64_t>(piece.size()) / size;
+    };
+    checkpoint_.read_pieces(tensor, segment.parameter_begin * size, segment.count * size, pass_on);
+  }
+}
+
+/// The indices of the tensors of one weight file.
 using Shard = std::vector<int64_t>;
 
+/// Distributes the tensors in their order over files of at most `limit` bytes. A larger tensor gets
+/// a file of its own.
 std::vector<Shard> plan_shards(const ExportTensors& tensors, int64_t limit) {
   std::vector<Shard> shards;
   int64_t bytes = 0;
@@ -76,8 +223,7 @@ std::string index_text(const ExportTensors& tensors, const std::vector<Shard>& s
   return json.dump(2) + "\n";
 }
 
-/// Returns whether a file is the byte tokenizer's. Only Tessera has this tokenizer; the library
-/// cannot read it.
+/// Returns whether a file is that of the byte tokenizer, which only Tessera can read.
 bool is_byte_tokenizer(const CheckpointReader& checkpoint, const CheckpointFile& file) {
   if (file.name != "tokenizer.json") return false;
   try {
@@ -98,6 +244,7 @@ std::vector<CarriedFile> carried_files(const CheckpointReader& checkpoint) {
   return files;
 }
 
+/// Returns the config.json of an imported model; empty if the checkpoint carries none.
 std::string original_config(const CheckpointReader& checkpoint) {
   for (const CheckpointFile& file : checkpoint.manifest().extra_files) {
     if (file.name == kConfigName) return checkpoint.extra_file(file.name);
@@ -105,6 +252,7 @@ std::string original_config(const CheckpointReader& checkpoint) {
   return "";
 }
 
+/// Returns the name of an element type in transformers.
 std::string library_name(DType dtype) {
   switch (dtype) {
     case DType::bf16:
@@ -119,18 +267,18 @@ std::string library_name(DType dtype) {
   throw Error("weights of type {} cannot be exported as they are; give --dtype", dtype_name(dtype));
 }
 
-/// Returns the type of most weights, for config.json.
-std::string stated_dtype(const ExportTensors& tensors) {
+/// Returns the name of the type that most weights have, for config.json.
+std::string common_dtype(const ExportTensors& tensors) {
   std::map<DType, int64_t> elements;
   for (int64_t i = 0; i < tensors.count(); ++i) {
     elements[tensors.dtype(i)] += tensors.shape(i).shape.elements();
   }
-  const auto most =
+  const auto commonest =
       std::ranges::max_element(elements, {}, [](const auto& item) { return item.second; });
-  return library_name(most->first);
+  return library_name(commonest->first);
 }
 
-/// Returns a check of the library that this model's configuration fails; empty: none.
+/// Returns why some versions of the library refuse the model; empty if none does.
 std::string refused_sizes(const Architecture& architecture, const ModelConfig& model) {
   if (architecture.family != Family::llama || model.hidden_size % model.heads == 0) return "";
   return fmt::format(
@@ -157,7 +305,7 @@ ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::pat
   report.files = static_cast<int64_t>(shards.size());
 
   const std::string original = original_config(checkpoint);
-  report.dtype = stated_dtype(tensors);
+  report.dtype = common_dtype(tensors);
   const std::string config = write_config(*report.architecture, options.model,
                                           {.max_context = options.max_context,
                                            .dtype = report.dtype,

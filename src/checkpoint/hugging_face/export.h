@@ -16,7 +16,7 @@ struct ExportOptions {
   /// The type of all weights: bf16, f16 or f32. None: each weight keeps its type in the checkpoint;
   /// a tensor made from parameters of different types is f32.
   std::optional<DType> dtype;
-  int64_t shard_bytes = 5'000'000'000;  ///< most bytes per file; a larger tensor gets its own
+  int64_t shard_bytes = 5'000'000'000;  ///< bytes of a file at most; a larger tensor has its own
   ExpertNaming experts = ExpertNaming::single;
   bool progress = false;
 };

@@ -1,3 +1,7 @@
+// A SourceModel is made in two steps. Its constructor matches the tensors of the folder with the
+// weight map of the configuration, and checks names, shapes and element types without reading a
+// weight. import() then streams the weights, segment by segment, into a new checkpoint.
+
 #include "checkpoint/hugging_face/import.h"
 
 #include <algorithm>
@@ -16,8 +20,8 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr size_t kMostNamed = 10;       // the most listed in one message
-constexpr int64_t kMostMissing = 1000;  // the most missing tensors to look up by name
+constexpr size_t kMostListed = 10;      // differences that one error message lists
+constexpr int64_t kMostMissing = 1000;  // missing tensors up to which a map is made
 constexpr std::string_view kHead = "lm_head.weight";
 
 /// The files beside the weights that a checkpoint carries if the folder has them. config.json keeps
@@ -36,8 +40,8 @@ constexpr std::array<std::string_view, 11> kCarriedFiles{kConfigName,
 
 std::string shape_text(const std::vector<int64_t>& dims) { return Shape(dims).text(); }
 
-/// Returns whether a tensor holds the rotary frequencies that old versions of transformers stored,
-/// for each layer or once, although they are computed. The library skips the same names.
+/// Returns whether a tensor holds rotary frequencies. Old versions of transformers stored them, for
+/// each layer or once, although they are computed. The library skips the same names.
 bool is_derived(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 bool names_fused_experts(const WeightFolder& weights) {
@@ -46,29 +50,29 @@ bool names_fused_experts(const WeightFolder& weights) {
   });
 }
 
-/// Returns the difference between a tensor and another that should be equal, or an empty text.
-std::string difference(const FolderTensor& tensor, const FolderTensor& other) {
-  const SafetensorsEntry& a = *tensor.entry;
-  const SafetensorsEntry& b = *other.entry;
+/// Returns the difference between two tensors that should be equal, or an empty text.
+std::string difference(const FolderTensor& first, const FolderTensor& second) {
+  const SafetensorsEntry& a = *first.entry;
+  const SafetensorsEntry& b = *second.entry;
   if (a.dtype != b.dtype || a.shape != b.shape) {
     return fmt::format("is {} {}, not {} {} as", a.dtype, shape_text(a.shape), b.dtype,
                        shape_text(b.shape));
   }
   bool same = true;
-  std::vector<std::byte> beside;
-  int64_t done = 0;
-  tensor.file->read_pieces(a, 0, a.bytes(), [&](std::span<std::byte> piece) {
-    beside.resize(piece.size());
-    other.file->read(b, done, beside);
-    same = same && std::ranges::equal(piece, beside);
-    done += static_cast<int64_t>(piece.size());
+  std::vector<std::byte> second_bytes;
+  int64_t compared = 0;
+  first.file->read_pieces(a, 0, a.bytes(), [&](std::span<std::byte> piece) {
+    second_bytes.resize(piece.size());
+    second.file->read(b, compared, second_bytes);
+    same = same && std::ranges::equal(piece, second_bytes);
+    compared += static_cast<int64_t>(piece.size());
   });
   return same ? "" : "differs from";
 }
 
 /// Returns the weight map of a model. Throws Error when the model needs many more tensors than the
-/// folder has, so that the folder bounds the map's size. Smaller differences are reported by name
-/// later.
+/// folder has: a short configuration could otherwise ask for a map that exceeds the memory. Smaller
+/// differences are reported by name later.
 WeightMap checked_map(const fs::path& folder, const ReadConfig& config,
                       const WeightFolder& weights) {
   const ExpertNaming naming =
@@ -122,9 +126,9 @@ SourceModel::SourceModel(const fs::path& folder, std::span<const std::string> ac
 void SourceModel::match_tensors() {
   std::vector<std::string> differences;
   std::vector<std::string> derived;
-  std::set<std::string_view> wanted;
+  std::set<std::string_view> expected;
   for (const auto& [name, shape] : map_.tensors) {
-    wanted.insert(name);
+    expected.insert(name);
     const auto found = weights_.tensors().find(name);
     if (found == weights_.tensors().end()) {
       differences.push_back(
@@ -138,7 +142,7 @@ void SourceModel::match_tensors() {
     }
   }
   for (const auto& [name, stored] : weights_.tensors()) {
-    if (wanted.contains(name)) continue;
+    if (expected.contains(name)) continue;
     if (is_derived(name)) {
       derived.push_back(name);
     } else if (name == kHead && config_.model.tied_head && differences.empty()) {
@@ -158,9 +162,9 @@ void SourceModel::match_tensors() {
   }
   if (differences.empty()) return;
   const size_t count = differences.size();
-  differences.resize(std::min(count, kMostNamed));
-  if (count > kMostNamed) {
-    differences.push_back(fmt::format("and {} more", count - kMostNamed));
+  differences.resize(std::min(count, kMostListed));
+  if (count > kMostListed) {
+    differences.push_back(fmt::format("and {} more", count - kMostListed));
   }
   throw Error("the weights in {} are not those of the {} that its {} describes:\n  {}",
               folder_.string(), config_.architecture->name, kConfigName, join(differences, "\n  "));
@@ -206,10 +210,10 @@ DType SourceModel::type_of(size_t parameter) const {
 }
 
 std::vector<std::string> SourceModel::notes() const {
-  std::vector<std::string> all = config_.notes;
-  all.insert(all.end(), weights_.notes().begin(), weights_.notes().end());
-  all.insert(all.end(), notes_.begin(), notes_.end());
-  return all;
+  std::vector<std::string> notes = config_.notes;
+  notes.insert(notes.end(), weights_.notes().begin(), weights_.notes().end());
+  notes.insert(notes.end(), notes_.begin(), notes_.end());
+  return notes;
 }
 
 DType SourceModel::widest() const {

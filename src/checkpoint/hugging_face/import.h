@@ -39,25 +39,27 @@ class SourceModel {
   /// Returns the number of elements of the weights.
   int64_t elements() const;
 
-  /// Writes the checkpoint of step 0 into `output` and returns its path. `config_toml` is its
-  /// configuration, and it carries the folder's tokenizer files. Weights keep their bytes and are
-  /// copied a little at a time, so memory does not grow with the model. Throws Error when `output`
+  /// Writes the checkpoint of step 0, with the configuration `config_toml` and the folder's
+  /// tokenizer files, into `output`. Returns its path. Weights keep their bytes and are copied a
+  /// little at a time, so memory does not grow with the model. Throws Error when `output`
   /// already holds a checkpoint, when a weight is NaN or infinite (the error names tensor and
   /// element), and when interrupted. It then leaves nothing behind.
   fs::path import(const fs::path& output, const std::string& config_toml, bool progress) const;
 
  private:
   void match_tensors();
+  /// Throws Error unless a stored head of a model with tied_head equals the embedding.
   void match_tied_head();
   void check_element_types() const;
   const FolderTensor& tensor(const MappedSegment& segment) const;
+  /// Returns the element type of the tensors of a parameter.
   DType type_of(size_t parameter) const;
 
   fs::path folder_;
   ReadConfig config_;
   WeightFolder weights_;
   WeightMap map_;
-  std::vector<std::string> notes_;
+  std::vector<std::string> notes_;  // of the matching
 };
 
 }  // namespace tessera::hugging_face

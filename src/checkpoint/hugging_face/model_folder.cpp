@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::string_view kPartialSuffix = ".tessera-partial";
 
+/// Throws Error unless the path is free or an empty folder, which a folder can replace.
 void require_free(const fs::path& final_path) {
   if (!path_exists(final_path)) return;
   if (!is_folder(final_path) || !list_folder(final_path).empty()) {
@@ -17,6 +18,7 @@ void require_free(const fs::path& final_path) {
   }
 }
 
+/// Returns whether a folder is on another file system than its parent.
 bool is_mount_point(const fs::path& folder) {
   struct stat inner {};
   struct stat outer {};

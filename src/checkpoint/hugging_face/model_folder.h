@@ -14,7 +14,7 @@ namespace tessera::hugging_face {
 /// A new folder of files that appears whole or not at all. The files are written into a partial
 /// folder beside it, with ".tessera-partial" after its name, which publish() renames. The partial
 /// folder is locked: of several processes with one output, the first writes it, and the constructor
-/// throws in the others. Files that a killed process left in it are removed.
+/// throws in the others. The constructor removes files that a killed process left there.
 class ModelFolder {
  public:
   /// Throws Error, before anything is created, when `output` cannot become the folder: it is an
@@ -34,7 +34,7 @@ class ModelFolder {
  private:
   fs::path final_path_;  // absolute, without links
   fs::path partial_path_;
-  std::optional<CreatedFolders> parents_;
+  std::optional<CreatedFolders> parents_;  // those that did not exist before
   std::optional<CheckpointLock> lock_;
   std::optional<PartialFolder> partial_;  // destroyed before the lock
 };

@@ -1,3 +1,8 @@
+// read_config() reads the keys that describe the model into a ModelConfig: the sizes, the experts
+// and the rotary embedding (ZAYA1 has a form of its own for both). Then it refuses keys of foreign
+// layers and unknown keys, and writes the notes on training. ConfigFields remembers which keys were
+// read.
+
 #include "checkpoint/hugging_face/read_config.h"
 
 #include <optional>
@@ -8,11 +13,9 @@
 #include "base/strict_json.h"
 #include "base/text.h"
 #include "checkpoint/hugging_face/config_fields.h"
-#include "checkpoint/hugging_face/foreign_layers.h"
-#include "checkpoint/hugging_face/known_keys.h"
+#include "checkpoint/hugging_face/refused_keys.h"
 #include "checkpoint/hugging_face/rotary_fields.h"
 #include "checkpoint/hugging_face/token_ids.h"
-#include "checkpoint/hugging_face/training_notes.h"
 #include "checkpoint/hugging_face/zaya_fields.h"
 
 namespace tessera::hugging_face {
@@ -20,12 +23,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kConfigDepth = 16;  // of a whole file; its unknown keys may hold anything
+constexpr int kConfigDepth = 16;  // levels of nesting; keys that Tessera ignores may hold objects
 constexpr int64_t kMostLayers = 1 << 12;
 constexpr int64_t kMostHeads = 1 << 16;
-constexpr int64_t kMostExperts = 1 << 12;
-constexpr double kInitializerRange = 0.02;  // of all classes
+constexpr double kInitializerRange = 0.02;  // the default of every class
 
+/// Returns the architecture that "architectures" names, or that model_type names if the former is
+/// left out.
 const Architecture& read_architecture(ConfigFields& fields) {
   std::string name;
   if (const Json* list = fields.find("architectures")) {
@@ -81,22 +85,25 @@ void read_sizes(ConfigFields& fields, const Architecture& architecture, ModelCon
     throw Error("{}: num_attention_heads ({}) * head_dim ({}) is above {}", origin, model.heads,
                 model.head_size(), kLargestSize);
   }
-  if (model.head_dim * model.heads == model.hidden_size) model.head_dim = 0;  // the derived size
+  // 0 stands for the derived size, so that equal models have equal configurations.
+  if (model.head_dim * model.heads == model.hidden_size) model.head_dim = 0;
 }
 
 void read_experts(ConfigFields& fields, const Architecture& architecture, ModelConfig& model) {
-  const int64_t inner = fields.required_size("intermediate_size", 1, kLargestSize);
+  const int64_t intermediate_size = fields.required_size("intermediate_size", 1, kLargestSize);
   if (!architecture.mixture) {
-    model.feed_forward_size = inner;
+    model.feed_forward_size = intermediate_size;
     return;
   }
-  model.expert_size = inner;
+  model.expert_size = intermediate_size;
   const std::string key(architecture.experts_key);
   model.experts = fields.required_size(key, 1, kMostExperts);
-  const char* other = key == "num_experts" ? "num_local_experts" : "num_experts";
-  if (const auto again = fields.size(other, 1, kMostExperts); again && *again != model.experts) {
+  // Some files have both names of the number of experts.
+  const char* other_key = key == "num_experts" ? "num_local_experts" : "num_experts";
+  if (const auto second = fields.size(other_key, 1, kMostExperts);
+      second && *second != model.experts) {
     throw Error("{}: {} is {} and {} is {}; they are the same number", fields.origin(), key,
-                model.experts, other, *again);
+                model.experts, other_key, *second);
   }
   model.experts_per_token = fields.required_size("num_experts_per_tok", 1, kMostExperts);
   if (model.experts_per_token > model.experts) {
@@ -110,6 +117,66 @@ void read_experts(ConfigFields& fields, const Architecture& architecture, ModelC
       fields.number("router_aux_loss_coef", 0).value_or(architecture.balance_coefficient);
   model.balance_form = BalanceForm::pooled;  // the library pools the tokens of all layers
   model.router_z_coefficient = 0;            // the library does not have this loss
+}
+
+constexpr const char* kDropouts[] = {"attention_dropout", "hidden_dropout", "resid_dropout",
+                                     "embedding_dropout", "router_jitter_noise"};
+
+/// Returns the row of the embedding that the library does not train; -1: none. It is the row of
+/// pad_token_id. If the key is left out, the default of the architecture counts; null means none,
+/// and -1 means the last row.
+int64_t frozen_row(ConfigFields& fields, const Architecture& architecture,
+                   const ModelConfig& model) {
+  const Json* id = fields.find("pad_token_id");
+  if (id == nullptr) {
+    return fields.has("pad_token_id")
+               ? -1
+               : default_token_id(architecture, "pad_token_id", model.vocabulary_size);
+  }
+  if (!id->is_number_integer()) return -1;  // a list, which names no row
+  return *id == -1 ? model.vocabulary_size - 1 : id->get<int64_t>();
+}
+
+/// Returns notes on a config.json, one sentence each. They concern settings that do not change the
+/// model's results but with which transformers would train it differently than Tessera, and parts
+/// that Tessera does not read, such as code that comes with the model.
+std::vector<std::string> training_notes(ConfigFields& fields, const Architecture& architecture,
+                                        const ModelConfig& model) {
+  std::vector<std::string> notes;
+  const auto note = [&](const std::string& sentence) {
+    notes.push_back(fields.origin() + ": " + sentence);
+  };
+  for (const char* key : kDropouts) {
+    if (fields.number(key, 0).value_or(0) == 0) continue;
+    note(fmt::format("'{}' is {}; Tessera trains without it", key, fields.find(key)->dump()));
+  }
+  const bool balances = fields.flag("output_router_logits", false);
+  if (architecture.mixture && !balances && model.balance_coefficient > 0) {
+    note(fmt::format(
+        "'output_router_logits' is false, so that transformers trains without the load-balance "
+        "loss; Tessera trains with it, by the router_aux_loss_coef {} "
+        "(model.balance_coefficient = 0 leaves it out)",
+        model.balance_coefficient));
+  }
+  if (const int64_t row = frozen_row(fields, architecture, model); row >= 0) {
+    note(fmt::format(
+        "transformers does not train the embedding of the token {} ('pad_token_id'{}); Tessera "
+        "trains it as any other",
+        row, fields.has("pad_token_id") ? "" : ", by default"));
+  }
+  if (const Json* window = fields.find("sliding_window")) {
+    note(fmt::format(
+        "'sliding_window' is {}, which no sequence of max_position_embeddings ({}) reaches; an "
+        "export keeps it, unless model.max_context was raised above it",
+        window->dump(), model.max_context));
+  }
+  if (fields.find("auto_map") != nullptr) {
+    note(fmt::format(
+        "'auto_map' names code of the model's own, which is not read; Tessera computes what the {} "
+        "of transformers computes",
+        architecture.name));
+  }
+  return notes;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// The rotary embedding that one object of config.json describes.
+/// A rotary embedding, as an object of config.json describes it.
 struct Rope {
   double theta = 0;
   bool scaled = false;  ///< by Llama 3.1's rule, which uses the numbers below
@@ -22,29 +22,29 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
-/// The values for an object that leaves them out.
+/// The values that count if an object leaves them out.
 struct RopeDefaults {
-  std::optional<double> given_theta;  ///< rope_theta
-  double theta = 0;                   ///< the architecture's
+  std::optional<double> given_theta;  ///< the key rope_theta beside the object
+  double theta = 0;                   ///< the architecture's value
   int64_t max_context = 0;
 };
 
 constexpr const char* kOriginalContext = "original_max_position_embeddings";
 
 double read_theta(ConfigFields& fields, const RopeDefaults& defaults) {
-  const auto own = fields.number_above_zero("rope_theta");
-  if (own && defaults.given_theta && *own != *defaults.given_theta) {
+  const auto theta = fields.number_above_zero("rope_theta");
+  if (theta && defaults.given_theta && *theta != *defaults.given_theta) {
     throw Error("{}: rope_theta is {} beside it, and {} in it", fields.origin(),
-                *defaults.given_theta, *own);
+                *defaults.given_theta, *theta);
   }
-  return own.value_or(defaults.given_theta.value_or(defaults.theta));
+  return theta.value_or(defaults.given_theta.value_or(defaults.theta));
 }
 
 Rope read_rope(const nlohmann::json& json, const std::string& origin,
                const RopeDefaults& defaults) {
   ConfigFields fields(json, origin);
   Rope rope{.theta = read_theta(fields, defaults)};
-  const auto old_type = fields.text("type");
+  const auto old_type = fields.text("type");  // the name of the key in early versions
   const std::string type = fields.text("rope_type").value_or(old_type.value_or("default"));
   if (type == "llama3") {
     rope.scaled = true;
@@ -60,16 +60,16 @@ Rope read_rope(const nlohmann::json& json, const std::string& origin,
   if (fields.number("partial_rotary_factor", 0).value_or(1) != 1) {
     fields.refuse("partial_rotary_factor", *fields.find("partial_rotary_factor"), "1");
   }
-  if (const auto rest = fields.unread(); !rest.empty()) {
-    throw Error("{}: the key {} is not known for the rope type {}", origin, in_quotes(rest[0]),
+  if (const auto unknown = fields.unread(); !unknown.empty()) {
+    throw Error("{}: the key {} is not known for the rope type {}", origin, in_quotes(unknown[0]),
                 in_quotes(type));
   }
   return rope;
 }
 
-/// Throws Error when the key beside the object contradicts the value in it. Some files have the key
-/// there, and some versions of the library prefer it to the object's own. Without a scaling, the
-/// key does not concern the rotary embedding.
+/// Throws Error when original_max_position_embeddings beside the object contradicts the value in
+/// the object. Some files have the key in both places, and some versions of the library prefer the
+/// one beside it. Without a scaling, the key does not concern the rotary embedding.
 void check_original_context(ConfigFields& fields, const Rope& rope) {
   if (!rope.scaled) return;
   const auto beside = fields.size(kOriginalContext, 1, kLargestSize);

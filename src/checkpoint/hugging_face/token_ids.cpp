@@ -11,7 +11,7 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr int kDeepestIds = 32;  // of the whole file; its other keys may hold anything
+constexpr int kDeepestIds = 32;  // levels of nesting; other keys of the file may hold objects
 
 bool is_no_token(const nlohmann::json& id) { return id.is_number_integer() && id == -1; }
 

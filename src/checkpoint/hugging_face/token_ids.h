@@ -19,8 +19,8 @@ inline constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token
 /// files), a token of the vocabulary, or a list of such tokens. Otherwise throws Error.
 void check_token_ids(ConfigFields& fields, int64_t vocabulary_size);
 
-/// Returns the id that a class of the library uses if config.json leaves out a key of kTokenIds; -1
-/// if it has none, or if the vocabulary has no such token.
+/// Returns the id that the library uses if config.json leaves out `key`, which is one of kTokenIds.
+/// Returns -1 if the architecture has none, or if the vocabulary has no such token.
 int64_t default_token_id(const Architecture& architecture, std::string_view key,
                          int64_t vocabulary_size);
 

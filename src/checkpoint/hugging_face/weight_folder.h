@@ -33,10 +33,11 @@ class WeightFolder {
 
   /// Returns the tensors by name.
   const std::map<std::string, FolderTensor>& tensors() const { return tensors_; }
-  /// Returns sentences about odd but harmless findings.
+  /// Returns sentences about harmless errors in the folder, such as a wrong total size.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
+  /// Opens a file and adds its tensors.
   void open(const fs::path& path);
   void open_shards(const fs::path& folder);
 

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kIndexDepth = 4;  // index, metadata and what tools put into it
+constexpr int kIndexDepth = 4;  // levels of nesting: the index, its metadata and values of tools
 
 /// Returns a number as the text of a whole number. Some tools write whole numbers with a fraction
 /// of zero. Above 2^53 such a number would not be exact, and no model has that many bytes.

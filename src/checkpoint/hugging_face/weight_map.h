@@ -9,10 +9,11 @@
 namespace tessera::hugging_face {
 
 /// The names of a mixture's expert weights. `single`: one tensor for each expert and projection, as
-/// in published checkpoints. `fused`: one tensor for all experts of a layer, with the gate's rows
-/// before those of up, as in the library's newer classes. ZAYA1's are always fused.
+/// in published checkpoints. `fused`: one tensor for all experts of a layer, in which the rows of
+/// `gate` precede the rows of `up`, as in the library's newer classes. ZAYA1's are always fused.
 enum class ExpertNaming { single, fused };
 
+/// A parameter or a tensor: its name and its shape.
 struct NamedShape {
   std::string name;
   Shape shape;
@@ -44,6 +45,8 @@ struct WeightMap {
 int64_t count_tensors(const Architecture& architecture, const ModelConfig& config,
                       ExpertNaming naming);
 
+/// Returns the map of a model. Every parameter of the model must have a name in transformers, as
+/// those of architecture_of() do.
 WeightMap weight_map(const Architecture& architecture, const ModelConfig& config,
                      ExpertNaming naming);
 

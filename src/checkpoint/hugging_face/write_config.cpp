@@ -10,6 +10,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
+/// Writes the rotary embedding in the forms of both versions of the library.
 void write_rotary(const ModelConfig& model, OrderedJson& json) {
   OrderedJson scaling;  // null: no scaling
   if (model.rope_scaling == RopeScaling::llama3) {
@@ -26,9 +27,10 @@ void write_rotary(const ModelConfig& model, OrderedJson& json) {
   json["rope_parameters"] = parameters;
 }
 
-/// Returns the coefficient for the library's loss, which pools all layers. With it, a model that
-/// has one loss per layer gets the same gradients in balance. The pooled loss does not divide by
-/// the experts per token, and it averages over layers instead of summing (ops/router/losses.h).
+/// Returns the coefficient of the library's load-balance loss, which pools the tokens of all
+/// layers. A model with one loss per layer gets the same gradients from it while its load is
+/// balanced: the pooled loss does not divide by the experts per token k, and it averages over the L
+/// layers instead of summing, so the coefficient is multiplied by L / k (ops/router/losses.h).
 double pooled_coefficient(const ModelConfig& model) {
   if (model.balance_form == BalanceForm::pooled) return model.balance_coefficient;
   return model.balance_coefficient * static_cast<double>(model.layers) /
@@ -72,14 +74,13 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
   if (architecture.mixture) {
     json["output_router_logits"] = original.value("output_router_logits", OrderedJson()) == true;
   }
-  // The window does not cut the sequences that the exported model was made for. The key keeps the
-  // window for longer sequences.
+  // The window does not affect sequences up to max_context. It is kept for longer sequences.
   if (const OrderedJson window = original.value("sliding_window", OrderedJson());
       window.is_number() && window >= surroundings.max_context) {
     json["sliding_window"] = window;
   }
-  // All three are written, because the library fills in ids of its own models for missing ones. It
-  // did so for the imported model, too.
+  // All three ids are written, because the library replaces a missing id by its default. It did so
+  // for the imported model, too.
   for (const char* key : kTokenIds) {
     json[key] = original.value(key, OrderedJson());
     if (!surroundings.original.empty() && !original.contains(key)) {

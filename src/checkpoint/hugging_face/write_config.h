@@ -14,7 +14,7 @@ struct ConfigSurroundings {
   /// A config.json to copy values from; empty: none. The values are the token ids (bos, eos, pad),
   /// output_router_logits, and sliding_window if it is not shorter than max_context.
   std::string_view original;
-  int64_t end_of_document = -1;  ///< the eos id if `original` is empty; -1: none
+  int64_t end_of_document = -1;  ///< the eos_token_id if `original` is empty; -1: none
 };
 
 /// Returns the text of a config.json that transformers 4 and 5 can read. The rotary embedding and

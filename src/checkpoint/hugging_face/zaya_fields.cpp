@@ -11,14 +11,14 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr int64_t kTaps = 2;  // of each convolution
+constexpr int64_t kTaps = 2;  // the width of each convolution over positions
 constexpr std::array kTapKeys{"cca_time0", "cca_time1"};
-/// The names of the types of layers. rope_parameters has an object for the second even if no layer
-/// has that type.
+// The types of layers. rope_parameters has an object for each type, even if no layer has the
+// second.
 constexpr const char* kLayerType = "hybrid";
 constexpr const char* kSlidingType = "hybrid_sliding";
 // The class's defaults if config.json leaves rope_parameters out. If rope_parameters is there, but
-// its object has no partial_rotary_factor, the whole of each head is rotated.
+// its object has no partial_rotary_factor, all channels of a head are rotated.
 constexpr double kDefaultTheta = 5e6;
 constexpr double kDefaultFraction = 0.5;
 
@@ -27,6 +27,14 @@ void require_size(ConfigFields& fields, const std::string& key, int64_t expected
   const auto given = fields.size(key, 1, kLargestSize);
   if (given && *given != expected) {
     fields.refuse(key, *fields.find(key), std::to_string(expected));
+  }
+}
+
+/// Throws Error unless rope_type is left out or "default".
+void require_default_rope(ConfigFields& fields) {
+  const auto type = fields.text("rope_type");
+  if (type && *type != "default") {
+    fields.refuse("rope_type", *fields.find("rope_type"), "\"default\"");
   }
 }
 
@@ -39,32 +47,26 @@ void read_rope_of_types(ConfigFields& fields, ModelConfig& model) {
   const std::string origin = fields.origin() + ": rope_parameters";
   ConfigFields by_type(*types, origin);
   // The published file has rope_type beside the objects of the types, too.
-  const auto outer = by_type.text("rope_type");
-  if (outer && *outer != "default") {
-    by_type.refuse("rope_type", *by_type.find("rope_type"), "\"default\"");
-  }
+  require_default_rope(by_type);
   by_type.find(kSlidingType);  // marks it as read; refuse_other_layers() throws on such layers
-  const nlohmann::json* own = by_type.find(kLayerType);
-  if (own == nullptr) {
+  const nlohmann::json* layer_rope = by_type.find(kLayerType);
+  if (layer_rope == nullptr) {
     throw Error("{}: the key '{}' is missing; give its rope_theta and partial_rotary_factor",
                 origin, kLayerType);
   }
-  ConfigFields rope(*own, origin + "." + kLayerType);
-  const auto type = rope.text("rope_type");
-  if (type && *type != "default") {
-    rope.refuse("rope_type", *rope.find("rope_type"), "\"default\"");
-  }
+  ConfigFields rope(*layer_rope, origin + "." + kLayerType);
+  require_default_rope(rope);
   if (rope.find("rope_theta") == nullptr) {
     throw Error("{}: the key 'rope_theta' is missing, for which the class has no default",
                 rope.origin());
   }
   model.rope_theta = *rope.number_above_zero("rope_theta");
   model.rotary_fraction = rope.number_above_zero("partial_rotary_factor").value_or(1);
-  if (const auto rest = rope.unread(); !rest.empty()) {
-    throw Error("{}: the key '{}' is not known", rope.origin(), rest[0]);
+  if (const auto unknown = rope.unread(); !unknown.empty()) {
+    throw Error("{}: the key '{}' is not known", rope.origin(), unknown[0]);
   }
-  if (const auto rest = by_type.unread(); !rest.empty()) {
-    throw Error("{}: the key '{}' is not known; known are '{}' and '{}'", origin, rest[0],
+  if (const auto unknown = by_type.unread(); !unknown.empty()) {
+    throw Error("{}: the key '{}' is not known; known are '{}' and '{}'", origin, unknown[0],
                 kLayerType, kSlidingType);
   }
 }
@@ -72,7 +74,6 @@ void read_rope_of_types(ConfigFields& fields, ModelConfig& model) {
 }  // namespace
 
 void read_zaya(ConfigFields& fields, ModelConfig& model) {
-  constexpr int64_t kMostExperts = 1 << 12;
   model.expert_size = fields.required_size("moe_intermediate_size", 1, kLargestSize);
   model.experts = fields.required_size("num_experts", 1, kMostExperts);
   model.router_size = fields.required_size("router_hidden_size", 1, kLargestSize);

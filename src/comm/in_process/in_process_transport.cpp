@@ -16,8 +16,9 @@ int64_t sum_before(std::span<const int64_t> counts, size_t end) {
                          int64_t{0});
 }
 
-/// The transport among threads. Nothing may throw between enter() and leave(), because the others
-/// wait for this rank to leave.
+/// The transport among threads. Each collective is enter(), copies from the other ranks' memory,
+/// and leave(). Nothing may throw between enter() and leave(), because the others wait for this
+/// rank.
 class InProcessTransport final : public Transport {
  public:
   InProcessTransport(std::shared_ptr<Meeting> meeting, size_t position)
@@ -31,10 +32,10 @@ class InProcessTransport final : public Transport {
            .from = from.raw(),
            .to = to.raw()});
     const int64_t size = dtype_size(to.dtype());
-    for_others_first([&](size_t other, const Visit& visit) {
+    for_others_first([&](size_t other, const RankCall& call) {
       layout.for_each_block(
           static_cast<int>(other), [&](int64_t in_whole, int64_t in_piece, int64_t length) {
-            take(other, visit.from + in_piece * size, to.raw() + in_whole * size, length * size);
+            take(other, call.from + in_piece * size, to.raw() + in_whole * size, length * size);
           });
     });
     leave();
@@ -48,7 +49,7 @@ class InProcessTransport final : public Transport {
            .from = from.raw(),
            .to = to.raw()});
     const int64_t size = dtype_size(to.dtype());
-    find_addends();
+    collect_addends();
     layout.for_each_block(
         static_cast<int>(position_), [&](int64_t in_whole, int64_t in_piece, int64_t length) {
           take_reduced(mark, to.dtype(), in_whole, length, to.raw() + in_piece * size);
@@ -63,12 +64,12 @@ class InProcessTransport final : public Transport {
       return slice_begin(to.elements(), ranks(), static_cast<int>(position));
     };
     const int64_t first = begin(position_);
-    find_addends();
+    collect_addends();
     take_reduced(mark, to.dtype(), first, begin(position_ + 1) - first, to.raw() + first * size);
-    meeting_->together();
-    for_others_first([&](size_t other, const Visit& visit) {
+    meeting_->synchronize();  // all slices are summed
+    for_others_first([&](size_t other, const RankCall& call) {
       const int64_t start = begin(other) * size;
-      take(other, visit.to + start, to.raw() + start, begin(other + 1) * size - start);
+      take(other, call.to + start, to.raw() + start, begin(other + 1) * size - start);
     });
     leave();
   }
@@ -80,26 +81,26 @@ class InProcessTransport final : public Transport {
            .from = from.raw(),
            .to = to.raw(),
            .block_bytes = block});
-    for_others_first([&](size_t other, const Visit& visit) {
-      take(other, visit.from + static_cast<int64_t>(position_) * block,
+    for_others_first([&](size_t other, const RankCall& call) {
+      take(other, call.from + static_cast<int64_t>(position_) * block,
            to.raw() + static_cast<int64_t>(other) * block, block);
     });
     leave();
   }
 
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
-                       const Tensor& to, std::span<const int64_t> come) override {
+                       const Tensor& to, std::span<const int64_t> received_rows) override {
     const int64_t row = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
     enter({.mark = &mark,
            .moves = Collective::all_to_all_rows,
            .from = from.raw(),
            .to = to.raw(),
            .sent = sent,
-           .received = come,
+           .received = received_rows,
            .block_bytes = row});
-    for_others_first([&](size_t other, const Visit& visit) {
-      take(other, visit.from + sum_before(visit.sent, position_) * row,
-           to.raw() + sum_before(come, other) * row, come[other] * row);
+    for_others_first([&](size_t other, const RankCall& call) {
+      take(other, call.from + sum_before(call.sent, position_) * row,
+           to.raw() + sum_before(received_rows, other) * row, received_rows[other] * row);
     });
     leave();
   }
@@ -107,12 +108,13 @@ class InProcessTransport final : public Transport {
   void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
     enter({.mark = &mark, .moves = Collective::broadcast, .to = tensor.raw()});
     const auto other = static_cast<size_t>(root);
-    take(other, meeting_->visit(other).to, tensor.raw(), tensor.bytes());
+    take(other, meeting_->call_of(other).to, tensor.raw(), tensor.bytes());
     leave();
   }
 
   void exchange(std::span<const MarkedMessage> sends,
                 std::span<const MarkedMessage> receives) override {
+    // raw() throws for memory of a device. Here no other rank has seen the messages yet.
     for (const MarkedMessage& message : sends) message.tensor.raw();
     for (const MarkedMessage& message : receives) message.tensor.raw();
     received(meeting_->exchange(position_, sends, receives));
@@ -123,11 +125,11 @@ class InProcessTransport final : public Transport {
     leave();
   }
 
-  void throw_if_broken() override { meeting_->require_whole(); }
+  void throw_if_broken() override { meeting_->throw_if_failed(); }
 
  private:
   int ranks() const { return static_cast<int>(meeting_->ranks().size()); }
-  void enter(const Visit& visit) { meeting_->enter(position_, visit); }
+  void enter(const RankCall& call) { meeting_->enter(position_, call); }
   void leave() { meeting_->leave(position_); }
 
   /// Copies bytes from the memory of the rank at a position.
@@ -150,14 +152,14 @@ class InProcessTransport final : public Transport {
     const size_t count = meeting_->ranks().size();
     for (size_t step = 1; step <= count; ++step) {
       const size_t other = (position_ + step) % count;
-      body(other, meeting_->visit(other));
+      body(other, meeting_->call_of(other));
     }
   }
 
   /// Collects the operands of all ranks, in their order.
-  void find_addends() {
+  void collect_addends() {
     for (size_t position = 0; position < addends_.size(); ++position) {
-      addends_[position] = meeting_->visit(position).from;
+      addends_[position] = meeting_->call_of(position).from;
     }
   }
 

@@ -14,39 +14,39 @@ Meeting::Meeting(std::vector<int> ranks, std::string lane, AboutRanks about)
     : ranks_(std::move(ranks)),
       lane_(std::move(lane)),
       about_(std::move(about)),
-      visits_(ranks_.size()),
+      calls_(ranks_.size()),
       ended_(ranks_.size()),
       exchanges_(ranks_.size()),
       last_calls_(ranks_.size()),
       channels_(ranks_.size() * ranks_.size()) {}
 
-void Meeting::enter(size_t position, const Visit& visit) {
+void Meeting::enter(size_t position, const RankCall& call) {
   Lock lock(mutex_);
-  throw_if_broken();
-  last_calls_[position].begin(*visit.mark);
+  throw_if_failed_locked();
+  last_calls_[position].begin(*call.mark);
   try {
-    await_all(lock, position, visit);
+    await_all(lock, position, call);
   } catch (...) {
     last_calls_[position].fail();
     throw;
   }
 }
 
-/// Waits until all ranks make the same call.
-void Meeting::await_all(Lock& lock, size_t position, const Visit& visit) {
-  visits_[position] = visit;
+/// Waits until all ranks have arrived, and compares their calls.
+void Meeting::await_all(Lock& lock, size_t position, const RankCall& call) {
+  calls_[position] = call;
   arrived_.push_back(position);
   check_same();
   for (size_t other = 0; other < ranks_.size(); ++other) check_messages(position, other);
   if (arrived_.size() == ranks_.size()) {
     check_rows();
     arrived_.clear();
-    ++entries_;
+    ++begun_calls_;
     changed_.notify_all();
     return;
   }
   wait_for(
-      lock, position, *visit.mark, [this, before = entries_] { return entries_ != before; },
+      lock, position, *call.mark, [this, before = begun_calls_] { return begun_calls_ != before; },
       [this](size_t other) { return !waits_in_collective(other); });
 }
 
@@ -54,7 +54,7 @@ bool Meeting::waits_in_collective(size_t position) const {
   return std::ranges::find(arrived_, position) != arrived_.end();
 }
 
-void Meeting::together() {
+void Meeting::synchronize() {
   Lock lock(mutex_);
   wait_for_all(lock);
 }
@@ -68,10 +68,10 @@ void Meeting::leave(size_t position) {
 void Meeting::wait_for_all(Lock& lock) {
   if (++waiting_ == ranks_.size()) {
     waiting_ = 0;
-    ++turns_;
+    ++barriers_;
     changed_.notify_all();
   } else {
-    changed_.wait(lock, [this, before = turns_] { return turns_ != before; });
+    changed_.wait(lock, [this, before = barriers_] { return barriers_ != before; });
   }
 }
 
@@ -91,7 +91,8 @@ std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_
   return timeout_text(mark.text(), text(), timeout, there, not_there, last);
 }
 
-std::string Meeting::gone_text(const Fingerprint& mark, std::span<const size_t> ended) const {
+std::string Meeting::ended_ranks_text(const Fingerprint& mark,
+                                      std::span<const size_t> ended) const {
   std::vector<int> ranks;
   std::vector<std::string> last;
   for (const size_t position : ended) {
@@ -103,45 +104,47 @@ std::string Meeting::gone_text(const Fingerprint& mark, std::span<const size_t> 
 
 /// Compares the rank that came last with the one that came first.
 void Meeting::check_same() {
-  const Visit& last = visits_[arrived_.back()];
-  const Visit& first = visits_[arrived_.front()];
+  const RankCall& last = calls_[arrived_.back()];
+  const RankCall& first = calls_[arrived_.front()];
   if (*last.mark == *first.mark && last.moves == first.moves &&
       last.block_bytes == first.block_bytes) {
     return;
   }
-  fail_locked(calls_of(arrived_));
-  throw_if_broken();
+  fail_locked(different_calls_text(arrived_));
+  throw_if_failed_locked();
 }
 
-std::string Meeting::calls_of(std::span<const size_t> positions) const {
+std::string Meeting::different_calls_text(std::span<const size_t> positions) const {
   const auto same_mark = [&](size_t position) {
-    return *visits_[position].mark == *visits_[positions.front()].mark;
+    return *calls_[position].mark == *calls_[positions.front()].mark;
   };
   const bool same_marks = std::ranges::all_of(positions, same_mark);
   std::vector<std::string> calls;
   for (const size_t position : positions) {
-    const Visit& visit = visits_[position];
-    std::string call = fmt::format("{} made {}", about_.text(ranks_[position]), visit.mark->text());
-    if (visit.layout != nullptr) call += fmt::format(" ({})", visit.layout->text());
-    if (same_marks && visit.block_bytes > 0) {
-      call += fmt::format(" in blocks of {} bytes", visit.block_bytes);
+    const RankCall& call = calls_[position];
+    std::string description =
+        fmt::format("{} made {}", about_.text(ranks_[position]), call.mark->text());
+    if (call.layout != nullptr) description += fmt::format(" ({})", call.layout->text());
+    if (same_marks && call.block_bytes > 0) {
+      description += fmt::format(" in blocks of {} bytes", call.block_bytes);
     }
-    if (same_marks && visit.moves != visit.mark->collective) call += " whose bytes devices move";
-    calls.push_back(std::move(call));
+    if (same_marks && call.moves != call.mark->collective)
+      description += " whose bytes devices move";
+    calls.push_back(std::move(description));
   }
   return disagreement_text(text(), calls);
 }
 
 /// Checks that each rank receives as many rows from another as that one sends to it.
 void Meeting::check_rows() {
-  if (visits_[0].sent.empty()) return;
+  if (calls_[0].sent.empty()) return;
   for (size_t from = 0; from < ranks_.size(); ++from) {
     for (size_t to = 0; to < ranks_.size(); ++to) {
-      const int64_t sent = visits_[from].sent[to];
-      const int64_t received = visits_[to].received[from];
+      const int64_t sent = calls_[from].sent[to];
+      const int64_t received = calls_[to].received[from];
       if (sent == received) continue;
-      fail_locked(rows_text(*visits_[0].mark, text(), ranks_[from], sent, ranks_[to], received));
-      throw_if_broken();
+      fail_locked(rows_text(*calls_[0].mark, text(), ranks_[from], sent, ranks_[to], received));
+      throw_if_failed_locked();
     }
   }
 }
@@ -156,12 +159,12 @@ void Meeting::fail_locked(const std::string& message) {
   changed_.notify_all();
 }
 
-void Meeting::require_whole() const {
+void Meeting::throw_if_failed() const {
   const std::scoped_lock lock(mutex_);
-  throw_if_broken();
+  throw_if_failed_locked();
 }
 
-void Meeting::throw_if_broken() const {
+void Meeting::throw_if_failed_locked() const {
   if (failure_) throw Error(*failure_);
 }
 

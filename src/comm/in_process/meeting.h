@@ -19,12 +19,12 @@
 
 namespace tessera {
 
-/// A rank's part in a call: its fingerprint, and memory that the others may read until all of them
-/// have left.
-struct Visit {
+/// A call as one rank makes it: its fingerprint, and memory of the rank that the other ranks may
+/// read until all of them have left the call.
+struct RankCall {
   const Fingerprint* mark = nullptr;
-  /// The kind of movement of the memory; a barrier if nothing moves, even if the fingerprint is of
-  /// another call.
+  /// The kind of movement of the memory. It is a barrier if nothing moves here, even if the
+  /// fingerprint is of another call: devices then move its bytes.
   Collective moves = Collective::barrier;
   const PieceLayout* layout = nullptr;
   const std::byte* from = nullptr;
@@ -35,7 +35,10 @@ struct Visit {
 };
 
 /// The meeting point of the ranks of one group, which are threads of one process. A *position* is
-/// an index in the group. Waiting threads sleep.
+/// an index in the group. Waiting threads sleep. Ranks may call any function at the same time.
+///
+/// A collective is enter(), reads of the other ranks' memory (call_of()), and leave(). Messages
+/// between two ranks are exchange(). The first error breaks the group: then all calls throw it.
 class Meeting {
  public:
   /// The functions by which a meeting asks its world about a rank.
@@ -53,17 +56,18 @@ class Meeting {
   /// Returns group_text().
   std::string text() const { return group_text(ranks_, lane_); }
 
-  /// Shows this rank's visit to the others, and waits until all ranks are there. Throws Error if
-  /// the ranks do not make the same call, if one waits in exchange() for a message to or from a
-  /// rank that is here, if one has ended or does not come in time, or if the group is broken.
-  void enter(size_t position, const Visit& visit);
-  /// Waits for all ranks, which have all entered. Does not throw: a rank that has entered always
-  /// leaves, so that no rank's memory is freed while another reads it.
-  void together();
-  /// Waits for all ranks, and then ends the call.
+  /// Begins a collective: waits until all ranks have entered it. Throws Error if the ranks do not
+  /// make the same call, if one of them has ended or does not come in time, or if the group is
+  /// broken. Also throws if one waits in exchange() for a message to or from a rank that has
+  /// entered, because neither call would end.
+  void enter(size_t position, const RankCall& call);
+  /// Waits within a collective until all ranks call it too. It has no timeout and does not throw: a
+  /// rank that has entered always leaves, and no rank's memory may be freed while another reads it.
+  void synchronize();
+  /// Waits as synchronize() does, and then ends the collective.
   void leave(size_t position);
-  /// Returns the visit of the rank at a position; valid between enter() and leave().
-  const Visit& visit(size_t position) const { return visits_[position]; }
+  /// Returns the call of the rank at a position, between enter() and leave().
+  const RankCall& call_of(size_t position) const { return calls_[position]; }
 
   /// Sends messages to others and receives theirs. Returns the bytes of those from other positions.
   /// Throws Error as enter() does.
@@ -74,9 +78,9 @@ class Meeting {
   /// text.
   void fail(const std::string& message);
   /// Throws Error if the group is broken.
-  void require_whole() const;
-  /// Notes that the rank at a position makes no more calls. Calls that wait for it, and later ones
-  /// that need it, break the group.
+  void throw_if_failed() const;
+  /// Notes that the rank at a position makes no more calls. A call that waits for it, now or later,
+  /// breaks the group.
   void end(size_t position);
   /// Returns the last call of the rank at a position in this group.
   LastCall last_call(size_t position) const;
@@ -84,9 +88,9 @@ class Meeting {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  /// A message on its way from one position to another.
+  /// The message from one position to another that the sender offers and the receiver copies.
   struct Channel {
-    enum class State : uint8_t { empty, offered, taken };
+    enum class State : uint8_t { empty, offered, copying };
     State state = State::empty;
     const MarkedMessage* message = nullptr;
   };
@@ -97,25 +101,25 @@ class Meeting {
     std::span<const MarkedMessage> receives;
   };
 
-  template <typename Condition, typename Misses>
+  template <typename Condition, typename Needs>
   void wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
-                Misses&& misses);
-  template <typename Misses>
-  std::vector<size_t> missing(Misses&& misses) const;
-  void await_all(Lock& lock, size_t position, const Visit& visit);
+                Needs&& needs);
+  template <typename Needs>
+  std::vector<size_t> positions_where(Needs&& needs) const;
+  void await_all(Lock& lock, size_t position, const RankCall& call);
   bool waits_in_collective(size_t position) const;
   std::string missing_text(const Fingerprint& mark, std::span<const size_t> missing,
                            std::chrono::milliseconds timeout) const;
-  std::string gone_text(const Fingerprint& mark, std::span<const size_t> ended) const;
-  std::string calls_of(std::span<const size_t> positions) const;
+  std::string ended_ranks_text(const Fingerprint& mark, std::span<const size_t> ended) const;
+  std::string different_calls_text(std::span<const size_t> positions) const;
   void fail_locked(const std::string& message);
-  void throw_if_broken() const;
+  void throw_if_failed_locked() const;
   void wait_for_all(Lock& lock);
   void check_same();
   void check_rows();
   void check_messages(size_t in_collective, size_t in_exchange);
-  void take(Lock& lock, size_t position, const MarkedMessage& message);
-  void take_back(Lock& lock, size_t position, std::span<const MarkedMessage> sends);
+  void receive_one(Lock& lock, size_t position, const MarkedMessage& message);
+  void withdraw(Lock& lock, size_t position, std::span<const MarkedMessage> sends);
   Channel& channel(size_t from, size_t to) { return channels_[from * ranks_.size() + to]; }
 
   const std::vector<int> ranks_;
@@ -125,51 +129,54 @@ class Meeting {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<std::string> failure_;
-  std::vector<Visit> visits_;    // by position
+  std::vector<RankCall> calls_;  // by position
   std::vector<size_t> arrived_;  // positions that wait in enter(), in the order in which they came
-  size_t waiting_ = 0;           // the number of ranks that wait in together()
-  uint64_t entries_ = 0;         // the number of times that all have entered
-  uint64_t turns_ = 0;           // the number of times that all were together
-  std::vector<bool> ended_;      // by position
+  size_t waiting_ = 0;           // the number of ranks that wait in synchronize()
+  uint64_t begun_calls_ = 0;     // the number of collectives that all have entered
+  uint64_t barriers_ = 0;    // the number of times that all have called synchronize() or leave()
+  std::vector<bool> ended_;  // by position
   std::vector<Exchange> exchanges_;     // by position, of the ranks in exchange()
   std::vector<CallRecord> last_calls_;  // by position
   std::vector<Channel> channels_;       // from * ranks + to
 };
 
 /// Waits, as the rank at `position`, until the condition holds. Throws if the group breaks before.
-/// Breaks the group, with an error that names them, if one of the positions for which `misses` is
-/// true has ended, or after the rank's timeout.
-template <typename Condition, typename Misses>
+/// `needs(other)` says whether the wait still depends on the rank at that position. If such a rank
+/// has ended, or the rank's timeout is over, breaks the group with an error that names such ranks.
+template <typename Condition, typename Needs>
 void Meeting::wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
-                       Misses&& misses) {
+                       Needs&& needs) {
   const std::chrono::milliseconds timeout = about_.timeout(ranks_[position]);
-  const auto misses_ended = [&](size_t other) { return ended_[other] && misses(other); };
+  const auto needs_ended = [&](size_t other) { return ended_[other] && needs(other); };
   const auto over = [&] {
     if (condition() || failure_) return true;
     for (size_t other = 0; other < ranks_.size(); ++other) {
-      if (misses_ended(other)) return true;
+      if (needs_ended(other)) return true;
     }
     return false;
   };
   const bool in_time = changed_.wait_for(lock, timeout, over);
   if (condition()) return;
   if (!failure_) {
-    const std::vector<size_t> positions = in_time ? missing(misses_ended) : missing(misses);
+    const std::vector<size_t> positions =
+        in_time ? positions_where(needs_ended) : positions_where(needs);
+    // The texts ask other meetings what ranks do. Those meetings have locks, so this one is
+    // released.
     lock.unlock();
     const std::string message =
-        in_time ? gone_text(mark, positions) : missing_text(mark, positions, timeout);
+        in_time ? ended_ranks_text(mark, positions) : missing_text(mark, positions, timeout);
     lock.lock();
     if (condition()) return;
     if (!failure_) fail_locked(message);
   }
-  throw_if_broken();
+  throw_if_failed_locked();
 }
 
-template <typename Misses>
-std::vector<size_t> Meeting::missing(Misses&& misses) const {
+template <typename Needs>
+std::vector<size_t> Meeting::positions_where(Needs&& needs) const {
   std::vector<size_t> positions;
   for (size_t position = 0; position < ranks_.size(); ++position) {
-    if (misses(position)) positions.push_back(position);
+    if (needs(position)) positions.push_back(position);
   }
   return positions;
 }

@@ -5,6 +5,11 @@
 #include "base/error.h"
 #include "comm/in_process/meeting.h"
 
+// A sender writes a pointer to its message into the channel to the receiver, and waits until the
+// channel no longer has it. The receiver waits for the pointer, copies the bytes from the sender's
+// memory, and empties the channel. Each rank offers all its messages before it waits for any, so
+// ranks that send to each other do not deadlock.
+
 namespace tessera {
 
 int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
@@ -12,7 +17,7 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
   if (sends.empty() && receives.empty()) return 0;
   int64_t bytes = 0;
   Lock lock(mutex_);
-  throw_if_broken();
+  throw_if_failed_locked();
   last_calls_[position].begin(receives.empty() ? sends.front().mark : receives.front().mark);
   for (const MarkedMessage& send : sends) {
     channel(position, static_cast<size_t>(send.peer)) = {Channel::State::offered, &send};
@@ -22,9 +27,10 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
   own = {sends, receives};
   try {
     for (const size_t other : arrived_) check_messages(other, position);
+    // The remaining messages are what check_messages() compares with collectives.
     for (; !own.receives.empty(); own.receives = own.receives.subspan(1)) {
       const MarkedMessage& receive = own.receives.front();
-      take(lock, position, receive);
+      receive_one(lock, position, receive);
       if (static_cast<size_t>(receive.peer) != position) bytes += receive.tensor.bytes();
     }
     for (; !own.sends.empty(); own.sends = own.sends.subspan(1)) {
@@ -35,7 +41,7 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
           [&](size_t other) { return other == peer; });
     }
   } catch (...) {
-    take_back(lock, position, sends);
+    withdraw(lock, position, sends);
     own = {};
     last_calls_[position].fail();
     throw;
@@ -51,22 +57,22 @@ void Meeting::check_messages(size_t in_collective, size_t in_exchange) {
     fail_locked(fmt::format(
         "the ranks of {} do not make the same call: {} made {}; {} made {}. A rank must "
         "send and receive all its messages before it makes a call of all ranks",
-        text(), about_.text(ranks_[in_collective]), visits_[in_collective].mark->text(),
+        text(), about_.text(ranks_[in_collective]), calls_[in_collective].mark->text(),
         about_.text(ranks_[in_exchange]), message.mark.text()));
-    throw_if_broken();
+    throw_if_failed_locked();
   };
-  const Exchange& waits = exchanges_[in_exchange];
-  for (const MarkedMessage& receive : waits.receives) {
+  const Exchange& remaining = exchanges_[in_exchange];
+  for (const MarkedMessage& receive : remaining.receives) {
     if (static_cast<size_t>(receive.peer) == in_collective) fail_by(receive);
   }
-  for (const MarkedMessage& send : waits.sends) {
+  for (const MarkedMessage& send : remaining.sends) {
     if (static_cast<size_t>(send.peer) != in_collective) continue;
     if (channel(in_exchange, in_collective).message == &send) fail_by(send);
   }
 }
 
-/// Waits for a message and copies it.
-void Meeting::take(Lock& lock, size_t position, const MarkedMessage& message) {
+/// Waits for a message and copies it. Copies without the lock, so that other ranks need not wait.
+void Meeting::receive_one(Lock& lock, size_t position, const MarkedMessage& message) {
   const auto peer = static_cast<size_t>(message.peer);
   Channel& from = channel(peer, position);
   wait_for(
@@ -75,9 +81,9 @@ void Meeting::take(Lock& lock, size_t position, const MarkedMessage& message) {
   if (from.message->mark != message.mark) {
     fail_locked(message_text(text(), ranks_[peer], from.message->mark.text(), ranks_[position],
                              message.mark.text()));
-    throw_if_broken();
+    throw_if_failed_locked();
   }
-  from.state = Channel::State::taken;
+  from.state = Channel::State::copying;
   const Tensor& source = from.message->tensor;
   lock.unlock();
   if (message.tensor.bytes() > 0) {
@@ -88,8 +94,9 @@ void Meeting::take(Lock& lock, size_t position, const MarkedMessage& message) {
   changed_.notify_all();
 }
 
-/// Withdraws the messages that no rank has taken, and waits for those that a rank copies right now.
-void Meeting::take_back(Lock& lock, size_t position, std::span<const MarkedMessage> sends) {
+/// Withdraws the messages of a failed exchange, whose memory is freed next. Waits for those that a
+/// rank copies at this moment.
+void Meeting::withdraw(Lock& lock, size_t position, std::span<const MarkedMessage> sends) {
   for (const MarkedMessage& send : sends) {
     Channel& to = channel(position, static_cast<size_t>(send.peer));
     if (to.message != &send) continue;

@@ -41,7 +41,8 @@ void run_rank(World& world, int rank, const std::function<void(int)>& body, Firs
   }
 }
 
-/// Holds threads back until all of them are started.
+/// Holds threads back until all of them are started. If one cannot be started, none runs its rank:
+/// the others would wait for it.
 class Gate {
  public:
   void open(bool to_run) {

@@ -30,8 +30,8 @@ World::World(int ranks, std::chrono::milliseconds timeout, std::vector<std::stri
 }
 
 Communicator World::group(int rank, std::span<const int> ranks, std::string_view lane) {
-  auto moves = transport(rank, ranks, lane);
-  return {std::move(moves), std::vector<int>(ranks.begin(), ranks.end()),
+  auto transport_of_rank = transport(rank, ranks, lane);  // checks that the rank is a member
+  return {std::move(transport_of_rank), std::vector<int>(ranks.begin(), ranks.end()),
           static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin())};
 }
 
@@ -86,7 +86,8 @@ World::Group* World::find_group(std::span<const int> ranks, std::string_view lan
   return found == groups_.end() ? nullptr : &*found;
 }
 
-/// Notes that a rank asks for a group, and returns it. The group is made for the first that asks.
+/// Notes that a rank asks for a group, and returns it. The first rank that asks makes it. The
+/// caller holds the lock.
 World::Group& World::join(int rank, std::span<const int> ranks, std::string_view lane) {
   Group* const found = find_group(ranks, lane);
   if (found == nullptr) {

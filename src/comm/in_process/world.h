@@ -18,9 +18,13 @@
 
 namespace tessera {
 
-/// The ranks of a run. Each is a thread of this process, or a process for which a thread here acts.
-/// It outlives the communicators made from it. All functions may be called by any thread at any
-/// time.
+/// The ranks of a run. Each is a thread of this process, or another process for which a thread here
+/// makes the calls (serve_rank()). The world outlives the communicators that are made from it. Any
+/// thread may call any function at any time.
+///
+/// The ranks communicate in groups. A *lane* is a name that separates communicators of the same
+/// ranks, each with its own order of calls: "network" for the work of programs, kControlLane for
+/// agreement between steps.
 class World {
  public:
   /// Creates a world in which calls fail that wait longer than `timeout` for another rank. `hosts`
@@ -35,8 +39,7 @@ class World {
 
   /// Returns the communicator of `rank` in a group: an ordered list of ranks with `rank` among
   /// them. Every rank of the group asks for it once with the same list; the call does not wait.
-  /// Each lane of a rank has its own communicators, because the order of calls on one lane is
-  /// independent of that on another. Throws Error if another rank asked for the same ranks in
+  /// Throws Error if another rank asked for the same ranks in
   /// another order, and if the world has failed.
   Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "network");
   /// Returns what group() does, as a Transport alone.

@@ -17,13 +17,13 @@ namespace tessera {
 namespace {
 
 /// The time from the message to the end of this process. When the first process ends, the launcher
-/// ends all others, which should have printed their messages by then.
-constexpr std::chrono::seconds kSpeakersTime{1};
+/// ends all others. By then they should have printed their messages.
+constexpr std::chrono::seconds kTimeToPrint{1};
 
 [[noreturn]] void end_process(const std::string& why) {
   fmt::print(stderr, "tessera: error: {}\n", why);
   std::fflush(stderr);
-  std::this_thread::sleep_for(kSpeakersTime);
+  std::this_thread::sleep_for(kTimeToPrint);
   std::_Exit(1);
 }
 

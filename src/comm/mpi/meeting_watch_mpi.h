@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// Ends the process if it is not destroyed in time, and says why before. It guards calls of MPI
-/// that wait for all processes without a limit, before this process can ask the others or when it
-/// no longer can. The launcher then ends the other processes.
+/// A timer that prints an error and ends the process if it is not destroyed in time. It guards
+/// MPI_Init and MPI_Finalize, which wait for all processes without a limit: there the processes
+/// cannot ask each other (MpiNews). The launcher then ends the other processes.
 class MeetingWatch {
  public:
   /// Starts the watch. `why` follows "tessera: error: ".

@@ -17,7 +17,7 @@ namespace {
 
 /// The time in which a rank that does not come must answer what it does.
 constexpr std::chrono::seconds kAnswerPatience{3};
-constexpr size_t kMostTextBytes = 1024;
+constexpr size_t kMostTextBytes = 1024;  // of the description of a call
 
 int position_of(int rank, std::span<const int> ranks) {
   return static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
@@ -57,7 +57,7 @@ void MpiGroup::begin_small(int64_t bytes) {
   }
 }
 
-/// Returns whether all ranks give the same number.
+/// Waits for all ranks. Returns whether all give the same number.
 bool MpiGroup::meet_all(const Fingerprint& mark, uint64_t number, bool blocks) {
   if (!shared_) {
     return meeting_.meet(number, blocks,
@@ -67,7 +67,7 @@ bool MpiGroup::meet_all(const Fingerprint& mark, uint64_t number, bool blocks) {
 }
 
 void MpiGroup::meet_small(const Fingerprint& mark, const PieceLayout* layout, bool blocks) {
-  const uint64_t number = std::max<uint64_t>(1, mark.hash());
+  const uint64_t number = std::max<uint64_t>(1, mark.hash());  // 0 stands for a difference
   if (meet_all(mark, number, blocks)) return;
   // All ranks see the difference, so all of them send the texts of their calls.
   std::string text = mark.text();
@@ -94,18 +94,18 @@ void MpiGroup::meet_with_rows(const Fingerprint& mark, std::span<const int64_t> 
   std::memcpy(own_bytes(), sent.data(), bytes);
   std::memcpy(own_bytes() + bytes, received.data(), bytes);
   meet_small(mark);
-  // All ranks have the same numbers, so all of them find the same difference.
-  const auto rows = [&](int of, bool receives, int with) {
+  // Each rank gave its `sent` and then its `received`. All ranks have all of them, so all find the
+  // same difference.
+  const auto count_of = [&](int rank, size_t offset, int peer) {
     int64_t count = 0;
-    std::memcpy(&count,
-                bytes_of(of) + (receives ? bytes : 0) + static_cast<size_t>(with) * sizeof count,
+    std::memcpy(&count, bytes_of(rank) + offset + static_cast<size_t>(peer) * sizeof count,
                 sizeof count);
     return count;
   };
   for (int to = 0; to < size(); ++to) {
     for (int from = 0; from < size(); ++from) {
-      const int64_t given = rows(from, false, to);
-      const int64_t expected = rows(to, true, from);
+      const int64_t given = count_of(from, 0, to);
+      const int64_t expected = count_of(to, bytes, from);
       if (given == expected) continue;
       throw Error("{}", rows_text(mark, text_, ranks_[static_cast<size_t>(from)], given,
                                   ranks_[static_cast<size_t>(to)], expected));
@@ -115,14 +115,14 @@ void MpiGroup::meet_with_rows(const Fingerprint& mark, std::span<const int64_t> 
 }
 
 void MpiGroup::wait(const Fingerprint& mark, std::span<MPI_Request> messages,
-                    std::span<const int> peers, bool there) {
+                    std::span<const int> peers, Backoff::Between between) {
   wait_for_messages(
-      messages, news_, lane_, [&](auto waited) { throw_if_in_vain(mark, peers, waited); },
-      there ? Patience::Between::yields : Patience::Between::sleeps);
+      messages, news_, lane_, [&](auto waited) { throw_if_hopeless(mark, peers, waited); },
+      between);
 }
 
-void MpiGroup::throw_if_in_vain(const Fingerprint& mark, std::span<const int> peers,
-                                std::chrono::nanoseconds waited) {
+void MpiGroup::throw_if_hopeless(const Fingerprint& mark, std::span<const int> peers,
+                                 std::chrono::nanoseconds waited) {
   throw_if_ended(mark, peers);
   if (waited > timeout_.load()) throw Error("{}", timed_out(mark.text(), peers).error);
 }
@@ -157,7 +157,7 @@ void MpiGroup::throw_if_ended(const Fingerprint& mark, std::span<const int> peer
 }
 
 /// Returns the error of a call that has timed out, and the rank that reports it. Asks the ranks at
-/// `peers` what they do: those that wait in this call are there.
+/// `peers` which calls they wait in. Those that wait in this call have come to it.
 MpiGroup::Stuck MpiGroup::timed_out(const std::string& mark, std::span<const int> peers) {
   std::vector<int> asked;
   for (const int position : peers) asked.push_back(ranks_[static_cast<size_t>(position)]);
@@ -181,15 +181,15 @@ MpiGroup::Stuck MpiGroup::timed_out(const std::string& mark, std::span<const int
     }
   }
   std::ranges::sort(there);
-  const int speaker = there.front();
+  const int reporter = there.front();
   if (not_there.empty()) {
     return {fmt::format(
                 "{} of {}: {} all ranks wait in it, and the network does not carry it. Look at the "
                 "links between the machines",
                 mark, text_, waited_text(timeout_.load())),
-            speaker};
+            reporter};
   }
-  return {timeout_text(mark, text_, timeout_.load(), there, not_there, last), speaker};
+  return {timeout_text(mark, text_, timeout_.load(), there, not_there, last), reporter};
 }
 
 }  // namespace tessera

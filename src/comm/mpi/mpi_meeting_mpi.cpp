@@ -9,8 +9,8 @@ namespace tessera {
 namespace {
 
 constexpr int kTag = 3;
-/// The most bytes that a rank gives in a large group, where most of them are forwarded many times.
-constexpr int64_t kMostBytesInTurn = 2048;
+/// The most bytes that a rank gives in a group that is not direct. There other ranks forward them.
+constexpr int64_t kMostForwardedBytes = 2048;
 
 }  // namespace
 
@@ -20,15 +20,16 @@ MpiMeeting::MpiMeeting(MPI_Comm comm, int size, int position, int most_direct)
       position_(position),
       direct_(size <= most_direct),
       // Enough for the numbers of rows of an all-to-all, which go to all ranks.
-      most_bytes_(std::max<int64_t>(direct_ ? kSmallCallBytes : kMostBytesInTurn,
+      most_bytes_(std::max<int64_t>(direct_ ? kSmallCallBytes : kMostForwardedBytes,
                                     2 * size * int64_t{sizeof(int64_t)})) {}
 
 void MpiMeeting::begin(int64_t bytes) {
   TESSERA_CHECK(bytes <= most_bytes_, "a rank gives {} bytes of at most {}", bytes, most_bytes_);
   // Rounded up, so that the elements in a slot are aligned.
   bytes_ = kHead + (bytes + 7) / 8 * 8;
-  // Slots that are sent together are contiguous.
+  // If not direct, several slots are sent in one message, so they are contiguous.
   stride_ = direct_ ? MpiPagedMessages::room(bytes_) : bytes_;
+  // Always the largest size: MPI may still write to this memory (MpiPagedMessages).
   const int64_t most = 2 * size_ * MpiPagedMessages::room(kHead + most_bytes_ + 7);
   slots_ = memory_.bytes(most);
   blocks_ = slots_ + most / 2;

@@ -10,15 +10,16 @@
 
 namespace tessera {
 
-/// The meeting of the processes of a group: each gives a number and some bytes to all others, and
-/// learns whether all gave the same number. The number stands for the call, and so for how many
-/// bytes each gives.
+/// The meeting of the processes of a group by messages of MPI. Each process gives a number and some
+/// bytes to all others, and learns whether all gave the same number. The number stands for the
+/// call, and so for the number of bytes.
 ///
-/// In a small group each rank sends to each. In a larger one a rank sends its slot, which is the
-/// number and the bytes, to the rank before it. Then it sends the two slots that it has to the rank
-/// two positions before, and so on. All slots are everywhere after log2(ranks) rounds, rounded up
-/// (Bruck, 1997). A rank that receives another number replaces its own by zero from then on, so
-/// that all ranks receive another number in the end.
+/// A *slot* is the number and the bytes of one rank. In a small group each rank sends its slot to
+/// each other rank: the group is *direct*. In a larger group a rank first sends its slot to the
+/// rank one position before. Then it sends the two slots that it has to the rank two positions
+/// before, then four, and so on. After log2(ranks) rounds, rounded up, each rank has all slots
+/// (Bruck, 1997). A rank that receives another number sets its own to zero, so that in the end all
+/// ranks receive a different number.
 class MpiMeeting {
  public:
   /// The most ranks of a group in which each sends to each.
@@ -43,9 +44,9 @@ class MpiMeeting {
     const int distance = distance_to(position);
     return (distance == 0 ? slot(0) : block(distance)) + kHead;
   }
-  /// Returns whether all ranks gave the same number, which is not zero. `wait(requests)` waits for
-  /// requests of MPI, and may throw. The group cannot meet again after that. `blocks` says that the
-  /// bytes are those of own_for(), not of own().
+  /// Meets the other ranks. Returns whether all ranks gave the same number, which is not zero.
+  /// `wait(requests)` waits for requests of MPI. It may throw; the group cannot meet again then.
+  /// `blocks` says that the bytes are those of own_for(), not of own().
   template <typename Wait>
   bool meet(uint64_t number, bool blocks, Wait&& wait) {
     put_number(number, blocks);
@@ -60,7 +61,7 @@ class MpiMeeting {
   const std::byte* of(int position) { return slot(distance_to(position)) + kHead; }
 
  private:
-  static constexpr int64_t kHead = sizeof(uint64_t);
+  static constexpr int64_t kHead = sizeof(uint64_t);  // bytes of the number
 
   int distance_to(int position) const { return (position + size_ - position_) % size_; }
   std::byte* slot(int distance) { return slots_ + distance * stride_; }
@@ -76,11 +77,11 @@ class MpiMeeting {
   bool direct_;
   int64_t most_bytes_;
   StagingMemory memory_;
-  std::byte* slots_ = nullptr;   // what ranks give, this rank's first, then that of the next
+  std::byte* slots_ = nullptr;   // of all ranks: this rank's first, then that of the next position
   std::byte* blocks_ = nullptr;  // different bytes for the others, by distance
   int64_t bytes_ = 0;            // of a slot
   int64_t stride_ = 0;           // from one slot to the next
-  bool same_ = true;
+  bool same_ = true;             // no other number has come
   MpiPagedMessages messages_;
 };
 

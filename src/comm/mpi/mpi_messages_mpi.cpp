@@ -11,12 +11,12 @@
 namespace tessera {
 namespace {
 
-// The tags of MPI's messages.
-constexpr int kPiece = 0;
-constexpr int kHeader = 1;  // from a sender to a receiver
-constexpr int kAnswer = 2;  // from a receiver to a sender
-constexpr int kSentText = 4;
-constexpr int kReceivedText = 5;
+// The tags of MPI's messages. MpiMeeting has 3, on the same communicator.
+constexpr int kPiece = 0;         // the bytes of a message that is not small
+constexpr int kHeader = 1;        // from a sender to a receiver
+constexpr int kAnswer = 2;        // from a receiver to a sender
+constexpr int kSentText = 4;      // the description of a message by its sender
+constexpr int kReceivedText = 5;  // the description of a message by its receiver
 
 void copy(const std::byte* from, int64_t bytes, std::byte* to) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -132,26 +132,27 @@ void MpiMessages::compare(const Fingerprint& mark, std::span<const MarkedMessage
   std::byte* const memory = memory_.bytes(bytes);
   const auto out = std::span(headers).first(sends.size());
   const auto in = std::span(headers).last(receives.size());
-  for (const Headers& each : in) {
-    paged_.receive(each.header(memory), each.bytes(), each.message->peer, kHeader, group_.marks());
-    add_peer(each.message->peer);
+  for (const Headers& entry : in) {
+    paged_.receive(entry.header(memory), entry.bytes(), entry.message->peer, kHeader,
+                   group_.marks());
+    add_peer(entry.message->peer);
   }
-  for (const Headers& each : out) {
-    paged_.receive(each.answer(memory), kNumber, each.message->peer, kAnswer, group_.marks());
-    add_peer(each.message->peer);
+  for (const Headers& entry : out) {
+    paged_.receive(entry.answer(memory), kNumber, entry.message->peer, kAnswer, group_.marks());
+    add_peer(entry.message->peer);
   }
-  for (const Headers& each : out) {
-    const Tensor& tensor = each.message->tensor;
-    std::memcpy(each.header(memory), &each.number, kNumber);
-    copy(tensor.raw(), each.bytes() - kNumber, each.header(memory) + kNumber);
-    paged_.send(each.header(memory), each.bytes(), each.message->peer, kHeader, group_.marks());
+  for (const Headers& entry : out) {
+    const Tensor& tensor = entry.message->tensor;
+    std::memcpy(entry.header(memory), &entry.number, kNumber);
+    copy(tensor.raw(), entry.bytes() - kNumber, entry.header(memory) + kNumber);
+    paged_.send(entry.header(memory), entry.bytes(), entry.message->peer, kHeader, group_.marks());
   }
-  for (const Headers& each : in) {
-    std::memcpy(each.answer(memory), &each.number, kNumber);
-    paged_.send(each.answer(memory), kNumber, each.message->peer, kAnswer, group_.marks());
+  for (const Headers& entry : in) {
+    std::memcpy(entry.answer(memory), &entry.number, kNumber);
+    paged_.send(entry.answer(memory), kNumber, entry.message->peer, kAnswer, group_.marks());
   }
-  const auto same = [&](const Headers& each) {
-    return std::memcmp(each.header(memory), each.answer(memory), kNumber) == 0;
+  const auto same = [&](const Headers& entry) {
+    return std::memcmp(entry.header(memory), entry.answer(memory), kNumber) == 0;
   };
   const bool all_same =
       paged_.finish([&](std::span<MPI_Request> requests) { group_.wait(mark, requests, peers_); },
@@ -160,16 +161,16 @@ void MpiMessages::compare(const Fingerprint& mark, std::span<const MarkedMessage
   if (!all_same) {
     std::vector<const MarkedMessage*> sent;
     std::vector<const MarkedMessage*> received;
-    for (const Headers& each : out) {
-      if (!same(each)) sent.push_back(each.message);
+    for (const Headers& entry : out) {
+      if (!same(entry)) sent.push_back(entry.message);
     }
-    for (const Headers& each : in) {
-      if (!same(each)) received.push_back(each.message);
+    for (const Headers& entry : in) {
+      if (!same(entry)) received.push_back(entry.message);
     }
     throw_different(mark, sent, received);
   }
-  for (const Headers& each : in) {
-    copy(each.header(memory) + kNumber, each.bytes() - kNumber, each.message->tensor.raw());
+  for (const Headers& entry : in) {
+    copy(entry.header(memory) + kNumber, entry.bytes() - kNumber, entry.message->tensor.raw());
   }
 }
 
@@ -183,8 +184,9 @@ void MpiMessages::throw_different(const Fingerprint& mark,
   for (const MarkedMessage* message : sent) own.push_back(text_of(message->mark));
   std::vector<Text> others(own.size());
   const auto swap = [&](size_t at, int peer, int give, int get) {
-    begin_receive(others[at].data(), sizeof(Text), peer, get, group_.marks());
-    begin_send(own[at].data(), sizeof(Text), peer, give, group_.marks());
+    receive(std::as_writable_bytes(std::span(others[at])).data(), sizeof(Text), peer, get,
+            group_.marks());
+    send(std::as_bytes(std::span(own[at])).data(), sizeof(Text), peer, give, group_.marks());
   };
   for (size_t i = 0; i < received.size(); ++i) {
     swap(i, received[i]->peer, kReceivedText, kSentText);
@@ -192,7 +194,7 @@ void MpiMessages::throw_different(const Fingerprint& mark,
   for (size_t i = 0; i < sent.size(); ++i) {
     swap(received.size() + i, sent[i]->peer, kSentText, kReceivedText);
   }
-  wait(mark, /*there=*/false);
+  wait(mark, Backoff::Between::sleeps);
   const auto rank_at = [&](int position) { return group_.ranks()[static_cast<size_t>(position)]; };
   const int here = rank_at(group_.position());
   if (!received.empty()) {
@@ -206,33 +208,27 @@ void MpiMessages::throw_different(const Fingerprint& mark,
 void MpiMessages::exchange_pieces(const Fingerprint& mark, std::span<const MpiPiece> sends,
                                   std::span<const MpiPiece> receives) {
   for (const MpiPiece& piece : receives) {
-    begin_receive(piece.memory, piece.bytes, piece.peer, kPiece, group_.data());
+    receive(piece.memory, piece.bytes, piece.peer, kPiece, group_.data());
   }
   for (const MpiPiece& piece : sends) {
-    begin_send(piece.memory, piece.bytes, piece.peer, kPiece, group_.data());
+    send(piece.memory, piece.bytes, piece.peer, kPiece, group_.data());
   }
-  wait(mark, /*there=*/true);
+  wait(mark, Backoff::Between::yields);
 }
 
-void MpiMessages::begin_receive(void* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
+void MpiMessages::receive(std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
   add_peer(peer);
   for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
-    requests_.push_back(MPI_REQUEST_NULL);
-    check_mpi(MPI_Irecv(static_cast<std::byte*>(memory) + done,
-                        static_cast<int>(std::min(kMostMessageBytes, bytes - done)), MPI_BYTE, peer,
-                        tag, comm, &requests_.back()),
-              "MPI_Irecv");
+    const int64_t part = std::min(kMostMessageBytes, bytes - done);
+    requests_.push_back(begin_receive(memory + done, part, peer, tag, comm));
   }
 }
 
-void MpiMessages::begin_send(const void* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
+void MpiMessages::send(const std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
   add_peer(peer);
   for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
-    requests_.push_back(MPI_REQUEST_NULL);
-    check_mpi(MPI_Isend(static_cast<const std::byte*>(memory) + done,
-                        static_cast<int>(std::min(kMostMessageBytes, bytes - done)), MPI_BYTE, peer,
-                        tag, comm, &requests_.back()),
-              "MPI_Isend");
+    const int64_t part = std::min(kMostMessageBytes, bytes - done);
+    requests_.push_back(begin_send(memory + done, part, peer, tag, comm));
   }
 }
 
@@ -242,8 +238,8 @@ void MpiMessages::add_peer(int peer) {
 }
 
 /// Waits for all requests that have begun.
-void MpiMessages::wait(const Fingerprint& mark, bool there) {
-  group_.wait(mark, requests_, peers_, there);
+void MpiMessages::wait(const Fingerprint& mark, Backoff::Between between) {
+  group_.wait(mark, requests_, peers_, between);
   requests_.clear();
   peers_.clear();
 }

@@ -25,9 +25,10 @@ inline constexpr int64_t kMostMessageBytes = int64_t{1} << 30;
 
 /// Messages between processes of a group.
 ///
-/// The sender of a message sends the receiver its number, which stands for all that both must agree
-/// about, and the receiver sends its own. A small message goes with its number. A large one follows
-/// after both have seen that they agree.
+/// The two ranks of a message first send each other a number: the hash of their fingerprints of the
+/// message. A small message goes with the sender's number. A large one follows after both ranks
+/// have seen that the numbers are equal. Ranks of one machine do this in memory that they share
+/// (SharedMail), others by messages of MPI (MpiPagedMessages).
 class MpiMessages {
  public:
   /// Refers to the group.
@@ -48,17 +49,17 @@ class MpiMessages {
   void compare_by_mail(SharedMail& mail, const Fingerprint& mark,
                        std::span<const MarkedMessage> sends,
                        std::span<const MarkedMessage> receives);
-  void begin_send(const void* memory, int64_t bytes, int peer, int tag, MPI_Comm comm);
-  void begin_receive(void* memory, int64_t bytes, int peer, int tag, MPI_Comm comm);
+  void send(const std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm);
+  void receive(std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm);
   void add_peer(int peer);
-  void wait(const Fingerprint& mark, bool there);
+  void wait(const Fingerprint& mark, Backoff::Between between);
   [[noreturn]] void throw_different(const Fingerprint& mark,
                                     std::span<const MarkedMessage* const> sent,
                                     std::span<const MarkedMessage* const> received);
 
   MpiGroup& group_;
-  // Of one call.
-  std::vector<uint64_t> numbers_;  // this rank's
+  // The state of the call that is being made.
+  std::vector<uint64_t> numbers_;  // this rank's numbers, of sends and then of receives
   StagingMemory memory_;           // of the paged messages
   MpiPagedMessages paged_;
   std::vector<MPI_Request> requests_;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "comm/call_errors.h"
 #include "comm/mpi/mpi_call_mpi.h"
 #include "comm/rank_groups.h"
 
@@ -13,14 +14,14 @@ namespace {
 
 // The kinds of news are MPI's tags.
 constexpr int kWorkFailed = 1;
-constexpr int kEndOfCause = 2;  // the rank ended, by an error of its own or none
-constexpr int kEndOfOther = 3;  // the rank ended by an error that it heard of
-constexpr int kQuestion = 4;    // asks a rank what it does
-constexpr int kAnswer = 5;      // lines: calls_text(), and each of Answer::came_to
+constexpr int kOwnEnd = 2;     // the rank ended, by an error of its own or without one
+constexpr int kCausedEnd = 3;  // the rank ended by an error of another rank
+constexpr int kQuestion = 4;   // asks a rank what it does
+constexpr int kAnswer = 5;     // lines: calls_text(), and each of Answer::came_to
 
 }  // namespace
 
-void Patience::wait() {
+void Backoff::wait() {
   if (between_ == Between::yields || waited() < std::chrono::milliseconds(2)) {
     std::this_thread::yield();
   } else {
@@ -36,7 +37,7 @@ bool are_done(std::span<MPI_Request> requests) {
   return done != 0;
 }
 
-void take_back(std::span<MPI_Request> messages) {
+void cancel(std::span<MPI_Request> messages) {
   for (MPI_Request& message : messages) {
     if (message == MPI_REQUEST_NULL) continue;
     MPI_Cancel(&message);
@@ -44,10 +45,8 @@ void take_back(std::span<MPI_Request> messages) {
   }
 }
 
-MpiNews::MpiNews(MPI_Comm world) : world_(world) {
-  check_mpi(MPI_Comm_rank(world, &rank_), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(world, &ranks_), "MPI_Comm_size");
-}
+MpiNews::MpiNews(MPI_Comm world)
+    : world_(world), rank_(position_in(world)), ranks_(ranks_of(world)) {}
 
 MpiNews::GroupCalls* MpiNews::add_group(std::string group) {
   const std::scoped_lock lock(mutex_);
@@ -73,14 +72,14 @@ void MpiNews::fail_call(GroupCalls& calls) {
 void MpiNews::tell_work_failed(std::string_view why) {
   const std::scoped_lock lock(mutex_);
   if (work_failure_) return;
-  work_failure_ = fmt::format("rank {} failed: {}", rank_, why);
+  work_failure_ = failed_text(rank_, why);
   tell_all(kWorkFailed, *work_failure_);
 }
 
 void MpiNews::tell_end(const End& end) {
   const std::scoped_lock lock(mutex_);
   if (!ends_.emplace(rank_, end).second) return;
-  tell_all(end.cause ? kEndOfCause : kEndOfOther, end.error);
+  tell_all(end.cause ? kOwnEnd : kCausedEnd, end.error);
 }
 
 /// Sends a text to all other ranks. The caller holds the lock.
@@ -93,9 +92,8 @@ void MpiNews::tell_all(int kind, std::string_view text) {
 void MpiNews::tell(int rank, int kind, std::string_view text) {
   sent_.push_back({std::string(text), MPI_REQUEST_NULL});
   Sent& sent = sent_.back();
-  check_mpi(MPI_Isend(sent.bytes.data(), static_cast<int>(sent.bytes.size()), MPI_BYTE, rank, kind,
-                      world_, &sent.request),
-            "MPI_Isend");
+  sent.request = begin_send(sent.bytes.data(), std::ssize(sent.bytes), rank, kind, world_);
+  // Sends of earlier messages may be done by now; their memory is freed here.
   std::erase_if(sent_, [](Sent& earlier) {
     int done = 0;
     MPI_Test(&earlier.request, &done, MPI_STATUS_IGNORE);
@@ -131,9 +129,9 @@ void MpiNews::take(int from, int kind, const std::string& text) {
     case kWorkFailed:
       if (!work_failure_) work_failure_ = text;
       break;
-    case kEndOfCause:
-    case kEndOfOther:
-      ends_.emplace(from, End{text, kind == kEndOfCause, Clock::now()});
+    case kOwnEnd:
+    case kCausedEnd:
+      ends_.emplace(from, End{text, kind == kOwnEnd, Clock::now()});
       break;
     case kQuestion: {
       const Answer own = own_answer();
@@ -170,7 +168,8 @@ bool MpiNews::heard(std::string_view error) {
   return error == work_failure_ || error == failure_of_other();
 }
 
-/// Returns the first failure of another rank that counts by now. The caller holds the lock.
+/// Returns the earliest failure of another rank that is older than kEndMoment. The caller holds the
+/// lock.
 std::optional<std::string> MpiNews::failure_of_other() const {
   const auto before = Clock::now() - kEndMoment;
   const std::pair<const int, End>* first = nullptr;
@@ -180,7 +179,7 @@ std::optional<std::string> MpiNews::failure_of_other() const {
     if (counts && (first == nullptr || entry.second.heard < first->second.heard)) first = &entry;
   }
   if (first == nullptr) return std::nullopt;
-  return fmt::format("rank {} failed: {}", first->first, first->second.error);
+  return failed_text(first->first, first->second.error);
 }
 
 std::map<int, MpiNews::End> MpiNews::ends() {
@@ -203,7 +202,7 @@ MpiNews::Answer MpiNews::own_answer() const {
 
 std::map<int, MpiNews::Answer> MpiNews::ask(std::span<const int> ranks,
                                             std::chrono::milliseconds patience) {
-  const std::scoped_lock one(asking_);
+  const std::scoped_lock asking(asking_);
   size_t asked = 0;
   {
     const std::scoped_lock lock(mutex_);
@@ -214,7 +213,7 @@ std::map<int, MpiNews::Answer> MpiNews::ask(std::span<const int> ranks,
       ++asked;
     }
   }
-  for (Patience waiting; waiting.waited() < patience; waiting.wait()) {
+  for (Backoff backoff; backoff.waited() < patience; backoff.wait()) {
     listen();
     const std::scoped_lock lock(mutex_);
     if (answers_.size() == asked) break;

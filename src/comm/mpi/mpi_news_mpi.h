@@ -17,14 +17,14 @@
 
 namespace tessera {
 
-/// The time after which the end of a rank makes calls of others fail. All ranks may end one after
-/// the other for the same reason, and this time lets them.
+/// The time after which the end of a rank makes calls of others fail. All ranks may end for the
+/// same reason, one shortly after the other. This time lets each report its own error.
 inline constexpr std::chrono::milliseconds kEndMoment{500};
 
-/// The news that the processes of a run send each other beside their collectives: that one ended or
-/// cannot go on, and which calls it waits in. A process receives news while it waits for others,
-/// and one of its threads does so now and then. So a process that does not answer is stopped or
-/// gone.
+/// The messages about their state that the processes of a run send each other, apart from
+/// collectives: one has ended, one cannot go on, or one asks which calls another waits in. A
+/// process receives them while it waits for others, and its watch thread (processes_mpi.cpp) does
+/// so four times a second. So a process that does not answer is stopped or gone.
 ///
 /// Any thread may call any function.
 class MpiNews {
@@ -43,7 +43,7 @@ class MpiNews {
 
   /// The last call of this rank in a group, about which others may ask.
   struct GroupCalls {
-    std::string group;  // group_text()
+    std::string group;  ///< group_text()
     CallRecord last;
   };
   /// Adds a group. The pointer stays valid.
@@ -59,19 +59,19 @@ class MpiNews {
   /// Tells all others that this rank makes no more calls.
   void tell_end(const End& end);
 
-  /// Receives what the others have sent.
+  /// Receives the messages that have come. Does nothing if another thread is doing so.
   void listen();
   /// Returns why calls on a lane cannot end, from what was heard: the work of a rank failed, or a
   /// rank ended by an error more than kEndMoment ago.
   std::optional<std::string> failure(std::string_view lane);
-  /// Returns whether an error is what this rank has heard of another.
+  /// Returns whether an error is one of another rank, of which this rank has heard.
   bool heard(std::string_view error);
   /// Returns the ends that were heard, by rank, and this rank's own.
   std::map<int, End> ends();
 
   /// The answer of a rank that is asked what it does.
   struct Answer {
-    std::string text;  // calls_text()
+    std::string text;  ///< calls_text()
     /// LastCall::with_group() of the calls that the rank waits in, and of those that it gave up.
     std::vector<std::string> came_to;
   };
@@ -92,8 +92,8 @@ class MpiNews {
   bool listen_once();
 
   MPI_Comm world_;
-  int rank_ = 0;
-  int ranks_ = 1;
+  int rank_;
+  int ranks_;
   std::mutex asking_;  // one thread asks at a time
   std::mutex mutex_;   // guards what follows
   std::list<GroupCalls> groups_;
@@ -103,17 +103,17 @@ class MpiNews {
   std::map<int, Answer> answers_;
 };
 
-/// Waits between polls, without taking a core from others for long.
-class Patience {
+/// Waits between two polls, without taking a core from other threads for long.
+class Backoff {
  public:
-  /// The action between polls.
   enum class Between : uint8_t {
-    yields,  ///< for what comes as fast as this thread polls: data that MPI moves in parts
-    sleeps,  ///< after a while, for what may take long
+    yields,  ///< lets other threads run: for data that MPI moves only while this thread polls
+    sleeps,  ///< yields for 2 ms and sleeps after that: for what may take long
   };
-  explicit Patience(Between between = Between::sleeps) : between_(between) {}
+  explicit Backoff(Between between = Between::sleeps) : between_(between) {}
 
   void wait();
+  /// Returns the time since this object was made.
   std::chrono::nanoseconds waited() const { return MpiNews::Clock::now() - begun_; }
 
  private:
@@ -125,21 +125,21 @@ class Patience {
 bool are_done(std::span<MPI_Request> requests);
 
 /// Cancels the messages that are not done, and frees their requests.
-void take_back(std::span<MPI_Request> messages);
+void cancel(std::span<MPI_Request> messages);
 
-/// Waits until `is_done()`, and listens to the news meanwhile. Throws Error if calls on the lane
-/// cannot end. `look(waited)` is called now and then, and throws Error to give up. First it polls
-/// `brief_looks` times without either, for some microseconds.
+/// Waits until `is_done()`, and receives news meanwhile. Throws Error if calls on the lane cannot
+/// end. `look(waited)` is called after each poll, and throws Error to give up. The first
+/// `brief_looks` polls do neither: most waits end within these microseconds.
 template <typename Done, typename Look>
 void wait_until(Done&& is_done, int brief_looks, MpiNews& news, std::string_view lane, Look&& look,
-                Patience::Between between = Patience::Between::sleeps) {
+                Backoff::Between between = Backoff::Between::sleeps) {
   for (int looks = 0; looks < brief_looks; ++looks) {
     if (is_done()) return;
   }
-  for (Patience waiting(between); !is_done(); waiting.wait()) {
+  for (Backoff backoff(between); !is_done(); backoff.wait()) {
     news.listen();
     if (const auto failure = news.failure(lane)) throw Error("{}", *failure);
-    look(waiting.waited());
+    look(backoff.waited());
   }
 }
 
@@ -147,12 +147,12 @@ void wait_until(Done&& is_done, int brief_looks, MpiNews& news, std::string_view
 /// done, so that MPI does not use their memory any more.
 template <typename Look>
 void wait_for_messages(std::span<MPI_Request> requests, MpiNews& news, std::string_view lane,
-                       Look&& look, Patience::Between between = Patience::Between::sleeps) {
-  const int brief_looks = between == Patience::Between::yields ? 400 : 64;
+                       Look&& look, Backoff::Between between = Backoff::Between::sleeps) {
+  const int brief_looks = between == Backoff::Between::yields ? 400 : 64;  // calls of MPI_Testall
   try {
     wait_until([&] { return are_done(requests); }, brief_looks, news, lane, look, between);
   } catch (...) {
-    take_back(requests);
+    cancel(requests);
     throw;
   }
 }

@@ -16,15 +16,16 @@ namespace tessera {
 /// The messages that ranks send each other before they know that they make the same call. Such a
 /// message begins with a number, which stands for the call and so for the length of the message.
 ///
-/// A message is sent in pages, each so short that MPI sends it without asking the receiver first.
-/// The first page has the number. If that differs from the expected number, there may be more or
-/// fewer other pages, and none of them is waited for. The memory of messages is kept as long as the
-/// communicator, because MPI may still use it then.
+/// A message is sent in pages. Each page is so short that MPI sends it without asking the receiver
+/// first. The first page has the number. If it differs from the expected number, the sender may
+/// send more or fewer pages than this rank expects, so this rank does not wait for them. MPI may
+/// still write such pages to their memory later. So the memory of messages must live as long as the
+/// communicator.
 class MpiPagedMessages {
  public:
-  /// The bytes of a page. The limit of Open MPI's shared memory is 4 KiB with headers.
+  /// The bytes of a page. Open MPI's shared memory sends up to 4 KiB, with its headers, at once.
   static constexpr int64_t kPageBytes = 4032;
-  /// Returns the bytes of memory that a message of this many bytes is received into.
+  /// Returns the bytes of memory into which a message of this many bytes is received: whole pages.
   static constexpr int64_t room(int64_t bytes) {
     return std::max<int64_t>(1, (bytes + kPageBytes - 1) / kPageBytes) * kPageBytes;
   }
@@ -32,41 +33,38 @@ class MpiPagedMessages {
   /// Begins to receive a message of this many bytes into room() bytes.
   void receive(std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
     for (int64_t done = 0; done < bytes; done += kPageBytes) {
-      MPI_Request& request = (done == 0 ? first_ : rest_).emplace_back(MPI_REQUEST_NULL);
-      check_mpi(MPI_Irecv(memory + done, kPageBytes, MPI_BYTE, peer, tag, comm, &request),
-                "MPI_Irecv");
+      std::vector<MPI_Request>& requests = done == 0 ? first_ : others_;
+      requests.push_back(begin_receive(memory + done, kPageBytes, peer, tag, comm));
     }
   }
   /// Begins to send a message of this many bytes.
   void send(const std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
     for (int64_t done = 0; done < bytes; done += kPageBytes) {
-      MPI_Request& request = rest_.emplace_back(MPI_REQUEST_NULL);
-      check_mpi(MPI_Isend(memory + done, static_cast<int>(std::min(kPageBytes, bytes - done)),
-                          MPI_BYTE, peer, tag, comm, &request),
-                "MPI_Isend");
+      const int64_t page = std::min(kPageBytes, bytes - done);
+      others_.push_back(begin_send(memory + done, page, peer, tag, comm));
     }
   }
 
-  /// Waits for the first pages by `wait(requests)`, and then for the other pages if `same()` says
-  /// that all first pages have the expected numbers. Otherwise it cancels the others. Returns the
-  /// result of `same()`. No request is under way after that.
+  /// Waits for the first pages by `wait(requests)`. If `same()` then says that all of them have the
+  /// expected numbers, waits for the other pages, and cancels them otherwise. Returns the result of
+  /// `same()`. No request is under way after that.
   template <typename Wait, typename Same>
   bool finish(Wait&& wait, Same&& same) {
     wait(std::span(first_));
     const bool all_same = same();
     if (all_same) {
-      wait(std::span(rest_));
+      wait(std::span(others_));
     } else {
-      take_back(rest_);
+      cancel(others_);
     }
     first_.clear();
-    rest_.clear();
+    others_.clear();
     return all_same;
   }
 
  private:
-  std::vector<MPI_Request> first_;  // of the first pages that are received
-  std::vector<MPI_Request> rest_;   // of the other pages, and of all that are sent
+  std::vector<MPI_Request> first_;   // of the first pages that are received
+  std::vector<MPI_Request> others_;  // of the other pages, and of all that are sent
 };
 
 }  // namespace tessera

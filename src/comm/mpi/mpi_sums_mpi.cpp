@@ -21,7 +21,8 @@ void wait_for_all(std::vector<MPI_Request>& requests) {
   requests.clear();
 }
 
-/// A rank's piece of a whole, whose elements are taken in their order.
+/// A reader of a rank's piece of a whole. A piece of one block is read where it is; other pieces
+/// are copied.
 class PieceInWhole {
  public:
   PieceInWhole(const PieceLayout& layout, int rank, const Tensor& whole)
@@ -74,9 +75,13 @@ void MpiSums::reduce_slice(const Fingerprint& mark, const Tensor& from, const Te
       });
 }
 
-/// Sums the parts of all ranks; this rank's is `to`. Each rank's part has as many elements as
-/// `elements_of(rank)` says. `part_of(rank, begin, elements, staging)` returns what this rank adds
-/// to some elements of a part, in `staging` or elsewhere. Two rounds are under way at a time.
+/// Sums the parts of all ranks in rounds. This rank gets its part, `to`. The part of a rank has
+/// `elements_of(rank)` elements. `part_of(rank, begin, elements, staging)` returns this rank's
+/// addends for some elements of a part. It may use the memory `staging` for them.
+///
+/// A round has the next elements of each part. It sends the addends of the other ranks' parts and
+/// receives those of its own. Two rounds are under way at a time, each with one half of the staging
+/// memory: while one is summed, the next one is sent.
 template <typename ElementsOf, typename PartOf>
 void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, ElementsOf&& elements_of,
                                PartOf&& part_of) {
@@ -94,7 +99,7 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
     std::vector<const std::byte*> addends;
   };
   std::array<Round, 2> rounds;
-  for (Round& each : rounds) each.addends.resize(static_cast<size_t>(ranks));
+  for (Round& round_state : rounds) round_state.addends.resize(static_cast<size_t>(ranks));
   const auto count = [&](int rank, int64_t begin) {
     return std::clamp<int64_t>(elements_of(rank) - begin, 0, round);
   };
@@ -107,10 +112,8 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
     const int64_t own = count(group_.position(), begin);
     for (int rank = 0; rank < ranks; ++rank) {
       if (rank == group_.position() || own == 0) continue;
-      now.receives.push_back(MPI_REQUEST_NULL);
-      check_mpi(MPI_Irecv(arrived + offset(rank), static_cast<int>(own * size), MPI_BYTE, rank,
-                          kTag, group_.data(), &now.receives.back()),
-                "MPI_Irecv");
+      now.receives.push_back(
+          begin_receive(arrived + offset(rank), own * size, rank, kTag, group_.data()));
       now.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
     }
     wait_for_all(now.sends);  // of the round before the last, from the same memory
@@ -122,10 +125,7 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
         now.addends[static_cast<size_t>(rank)] = part;
         continue;
       }
-      now.sends.push_back(MPI_REQUEST_NULL);
-      check_mpi(MPI_Isend(part, static_cast<int>(elements * size), MPI_BYTE, rank, kTag,
-                          group_.data(), &now.sends.back()),
-                "MPI_Isend");
+      now.sends.push_back(begin_send(part, elements * size, rank, kTag, group_.data()));
     }
   };
   if (longest > 0) begin_round(0);
@@ -138,7 +138,7 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
       reduce(mark.reduction, to.dtype(), now.addends, 0, own, to.raw() + begin * size);
     }
   }
-  for (Round& each : rounds) wait_for_all(each.sends);
+  for (Round& round_state : rounds) wait_for_all(round_state.sends);
 }
 
 }  // namespace tessera

@@ -8,8 +8,9 @@
 namespace tessera {
 
 /// Sums over the processes of a group, in the order of its ranks. MPI does not promise an order for
-/// its own sums. So each rank gets all addends of its part, in rounds that fit into the staging
-/// memory, and sums them. While it sums one round, the next one is under way.
+/// its own sums. So each rank sums one part of the result: its piece or slice. It receives the
+/// other ranks' addends of that part in rounds, which fit into the staging memory, and sums them as
+/// reduce() does. While it sums one round, the next one is under way.
 class MpiSums {
  public:
   /// Creates the sums of a group, to which they refer.

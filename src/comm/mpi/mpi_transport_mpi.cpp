@@ -17,9 +17,9 @@
 namespace tessera {
 namespace {
 
-/// The counts and offsets of blocks of bytes, contiguous or not, as MPI takes them.
-struct Blocks {
-  explicit Blocks(size_t ranks) : counts(ranks), offsets(ranks) {}
+/// The counts and offsets of blocks of bytes, by position, as MPI takes them: in int.
+struct ByteBlocks {
+  explicit ByteBlocks(size_t ranks) : counts(ranks), offsets(ranks) {}
 
   void set(size_t position, int64_t count, int64_t offset) {
     counts[position] = static_cast<int>(count);
@@ -30,8 +30,12 @@ struct Blocks {
   std::vector<int> offsets;
 };
 
-/// The transport over MPI. Small operands go with what the ranks compare as they meet. Such a call
-/// counts the bytes that a larger one would receive.
+/// The transport over MPI. The ranks of each call meet (MpiGroup). Small operands go with the
+/// fingerprints that they compare there. Larger ones are moved by one of MPI's collectives after
+/// the meeting. Sums are taken by MpiSums. MPI 3 counts bytes in int, so operands above INT_MAX
+/// bytes go in messages or rounds.
+///
+/// A call of small operands counts the bytes that one of larger operands would receive.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(MpiGroup& group) : group_(group), sums_(group), messages_(group) {}
@@ -107,23 +111,23 @@ class MpiTransport final : public Transport {
   }
 
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
-                       const Tensor& to, std::span<const int64_t> come) override {
+                       const Tensor& to, std::span<const int64_t> received_rows) override {
     group_.call(mark, [&] {
-      group_.meet_with_rows(mark, sent, come);
+      group_.meet_with_rows(mark, sent, received_rows);
       const int64_t row = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
       if (from.bytes() <= INT_MAX && to.bytes() <= INT_MAX) {
-        const Blocks out = rows_of(sent, row);
-        const Blocks in = rows_of(come, row);
+        const ByteBlocks out = rows_of(sent, row);
+        const ByteBlocks in = rows_of(received_rows, row);
         check_mpi(
             MPI_Alltoallv(from.raw(), out.counts.data(), out.offsets.data(), MPI_BYTE, to.raw(),
                           in.counts.data(), in.offsets.data(), MPI_BYTE, group_.data()),
             "MPI_Alltoallv");
       } else {
         messages_.exchange_pieces(mark, pieces_of_rows(from, sent, row),
-                                  pieces_of_rows(to, come, row));
+                                  pieces_of_rows(to, received_rows, row));
       }
       for (int rank = 0; rank < ranks(); ++rank) {
-        if (rank != position()) received(come[static_cast<size_t>(rank)] * row);
+        if (rank != position()) received(received_rows[static_cast<size_t>(rank)] * row);
       }
     });
   }
@@ -222,8 +226,8 @@ class MpiTransport final : public Transport {
     messages_.exchange_pieces(mark, sends, receives);
   }
 
-  static Blocks rows_of(std::span<const int64_t> rows, int64_t row) {
-    Blocks blocks(rows.size());
+  static ByteBlocks rows_of(std::span<const int64_t> rows, int64_t row) {
+    ByteBlocks blocks(rows.size());
     int64_t offset = 0;
     for (size_t rank = 0; rank < rows.size(); ++rank) {
       blocks.set(rank, rows[rank] * row, offset);
@@ -272,7 +276,7 @@ class MpiTransport final : public Transport {
 
   void gather_in_place(const PieceLayout& layout, const Tensor& from, const Tensor& to) {
     const int64_t size = dtype_size(to.dtype());
-    Blocks blocks(static_cast<size_t>(ranks()));
+    ByteBlocks blocks(static_cast<size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) {
       // for_each_block() may visit a piece of one block as several that follow each other.
       layout.for_each_block(rank, [&](int64_t in_whole, int64_t in_piece, int64_t /*length*/) {
@@ -285,7 +289,7 @@ class MpiTransport final : public Transport {
   }
 
   /// Gathers blocks of bytes. `from` is null if this rank's block is already in `to`.
-  void gather(const std::byte* from, int64_t bytes, std::byte* to, const Blocks& blocks) {
+  void gather(const std::byte* from, int64_t bytes, std::byte* to, const ByteBlocks& blocks) {
     check_mpi(
         MPI_Allgatherv(from == nullptr ? MPI_IN_PLACE : from, static_cast<int>(bytes), MPI_BYTE, to,
                        blocks.counts.data(), blocks.offsets.data(), MPI_BYTE, group_.data()),
@@ -298,20 +302,18 @@ class MpiTransport final : public Transport {
     const int64_t round = std::max<int64_t>(1, kStagingBytes / (size * ranks()));
     std::byte* const arrived = arrived_.bytes(round * size * ranks());
     std::vector<PieceCursor> cursors;
-    int64_t longest = 0;
-    for (int rank = 0; rank < ranks(); ++rank) {
-      cursors.emplace_back(layout, rank, size);
-      longest = std::max(longest, layout.elements(rank));
-    }
+    for (int rank = 0; rank < ranks(); ++rank) cursors.emplace_back(layout, rank, size);
+    const int64_t longest = longest_piece(layout);
     for (int64_t begin = 0; begin < longest; begin += round) {
       const auto count = [&](int rank) {
         return std::clamp<int64_t>(layout.elements(rank) - begin, 0, round);
       };
-      Blocks blocks(static_cast<size_t>(ranks()));
+      ByteBlocks blocks(static_cast<size_t>(ranks()));
       for (int rank = 0; rank < ranks(); ++rank) {
         blocks.set(static_cast<size_t>(rank), count(rank) * size, rank * round * size);
       }
       const int64_t own = count(position());
+      // Without elements there is no address in `from`; null would mean that the block is in place.
       gather(own == 0 ? arrived : from.raw() + begin * size, own * size, arrived, blocks);
       for (int rank = 0; rank < ranks(); ++rank) {
         cursors[static_cast<size_t>(rank)].scatter(arrived + rank * round * size, count(rank),
@@ -334,7 +336,7 @@ class MpiTransport final : public Transport {
     } else if (to.elements() % ranks() == 0) {
       gather_even(nullptr, to.bytes() / ranks(), to.raw());
     } else {
-      Blocks blocks(static_cast<size_t>(ranks()));
+      ByteBlocks blocks(static_cast<size_t>(ranks()));
       for (int rank = 0; rank < ranks(); ++rank) {
         blocks.set(static_cast<size_t>(rank), bytes_of(rank), begin_of(rank));
       }

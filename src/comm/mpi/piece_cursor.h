@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-/// A cursor that goes through a rank's piece from its beginning. Each call copies the next elements
-/// between the piece and the whole.
+/// A cursor that goes through a rank's piece of a whole (PieceLayout) from its beginning. Each call
+/// copies the next elements between the whole, where the piece may be several blocks, and memory
+/// where the piece is contiguous.
 class PieceCursor {
  public:
   /// Creates a cursor at the beginning of the piece. It refers to the layout. An element has `size`

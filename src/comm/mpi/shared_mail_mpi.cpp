@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostMailBytes = int64_t{8} << 10;
+constexpr int64_t kMostMailBytes = int64_t{8} << 10;    // of one message
 constexpr int64_t kMostPartBytes = int64_t{256} << 10;  // of all messages of a rank
 
 }  // namespace
@@ -19,11 +19,8 @@ SharedMail::SharedMail(int size, int position)
       received_from_(static_cast<size_t>(size)) {}
 
 std::unique_ptr<SharedMail> SharedMail::make(MPI_Comm comm) {
-  int size = 0;
-  int position = 0;
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  check_mpi(MPI_Comm_rank(comm, &position), "MPI_Comm_rank");
-  auto mail = std::unique_ptr<SharedMail>(new SharedMail(size, position));
+  const int size = ranks_of(comm);
+  auto mail = std::unique_ptr<SharedMail>(new SharedMail(size, position_in(comm)));
   mail->parts_ = share_parts(comm, size * mail->peer_bytes());
   return mail->parts_.empty() ? nullptr : std::move(mail);
 }

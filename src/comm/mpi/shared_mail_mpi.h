@@ -11,11 +11,12 @@
 
 namespace tessera {
 
-/// The memory in which two processes of a group on one machine agree about a message. The sender
-/// writes its number and, if they are few, the message's bytes to its own part; the receiver writes
-/// its number to its own part. Each then increments a counter in its part and polls the other's.
-/// The sender's data is read until the receiver comes to the next message, so the sender alternates
-/// between two slots.
+/// The memory in which the processes of a group on one machine compare messages. Each rank has a
+/// part of it, with a *box* for each other rank. The sender of a message writes its number and, if
+/// they are few, the message's bytes to its box for the receiver. The receiver writes its own
+/// number, the *answer*, to its box for the sender. Each then sets a counter in its box to the
+/// count of such messages, and polls the other's counter. The receiver may read the sender's bytes
+/// until it comes to the next message, so there are two slots, which the messages use in turn.
 class SharedMail {
  public:
   /// Returns the mail of the ranks of `comm`, which are on one machine and all call it. Null on all

@@ -13,11 +13,8 @@ SharedMeeting::SharedMeeting(int size, int position)
       most_bytes_(std::max<int64_t>(kMostBytes, 2 * size * int64_t{sizeof(int64_t)})) {}
 
 std::unique_ptr<SharedMeeting> SharedMeeting::make(MPI_Comm comm) {
-  int size = 0;
-  int position = 0;
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  check_mpi(MPI_Comm_rank(comm, &position), "MPI_Comm_rank");
-  auto meeting = std::unique_ptr<SharedMeeting>(new SharedMeeting(size, position));
+  auto meeting =
+      std::unique_ptr<SharedMeeting>(new SharedMeeting(ranks_of(comm), position_in(comm)));
   meeting->parts_ = share_parts(comm, kLine + 2 * meeting->slot_bytes());
   return meeting->parts_.empty() ? nullptr : std::move(meeting);
 }

@@ -10,14 +10,15 @@
 
 namespace tessera {
 
-/// The meeting of the processes of a group that are on one machine: as MpiMeeting, in memory that
-/// they share. A rank writes its number and its bytes to its own part, and then how many times it
-/// has met. The others poll that count. A rank's data is read until it meets again, so the rank
-/// alternates between two slots.
+/// The meeting of the processes of a group that are on one machine. It has the interface of
+/// MpiMeeting, and works in memory that the processes share. Each rank has a part of that memory.
+/// It writes its number and its bytes there, and then the count of its meetings, which the other
+/// ranks poll. They may read them until they come to the next meeting. So a rank alternates between
+/// two slots: when it begins a meeting, all have come to the last one, and nobody reads the slot of
+/// the meeting before that.
 class SharedMeeting {
  public:
-  /// The most bytes that a rank gives, in groups of up to 512. Larger operands are moved faster by
-  /// MPI.
+  /// The most bytes that a rank gives, in groups of up to 512. MPI moves larger operands faster.
   static constexpr int64_t kMostBytes = int64_t{8} << 10;
   /// The most ranks of a group in which a rank can give different bytes to each.
   static constexpr int kMostDirect = 8;

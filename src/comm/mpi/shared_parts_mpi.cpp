@@ -15,12 +15,6 @@
 namespace tessera {
 namespace {
 
-int size_of(MPI_Comm comm) {
-  int size = 0;
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  return size;
-}
-
 /// Returns whether `own` is true on all ranks.
 bool on_all(bool own, MPI_Comm comm) {
   int all = own ? 1 : 0;
@@ -30,8 +24,8 @@ bool on_all(bool own, MPI_Comm comm) {
 
 using Name = std::array<char, 64>;
 
-/// Makes shared memory of this many bytes, which it allocates at once. Returns its name; empty if
-/// it cannot.
+/// Makes shared memory of this many bytes, and returns its name; empty if it cannot. Allocates it
+/// at once: otherwise a write would end the process by SIGBUS when /dev/shm is full.
 Name make_memory(int64_t bytes) {
   static std::atomic<int> number = 0;
   Name name{};
@@ -62,20 +56,21 @@ bool on_one_machine(MPI_Comm comm) {
   MPI_Comm here = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here),
             "MPI_Comm_split_type");
-  const bool all_here = size_of(here) == size_of(comm);
+  const bool all_here = ranks_of(here) == ranks_of(comm);
   MPI_Comm_free(&here);
   return on_all(all_here, comm);
 }
 
 std::vector<std::byte*> share_parts(MPI_Comm comm, int64_t bytes) {
-  const int size = size_of(comm);
-  int position = 0;
-  check_mpi(MPI_Comm_rank(comm, &position), "MPI_Comm_rank");
+  const int size = ranks_of(comm);
+  const int position = position_in(comm);
   Name name = position == 0 ? make_memory(size * bytes) : Name{};
   check_mpi(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, comm), "MPI_Bcast");
   std::byte* const memory = map_memory(name, size * bytes);
   const bool all = on_all(memory != nullptr, comm);
-  if (position == 0 && name[0] != 0) ::shm_unlink(name.data());  // it lives while it is mapped
+  // The memory lives while it is mapped. Without a name it is freed even if the processes are
+  // killed.
+  if (position == 0 && name[0] != 0) ::shm_unlink(name.data());
   if (!all) {
     if (memory != nullptr) ::munmap(memory, static_cast<size_t>(size * bytes));
     return {};

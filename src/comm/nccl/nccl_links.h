@@ -10,11 +10,12 @@
 namespace tessera {
 
 /// Returns links that move bytes between NVIDIA's GPUs by NCCL. All ranks of the group call it.
-/// They learn NCCL's address from the group's first rank, by the group's own calls. Throws Error on
-/// all ranks if one has no NCCL, an old one or another version than the first, or if they do not
-/// come together in time. Later work is aborted if it does not end within the timeout, or if NCCL
-/// reports that it failed. What waits for it then ends by an error. The links refer to the group.
-/// Exists in builds with TESSERA_CUDA only.
+/// They get NCCL's address from the group's first rank, by a broadcast of the group. Throws Error
+/// on all ranks if one has no NCCL, one that is too old or another version than the first rank, or
+/// if they do not come together in time. The links refer to the group.
+///
+/// Later work is aborted if it does not end within the timeout, or if NCCL reports that it failed.
+/// The host's wait for that work then throws Error. Exists in builds with TESSERA_CUDA only.
 std::unique_ptr<DeviceLinks> nccl_links(Communicator& group, Accelerator& accelerator,
                                         std::chrono::milliseconds timeout);
 

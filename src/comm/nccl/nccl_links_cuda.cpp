@@ -19,6 +19,9 @@ struct Invitation {
   ncclUniqueId id{};
 };
 
+/// Links by NCCL. The communicator does not block: calls return at once, and check() polls until
+/// NCCL has accepted them. While the host waits for the device, look() polls NCCL's errors, the
+/// group and the time. On a failure, fail() aborts the work.
 class NcclLinks final : public DeviceLinks {
  public:
   NcclLinks(Communicator& group, Accelerator& accelerator, std::chrono::milliseconds timeout)
@@ -43,7 +46,8 @@ class NcclLinks final : public DeviceLinks {
                             nccl_version_text(invitation.version));
     }
     throw_on_all(group, failure);
-    look_ = accelerator.looks().add([this](std::chrono::nanoseconds waited) { look(waited); });
+    look_ =
+        accelerator.wait_checks().add([this](std::chrono::nanoseconds waited) { look(waited); });
     try {
       join(invitation.id);
     } catch (...) {
@@ -69,8 +73,8 @@ class NcclLinks final : public DeviceLinks {
           "broadcast");
   }
 
-  void exchange(std::string_view name, std::span<const DevicePart> sends,
-                std::span<const DevicePart> receives, Stream& stream) override {
+  void exchange(std::string_view name, std::span<const DeviceBuffer> sends,
+                std::span<const DeviceBuffer> receives, Stream& stream) override {
     begin(name);
     // NCCL only notes the calls between group_start() and group_end(), and begins them at the end.
     check(nccl_->group_start(), "begin an exchange");
@@ -78,12 +82,12 @@ class NcclLinks final : public DeviceLinks {
     const auto note = [&](ncclResult_t result) {
       if (result != ncclSuccess && result != ncclInProgress && noted == ncclSuccess) noted = result;
     };
-    for (const DevicePart& part : receives) {
-      note(nccl_->receive(part.memory, static_cast<size_t>(part.bytes), ncclUint8, part.peer,
+    for (const DeviceBuffer& buffer : receives) {
+      note(nccl_->receive(buffer.memory, static_cast<size_t>(buffer.bytes), ncclUint8, buffer.peer,
                           communicator_, handle(stream)));
     }
-    for (const DevicePart& part : sends) {
-      note(nccl_->send(part.memory, static_cast<size_t>(part.bytes), ncclUint8, part.peer,
+    for (const DeviceBuffer& buffer : sends) {
+      note(nccl_->send(buffer.memory, static_cast<size_t>(buffer.bytes), ncclUint8, buffer.peer,
                        communicator_, handle(stream)));
     }
     const ncclResult_t ended = nccl_->group_end();
@@ -195,10 +199,10 @@ class NcclLinks final : public DeviceLinks {
   std::chrono::milliseconds timeout_;
   std::optional<NcclLibrary> nccl_;
   ncclComm_t communicator_ = nullptr;
-  std::string last_;  // name of the last call
-  std::optional<std::string> failure_;
-  std::shared_ptr<void> look_;
-  std::jthread aborts_;  // while it aborts the communicator
+  std::string last_;                    // name of the last call
+  std::optional<std::string> failure_;  // the first one, which all later calls throw
+  std::shared_ptr<void> look_;          // calls look() while it lives
+  std::jthread aborts_;                 // aborts the communicator
 };
 
 }  // namespace

@@ -9,77 +9,79 @@
 namespace tessera {
 namespace {
 
-constexpr std::chrono::milliseconds kAnswerLook{250};
+/// The time between two calls of `look` while a request waits for its reply.
+constexpr std::chrono::milliseconds kReplyLook{250};
 
 }  // namespace
 
 CallConnection::CallConnection(TcpSocket socket)
-    : socket_(std::move(socket)), listener_([this] { hear_answers(); }) {}
+    : socket_(std::move(socket)), receiver_([this] { receive_replies(); }) {}
 
 CallConnection::~CallConnection() {
   socket_.shut_down();
-  listener_.join();
+  receiver_.join();
 }
 
-int64_t CallConnection::ask(int group, const WireWriter& request, Given given, Result result,
-                            const TcpSocket::Look& look) {
-  Question question{.result = result};
+int64_t CallConnection::request(int group, const WireWriter& message, ConstBuffers operands,
+                                Buffers result, const TcpSocket::Look& look) {
+  Pending pending{.result = result};
   {
     const Lock lock(mutex_);
     throw_if_lost();
-    TESSERA_CHECK(questions_.emplace(group, &question).second, "group {} asks twice", group);
+    TESSERA_CHECK(pending_.emplace(group, &pending).second, "group {} asks twice", group);
   }
   try {
-    send(request, given, look);
-    end_sending(question);
-    await(question, look);
+    send(message, operands, look);
+    end_sending(pending);
+    await_reply(pending, look);
   } catch (const ConnectionLost&) {
-    give_up(group, question, std::nullopt);
+    give_up(group, pending, std::nullopt);
     throw;
   } catch (const std::exception& error) {
-    give_up(group, question, error.what());
+    give_up(group, pending, error.what());
     throw;
   }
-  if (!question.error.empty()) throw Error("{}", question.error);
-  return question.received;
+  if (!pending.error.empty()) throw Error("{}", pending.error);
+  return pending.received;
 }
 
-void CallConnection::send(const WireWriter& request, Given given, const TcpSocket::Look& look) {
+void CallConnection::send(const WireWriter& message, ConstBuffers operands,
+                          const TcpSocket::Look& look) {
   const Lock lock(sending_);
-  send_message(socket_, request, look);
-  for (const auto& part : given) socket_.send(part, look);
+  send_message(socket_, message, look);
+  for (const auto& buffer : operands) socket_.send(buffer, look);
 }
 
-/// Notes that the given bytes are sent, so that the result may be written. A collective in place
-/// sends from the memory that its result goes to.
-void CallConnection::end_sending(Question& question) {
+/// Notes that the operands are sent, so that the result may be written: a collective in place has
+/// both in the same memory.
+void CallConnection::end_sending(Pending& pending) {
   {
     const Lock lock(mutex_);
-    question.sent = true;
+    pending.sent = true;
   }
   changed_.notify_all();
 }
 
-void CallConnection::await(const Question& question, const TcpSocket::Look& look) {
+void CallConnection::await_reply(const Pending& pending, const TcpSocket::Look& look) {
   Lock lock(mutex_);
-  while (!question.answered) {
+  while (!pending.answered) {
     throw_if_lost();
-    changed_.wait_for(lock, kAnswerLook);
+    changed_.wait_for(lock, kReplyLook);
     lock.unlock();
     look();
     lock.lock();
   }
 }
 
-/// Shuts the connection down, because its pending bytes are of no use any more. Waits until no
-/// thread writes to the result of the request.
-void CallConnection::give_up(int group, Question& question, std::optional<std::string> why) {
-  end_sending(question);
+/// Ends a request that has failed. Shuts the connection down, because half of a message may be on
+/// it. Then waits until the receiver has ended, so that nothing writes to the result any more.
+void CallConnection::give_up(int group, Pending& pending, std::optional<std::string> why) {
+  end_sending(pending);
   Lock lock(mutex_);
   if (!given_up_) given_up_ = std::move(why);
   socket_.shut_down();
   changed_.wait(lock, [&] { return lost_.has_value(); });
-  questions_.erase(group);
+  pending_.erase(group);
 }
 
 void CallConnection::throw_if_lost() const {
@@ -87,13 +89,13 @@ void CallConnection::throw_if_lost() const {
   if (lost_) throw ConnectionLost("{}", *lost_);
 }
 
-void CallConnection::hear_answers() {
+void CallConnection::receive_replies() {
   std::string why;
   try {
     std::vector<std::byte> memory;
     for (;;) {
-      WireReader answer = receive_message(socket_, memory);
-      hear_answer(answer);
+      WireReader reply = receive_message(socket_, memory);
+      receive_reply(reply);
     }
   } catch (const std::exception& error) {
     why = error.what();
@@ -105,28 +107,30 @@ void CallConnection::hear_answers() {
   changed_.notify_all();
 }
 
-void CallConnection::hear_answer(WireReader& answer) {
-  const auto group = answer.take<int>();
-  std::string error = answer.take_text();
-  const auto received = answer.take<int64_t>();
-  answer.end();
-  Question* question = nullptr;
+void CallConnection::receive_reply(WireReader& reply) {
+  const auto group = reply.take<int>();
+  std::string error = reply.take_text();
+  const auto received = reply.take<int64_t>();
+  reply.end();
+  Pending* pending = nullptr;
   {
     Lock lock(mutex_);
-    const auto found = questions_.find(group);
-    if (found == questions_.end()) throw BadMessage("an answer that nobody waits for");
-    question = found->second;
-    if (error.empty()) changed_.wait(lock, [&] { return question->sent; });
+    const auto found = pending_.find(group);
+    if (found == pending_.end()) throw BadMessage("an answer that nobody waits for");
+    pending = found->second;
+    if (error.empty()) changed_.wait(lock, [&] { return pending->sent; });
   }
+  // Without the lock, because other groups send requests meanwhile. give_up() waits for the end of
+  // this thread before the request is destroyed.
   if (error.empty()) {
-    for (const auto& part : question->result) socket_.receive(part);
+    for (const auto& buffer : pending->result) socket_.receive(buffer);
   }
   {
     const Lock lock(mutex_);
-    question->error = std::move(error);
-    question->received = received;
-    question->answered = true;
-    questions_.erase(group);
+    pending->error = std::move(error);
+    pending->received = received;
+    pending->answered = true;
+    pending_.erase(group);
   }
   changed_.notify_all();
 }

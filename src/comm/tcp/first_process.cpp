@@ -9,13 +9,13 @@ namespace tessera {
 
 FirstProcess::FirstProcess(const TcpAddress& address, int ranks, const std::string& host,
                            std::string_view token, std::chrono::milliseconds patience,
-                           const StrangerLimits& limits)
+                           const HandshakeLimits& limits)
     : hub_(gather_ranks(address, ranks, host, token, patience, limits)) {}
 
 Communicator FirstProcess::group(std::span<const int> ranks, std::string_view lane) {
-  Communicator made = hub_.world().group(0, ranks, lane);
+  Communicator communicator = hub_.world().group(0, ranks, lane);
   hub_.world().await_group(0, ranks, lane);
-  return made;
+  return communicator;
 }
 
 Processes::Report FirstProcess::report_end(std::string_view error,
@@ -28,11 +28,11 @@ Processes::Report FirstProcess::report_end(std::string_view error,
 }
 
 void FirstProcess::abort(int status) {
-  const std::string missing = hub_.text_of_missing(patience_);
+  const std::string missing = hub_.missing_text(patience_);
   if (!reports_ && !missing.empty()) fmt::print(stderr, "tessera: error: {}\n", missing);
   hub_.abort_others(0, status);
   std::fflush(nullptr);
-  std::_Exit(status);
+  std::_Exit(status);  // without destructors, which would wait for ranks that have not come
 }
 
 }  // namespace tessera

@@ -9,14 +9,15 @@
 
 namespace tessera {
 
-/// The first rank of processes that meet by TCP. The others meet in its process.
+/// The first rank of processes that meet by TCP. The other ranks connect to its process, which
+/// makes their calls (TcpHub). Its own calls are those of a rank that is a thread.
 class FirstProcess final : public Processes {
  public:
-  /// Waits at the address for the other processes, which know the token too. Throws Error if they
-  /// do not come within `patience`.
+  /// Waits at the address for the other processes, and admits those that know the token. Throws
+  /// Error if they do not come within `patience`.
   FirstProcess(const TcpAddress& address, int ranks, const std::string& host,
                std::string_view token, std::chrono::milliseconds patience,
-               const StrangerLimits& limits = {});
+               const HandshakeLimits& limits = {});
 
   /// Returns TcpHub::network().
   const std::string& network() const { return hub_.network(); }
@@ -37,7 +38,7 @@ class FirstProcess final : public Processes {
   TcpHub hub_;
   bool all_ended_ = false;
   bool reports_ = false;                  // this rank reports an error
-  std::chrono::milliseconds patience_{};  // of report_end()
+  std::chrono::milliseconds patience_{};  // that report_end() was given
 };
 
 }  // namespace tessera

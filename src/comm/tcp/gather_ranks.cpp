@@ -17,27 +17,33 @@
 #include "comm/tcp/tcp_listener.h"
 #include "comm/tcp/wire.h"
 
+// One thread serves all connections. It polls the listener, the connections whose handshake has not
+// ended, and those of the ranks that have come. A connection must send a whole hello (tcp_hello.h)
+// in time. Then it becomes a connection of its rank, or is told why not and closed.
+
 namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kGatherLook{250};
+/// The longest poll. It bounds how late the end of a time is noticed.
+constexpr std::chrono::milliseconds kGatherPoll{250};
+/// The connections that are accepted before hellos are read again.
 constexpr int kMostAcceptedAtOnce = 64;
 
-/// A connection that has not said yet which rank it is of.
-struct Stranger {
+/// A connection whose handshake has not ended.
+struct PendingConnection {
   TcpSocket socket;
-  Clock::time_point end;
+  Clock::time_point end;  ///< when the time for the handshake is over
   TcpChallenge challenge;
-  TcpSignedHello said{};
-  size_t received = 0;
+  TcpSignedHello hello{};
+  size_t received = 0;  ///< bytes of the hello
 };
 
-class Gathering {
+class RankGatherer {
  public:
-  Gathering(const TcpAddress& address, int ranks, const std::string& own_host,
-            std::string_view token, const StrangerLimits& limits)
+  RankGatherer(const TcpAddress& address, int ranks, const std::string& own_host,
+               std::string_view token, const HandshakeLimits& limits)
       : listener_(address),
         token_(token),
         limits_(limits),
@@ -52,8 +58,8 @@ class Gathering {
       while (!all_here()) {
         if (Clock::now() > end) throw Error("{}", missing_text(patience));
         if (await_event(end)) forget_closed();
-        hear_strangers();
-        accept_some();
+        read_hellos();
+        accept_connections();
       }
     } catch (const Error& error) {
       refuse_all(error.what());
@@ -66,25 +72,25 @@ class Gathering {
   static bool is_here(const GatheredRank& rank) { return rank.member && rank.calls; }
   bool all_here() const { return std::all_of(ranks_.begin() + 1, ranks_.end(), is_here); }
 
-  /// Waits for an event. Returns whether one of the ranks has closed a connection.
+  /// Waits for an event, until `end` at most. Returns whether a rank has closed a connection.
   bool await_event(Clock::time_point end) const {
     std::vector<pollfd> waited;
-    const auto wait_at = [&](int descriptor, int events) {
+    const auto add = [&](int descriptor, int events) {
       waited.push_back({.fd = descriptor, .events = static_cast<short>(events), .revents = 0});
     };
-    for (const int listening : listener_.descriptors()) wait_at(listening, POLLIN);
-    for (const Stranger& stranger : strangers_) wait_at(stranger.socket.descriptor(), POLLIN);
+    for (const int listening : listener_.descriptors()) add(listening, POLLIN);
+    for (const PendingConnection& pending : pending_) add(pending.socket.descriptor(), POLLIN);
     const auto first_rank = std::ssize(waited);
     for (const GatheredRank& rank : ranks_) {
-      if (rank.member) wait_at(rank.member->descriptor(), POLLRDHUP);
-      if (rank.calls) wait_at(rank.calls->descriptor(), POLLRDHUP);
+      if (rank.member) add(rank.member->descriptor(), POLLRDHUP);
+      if (rank.calls) add(rank.calls->descriptor(), POLLRDHUP);
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
     const auto wait =
-        std::clamp(left, std::chrono::milliseconds(0), std::min(kGatherLook, limits_.patience));
+        std::clamp(left, std::chrono::milliseconds(0), std::min(kGatherPoll, limits_.patience));
     if (::poll(waited.data(), waited.size(), static_cast<int>(wait.count())) <= 0) return false;
     return std::any_of(waited.begin() + first_rank, waited.end(),
-                       [](const pollfd& one) { return one.revents != 0; });
+                       [](const pollfd& rank) { return rank.revents != 0; });
   }
 
   /// Forgets ranks whose processes are gone. They may connect again.
@@ -98,52 +104,53 @@ class Gathering {
     }
   }
 
-  void hear_strangers() {
+  /// Reads what pending connections have sent. Drops those that are lost or too slow.
+  void read_hellos() {
     const auto now = Clock::now();
-    for (auto at = strangers_.begin(); at != strangers_.end();) {
+    for (auto at = pending_.begin(); at != pending_.end();) {
       bool stays = now < at->end;
       try {
-        const std::span rest = std::span(at->said).subspan(at->received);
-        at->received += at->socket.receive_some(rest);
-        if (at->received == at->said.size()) {
+        const std::span missing = std::span(at->hello).subspan(at->received);
+        at->received += at->socket.receive_some(missing);
+        if (at->received == at->hello.size()) {
           admit(*at);
           stays = false;
         }
       } catch (const ConnectionLost&) {
         stays = false;
       }
-      at = stays ? std::next(at) : strangers_.erase(at);
+      at = stays ? std::next(at) : pending_.erase(at);
     }
   }
 
-  /// Makes a rank of a stranger that has sent its hello, or tells it why not.
-  void admit(Stranger& stranger) {
-    const auto hello = read_hello(std::span(stranger.said).first<kHelloBytes>());
+  /// Makes a connection whose hello has come one of its rank, or sends the reason why not.
+  void admit(PendingConnection& pending) {
+    const auto hello = read_hello(std::span(pending.hello).first<kHelloBytes>());
     if (!hello) return;
     TcpVerdict verdict;
-    if (!judge_hello(token_, stranger.challenge, stranger.said, verdict)) {
+    if (!verify_hello(token_, pending.challenge, pending.hello, verdict)) {
       ++other_tokens_;
-      stranger.socket.try_send(verdict);
+      pending.socket.try_send(verdict);
       return;
     }
-    const std::string refused = why_refused(*hello);
+    const std::string refused = refusal_of(*hello);
     WireWriter message;
     message.put_text(refused);
     const std::vector<std::byte> bytes = message_bytes(message);
-    if (!stranger.socket.try_send(verdict) || !stranger.socket.try_send(bytes)) return;
+    if (!pending.socket.try_send(verdict) || !pending.socket.try_send(bytes)) return;
     if (!refused.empty()) return;
     GatheredRank& rank = ranks_[static_cast<size_t>(hello->rank)];
     if (hello->purpose == TcpPurpose::calls) {
-      rank.calls.emplace(std::move(stranger.socket));
+      rank.calls.emplace(std::move(pending.socket));
       return;
     }
     rank.host = hello->host;
     rank.process = hello->process;
-    rank.member.emplace(std::move(stranger.socket));
+    rank.member.emplace(std::move(pending.socket));
   }
 
   /// Returns why this process cannot be that rank; empty if it can.
-  std::string why_refused(const TcpHello& hello) const {
+  std::string refusal_of(const TcpHello& hello) const {
     const std::string& first_host = ranks_[0].host;
     if (hello.ranks != std::ssize(ranks_)) {
       return fmt::format("{} was started as one of {} processes, and rank 0 ({}) as one of {}",
@@ -164,42 +171,43 @@ class Gathering {
     return "";
   }
 
-  void accept_some() {
+  void accept_connections() {
     for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
       std::optional<TcpSocket> socket = accept();
       if (!socket) return;
-      if (strangers_.size() >= limits_.most) close_one();
-      strangers_.push_back({.socket = std::move(*socket),
-                            .end = Clock::now() + limits_.patience,
-                            .challenge = fresh_challenge()});
-      const Stranger& last = strangers_.back();
-      if (!strangers_.back().socket.try_send(last.challenge)) strangers_.pop_back();
+      if (pending_.size() >= limits_.most_connections) close_random_pending();
+      pending_.push_back({.socket = std::move(*socket),
+                          .end = Clock::now() + limits_.patience,
+                          .challenge = fresh_challenge()});
+      PendingConnection& added = pending_.back();
+      if (!added.socket.try_send(added.challenge)) pending_.pop_back();
     }
   }
 
-  /// Accepts a connection. Closes strangers if no descriptor is left for it.
+  /// Accepts a connection. Closes pending ones while no descriptor is left for it.
   std::optional<TcpSocket> accept() {
     for (;;) {
       try {
         return listener_.accept();
       } catch (const Error&) {
-        if (strangers_.empty()) throw;
-        close_one();
+        if (pending_.empty()) throw;
+        close_random_pending();
       }
     }
   }
 
-  /// Closes a stranger, chosen at random. If it always closed the oldest one, a program that
-  /// connects often enough would keep all ranks out. A rank that is closed connects again
-  /// (come_to_first()).
-  void close_one() {
-    std::uniform_int_distribution<size_t> any(0, strangers_.size() - 1);
-    strangers_.erase(std::next(strangers_.begin(), static_cast<std::ptrdiff_t>(any(random_))));
+  /// Closes a pending connection. If that were always the oldest one, a program that connects often
+  /// enough would keep all ranks out. A rank whose connection is closed connects again
+  /// (connect_to_first_rank()).
+  void close_random_pending() {
+    std::uniform_int_distribution<size_t> any(0, pending_.size() - 1);
+    pending_.erase(std::next(pending_.begin(), static_cast<std::ptrdiff_t>(any(random_))));
   }
 
+  /// Sends an error to the ranks that have come.
   void refuse_all(std::string_view why) {
     WireWriter message;
-    message.put(TcpTold::refused);
+    message.put(FirstRankMessage::refused);
     message.put_text(why);
     const std::vector<std::byte> bytes = message_bytes(message);
     for (GatheredRank& rank : ranks_) {
@@ -226,11 +234,11 @@ class Gathering {
 
   TcpListener listener_;
   std::string_view token_;
-  StrangerLimits limits_;
+  HandshakeLimits limits_;
   std::vector<GatheredRank> ranks_;
-  std::list<Stranger> strangers_;
+  std::list<PendingConnection> pending_;
   std::minstd_rand random_;
-  int64_t other_tokens_ = 0;
+  int64_t other_tokens_ = 0;  // connections whose process has another token
 };
 
 }  // namespace
@@ -238,8 +246,8 @@ class Gathering {
 std::vector<GatheredRank> gather_ranks(const TcpAddress& address, int ranks,
                                        const std::string& own_host, std::string_view token,
                                        std::chrono::milliseconds patience,
-                                       const StrangerLimits& limits) {
-  return Gathering(address, ranks, own_host, token, limits).run(patience);
+                                       const HandshakeLimits& limits) {
+  return RankGatherer(address, ranks, own_host, token, limits).run(patience);
 }
 
 }  // namespace tessera

@@ -12,28 +12,29 @@
 
 namespace tessera {
 
-/// A rank that has connected to the first one. The entry of the first rank has no connections.
+/// A rank that has connected to the first rank. The first rank's own entry has a host alone.
 struct GatheredRank {
   std::string host;
-  TcpNonce process{};
-  std::optional<TcpSocket> member;  ///< see TcpPurpose
-  std::optional<TcpSocket> calls;
+  TcpNonce process{};               ///< the same for both connections of one process
+  std::optional<TcpSocket> member;  ///< the connection of TcpPurpose::member
+  std::optional<TcpSocket> calls;   ///< the connection of TcpPurpose::calls
 };
 
-/// The limits on connections that have not said yet which rank they are of. Each takes a descriptor
-/// and less than a kilobyte.
-struct StrangerLimits {
-  size_t most = 256;                         ///< if there are as many, a new one closes one of them
-  std::chrono::milliseconds patience{5000};  ///< the time to say which rank it is of
+/// The limits on connections whose handshake (tcp_hello.h) has not ended. Anyone who reaches the
+/// port can open them. Each takes a descriptor and less than a kilobyte.
+struct HandshakeLimits {
+  size_t most_connections = 256;             ///< a new connection beyond them replaces one of them
+  std::chrono::milliseconds patience{5000};  ///< the time for a handshake
 };
 
-/// Listens at the address until all ranks have connected, and returns them in rank order. Then
-/// nothing listens there any more. Throws Error if the address is not one of this machine. If ranks
-/// are missing after `patience`, throws Error that names them, which is sent to those that have
-/// come.
+/// Listens at the address until both connections of every other rank are there. Returns all ranks
+/// in rank order, and stops listening. A rank whose connection closes meanwhile may connect again.
+///
+/// Throws Error if the address is not one of this machine. If ranks are missing after `patience`,
+/// throws Error that names them, and sends its text to the ranks that have come.
 std::vector<GatheredRank> gather_ranks(const TcpAddress& address, int ranks,
                                        const std::string& own_host, std::string_view token,
                                        std::chrono::milliseconds patience,
-                                       const StrangerLimits& limits = {});
+                                       const HandshakeLimits& limits = {});
 
 }  // namespace tessera

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// A number that is used once.
+/// A random number that is used once.
 using TcpNonce = std::array<std::byte, 32>;
-/// A number that cannot be made without the job's token.
+/// A number that shows that its maker knows the token of the run (kTokenVariable).
 using TcpProof = std::array<std::byte, 32>;
 
 /// The side that proves that it knows the token. One side's proof is not accepted as the other's.

@@ -22,13 +22,14 @@ namespace {
 constexpr std::chrono::milliseconds kLeastSilence{5000};
 /// The extra time that this rank waits for the first one, which itself waits until `patience` ends.
 constexpr std::chrono::milliseconds kGrace{10000};
+/// The time between two checks, while this rank waits for its report, that the first rank is there.
 constexpr std::chrono::milliseconds kReportLook{250};
 
 }  // namespace
 
 OtherProcess::OtherProcess(const TcpAddress& address, int ranks, int rank, const std::string& host,
                            std::string_view token, std::chrono::milliseconds patience)
-    : rank_(rank), hosts_{""}, heard_(Clock::now()) {
+    : rank_(rank), hosts_{""}, last_received_(Clock::now()) {
   const auto end = Clock::now() + patience + kGrace;
   TcpHello hello{.purpose = TcpPurpose::member,
                  .ranks = ranks,
@@ -36,10 +37,10 @@ OtherProcess::OtherProcess(const TcpAddress& address, int ranks, int rank, const
                  .host = host,
                  .process = fresh_nonce()};
   try {
-    member_.emplace(come_to_first(address, hello, token, patience));
+    member_.emplace(connect_to_first_rank(address, hello, token, patience));
     member_->watch_machine();
     hello.purpose = TcpPurpose::calls;
-    calls_.emplace(come_to_first(address, hello, token, patience));
+    calls_.emplace(connect_to_first_rank(address, hello, token, patience));
     await_begin(ranks, end);
   } catch (const ConnectionLost& lost) {
     throw Error(
@@ -47,32 +48,32 @@ OtherProcess::OtherProcess(const TcpAddress& address, int ranks, int rank, const
         "version, or has ended: {}",
         rank_, host, address.text(), lost.what());
   }
-  listener_ = std::jthread([this] { listen(); });
+  receiver_ = std::jthread([this] { receive_messages(); });
 }
 
 OtherProcess::~OtherProcess() {
   member_->shut_down();
-  listener_.join();
+  receiver_.join();
 }
 
 void OtherProcess::await_begin(int ranks, Clock::time_point end) {
   std::vector<std::byte> memory;
   for (;;) {
-    WireReader told = receive_message(*member_, memory, [&] {
+    WireReader message = receive_message(*member_, memory, [&] {
       if (Clock::now() > end) throw ConnectionLost("it does not answer");
     });
-    heard_ = Clock::now();
-    const auto what = told.take_enum(TcpTold::abort, "what the first rank says");
-    if (what == TcpTold::refused) throw Error("{}", told.take_text());
-    if (what != TcpTold::begun) {
-      hear(what, told);
+    last_received_ = Clock::now();
+    const auto kind = message.take_enum(FirstRankMessage::abort, "what the first rank says");
+    if (kind == FirstRankMessage::refused) throw Error("{}", message.take_text());
+    if (kind != FirstRankMessage::begun) {
+      handle(kind, message);
       continue;
     }
     hosts_.clear();
-    for (int each = 0; each < ranks; ++each) hosts_.push_back(told.take_text());
-    // Ranks on the first one's machine connect by its loopback, so the network is that of the
-    // others.
-    const std::string first_network = told.take_text();
+    while (std::ssize(hosts_) < ranks) hosts_.push_back(message.take_text());
+    // Ranks on the first rank's machine connect by its loopback, so they take the network that the
+    // first rank found.
+    const std::string first_network = message.take_text();
     network_ = hosts_[static_cast<size_t>(rank_)] == hosts_[0] ? first_network : member_->network();
     return;
   }
@@ -86,13 +87,13 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
   const auto look_around = [this] { look(); };
   const int number = calls_->next_group();
   WireWriter request;
-  request.put(TcpAsked::group);
+  request.put(CallRequest::group);
   request.put(number);
   request.put<int64_t>(timeout_.load().count());
   request.put_all(ranks);
   request.put_text(lane);
   try {
-    calls_->ask(number, request, {}, {}, look_around);
+    calls_->request(number, request, {}, {}, look_around);
   } catch (const ConnectionLost& lost) {
     throw Error("{}", lost_text(lost.what()));
   }
@@ -107,29 +108,29 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
 
 void OtherProcess::end_work(std::string_view why) {
   WireWriter message;
-  message.put(TcpSaid::work_failed);
+  message.put(MemberMessage::work_failed);
   message.put_text(why);
-  say(message);
+  send_to_first(message);
 }
 
 Processes::Report OtherProcess::report_end(std::string_view error,
                                            std::chrono::milliseconds patience) {
   WireWriter message;
-  message.put(TcpSaid::ended);
+  message.put(MemberMessage::ended);
   message.put_text(error);
   message.put<int64_t>(patience.count());
   {
     const std::scoped_lock lock(mutex_);
     ended_ = true;
   }
-  say(message);
+  send_to_first(message);
   const auto until = Clock::now() + patience + kGrace;
   std::unique_lock lock(mutex_);
   while (!report_ && !lost_ && !is_silent() && Clock::now() < until) {
     changed_.wait_for(lock, kReportLook);
   }
-  // If the first rank is lost, each rank reports its own error.
-  told_ = report_.has_value();
+  // Without an answer of the first rank, each rank reports its own error.
+  has_report_ = report_.has_value();
   if (!report_) report_.emplace(error.empty() ? Report::none : Report::own, false);
   reports_ = report_->first != Report::none;
   all_ended_ = report_->second;
@@ -138,13 +139,13 @@ Processes::Report OtherProcess::report_end(std::string_view error,
 
 void OtherProcess::abort(int status) {
   WireWriter message;
-  message.put(TcpSaid::abort);
+  message.put(MemberMessage::abort);
   message.put(status);
-  say(message);
+  send_to_first(message);
   {
-    // No other process can report then that the first rank is lost.
+    // If the first rank is lost, no other process can say so.
     const std::scoped_lock lock(mutex_);
-    if (!told_ && !reports_ && (lost_ || is_silent())) {
+    if (!has_report_ && !reports_ && (lost_ || is_silent())) {
       fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_),
                  lost_text(lost_.value_or("it does not answer")));
     }
@@ -153,7 +154,7 @@ void OtherProcess::abort(int status) {
   std::_Exit(status);
 }
 
-void OtherProcess::say(const WireWriter& message) {
+void OtherProcess::send_to_first(const WireWriter& message) {
   const std::scoped_lock lock(sending_);
   try {
     send_message(*member_, message);
@@ -162,46 +163,46 @@ void OtherProcess::say(const WireWriter& message) {
   }
 }
 
-void OtherProcess::listen() {
+void OtherProcess::receive_messages() {
   std::vector<std::byte> memory;
   try {
     for (;;) {
-      WireReader told = receive_message(*member_, memory);
-      heard_ = Clock::now();
-      hear(told.take_enum(TcpTold::abort, "what the first rank says"), told);
+      WireReader message = receive_message(*member_, memory);
+      last_received_ = Clock::now();
+      handle(message.take_enum(FirstRankMessage::abort, "what the first rank says"), message);
     }
   } catch (const ConnectionLost& lost) {
     note_lost(lost.what());
   }
 }
 
-void OtherProcess::hear(TcpTold what, WireReader& told) {
+void OtherProcess::handle(FirstRankMessage kind, WireReader& message) {
   const std::scoped_lock lock(mutex_);
-  switch (what) {
-    case TcpTold::failed:
-      if (!failed_) failed_ = told.take_text();
+  switch (kind) {
+    case FirstRankMessage::failed:
+      if (!failed_) failed_ = message.take_text();
       break;
-    case TcpTold::work_failed:
-      if (!work_failed_) work_failed_ = told.take_text();
+    case FirstRankMessage::work_failed:
+      if (!work_failed_) work_failed_ = message.take_text();
       break;
-    case TcpTold::report: {
-      const auto report = told.take_enum(Report::for_all, "a report");
-      report_.emplace(report, told.take_flag());
+    case FirstRankMessage::report: {
+      const auto report = message.take_enum(Report::for_all, "a report");
+      report_.emplace(report, message.take_flag());
       break;
     }
-    case TcpTold::abort: {
-      if (report_) break;  // this rank ends by itself
-      // The rank that ends the run has printed why. If this text cannot be written, that is
-      // ignored.
+    case FirstRankMessage::abort: {
+      if (report_) break;  // report_end() has its result: this process is ending
+      // The rank that ends the run has printed why. Unlike fmt::print, fputs does not throw if the
+      // text cannot be written.
       std::fputs(fmt::format("tessera: rank {}: another rank has ended the run\n", rank_).c_str(),
                  stderr);
-      if (!ended_) std::_Exit(told.take<int>());
-      report_.emplace(Report::none, false);
+      if (!ended_) std::_Exit(message.take<int>());
+      report_.emplace(Report::none, false);  // report_end() returns, and the process ends by itself
       break;
     }
-    case TcpTold::alive:
-    case TcpTold::begun:
-    case TcpTold::refused:
+    case FirstRankMessage::alive:
+    case FirstRankMessage::begun:
+    case FirstRankMessage::refused:
       break;
   }
   changed_.notify_all();
@@ -214,7 +215,7 @@ void OtherProcess::note_lost(std::string_view why) {
 }
 
 bool OtherProcess::is_silent() const {
-  return Clock::now() - heard_.load() > std::max(timeout_.load(), kLeastSilence);
+  return Clock::now() - last_received_.load() > std::max(timeout_.load(), kLeastSilence);
 }
 
 void OtherProcess::look() const {
@@ -223,10 +224,11 @@ void OtherProcess::look() const {
     if (lost_) throw Error("{}", lost_text(*lost_));
   }
   if (!is_silent()) return;
-  throw Error("{}", lost_text(fmt::format(
-                        "it has not answered for {:.0f} s, longer than run.rank_timeout: it is "
-                        "stopped, or cannot be reached",
-                        std::chrono::duration<double>(Clock::now() - heard_.load()).count())));
+  throw Error("{}",
+              lost_text(fmt::format(
+                  "it has not answered for {:.0f} s, longer than run.rank_timeout: it is "
+                  "stopped, or cannot be reached",
+                  std::chrono::duration<double>(Clock::now() - last_received_.load()).count())));
 }
 
 std::string OtherProcess::lost_text(std::string_view why) const {

@@ -19,13 +19,14 @@
 
 namespace tessera {
 
-/// A rank, other than the first, of processes that meet by TCP. It meets the others in the first
-/// rank's process.
+/// A rank, other than the first, of processes that meet by TCP. It has two connections to the first
+/// rank's process (TcpPurpose): that process makes the calls of this rank's groups (serve_rank()).
+/// The first rank counts as lost if it sends nothing for too long.
 class OtherProcess final : public Processes {
  public:
-  /// Connects to the first rank at the address, which knows the token too, and waits for the
-  /// others. Throws Error if that does not listen there, refuses this rank, or not all come within
-  /// `patience`.
+  /// Connects to the first rank at the address, and waits for the other ranks. Throws Error if the
+  /// first rank does not listen there, does not know the token or refuses this rank, or if not all
+  /// ranks come within `patience`.
   OtherProcess(const TcpAddress& address, int ranks, int rank, const std::string& host,
                std::string_view token, std::chrono::milliseconds patience);
   ~OtherProcess() override;
@@ -47,8 +48,8 @@ class OtherProcess final : public Processes {
   using Clock = std::chrono::steady_clock;
 
   void await_begin(int ranks, Clock::time_point end);
-  void listen();
-  void hear(TcpTold what, WireReader& told);
+  void receive_messages();
+  void handle(FirstRankMessage kind, WireReader& message);
   void note_lost(std::string_view why);
   /// Returns whether nothing has come from the first rank for too long.
   bool is_silent() const;
@@ -56,27 +57,27 @@ class OtherProcess final : public Processes {
   void look() const;
   std::string lost_text(std::string_view why) const;
   std::optional<std::string> failure(std::string_view lane) const;
-  void say(const WireWriter& message);
+  void send_to_first(const WireWriter& message);
 
   int rank_;
   std::vector<std::string> hosts_;
   std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
-  std::atomic<Clock::time_point> heard_;  // when something last came from the first rank
+  std::atomic<Clock::time_point> last_received_;  // from the first rank
   std::string network_;
   bool all_ended_ = false;
-  bool told_ = false;     // the first rank has said who reports
-  bool reports_ = false;  // this rank reports an error
+  bool has_report_ = false;  // the first rank has answered report_end()
+  bool reports_ = false;     // this rank reports an error
   std::optional<TcpSocket> member_;
   std::optional<CallConnection> calls_;
   std::mutex sending_;        // guards sending to the first rank
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::optional<std::string> lost_;  // why the first rank is lost
-  bool ended_ = false;
-  std::optional<std::string> failed_;
-  std::optional<std::string> work_failed_;
-  std::optional<std::pair<Report, bool>> report_;
-  std::jthread listener_;
+  std::optional<std::string> lost_;                // why the first rank is lost
+  bool ended_ = false;                             // this rank's work has ended
+  std::optional<std::string> failed_;              // why calls of all lanes fail
+  std::optional<std::string> work_failed_;         // why calls of all lanes but kControlLane fail
+  std::optional<std::pair<Report, bool>> report_;  // what report_end() and all_ended() return
+  std::jthread receiver_;
 };
 
 }  // namespace tessera

@@ -14,11 +14,12 @@ Processes::Report report_of(int rank, const std::map<int, std::string>& ends, in
   if (std::ssize(ends) == ranks && std::ranges::all_of(ends, same)) {
     return rank == 0 ? Report::for_all : Report::none;
   }
-  const auto heard_of = [&](const auto& end) {
+  // Whether this rank was told of that end.
+  const auto is_cause = [&](const auto& end) {
     return !end.second.empty() && own == failed_text(end.first, end.second);
   };
   const bool reported_by_another =
-      std::ranges::any_of(ends, heard_of) || std::ranges::find_if(ends, same)->first < rank;
+      std::ranges::any_of(ends, is_cause) || std::ranges::find_if(ends, same)->first < rank;
   return reported_by_another ? Report::none : Report::own;
 }
 

@@ -20,7 +20,8 @@ namespace {
 
 std::string_view first_label(std::string_view host) { return host.substr(0, host.find('.')); }
 
-/// Returns whether a name is that of this machine, and not of its loopback alone.
+/// Returns whether a name is that of this machine. "localhost" is not: every machine has that name
+/// for its loopback.
 bool is_own_name(std::string_view host) {
   std::array<char, 256> own{};
   ::gethostname(own.data(), own.size() - 1);
@@ -28,17 +29,18 @@ bool is_own_name(std::string_view host) {
   return !label.empty() && label != "localhost" && label == first_label(host);
 }
 
-/// Returns the addresses that stand for all networks of this machine.
+/// Returns the addresses that stand for all networks of this machine. The IP address itself stays
+/// zero, which means all of them.
 std::vector<SystemAddress> all_networks(uint16_t port) {
-  SystemAddress six{.length = sizeof(sockaddr_in6)};
-  auto& any = reinterpret_cast<sockaddr_in6&>(six.bytes);
-  any.sin6_family = AF_INET6;
-  any.sin6_port = htons(port);
-  SystemAddress four{.length = sizeof(sockaddr_in)};
-  auto& any_4 = reinterpret_cast<sockaddr_in&>(four.bytes);
-  any_4.sin_family = AF_INET;
-  any_4.sin_port = htons(port);
-  return {six, four};
+  SystemAddress ipv6{.length = sizeof(sockaddr_in6)};
+  auto& any_ipv6 = reinterpret_cast<sockaddr_in6&>(ipv6.bytes);
+  any_ipv6.sin6_family = AF_INET6;
+  any_ipv6.sin6_port = htons(port);
+  SystemAddress ipv4{.length = sizeof(sockaddr_in)};
+  auto& any_ipv4 = reinterpret_cast<sockaddr_in&>(ipv4.bytes);
+  any_ipv4.sin_family = AF_INET;
+  any_ipv4.sin_port = htons(port);
+  return {ipv6, ipv4};
 }
 
 }  // namespace
@@ -72,7 +74,7 @@ TcpAddress parse_tcp_address(std::string_view variable, std::string_view text) {
 bool SystemAddress::is_loopback() const {
   if (family() == AF_INET) {
     const uint32_t number = ntohl(reinterpret_cast<const sockaddr_in&>(bytes).sin_addr.s_addr);
-    return number >> 24 == 127;
+    return number >> 24 == 127;  // 127.0.0.0/8
   }
   const in6_addr& number = reinterpret_cast<const sockaddr_in6&>(bytes).sin6_addr;
   return family() == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(&number) != 0 ||

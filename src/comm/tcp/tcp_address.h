@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// The address at which ranks meet: a machine's name, or the address of one of its networks, and a
-/// port.
+/// The address at which ranks meet: a port of a machine, which is given by its name or by the IP
+/// address of one of its networks.
 struct TcpAddress {
   std::string host;
   uint16_t port = 0;
@@ -22,7 +22,7 @@ struct TcpAddress {
 /// if the text is none of these.
 TcpAddress parse_tcp_address(std::string_view variable, std::string_view text);
 
-/// The address of a network with a port, in the form that system calls take.
+/// An IP address with a port, in the form that system calls take.
 struct SystemAddress {
   sockaddr_storage bytes{};
   socklen_t length = 0;
@@ -32,21 +32,20 @@ struct SystemAddress {
   bool is_loopback() const;
 };
 
-/// Returns the addresses that a name stands for. If there are none, `problem` is the reason: an
-/// error of getaddrinfo().
+/// Returns the IP addresses of a name. Sets `problem` to the error of getaddrinfo(), or to 0.
 std::vector<SystemAddress> look_up(const TcpAddress& address, int& problem);
 
 /// Throws Error for an address that look_up() does not know.
 [[noreturn]] void throw_unknown(const TcpAddress& address, int problem);
 
-/// Returns the addresses at which the first rank listens: those that the name stands for. Debian
-/// writes a machine's own name to /etc/hosts as an address of its loopback (127.0.1.1), which no
-/// other machine reaches; such a name stands for all networks of the machine. Throws Error if the
-/// name is unknown.
+/// Returns the IP addresses at which the first rank listens: those of the name. There is one
+/// exception. Debian writes a machine's own name to /etc/hosts as an address of its loopback
+/// (127.0.1.1), which no other machine reaches. Such a name stands for all networks of the machine.
+/// Throws Error if the name is unknown.
 std::vector<SystemAddress> listening_addresses(const TcpAddress& address);
 
-/// Returns whether no other machine reaches what listens at listening_addresses(); false for a name
-/// that is not known now.
+/// Returns whether all of listening_addresses() are of the loopback, which no other machine
+/// reaches. Returns false for an unknown name.
 bool is_loopback(const TcpAddress& address);
 
 }  // namespace tessera

@@ -8,9 +8,14 @@
 namespace tessera {
 namespace {
 
+// A request comes from another process, and its numbers decide how much memory this process
+// allocates and copies. So each number is checked against the fingerprint and the group: first what
+// all calls have, then the fields of the collective or of the messages. The sizes of the operands
+// are computed from checked numbers alone.
+
 constexpr int64_t kMostMessages = int64_t{1} << 20;
 
-/// The group that a call is made in, and the position of its caller.
+/// The group in which a call is made, and the position of its caller.
 struct Caller {
   std::span<const int> ranks;
   int position;
@@ -69,9 +74,9 @@ void take_messages(WireReader& request, const Caller& caller, bool sent,
     message.elements = request.take_between<int64_t>(0, kMostElements, "the elements of a message");
     const Fingerprint& mark = message.mark.get();
     const int peer = caller.ranks[static_cast<size_t>(message.peer)];
-    const bool from_to = sent ? mark.from == caller.rank() && mark.to == peer
-                              : mark.from == peer && mark.to == caller.rank();
-    if (mark.collective != Collective::message || !from_to) {
+    const bool right_ranks = sent ? mark.from == caller.rank() && mark.to == peer
+                                  : mark.from == peer && mark.to == caller.rank();
+    if (mark.collective != Collective::message || !right_ranks) {
       refuse(mark, "it is no message between these ranks");
     }
     if (known[static_cast<size_t>(message.peer)]) refuse(mark, "its peer has two of them");
@@ -85,8 +90,8 @@ void take_messages(WireReader& request, const Caller& caller, bool sent,
   }
 }
 
-/// Takes the fields of a collective after its fingerprint. Sets the elements that the rank gives
-/// and gets.
+/// Takes the fields that a collective has after its fingerprint. Sets the numbers of elements that
+/// the rank gives and gets.
 void take_collective(WireReader& request, const Caller& caller, TcpCall& call, int64_t& given,
                      int64_t& result) {
   const Fingerprint& mark = call.mark.get();

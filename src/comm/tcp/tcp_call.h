@@ -12,15 +12,16 @@
 
 namespace tessera {
 
-/// One message of an exchange, as a request has it.
+/// One message of an exchange of messages between ranks, as a request has it.
 struct TcpMessage {
   OwnedMark mark;
   int peer = 0;
   int64_t elements = 0;
 };
 
-/// A call of a rank in a group, as a request has it. Its operands follow the request and the reply.
-/// Their sizes are not in the request: they follow from the rest of it.
+/// A call of a rank in a group, as a request has it. The bytes that the rank gives follow the
+/// request, and those that it gets follow the reply. The request does not have their sizes:
+/// read_call() finds them from its other fields.
 struct TcpCall {
   /// The movement of the operands; a barrier if devices move them.
   Collective moves = Collective::barrier;

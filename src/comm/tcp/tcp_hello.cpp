@@ -13,13 +13,13 @@
 namespace tessera {
 namespace {
 
-/// The version of what processes send each other. A machine with another byte order sends another
-/// number.
+/// The version of the handshake and of all messages. A machine with another byte order sends other
+/// bytes for it, and so is refused.
 constexpr uint64_t kVersion = 0x5465737365726132;  // "Tessera2"
 constexpr size_t kHostBytes = 256;
 /// The time for the first rank to answer. It answers at once, unless it is stopped.
 constexpr std::chrono::seconds kAnswerPatience{10};
-constexpr std::chrono::milliseconds kComeAgain{20};
+constexpr std::chrono::milliseconds kHandshakeRetryDelay{20};
 
 template <size_t size>
 std::array<std::byte, size> bytes_of(const WireWriter& writer) {
@@ -30,12 +30,14 @@ std::array<std::byte, size> bytes_of(const WireWriter& writer) {
   return bytes;
 }
 
+/// Returns the proof at the end of a signed hello or a verdict.
 TcpProof proof_in(std::span<const std::byte> bytes) {
   TcpProof proof;
   std::ranges::copy(bytes.last(proof.size()), proof.begin());
   return proof;
 }
 
+/// Returns the bytes of a hello with its proof. They have the size that read_hello() expects.
 TcpSignedHello sign(const TcpHello& hello, std::string_view token, const TcpChallenge& challenge) {
   std::array<char, kHostBytes> host{};
   std::memcpy(host.data(), hello.host.data(), std::min(hello.host.size(), kHostBytes - 1));
@@ -51,10 +53,10 @@ TcpSignedHello sign(const TcpHello& hello, std::string_view token, const TcpChal
   return bytes_of<sizeof(TcpSignedHello)>(writer);
 }
 
-/// Answers the first rank's challenge. Throws ConnectionLost if the first rank does not answer, and
-/// Error if it is not that of this run or refuses this process.
-void introduce(TcpSocket& socket, const TcpAddress& address, const TcpHello& hello,
-               std::string_view token) {
+/// Makes the handshake on the side of another rank. Throws ConnectionLost if the first rank does
+/// not answer, and Error if it is not that of this run or refuses this process.
+void shake_hands(TcpSocket& socket, const TcpAddress& address, const TcpHello& hello,
+                 std::string_view token) {
   const auto end = std::chrono::steady_clock::now() + kAnswerPatience;
   const auto look = [&] {
     if (std::chrono::steady_clock::now() > end) throw ConnectionLost("it does not answer");
@@ -67,12 +69,12 @@ void introduce(TcpSocket& socket, const TcpAddress& address, const TcpHello& hel
     throw Error("what listens at {} is no first rank of a run of this version of Tessera",
                 address.text());
   }
-  const TcpSignedHello said = sign(hello, token, challenge);
-  socket.send(said, look);
+  const TcpSignedHello signed_hello = sign(hello, token, challenge);
+  socket.send(signed_hello, look);
   TcpVerdict verdict;
   socket.receive(verdict, look);
   const TcpProof expected =
-      prove(token, TcpSide::first, challenge, std::span(said).first(kHelloBytes));
+      prove(token, TcpSide::first, challenge, std::span(signed_hello).first(kHelloBytes));
   if (verdict.front() != std::byte{1} || !same_proof(proof_in(verdict), expected)) {
     throw Error(
         "rank {} ({}) and the first rank, at {}, do not have the same {}; here it is {}. All "
@@ -108,13 +110,13 @@ std::optional<TcpHello> read_hello(std::span<const std::byte, kHelloBytes> bytes
   return hello;
 }
 
-bool judge_hello(std::string_view token, const TcpChallenge& challenge,
-                 const TcpSignedHello& signed_hello, TcpVerdict& verdict) {
+bool verify_hello(std::string_view token, const TcpChallenge& challenge,
+                  const TcpSignedHello& signed_hello, TcpVerdict& verdict) {
   const auto hello = std::span(signed_hello).first<kHelloBytes>();
-  const bool admitted =
+  const bool known =
       same_proof(prove(token, TcpSide::other, challenge, hello), proof_in(signed_hello));
   verdict = {};
-  if (!admitted) return false;
+  if (!known) return false;
   WireWriter writer;
   writer.put(uint8_t{1});
   writer.put(prove(token, TcpSide::first, challenge, hello));
@@ -122,19 +124,19 @@ bool judge_hello(std::string_view token, const TcpChallenge& challenge,
   return true;
 }
 
-TcpSocket come_to_first(const TcpAddress& address, const TcpHello& hello, std::string_view token,
-                        std::chrono::milliseconds patience) {
+TcpSocket connect_to_first_rank(const TcpAddress& address, const TcpHello& hello,
+                                std::string_view token, std::chrono::milliseconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
   for (;;) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     TcpSocket socket = TcpSocket::connect(address, std::max(left, std::chrono::milliseconds(0)));
     try {
-      introduce(socket, address, hello, token);
+      shake_hands(socket, address, hello, token);
       return socket;
     } catch (const ConnectionLost&) {
       if (std::chrono::steady_clock::now() > end) throw;
-      std::this_thread::sleep_for(kComeAgain);
+      std::this_thread::sleep_for(kHandshakeRetryDelay);
     }
   }
 }

@@ -12,23 +12,24 @@
 #include "base/error.h"
 #include "comm/call_errors.h"
 #include "comm/tcp/report_ends.h"
-#include "comm/tcp/served_rank.h"
+#include "comm/tcp/serve_rank.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::chrono::seconds kAliveEvery{1};
-constexpr std::chrono::seconds kLastWordsPatience{2};
-constexpr int kMostStatus = 255;
+/// The longest wait for threads that send ranks their reports.
+constexpr std::chrono::seconds kReportPatience{2};
+constexpr int kMostStatus = 255;  // of a process
 
-WireWriter told(TcpTold what) {
+WireWriter message_of(FirstRankMessage what) {
   WireWriter message;
   message.put(what);
   return message;
 }
 
-WireWriter told(TcpTold what, std::string_view text) {
-  WireWriter message = told(what);
+WireWriter message_of(FirstRankMessage what, std::string_view text) {
+  WireWriter message = message_of(what);
   message.put_text(text);
   return message;
 }
@@ -56,12 +57,12 @@ TcpHub::TcpHub(std::vector<GatheredRank> ranks)
   }
   try {
     start();
-  } catch (const std::system_error& error) {
+  } catch (const std::system_error& error) {  // the system has no more threads
     const std::string why = fmt::format(
         "rank 0 ({}) cannot serve the other ranks: {}. It has {} threads for them, and one more "
         "for each of their groups (ulimit -u)",
         hosts_[0], error.code().message(), 2 * ranks_ - 1);
-    tell_all(told(TcpTold::refused, why));
+    send_to_all(message_of(FirstRankMessage::refused, why));
     {
       const Lock lock(mutex_);
       closing_ = true;
@@ -69,25 +70,28 @@ TcpHub::TcpHub(std::vector<GatheredRank> ranks)
     shut_down_all();
     throw Error("{}", why);
   }
-  WireWriter begun = told(TcpTold::begun);
+  WireWriter begun = message_of(FirstRankMessage::begun);
   for (const std::string& host : hosts_) begun.put_text(host);
   begun.put_text(network_);
-  tell_all(begun);
+  send_to_all(begun);
 }
 
 void TcpHub::start() {
   for (int rank = 1; rank < ranks_; ++rank) {
     Member& member = members_[static_cast<size_t>(rank)];
-    member.listener = std::jthread([this, rank] { listen_to(rank); });
-    member.server = std::jthread([this, rank] { serve_calls(rank); });
+    member.listener = std::jthread([this, rank] { receive_from(rank); });
+    member.server = std::jthread([this, rank] {
+      serve_rank(*members_[static_cast<size_t>(rank)].calls, world_, rank,
+                 [&](const std::exception& error) { note_lost(rank, why_lost(rank, error)); });
+    });
   }
-  alive_ = std::jthread([this](const std::stop_token& stop) { say_alive(stop); });
+  alive_sender_ = std::jthread([this](const std::stop_token& stop) { send_signs_of_life(stop); });
 }
 
 TcpHub::~TcpHub() {
   {
     Lock lock(mutex_);
-    await_answers(lock);
+    await_reports(lock);
   }
   world_.fail(0, "it has ended");  // wakes threads that wait in calls
   shut_down_all();
@@ -101,15 +105,16 @@ void TcpHub::shut_down_all() {
   }
 }
 
-/// Wakes the threads that wait to send ranks their reports, and gives them time to do so.
-void TcpHub::await_answers(Lock& lock) {
+/// Wakes the threads that wait in end() before they send ranks their reports, and gives them time
+/// to do so.
+void TcpHub::await_reports(Lock& lock) {
   closing_ = true;
   changed_.notify_all();
-  changed_.wait_for(lock, kLastWordsPatience, [&] { return answering_ == 0; });
+  changed_.wait_for(lock, kReportPatience, [&] { return pending_reports_ == 0; });
 }
 
-/// Returns the network by which other machines reach this one. Ranks of this machine connect by its
-/// loopback, which no other machine reaches.
+/// Ranks of this machine connect by its loopback, which other machines do not reach. So the network
+/// is that of the first rank of another machine.
 std::string TcpHub::find_network() const {
   std::string result;
   for (size_t rank = 1; rank < gathered_.size(); ++rank) {
@@ -123,47 +128,38 @@ std::string TcpHub::text(int rank) const {
   return fmt::format("rank {} ({})", rank, hosts_[static_cast<size_t>(rank)]);
 }
 
-void TcpHub::listen_to(int rank) {
+void TcpHub::receive_from(int rank) {
   try {
     std::vector<std::byte> memory;
     for (;;) {
-      WireReader said = receive_message(*members_[static_cast<size_t>(rank)].socket, memory);
-      hear(rank, said);
+      WireReader message = receive_message(*members_[static_cast<size_t>(rank)].socket, memory);
+      handle(rank, message);
     }
   } catch (const std::exception& error) {
-    lose(rank, why_lost(rank, error));
+    note_lost(rank, why_lost(rank, error));
   }
 }
 
-void TcpHub::serve_calls(int rank) {
-  ServedRank served(*members_[static_cast<size_t>(rank)].calls, world_, rank);
-  try {
-    served.serve();
-  } catch (const std::exception& error) {
-    lose(rank, why_lost(rank, error));
-  }
-}
-
-void TcpHub::hear(int rank, WireReader& said) {
-  switch (said.take_enum(TcpSaid::abort, "what a rank says")) {
-    case TcpSaid::work_failed: {
-      const std::string why = said.take_text();
-      said.end();
+void TcpHub::handle(int rank, WireReader& message) {
+  switch (message.take_enum(MemberMessage::abort, "what a rank says")) {
+    case MemberMessage::work_failed: {
+      const std::string why = message.take_text();
+      message.end();
       return end_work(rank, why);
     }
-    case TcpSaid::ended:
-      return report(rank, said);
-    case TcpSaid::abort: {
-      const int status = said.take_between(0, kMostStatus, "a status");
-      said.end();
+    case MemberMessage::ended:
+      return handle_end(rank, message);
+    case MemberMessage::abort: {
+      const int status = message.take_between(0, kMostStatus, "a status");
+      message.end();
       return abort_others(rank, status);
     }
   }
 }
 
-/// Handles the end of a rank, which waits to be told whether it reports its error.
-void TcpHub::report(int rank, WireReader& ended) {
-  const Answering answering(*this);
+/// Handles the end of a rank's work. The rank waits for the reply: whether it reports its error.
+void TcpHub::handle_end(int rank, WireReader& ended) {
+  const PendingReport pending(*this);
   const std::string error = ended.take_text();
   const std::chrono::milliseconds patience = ended.take_wait();
   ended.end();
@@ -172,13 +168,13 @@ void TcpHub::report(int rank, WireReader& ended) {
     if (ends_.contains(rank)) throw BadMessage("a rank ends twice");
   }
   const auto [who, all] = end(rank, error, patience);
-  WireWriter message = told(TcpTold::report);
+  WireWriter message = message_of(FirstRankMessage::report);
   message.put(who);
   message.put(all);
-  tell(rank, message);
+  send_to(rank, message);
 }
 
-/// Returns the error of a rank whose connection ended so.
+/// Returns the error of a rank whose connection ended by this exception.
 std::string TcpHub::why_lost(int rank, const std::exception& error) const {
   const std::string& host = hosts_[static_cast<size_t>(rank)];
   const bool is_lost = dynamic_cast<const ConnectionLost*>(&error) != nullptr;
@@ -190,7 +186,7 @@ std::string TcpHub::why_lost(int rank, const std::exception& error) const {
 }
 
 /// Notes that a rank's process is lost. The rank has failed, if it has not ended before.
-void TcpHub::lose(int rank, std::string_view why) {
+void TcpHub::note_lost(int rank, std::string_view why) {
   {
     const Lock lock(mutex_);
     if (closing_ || ends_.contains(rank) || !gone_.emplace(rank, why).second) return;
@@ -206,7 +202,7 @@ void TcpHub::lose(int rank, std::string_view why) {
   member.calls->shut_down();
 }
 
-std::string TcpHub::text_of_missing(std::chrono::milliseconds patience) {
+std::string TcpHub::missing_text(std::chrono::milliseconds patience) {
   const Lock lock(mutex_);
   std::vector<std::string> missing;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -214,8 +210,8 @@ std::string TcpHub::text_of_missing(std::chrono::milliseconds patience) {
     const auto gone = gone_.find(rank);
     std::string what = gone != gone_.end() ? failed_text(rank, gone->second)
                                            : not_ended_text(text(rank), patience);
-    const auto says_it = [&](const auto& end) { return end.second == what; };
-    if (std::ranges::none_of(ends_, says_it)) missing.push_back(std::move(what));
+    const auto is_reported = [&](const auto& end) { return end.second == what; };
+    if (std::ranges::none_of(ends_, is_reported)) missing.push_back(std::move(what));
   }
   return fmt::format("{}", fmt::join(missing, "; "));
 }
@@ -223,7 +219,7 @@ std::string TcpHub::text_of_missing(std::chrono::milliseconds patience) {
 void TcpHub::fail(int rank, std::string_view why) {
   note_failure(rank, why);
   world_.fail(rank, why);
-  tell_all(told(TcpTold::failed, failed_text(rank, why)));
+  send_to_all(message_of(FirstRankMessage::failed, failed_text(rank, why)));
 }
 
 void TcpHub::note_failure(int rank, std::string_view why) {
@@ -234,11 +230,12 @@ void TcpHub::note_failure(int rank, std::string_view why) {
 void TcpHub::end_work(int rank, std::string_view why) {
   note_failure(rank, why);
   world_.end_work(rank, why);
-  tell_all(told(TcpTold::work_failed, failed_text(rank, why)));
+  send_to_all(message_of(FirstRankMessage::work_failed, failed_text(rank, why)));
 }
 
-/// Returns whether an error is what a rank has heard of another. The other ranks know it then.
-bool TcpHub::is_heard(std::string_view error) {
+/// Returns whether an error is one that all ranks were told of. A rank that ends by it has failed
+/// because of another.
+bool TcpHub::is_known_failure(std::string_view error) {
   const Lock lock(mutex_);
   return failures_.contains(std::string(error));
 }
@@ -249,7 +246,7 @@ TcpHub::End TcpHub::end(int rank, std::string_view error, std::chrono::milliseco
     ends_.emplace(rank, error);
   }
   changed_.notify_all();
-  if (error.empty() || is_heard(error)) {
+  if (error.empty() || is_known_failure(error)) {
     world_.end(rank);
   } else {
     fail(rank, error);
@@ -264,13 +261,13 @@ void TcpHub::abort_others(int rank, int status) {
   bool first_ends_itself = false;
   {
     Lock lock(mutex_);
-    await_answers(lock);
+    await_reports(lock);
     first_ends_itself = ends_.contains(0);
   }
-  WireWriter message = told(TcpTold::abort);
+  WireWriter message = message_of(FirstRankMessage::abort);
   message.put(status);
   for (int other = 1; other < ranks_; ++other) {
-    if (other != rank) tell(other, message);
+    if (other != rank) send_to(other, message);
   }
   if (rank == 0 || first_ends_itself) return;
   fmt::print(stderr, "tessera: {} ends the run: not all ranks have come to its end\n", text(rank));
@@ -278,7 +275,7 @@ void TcpHub::abort_others(int rank, int status) {
   std::_Exit(status);
 }
 
-void TcpHub::tell(int rank, const WireWriter& message) {
+void TcpHub::send_to(int rank, const WireWriter& message) {
   Member& member = members_[static_cast<size_t>(rank)];
   const std::scoped_lock lock(member.mutex);
   if (member.is_gone) return;
@@ -289,13 +286,14 @@ void TcpHub::tell(int rank, const WireWriter& message) {
   }
 }
 
-void TcpHub::tell_all(const WireWriter& message) {
-  for (int rank = 1; rank < ranks_; ++rank) tell(rank, message);
+void TcpHub::send_to_all(const WireWriter& message) {
+  for (int rank = 1; rank < ranks_; ++rank) send_to(rank, message);
 }
 
-/// Sends the members a sign of life every second. Skips a member that does not take it.
-void TcpHub::say_alive(const std::stop_token& stop) {
-  const std::vector<std::byte> message = message_bytes(told(TcpTold::alive));
+/// Sends all ranks a sign of life every second. Skips a rank that another thread is sending to, or
+/// that does not receive: the others must not wait for it.
+void TcpHub::send_signs_of_life(const std::stop_token& stop) {
+  const std::vector<std::byte> message = message_bytes(message_of(FirstRankMessage::alive));
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock waiting(mutex);

@@ -23,8 +23,12 @@
 namespace tessera {
 
 /// The meeting point of the processes of a run that meet by TCP, in the process of the first rank.
-/// Each other rank has two connections. By one, as a member, it reports how it ended and hears of
-/// failures. The other is for the calls of its groups, which threads here make in a World.
+/// Each other rank has two connections (TcpPurpose). By one it reports how it ended, and learns of
+/// failures. By the other it requests the calls of its groups. Threads here make them in a World,
+/// in which the first rank takes part directly.
+///
+/// Each other rank has two threads: `listener` reads the messages of the first connection, `server`
+/// runs serve_rank() on the second. Any thread may call any public function.
 class TcpHub {
  public:
   /// Creates the hub of ranks that have all come (gather_ranks()), and tells them so. Throws Error,
@@ -38,8 +42,8 @@ class TcpHub {
   World& world() { return world_; }
   const World& world() const { return world_; }
   const std::vector<std::string>& hosts() const { return hosts_; }
-  /// Returns the network of this machine by which ranks of other machines came, if there are any;
-  /// empty if it is not known.
+  /// Returns the network of this machine by which the first rank of another machine came, or the
+  /// last rank if there is none; empty if it is not known.
   const std::string& network() const { return network_; }
 
   /// Ends the work on behalf of a rank: see Processes::end_work().
@@ -49,15 +53,15 @@ class TcpHub {
     Processes::Report report;
     bool all;  ///< true if all ranks have ended
   };
-  /// Notes the end of a rank's work: see Processes::report_end().
+  /// Notes the end of a rank's work, and waits for the others: see Processes::report_end().
   End end(int rank, std::string_view error, std::chrono::milliseconds patience);
 
-  /// Returns, after end(), the errors of ranks that have not ended, unless another rank reports
-  /// them. `patience` is how long they were waited for.
-  std::string text_of_missing(std::chrono::milliseconds patience);
+  /// Returns, after end(), the errors about ranks that have not ended, except those that a rank
+  /// reports as its own. `patience` is how long they were waited for.
+  std::string missing_text(std::chrono::milliseconds patience);
 
-  /// Ends all other processes that still work. Those that wait for the result of end() get it
-  /// first.
+  /// Ends all processes but those of `rank` and, if it has called end(), the first rank. Those that
+  /// wait for the result of end() get it first.
   void abort_others(int rank, int status);
 
  private:
@@ -76,37 +80,36 @@ class TcpHub {
   std::string find_network() const;
   void start();
   void shut_down_all();
-  void listen_to(int rank);
-  void serve_calls(int rank);
-  void hear(int rank, WireReader& said);
-  void report(int rank, WireReader& ended);
-  void await_answers(Lock& lock);
-  void lose(int rank, std::string_view why);
+  void receive_from(int rank);
+  void handle(int rank, WireReader& message);
+  void handle_end(int rank, WireReader& ended);
+  void await_reports(Lock& lock);
+  void note_lost(int rank, std::string_view why);
   std::string why_lost(int rank, const std::exception& error) const;
   void fail(int rank, std::string_view why);
   void note_failure(int rank, std::string_view why);
-  bool is_heard(std::string_view error);
-  void tell(int rank, const WireWriter& message);
-  void tell_all(const WireWriter& message);
-  void say_alive(const std::stop_token& stop);
+  bool is_known_failure(std::string_view error);
+  void send_to(int rank, const WireWriter& message);
+  void send_to_all(const WireWriter& message);
+  void send_signs_of_life(const std::stop_token& stop);
   std::string text(int rank) const;
 
-  /// Counts, while it lives, a thread that is to send a rank a report.
-  class Answering {
+  /// A report that a thread is to send to a rank, counted while this object lives.
+  class PendingReport {
    public:
-    explicit Answering(TcpHub& hub) : hub_(hub) {
+    explicit PendingReport(TcpHub& hub) : hub_(hub) {
       const Lock lock(hub_.mutex_);
-      ++hub_.answering_;
+      ++hub_.pending_reports_;
     }
-    ~Answering() {
+    ~PendingReport() {
       {
         const Lock lock(hub_.mutex_);
-        --hub_.answering_;
+        --hub_.pending_reports_;
       }
       hub_.changed_.notify_all();
     }
-    Answering(const Answering&) = delete;
-    Answering& operator=(const Answering&) = delete;
+    PendingReport(const PendingReport&) = delete;
+    PendingReport& operator=(const PendingReport&) = delete;
 
    private:
     TcpHub& hub_;
@@ -121,11 +124,11 @@ class TcpHub {
   std::condition_variable changed_;
   std::map<int, std::string> ends_;  // by rank: its error or an empty text
   std::map<int, std::string> gone_;  // ranks that were lost before they ended, and why
-  std::set<std::string> failures_;   // errors that ranks are told of others
-  int answering_ = 0;                // threads that are to send a rank a report
-  bool closing_ = false;
-  std::vector<Member> members_;  // by rank; the first rank's is not used
-  std::jthread alive_;
+  std::set<std::string> failures_;   // errors that were sent to all ranks
+  int pending_reports_ = 0;          // threads that are to send a rank a report
+  bool closing_ = false;             // the run ends: lost connections are no failures any more
+  std::vector<Member> members_;      // by rank; the first rank's is not used
+  std::jthread alive_sender_;
 };
 
 }  // namespace tessera

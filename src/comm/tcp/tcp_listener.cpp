@@ -1,7 +1,6 @@
 #include "comm/tcp/tcp_listener.h"
 
 #include <cerrno>
-#include <system_error>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,12 +9,6 @@
 #include "base/error.h"
 
 namespace tessera {
-namespace {
-
-std::string system_reason(int error) { return std::generic_category().message(error); }
-
-}  // namespace
-
 TcpListener::TcpListener(const TcpAddress& address) {
   int problem = 0;
   for (const SystemAddress& at : listening_addresses(address)) {
@@ -41,7 +34,8 @@ int TcpListener::listen_at(const SystemAddress& at) {
   if (descriptor < 0) return errno;
   const int on = 1;
   ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  // IPv4 addresses have a descriptor of their own.
+  // Without this, a listener at all IPv6 networks takes the port of the IPv4 networks too, which
+  // have a listener of their own.
   if (at.family() == AF_INET6) {
     ::setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   }
@@ -80,7 +74,7 @@ std::optional<TcpSocket> TcpListener::accept() {
           "limit on open files (ulimit -n)",
           system_reason(problem));
     }
-    // No connection waits, or its other side is gone again.
+    // Otherwise no connection waits, or its other side is gone again.
   }
   return std::nullopt;
 }

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// A listener at the addresses of this machine that an address stands for: see
-/// listening_addresses().
+/// A TCP listener at all system addresses that an address stands for (listening_addresses()). Each
+/// has a descriptor.
 class TcpListener {
  public:
   /// Begins to listen. Port 0 stands for a free one. Throws Error that names the address, if it is

@@ -25,11 +25,9 @@
 namespace tessera {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{250};
-constexpr std::chrono::milliseconds kTryAgain{100};
+constexpr std::chrono::milliseconds kLook{250};  // between two calls of a Look
+constexpr std::chrono::milliseconds kConnectRetryDelay{100};
 constexpr std::chrono::milliseconds kConnectPatience{5000};  // for one try
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 void set_option(int descriptor, int level, int name, int value) {
   ::setsockopt(descriptor, level, name, &value, sizeof value);
@@ -45,13 +43,14 @@ void set_options(int descriptor) {
   set_option(descriptor, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
+/// Waits for one of the poll events. Returns false if none comes within `patience`.
 bool wait_for(int descriptor, short events, std::chrono::milliseconds patience) {
   pollfd waited{.fd = descriptor, .events = events, .revents = 0};
   return ::poll(&waited, 1, static_cast<int>(patience.count())) > 0;
 }
 
-/// Returns whether a connection is one to itself: if nothing listens at a port, the system may have
-/// given that port to this end.
+/// Returns whether a connection is one to itself. That happens if nothing listens at the port, and
+/// the system has chosen that port for this end.
 bool is_own_end(int descriptor) {
   sockaddr_storage own{};
   sockaddr_storage other{};
@@ -80,7 +79,8 @@ int connect_to(const SystemAddress& address, std::chrono::milliseconds patience,
   return problem;
 }
 
-/// Returns the bytes of an IP address, without its port.
+/// Returns the bytes of an IP address, without its port. An IPv4 address that is mapped to IPv6
+/// gives the same bytes as the IPv4 address itself.
 std::string number_of(const sockaddr* address) {
   const auto bytes = [](const auto& number) {
     return std::string(reinterpret_cast<const char*>(&number), sizeof number);
@@ -94,12 +94,12 @@ std::string number_of(const sockaddr* address) {
     if (IN6_IS_ADDR_V4MAPPED(&number)) {
       return std::string(reinterpret_cast<const char*>(&number) + 12, 4);
     }
-    return bytes(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+    return bytes(number);
   }
   return "";
 }
 
-/// Returns the network of this machine that has the address of the socket's own end.
+/// Returns the network interface that has the address of the socket's own end.
 std::string network_of(int descriptor) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
@@ -133,22 +133,26 @@ TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::millisecond
     int unknown = 0;
     const std::vector<SystemAddress> addresses = look_up(address, unknown);
     std::string why = unknown == 0 ? "" : ::gai_strerror(unknown);
+    // EAI_AGAIN: the name server does not answer now.
     if (unknown != 0 && unknown != EAI_AGAIN) throw_unknown(address, unknown);
     for (const SystemAddress& at : addresses) {
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
       int descriptor = -1;
-      const int problem = connect_to(at, std::clamp(left, kTryAgain, kConnectPatience), descriptor);
+      const int problem =
+          connect_to(at, std::clamp(left, kConnectRetryDelay, kConnectPatience), descriptor);
       if (problem == 0) return TcpSocket(descriptor);
-      why = reason(problem);
+      why = system_reason(problem);
     }
     if (std::chrono::steady_clock::now() > end) {
       throw Error("{} does not answer {}: {}", address.text(), waited_text(patience), why);
     }
     if (look) look();
-    std::this_thread::sleep_for(kTryAgain);
+    std::this_thread::sleep_for(kConnectRetryDelay);
   }
 }
+
+std::string system_reason(int error) { return std::generic_category().message(error); }
 
 void TcpSocket::watch_machine() {
   constexpr int kMilliseconds = 30'000;
@@ -164,7 +168,7 @@ void TcpSocket::send(std::span<const std::byte> bytes, const Look& look) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_for(descriptor_, POLLOUT, kLook) && look) look();
     } else if (errno != EINTR) {
-      throw ConnectionLost("the connection is lost: {}", reason(errno));
+      throw ConnectionLost("the connection is lost: {}", system_reason(errno));
     }
   }
 }
@@ -190,7 +194,7 @@ size_t TcpSocket::receive_some(std::span<std::byte> bytes) {
   if (received > 0) return static_cast<size_t>(received);
   if (received == 0) throw ConnectionLost("the other side has closed the connection");
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
-  throw ConnectionLost("the connection is lost: {}", reason(errno));
+  throw ConnectionLost("the connection is lost: {}", system_reason(errno));
 }
 
 bool TcpSocket::is_closed() const {

@@ -12,16 +12,19 @@
 
 namespace tessera {
 
+/// Returns the system's text for a value of errno.
+std::string system_reason(int error);
+
 /// The error of a connection whose other side is gone.
 class ConnectionLost : public Error {
  public:
   using Error::Error;
 };
 
-/// One end of a connection. Several threads may use it, each in another direction.
+/// One end of a TCP connection. One thread may send while another receives.
 class TcpSocket {
  public:
-  /// A function that is called repeatedly during a wait. It may throw.
+  /// A function that is called about four times a second during a wait. It throws to end the wait.
   using Look = std::function<void()>;
 
   /// Takes the descriptor of a connection, and lets small messages be sent at once.
@@ -35,9 +38,9 @@ class TcpSocket {
   static TcpSocket connect(const TcpAddress& address, std::chrono::milliseconds patience,
                            const Look& look = {});
 
-  /// Makes the system report the other machine as lost if what is sent to it does not arrive within
-  /// half a minute. A stopped process may not take large data for so long, so this is for
-  /// connections of small messages.
+  /// Makes the system report the other machine as lost if it does not acknowledge sent bytes within
+  /// half a minute. A process that is stopped for as long is then lost too, once its buffers are
+  /// full. So this is only for connections of small messages.
   void watch_machine();
 
   /// Sends all bytes. Throws ConnectionLost, and what `look` throws.
@@ -58,8 +61,7 @@ class TcpSocket {
 
   /// Returns the descriptor to poll.
   int descriptor() const { return descriptor_; }
-  /// Returns the name of this machine's network that the connection goes by: "eth0". Empty if
-  /// unknown.
+  /// Returns the name of the network interface of this end: "eth0". Empty if it is not known.
   std::string network() const;
 
  private:

@@ -12,13 +12,15 @@
 namespace tessera {
 namespace {
 
-using Given = std::vector<std::span<const std::byte>>;
-using Result = std::vector<std::span<std::byte>>;
+using Operands = std::vector<std::span<const std::byte>>;
+using Results = std::vector<std::span<std::byte>>;
 
 std::span<std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.raw(), static_cast<size_t>(tensor.bytes())};
 }
 
+/// Writes each call as a request (CallRequest::call): its fingerprint, and the fields from which
+/// read_call() finds the sizes of the operands.
 class TcpTransport final : public Transport {
  public:
   TcpTransport(CallConnection& connection, int group, int position, TcpCaller caller)
@@ -43,16 +45,16 @@ class TcpTransport final : public Transport {
   }
 
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
-                       const Tensor& to, std::span<const int64_t> come) override {
-    const int64_t row = to.shape().with_dim(0, 1).elements();
+                       const Tensor& to, std::span<const int64_t> received_rows) override {
+    const int64_t row = to.shape().with_dim(0, 1).elements();  // elements of one row
     const auto rows_of = [&](const Tensor& tensor, std::span<const int64_t> counts) {
       int64_t rows = 0;
       for (const int64_t count : counts) rows += count;
       return bytes_of(tensor).first(static_cast<size_t>(rows * row * dtype_size(tensor.dtype())));
     };
-    call(mark, {rows_of(from, sent)}, {rows_of(to, come)}, [&](WireWriter& request) {
+    call(mark, {rows_of(from, sent)}, {rows_of(to, received_rows)}, [&](WireWriter& request) {
       request.put_all(sent);
-      request.put_all(come);
+      request.put_all(received_rows);
       request.put(row);
     });
   }
@@ -69,10 +71,10 @@ class TcpTransport final : public Transport {
   void exchange(std::span<const MarkedMessage> sends,
                 std::span<const MarkedMessage> receives) override {
     if (sends.empty() && receives.empty()) return;
-    Given given;
-    Result result;
-    for (const MarkedMessage& message : sends) given.push_back(bytes_of(message.tensor));
-    for (const MarkedMessage& message : receives) result.push_back(bytes_of(message.tensor));
+    Operands operands;
+    Results results;
+    for (const MarkedMessage& message : sends) operands.push_back(bytes_of(message.tensor));
+    for (const MarkedMessage& message : receives) results.push_back(bytes_of(message.tensor));
     const Fingerprint& first = receives.empty() ? sends.front().mark : receives.front().mark;
     WireWriter request = begin(Collective::message);
     for (const auto& messages : {sends, receives}) {
@@ -83,14 +85,14 @@ class TcpTransport final : public Transport {
         request.put(message.tensor.elements());
       }
     }
-    ask(first, request, given, result);
+    make_call(first, request, operands, results);
   }
 
   /// Waits for all ranks. The fingerprint may be that of another call, whose work devices do.
   void barrier(const Fingerprint& mark) override {
     WireWriter request = begin(Collective::barrier);
     request.put_mark(mark);
-    ask(mark, request, {}, {});
+    make_call(mark, request, {}, {});
   }
 
   void throw_if_broken() override {
@@ -99,33 +101,37 @@ class TcpTransport final : public Transport {
   }
 
  private:
-  template <typename PutRest>
-  void call(const Fingerprint& mark, const Given& given, const Result& result, PutRest&& put_rest) {
+  /// Makes a collective. `put_fields` writes what its request has after the fingerprint.
+  template <typename PutFields>
+  void call(const Fingerprint& mark, const Operands& operands, const Results& results,
+            PutFields&& put_fields) {
     WireWriter request = begin(mark.collective);
     request.put_mark(mark);
-    put_rest(request);
-    ask(mark, request, given, result);
+    put_fields(request);
+    make_call(mark, request, operands, results);
   }
-  void call(const Fingerprint& mark, const Given& given, const Result& result) {
-    call(mark, given, result, [](WireWriter& /*request*/) {});
+  void call(const Fingerprint& mark, const Operands& operands, const Results& results) {
+    call(mark, operands, results, [](WireWriter& /*request*/) {});
   }
 
+  /// Begins a request with the fields that all calls have. `moves` is the kind of movement of the
+  /// operands: a barrier if devices move them.
   WireWriter begin(Collective moves) {
     WireWriter request;
-    request.put(TcpAsked::call);
+    request.put(CallRequest::call);
     request.put(group_);
     request.put<int64_t>(caller_.timeout().count());
     request.put(moves);
     return request;
   }
 
-  /// Requests a call and sends what it gives, and waits for its result. If it throws, so do all
-  /// later ones.
-  void ask(const Fingerprint& mark, const WireWriter& request, const Given& given,
-           const Result& result) {
+  /// Sends a request with its operands, and waits for its results. If it throws, so do all later
+  /// ones.
+  void make_call(const Fingerprint& mark, const WireWriter& request, const Operands& operands,
+                 const Results& results) {
     if (failure_) throw Error("{}", *failure_);
     try {
-      received(connection_.ask(group_, request, given, result, caller_.look));
+      received(connection_.request(group_, request, operands, results, caller_.look));
     } catch (const ConnectionLost& lost) {
       failure_ = fmt::format("{}: {}", mark.text(), caller_.lost(lost.what()));
     } catch (const Error& error) {

@@ -7,14 +7,14 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kFirstChunkBytes = size_t{64} << 10;
-
+/// The memory that a message gets before any of its bytes has come.
+constexpr size_t kFirstMessageBytes = size_t{64} << 10;
 /// The most bytes of a message, which has texts and numbers of rows. Operands are not part of it.
 constexpr int64_t kMostTcpMessageBytes = int64_t{64} << 20;
 constexpr std::chrono::milliseconds kMostWait = std::chrono::hours(366 * 24);
 
-/// Returns whether numbers are counts whose product is no more than kMostElements. A 0 counts as 1,
-/// so that the others are limited too.
+/// Returns whether numbers are sizes of dims with at most kMostElements elements. A size of 0
+/// counts as 1, so that the other sizes are limited too.
 bool are_sizes(std::span<const int64_t> sizes) {
   int64_t product = 1;
   for (const int64_t size : sizes) {
@@ -61,7 +61,8 @@ const std::byte* WireReader::next(size_t bytes) {
   return at;
 }
 
-/// Takes a number of values, for which the message has the bytes.
+/// Takes a number of values that follow. It is at most as many as the rest of the message can hold,
+/// so a false number cannot make the reader allocate more than that.
 size_t WireReader::take_count(size_t size_of_each) {
   const auto most = static_cast<int64_t>(bytes_.size() / size_of_each);
   return static_cast<size_t>(take_between<int64_t>(0, most, "a number of values"));
@@ -134,7 +135,8 @@ std::vector<std::byte> message_bytes(const WireWriter& message) {
 }
 
 void send_message(TcpSocket& socket, const WireWriter& message, const TcpSocket::Look& look) {
-  socket.send(message_bytes(message), look);  // in one piece, because each piece is sent at once
+  // In one call: the socket sends the bytes of each call at once (TCP_NODELAY).
+  socket.send(message_bytes(message), look);
 }
 
 WireReader receive_message(TcpSocket& socket, std::vector<std::byte>& memory,
@@ -145,10 +147,11 @@ WireReader receive_message(TcpSocket& socket, std::vector<std::byte>& memory,
     throw BadMessage("a letter of {} bytes has come, expected {} at most", length,
                      kMostTcpMessageBytes);
   }
+  // The memory doubles as bytes come, so a stated length alone does not make this process allocate.
   memory.clear();
   for (auto left = static_cast<size_t>(length); left > 0;) {
     const size_t before = memory.size();
-    const size_t next = std::min(left, std::max(before, kFirstChunkBytes));
+    const size_t next = std::min(left, std::max(before, kFirstMessageBytes));
     memory.resize(before + next);
     socket.receive(std::span(memory).subspan(before), look);
     left -= next;

@@ -27,10 +27,10 @@ class BadMessage : public ConnectionLost {
 };
 
 /// The most elements that a request may state for a call, of all ranks together. Their bytes, and
-/// sums of these, are far below what 64 bits hold.
+/// sums of a few such numbers, fit into 64 bits.
 inline constexpr int64_t kMostElements = int64_t{1} << 48;
 
-/// A writer that puts values together to a message, as this machine has them in memory.
+/// A writer that appends values to a message, as this machine has them in memory.
 class WireWriter {
  public:
   template <typename T>
@@ -57,7 +57,7 @@ class WireWriter {
   std::vector<std::byte> bytes_;
 };
 
-/// A fingerprint with the memory of its name.
+/// A fingerprint that owns the text of its name.
 struct OwnedMark {
   std::string name;
   Fingerprint mark;
@@ -69,8 +69,9 @@ struct OwnedMark {
   }
 };
 
-/// A reader that takes the values of a message in their order. Each is checked by itself: throws
-/// BadMessage if it is out of its range, or if the message ends before it.
+/// A reader that takes the values of a message in their order. All functions throw BadMessage if a
+/// value is out of its range, or if the message ends before it. Whether the values agree with each
+/// other is checked by the caller.
 class WireReader {
  public:
   explicit WireReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -120,7 +121,7 @@ class WireReader {
   OwnedMark take_mark();
   /// Takes a layout of the pieces of `ranks` ranks, of kMostElements at most.
   PieceLayout take_layout(int ranks);
-  /// Throws BadMessage if the message has more.
+  /// Throws BadMessage if the message has more values.
   void end() const;
 
  private:

@@ -38,7 +38,8 @@ ConfigSection data_section() {
   return SectionWriter("data", &RunConfig::data, "what is learned from")
       .key("directory", &DataConfig::directory, TextRule{.may_be_empty = true}, {always},
            "the folder that `prepare` wrote; empty where [[data.sources]] are given")
-      .key("context", &DataConfig::context, whole(2, 1 << 24), {context_of_a_phase},
+      .key("context", &DataConfig::context, whole(2, kMostContext),
+           {lacking_in_a_phase<&PhaseConfig::context>},
            "tokens of one sequence, each of which but the last predicts the next")
       .key("document_mask", &DataConfig::document_mask, FlagRule{}, {always},
            "whether attention stays within a document")

@@ -56,7 +56,8 @@ void add_layers(SectionWriter<ModelConfig>& writer) {
            "norm of queries and keys: over the whole projection, or over each head")
       .key("clip_qkv", &ModelConfig::clip_qkv, single_between(0, kMostNumber), {always},
            "limit on entries of queries, keys and values; 0: none")
-      .key("rope_theta", &ModelConfig::rope_theta, between(1, kMostNumber), {rope_theta_of_a_phase},
+      .key("rope_theta", &ModelConfig::rope_theta, between(1, kMostNumber),
+           {lacking_in_a_phase<&PhaseConfig::rope_theta>},
            "base of the rotary embedding's frequencies")
       .key("rope_scaling", &ModelConfig::rope_scaling, word_rule<RopeScaling>(),
            {rope_scaling, "none"},

@@ -4,8 +4,10 @@
 namespace tessera {
 namespace {
 
-// Far beyond any run, so that sums of them do not overflow.
+// Bounds far beyond any run, so that products and sums of values within them do not overflow.
 constexpr int64_t kMostTokens = int64_t{1} << 60;
+constexpr int64_t kMostMicroBatch = 1 << 24;   // sequences
+constexpr int64_t kMostGlobalBatch = 1 << 30;  // sequences
 
 void phase_keys(KeyWriter<PhaseConfig>& writer) {
   using namespace effects;
@@ -16,11 +18,11 @@ void phase_keys(KeyWriter<PhaseConfig>& writer) {
            "optimizer steps; give this or tokens")
       .key("tokens", &PhaseConfig::tokens, whole(1, kMostTokens), {always},
            "tokens to train on: as many whole steps as have at least so many")
-      .key("context", &PhaseConfig::context, whole(2, 1 << 24), {always},
+      .key("context", &PhaseConfig::context, whole(2, kMostContext), {always},
            "tokens of one sequence; left out: data.context")
-      .key("global_batch", &PhaseConfig::global_batch, whole(1, 1 << 30), {always},
+      .key("global_batch", &PhaseConfig::global_batch, whole(1, kMostGlobalBatch), {always},
            "sequences of an optimizer step; left out: train.global_batch")
-      .key("micro_batch", &PhaseConfig::micro_batch, whole(1, 1 << 24), {always},
+      .key("micro_batch", &PhaseConfig::micro_batch, whole(1, kMostMicroBatch), {always},
            "sequences at once on each data-parallel rank; left out: train.micro_batch")
       .key("rope_theta", &PhaseConfig::rope_theta, between(1, kMostNumber), {always},
            "base of the rotary embedding's frequencies; left out: model.rope_theta")
@@ -54,10 +56,12 @@ ConfigSection train_section() {
       .key("stop_after", &TrainSection::stop_after, whole(0, kMostSteps),
            {stops_before_the_end, int64_t{0}},
            "save and exit after this step, the schedule still being that of `steps`; 0: at the end")
-      .key("micro_batch", &TrainSection::micro_batch, whole(1, 1 << 24), {micro_batch_of_a_phase},
+      .key("micro_batch", &TrainSection::micro_batch, whole(1, kMostMicroBatch),
+           {lacking_in_a_phase<&PhaseConfig::micro_batch>},
            "sequences that run through the model at once, on each data-parallel rank")
       .key(
-          "global_batch", &TrainSection::global_batch, whole(1, 1 << 30), {global_batch_of_a_phase},
+          "global_batch", &TrainSection::global_batch, whole(1, kMostGlobalBatch),
+          {lacking_in_a_phase<&PhaseConfig::global_batch>},
           "sequences of an optimizer step; a multiple of micro_batch times the data-parallel ranks")
       .key("precision", &TrainSection::precision, word_rule<Precision>(), {always},
            "type of weights and activations in the model's computations")

@@ -21,12 +21,12 @@ constexpr std::array<std::string_view, 25> kWhiteSpace{
     "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007", "\u2008",
     "\u2009", "\u200A", "\u2028", "\u2029", "\u202F", "\u205F", "\u3000"};
 
-/// Returns the begin of the white space that ends at `end`, but at least `begin`.
+/// Returns the start of the white space that ends at `end`, but at least `begin`.
 size_t white_space_before(std::string_view text, size_t begin, size_t end) {
   for (;;) {
-    const std::string_view rest = text.substr(begin, end - begin);
+    const std::string_view before = text.substr(begin, end - begin);
     const auto found = std::ranges::find_if(
-        kWhiteSpace, [&](std::string_view space) { return rest.ends_with(space); });
+        kWhiteSpace, [&](std::string_view space) { return before.ends_with(space); });
     if (found == kWhiteSpace.end()) return end;
     end -= found->size();
   }
@@ -91,7 +91,7 @@ bool AddedTokenFinder::may_start(std::string_view text, size_t offset) const {
                                   : first_bytes_[static_cast<unsigned char>(text[offset])];
 }
 
-uint32_t AddedTokenFinder::longest(std::string_view text, size_t begin, bool& open) const {
+uint32_t AddedTokenFinder::longest_token(std::string_view text, size_t begin, bool& open) const {
   uint32_t found = kNone;
   uint32_t node = 0;
   for (size_t i = begin; i < text.size(); ++i) {
@@ -114,24 +114,24 @@ bool AddedTokenFinder::touches_word(std::string_view text, TextRange range,
   return word_.find(text.substr(range.end, after - range.end), 0, scratch).has_value();
 }
 
-void AddedTokenFinder::take(const AddedToken& token, std::string_view text, TextRange content,
-                            Search& search) const {
+void AddedTokenFinder::add_token(const AddedToken& token, std::string_view text, TextRange content,
+                                 Search& search) const {
   TextRange range = content;
   if (token.strip_left) range.begin = white_space_before(text, search.done, content.begin);
   if (search.done < range.begin) search.parts.push_back({{search.done, range.begin}});
   search.parts.push_back({range, token.id});
   search.done = search.offset = content.end;
-  search.taking = token.strip_right;
+  search.strips_right = token.strip_right;
 }
 
 void AddedTokenFinder::add_certain_text(std::string_view text, bool ends, Search& search) const {
   size_t certain = search.offset;
   if (strips_left_ && !ends) {
     // White space of any length is examined only once.
-    const size_t known = std::max(search.blank, search.done);
+    const size_t known = std::max(search.blank_end, search.done);
     const size_t begin = white_space_before(text, known, search.offset);
     certain = begin > known ? begin : search.done;
-    search.blank = search.offset;
+    search.blank_end = search.offset;
   }
   if (search.done < certain) search.parts.push_back({{search.done, certain}});
   search.done = std::max(search.done, certain);
@@ -140,42 +140,44 @@ void AddedTokenFinder::add_certain_text(std::string_view text, bool ends, Search
 void AddedTokenFinder::search(std::string_view text, bool ends, Search& search,
                               SplitPattern::Scratch& scratch) const {
   search.parts.clear();
-  search.passed_by.clear();
-  const auto take_white_space = [&](size_t end) {
+  search.ignored.clear();
+  const auto strip_white_space = [&](size_t end) {
     search.done = white_space_after(text.substr(0, end), search.done);
-    search.taking = search.done == end;
+    search.strips_right = search.done == end;
   };
   while (search.offset < text.size()) {
-    if (!search.taking) {
+    if (!search.strips_right) {
       while (search.offset < text.size() && !may_start(text, search.offset)) ++search.offset;
       if (search.offset == text.size()) break;
     }
     bool open = false;
-    const uint32_t found = longest(text, search.offset, open);
+    const uint32_t found = longest_token(text, search.offset, open);
     if (open && !ends) break;
     if (found == kNone) {
       const size_t next = next_character(text, search.offset + 1);
-      if (search.taking) take_white_space(next);
+      if (search.strips_right) strip_white_space(next);
       search.offset = next;
       continue;
     }
     const AddedToken& token = tokens_[found];
     const TextRange content{search.offset, search.offset + token.content.size()};
     if (token.single_word && content.end == text.size() && !ends) break;
-    const bool taken_along =
-        search.taking && token.strip_left &&
+    // A token of white space that itself strips the white space before it is part of the white
+    // space that the last token includes.
+    const bool is_stripped =
+        search.strips_right && token.strip_left &&
         white_space_after(text.substr(0, content.end), content.begin) == content.end;
-    if (taken_along) {  // the token before it includes this token
-      take_white_space(content.end);
+    if (is_stripped) {
+      strip_white_space(content.end);
       search.offset = content.end;
       continue;
     }
     if (token.special || (token.single_word && touches_word(text, content, scratch))) {
-      search.passed_by.push_back(content);
-      if (search.taking) take_white_space(content.end);
+      search.ignored.push_back(content);
+      if (search.strips_right) strip_white_space(content.end);
       search.offset = content.end;
     } else {
-      take(token, text, content, search);
+      add_token(token, text, content, search);
     }
   }
   add_certain_text(text, ends, search);

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/bpe/added_token.h"
+#include "data/bpe/bpe_description.h"
 #include "data/bpe/split_pattern.h"
 
 namespace tessera {
@@ -40,12 +40,12 @@ class AddedTokenFinder {
   /// The state of a search in a text whose end is not known yet. The numbers are byte offsets in
   /// the text.
   struct Search {
-    size_t done = 0;      // all text before it is in a part or was included by a token
-    size_t offset = 0;    // no token yet to be found begins before it
-    size_t blank = 0;     // unless it is below `done`, the text from `done` to it is white space
-    bool taking = false;  // the token before `offset` includes white space that begins at `offset`
+    size_t done = 0;            // all text before it is in a part or was included by a token
+    size_t offset = 0;          // no token yet to be found begins before it
+    size_t blank_end = 0;       // if it is above `done`, the text between them is white space
+    bool strips_right = false;  // the last token includes white space that may go on at `offset`
     std::vector<AddedTokenPart> parts;  // the parts found by the last call
-    std::vector<TextRange> passed_by;   // the tokens found by the last call that stay text
+    std::vector<TextRange> ignored;     // the tokens found by the last call that stay text
   };
 
   /// Continues the search in `text`. Searches to its end if the text `ends`, otherwise only as far
@@ -65,23 +65,24 @@ class AddedTokenFinder {
     uint32_t sibling = kNone;
   };
 
+  /// Adds a token, given by its index in tokens_, to the trie.
   void insert(std::string_view content, uint32_t token);
   uint32_t child(uint32_t node, char byte) const;
-  /// Returns whether a token may start at `offset` of `text`, judged by two bytes, or by one
-  /// if only one is known.
+  /// Returns whether a token may start at `offset` of `text`, judged by two bytes, or by one if
+  /// only one is known. It is a fast check, which most offsets do not pass.
   bool may_start(std::string_view text, size_t offset) const;
   /// Returns the longest token that starts at `begin`, or kNone. `open` is set if more text may
   /// make it longer.
-  uint32_t longest(std::string_view text, size_t begin, bool& open) const;
+  uint32_t longest_token(std::string_view text, size_t begin, bool& open) const;
   bool touches_word(std::string_view text, TextRange range, SplitPattern::Scratch& scratch) const;
-  void take(const AddedToken& token, std::string_view text, TextRange content,
-            Search& search) const;
+  void add_token(const AddedToken& token, std::string_view text, TextRange content,
+                 Search& search) const;
   /// Adds to the parts the text before search.offset that no later token can include.
   void add_certain_text(std::string_view text, bool ends, Search& search) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_{1};
-  std::bitset<65536> starts_;  // the first two bytes of tokens; all second bytes for a one-byte one
+  std::bitset<65536> starts_;  // first two bytes of tokens; any second byte after a one-byte token
   std::bitset<256> first_bytes_;
   SplitPattern word_;
   bool finds_nothing_ = true;

@@ -5,14 +5,26 @@
 #include <utility>
 #include <vector>
 
-#include "data/bpe/added_token.h"
-
 namespace tessera {
 
-/// One step that cuts text into pieces.
+/// A token that is searched for in the text before it is split and merged, as declared in a
+/// tokenizer.json.
+struct AddedToken {
+  int32_t id = 0;
+  std::string content;
+  bool special = false;      ///< a control token, which no text may produce
+  bool single_word = false;  ///< matches only without a letter, digit or underscore beside it
+  bool strip_left = false;   ///< includes the white space before it
+  bool strip_right = false;  ///< includes the white space after it
+  bool normalized = false;   ///< searched for after normalisation, otherwise before
+
+  bool operator==(const AddedToken&) const = default;
+};
+
+/// One step that cuts text into pieces: the matches of a pattern, and the gaps between them.
 struct SplitStep {
   std::string pattern;     ///< in the syntax of tokenizer.json (see pattern_for_pcre2())
-  bool keeps_rest = true;  ///< text between two matches is a piece too; otherwise it is dropped
+  bool keeps_gaps = true;  ///< a gap is a piece too; otherwise its text is dropped
 
   bool operator==(const SplitStep&) const = default;
 };
@@ -27,7 +39,7 @@ struct BpeDescription {
   /// bytes, <0x00> to <0xFF>. All text between added tokens is one piece.
   bool byte_fallback = false;
   /// Tokens and their ids, sorted by id. Those of a byte-level encoding are spelled in symbols of
-  /// bytes (see byte_alphabet.h). Added tokens may be among them. Ids may have gaps.
+  /// bytes (see token_spelling.h). Added tokens may be among them. Ids may have gaps.
   std::vector<std::pair<std::string, int32_t>> vocabulary;
   std::vector<MergePair> merges;  ///< in order of priority, the highest first
   /// A piece that is a token as a whole becomes that token, even if no merges lead to it.

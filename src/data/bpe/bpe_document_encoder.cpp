@@ -1,13 +1,22 @@
 #include "data/bpe/bpe_document_encoder.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <deque>
 #include <limits>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <simdjson.h>
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "data/bpe/added_token_finder.h"
+#include "data/bpe/split_chain.h"
+#include "data/bpe/split_pattern.h"
+#include "data/offset_map.h"
 
 namespace tessera {
 namespace {
@@ -16,223 +25,268 @@ size_t character_before(std::string_view text, size_t offset) {
   return offset == 0 ? 0 : character_begin(text, offset - 1);
 }
 
+/// A search for added tokens in a text that arrives in parts.
+struct TokenSearch {
+  std::string text;    // the text not passed on yet
+  int64_t offset = 0;  // the offset of `text` in the whole text
+  AddedTokenFinder::Search search;
+  std::deque<TextRange> ignored;  // offsets of tokens that stay text; no boundary is in them
+
+  void begin(int64_t text_offset) {
+    text.clear();
+    offset = text_offset;
+    search = {};
+  }
+
+  /// Drops the text that has been passed on, except for the character that a token may look back
+  /// at.
+  void shorten() {
+    const size_t dropped = character_before(text, search.done);
+    text.erase(0, dropped);
+    offset += static_cast<int64_t>(dropped);
+    search.done -= dropped;
+    search.offset -= dropped;
+    search.blank_end -= std::min(search.blank_end, dropped);
+  }
+
+  /// Returns whether an offset of the whole text is in a token that stays text. The offset must not
+  /// be below that of an earlier call.
+  bool is_in_ignored(int64_t text_offset) {
+    const auto wanted = static_cast<size_t>(text_offset);
+    while (!ignored.empty() && ignored.front().end <= wanted) ignored.pop_front();
+    return !ignored.empty() && ignored.front().begin <= wanted;
+  }
+};
+
+/// The encoder that the header describes. A text moves through its functions in the order in which
+/// they are declared, from add_raw() to add_plain().
+class BpeDocumentEncoder : public DocumentEncoder {
+ public:
+  explicit BpeDocumentEncoder(const BpeStages& stages)
+      : stages_(stages), chain_(stages.steps, stages.patterns, stages.model) {}
+
+  void begin(bool starts_document) override {
+    raw_.begin(0);
+    raw_.ignored.clear();
+    part_.clear();
+    part_seen_ = 0;
+    normal_offset_ = 0;
+    raw_offsets_.clear();
+    normalized_.begin(0);
+    normalized_.ignored.clear();
+    in_plain_ = false;
+    needs_prefix_ = starts_document;
+    cuts_.clear();
+    last_boundary_ = 0;
+    given_ = {};
+  }
+
+  void add(std::string_view piece, std::vector<int32_t>& ids,
+           std::vector<Boundary>& boundaries) override {
+    // The pattern matcher is told not to check this itself.
+    TESSERA_CHECK(simdjson::validate_utf8(piece.data(), piece.size()),
+                  "a piece of {} bytes is not valid UTF-8", piece.size());
+    begin_call(ids, boundaries);
+    add_raw(piece, /*ends=*/false);
+    report_boundaries(/*text_ends=*/false);
+    given_.text += static_cast<int64_t>(piece.size());
+    end_call();
+  }
+
+  void finish(std::vector<int32_t>& ids, std::vector<Boundary>& boundaries) override {
+    begin_call(ids, boundaries);
+    add_raw("", /*ends=*/true);
+    end_call();
+    if (boundaries.empty() || boundaries.back() != given_) boundaries.push_back(given_);
+  }
+
+ private:
+  void begin_call(std::vector<int32_t>& ids, std::vector<Boundary>& boundaries) {
+    ids_ = &ids;
+    boundaries_ = &boundaries;
+    ids_before_ = static_cast<int64_t>(ids.size()) - given_.tokens;
+    for (TokenCut& cut : cuts_) cut.tokens += ids_before_;
+  }
+
+  void end_call() {
+    for (TokenCut& cut : cuts_) cut.tokens -= ids_before_;
+    given_.tokens = static_cast<int64_t>(ids_->size()) - ids_before_;
+  }
+
+  /// Adds text to a search. Calls on_text(text, offset) and on_token(id) for each part found.
+  template <typename OnText, typename OnToken>
+  void find_tokens(const AddedTokenFinder& finder, TokenSearch& state, std::string_view text,
+                   int64_t offset, bool ends, OnText&& on_text, OnToken&& on_token) {
+    if (finder.finds_nothing()) {
+      if (!text.empty()) on_text(text, offset);
+      return;
+    }
+    state.text += text;
+    finder.search(state.text, ends, state.search, split_);
+    if (chain_.has_cuts()) {
+      const auto base = static_cast<size_t>(state.offset);
+      for (const auto& [begin, end] : state.search.ignored) {
+        state.ignored.push_back({base + begin, base + end});
+      }
+    }
+    for (const AddedTokenPart& part : state.search.parts) {
+      const auto [begin, end] = part.range;
+      if (part.id == AddedTokenPart::kText) {
+        on_text(std::string_view(state.text).substr(begin, end - begin),
+                state.offset + static_cast<int64_t>(begin));
+      } else {
+        on_token(part.id);
+      }
+    }
+    state.shorten();
+  }
+
+  // Each of the following functions adds text to a stage, or ends the stage's text.
+
+  void add_raw(std::string_view text, bool ends) {
+    find_tokens(
+        *stages_.raw_finder, raw_, text, given_.text, ends,
+        [&](std::string_view part, int64_t offset) { add_part(part, offset); },
+        [&](int32_t id) {
+          end_part();
+          add_token(id);
+        });
+    if (ends) end_part();
+  }
+
+  void add_part(std::string_view text, int64_t offset) {
+    if (!stages_.normalizer) {
+      add_normalized(text, offset, /*ends=*/false);
+      return;
+    }
+    if (part_.empty()) part_offset_ = offset;
+    part_ += text;
+    const size_t end = stages_.normalizer->last_cut(part_, part_seen_);
+    part_seen_ = part_.size();
+    if (end > 0) normalize(end);
+  }
+
+  void end_part() {
+    if (!part_.empty()) normalize(part_.size());
+    add_normalized("", normal_offset_, /*ends=*/true);
+  }
+
+  void normalize(size_t end) {
+    const BpeNormalizer& normalizer = *stages_.normalizer;
+    const std::string_view text = std::string_view(part_).substr(0, end);
+    const auto add_run = [&](size_t begin, bool kept) {
+      if (!chain_.has_cuts()) return;
+      raw_offsets_.add(normal_offset_ + static_cast<int64_t>(normal_form_.size()),
+                       part_offset_ + static_cast<int64_t>(begin), kept);
+    };
+    normal_form_.clear();
+    for (size_t done = 0; done < text.size();) {
+      const auto [change, after] = normalizer.next_change(text, done);
+      add_run(done, /*kept=*/true);
+      normal_form_ += text.substr(done, change - done);
+      if (change < after) {
+        add_run(change, /*kept=*/false);
+        normalizer.append_normalized(text.substr(change, after - change), normal_form_);
+        add_run(after, /*kept=*/true);
+      }
+      done = after;
+    }
+    const int64_t offset =
+        std::exchange(normal_offset_, normal_offset_ + static_cast<int64_t>(normal_form_.size()));
+    add_normalized(normal_form_, offset, /*ends=*/false);
+    part_.erase(0, end);
+    part_offset_ += static_cast<int64_t>(end);
+    part_seen_ = part_.size();
+  }
+
+  void add_normalized(std::string_view text, int64_t offset, bool ends) {
+    if (normalized_.text.empty()) normalized_.begin(offset);
+    find_tokens(
+        *stages_.normalized_finder, normalized_, text, offset, ends,
+        [&](std::string_view part, int64_t part_offset) { add_plain(part, part_offset); },
+        [&](int32_t id) { add_token(id); });
+    if (!ends) return;
+    normalized_.begin(offset);
+    end_plain();
+  }
+
+  void add_plain(std::string_view text, int64_t offset) {
+    if (!in_plain_) {
+      in_plain_ = true;
+      plain_begin_ = offset;
+      const bool adds_space = stages_.adds_prefix_space && needs_prefix_ && !text.starts_with(' ');
+      chain_.begin(adds_space ? offset - 1 : offset);
+      if (adds_space) chain_.add(" ", *ids_, cuts_);
+    }
+    chain_.add(text, *ids_, cuts_);
+  }
+
+  void end_plain() {
+    if (!in_plain_) return;
+    chain_.finish(*ids_, cuts_);
+    report_boundaries(/*text_ends=*/true);
+    in_plain_ = false;
+  }
+
+  /// The plain text after an added token gets a prefix space, because the library gives one to each
+  /// text between added tokens.
+  void add_token(int32_t id) {
+    end_plain();
+    ids_->push_back(id);
+    needs_prefix_ = true;
+  }
+
+  void report_boundaries(bool text_ends) {
+    const auto stop = [](const AddedTokenFinder& finder, const TokenSearch& state) {
+      return finder.finds_nothing() ? std::numeric_limits<int64_t>::max()
+                                    : state.offset + static_cast<int64_t>(state.search.offset);
+    };
+    const int64_t raw_stop = stop(*stages_.raw_finder, raw_);
+    const int64_t normalized_stop = stop(*stages_.normalized_finder, normalized_);
+    size_t done = 0;
+    for (; done < cuts_.size(); ++done) {
+      const TokenCut cut = cuts_[done];
+      const auto raw_offset = stages_.normalizer ? raw_offsets_.find(cut.offset) : cut.offset;
+      if (cut.offset <= plain_begin_ || !raw_offset || *raw_offset <= last_boundary_) continue;
+      // It is not known yet whether an added token begins where a search has stopped.
+      if (!text_ends && (cut.offset >= normalized_stop || *raw_offset >= raw_stop)) break;
+      if (raw_.is_in_ignored(*raw_offset) || normalized_.is_in_ignored(cut.offset)) continue;
+      last_boundary_ = *raw_offset;
+      boundaries_->push_back({*raw_offset, cut.tokens - ids_before_});
+    }
+    cuts_.erase(cuts_.begin(), cuts_.begin() + static_cast<int64_t>(done));
+  }
+
+  const BpeStages& stages_;
+  SplitPattern::Scratch split_;
+  TokenSearch raw_;
+  std::string part_;         // the text of a part between tokens that is not normalised yet
+  int64_t part_offset_ = 0;  // the offset of `part_` in the whole text
+  size_t part_seen_ = 0;     // no offset at which `part_` can be cut is before it
+  std::string normal_form_;
+  int64_t normal_offset_ = 0;  // bytes of normal form passed on so far
+  OffsetMap raw_offsets_;      // maps the normal form to the raw text
+  TokenSearch normalized_;
+  bool in_plain_ = false;      // inside a plain text
+  int64_t plain_begin_ = 0;    // the offset of the plain text in the normal form
+  bool needs_prefix_ = false;  // the next plain text gets a prefix space if the tokenizer adds one
+  SplitChain chain_;
+  /// Cuts that are not reported yet. Their counts of tokens are those in ids_ during a call, and
+  /// those of all calls between two calls.
+  std::vector<TokenCut> cuts_;
+  int64_t last_boundary_ = 0;  // the offset of the last reported boundary
+  Boundary given_;             // the bytes added so far, and the number of ids of earlier calls
+
+  // Valid during a call:
+  std::vector<int32_t>* ids_ = nullptr;
+  std::vector<Boundary>* boundaries_ = nullptr;
+  int64_t ids_before_ = 0;  // the size of `ids_` minus the number of ids given so far
+};
+
 }  // namespace
 
-BpeDocumentEncoder::BpeDocumentEncoder(const BpeStages& stages)
-    : stages_(stages), chain_(stages.steps, stages.patterns, stages.model) {}
-
-void BpeDocumentEncoder::Finding::begin(int64_t at) {
-  text.clear();
-  offset = at;
-  search = {};
-}
-
-void BpeDocumentEncoder::Finding::shorten() {
-  const size_t dropped = character_before(text, search.done);
-  text.erase(0, dropped);
-  offset += static_cast<int64_t>(dropped);
-  search.done -= dropped;
-  search.offset -= dropped;
-  search.blank -= std::min(search.blank, dropped);
-}
-
-bool BpeDocumentEncoder::Finding::passes_by(int64_t at) {
-  const auto wanted = static_cast<size_t>(at);
-  while (!passed_by.empty() && passed_by.front().end <= wanted) passed_by.pop_front();
-  return !passed_by.empty() && passed_by.front().begin <= wanted;
-}
-
-void BpeDocumentEncoder::begin(bool starts_document) {
-  raw_.begin(0);
-  raw_.passed_by.clear();
-  part_.clear();
-  part_seen_ = 0;
-  normal_offset_ = 0;
-  raw_offsets_.clear();
-  normalized_.begin(0);
-  normalized_.passed_by.clear();
-  in_text_ = false;
-  space_due_ = starts_document;
-  cuts_.clear();
-  last_boundary_ = 0;
-  given_ = {};
-}
-
-void BpeDocumentEncoder::begin_call(std::vector<int32_t>& ids, std::vector<Boundary>& boundaries) {
-  ids_ = &ids;
-  boundaries_ = &boundaries;
-  ids_before_ = static_cast<int64_t>(ids.size()) - given_.tokens;
-  for (TokenCut& cut : cuts_) cut.tokens += ids_before_;
-}
-
-void BpeDocumentEncoder::end_call() {
-  for (TokenCut& cut : cuts_) cut.tokens -= ids_before_;
-  given_.tokens = static_cast<int64_t>(ids_->size()) - ids_before_;
-}
-
-void BpeDocumentEncoder::add(std::string_view piece, std::vector<int32_t>& ids,
-                             std::vector<Boundary>& boundaries) {
-  // The pattern matcher is told not to check this itself.
-  TESSERA_CHECK(simdjson::validate_utf8(piece.data(), piece.size()),
-                "a piece of {} bytes is not valid UTF-8", piece.size());
-  begin_call(ids, boundaries);
-  add_raw(piece, /*ends=*/false);
-  give_boundaries(/*text_ends=*/false);
-  given_.text += static_cast<int64_t>(piece.size());
-  end_call();
-}
-
-void BpeDocumentEncoder::finish(std::vector<int32_t>& ids, std::vector<Boundary>& boundaries) {
-  begin_call(ids, boundaries);
-  add_raw("", /*ends=*/true);
-  end_call();
-  if (boundaries.empty() || boundaries.back() != given_) boundaries.push_back(given_);
-}
-
-void BpeDocumentEncoder::add_raw(std::string_view text, bool ends) {
-  const AddedTokenFinder& finder = *stages_.found_raw;
-  if (finder.finds_nothing()) {
-    if (!text.empty()) add_part(text, given_.text);
-  } else {
-    raw_.text += text;
-    find(finder, raw_, ends);
-    for (const AddedTokenPart& part : raw_.search.parts) {
-      const auto [begin, end] = part.range;
-      if (part.id == AddedTokenPart::kText) {
-        add_part(std::string_view(raw_.text).substr(begin, end - begin),
-                 raw_.offset + static_cast<int64_t>(begin));
-      } else {
-        end_part();
-        give_token(part.id);
-      }
-    }
-    raw_.shorten();
-  }
-  if (ends) end_part();
-}
-
-void BpeDocumentEncoder::find(const AddedTokenFinder& finder, Finding& finding, bool ends) {
-  finder.search(finding.text, ends, finding.search, split_);
-  if (!chain_.has_cuts()) return;
-  const auto base = static_cast<size_t>(finding.offset);
-  for (const auto& [begin, end] : finding.search.passed_by) {
-    finding.passed_by.push_back({base + begin, base + end});
-  }
-}
-
-void BpeDocumentEncoder::add_part(std::string_view text, int64_t offset) {
-  if (!stages_.normalizer) {
-    add_normalized(text, offset, /*ends=*/false);
-    return;
-  }
-  if (part_.empty()) part_offset_ = offset;
-  part_ += text;
-  const size_t end = stages_.normalizer->last_cut(part_, part_seen_);
-  part_seen_ = part_.size();
-  if (end > 0) normalize(end);
-}
-
-void BpeDocumentEncoder::end_part() {
-  if (!part_.empty()) normalize(part_.size());
-  add_normalized("", normal_offset_, /*ends=*/true);
-}
-
-void BpeDocumentEncoder::normalize(size_t end) {
-  const BpeNormalizer& normalizer = *stages_.normalizer;
-  const std::string_view text = std::string_view(part_).substr(0, end);
-  const auto add_run = [&](size_t begin, bool kept) {
-    if (!chain_.has_cuts()) return;
-    raw_offsets_.add(normal_offset_ + static_cast<int64_t>(normal_form_.size()),
-                     part_offset_ + static_cast<int64_t>(begin), kept);
-  };
-  normal_form_.clear();
-  for (size_t done = 0; done < text.size();) {
-    const auto [change, after] = normalizer.next_change(text, done);
-    add_run(done, /*kept=*/true);
-    normal_form_ += text.substr(done, change - done);
-    if (change < after) {
-      add_run(change, /*kept=*/false);
-      normalizer.append_normalized(text.substr(change, after - change), normal_form_);
-      add_run(after, /*kept=*/true);
-    }
-    done = after;
-  }
-  const int64_t offset =
-      std::exchange(normal_offset_, normal_offset_ + static_cast<int64_t>(normal_form_.size()));
-  add_normalized(normal_form_, offset, /*ends=*/false);
-  part_.erase(0, end);
-  part_offset_ += static_cast<int64_t>(end);
-  part_seen_ = part_.size();
-}
-
-void BpeDocumentEncoder::add_normalized(std::string_view text, int64_t offset, bool ends) {
-  const AddedTokenFinder& finder = *stages_.found_normalized;
-  if (finder.finds_nothing()) {
-    if (!text.empty()) add_plain(text, offset);
-  } else {
-    if (normalized_.text.empty()) normalized_.begin(offset);
-    normalized_.text += text;
-    find(finder, normalized_, ends);
-    for (const AddedTokenPart& part : normalized_.search.parts) {
-      const auto [begin, end] = part.range;
-      if (part.id == AddedTokenPart::kText) {
-        add_plain(std::string_view(normalized_.text).substr(begin, end - begin),
-                  normalized_.offset + static_cast<int64_t>(begin));
-      } else {
-        give_token(part.id);
-      }
-    }
-    normalized_.shorten();
-    if (ends) normalized_.begin(offset);
-  }
-  if (ends) end_plain();
-}
-
-void BpeDocumentEncoder::add_plain(std::string_view text, int64_t offset) {
-  if (!in_text_) {
-    in_text_ = true;
-    text_begin_ = offset;
-    const bool spaced = stages_.adds_prefix_space && space_due_ && !text.starts_with(' ');
-    chain_.begin(spaced ? offset - 1 : offset);
-    if (spaced) chain_.add(" ", *ids_, cuts_);
-  }
-  chain_.add(text, *ids_, cuts_);
-}
-
-void BpeDocumentEncoder::end_plain() {
-  if (!in_text_) return;
-  chain_.finish(*ids_, cuts_);
-  give_boundaries(/*text_ends=*/true);
-  in_text_ = false;
-}
-
-/// Gives an added token. The next text gets a prefix space, because the library gives one to each
-/// text between added tokens.
-void BpeDocumentEncoder::give_token(int32_t id) {
-  end_plain();
-  ids_->push_back(id);
-  space_due_ = true;
-}
-
-void BpeDocumentEncoder::give_boundaries(bool text_ends) {
-  const auto stop = [](const AddedTokenFinder& finder, const Finding& finding) {
-    return finder.finds_nothing() ? std::numeric_limits<int64_t>::max()
-                                  : finding.offset + static_cast<int64_t>(finding.search.offset);
-  };
-  const int64_t raw_stop = stop(*stages_.found_raw, raw_);
-  const int64_t normalized_stop = stop(*stages_.found_normalized, normalized_);
-  size_t done = 0;
-  for (; done < cuts_.size(); ++done) {
-    const TokenCut cut = cuts_[done];
-    const auto raw_offset = stages_.normalizer ? raw_offsets_.find(cut.offset) : cut.offset;
-    if (cut.offset <= text_begin_ || !raw_offset || *raw_offset <= last_boundary_) continue;
-    // It is not known yet whether an added token begins where a search has stopped.
-    if (!text_ends && (cut.offset >= normalized_stop || *raw_offset >= raw_stop)) break;
-    if (raw_.passes_by(*raw_offset) || normalized_.passes_by(cut.offset)) continue;
-    last_boundary_ = *raw_offset;
-    boundaries_->push_back({*raw_offset, cut.tokens - ids_before_});
-  }
-  cuts_.erase(cuts_.begin(), cuts_.begin() + static_cast<int64_t>(done));
+std::unique_ptr<DocumentEncoder> make_bpe_document_encoder(const BpeStages& stages) {
+  return std::make_unique<BpeDocumentEncoder>(stages);
 }
 
 }  // namespace tessera

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/strict_json.h"
 #include "base/utf8.h"
-#include "data/bpe/byte_alphabet.h"
 #include "data/bpe/token_spelling.h"
 #include "data/sentencepiece/utf8_character.h"
 
@@ -119,13 +118,13 @@ void BpeModel::read_pieces(const BpeDescription& description, const std::vector<
   }
 }
 
-bool BpeModel::makes(int32_t id) const {
+bool BpeModel::text_may_become(int32_t id) const {
   return std::ranges::find(byte_ids_, id) != byte_ids_.end() ||
          std::ranges::find(character_ids_, id) != character_ids_.end() ||
          std::ranges::binary_search(merged_ids_, id);
 }
 
-bool BpeModel::begins_token(std::string_view bytes) const {
+bool BpeModel::is_token_prefix(std::string_view bytes) const {
   // `bytes` itself, if it is a token, sorts before the longer tokens that begin with it.
   const auto after = std::ranges::upper_bound(spelled_, bytes);
   return after != spelled_.end() && std::string_view(*after).starts_with(bytes);

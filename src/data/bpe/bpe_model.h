@@ -36,17 +36,17 @@ class BpeModel {
   /// scratch.tokens. They are those of encode(), unless the piece is one token as a whole.
   void merge(std::string_view piece, Scratch& scratch) const;
 
-  /// Returns whether a byte, a character or a merge gives this token, so that text may become it.
-  bool makes(int32_t id) const;
+  /// Returns whether a byte, a character or a merge gives this token.
+  bool text_may_become(int32_t id) const;
 
   /// Returns whether a piece may be a token as a whole even if no merges lead to that token.
   bool ignores_merges() const { return ignores_merges_; }
   /// Returns the number of bytes that a token of merge() stands for.
-  size_t length(int32_t id) const { return lengths_[static_cast<size_t>(id)]; }
+  size_t byte_length(int32_t id) const { return lengths_[static_cast<size_t>(id)]; }
   /// Returns the length of the longest token in bytes.
-  size_t longest() const { return longest_; }
+  size_t longest_token() const { return longest_; }
   /// Returns whether a token that merges make begins with `bytes` and is longer.
-  bool begins_token(std::string_view bytes) const;
+  bool is_token_prefix(std::string_view bytes) const;
 
  private:
   void read_symbols(const BpeDescription& description, const std::string& origin);

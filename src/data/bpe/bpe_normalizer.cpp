@@ -1,5 +1,9 @@
 #include "data/bpe/bpe_normalizer.h"
 
+#include <algorithm>
+
+#include "data/sentencepiece/utf8_character.h"
+
 namespace tessera {
 
 std::string_view BpeNormalizer::normalize(std::string_view text, std::string& buffer) const {
@@ -15,6 +19,15 @@ std::string_view BpeNormalizer::normalize(std::string_view text, std::string& bu
   }
   buffer.append(text.substr(copied));
   return buffer;
+}
+
+BpeNormalizer::Change SpaceMarks::next_change(std::string_view text, size_t begin) const {
+  const size_t space = std::min(text.find(' ', begin), text.size());
+  return {space, std::min(space + 1, text.size())};
+}
+
+void SpaceMarks::append_normalized(std::string_view, std::string& result) const {
+  result += kSpaceMark;
 }
 
 }  // namespace tessera

@@ -32,4 +32,13 @@ class BpeNormalizer {
   virtual size_t last_cut(std::string_view text, size_t begin) const = 0;
 };
 
+/// Writes each space as U+2581, as SentencePiece does.
+class SpaceMarks : public BpeNormalizer {
+ public:
+  /// Returns one space at a time, so that the offsets between spaces stay known.
+  Change next_change(std::string_view text, size_t begin) const override;
+  void append_normalized(std::string_view part, std::string& result) const override;
+  size_t last_cut(std::string_view text, size_t) const override { return text.size(); }
+};
+
 }  // namespace tessera

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "data/bpe/nfc.h"
-#include "data/bpe/space_marks.h"
 
 namespace tessera {
 namespace {
@@ -40,11 +39,12 @@ BpeStages::BpeStages(const BpeDescription& description, int32_t end_of_document,
       continue;
     }
     std::string buffer;
+    // normalize() may return a view of its argument, so that must be a copy.
     if (normalizer) token.content = normalizer->normalize(std::string(token.content), buffer);
     normalized.push_back(token);
   }
-  found_raw = std::make_unique<AddedTokenFinder>(raw);
-  found_normalized = std::make_unique<AddedTokenFinder>(normalized);
+  raw_finder = std::make_unique<AddedTokenFinder>(raw);
+  normalized_finder = std::make_unique<AddedTokenFinder>(normalized);
 }
 
 }  // namespace tessera

@@ -18,9 +18,9 @@ struct BpeStages {
   /// Throws Error naming `origin` as BpeModel and SplitPattern do.
   BpeStages(const BpeDescription& description, int32_t end_of_document, const std::string& origin);
 
-  std::unique_ptr<AddedTokenFinder> found_raw;         ///< finds tokens before normalisation
-  std::unique_ptr<BpeNormalizer> normalizer;           ///< null if text is not normalised
-  std::unique_ptr<AddedTokenFinder> found_normalized;  ///< finds tokens after normalisation
+  std::unique_ptr<AddedTokenFinder> raw_finder;         ///< finds tokens before normalisation
+  std::unique_ptr<BpeNormalizer> normalizer;            ///< null if text is not normalised
+  std::unique_ptr<AddedTokenFinder> normalized_finder;  ///< finds tokens after normalisation
   bool adds_prefix_space;
   std::vector<SplitStep> steps;
   std::vector<SplitPattern> patterns;  ///< one per step

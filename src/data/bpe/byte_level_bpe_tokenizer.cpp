@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/strict_json.h"
+#include "data/bpe/bpe_document_encoder.h"
 #include "data/bpe/end_of_document.h"
 #include "data/bpe/token_spelling.h"
 #include "data/bpe/tokenizer_json.h"
@@ -51,7 +52,7 @@ std::string fingerprint_of(const BpeDescription& description, int32_t end_of_doc
   }
   for (const SplitStep& step : description.splits) {
     add_text(step.pattern);
-    add_number(step.keeps_rest ? 1 : 0);
+    add_number(step.keeps_gaps ? 1 : 0);
   }
   for (const AddedToken& token : description.added_tokens) {
     add_text(token.content);
@@ -76,7 +77,7 @@ ByteLevelBpeTokenizer::ByteLevelBpeTokenizer(const BpeDescription& description,
       fingerprint_(fingerprint_of(description, end_of_document_)),
       kind_(description.byte_fallback ? "BPE with byte fallback" : "byte-level BPE"),
       stages_(description, end_of_document_, origin) {
-  if (stages_.model.makes(end_of_document_)) {
+  if (stages_.model.text_may_become(end_of_document_)) {
     throw Error(
         "{}: text can become the token {}, so that it cannot end a document; name another with "
         "--end-of-document",
@@ -136,7 +137,7 @@ void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
 }
 
 std::unique_ptr<DocumentEncoder> ByteLevelBpeTokenizer::document_encoder() const {
-  return std::make_unique<BpeDocumentEncoder>(stages_);
+  return make_bpe_document_encoder(stages_);
 }
 
 std::vector<int32_t> ByteLevelBpeTokenizer::encode(std::string_view text) const {
@@ -149,8 +150,8 @@ std::vector<int32_t> ByteLevelBpeTokenizer::encode(std::string_view text) const 
   Scratch& scratch = *lease;
   std::vector<int32_t> tokens;
   tokens.reserve(text.size() / 3);
-  const auto each_part = [&](const AddedTokenFinder& finder, std::string_view whole,
-                             const auto& encode_part) {
+  const auto for_each_part = [&](const AddedTokenFinder& finder, std::string_view whole,
+                                 const auto& encode_part) {
     if (finder.finds_nothing()) {
       encode_part(whole);
       return;
@@ -163,11 +164,11 @@ std::vector<int32_t> ByteLevelBpeTokenizer::encode(std::string_view text) const 
       }
     }
   };
-  each_part(*stages_.found_raw, text, [&](std::string_view part) {
+  for_each_part(*stages_.raw_finder, text, [&](std::string_view part) {
     const std::string_view normalized =
         stages_.normalizer ? stages_.normalizer->normalize(part, scratch.normalized) : part;
-    each_part(*stages_.found_normalized, normalized,
-              [&](std::string_view plain) { encode_plain(plain, scratch, tokens); });
+    for_each_part(*stages_.normalized_finder, normalized,
+                  [&](std::string_view plain) { encode_plain(plain, scratch, tokens); });
   });
   return tokens;
 }
@@ -194,7 +195,7 @@ void ByteLevelBpeTokenizer::encode_split(std::string_view text, size_t step, Scr
   while (done < text.size()) {
     const auto found = stages_.patterns[step].find(text, done, scratch.split);
     const TextRange match = found.value_or(TextRange{text.size(), text.size()});
-    if (stages_.steps[step].keeps_rest) {
+    if (stages_.steps[step].keeps_gaps) {
       encode_split(text.substr(done, match.begin - done), step + 1, scratch, tokens);
     }
     encode_split(text.substr(match.begin, match.end - match.begin), step + 1, scratch, tokens);

@@ -9,8 +9,8 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "data/bpe/bpe_description.h"
-#include "data/bpe/bpe_document_encoder.h"
 #include "data/bpe/bpe_model.h"
+#include "data/bpe/bpe_stages.h"
 #include "data/bpe/split_pattern.h"
 #include "data/scratch_pool.h"
 #include "data/tokenizer.h"

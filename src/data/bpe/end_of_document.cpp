@@ -22,10 +22,15 @@ constexpr const char* kRemedy =
     "name the token that ends a document with --end-of-document, or as eos_token in a "
     "tokenizer_config.json beside it";
 
-Json read_json(const fs::path& path) {
-  Json json = parse_strict_json(read_file(path), path.string(), kTokenizerConfigDepth);
-  if (!json.is_object()) throw Error("{}: found no object; expected one", path.string());
+Json parse_object(const std::string& text, const std::string& origin) {
+  Json json = parse_strict_json(text, origin, kTokenizerConfigDepth);
+  if (!json.is_object()) throw Error("{}: found no object; expected one", origin);
   return json;
+}
+
+/// Returns a member of the object in a file, or null if there is none.
+Json read_member(const fs::path& path, const char* key) {
+  return parse_object(read_file(path), path.string()).value(key, Json());
 }
 
 /// Returns the text of a token, which is a string or an object with properties; "" if it is
@@ -52,13 +57,12 @@ std::optional<std::string> content_with_id(const BpeDescription& description, co
 
 /// Returns eos_token of a file, which must be a token, or "" if the file does not name one.
 std::string named_token(const fs::path& path, const BpeDescription& description) {
-  const Json json = read_json(path);
-  const auto found = json.find("eos_token");
-  if (found == json.end() || found->is_null()) return "";
-  std::string content = content_of(*found);
+  const Json found = read_member(path, "eos_token");
+  if (found.is_null()) return "";
+  std::string content = content_of(found);
   if (content.empty() || !token_id(description, content)) {
     throw Error("{}: eos_token is {}, which is no token of the tokenizer beside it; {}",
-                path.string(), printable(found->dump()), kRemedy);
+                path.string(), printable(found.dump()), kRemedy);
   }
   return content;
 }
@@ -66,17 +70,15 @@ std::string named_token(const fs::path& path, const BpeDescription& description)
 /// Returns the token of eos_token_id of a file, or "" if the file has none. Of a list the first id
 /// counts: a model with special tokens that end its turns lists the one that ends a document first.
 std::string numbered_token(const fs::path& path, const BpeDescription& description) {
-  const Json json = read_json(path);
-  const auto found = json.find("eos_token_id");
-  if (found == json.end() || found->is_null()) return "";
-  const bool list = found->is_array() && !found->empty();
-  const auto content = content_with_id(description, list ? found->front() : *found);
+  const Json found = read_member(path, "eos_token_id");
+  if (found.is_null()) return "";
+  const bool is_list = found.is_array() && !found.empty();
+  const auto content = content_with_id(description, is_list ? found.front() : found);
   if (!content) {
     throw Error(
         "{}: eos_token_id is {}, expected the id of a token of the tokenizer beside it, or "
-        "several; "
-        "{}",
-        path.string(), printable(found->dump()), kRemedy);
+        "several; {}",
+        path.string(), printable(found.dump()), kRemedy);
   }
   return *content;
 }
@@ -122,10 +124,9 @@ std::string with_end_of_document(const std::string& config, const std::string& t
   // The generic class loads any tokenizer.json in transformers.
   nlohmann::ordered_json json{{"tokenizer_class", "PreTrainedTokenizerFast"}};
   if (!config.empty()) {
-    const Json strict = parse_strict_json(config, origin, kTokenizerConfigDepth);
-    if (!strict.is_object()) throw Error("{}: found no object; expected one", origin);
+    const Json strict = parse_object(config, origin);
     if (strict.contains("eos_token") && content_of(strict["eos_token"]) == token) return config;
-    json = nlohmann::ordered_json::parse(config);
+    json = nlohmann::ordered_json::parse(config);  // keeps the order of the keys
   }
   json["eos_token"] = token;
   return json.dump(2) + "\n";

@@ -12,16 +12,16 @@ namespace {
 constexpr uint64_t kEmpty = ~uint64_t{0};    // not a pair, because ids are not negative
 constexpr uint64_t kNoMerge = ~uint64_t{0};  // above all ranks
 constexpr uint32_t kNoRank = ~uint32_t{0};
-/// The number of tokens up to which examining all pairs each time is faster than keeping a heap.
-constexpr size_t kFew = 96;
+/// The number of tokens up to which a scan of all pairs in each step is faster than a heap.
+constexpr size_t kMostTokensToScan = 96;
 
 uint64_t pair_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-/// Hashes a pair. The multiplication carries every bit upwards; the shift brings the best mixed
-/// bits down.
-uint64_t mixed(uint64_t pair) {
+/// The multiplication (by 2^64 divided by the golden ratio) carries every bit upwards. The shift
+/// brings the best mixed bits down.
+uint64_t hash_of_pair(uint64_t pair) {
   const uint64_t product = pair * 0x9E3779B97F4A7C15ULL;
   return product ^ product >> 32;
 }
@@ -35,7 +35,7 @@ MergeTable::MergeTable(size_t count)
     : slots_(std::bit_ceil(2 * count + 1), Slot{kEmpty, 0, 0}), mask_(slots_.size() - 1) {}
 
 MergeTable::Slot& MergeTable::slot(uint64_t pair) {
-  uint64_t index = mixed(pair) & mask_;
+  uint64_t index = hash_of_pair(pair) & mask_;
   while (slots_[index].pair != pair && slots_[index].pair != kEmpty) index = (index + 1) & mask_;
   return slots_[index];
 }
@@ -46,7 +46,7 @@ void MergeTable::insert(int32_t left, int32_t right, uint32_t rank, int32_t merg
 
 uint64_t MergeTable::find(int32_t left, int32_t right) const {
   const uint64_t pair = pair_of(left, right);
-  for (uint64_t index = mixed(pair) & mask_;; index = (index + 1) & mask_) {
+  for (uint64_t index = hash_of_pair(pair) & mask_;; index = (index + 1) & mask_) {
     const Slot& found = slots_[index];
     if (found.pair == pair) return uint64_t{found.rank} << 32 | static_cast<uint32_t>(found.merged);
     if (found.pair == kEmpty) return kNoMerge;
@@ -55,14 +55,14 @@ uint64_t MergeTable::find(int32_t left, int32_t right) const {
 
 void MergeTable::merge(std::vector<int32_t>& tokens, Scratch& scratch) const {
   if (tokens.size() < 2) return;
-  if (tokens.size() <= kFew) {
-    merge_few(tokens, scratch);
+  if (tokens.size() <= kMostTokensToScan) {
+    merge_by_scan(tokens, scratch);
   } else {
-    merge_many(tokens, scratch);
+    merge_by_heap(tokens, scratch);
   }
 }
 
-void MergeTable::merge_few(std::vector<int32_t>& tokens, Scratch& scratch) const {
+void MergeTable::merge_by_scan(std::vector<int32_t>& tokens, Scratch& scratch) const {
   auto& candidates = scratch.candidates;  // [tokens - 1], for each token and its right neighbour
   candidates.clear();
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
@@ -80,7 +80,7 @@ void MergeTable::merge_few(std::vector<int32_t>& tokens, Scratch& scratch) const
   }
 }
 
-void MergeTable::merge_many(std::vector<int32_t>& tokens, Scratch& scratch) const {
+void MergeTable::merge_by_heap(std::vector<int32_t>& tokens, Scratch& scratch) const {
   const size_t count = tokens.size();
   TESSERA_CHECK(count < kNoRank, "a piece of {} bytes is too long to merge", count);
   auto& ranks = scratch.ranks;  // [count], for each token and its right neighbour

@@ -41,8 +41,8 @@ class MergeTable {
   /// Returns the rank (high bits) and the merged token (low bits) in one number, or kNoMerge if the
   /// two do not merge.
   uint64_t find(int32_t left, int32_t right) const;
-  void merge_few(std::vector<int32_t>& tokens, Scratch& scratch) const;
-  void merge_many(std::vector<int32_t>& tokens, Scratch& scratch) const;
+  void merge_by_scan(std::vector<int32_t>& tokens, Scratch& scratch) const;
+  void merge_by_heap(std::vector<int32_t>& tokens, Scratch& scratch) const;
 
   std::vector<Slot> slots_;
   uint64_t mask_ = 0;

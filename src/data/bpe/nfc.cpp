@@ -8,29 +8,20 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "data/sentencepiece/utf8_character.h"
 
 namespace tessera {
 namespace {
 
+// Form C of a text is made in three steps (Annex 15): decompose each character, sort the marks on
+// each letter by their classes, and compose letters with marks. utf8proc does the first and the
+// last. Only parts of the text with unstable characters go through them. A character is stable if
+// it is its own form C, is no mark (its class is 0) and never composes with the character before
+// it.
+
 constexpr uint32_t kCodePoints = 0x110000;
-constexpr size_t kLongestDecomposition = 32;  // Unicode promises 4 at most
+constexpr size_t kLongestDecomposition = 32;  // in characters; Unicode promises 4 at most
 constexpr uint32_t kFirstUnstable = 0x300;    // all below are stable (NFC_Quick_Check)
-
-struct Character {
-  uint32_t code;
-  size_t length;  // bytes
-};
-
-/// Returns the first character of `text`, which is valid UTF-8 and not empty.
-Character first_code(std::string_view text) {
-  const auto byte = [&](size_t i) { return uint32_t{static_cast<unsigned char>(text[i])}; };
-  const uint32_t lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const auto tail = [&](size_t i) { return byte(i) & 0x3FU; };
-  if (lead < 0xE0) return {(lead & 0x1FU) << 6 | tail(1), 2};
-  if (lead < 0xF0) return {(lead & 0xFU) << 12 | tail(1) << 6 | tail(2), 3};
-  return {(lead & 0x7U) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3), 4};
-}
 
 int combining_class(int32_t code) { return utf8proc_get_property(code)->combining_class; }
 
@@ -91,19 +82,18 @@ NfcNormalizer::NfcNormalizer() : stable_(kCodePoints / 64) {
 
 size_t NfcNormalizer::skip_stable(std::string_view text, size_t begin, size_t& last) const {
   while (begin < text.size()) {
-    const auto [code, length] = first_code(text.substr(begin));
+    const std::string_view rest = text.substr(begin);
+    const uint32_t code = code_point(rest);
     if (code >= kFirstUnstable && !is_stable(code)) break;
     last = begin;
-    begin += length;
+    begin += character_size(rest);
   }
   return begin;
 }
 
 size_t NfcNormalizer::skip_unstable(std::string_view text, size_t begin) const {
-  while (begin < text.size()) {
-    const auto [code, length] = first_code(text.substr(begin));
-    if (is_stable(code)) break;
-    begin += length;
+  while (begin < text.size() && !is_stable(code_point(text.substr(begin)))) {
+    begin += character_size(text.substr(begin));
   }
   return begin;
 }
@@ -119,19 +109,18 @@ BpeNormalizer::Change NfcNormalizer::next_change(std::string_view text, size_t b
 size_t NfcNormalizer::last_cut(std::string_view text, size_t begin) const {
   for (size_t offset = text.size(); offset > begin;) {
     offset = character_begin(text, offset - 1);
-    if (is_stable(first_code(text.substr(offset)).code)) return offset;
+    if (is_stable(code_point(text.substr(offset)))) return offset;
   }
   return 0;
 }
 
 void NfcNormalizer::append_normalized(std::string_view part, std::string& result) const {
   std::vector<int32_t> codes;
-  std::array<int32_t, kLongestDecomposition> pieces{};
+  std::array<int32_t, kLongestDecomposition> decomposed{};
   while (!part.empty()) {
-    const auto [code, length] = first_code(part);
-    const size_t count = decompose(code, pieces);
-    codes.insert(codes.end(), pieces.begin(), pieces.begin() + static_cast<int64_t>(count));
-    part.remove_prefix(length);
+    const size_t count = decompose(code_point(part), decomposed);
+    codes.insert(codes.end(), decomposed.begin(), decomposed.begin() + static_cast<int64_t>(count));
+    part.remove_prefix(character_size(part));
   }
   order_marks(codes);
   compose(codes);

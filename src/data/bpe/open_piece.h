@@ -37,8 +37,8 @@ class OpenPiece {
 
   /// Begins another piece. `offset` is its offset in its text.
   void begin(int64_t offset);
-  /// Appends to `tokens` those that are certain. Appends to `ends`, unless null, the offset at
-  /// which each of them ends.
+  /// Appends to `tokens` those that are certain: later bytes cannot change them. Appends to `ends`,
+  /// unless null, the offset at which each of them ends.
   void add(std::string_view bytes, std::vector<int32_t>& tokens, std::vector<TokenCut>* ends);
   void finish(std::vector<int32_t>& tokens, std::vector<TokenCut>* ends);
 
@@ -51,13 +51,14 @@ class OpenPiece {
   /// Returns the number of tokens that merged_ and merge(text_[:end]) have in common at their
   /// start.
   size_t count_common(size_t end);
-  void give(size_t count, std::vector<int32_t>& tokens, std::vector<TokenCut>* ends);
+  /// Appends the first `count` of merged_ to `tokens`, and drops their text.
+  void pass_on(size_t count, std::vector<int32_t>& tokens, std::vector<TokenCut>* ends);
 
   const BpeModel& model_;
   BpeModel::Scratch scratch_;
   std::string text_;             // the text whose tokens are not certain yet
   int64_t offset_ = 0;           // the offset of `text_` in the whole text
-  bool begun_ = false;           // true if some tokens of the piece have been given
+  bool begun_ = false;           // true if some tokens of the piece have been passed on
   size_t wanted_ = kWindow;      // the size of `text_` at which to merge it again
   std::vector<int32_t> merged_;  // merge(text_)
   std::vector<size_t> ends_;     // the offsets in text_ at which merged_'s tokens end

@@ -10,6 +10,7 @@
 namespace tessera {
 namespace {
 
+/// The general categories of Unicode that mean the same in both dialects.
 constexpr std::array<std::string_view, 36> kCategories{
     "C",  "Cc", "Cf", "Cn", "Co", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
     "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf",
@@ -25,14 +26,15 @@ bool is_letter_or_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/// A translator that walks over a pattern once, from left to right.
+/// A translator that walks over a pattern once, from left to right. It copies what means the same
+/// in both dialects and refuses what may not.
 class Translator {
  public:
   Translator(std::string_view pattern, const std::string& origin)
       : pattern_(pattern), origin_(origin) {}
 
   std::string run() {
-    while (offset_ < pattern_.size()) step();
+    while (offset_ < pattern_.size()) translate_next();
     return std::move(result_);
   }
 
@@ -42,14 +44,14 @@ class Translator {
                 in_quotes(pattern_), in_quotes(pattern_.substr(offset_, length)), offset_, why);
   }
 
-  bool at(std::string_view text) const { return pattern_.substr(offset_).starts_with(text); }
+  bool is_next(std::string_view text) const { return pattern_.substr(offset_).starts_with(text); }
 
   void copy(size_t length) {
     result_ += pattern_.substr(offset_, length);
     offset_ += length;
   }
 
-  void step() {
+  void translate_next() {
     const char c = pattern_[offset_];
     if (c == '^' || c == '$') refuse(1, "which is about lines in some dialects and not in others");
     if (c == '\\') {
@@ -57,13 +59,14 @@ class Translator {
     } else if (c == '(') {
       open_group();
     } else if (c == ')') {
-      if (!folding_.empty()) folding_.pop_back();  // PCRE2 refuses an unbalanced one
+      // PCRE2 refuses a parenthesis without its partner.
+      if (!group_ignores_case_.empty()) group_ignores_case_.pop_back();
       copy(1);
     } else if (c == '[') {
       character_class();
     } else if (c == '*' || c == '+' || c == '?') {
       copy(1);
-      if (at("+") || at("?")) copy(1);
+      if (is_next("+") || is_next("?")) copy(1);
     } else if (c == '{') {
       interval();
     } else {
@@ -72,12 +75,12 @@ class Translator {
   }
 
   void literal() {
-    if (folds()) {
+    if (ignores_case()) {
       if (static_cast<unsigned char>(pattern_[offset_]) >= 0x80) {
         refuse(1, "which is not ASCII, without regard to case");
       }
       for (const std::string_view letters : kLigatures) {
-        if (starts_with_folded(letters)) {
+        if (is_next_in_any_case(letters)) {
           refuse(letters.size(), "for which there are ligatures, without regard to case");
         }
       }
@@ -85,9 +88,9 @@ class Translator {
     copy(1);
   }
 
-  bool folds() const { return !folding_.empty() && folding_.back(); }
+  bool ignores_case() const { return !group_ignores_case_.empty() && group_ignores_case_.back(); }
 
-  bool starts_with_folded(std::string_view letters) const {
+  bool is_next_in_any_case(std::string_view letters) const {
     const std::string_view rest = pattern_.substr(offset_, letters.size());
     return std::ranges::equal(rest, letters, {}, [](char c) {
       return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -95,14 +98,14 @@ class Translator {
   }
 
   void open_group() {
-    if (at("(*")) refuse(2, "a verb of one dialect");
+    if (is_next("(*")) refuse(2, "a verb of one dialect");
     size_t length = 1;
-    if (at("(?")) {
-      const auto known = std::ranges::find_if(kGroups, [&](auto group) { return at(group); });
+    if (is_next("(?")) {
+      const auto known = std::ranges::find_if(kGroups, [&](auto group) { return is_next(group); });
       if (known == kGroups.end()) refuse(4, "a group of another kind than (?:, (?i: and looks");
       length = known->size();
     }
-    folding_.push_back(folds() || at("(?i:"));
+    group_ignores_case_.push_back(ignores_case() || is_next("(?i:"));
     copy(length);
   }
 
@@ -124,20 +127,20 @@ class Translator {
       refuse(1, "which begins no quantifier {n}, {n,} or {n,m}");
     }
     copy(end + 1 - offset_);
-    if (at("+") || at("?")) refuse(1, "after a quantifier in braces");
+    if (is_next("+") || is_next("?")) refuse(1, "after a quantifier in braces");
   }
 
   void character_class() {
     copy(1);
-    if (at("^")) copy(1);
-    if (at("]")) refuse(1, "as the first of a class");
-    while (offset_ < pattern_.size() && !at("]")) {
-      if (at("[")) refuse(1, "within a class");
-      if (at("&&")) refuse(2, "the intersection of classes");
-      if (folds() && static_cast<unsigned char>(pattern_[offset_]) >= 0x80) {
+    if (is_next("^")) copy(1);
+    if (is_next("]")) refuse(1, "as the first of a class");
+    while (offset_ < pattern_.size() && !is_next("]")) {
+      if (is_next("[")) refuse(1, "within a class");
+      if (is_next("&&")) refuse(2, "the intersection of classes");
+      if (ignores_case() && static_cast<unsigned char>(pattern_[offset_]) >= 0x80) {
         refuse(1, "which is not ASCII, without regard to case");
       }
-      if (at("\\")) {
+      if (is_next("\\")) {
         escape();
       } else {
         copy(1);
@@ -175,7 +178,7 @@ class Translator {
       refuse(end == std::string_view::npos ? 2 : end + 1 - offset_,
              "a property that is no general category of Unicode");
     }
-    if (folds()) refuse(2, "a property, without regard to case");
+    if (ignores_case()) refuse(2, "a property, without regard to case");
     copy(end + 1 - offset_);
   }
 
@@ -183,7 +186,7 @@ class Translator {
   const std::string& origin_;
   size_t offset_ = 0;
   std::string result_;
-  std::vector<bool> folding_;  // for each open group: true if it ignores case
+  std::vector<bool> group_ignores_case_;  // for each open group: true if it ignores case
 };
 
 }  // namespace

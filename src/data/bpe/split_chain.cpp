@@ -7,10 +7,10 @@
 namespace tessera {
 namespace {
 
-/// The size of held text up to which an open match is tried again whenever more text arrives.
-/// Beyond it, a match is tried again only when the held text has doubled, so a long match does not
-/// need quadratic time.
-constexpr size_t kOftenTried = size_t{32} << 10;
+/// The size of text not passed on up to which it is searched again whenever more text arrives.
+/// Longer text is searched again only when it has doubled. So a long match does not need quadratic
+/// time.
+constexpr size_t kOftenSearched = size_t{32} << 10;
 
 void add_cut(std::vector<TokenCut>* cuts, int64_t offset, const std::vector<int32_t>& tokens) {
   if (cuts == nullptr || (!cuts->empty() && cuts->back().offset == offset)) return;
@@ -19,7 +19,8 @@ void add_cut(std::vector<TokenCut>* cuts, int64_t offset, const std::vector<int3
 
 /// Returns whether no pattern looks back. A pattern that looks back depends on earlier text.
 bool none_looks_back(const std::vector<SplitPattern>& patterns) {
-  return std::ranges::all_of(patterns, [](const auto& one) { return one.look_behind() == 0; });
+  return std::ranges::all_of(patterns,
+                             [](const auto& pattern) { return pattern.look_behind() == 0; });
 }
 
 }  // namespace
@@ -30,7 +31,7 @@ SplitChain::SplitChain(const std::vector<SplitStep>& steps,
       patterns_(patterns),
       model_(model),
       has_cuts_(none_looks_back(patterns)),
-      levels_(steps.size()),
+      states_(steps.size()),
       piece_(model) {}
 
 void SplitChain::begin(int64_t offset) { begin_piece(0, offset); }
@@ -44,9 +45,9 @@ void SplitChain::finish(std::vector<int32_t>& tokens, std::vector<TokenCut>& cut
   end_piece(0, {tokens, has_cuts_ ? &cuts : nullptr});
 }
 
-/// Returns the list that gets the cuts inside a piece that no match bounds, or null. Each token's
-/// end is a cut (see OpenPiece), unless the piece could be one token as a whole.
-std::vector<TokenCut>* SplitChain::inner_cuts(const Output& output) const {
+/// Returns the list that gets the cuts inside a piece for the model, or null. Outside a match, each
+/// token's end is a cut (see OpenPiece), unless the piece could be one token as a whole.
+std::vector<TokenCut>* SplitChain::cuts_in_piece(const Output& output) const {
   return model_.ignores_merges() ? nullptr : output.cuts;
 }
 
@@ -55,111 +56,111 @@ void SplitChain::begin_piece(size_t step, int64_t offset) {
     piece_.begin(offset);
     return;
   }
-  Level& level = levels_[step];
-  level.text.clear();
-  level.offset = offset;
-  level.done = level.wanted = 0;
-  level.opened = false;
+  StepState& state = states_[step];
+  state.text.clear();
+  state.offset = offset;
+  state.done = state.wanted = 0;
+  state.in_gap = false;
 }
 
 void SplitChain::add_to_piece(size_t step, std::string_view text, const Output& output) {
   if (step == steps_.size()) {
-    piece_.add(text, output.tokens, inner_cuts(output));
+    piece_.add(text, output.tokens, cuts_in_piece(output));
     return;
   }
-  Level& level = levels_[step];
-  level.text += text;
-  if (level.text.size() >= level.wanted) search(step, /*ends=*/false, output);
+  StepState& state = states_[step];
+  state.text += text;
+  if (state.text.size() >= state.wanted) divide(step, /*ends=*/false, output);
 }
 
 void SplitChain::end_piece(size_t step, const Output& output) {
   if (step == steps_.size()) {
-    piece_.finish(output.tokens, inner_cuts(output));
+    piece_.finish(output.tokens, cuts_in_piece(output));
   } else {
-    search(step, /*ends=*/true, output);
+    divide(step, /*ends=*/true, output);
   }
 }
 
 void SplitChain::whole_piece(size_t step, std::string_view piece, int64_t offset,
                              const Output& output) {
-  const bool short_piece = piece.size() <= OpenPiece::kWindow && inner_cuts(output) == nullptr;
+  const bool short_piece = piece.size() <= OpenPiece::kWindow && cuts_in_piece(output) == nullptr;
   if (step == steps_.size() && short_piece) {
     model_.encode(piece, scratch_, output.tokens);
     return;
   }
   begin_piece(step, offset);
   if (step < steps_.size()) {
-    levels_[step].text = piece;
+    states_[step].text = piece;
   } else {
     for (size_t i = 0; i < piece.size(); i += OpenPiece::kWindow) {
-      piece_.add(piece.substr(i, OpenPiece::kWindow), output.tokens, inner_cuts(output));
+      piece_.add(piece.substr(i, OpenPiece::kWindow), output.tokens, cuts_in_piece(output));
     }
   }
   end_piece(step, output);
 }
 
-void SplitChain::search(size_t step, bool ends, const Output& output) {
-  Level& level = levels_[step];
+void SplitChain::divide(size_t step, bool ends, const Output& output) {
+  StepState& state = states_[step];
   const SplitPattern& pattern = patterns_[step];
-  while (level.done < level.text.size()) {
-    const auto found = ends ? pattern.find(level.text, level.done, split_)
-                            : pattern.find_open(level.text, level.done, split_);
+  while (state.done < state.text.size()) {
+    const auto found = ends ? pattern.find(state.text, state.done, split_)
+                            : pattern.find_open(state.text, state.done, split_);
     if (found && found->end != SplitPattern::kOpen) {
-      give_rest(step, found->begin, output);
-      give_match(step, *found, output);
+      pass_gap(step, found->begin, output);
+      pass_match(step, *found, output);
       continue;
     }
-    if (!ends) open_rest(step, found ? found->begin : level.text.size(), output);
+    if (!ends) pass_part_of_gap(step, found ? found->begin : state.text.size(), output);
     break;
   }
   if (ends) {
-    give_rest(step, level.text.size(), output);
+    pass_gap(step, state.text.size(), output);
     return;
   }
-  const size_t kept =
-      character_begin(level.text, level.done - std::min(level.done, pattern.look_behind()));
-  level.text.erase(0, kept);
-  level.offset += static_cast<int64_t>(kept);
-  level.done -= kept;
-  const size_t held = level.text.size() - level.done;
-  level.wanted = held > kOftenTried ? level.text.size() + held : 0;
+  const size_t passed =
+      character_begin(state.text, state.done - std::min(state.done, pattern.look_behind()));
+  state.text.erase(0, passed);
+  state.offset += static_cast<int64_t>(passed);
+  state.done -= passed;
+  const size_t held = state.text.size() - state.done;
+  state.wanted = held > kOftenSearched ? state.text.size() + held : 0;
 }
 
-void SplitChain::give_match(size_t step, TextRange match, const Output& output) {
-  Level& level = levels_[step];
+void SplitChain::pass_match(size_t step, TextRange match, const Output& output) {
+  StepState& state = states_[step];
   const std::string_view piece =
-      std::string_view(level.text).substr(match.begin, match.end - match.begin);
-  whole_piece(step + 1, piece, level.offset + static_cast<int64_t>(match.begin),
+      std::string_view(state.text).substr(match.begin, match.end - match.begin);
+  whole_piece(step + 1, piece, state.offset + static_cast<int64_t>(match.begin),
               {output.tokens, nullptr});
-  level.done = match.end;
-  add_cut(output.cuts, level.offset + static_cast<int64_t>(match.end), output.tokens);
+  state.done = match.end;
+  add_cut(output.cuts, state.offset + static_cast<int64_t>(match.end), output.tokens);
 }
 
-void SplitChain::give_rest(size_t step, size_t end, const Output& output) {
-  Level& level = levels_[step];
-  const std::string_view rest = std::string_view(level.text).substr(level.done, end - level.done);
-  const int64_t offset = level.offset + static_cast<int64_t>(level.done);
-  level.done = end;
-  if (!steps_[step].keeps_rest || (rest.empty() && !level.opened)) return;
-  if (level.opened) {
-    add_to_piece(step + 1, rest, output);
+void SplitChain::pass_gap(size_t step, size_t end, const Output& output) {
+  StepState& state = states_[step];
+  const std::string_view gap = std::string_view(state.text).substr(state.done, end - state.done);
+  const int64_t offset = state.offset + static_cast<int64_t>(state.done);
+  state.done = end;
+  if (!steps_[step].keeps_gaps || (gap.empty() && !state.in_gap)) return;
+  if (state.in_gap) {
+    add_to_piece(step + 1, gap, output);
     end_piece(step + 1, output);
-    level.opened = false;
+    state.in_gap = false;
   } else {
-    whole_piece(step + 1, rest, offset, output);
+    whole_piece(step + 1, gap, offset, output);
   }
-  add_cut(output.cuts, level.offset + static_cast<int64_t>(end), output.tokens);
+  add_cut(output.cuts, state.offset + static_cast<int64_t>(end), output.tokens);
 }
 
-void SplitChain::open_rest(size_t step, size_t end, const Output& output) {
-  Level& level = levels_[step];
-  const std::string_view rest = std::string_view(level.text).substr(level.done, end - level.done);
-  if (steps_[step].keeps_rest && !rest.empty()) {
-    if (!level.opened) begin_piece(step + 1, level.offset + static_cast<int64_t>(level.done));
-    level.opened = true;
-    add_to_piece(step + 1, rest, output);
+void SplitChain::pass_part_of_gap(size_t step, size_t end, const Output& output) {
+  StepState& state = states_[step];
+  const std::string_view gap = std::string_view(state.text).substr(state.done, end - state.done);
+  if (steps_[step].keeps_gaps && !gap.empty()) {
+    if (!state.in_gap) begin_piece(step + 1, state.offset + static_cast<int64_t>(state.done));
+    state.in_gap = true;
+    add_to_piece(step + 1, gap, output);
   }
-  level.done = end;
+  state.done = end;
 }
 
 }  // namespace tessera

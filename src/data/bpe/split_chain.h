@@ -12,36 +12,42 @@
 
 namespace tessera {
 
-/// An encoder of a text without added tokens that arrives in parts. It cuts the text by each
-/// pattern in turn and gives the pieces to the model. It holds back what more text may change: with
-/// the usual patterns, the last word or the last white space.
+/// An encoder of a text that arrives in parts and contains no added tokens. It splits the text in
+/// steps. A step divides its text into the matches of its pattern and the gaps between them. A
+/// match is a piece, and so is a gap if the step keeps gaps. Each piece is a text for the next
+/// step. The model encodes the pieces of the last step.
+///
+/// Text that has not arrived yet may make a match longer or undo it. A step therefore keeps such
+/// text until more arrives: with the usual patterns, the last word or the last white space. A gap
+/// is passed on to the next step as it arrives, before its end is known.
+///
+/// A cut is an offset at which the text could also begin: the tokens from there on would be the
+/// same. Cuts depend only on the text, not on the parts in which it arrives.
 class SplitChain {
  public:
   /// All arguments must outlive this object. `patterns` are those of `steps`.
   SplitChain(const std::vector<SplitStep>& steps, const std::vector<SplitPattern>& patterns,
              const BpeModel& model);
 
-  /// Returns whether a text can have cuts (see add()) before its end.
+  /// Returns whether a text can have cuts before its end.
   bool has_cuts() const { return has_cuts_; }
 
   /// Begins another text. `offset` is its offset in the text that it is part of.
   void begin(int64_t offset);
-  /// Appends to `tokens` those that are certain. Appends to `cuts`, in ascending order, all offsets
-  /// at which the text could begin and would give the same tokens from there on. They depend only
-  /// on the text, not on the parts in which it arrives.
+  /// Appends to `tokens` those that later text cannot change, and to `cuts` the cuts among them, in
+  /// ascending order.
   void add(std::string_view text, std::vector<int32_t>& tokens, std::vector<TokenCut>& cuts);
   /// Ends the text. Its end is a cut.
   void finish(std::vector<int32_t>& tokens, std::vector<TokenCut>& cuts);
 
  private:
-  /// The state of one step and the text that it cuts: the whole text, or a piece of the step
-  /// before.
-  struct Level {
-    std::string text;    // the text not handed on yet, after the text that matches may look back at
+  /// The state of one step. Its text is the whole text or a piece of the step before.
+  struct StepState {
+    std::string text;    // the text not passed on yet, after the text that matches may look back at
     int64_t offset = 0;  // the offset of `text` in the whole text
-    size_t done = 0;     // all text before it is handed on
-    size_t wanted = 0;   // the size of `text` at which to search again
-    bool opened = false;  // the next step has the begin of a piece that continues at `done`
+    size_t done = 0;     // `text` before this offset is passed on
+    size_t wanted = 0;   // the size of `text` at which to search it again
+    bool in_gap = false;  // the next step has the beginning of a gap that continues at `done`
   };
 
   struct Output {
@@ -49,28 +55,29 @@ class SplitChain {
     std::vector<TokenCut>* cuts;  // null inside a match: its pieces depend on all of it
   };
 
-  /// Hand a piece from the step before to `step`, or to the model after the last step.
+  // These functions pass a piece to `step`, or to the model if `step` is after the last one.
   void begin_piece(size_t step, int64_t offset);
   void add_to_piece(size_t step, std::string_view text, const Output& output);
   void end_piece(size_t step, const Output& output);
   void whole_piece(size_t step, std::string_view piece, int64_t offset, const Output& output);
 
-  /// Hands on the matches and the text between them, as far as they are certain.
-  void search(size_t step, bool ends, const Output& output);
-  void give_match(size_t step, TextRange match, const Output& output);
-  /// Hands on the rest of the text up to `end`, the begin of a match or the end of the text.
-  void give_rest(size_t step, size_t end, const Output& output);
-  /// Hands on the begin of a rest, up to `end`, when its own end is not known yet.
-  void open_rest(size_t step, size_t end, const Output& output);
+  /// Divides the text of a step as far as later text cannot change it, and passes the pieces on.
+  /// Divides all of it if the text `ends`.
+  void divide(size_t step, bool ends, const Output& output);
+  void pass_match(size_t step, TextRange match, const Output& output);
+  /// Passes on the gap from `done` to `end`, and ends it there.
+  void pass_gap(size_t step, size_t end, const Output& output);
+  /// Passes on a gap from `done` to `end`, which may continue.
+  void pass_part_of_gap(size_t step, size_t end, const Output& output);
 
-  std::vector<TokenCut>* inner_cuts(const Output& output) const;
+  std::vector<TokenCut>* cuts_in_piece(const Output& output) const;
 
   const std::vector<SplitStep>& steps_;
   const std::vector<SplitPattern>& patterns_;
   const BpeModel& model_;
   const bool has_cuts_;
-  std::vector<Level> levels_;  // one per step
-  OpenPiece piece_;            // after the last step
+  std::vector<StepState> states_;  // one per step
+  OpenPiece piece_;                // after the last step
   SplitPattern::Scratch split_;
   BpeModel::Scratch scratch_;
 };

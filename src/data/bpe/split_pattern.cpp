@@ -14,11 +14,12 @@
 namespace tessera {
 namespace {
 
+// The stack of matches in machine code, in bytes. It grows only if a match needs it.
 constexpr size_t kFirstStack = size_t{32} << 10;
-constexpr size_t kLargestStack = size_t{64} << 20;  // used only if a match needs it
+constexpr size_t kLargestStack = size_t{64} << 20;
 /// The most backtracking steps of one match. It is far above what practical patterns need for
 /// megabytes of white space, and far below what would look like a hang.
-constexpr uint32_t kLargestEffort = 100'000'000;
+constexpr uint32_t kMostBacktracking = 100'000'000;
 
 std::string message_of(int code) {
   std::array<PCRE2_UCHAR, 256> buffer{};
@@ -30,7 +31,7 @@ PCRE2_SPTR units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(te
 
 template <auto release>
 struct Release {
-  void operator()(auto* what) const { release(what); }
+  void operator()(auto* object) const { release(object); }
 };
 
 template <typename T, auto release>
@@ -38,7 +39,7 @@ using Owned = std::unique_ptr<T, Release<release>>;
 
 /// Takes ownership of an object that a PCRE2 function made.
 template <typename Owner>
-Owner take(typename Owner::pointer made) {
+Owner own(typename Owner::pointer made) {
   if (made == nullptr) throw std::bad_alloc();
   return Owner(made);
 }
@@ -47,7 +48,7 @@ Owner take(typename Owner::pointer made) {
 
 struct SplitPattern::Code {
   Owned<pcre2_code, pcre2_code_free> code;
-  bool compiled = false;  // true if it is compiled to machine code
+  bool is_machine_code = false;  // otherwise PCRE2 interprets the pattern
 };
 
 struct SplitPattern::Scratch::Data {
@@ -57,9 +58,9 @@ struct SplitPattern::Scratch::Data {
 };
 
 SplitPattern::Scratch::Scratch() : data_(std::make_unique<Data>()) {
-  data_->match = take<decltype(data_->match)>(pcre2_match_data_create(1, nullptr));
-  data_->context = take<decltype(data_->context)>(pcre2_match_context_create(nullptr));
-  pcre2_set_match_limit(data_->context.get(), kLargestEffort);
+  data_->match = own<decltype(data_->match)>(pcre2_match_data_create(1, nullptr));
+  data_->context = own<decltype(data_->context)>(pcre2_match_context_create(nullptr));
+  pcre2_set_match_limit(data_->context.get(), kMostBacktracking);
   // Without machine code there is no stack.
   data_->stack.reset(pcre2_jit_stack_create(kFirstStack, kLargestStack, nullptr));
   pcre2_jit_stack_assign(data_->context.get(), nullptr, data_->stack.get());
@@ -71,7 +72,7 @@ SplitPattern::SplitPattern(const std::string& pattern, const std::string& origin
     : code_(std::make_unique<Code>()) {
   const std::string translated = pattern_for_pcre2(pattern, origin);
   const Owned<pcre2_compile_context, pcre2_compile_context_free> context(
-      take<Owned<pcre2_compile_context, pcre2_compile_context_free>>(
+      own<Owned<pcre2_compile_context, pcre2_compile_context_free>>(
           pcre2_compile_context_create(nullptr)));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
@@ -92,7 +93,7 @@ SplitPattern::SplitPattern(const std::string& pattern, const std::string& origin
   uint32_t characters = 0;
   pcre2_pattern_info(code_->code.get(), PCRE2_INFO_MAXLOOKBEHIND, &characters);
   look_behind_ = kLongestCharacter * characters;
-  code_->compiled =
+  code_->is_machine_code =
       pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
 }
 
@@ -112,7 +113,7 @@ std::optional<TextRange> SplitPattern::find_open(std::string_view text, size_t b
 std::optional<TextRange> SplitPattern::find(std::string_view text, size_t begin, uint32_t options,
                                             Scratch& scratch) const {
   const Scratch::Data& data = *scratch.data_;
-  const auto match = code_->compiled ? pcre2_jit_match : pcre2_match;
+  const auto match = code_->is_machine_code ? pcre2_jit_match : pcre2_match;
   const int result = match(code_->code.get(), units(text), text.size(), begin,
                            PCRE2_NO_UTF_CHECK | options, data.match.get(), data.context.get());
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;

@@ -28,10 +28,10 @@ constexpr int32_t kLargestId = (1 << 22) - 1;
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// An object of the file. It reads members by name, and its errors name their path in the file.
-class Part {
+/// A JSON object of the file. It reads members by name, and its errors name their path in the file.
+class Section {
  public:
-  Part(const Json& json, std::string path, const std::string& origin)
+  Section(const Json& json, std::string path, const std::string& origin)
       : json_(json), path_(std::move(path)), origin_(origin) {
     if (!json_.is_object()) refuse("", json_, "an object");
   }
@@ -92,10 +92,10 @@ class Part {
     return value;
   }
 
-  Part member(const std::string& key) const { return {get(key), inner(key), origin_}; }
+  Section member(const std::string& key) const { return {get(key), inner(key), origin_}; }
 
-  std::vector<Part> members(const std::string& key) const {
-    std::vector<Part> parts;
+  std::vector<Section> members(const std::string& key) const {
+    std::vector<Section> parts;
     for (const Json& value : list(key)) {
       parts.emplace_back(value, fmt::format("{}[{}]", inner(key), parts.size()), origin_);
     }
@@ -103,12 +103,12 @@ class Part {
   }
 
   /// Returns the parts of a Sequence, including those of nested Sequences, or this part itself.
-  std::vector<Part> flattened(const std::string& list_key) const {
+  std::vector<Section> flattened(const std::string& list_key) const {
     if (type() != "Sequence") return {*this};
     allow(std::array<std::string_view, 2>{"type", list_key});
-    std::vector<Part> parts;
-    for (const Part& part : members(list_key)) {
-      for (Part& inner : part.flattened(list_key)) parts.push_back(std::move(inner));
+    std::vector<Section> parts;
+    for (const Section& part : members(list_key)) {
+      for (Section& inner : part.flattened(list_key)) parts.push_back(std::move(inner));
     }
     return parts;
   }
@@ -137,7 +137,7 @@ Json replace_step(std::string_view pattern, std::string_view content) {
 
 /// Refuses all but the steps that write spaces as U+2581 and back. The pre-tokenizer that such
 /// files have splits at spaces, of which the normalizer leaves none.
-void check_space_marks(const Part& file) {
+void check_space_marks(const Section& file) {
   const auto require = [&](const std::string& key, const Json& known, std::string_view expected) {
     if (file.get(key) != known) file.refuse(key, file.get(key), with_byte_fallback(expected));
   };
@@ -158,18 +158,18 @@ void check_space_marks(const Part& file) {
       "a Sequence of a Replace of \"\u2581\" by \" \", ByteFallback and Fuse");
 }
 
-void read_normalizer(const Part& file, BpeDescription& description) {
+void read_normalizer(const Section& file, BpeDescription& description) {
   if (file.get("normalizer").is_null()) return;
-  for (const Part& part : file.member("normalizer").flattened("normalizers")) {
+  for (const Section& part : file.member("normalizer").flattened("normalizers")) {
     if (part.type() != "NFC") part.refuse("type", part.get("type"), "NFC, the only one supported");
     part.allow(std::array<std::string_view, 1>{"type"});
     description.normalizes_nfc = true;
   }
 }
 
-SplitStep read_split(const Part& part) {
+SplitStep read_split(const Section& part) {
   part.allow(std::array<std::string_view, 4>{"type", "pattern", "behavior", "invert"});
-  const Part pattern = part.member("pattern");
+  const Section pattern = part.member("pattern");
   pattern.allow(std::array<std::string_view, 1>{"Regex"});
   const std::string behavior = part.text("behavior");
   const bool invert = part.flag("invert");
@@ -184,9 +184,9 @@ SplitStep read_split(const Part& part) {
   return {pattern.text("Regex"), isolated};
 }
 
-void read_pre_tokenizer(const Part& file, BpeDescription& description) {
+void read_pre_tokenizer(const Section& file, BpeDescription& description) {
   bool symbols = false;
-  for (const Part& part : file.member("pre_tokenizer").flattened("pretokenizers")) {
+  for (const Section& part : file.member("pre_tokenizer").flattened("pretokenizers")) {
     const std::string type = part.type();
     if (symbols) part.refuse("type", part.get("type"), "nothing after ByteLevel");
     if (type == "Split") {
@@ -205,14 +205,14 @@ void read_pre_tokenizer(const Part& file, BpeDescription& description) {
     }
   }
   if (!symbols) {
-    const Part part = file.member("pre_tokenizer");
+    const Section part = file.member("pre_tokenizer");
     part.refuse("type", part.get("type"), "a ByteLevel at the end");
   }
 }
 
-void check_post_processor(const Part& file) {
+void check_post_processor(const Section& file) {
   if (file.get("post_processor").is_null()) return;
-  for (const Part& part : file.member("post_processor").flattened("processors")) {
+  for (const Section& part : file.member("post_processor").flattened("processors")) {
     const std::string type = part.type();
     if (type != "ByteLevel" && type != "TemplateProcessing") {
       part.refuse("type", part.get("type"), "ByteLevel or TemplateProcessing");
@@ -220,7 +220,7 @@ void check_post_processor(const Part& file) {
   }
 }
 
-void check_decoder(const Part& file) {
+void check_decoder(const Section& file) {
   const auto parts = file.member("decoder").flattened("decoders");
   if (parts.size() != 1 || parts.front().type() != "ByteLevel") {
     file.refuse("decoder", file.get("decoder"), "one ByteLevel");
@@ -228,7 +228,7 @@ void check_decoder(const Part& file) {
 }
 
 /// Refuses members that change tokens if they are set.
-void check_neutral(const Part& model) {
+void check_neutral(const Section& model) {
   const auto require = [&](const std::string& key, bool neutral, std::string_view expected) {
     if (!neutral) {
       model.refuse(key, model.get(key), fmt::format("{}; others are not supported", expected));
@@ -241,10 +241,10 @@ void check_neutral(const Part& model) {
   }
 }
 
-void read_vocabulary(const Part& model, BpeDescription& description) {
+void read_vocabulary(const Section& model, BpeDescription& description) {
   const Json& vocabulary = model.get("vocab");
   if (!vocabulary.is_object()) model.refuse("vocab", vocabulary, "an object of tokens and ids");
-  const Part ids = model.member("vocab");
+  const Section ids = model.member("vocab");
   for (const auto& [token, id] : vocabulary.items()) {
     description.vocabulary.emplace_back(token, ids.id_of(token, id));
   }
@@ -258,7 +258,7 @@ void read_vocabulary(const Part& model, BpeDescription& description) {
   }
 }
 
-MergePair read_merge(const Part& model, const Json& merge, size_t index) {
+MergePair read_merge(const Section& model, const Json& merge, size_t index) {
   if (merge.is_string()) {
     const auto& text = merge.get_ref<const std::string&>();
     const size_t space = text.find(' ');
@@ -272,7 +272,7 @@ MergePair read_merge(const Part& model, const Json& merge, size_t index) {
   model.refuse(fmt::format("merges[{}]", index), merge, "\"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]");
 }
 
-void read_model(const Part& model, BpeDescription& description) {
+void read_model(const Section& model, BpeDescription& description) {
   // Files from before the library had other models do not state the type.
   if (!model.get("type").is_null() && model.type() != "BPE") {
     model.refuse("type", model.get("type"), "BPE, the only one supported");
@@ -292,9 +292,9 @@ void read_model(const Part& model, BpeDescription& description) {
   }
 }
 
-void read_added_tokens(const Part& file, BpeDescription& description) {
+void read_added_tokens(const Section& file, BpeDescription& description) {
   if (file.get("added_tokens").is_null()) return;
-  for (const Part& part : file.members("added_tokens")) {
+  for (const Section& part : file.members("added_tokens")) {
     part.allow(std::array<std::string_view, 7>{"id", "content", "single_word", "lstrip", "rstrip",
                                                "normalized", "special"});
     AddedToken token;
@@ -342,7 +342,7 @@ bool is_byte_level(const nlohmann::json& tokenizer) {
 }
 
 BpeDescription read_tokenizer_json(const nlohmann::json& tokenizer, const std::string& origin) {
-  const Part file(tokenizer, "", origin);
+  const Section file(tokenizer, "", origin);
   file.allow(std::array<std::string_view, 9>{"version", "truncation", "padding", "added_tokens",
                                              "normalizer", "pre_tokenizer", "post_processor",
                                              "decoder", "model"});

@@ -52,6 +52,7 @@ constexpr size_t kLongestStart = 512;  // enough for every signature
 constexpr size_t kLeastToJudge = 16;   // the fewest bytes of which the share of zeros is judged
 
 bool is_zstd(std::string_view start) {
+  // A skippable frame begins with one of the 32-bit numbers 0x184D2A50 to 0x184D2A5F.
   const bool skippable =
       start.size() >= 4 && (start[0] & 0xF0) == 0x50 && start.substr(1, 3) == "\x2A\x4D\x18"sv;
   return skippable || start.starts_with(kZstdMagic);
@@ -60,13 +61,6 @@ bool is_zstd(std::string_view start) {
 Compression compression_of_content(std::string_view start) {
   if (start.starts_with(kGzipMagic)) return Compression::gzip;
   return is_zstd(start) ? Compression::zstd : Compression::none;
-}
-
-std::string lower_case_extension(const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::ranges::transform(extension, extension.begin(),
-                         [](unsigned char letter) { return std::tolower(letter); });
-  return extension;
 }
 
 Compression compression_of_name(const fs::path& path) {
@@ -105,6 +99,13 @@ void refuse_other_kinds(std::string_view start, std::string_view name) {
 }
 
 }  // namespace
+
+std::string lower_case_extension(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char letter) { return std::tolower(letter); });
+  return extension;
+}
 
 Compression detect_compression(const fs::path& path) {
   const ReadFile file(path);
@@ -177,7 +178,7 @@ class Decompressor::Stream {
 class Decompressor::GzipStream : public Stream {
  public:
   explicit GzipStream(const ReadFile& file) : Stream(file) {
-    constexpr int kGzipOnly = 16;
+    constexpr int kGzipOnly = 16;  // zlib accepts no other header
     TESSERA_CHECK(inflateInit2(&state_, kGzipOnly + MAX_WBITS) == Z_OK, "no memory for zlib");
   }
   ~GzipStream() override { inflateEnd(&state_); }
@@ -226,6 +227,7 @@ class Decompressor::GzipStream : public Stream {
     constexpr size_t kMost = std::numeric_limits<int32_t>::max();
     const std::span<const std::byte> bytes = ahead();
     const size_t room = std::min(buffer.size(), kMost);
+    // zlib does not write through next_in, which is not const.
     state_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
     state_.avail_in = static_cast<uInt>(bytes.size());
     state_.next_out = reinterpret_cast<Bytef*>(buffer.data());

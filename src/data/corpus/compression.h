@@ -28,6 +28,9 @@ inline constexpr std::array<std::string_view, 3> kWords<Compression>{"none", "gz
 /// archives, Parquet, UTF-16 and UTF-32.
 Compression detect_compression(const fs::path& path);
 
+/// Returns the suffix of a path in lower case: ".gz".
+std::string lower_case_extension(const fs::path& path);
+
 /// Returns `path` without its compression suffix.
 fs::path without_compression_suffix(const fs::path& path);
 

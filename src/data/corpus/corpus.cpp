@@ -1,7 +1,6 @@
 #include "data/corpus/corpus.h"
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <set>
 #include <utility>
@@ -12,9 +11,7 @@ namespace tessera {
 namespace {
 
 Format format_of(const fs::path& path) {
-  std::string extension = without_compression_suffix(path).extension().string();
-  std::ranges::transform(extension, extension.begin(),
-                         [](unsigned char letter) { return std::tolower(letter); });
+  const std::string extension = lower_case_extension(without_compression_suffix(path));
   const bool jsonl = extension == ".jsonl" || extension == ".ndjson" || extension == ".json";
   return jsonl ? Format::jsonl : Format::text;
 }
@@ -26,6 +23,12 @@ bool is_inside(const fs::path& path, const fs::path& folder) {
 }
 
 }  // namespace
+
+void require_unchanged(const CorpusFile& file, int64_t size) {
+  if (size == file.size) return;
+  throw Error("{} changed while it was read: {} bytes at the start, {} now; run prepare again",
+              file.path.string(), file.size, size);
+}
 
 Corpus scan_inputs(const std::vector<std::string>& inputs, const fs::path& excluded,
                    const Logger& logger) {
@@ -71,8 +74,8 @@ std::vector<WorkItem> plan_items(const Corpus& corpus, int64_t item_bytes) {
   int64_t bytes = 0;
   for (size_t file = 0; file < corpus.files.size(); ++file) {
     const int64_t size = corpus.files[file].size;
-    const bool whole = corpus.files[file].compression != Compression::none;
-    const int64_t slice_bytes = whole ? size : item_bytes;
+    const bool is_compressed = corpus.files[file].compression != Compression::none;
+    const int64_t slice_bytes = is_compressed ? size : item_bytes;
     for (int64_t begin = 0; begin < size; begin += slice_bytes) {
       const int64_t end = std::min(begin + slice_bytes, size);
       item.push_back({static_cast<int64_t>(file), begin, end});

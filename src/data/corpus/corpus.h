@@ -26,6 +26,9 @@ struct CorpusFile {
   bool operator==(const CorpusFile&) const = default;
 };
 
+/// Throws Error unless the file still has the size that it had when it was scanned.
+void require_unchanged(const CorpusFile& file, int64_t size);
+
 /// The input files, in the order of their documents.
 struct Corpus {
   std::vector<CorpusFile> files;
@@ -42,9 +45,10 @@ struct Corpus {
 Corpus scan_inputs(const std::vector<std::string>& inputs, const fs::path& excluded,
                    const Logger& logger);
 
-/// A part of a file, in bytes. `begin` and `end` are the desired cuts. read_slice() moves both to
-/// the start of the next line, so consecutive slices divide the lines of a file among them. A
-/// compressed file is one slice, because it can only be read from its start.
+/// A part of a file, in bytes. `begin` and `end` are where the file should be cut. The readers move
+/// both to an offset at which it can be cut: read_slice() to the start of the next line. So
+/// consecutive slices divide a file among them. A compressed file is one slice, because it can only
+/// be read from its start.
 struct Slice {
   int64_t file = 0;  // index in Corpus::files
   int64_t begin = 0;

@@ -2,28 +2,66 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "base/error.h"
+#include "base/read_file.h"
 #include "base/utf8.h"
-#include "data/corpus/content.h"
 #include "data/corpus/json_line.h"
+
+// read_slice() is the work of three classes. SliceReader cuts the content of a file into lines of
+// JSON Lines or pieces of plain text. It reads the content from a ContentReader, which unpacks
+// compressed files. DocumentMaker repairs broken UTF-8, takes documents from JSON lines, gives them
+// to the sink and counts.
 
 namespace tessera {
 namespace {
 
-constexpr size_t kCutWindow = size_t{64} << 10;  // bytes to search for a cut's line end
-constexpr size_t kReadAtOnce = size_t{1} << 20;
+constexpr size_t kCutWindow = size_t{64} << 10;     // bytes to search for a line end to cut at
+constexpr size_t kReadAtOnce = size_t{1} << 20;     // bytes
 constexpr int64_t kReadBeyond = int64_t{64} << 10;  // bytes past a slice to read for its last line
 
 /// The bytes of a file that give at most one piece: repairing turns one byte into at most three.
 constexpr size_t kRawPiece = kLongestPiece / 3;
 
+/// A reader of the content of an input file from start to end. A compressed file is unpacked.
+class ContentReader {
+ public:
+  /// Starts at byte `begin` of the file, which must be 0 if the file is compressed. Throws Error
+  /// when the file cannot be read or has changed since it was scanned.
+  explicit ContentReader(const CorpusFile& file, int64_t begin = 0) : offset_(begin) {
+    if (file.compression == Compression::none) {
+      file_ = ReadFile(file.path);
+      require_unchanged(file, file_.size());
+      return;
+    }
+    TESSERA_CHECK(begin == 0, "byte {} of the compressed file {}", begin, file.path.string());
+    decompressor_ = std::make_unique<Decompressor>(file.path, file.compression);
+    require_unchanged(file, decompressor_->compressed_size());
+  }
+
+  /// Fills `buffer` and returns the number of bytes read. It is below the buffer's size only at the
+  /// end. Throws Error as ReadFile and Decompressor do.
+  size_t read(std::span<char> buffer) {
+    if (decompressor_) return decompressor_->read(buffer);
+    buffer = buffer.first(std::min(buffer.size(), static_cast<size_t>(file_.size() - offset_)));
+    file_.read_at(offset_, std::as_writable_bytes(buffer));
+    offset_ += static_cast<int64_t>(buffer.size());
+    return buffer.size();
+  }
+
+ private:
+  ReadFile file_;  // open if the file is not compressed
+  int64_t offset_ = 0;
+  std::unique_ptr<Decompressor> decompressor_;  // set if the file is compressed
+};
+
 /// Returns the number of the line that contains byte `offset` of a file's content.
 int64_t line_number(const CorpusFile& file, int64_t offset) {
-  Content content(file);
+  ContentReader content(file);
   std::string buffer(kReadAtOnce, '\0');
   int64_t lines = 1;
   while (offset > 0) {
@@ -41,7 +79,7 @@ int64_t line_number(const CorpusFile& file, int64_t offset) {
 int64_t cut_text(const CorpusFile& file, int64_t wanted) {
   if (wanted == 0 || wanted == file.size) return wanted;
   std::string buffer(kCutWindow, '\0');
-  buffer.resize(Content(file, wanted - 1).read(buffer));
+  buffer.resize(ContentReader(file, wanted - 1).read(buffer));
   const std::string_view window = buffer;
   size_t found = window.find('\n');
   if (found != std::string_view::npos) return wanted + static_cast<int64_t>(found);
@@ -50,7 +88,7 @@ int64_t cut_text(const CorpusFile& file, int64_t wanted) {
   return wanted - 1 + static_cast<int64_t>(found);
 }
 
-/// A maker of documents from the text and the lines of one file.
+/// Makes documents from the text and the lines of one file, and gives them to the sink.
 class DocumentMaker {
  public:
   DocumentMaker(const Corpus& corpus, int64_t file, const ReadOptions& options,
@@ -93,7 +131,7 @@ class DocumentMaker {
     ++statistics_.documents;
   }
 
-  /// Gives the sink a chance to stop.
+  /// Gives the sink a chance to throw, which stops the reading.
   void pause() { sink_("", false); }
 
  private:
@@ -162,17 +200,17 @@ class SliceReader {
     content_.emplace(file_, begin);
   }
 
-  /// Appends more text to the remaining text: up to the end, and `beyond` bytes past it. Returns
-  /// false if nothing is left.
+  /// Reads more of the content behind the unused text: up to end_, but at least `beyond` bytes and
+  /// at most kReadAtOnce. Returns false if the content has ended.
   bool fill(int64_t beyond) {
     documents_.pause();
-    const size_t kept = text_.size();
-    const int64_t left = std::max<int64_t>(0, end_ - offset_ - static_cast<int64_t>(kept));
-    buffer_.erase(0, buffer_.size() - kept);
-    buffer_.resize(kept + std::min(kReadAtOnce, static_cast<size_t>(std::max(left, beyond))));
-    buffer_.resize(kept + content_->read(std::span(buffer_).subspan(kept)));
+    const size_t unused = text_.size();
+    const int64_t left = std::max<int64_t>(0, end_ - offset_ - static_cast<int64_t>(unused));
+    buffer_.erase(0, buffer_.size() - unused);
+    buffer_.resize(unused + std::min(kReadAtOnce, static_cast<size_t>(std::max(left, beyond))));
+    buffer_.resize(unused + content_->read(std::span(buffer_).subspan(unused)));
     text_ = buffer_;
-    return text_.size() > kept;
+    return text_.size() > unused;
   }
 
   void drop(size_t bytes) {
@@ -186,13 +224,13 @@ class SliceReader {
     const bool reaches_end = is_compressed_ || end_ == file_.size;
     fill(0);
     if (begin == 0 && text_.starts_with(kByteOrderMark)) drop(kByteOrderMark.size());
-    bool more = true;
-    if (text_.empty()) more = fill(0);
+    bool has_more = true;
+    if (text_.empty()) has_more = fill(0);
     // A file that contains only a byte-order mark is an empty document.
-    if (!more && begin == 0 && reaches_end) documents_.add_empty_document();
+    if (!has_more && begin == 0 && reaches_end) documents_.add_empty_document();
     while (!text_.empty()) {
       // One byte beyond a piece shows whether the document continues after it.
-      while (more && text_.size() <= kRawPiece) more = fill(0);
+      while (has_more && text_.size() <= kRawPiece) has_more = fill(0);
       const std::string_view piece = first_piece(text_, kRawPiece);
       documents_.add_text(piece, offset_, reaches_end && piece.size() == text_.size());
       drop(piece.size());
@@ -238,7 +276,7 @@ class SliceReader {
   const size_t longest_line_;
   DocumentMaker& documents_;
   const bool is_compressed_;
-  std::optional<Content> content_;
+  std::optional<ContentReader> content_;
   int64_t end_ = 0;  // the end offset of the wanted part of the content
   std::string buffer_;
   std::string_view text_;  // the unused text at the end of the buffer
@@ -271,6 +309,7 @@ std::string_view first_piece(std::string_view text, size_t maximum) {
   }
   const size_t space = text.rfind(' ', maximum);
   if (space != std::string_view::npos && space > 0) return text.substr(0, space);
+  // next_character() may go up to three bytes further.
   return text.substr(0, next_character(text, maximum - 3));
 }
 

@@ -63,7 +63,7 @@ std::string_view first_piece(std::string_view text, size_t maximum);
 void read_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
                 ReadStatistics& statistics, const PieceSink& sink);
 
-/// The byte-order mark. It may be at the begin of a file and is not text.
+/// The byte-order mark. It may be at the start of a file and is not text.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 /// Throws Error naming the line that contains byte `offset` of the file's content.

@@ -5,26 +5,25 @@
 #include <span>
 
 #include "base/utf8.h"
-#include "data/corpus/content.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kCountedAtOnce = int64_t{1} << 20;
-constexpr size_t kBytesOfReplacement = 3;  // U+FFFD
+constexpr int64_t kCountedAtOnce = int64_t{1} << 20;  // bytes, by count_broken()
+constexpr size_t kReplacementBytes = 3;               // of U+FFFD
 
 }  // namespace
 
 PlainText::PlainText(const CorpusFile& file, const ReadOptions& options)
-    : file_(file), options_(options), content_(file.path) {
-  require_unchanged(file, content_.size());
+    : file_(file), options_(options), opened_(file.path) {
+  require_unchanged(file, opened_.size());
   const int64_t mark = static_cast<int64_t>(kByteOrderMark.size());
-  if (content_.size() >= mark && part(0, mark) == kByteOrderMark) begin_ = mark;
+  if (opened_.size() >= mark && raw_bytes(0, mark) == kByteOrderMark) begin_ = mark;
 }
 
-std::string_view PlainText::part(int64_t begin, int64_t end) {
+std::string_view PlainText::raw_bytes(int64_t begin, int64_t end) {
   raw_.resize(static_cast<size_t>(end - begin));
-  content_.read_at(begin, std::as_writable_bytes(std::span(raw_)));
+  opened_.read_at(begin, std::as_writable_bytes(std::span(raw_)));
   return raw_;
 }
 
@@ -34,25 +33,27 @@ int64_t PlainText::cut(int64_t offset) const {
   std::array<char, kLongestCharacter> bytes;
   const std::span<char> read =
       std::span(bytes).first(std::min(bytes.size(), static_cast<size_t>(end() - offset)));
-  content_.read_at(offset, std::as_writable_bytes(read));
+  opened_.read_at(offset, std::as_writable_bytes(read));
   return offset + static_cast<int64_t>(next_character({read.data(), read.size()}, 0));
 }
 
 std::string_view PlainText::read(int64_t begin, int64_t end, int64_t offset, OffsetMap& offsets) {
-  const std::string_view raw = part(begin, end);
+  const std::string_view raw = raw_bytes(begin, end);
   offsets.add(offset, begin, /*kept=*/true);
   int64_t replaced = 0;
   const std::string_view text = repair_utf8(raw, repaired_, replaced);
   if (replaced == 0) return text;
   if (options_.fail_on_invalid_utf8) refuse_broken_utf8(file_, begin);
-  for (size_t read = 0, made = 0; read < raw.size();) {
-    const Utf8Character character = first_character(raw.substr(read));
+  // Walk over the characters to find the offsets at which broken ones were replaced.
+  for (size_t raw_offset = 0, repaired_offset = 0; raw_offset < raw.size();) {
+    const Utf8Character character = first_character(raw.substr(raw_offset));
     const auto add_run = [&](bool kept) {
-      offsets.add(offset + static_cast<int64_t>(made), begin + static_cast<int64_t>(read), kept);
+      offsets.add(offset + static_cast<int64_t>(repaired_offset),
+                  begin + static_cast<int64_t>(raw_offset), kept);
     };
     if (!character.valid) add_run(/*kept=*/false);
-    read += character.length;
-    made += character.valid ? character.length : kBytesOfReplacement;
+    raw_offset += character.length;
+    repaired_offset += character.valid ? character.length : kReplacementBytes;
     if (!character.valid) add_run(/*kept=*/true);
   }
   return text;
@@ -62,7 +63,7 @@ int64_t PlainText::count_broken(int64_t begin, int64_t end) {
   int64_t replaced = 0;
   while (begin < end) {
     const int64_t next = std::min(end, cut(std::min(end, begin + kCountedAtOnce)));
-    repair_utf8(part(begin, next), repaired_, replaced);
+    repair_utf8(raw_bytes(begin, next), repaired_, replaced);
     begin = next;
   }
   return replaced;

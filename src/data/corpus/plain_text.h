@@ -11,7 +11,9 @@
 
 namespace tessera {
 
-/// A reader of an uncompressed file of plain text. It can begin at any byte offset of the file.
+/// A reader of an uncompressed file of plain text. It can begin at any byte offset of the file. It
+/// repairs the text: broken UTF-8 becomes U+FFFD. An OffsetMap then says which offsets of the file
+/// the offsets of the repaired text come from.
 class PlainText {
  public:
   /// Both arguments must outlive this object. Throws Error when the file cannot be read or has
@@ -26,21 +28,21 @@ class PlainText {
   /// The text before such an offset is repaired in the same way whatever follows it.
   int64_t cut(int64_t offset) const;
 
-  /// Returns the repaired text between two cuts, valid until the next call. Adds to `offsets` the
-  /// file offsets of its parts. `offset` is the offset of this text in the repaired text that the
-  /// caller reads in pieces. Throws Error on broken UTF-8 if the options say so.
+  /// Returns the repaired text between two offsets that cut() gave, valid until the next call.
+  /// `offset` is its offset in all of the repaired text that the caller reads. Adds to `offsets`
+  /// the file offsets of its parts. Throws Error on broken UTF-8 if the options say so.
   std::string_view read(int64_t begin, int64_t end, int64_t offset, OffsetMap& offsets);
 
-  /// Returns the number of replacements that read() makes between two cuts.
+  /// Returns the number of replacements that read() makes between two such offsets.
   int64_t count_broken(int64_t begin, int64_t end);
 
  private:
   /// Returns the bytes between two offsets, valid until the next call.
-  std::string_view part(int64_t begin, int64_t end);
+  std::string_view raw_bytes(int64_t begin, int64_t end);
 
   const CorpusFile& file_;
   const ReadOptions& options_;
-  ReadFile content_;
+  ReadFile opened_;
   int64_t begin_ = 0;
   std::string raw_;
   std::string repaired_;

@@ -1,8 +1,10 @@
 #include "data/sentencepiece/bpe_merger.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -35,11 +37,11 @@ class Symbols {
     }
     for (const SentencePiece& piece : pieces) {
       if (!is_merged(piece)) continue;
-      for (std::string_view rest = piece.text; !rest.empty();) {
-        const std::string_view character = rest.substr(0, character_size(rest));
+      for (std::string_view text = piece.text; !text.empty();) {
+        const std::string_view character = text.substr(0, character_size(text));
         characters_.insert(character);
         next_ += static_cast<int32_t>(ids_.emplace(character, next_).second);
-        rest.remove_prefix(character.size());
+        text.remove_prefix(character.size());
       }
     }
     for (const auto& [text, id] : ids_) lengths_.insert(text.size());
@@ -82,6 +84,82 @@ std::vector<Merge> merges_of(const std::vector<SentencePiece>& pieces, const Sym
   return merges;
 }
 
+/// A cache of the tokens of recent words: most words of a text are among few different ones. Each
+/// hash has one entry, which holds the last word with that hash.
+class WordCache {
+ public:
+  static constexpr size_t kLongestWord = 30;  // bytes
+  static constexpr size_t kMostTokens = 8;
+
+  /// An entry fills one cache line of the processor.
+  struct alignas(64) Entry {
+    uint8_t size = 0;   // bytes of the word
+    uint8_t count = 0;  // number of tokens
+    std::array<char, kLongestWord> word{};
+    std::array<int32_t, kMostTokens> ids{};
+
+    bool holds(std::string_view wanted) const {
+      return size == wanted.size() && std::memcmp(word.data(), wanted.data(), size) == 0;
+    }
+    std::span<const int32_t> tokens() const { return std::span(ids).first(count); }
+  };
+  static_assert(sizeof(Entry) == 64);
+
+  WordCache() : entries_(kEntries) {}
+
+  /// Returns the entry for a word. It may hold another word, or none.
+  Entry& entry_of(std::string_view word) { return entries_[hash_of_key(word) % kEntries]; }
+
+  static bool fits(std::string_view word, size_t tokens) {
+    return word.size() <= kLongestWord && tokens <= kMostTokens;
+  }
+
+  /// Stores a word, for which fits() must hold.
+  static void store(Entry& entry, std::string_view word, std::span<const int32_t> tokens) {
+    entry.size = static_cast<uint8_t>(word.size());
+    entry.count = static_cast<uint8_t>(tokens.size());
+    std::memcpy(entry.word.data(), word.data(), word.size());
+    std::memcpy(entry.ids.data(), tokens.data(), tokens.size_bytes());
+  }
+
+ private:
+  static constexpr size_t kEntries = size_t{1} << 15;
+
+  std::vector<Entry> entries_;
+};
+
+/// An encoder of stretches by the merger, with a cache.
+class MergedStretches : public StretchEncoder {
+ public:
+  explicit MergedStretches(const SentencePieceMerger& merger) : merger_(merger) {}
+
+  void encode(std::string_view stretch, std::vector<int32_t>& tokens) override {
+    if (stretch.size() > WordCache::kLongestWord) {
+      merger_.encode(stretch, scratch_, tokens);
+      return;
+    }
+    WordCache::Entry& entry = words_.entry_of(stretch);
+    if (entry.holds(stretch)) {
+      for (const int32_t token : entry.tokens()) tokens.push_back(token);
+      return;
+    }
+    const size_t before = tokens.size();
+    const bool known = merger_.encode(stretch, scratch_, tokens);
+    const auto added = std::span<const int32_t>(tokens).subspan(before);
+    // Words with unknown characters are not stored: their tokens may join the token before them.
+    if (known && WordCache::fits(stretch, added.size())) WordCache::store(entry, stretch, added);
+  }
+
+  std::vector<Token> encode_with_ends(std::string_view stretch) override {
+    return merger_.encode_with_ends(stretch, scratch_);
+  }
+
+ private:
+  const SentencePieceMerger& merger_;
+  SentencePieceMerger::Scratch scratch_;
+  WordCache words_;
+};
+
 }  // namespace
 
 bool SentencePieceMerger::takes(const SentencePieceDescription& description) {
@@ -117,7 +195,8 @@ SentencePieceMerger::SentencePieceMerger(const SentencePieceDescription& descrip
       ascii_[static_cast<unsigned char>(character.front())] = symbol;
     }
   }
-  std::vector<float> scores;  // in descending order, each once
+  // A merge's rank is the index of its score among all scores, in descending order.
+  std::vector<float> scores;
   for (const SentencePiece& piece : pieces) scores.push_back(piece.score);
   std::ranges::sort(scores, std::greater<>());
   scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
@@ -185,6 +264,10 @@ std::vector<StretchEncoder::Token> SentencePieceMerger::encode_with_ends(std::st
     tokens.back().end = end;
   }
   return tokens;
+}
+
+std::unique_ptr<StretchEncoder> SentencePieceMerger::stretches() const {
+  return std::make_unique<MergedStretches>(*this);
 }
 
 }  // namespace tessera

@@ -15,9 +15,10 @@
 
 namespace tessera {
 
-/// The byte-pair encoding of SentencePiece. Two neighbours whose concatenation is a piece become
-/// that piece. The piece with the highest score is merged first; of equal ones, the leftmost. The
-/// symbols that are merged are pieces, and characters that are only part of longer pieces.
+/// The byte-pair encoding of SentencePiece. A word is a row of symbols, at first its characters.
+/// Two neighbours whose concatenation is a piece become that piece. The piece with the highest
+/// score is merged first; of equal ones, the leftmost. A symbol is a piece, or a character that is
+/// only part of longer pieces.
 class SentencePieceMerger {
  public:
   /// Memory that encode() reuses in each call. One thread at a time may use it.
@@ -26,7 +27,7 @@ class SentencePieceMerger {
     std::vector<int32_t> symbols;
   };
 
-  /// `description` must be one that takes() accepts. `unknown` must outlive this object.
+  /// takes() must accept `description`. `unknown` must outlive this object.
   SentencePieceMerger(const SentencePieceDescription& description, const UnknownText& unknown);
 
   /// Returns whether text can only become normal pieces and user-defined symbols, and all pieces
@@ -38,6 +39,9 @@ class SentencePieceMerger {
   bool encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& tokens) const;
   std::vector<StretchEncoder::Token> encode_with_ends(std::string_view word,
                                                       Scratch& scratch) const;
+  /// Returns an encoder that also remembers the tokens of recent words. This object must outlive
+  /// it.
+  std::unique_ptr<StretchEncoder> stretches() const;
 
  private:
   void merge(std::string_view word, Scratch& scratch) const;

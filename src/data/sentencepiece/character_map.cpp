@@ -12,7 +12,8 @@ namespace tessera {
 namespace {
 
 // A unit has 32 bits. It is either a node (the byte that leads to it, a bit that is set if a rule
-// ends there, and the offset of its children) or the value of a rule, with the highest bit set.
+// ends there, and the offset of its children) or the value of a rule, with the highest bit set. An
+// offset has 22 bits, and one more bit says that it counts in units of 256.
 uint32_t label(uint32_t unit) { return unit & (1U << 31 | 0xFFU); }
 bool is_value(uint32_t unit) { return unit >> 31 != 0; }
 bool ends_rule(uint32_t unit) { return (unit & 1U << 8) != 0; }

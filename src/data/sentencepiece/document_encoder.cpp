@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/utf8.h"
-#include "data/sentencepiece/long_stretch.h"
 #include "data/sentencepiece/utf8_character.h"
 
 namespace tessera {
@@ -24,6 +23,103 @@ bool is_landmark(std::string_view text, size_t begin, size_t offset) {
   uint64_t bytes = 0;
   std::memcpy(&bytes, text.data() + offset - kBeforeLandmark, kBeforeLandmark);
   return (bytes ^ bytes >> 29) * 0x9E3779B97F4A7C15ULL >> (64 - kLandmarkBits) == 0;
+}
+
+constexpr size_t kLongStretch = size_t{32} << 10;  // bytes
+constexpr size_t kLongestCompared = 1024;          // bytes of a piece; longer ones are slow to find
+constexpr size_t kOffsets = 64;                    // bytes in which the best offset is sought
+constexpr size_t kMostBeginnings = 16;             // texts to compare
+
+/// Returns the end of the longest piece that begins at `begin` of the text, or `begin` if there is
+/// none.
+size_t longest_piece_end(std::string_view text, size_t begin, const SentencePieceModel& model) {
+  size_t reached = begin;
+  size_t end = begin;
+  while (end < text.size()) {
+    end += character_size(text.substr(end));
+    if (end - begin > model.longest_piece()) break;
+    if (model.is_piece(text.substr(begin, end - begin))) reached = end;
+  }
+  return reached;
+}
+
+/// Returns an offset near the end of `stretch`, as the last element, and before it the starts of
+/// all pieces that span it. A token of the text ends at one of these offsets. The last one is
+/// chosen so that there are the fewest.
+std::vector<size_t> possible_ends(std::string_view stretch, const SentencePieceModel& model) {
+  const size_t longest = model.longest_piece();
+  std::vector<size_t> begins;
+  std::vector<size_t> piece_ends;
+  size_t offset = character_begin(stretch, stretch.size() - 2 * longest - kOffsets);
+  const size_t first = character_begin(stretch, stretch.size() - longest - kOffsets);
+  const size_t last = character_begin(stretch, stretch.size() - longest);
+  for (; offset <= last; offset += character_size(stretch.substr(offset))) {
+    begins.push_back(offset);
+    piece_ends.push_back(longest_piece_end(stretch, offset, model));
+  }
+  std::vector<size_t> fewest;
+  for (size_t i = 0; i < begins.size(); ++i) {
+    if (begins[i] < first) continue;
+    std::vector<size_t> ends;
+    for (size_t j = 0; j < i; ++j) {
+      if (piece_ends[j] > begins[i]) ends.push_back(begins[j]);
+    }
+    ends.push_back(begins[i]);
+    if (fewest.empty() || ends.size() < fewest.size()) fewest = ends;
+  }
+  return fewest;
+}
+
+/// Returns the tokens that the beginnings of `stretch` up to `ends` all start with. They do not end
+/// within a character.
+std::vector<StretchEncoder::Token> common_tokens(std::string_view stretch,
+                                                 const std::vector<size_t>& ends,
+                                                 StretchEncoder& encoder) {
+  auto tokens = encoder.encode_with_ends(stretch.substr(0, ends.front()));
+  for (size_t i = 1; i < ends.size(); ++i) {
+    const auto others = encoder.encode_with_ends(stretch.substr(0, ends[i]));
+    tokens.erase(std::ranges::mismatch(tokens, others).in1, tokens.end());
+  }
+  const auto is_last_of_character = [&](size_t i) {
+    return tokens[i].end > (i == 0 ? 0 : tokens[i - 1].end);
+  };
+  while (!tokens.empty() && !is_last_of_character(tokens.size() - 1)) tokens.pop_back();
+  return tokens;
+}
+
+/// Returns the length of the longest stretch that is held back to be encoded at once. It is far
+/// longer than the text that decides a token.
+size_t longest_stretch(const SentencePieceModel& model) {
+  return std::max(kLongStretch, 4 * model.longest_piece());
+}
+
+/// Returns the tokens of the beginning of `stretch`: half of it or more. `stretch` is as long as
+/// longest_stretch() allows, and no word ends in it.
+///
+/// With both algorithms (unigram and byte-pair encoding), the tokens up to the end of any token are
+/// those of the text up to there alone. Take an offset near the end of the stretch. Whatever
+/// follows, a token ends at this offset or spans it. So the tokens of the whole text begin with
+/// those of the text up to this offset, or up to the start of a piece that spans it. There are few
+/// such texts. The tokens with which all of them begin are certain.
+///
+/// The texts may have too few tokens in common. For example, a unigram model can split a long run
+/// of one character in many equally probable ways, and the last character decides between them. The
+/// stretch is then cut without regard to what follows. The same is done when the pieces are too
+/// long or the texts too many to compare, and with other algorithms unless there is only one text.
+std::vector<StretchEncoder::Token> first_tokens(std::string_view stretch,
+                                                const SentencePieceModel& model,
+                                                StretchEncoder& encoder) {
+  if (model.longest_piece() <= kLongestCompared) {
+    const std::vector<size_t> ends = possible_ends(stretch, model);
+    if (ends.size() == 1 || (model.prefixes_have_same_tokens() && ends.size() <= kMostBeginnings)) {
+      auto tokens = common_tokens(stretch, ends, encoder);
+      if (!tokens.empty() && tokens.back().end >= stretch.size() / 2) return tokens;
+    }
+  }
+  // What is left of the stretch is longer than every piece, so two parts of an unknown word are
+  // both unknown.
+  const size_t end = character_begin(stretch, stretch.size() - model.longest_piece() - 1);
+  return encoder.encode_with_ends(stretch.substr(0, end));
 }
 
 }  // namespace
@@ -58,20 +154,20 @@ void SentencePieceDocumentEncoder::add(std::string_view piece, std::vector<int32
     begin_text(true);
   }
   add_text(piece, boundaries);
-  give(ids);
+  give_tokens(ids);
 }
 
 void SentencePieceDocumentEncoder::finish(std::vector<int32_t>& ids,
                                           std::vector<Boundary>& boundaries) {
   finish_text(boundaries);
-  give(ids);
+  give_tokens(ids);
   boundaries.push_back({added_, given_});
 }
 
 void SentencePieceDocumentEncoder::begin_text(bool starts) {
   text_.begin(starts);
   begin_ = last_cut_ = scanned_ = without_symbol_ = since_landmark_ = 0;
-  whole_ = starts;
+  in_first_ = starts;
   text_begin_ = added_;
 }
 
@@ -127,20 +223,20 @@ void SentencePieceDocumentEncoder::encode_certain_before(size_t end, bool ends,
     const size_t cut = model_.first_word(text.substr(0, limit), scanned_);
     if (cut < limit) {
       scanned_ = cut;
-      if (model_.adds_scores() && (whole_ || !is_landmark(text, begin_, cut))) {
+      if (model_.adds_scores() && (in_first_ || !is_landmark(text, begin_, cut))) {
         last_cut_ = cut;
         continue;
       }
       encode_to(cut);
-      note_boundary(boundaries);
+      report_boundary(boundaries);
     } else if (!is_long) {
       scanned_ = character_begin(text, text.size() - 1);
       break;
     } else if (last_cut_ > begin_) {
       encode_to(last_cut_);
-      note_boundary(boundaries);
+      report_boundary(boundaries);
     } else {
-      encode_some(text.substr(begin_, limit - begin_));
+      encode_first_tokens(text.substr(begin_, limit - begin_));
     }
   }
   if (ends && begin_ < text.size()) encode_to(text.size());
@@ -150,11 +246,11 @@ void SentencePieceDocumentEncoder::encode_to(size_t end) {
   stretches_->encode(text_.text().substr(begin_, end - begin_), tokens_);
   since_landmark_ += end - begin_;
   begin_ = scanned_ = end;
-  whole_ = false;
+  in_first_ = false;
 }
 
 /// Encodes the first part of a stretch in which no word ends.
-void SentencePieceDocumentEncoder::encode_some(std::string_view stretch) {
+void SentencePieceDocumentEncoder::encode_first_tokens(std::string_view stretch) {
   const UnknownText& unknown = model_.unknown();
   for (const StretchEncoder::Token& token : first_tokens(stretch, model_, *stretches_)) {
     const bool joins = !tokens_.empty() && tokens_.back() == token.id && unknown.joins(token.id);
@@ -162,11 +258,11 @@ void SentencePieceDocumentEncoder::encode_some(std::string_view stretch) {
     scanned_ = begin_ + token.end;
   }
   begin_ = scanned_;
-  whole_ = false;
+  in_first_ = false;
 }
 
 /// Reports the offset up to which the text is encoded, if it is a boundary.
-void SentencePieceDocumentEncoder::note_boundary(std::vector<Boundary>& boundaries) {
+void SentencePieceDocumentEncoder::report_boundary(std::vector<Boundary>& boundaries) {
   if (!model_.adds_scores()) {
     const bool landmark = is_landmark(text_.text(), 0, begin_);
     if (!landmark && since_landmark_ < kLandmarksAreRare) return;
@@ -179,7 +275,7 @@ void SentencePieceDocumentEncoder::note_boundary(std::vector<Boundary>& boundari
   boundaries.push_back({text_begin_ + *original, given_ + fresh});
 }
 
-void SentencePieceDocumentEncoder::give(std::vector<int32_t>& ids) {
+void SentencePieceDocumentEncoder::give_tokens(std::vector<int32_t>& ids) {
   if (tokens_.empty()) return;
   const auto first = tokens_.begin() + (has_last_ ? 1 : 0);
   given_ += tokens_.end() - first;

@@ -14,8 +14,8 @@
 namespace tessera {
 
 /// An encoder of a document that arrives in pieces, with a SentencePiece model. It has three steps:
-/// normalise the text, cut the normalised text at offsets that no piece can span, and encode the
-/// stretches between them.
+/// normalise the text, cut the normalised text at offsets that no piece can span (see WordCuts),
+/// and encode the stretches between them.
 ///
 /// Some models (unigram) choose tokens by the sum of a stretch's scores. The sum is rounded, so in
 /// a longer stretch the choice between nearly equal sums may differ. A document of up to 32 KiB is
@@ -45,9 +45,9 @@ class SentencePieceDocumentEncoder : public DocumentEncoder {
   void encode_certain(bool ends, std::vector<Boundary>& boundaries);
   void encode_certain_before(size_t end, bool ends, std::vector<Boundary>& boundaries);
   void encode_to(size_t end);
-  void encode_some(std::string_view stretch);
-  void note_boundary(std::vector<Boundary>& boundaries);
-  void give(std::vector<int32_t>& ids);
+  void encode_first_tokens(std::string_view stretch);
+  void report_boundary(std::vector<Boundary>& boundaries);
+  void give_tokens(std::vector<int32_t>& ids);
   void drop_encoded();
 
   const SentencePieceModel& model_;
@@ -56,11 +56,11 @@ class SentencePieceDocumentEncoder : public DocumentEncoder {
   std::unique_ptr<StretchEncoder> stretches_;
   NormalizedText text_;
   // Offsets in text_.text(), ascending.
-  size_t begin_ = 0;           // the begin of the text that is not encoded
+  size_t begin_ = 0;           // the start of the text that is not encoded
   size_t last_cut_ = 0;        // if it is above begin_, a stretch might end here
-  size_t scanned_ = 0;         // the begin of a character; no other such end is before it
+  size_t scanned_ = 0;         // a character begins here; no other such end is before it
   size_t without_symbol_ = 0;  // no symbol that is encoded apart is between begin_ and it
-  bool whole_ = false;         // true in the text's first stretch, which ignores landmarks
+  bool in_first_ = false;      // in the text's first stretch, which ignores landmarks
   size_t since_landmark_ = 0;  // bytes since the last landmark
   int64_t text_begin_ = 0;     // the bytes added before the text
   int64_t added_ = 0;

@@ -7,15 +7,13 @@
 #include "base/error.h"
 
 namespace tessera {
-
-struct SentencePieceLibrary::Processor {
-  sentencepiece::SentencePieceProcessor value;
-};
+namespace {
 
 /// An encoder that makes one library call per stretch.
-class SentencePieceLibrary::Stretches : public StretchEncoder {
+class LibraryStretches : public StretchEncoder {
  public:
-  Stretches(const sentencepiece::SentencePieceProcessor& processor, const UnknownText& unknown)
+  LibraryStretches(const sentencepiece::SentencePieceProcessor& processor,
+                   const UnknownText& unknown)
       : processor_(processor), unknown_(unknown) {}
 
   void encode(std::string_view stretch, std::vector<int32_t>& tokens) override {
@@ -50,9 +48,11 @@ class SentencePieceLibrary::Stretches : public StretchEncoder {
   std::vector<int> ids_;
 };
 
+}  // namespace
+
 SentencePieceLibrary::SentencePieceLibrary(std::string_view model, const std::string& origin)
-    : processor_(std::make_unique<Processor>()) {
-  const auto status = processor_->value.LoadFromSerializedProto({model.data(), model.size()});
+    : processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
+  const auto status = processor_->LoadFromSerializedProto({model.data(), model.size()});
   if (!status.ok()) {
     throw Error("{} is not a SentencePiece model ({}); give a .model file or the word 'bytes'",
                 origin, status.message());
@@ -61,31 +61,29 @@ SentencePieceLibrary::SentencePieceLibrary(std::string_view model, const std::st
 
 SentencePieceLibrary::~SentencePieceLibrary() = default;
 
-int64_t SentencePieceLibrary::pieces() const { return processor_->value.GetPieceSize(); }
+int64_t SentencePieceLibrary::pieces() const { return processor_->GetPieceSize(); }
 
-int32_t SentencePieceLibrary::end_of_sentence() const { return processor_->value.eos_id(); }
+int32_t SentencePieceLibrary::end_of_sentence() const { return processor_->eos_id(); }
 
 int32_t SentencePieceLibrary::id(std::string_view piece) const {
-  return processor_->value.PieceToId({piece.data(), piece.size()});
+  return processor_->PieceToId({piece.data(), piece.size()});
 }
 
-bool SentencePieceLibrary::is_unknown(int32_t id) const { return processor_->value.IsUnknown(id); }
+bool SentencePieceLibrary::is_unknown(int32_t id) const { return processor_->IsUnknown(id); }
 
-bool SentencePieceLibrary::is_control(int32_t id) const { return processor_->value.IsControl(id); }
+bool SentencePieceLibrary::is_control(int32_t id) const { return processor_->IsControl(id); }
 
-std::string SentencePieceLibrary::piece(int32_t id) const {
-  return processor_->value.IdToPiece(id);
-}
+std::string SentencePieceLibrary::piece(int32_t id) const { return processor_->IdToPiece(id); }
 
 std::string SentencePieceLibrary::decode(std::span<const int32_t> ids) const {
   std::string text;
-  const auto status = processor_->value.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
+  const auto status = processor_->Decode(std::vector<int>(ids.begin(), ids.end()), &text);
   TESSERA_CHECK(status.ok(), "SentencePiece cannot decode: {}", status.message());
   return text;
 }
 
 std::unique_ptr<StretchEncoder> SentencePieceLibrary::stretches(const UnknownText& unknown) const {
-  return std::make_unique<Stretches>(processor_->value, unknown);
+  return std::make_unique<LibraryStretches>(*processor_, unknown);
 }
 
 }  // namespace tessera

@@ -9,6 +9,10 @@
 #include "data/sentencepiece/stretch_encoder.h"
 #include "data/sentencepiece/unknown_text.h"
 
+namespace sentencepiece {
+class SentencePieceProcessor;
+}
+
 namespace tessera {
 
 /// The SentencePiece library with one model loaded. Every thread may call every method.
@@ -36,9 +40,7 @@ class SentencePieceLibrary {
   std::unique_ptr<StretchEncoder> stretches(const UnknownText& unknown) const;
 
  private:
-  struct Processor;
-  class Stretches;
-  std::unique_ptr<Processor> processor_;
+  std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
 };
 
 }  // namespace tessera

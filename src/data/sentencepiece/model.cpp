@@ -91,11 +91,10 @@ SentencePieceModel::SentencePieceModel(std::string_view file, const std::string&
 }
 
 std::unique_ptr<StretchEncoder> SentencePieceModel::stretches() const {
-  if (merger_) return std::make_unique<BpeStretches>(*merger_);
-  return normalized_library_->stretches(unknown_);
+  return merger_ ? merger_->stretches() : normalized_library_->stretches(unknown_);
 }
 
-bool SentencePieceModel::beginnings_hold() const {
+bool SentencePieceModel::prefixes_have_same_tokens() const {
   return merger_ || description_.algorithm == SentencePieceAlgorithm::unigram;
 }
 

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "data/sentencepiece/bpe_merger.h"
-#include "data/sentencepiece/bpe_stretches.h"
 #include "data/sentencepiece/byte_trie.h"
 #include "data/sentencepiece/library.h"
 #include "data/sentencepiece/model_description.h"
@@ -20,7 +19,8 @@
 namespace tessera {
 
 /// A SentencePiece model and the encoder for it: our own byte-pair encoding if it supports the
-/// model, which takes a fraction of the library's time, otherwise the library. Immutable.
+/// model, which takes a fraction of the library's time, otherwise the library. Normalised text is
+/// encoded in stretches. Immutable.
 class SentencePieceModel {
  public:
   /// `file` is the content of a .model file, and `origin` names it in errors. Throws Error when it
@@ -40,13 +40,13 @@ class SentencePieceModel {
   std::unique_ptr<StretchEncoder> stretches() const;
   /// Returns the user-defined symbols that the encoder of stretches() must not be given. They are
   /// empty if the encoder finds them itself.
-  const ByteTrie& symbols_apart() const { return merger_ ? symbols_ : none_; }
+  const ByteTrie& symbols_apart() const { return merger_ ? symbols_ : no_symbols_; }
   /// Returns whether the tokens depend on the sum of a stretch's scores, which is rounded. Such a
   /// model gets long stretches, so the ids of all but long texts equal the library's.
   bool adds_scores() const { return !merger_; }
   /// Returns whether the tokens of a stretch, up to the end of any token, are those of the text up
   /// to there alone.
-  bool beginnings_hold() const;
+  bool prefixes_have_same_tokens() const;
 
   /// Returns the length of the first part of normalised `text` that can be encoded by itself.
   /// Returns the length of `text` if no part ends within it. For `from` see WordCuts.
@@ -59,7 +59,7 @@ class SentencePieceModel {
   SentencePieceDescription description_;
   SentencePieceLibrary library_;
   ByteTrie symbols_;  // user-defined
-  ByteTrie none_{{}};
+  ByteTrie no_symbols_{{}};
   TextNormalizer normalizer_;
   UnknownText unknown_;
   WordCuts cuts_;

@@ -21,7 +21,7 @@ struct Field {
   }
 };
 
-/// A reader of the fields of one message, in the order of the file.
+/// A reader of the fields of one message of a protocol buffer, in the order of the file.
 class MessageReader {
  public:
   MessageReader(std::string_view message, const std::string& origin)
@@ -93,6 +93,8 @@ void read_enumeration(const Field& field, T last, T& target) {
     target = static_cast<T>(field.value);
   }
 }
+
+// The numbers of fields below are those of sentencepiece_model.proto.
 
 SentencePiece read_piece(std::string_view message, const std::string& origin) {
   SentencePiece piece;

@@ -8,26 +8,26 @@ void NormalizedText::begin(bool starts) {
   raw_.clear();
   text_.clear();
   anchors_.clear();
-  taken_ = dropped_ = 0;
-  within_ = !starts;
+  normalized_ = dropped_ = 0;
+  has_begun_ = !starts;
   after_space_ = false;
   held_spaces_ = 0;
 }
 
 void NormalizedText::add(std::string_view piece) {
   if (raw_.empty()) {
-    raw_ = piece.substr(take(piece, false));
+    raw_ = piece.substr(normalize(piece, false));
     return;
   }
   raw_ += piece;
-  raw_.erase(0, take(raw_, false));
+  raw_.erase(0, normalize(raw_, false));
 }
 
 void NormalizedText::finish() {
-  take(raw_, true);
+  normalize(raw_, true);
   raw_.clear();
   held_spaces_ = 0;
-  if (within_ && rules_.ends_with_dummy_space()) text_ += rules_.space();
+  if (has_begun_ && rules_.ends_with_dummy_space()) text_ += rules_.space();
 }
 
 void NormalizedText::drop(size_t count) {
@@ -48,11 +48,11 @@ std::optional<int64_t> NormalizedText::original(size_t position) const {
 }
 
 /// Normalises the part of `text` that later text cannot change, and returns its length.
-size_t NormalizedText::take(std::string_view text, bool ends) {
+size_t NormalizedText::normalize(std::string_view text, bool ends) {
   size_t done = 0;
   while (done < text.size()) {
     const std::string_view rest = text.substr(done);
-    const int64_t original = taken_ + static_cast<int64_t>(done);
+    const int64_t original = normalized_ + static_cast<int64_t>(done);
     if (const size_t length = rules_.plain_length(rest, ends); length > 0) {
       put_plain(rest.substr(0, length), original);
       done += length;
@@ -66,16 +66,16 @@ size_t NormalizedText::take(std::string_view text, bool ends) {
       done += part.length;
     }
   }
-  taken_ += static_cast<int64_t>(done);
+  normalized_ += static_cast<int64_t>(done);
   return done;
 }
 
 /// Returns whether `part` is a space at the text's beginning, which is removed. Otherwise begins
-/// the text, with a dummy space if the rules add one, unless it has begun.
-bool NormalizedText::starts_with_space(std::string_view part) {
-  if (within_) return false;
+/// the text, unless it has begun. If the rules say so, the text begins with a dummy space.
+bool NormalizedText::begin_unless_space(std::string_view part) {
+  if (has_begun_) return false;
   if (rules_.removes_extra_whitespace() && part == " ") return true;
-  within_ = true;
+  has_begun_ = true;
   after_space_ = rules_.removes_extra_whitespace();
   if (!rules_.begins_with_dummy_space()) return false;
   if (after_space_) {
@@ -87,7 +87,7 @@ bool NormalizedText::starts_with_space(std::string_view part) {
 }
 
 void NormalizedText::put_plain(std::string_view run, int64_t original) {
-  starts_with_space(run);
+  begin_unless_space(run);
   put_held_spaces();
   anchor(original, run.size());
   text_ += run;
@@ -95,7 +95,7 @@ void NormalizedText::put_plain(std::string_view run, int64_t original) {
 }
 
 void NormalizedText::put_space(int64_t original) {
-  if (starts_with_space(" ") || after_space_) return;
+  if (begin_unless_space(" ") || after_space_) return;
   if (rules_.removes_extra_whitespace()) {
     hold_spaces(1, original);
     after_space_ = true;
@@ -110,7 +110,7 @@ void NormalizedText::put_part(std::string_view part, bool kept, int64_t original
     put_space(original);
     return;
   }
-  starts_with_space(part);
+  begin_unless_space(part);
   std::optional<int64_t> offset = original;
   while (after_space_ && part.starts_with(' ')) {
     part.remove_prefix(1);

@@ -11,9 +11,9 @@
 
 namespace tessera {
 
-/// The normal form of a text that arrives in pieces, by the rules of a model. It holds back what
-/// later pieces decide: text for which a longer rule may apply, and spaces at the end, which are
-/// removed if the text ends there.
+/// The normal form of a text that arrives in pieces, by the rules of a model. The text as it
+/// arrives is called the original. What later pieces decide is held back: text for which a longer
+/// rule may apply, and spaces at the end, which are removed if the text ends there.
 class NormalizedText {
  public:
   /// `rules` must outlive this object.
@@ -45,13 +45,13 @@ class NormalizedText {
   /// An offset in the text whose offset in the original is known. From there on, for `length`
   /// bytes, the text equals the original.
   struct Anchor {
-    int64_t text;  // bytes from the begin of the whole text
+    int64_t text;  // bytes from the start of the whole text
     int64_t original;
     size_t length;
   };
 
-  size_t take(std::string_view text, bool ends);
-  bool starts_with_space(std::string_view part);
+  size_t normalize(std::string_view text, bool ends);
+  bool begin_unless_space(std::string_view part);
   void put_plain(std::string_view run, int64_t original);
   void put_space(int64_t original);
   /// `kept`: `part` is unchanged from the original.
@@ -65,9 +65,9 @@ class NormalizedText {
   std::string text_;
   std::string escaped_;
   std::vector<Anchor> anchors_;
-  int64_t taken_ = 0;         // bytes of the original that are normalised
-  int64_t dropped_ = 0;       // bytes of the text
-  bool within_ = false;       // past the spaces at the text's beginning
+  int64_t normalized_ = 0;    // bytes of the original that are normalised
+  int64_t dropped_ = 0;       // bytes of the text that drop() removed
+  bool has_begun_ = false;    // past the spaces at the text's beginning
   bool after_space_ = false;  // after a space that no other space may follow
   size_t held_spaces_ = 0;
   std::optional<int64_t> held_original_;  // the offset of the first of them in the original

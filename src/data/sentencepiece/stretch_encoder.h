@@ -7,14 +7,16 @@
 
 namespace tessera {
 
-/// An encoder that cuts stretches of normalised text into pieces, each stretch by itself. Only one
-/// thread may use it.
+/// An encoder that cuts stretches of normalised text into pieces, each stretch by itself. A stretch
+/// is a part of a text that begins and ends at offsets that no piece should span. Only one thread
+/// may use an encoder.
 class StretchEncoder {
  public:
   struct Token {
     int32_t id;
-    size_t end;  ///< its end in the stretch; for a character's byte tokens but the last, the
-                 ///< character's begin
+    /// The offset in the stretch at which the token ends. If a character becomes several tokens of
+    /// bytes, all but the last of them end at the character's start.
+    size_t end;
     bool operator==(const Token&) const = default;
   };
 

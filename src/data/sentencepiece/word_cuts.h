@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -10,16 +12,32 @@
 
 namespace tessera {
 
-/// A finder of offsets at which a text can be cut without changing its pieces. Such an offset is
-/// between two characters that are neighbours in no piece, so no piece spans the cut. The parts are
-/// called words: in text with spaces, most of them are words with the space before them.
+/// Finds the offsets at which a text can be cut without a change of its pieces: those between two
+/// characters that are neighbours in no piece, so that no piece spans the cut. The parts are called
+/// words. In text with spaces, most of them are words with the space before them.
 class WordCuts {
  public:
   /// `characters` is about the sum of the lengths of the pieces that will be added.
-  explicit WordCuts(size_t characters);
+  explicit WordCuts(size_t characters)
+      : mask_(std::bit_ceil(std::clamp(kBitsPerPair * characters, kFewestBits, kMostBits)) - 1) {
+    others_.resize((mask_ + 1) / 64);
+  }
 
   /// Adds a piece, valid UTF-8. No cut will be made within it.
-  void keep_whole(std::string_view piece);
+  void keep_whole(std::string_view piece) {
+    uint32_t left = 0;
+    for (bool first = true; !piece.empty(); first = false) {
+      const uint32_t right = code(piece);
+      if (!first && (left | right) < 0x80) {
+        ascii_[left << 7 | right] = 1;
+      } else if (!first) {
+        const uint64_t bit = bit_index(left, right);
+        others_[bit / 64] |= uint64_t{1} << bit % 64;
+      }
+      left = right;
+      piece.remove_prefix(character_size(piece));
+    }
+  }
 
   /// Returns the length of the first word of `text`, which is valid UTF-8 and not empty. Returns
   /// the length of `text` if no word ends within it. `from` is the offset of a character before
@@ -38,6 +56,11 @@ class WordCuts {
   }
 
  private:
+  // The size of others_, in bits. With 8 bits per pair, few pairs share a bit.
+  static constexpr size_t kBitsPerPair = 8;
+  static constexpr size_t kFewestBits = 1024;
+  static constexpr size_t kMostBits = size_t{1} << 24;
+
   /// Returns the code point. U+2581 counts as the space that it stands for, which makes it ASCII.
   static uint32_t code(std::string_view text) {
     return text.starts_with(kSpaceMark) ? ' ' : code_point(text);
@@ -54,9 +77,10 @@ class WordCuts {
     return (others_[bit / 64] >> bit % 64 & 1) != 0;
   }
 
-  std::array<uint8_t, 128 * 128> ascii_{};  // true if the two are neighbours in a piece; exact
-  std::vector<uint64_t> others_;            // bits by a hash; a collision only loses a cut
-  uint64_t mask_;
+  std::array<uint8_t, 128 * 128> ascii_{};  // 1 if two ASCII characters are neighbours in a piece
+  std::vector<uint64_t> others_;  // the same for other pairs: bits by a hash. Pairs that share a
+                                  // bit only lose a cut
+  uint64_t mask_;                 // the number of these bits minus 1
 };
 
 }  // namespace tessera

@@ -10,25 +10,26 @@
 namespace tessera {
 
 void FileHasher::update(std::span<const std::byte> bytes) {
-  constexpr size_t block = kHashBlockBytes;
+  constexpr size_t block_bytes = kHashBlockBytes;
   whole_.update(bytes);
   while (!bytes.empty()) {
-    if (begun_.empty() && bytes.size() >= block) {
-      blocks_.push_back(hash(bytes.first(block)));
-      bytes = bytes.subspan(block);
+    if (partial_block_.empty() && bytes.size() >= block_bytes) {
+      blocks_.push_back(hash(bytes.first(block_bytes)));
+      bytes = bytes.subspan(block_bytes);
       continue;
     }
-    const size_t taken = std::min(block - begun_.size(), bytes.size());
-    begun_.insert(begun_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(taken));
-    bytes = bytes.subspan(taken);
-    if (begun_.size() < block) continue;
-    blocks_.push_back(hash(std::span<const std::byte>(begun_)));
-    begun_.clear();
+    const size_t added = std::min(block_bytes - partial_block_.size(), bytes.size());
+    partial_block_.insert(partial_block_.end(), bytes.begin(),
+                          bytes.begin() + static_cast<std::ptrdiff_t>(added));
+    bytes = bytes.subspan(added);
+    if (partial_block_.size() < block_bytes) continue;
+    blocks_.push_back(hash(std::span<const std::byte>(partial_block_)));
+    partial_block_.clear();
   }
 }
 
 FileHashes FileHasher::finish() {
-  if (!begun_.empty()) blocks_.push_back(hash(std::span<const std::byte>(begun_)));
+  if (!partial_block_.empty()) blocks_.push_back(hash(std::span<const std::byte>(partial_block_)));
   return {whole_.value(), std::move(blocks_)};
 }
 

@@ -22,7 +22,7 @@ struct FileHashes {
   bool operator==(const FileHashes&) const = default;
 };
 
-/// A hasher of bytes that arrive in pieces.
+/// Computes the hashes of a file whose bytes arrive in pieces.
 class FileHasher {
  public:
   void update(std::span<const std::byte> bytes);
@@ -31,7 +31,7 @@ class FileHasher {
  private:
   StreamHash whole_;
   std::vector<uint64_t> blocks_;
-  std::vector<std::byte> begun_;  // the start of a block that is not complete yet
+  std::vector<std::byte> partial_block_;  // the last block, while it is not complete
 };
 
 /// Returns the hashes of a whole file. Reads a megabyte at a time.

@@ -53,10 +53,12 @@ class StreamReader {
 
 template <typename T>
 int64_t count_token(std::span<const std::byte> bytes, int32_t token) {
-  const auto* values = reinterpret_cast<const T*>(bytes.data());
+  const auto* values = reinterpret_cast<const T*>(bytes.data());  // the vector's start is aligned
   return std::count(values, values + bytes.size() / sizeof(T), static_cast<T>(token));
 }
 
+/// Writes shards one after another, in the order of the permuted instances. The reads of a shard's
+/// instances are sorted by their offsets in the stream and divided among threads.
 class ShardGatherer {
  public:
   ShardGatherer(const TokenStream& stream, const SplitPlan& plan, const Permutation& permutation,
@@ -101,10 +103,11 @@ class ShardGatherer {
   std::vector<std::string> take_shards_remade() { return std::move(shards_remade_); }
 
  private:
-  struct Move {
+  /// A copy of one instance from the stream into the shard.
+  struct Copy {
     int64_t source;  // the index of the instance in the stream
     int64_t row;     // the row in the shard
-    bool operator<(const Move& other) const { return source < other.source; }
+    bool operator<(const Copy& other) const { return source < other.source; }
   };
 
   /// Reads the data of an existing shard into the buffer. Returns its hashes, or nothing if the
@@ -132,13 +135,13 @@ class ShardGatherer {
   void gather(int64_t begin, int64_t end) {
     const int64_t row_bytes = plan_.context * dtype_size(stream_.dtype);
     const int64_t rows = end - begin;
-    moves_.clear();
+    copies_.clear();
     for (int64_t row = 0; row < rows; ++row) {
       const auto source = permutation_(static_cast<uint64_t>(begin + row));
-      moves_.push_back({static_cast<int64_t>(source), row});
+      copies_.push_back({static_cast<int64_t>(source), row});
     }
     // In the stream's order, the reads go forward through each item file once.
-    std::sort(moves_.begin(), moves_.end());
+    std::sort(copies_.begin(), copies_.end());
     std::atomic<int64_t> done{0};
     run_workers(
         threads_, threads_,
@@ -147,9 +150,9 @@ class ShardGatherer {
           StreamReader reader(stream_);
           for (int64_t i = rows * part / threads_; i < rows * (part + 1) / threads_; ++i) {
             if (cancelled) throw Cancelled();
-            const Move& move = moves_[static_cast<size_t>(i)];
-            reader.read(move.source * plan_.context,
-                        std::span(buffer_).subspan(static_cast<size_t>(move.row * row_bytes),
+            const Copy& copy = copies_[static_cast<size_t>(i)];
+            reader.read(copy.source * plan_.context,
+                        std::span(buffer_).subspan(static_cast<size_t>(copy.row * row_bytes),
                                                    static_cast<size_t>(row_bytes)));
             ++done;
           }
@@ -168,7 +171,7 @@ class ShardGatherer {
   const int32_t end_of_document_;
   const int threads_;
   const std::function<void(int64_t)>& tick_;
-  std::vector<Move> moves_;
+  std::vector<Copy> copies_;
   std::vector<std::byte> buffer_;
   int64_t instances_done_ = 0;
   int64_t documents_ = 0;
@@ -178,18 +181,19 @@ class ShardGatherer {
 
 }  // namespace
 
+int64_t count_held_out(int64_t instances, double fraction) {
+  if (fraction <= 0) return 0;
+  const auto held_out = static_cast<int64_t>(std::ceil(fraction * static_cast<double>(instances)));
+  return std::min(std::clamp<int64_t>(held_out, 1, instances), instances - 1);
+}
+
 SplitPlan plan_splits(int64_t tokens, int64_t context, double held_out_fraction,
                       int64_t shard_tokens) {
-  SplitPlan plan;
-  plan.context = context;
-  plan.instances = tokens / context;
-  if (held_out_fraction > 0) {
-    const double wanted = std::ceil(held_out_fraction * static_cast<double>(plan.instances));
-    plan.held_out = std::clamp<int64_t>(static_cast<int64_t>(wanted), 1, plan.instances);
-    plan.held_out = std::min(plan.held_out, plan.instances - 1);
-  }
-  plan.shard_instances = std::max<int64_t>(1, shard_tokens / context);
-  return plan;
+  const int64_t instances = tokens / context;
+  return {.context = context,
+          .instances = instances,
+          .held_out = count_held_out(instances, held_out_fraction),
+          .shard_instances = std::max<int64_t>(1, shard_tokens / context)};
 }
 
 GatherResult gather_shards(const TokenStream& stream, const SplitPlan& plan,

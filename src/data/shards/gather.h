@@ -22,11 +22,11 @@ struct TokenStream {
 
 /// The division of the corpus's instances into splits and shards. Instance i of the permuted order
 /// is the `context` tokens of the stream from index context * permutation(i) on. The training split
-/// is the first part of that order, the held-out split is the rest.
+/// is the beginning of that order, and the held-out split is its end.
 struct SplitPlan {
   int64_t context = 0;
   int64_t instances = 0;
-  int64_t held_out = 0;  // ceil(fraction * instances), at least 1 if fraction > 0, never all
+  int64_t held_out = 0;  // see count_held_out()
   int64_t shard_instances = 0;
 
   int64_t begin(Split which) const { return which == Split::train ? 0 : instances - held_out; }
@@ -34,6 +34,10 @@ struct SplitPlan {
     return which == Split::train ? instances - held_out : instances;
   }
 };
+
+/// Returns the number of `instances` that are held out: ceil(fraction * instances), but at least 1
+/// if `fraction` is above 0, and never all.
+int64_t count_held_out(int64_t instances, double fraction);
 
 SplitPlan plan_splits(int64_t tokens, int64_t context, double held_out_fraction,
                       int64_t shard_tokens);

@@ -87,9 +87,10 @@ Manifest from_json(const OrderedJson& json, const std::string& origin) {
   return manifest;
 }
 
-void check(const Manifest& manifest, const std::string& origin) {
-  const auto require = [&](bool holds, std::string_view what) {
-    if (!holds) throw Error("{} is damaged: {}; {}", origin, what, kPrepareAgain);
+/// Throws Error if the manifest contradicts itself.
+void check_manifest(const Manifest& manifest, const std::string& origin) {
+  const auto require = [&](bool holds, std::string_view problem) {
+    if (!holds) throw Error("{} is damaged: {}; {}", origin, problem, kPrepareAgain);
   };
   require(manifest.recipe.context >= 2, "its context is below 2");
   require(manifest.vocabulary_size > 0, "its vocabulary is empty");
@@ -186,7 +187,7 @@ Manifest read_manifest(const fs::path& folder) {
   } catch (const nlohmann::json::exception& error) {
     throw Error("{} is damaged ({}); {}", origin, error.what(), kPrepareAgain);
   }
-  check(manifest, origin);
+  check_manifest(manifest, origin);
   return manifest;
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::string_view kPartial = ".partial";
 
-/// Returns whether prepare writes a file of this name. work/ does not count.
-bool is_ours(std::string_view name) {
+/// Returns whether prepare writes a file of this name into the folder itself, or a partial one.
+bool is_written_by_prepare(std::string_view name) {
   if (name.ends_with(kPartial)) name.remove_suffix(kPartial.size());
   for (const std::string_view written :
        {std::string_view("tokenizer.model"), std::string_view("tokenizer.json"),
@@ -28,8 +28,8 @@ bool is_ours(std::string_view name) {
          (name.starts_with("train-") || name.starts_with("held_out-"));
 }
 
-/// Returns whether prepare writes a file of this name in work/, other than the plan.
-bool is_work(std::string_view name) {
+/// Returns whether prepare writes a file of this name into work/, other than the plan.
+bool is_work_file(std::string_view name) {
   return name.starts_with("item-") || name.starts_with("tokenizer.xxh3") ||
          name == "plan.json.partial";
 }
@@ -40,16 +40,16 @@ void remove_path(const fs::path& path) {
   if (code) throw Error("cannot remove {}: {}", path.string(), code.message());
 }
 
-/// Returns the entries of a folder whose names are wanted; none if the folder does not exist.
+/// Returns the paths in a folder whose names are wanted; none if the folder does not exist.
 template <typename Predicate>
-std::vector<fs::path> entries(const fs::path& folder, Predicate&& wanted) {
+std::vector<fs::path> entries(const fs::path& folder, Predicate&& is_wanted) {
   if (!path_exists(folder)) return {};
   std::vector<fs::path> found = list_folder(folder);
-  std::erase_if(found, [&](const fs::path& path) { return !wanted(path.filename().string()); });
+  std::erase_if(found, [&](const fs::path& path) { return !is_wanted(path.filename().string()); });
   return found;
 }
 
-std::string list(const std::vector<std::string>& differences) {
+std::string as_list(const std::vector<std::string>& differences) {
   return "\n  " + join(differences, "\n  ");
 }
 
@@ -71,8 +71,7 @@ void OutputFolder::require_held() const {
   if (lock_->is_at(folder_)) return;
   throw Error(
       "{} was moved, removed or replaced while data was prepared into it; let it be, and run "
-      "prepare "
-      "again",
+      "prepare again",
       folder_.string());
 }
 
@@ -83,7 +82,7 @@ bool OutputFolder::is_complete(const Recipe& recipe) const {
     throw Error(
         "{} already holds data that was prepared otherwise:{}\nchoose another folder, or overwrite "
         "this one",
-        folder_.string(), list(differences));
+        folder_.string(), as_list(differences));
   }
   return true;
 }
@@ -96,7 +95,7 @@ void OutputFolder::begin(const Recipe& recipe, const std::vector<TokenizerFile>&
     throw Error(
         "{} holds unfinished work that was begun otherwise:{}\nrun with the same inputs and "
         "options to finish it, choose another folder, or overwrite this one",
-        folder_.string(), list(differences));
+        folder_.string(), as_list(differences));
   }
   const auto refuse = [&](const fs::path& found) {
     throw Error(
@@ -104,14 +103,14 @@ void OutputFolder::begin(const Recipe& recipe, const std::vector<TokenizerFile>&
         "folder, or overwrite this one",
         folder_.string(), found.lexically_relative(folder_).string());
   };
-  for (const fs::path& found : entries(folder_, is_ours)) {
+  for (const fs::path& found : entries(folder_, is_written_by_prepare)) {
     if (found.extension() == kPartial) continue;
     const auto same =
         std::ranges::find(tokenizer_files, found.filename().string(), &TokenizerFile::name);
     if (same != tokenizer_files.end() && read_file(found) == same->content) continue;
     refuse(found);
   }
-  for (const fs::path& found : entries(work(), is_work)) {
+  for (const fs::path& found : entries(work(), is_work_file)) {
     if (found.extension() != kPartial) refuse(found);
   }
   ensure_directory(work());
@@ -142,7 +141,7 @@ fs::path OutputFolder::item(int64_t index) const {
 
 void OutputFolder::remove_work() {
   // Remove only our own files, and the plan last: it must exist as long as any of the work does.
-  for (const fs::path& path : entries(work(), is_work)) remove_path(path);
+  for (const fs::path& path : entries(work(), is_work_file)) remove_path(path);
   remove_path(plan());
   std::error_code not_empty;  // set if the folder holds other files; it then stays
   fs::remove(work(), not_empty);
@@ -151,7 +150,7 @@ void OutputFolder::remove_work() {
 void OutputFolder::remove_all() {
   // Remove the manifest first: without it the folder does not count as complete.
   remove_path(folder_ / kManifestName);
-  for (const fs::path& path : entries(folder_, is_ours)) remove_path(path);
+  for (const fs::path& path : entries(folder_, is_written_by_prepare)) remove_path(path);
   remove_work();
 }
 

@@ -11,8 +11,10 @@
 namespace tessera {
 
 /// The folder that `prepare` writes. It is in one of three states: new, partial (it contains
-/// work/plan.json) or complete (it contains manifest.json). While the object exists, no other
-/// process prepares into the folder, if the file system supports locks.
+/// work/plan.json) or complete (it contains manifest.json). Files in work/ are kept only until the
+/// folder is complete: the plan, which is the recipe of the data, and the work items (see
+/// work_item.h). While the object exists, no other process prepares into the folder, if the file
+/// system supports locks.
 class OutputFolder {
  public:
   /// Creates the folder if it is missing, and locks it. With `overwrite`, removes everything that

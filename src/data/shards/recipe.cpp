@@ -11,7 +11,25 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
+/// Calls visit(key, field) for each field of a recipe but the inputs. The keys are those in JSON.
+template <typename AnyRecipe, typename Visit>
+void visit_fields(AnyRecipe& recipe, Visit&& visit) {
+  visit("context", recipe.context);
+  visit("seed", recipe.seed);
+  visit("held_out_fraction", recipe.held_out_fraction);
+  visit("shard_tokens", recipe.shard_tokens);
+  visit("item_bytes", recipe.item_bytes);
+  visit("text_field", recipe.text_field);
+  visit("tokenizer", recipe.tokenizer);
+  visit("tokenizer_fingerprint", recipe.tokenizer_fingerprint);
+  visit("beginning_of_document", recipe.beginning_of_document);
+  visit("trained_vocabulary_size", recipe.trained_vocabulary_size);
+  visit("trained_sample_bytes", recipe.trained_sample_bytes);
+}
+
 OrderedJson to_json(const Recipe& recipe) {
+  OrderedJson json;
+  visit_fields(recipe, [&](const char* key, const auto& field) { json[key] = field; });
   OrderedJson inputs = OrderedJson::array();
   for (const CorpusFile& file : recipe.inputs) {
     inputs.push_back({{"path", file.path.string()},
@@ -20,21 +38,11 @@ OrderedJson to_json(const Recipe& recipe) {
                       {"format", file.format == Format::jsonl ? "jsonl" : "text"},
                       {"compression", word(file.compression)}});
   }
-  return {{"context", recipe.context},
-          {"seed", recipe.seed},
-          {"held_out_fraction", recipe.held_out_fraction},
-          {"shard_tokens", recipe.shard_tokens},
-          {"item_bytes", recipe.item_bytes},
-          {"text_field", recipe.text_field},
-          {"tokenizer", recipe.tokenizer},
-          {"tokenizer_fingerprint", recipe.tokenizer_fingerprint},
-          {"beginning_of_document", recipe.beginning_of_document},
-          {"trained_vocabulary_size", recipe.trained_vocabulary_size},
-          {"trained_sample_bytes", recipe.trained_sample_bytes},
-          {"inputs", std::move(inputs)}};
+  json["inputs"] = std::move(inputs);
+  return json;
 }
 
-std::string describe(const CorpusFile& file) {
+std::string describe_input(const CorpusFile& file) {
   return fmt::format("{} ({} bytes, modified {})", file.path.string(), file.size, file.modified);
 }
 
@@ -42,10 +50,10 @@ std::string input_difference(const std::vector<CorpusFile>& there,
                              const std::vector<CorpusFile>& now) {
   const auto [left, right] = std::mismatch(there.begin(), there.end(), now.begin(), now.end());
   if (left != there.end() && right != now.end()) {
-    return fmt::format("inputs: {} there, {} now", describe(*left), describe(*right));
+    return fmt::format("inputs: {} there, {} now", describe_input(*left), describe_input(*right));
   }
-  if (left != there.end()) return fmt::format("inputs: {} there, not now", describe(*left));
-  if (right != now.end()) return fmt::format("inputs: {} now, not there", describe(*right));
+  if (left != there.end()) return fmt::format("inputs: {} there, not now", describe_input(*left));
+  if (right != now.end()) return fmt::format("inputs: {} now, not there", describe_input(*right));
   return "";
 }
 
@@ -67,17 +75,11 @@ Recipe recipe_from_text(const std::string& text, const std::string& origin) {
   Recipe recipe;
   try {
     const OrderedJson json = OrderedJson::parse(text);
-    json.at("context").get_to(recipe.context);
-    json.at("seed").get_to(recipe.seed);
-    json.at("held_out_fraction").get_to(recipe.held_out_fraction);
-    json.at("shard_tokens").get_to(recipe.shard_tokens);
-    json.at("item_bytes").get_to(recipe.item_bytes);
-    json.at("text_field").get_to(recipe.text_field);
-    json.at("tokenizer").get_to(recipe.tokenizer);
-    json.at("tokenizer_fingerprint").get_to(recipe.tokenizer_fingerprint);
-    recipe.beginning_of_document = json.value("beginning_of_document", "");
-    json.at("trained_vocabulary_size").get_to(recipe.trained_vocabulary_size);
-    json.at("trained_sample_bytes").get_to(recipe.trained_sample_bytes);
+    visit_fields(recipe, [&](const std::string& key, auto& field) {
+      // Recipes of earlier versions lack this key; no token was put before documents then.
+      if (key == "beginning_of_document" && !json.contains(key)) return;
+      json.at(key).get_to(field);
+    });
     for (const OrderedJson& input : json.at("inputs")) {
       const bool jsonl = input.at("format") == "jsonl";
       recipe.inputs.push_back({input.at("path").get<std::string>(), input.at("bytes"),
@@ -93,7 +95,8 @@ Recipe recipe_from_text(const std::string& text, const std::string& origin) {
 
 std::vector<std::string> recipe_differences(const Recipe& there, const Recipe& current) {
   std::vector<std::string> differences;
-  const Recipe now = recipe_from_text(recipe_to_text(current), "the recipe");  // as if stored
+  // Bytes that are not UTF-8 are replaced in a stored recipe, so they are replaced here too.
+  const Recipe now = recipe_from_text(recipe_to_text(current), "the recipe");
   const OrderedJson left = to_json(there);
   const OrderedJson right = to_json(now);
   for (const auto& [key, value] : left.items()) {

@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
-#include "data/lately_used.h"
+#include "data/lru_cache.h"
 #include "data/shards/manifest.h"
-#include "data/shards/shard_file.h"
+#include "data/sources/instance_source.h"
 
 namespace tessera {
 
@@ -37,6 +38,7 @@ class SplitReader {
   std::string location(int64_t instance, int64_t token) const;
 
  private:
+  class ShardFile;
   struct Position {
     size_t shard;
     int64_t instance;  // its index in the shard, in instances of context() tokens
@@ -51,8 +53,12 @@ class SplitReader {
   Manifest manifest_;
   int64_t context_ = 0;
   int64_t instances_ = 0;
-  std::vector<int64_t> begins_;  // the index of each shard's first instance
-  mutable LatelyUsed<ShardFile> open_;
+  std::vector<int64_t> first_instances_;       // of each shard, as an index in the split
+  mutable LruCache<ShardFile> opened_shards_;  // by the shard's number
 };
+
+/// Opens a prepared folder as a source of instances. Every epoch has the order of the shards, which
+/// `prepare` permuted. Throws Error as SplitReader does.
+std::unique_ptr<InstanceSource> open_prepared_source(const fs::path& folder, int64_t context);
 
 }  // namespace tessera

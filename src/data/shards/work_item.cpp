@@ -1,7 +1,6 @@
 #include "data/shards/work_item.h"
 
 #include <algorithm>
-#include <array>
 
 #include <nlohmann/json.hpp>
 
@@ -13,11 +12,24 @@ namespace {
 
 constexpr int64_t kWorkItemMagic = 0x324d455449534554;  // "TESITEM2" as bytes
 constexpr int64_t kEarlierMagic = 0x314d455449534554;   // "TESITEM1"
-using Header = std::array<int64_t, 9>;
-static_assert(sizeof(Header) == kWorkItemHeaderBytes);
+constexpr int64_t kEarlierHeaderBytes = kWorkItemHeaderBytes - 8;
 constexpr int64_t kHashBytes = sizeof(uint64_t);  // at the end of the file
 
-/// Returns whether the hash at an item's end is the hash of the rest.
+/// The beginning of the file. It is written last.
+struct WorkItemHeader {
+  int64_t magic;
+  int64_t tokens;
+  int64_t documents;
+  int64_t empty_documents;
+  int64_t bad_lines;
+  int64_t invalid_utf8;  // replacements
+  int64_t from;          // see WorkItemSummary
+  int64_t to;
+  int64_t notes_bytes;  // of the recorded bad lines
+};
+static_assert(sizeof(WorkItemHeader) == kWorkItemHeaderBytes);
+
+/// Returns whether the hash at an item's end is that of the bytes before it.
 bool has_its_hash(const ReadFile& file) {
   constexpr int64_t piece_bytes = int64_t{1} << 20;
   const int64_t hash_begin = file.size() - kHashBytes;
@@ -46,8 +58,8 @@ std::string notes_text(const std::vector<BadLine>& lines) {
 }  // namespace
 
 WorkItemWriter::WorkItemWriter(const fs::path& path, DType dtype) : dtype_(dtype), file_(path) {
-  const Header empty{};
-  file_.write_values(std::span<const int64_t>(empty));
+  const WorkItemHeader empty{};
+  file_.write(std::as_bytes(std::span(&empty, 1)));
 }
 
 void WorkItemWriter::write(std::span<const std::byte> bytes) {
@@ -68,16 +80,16 @@ void WorkItemWriter::append(std::span<const int32_t> tokens) {
 void WorkItemWriter::commit(const ReadStatistics& statistics, int64_t from, int64_t to) {
   const std::string notes = notes_text(statistics.first_bad_lines);
   write(std::as_bytes(std::span(notes)));
-  const Header header = {kWorkItemMagic,
-                         tokens_,
-                         statistics.documents,
-                         statistics.empty_documents,
-                         statistics.bad_lines,
-                         statistics.invalid_utf8,
-                         from,
-                         to,
-                         static_cast<int64_t>(notes.size())};
-  const auto header_bytes = std::as_bytes(std::span<const int64_t>(header));
+  const WorkItemHeader header = {.magic = kWorkItemMagic,
+                                 .tokens = tokens_,
+                                 .documents = statistics.documents,
+                                 .empty_documents = statistics.empty_documents,
+                                 .bad_lines = statistics.bad_lines,
+                                 .invalid_utf8 = statistics.invalid_utf8,
+                                 .from = from,
+                                 .to = to,
+                                 .notes_bytes = static_cast<int64_t>(notes.size())};
+  const auto header_bytes = std::as_bytes(std::span(&header, 1));
   hash_.update(header_bytes);
   const uint64_t hash = hash_.value();
   file_.write(std::as_bytes(std::span(&hash, 1)));
@@ -91,23 +103,26 @@ std::optional<WorkItemSummary> read_work_item(const fs::path& path, DType dtype)
   const auto damaged = [&] {
     return Error("{} is damaged; delete it and run prepare again", path.string());
   };
-  Header header{};
-  if (bytes < kWorkItemHeaderBytes - 8) throw damaged();  // the earlier version's header
-  file.read_at(0, std::as_writable_bytes(std::span(header))
+  WorkItemHeader header{};
+  if (bytes < kEarlierHeaderBytes) throw damaged();
+  file.read_at(0, std::as_writable_bytes(std::span(&header, 1))
                       .first(static_cast<size_t>(std::min(bytes, kWorkItemHeaderBytes))));
-  if (header[0] == kEarlierMagic) return std::nullopt;
-  const int64_t tokens = header[1];
-  const int64_t notes_bytes = header[8];
-  const bool plausible = header[0] == kWorkItemMagic && tokens >= 0 && tokens <= bytes &&
-                         notes_bytes >= 0 && notes_bytes <= bytes;
+  if (header.magic == kEarlierMagic) return std::nullopt;
+  // The bounds of both counts come first. The sum of sizes below cannot overflow if they hold.
+  const bool plausible = header.magic == kWorkItemMagic && header.tokens >= 0 &&
+                         header.tokens <= bytes && header.notes_bytes >= 0 &&
+                         header.notes_bytes <= bytes;
   if (!plausible) throw damaged();
-  const int64_t notes_begin = kWorkItemHeaderBytes + tokens * dtype_size(dtype);
-  if (notes_begin + notes_bytes + kHashBytes != bytes || !has_its_hash(file)) {
+  const int64_t notes_begin = kWorkItemHeaderBytes + header.tokens * dtype_size(dtype);
+  if (notes_begin + header.notes_bytes + kHashBytes != bytes || !has_its_hash(file)) {
     throw damaged();
   }
   WorkItemSummary summary{
-      tokens, {header[2], header[3], header[4], header[5], {}}, header[6], header[7]};
-  std::string text(static_cast<size_t>(notes_bytes), '\0');
+      header.tokens,
+      {header.documents, header.empty_documents, header.bad_lines, header.invalid_utf8, {}},
+      header.from,
+      header.to};
+  std::string text(static_cast<size_t>(header.notes_bytes), '\0');
   file.read_at(notes_begin, std::as_writable_bytes(std::span(text)));
   try {
     for (const auto& note : nlohmann::json::parse(text)) {

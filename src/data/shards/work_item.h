@@ -14,9 +14,8 @@ namespace tessera {
 
 /// A writer of the tokens of one work item to a file in DIR/work. The file appears whole or not at
 /// all, so if it exists, the item is done. Layout, little-endian: a header of nine 64-bit integers
-/// (magic, token count, documents, empty documents, bad lines, replacements, `from` and `to` of
-/// WorkItemSummary, bytes of notes), the tokens in the shards' element type, the recorded bad lines
-/// as JSON, and an XXH3-64 hash. The hash covers everything after the header, then the header.
+/// (see work_item.cpp), the tokens in the shards' element type, the recorded bad lines as JSON, and
+/// an XXH3-64 hash. The hash covers everything after the header, then the header.
 class WorkItemWriter {
  public:
   WorkItemWriter(const fs::path& path, DType dtype);

@@ -10,6 +10,7 @@
 namespace tessera {
 namespace {
 
+/// Instances of `context` tokens each, which follow one another in the token stream.
 class DirectSource : public InstanceSource {
  public:
   DirectSource(StoredTokens tokens, const DirectOptions& options, std::string description)
@@ -17,10 +18,8 @@ class DirectSource : public InstanceSource {
         options_(options),
         description_(std::move(description)),
         instances_(count_instances()),
-        held_out_(
-            options.held_out == 1
-                ? instances_
-                : plan_splits(tokens_.tokens(), options.context, options.held_out, 1).held_out),
+        held_out_(options.held_out == 1 ? instances_
+                                        : count_held_out(instances_, options.held_out)),
         order_(static_cast<uint64_t>(instances_), options.seed),
         fingerprint_(
             hash_text(hash(fmt::format("{} {} {} {}", hash_text(tokens_.sampled_hash()),
@@ -58,6 +57,9 @@ class DirectSource : public InstanceSource {
                 description_, tokens_.tokens(), options_.context);
   }
 
+  /// Returns the stream index of an instance's first token. The instances of an epoch are permuted
+  /// twice: by `order_`, which also divides them into the splits, and after the first epoch those
+  /// of the training split among themselves.
   StreamIndex first_token(Split split, int64_t epoch, int64_t instance) const {
     TESSERA_CHECK(instance >= 0 && instance < instances(split), "instance {} of {}", instance,
                   instances(split));

@@ -8,14 +8,16 @@
 
 namespace tessera {
 
-/// Tokens that are cut into instances of one context length and divided into two splits, with an
-/// order for each epoch. Reading is const and may be done by many threads.
+/// A source of instances: tokens that are cut into rows of one length, the context. Each instance
+/// belongs to the training split or to the held-out split. In each epoch the instances of a split
+/// have an order, and an instance is named by its index in it. Two sources exist: the shards that
+/// `prepare` wrote (shards/split_reader.cpp) and token files as they are (direct_source.cpp).
+/// Reading is const and may be done by many threads.
 class InstanceSource {
  public:
   virtual ~InstanceSource() = default;
 
-  /// Returns the number of tokens per instance.
-  virtual int64_t context() const = 0;
+  virtual int64_t context() const = 0;  // tokens per instance
   /// Returns the number of instances per epoch; 0 if the split is empty.
   virtual int64_t instances(Split split) const = 0;
   /// Reads the instance at index `instance` of an epoch's order into `tokens` [context]. Throws

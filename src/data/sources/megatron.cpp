@@ -1,5 +1,3 @@
-#include "data/sources/megatron.h"
-
 #include <algorithm>
 #include <array>
 #include <string>
@@ -9,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file_window.h"
+#include "data/sources/token_files.h"
 
 namespace tessera {
 namespace {
@@ -16,13 +15,23 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::string_view kIndexMagic = "MMIDIDX\0\0"sv;
+// The byte offsets of the header's fields. The magic before them is kIndexMagic.
+constexpr int64_t kVersionOffset = 9;
+constexpr int64_t kTypeOffset = 17;
+constexpr int64_t kSequencesOffset = 18;
+constexpr int64_t kBoundariesOffset = 26;
 constexpr int64_t kIndexHeaderBytes = 34;
-constexpr int64_t kLooked = 1024;  // documents to check if not all are checked
+/// The number of documents whose last tokens are checked if every document must end with an
+/// end-of-document token. To check all of a large dataset would take long.
+constexpr int64_t kCheckedDocuments = 1024;
 
+/// Megatron-LM's codes of element types, for errors.
 constexpr std::string_view kIndexTypeNames[] = {"",      "uint8",   "int8",    "int16", "int32",
                                                 "int64", "float64", "float32", "uint16"};
 
-/// The arrays of a PREFIX.idx, which check() checks. They are read from start to end.
+/// The index of a dataset, PREFIX.idx (see the header for its layout). The constructor reads the
+/// header. check() must then be called, before document_end(). Each array is read from start to end
+/// through a window of its own, so memory does not grow with the index.
 class MegatronIndex {
  public:
   explicit MegatronIndex(const fs::path& path)
@@ -35,11 +44,11 @@ class MegatronIndex {
       fail("it does not begin with MMIDIDX: is it the index of a Megatron-LM indexed dataset?");
     }
     if (file_.size() < kIndexHeaderBytes) fail("it ends inside its header");
-    if (const auto version = head.load<uint64_t>(9); version != 1) {
-      fail(fmt::format("its version is {}, expected 1", version));
+    if (const auto version = head.load<uint64_t>(kVersionOffset); version != 1) {
+      fail("its version is {}, expected 1", version);
     }
-    read_type(head.load<uint8_t>(17));
-    check_sizes(head.load<uint64_t>(18), head.load<uint64_t>(26));
+    read_type(head.load<uint8_t>(kTypeOffset));
+    check_sizes(head.load<uint64_t>(kSequencesOffset), head.load<uint64_t>(kBoundariesOffset));
   }
 
   TokenType type() const { return type_; }
@@ -58,32 +67,34 @@ class MegatronIndex {
     int64_t begin = 0;  // never above bin_bytes
     for (int64_t i = 0; i < sequences_; ++i) {
       const int64_t length = lengths_.load<int32_t>(kIndexHeaderBytes + 4 * i);
-      if (length < 0) fail(fmt::format("sequence {} has a length of {}", i, length));
+      if (length < 0) fail("sequence {} has a length of {}", i, length);
       if (pointer(i) != begin) {
         fail(
-            fmt::format("sequence {} begins at byte {} of the .bin file, expected {}, where the "
-                        "one before it ends",
-                        i, pointer(i), begin));
+            "sequence {} begins at byte {} of the .bin file, expected {}, where the "
+            "one before it ends",
+            i, pointer(i), begin);
       }
       if (length * element > bin_bytes - begin) {
-        fail(fmt::format("sequence {} reaches to byte {} of {}, which has {} bytes", i,
-                         begin + length * element, bin.path().string(), bin_bytes));
+        fail("sequence {} reaches to byte {} of {}, which has {} bytes", i,
+             begin + length * element, bin.path().string(), bin_bytes);
       }
       begin += length * element;
     }
     if (begin != bin_bytes) {
       fail(
-          fmt::format("its sequences fill {} bytes, but {} has {}; the two files do not belong "
-                      "together",
-                      begin, bin.path().string(), bin_bytes));
+          "its sequences fill {} bytes, but {} has {}; the two files do not belong "
+          "together",
+          begin, bin.path().string(), bin_bytes);
     }
     tokens_ = bin_bytes / element;
     check_boundaries();
   }
 
  private:
-  [[noreturn]] void fail(std::string_view what) const {
-    throw Error("{} cannot be used: {}", file_.path().string(), what);
+  template <typename... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> problem, Args&&... args) const {
+    throw Error("{} cannot be used: {}", file_.path().string(),
+                fmt::format(problem, std::forward<Args>(args)...));
   }
 
   int64_t pointer(int64_t sequence) {
@@ -106,25 +117,25 @@ class MegatronIndex {
         return;
       default:
         fail(
-            fmt::format("its element type has the code {}{}; expected 4 (int32), 5 (int64) or 8 "
-                        "(uint16)",
-                        code,
-                        code > 0 && code < std::size(kIndexTypeNames)
-                            ? fmt::format(" ({})", kIndexTypeNames[code])
-                            : ""));
+            "its element type has the code {}{}; expected 4 (int32), 5 (int64) or 8 "
+            "(uint16)",
+            code,
+            code > 0 && code < std::size(kIndexTypeNames)
+                ? fmt::format(" ({})", kIndexTypeNames[code])
+                : "");
     }
   }
 
   void check_sizes(uint64_t sequences, uint64_t boundaries) {
     const auto bytes = static_cast<uint64_t>(file_.size());
-    // Checked first, so no product overflows.
+    // The bounds of both counts come first. No product below overflows if they hold.
     const bool possible = sequences <= bytes / 12 && boundaries <= bytes / 8;
     const uint64_t expected = possible ? kIndexHeaderBytes + 12 * sequences + 8 * boundaries : 0;
     if (!possible || bytes < expected) {
       fail(
-          fmt::format("it has {} bytes, too few for the {} sequences and {} document boundaries "
-                      "that its header states; it is cut short or damaged",
-                      bytes, sequences, boundaries));
+          "it has {} bytes, too few for the {} sequences and {} document boundaries "
+          "that its header states; it is cut short or damaged",
+          bytes, sequences, boundaries);
     }
     if (bytes == expected + sequences && sequences > 0) {
       fail(
@@ -132,9 +143,9 @@ class MegatronIndex {
     }
     if (bytes > expected) {
       fail(
-          fmt::format("it has {} bytes more than the {} sequences and {} document boundaries that "
-                      "its header states take; it is damaged",
-                      bytes - expected, sequences, boundaries));
+          "it has {} bytes more than the {} sequences and {} document boundaries that "
+          "its header states take; it is damaged",
+          bytes - expected, sequences, boundaries);
     }
     sequences_ = static_cast<int64_t>(sequences);
     boundaries_ = static_cast<int64_t>(boundaries);
@@ -144,27 +155,27 @@ class MegatronIndex {
     if (boundaries_ == 0 || boundary(0) != 0) fail("its first document does not begin at 0");
     for (int64_t i = 1; i < boundaries_; ++i) {
       if (boundary(i) < boundary(i - 1) || boundary(i) > sequences_) {
-        fail(fmt::format("document {} ends at sequence {}, expected {} to {}", i - 1, boundary(i),
-                         boundary(i - 1), sequences_));
+        fail("document {} ends at sequence {}, expected {} to {}", i - 1, boundary(i),
+             boundary(i - 1), sequences_);
       }
     }
     if (const int64_t last = boundary(boundaries_ - 1); last != sequences_) {
-      fail(fmt::format("its documents end at sequence {} of {}", last, sequences_));
+      fail("its documents end at sequence {} of {}", last, sequences_);
     }
   }
 
   ReadFile file_;
-  FileWindow lengths_;  // one window for each array
+  FileWindow lengths_;
   FileWindow pointers_;
   FileWindow document_begins_;
   TokenType type_ = TokenType::u16;
   int64_t sequences_ = 0;
-  int64_t boundaries_ = 0;
+  int64_t boundaries_ = 0;  // of documents
   int64_t tokens_ = 0;
 };
 
-/// Adds the missing end-of-document tokens.
-void add_ends(MegatronIndex& index, StoredTokens& tokens) {
+/// Adds an end-of-document token after each document that does not end with one.
+void add_missing_ends(MegatronIndex& index, StoredTokens& tokens) {
   StoredIndex begin;
   for (int64_t document = 0; document < index.documents(); ++document) {
     const StoredIndex end = index.document_end(document);
@@ -173,14 +184,14 @@ void add_ends(MegatronIndex& index, StoredTokens& tokens) {
   }
 }
 
-/// Checks some documents, evenly spread.
-void expect_ends(MegatronIndex& index, StoredTokens& tokens, const TokenRange& range,
-                 const fs::path& path) {
-  const int64_t looked = std::min(kLooked, index.documents());
-  for (int64_t i = 0; i < looked; ++i) {
+/// Throws Error if one of some evenly spread documents does not end with an end-of-document token.
+void require_ends(MegatronIndex& index, StoredTokens& tokens, const TokenRange& range,
+                  const fs::path& path) {
+  const int64_t checked = std::min(kCheckedDocuments, index.documents());
+  for (int64_t i = 0; i < checked; ++i) {
     // In this order of operations no product overflows.
     const int64_t document =
-        index.documents() / looked * i + index.documents() % looked * i / looked;
+        index.documents() / checked * i + index.documents() % checked * i / checked;
     const StoredIndex begin = document == 0 ? StoredIndex{} : index.document_end(document - 1);
     const StoredIndex end = index.document_end(document);
     const StoredIndex last{end.value - 1};
@@ -210,9 +221,9 @@ StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenR
       {bin_path, bin.size(), 0, index.type(), bin.size() / token_type_bytes(index.type())}};
   StoredTokens tokens(std::move(files), range);
   if (ends == DocumentEnds::add) {
-    add_ends(index, tokens);
+    add_missing_ends(index, tokens);
   } else {
-    expect_ends(index, tokens, range, index_path);
+    require_ends(index, tokens, range, index_path);
   }
   return tokens;
 }

@@ -8,9 +8,8 @@
 #include "base/hash.h"
 #include "base/links.h"
 #include "data/shards/manifest.h"
+#include "data/shards/split_reader.h"
 #include "data/sources/direct_source.h"
-#include "data/sources/megatron.h"
-#include "data/sources/prepared_source.h"
 #include "data/sources/token_files.h"
 
 namespace tessera {
@@ -20,8 +19,9 @@ bool is_name_letter(unsigned char letter) {
   return std::isalnum(letter) != 0 || letter == '_' || letter == '.' || letter == '-';
 }
 
-/// Returns "web" for "data/web", "code_text_document" for "m/code_text_document.idx", "olmo" for
-/// "olmo/*.npy".
+/// Returns a name for the source at a path: "web" for "data/web", "code_text_document" for
+/// "m/code_text_document.idx", "olmo" for "olmo/*.npy". A name must have more than digits, because
+/// `--set data.sources.0.weight=1` means the first source.
 std::string name_of_path(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   fs::path part = path;
@@ -68,8 +68,7 @@ SourceFormat format_of(const SourceConfig& source) {
   if (is_glob(source.path) || is_file(source.path)) return SourceFormat::tokens;
   throw Error(
       "there is no data at \"{}\"{}: expected a folder that `tessera prepare` wrote, the prefix of "
-      "a "
-      "Megatron dataset (no {} is there), or token files by name or glob",
+      "a Megatron dataset (no {} is there), or token files by name or glob",
       source.path, dangling_link_text(source.path), paths.index.string());
 }
 
@@ -89,9 +88,11 @@ void require_prepared_keys(const SourceConfig& source) {
   require_default(source.seed == defaults.seed, "seed", "which `prepare --seed` has permuted");
 }
 
+/// Returns the tokenizer of a prepared folder.
 DataTokenizer tokenizer_of(const fs::path& folder) {
   Manifest manifest = read_manifest(folder);
   for (TokenizerFileHash& file : manifest.tokenizer_files) {
+    // A manifest of version 1 has no hashes of the tokenizer's files.
     if (manifest.version == 1) file.hash = hash_text(hash(read_file(folder / file.name)));
   }
   return {.fingerprint = manifest.tokenizer_fingerprint,

@@ -11,9 +11,9 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kSamples = 16;  // samples of a file, for its hash
+constexpr int64_t kSamples = 16;  // of each file, for sampled_hash()
 constexpr int64_t kSampleBytes = 4096;
-constexpr size_t kFilesKeptOpen = 256;  // fewer than systems allow per process
+constexpr size_t kOpenedFiles = 256;  // fewer than systems allow per process
 
 /// Calls visit() with a value of the C++ type for `type`.
 template <typename Visit>
@@ -51,12 +51,12 @@ StoredTokens::StoredTokens(std::vector<TokenFile> files, const TokenRange& range
     : files_(std::move(files)),
       begins_{StoredIndex{0}},
       range_(range),
-      open_(std::make_unique<LatelyUsed<ReadFile>>(kFilesKeptOpen)) {
+      opened_files_(std::make_unique<LruCache<ReadFile>>(kOpenedFiles)) {
   for (const TokenFile& file : files_) begins_.push_back({begins_.back().value + file.tokens});
 }
 
 std::shared_ptr<const ReadFile> StoredTokens::open(size_t file) const {
-  return open_->get(file, [&] {
+  return opened_files_->get(file, [&] {
     auto opened = std::make_shared<const ReadFile>(files_[file].path);
     if (opened->size() != files_[file].bytes) {
       throw Error(
@@ -67,26 +67,26 @@ std::shared_ptr<const ReadFile> StoredTokens::open(size_t file) const {
   });
 }
 
-StoredTokens::Part StoredTokens::part_at(StoredIndex first, int64_t most) const {
+StoredTokens::FileRange StoredTokens::range_at(StoredIndex first, int64_t limit) const {
   const auto after = std::upper_bound(begins_.begin(), begins_.end(), first);
   const size_t index = static_cast<size_t>(std::distance(begins_.begin(), after)) - 1;
   TESSERA_CHECK(first.value >= 0 && index < files_.size(), "place {} of {}", first.value, stored());
   return {index,
           {first.value - begins_[index].value},
-          std::min(most, begins_[index + 1].value - first.value)};
+          std::min(limit, begins_[index + 1].value - first.value)};
 }
 
 int64_t StoredTokens::stored_token(StoredIndex token) {
-  const Part part = part_at(token, 1);
-  if (!looked_at_ || looked_at_->file != part.file) {
-    auto opened = open(part.file);
+  const FileRange range = range_at(token, 1);
+  if (!setup_file_ || setup_file_->file != range.file) {
+    auto opened = open(range.file);
     const ReadFile& file = *opened;
-    looked_at_.emplace(LookedAt{part.file, std::move(opened), FileWindow(file)});
+    setup_file_.emplace(SetupFile{range.file, std::move(opened), FileWindow(file)});
   }
-  const TokenFile& file = files_[part.file];
+  const TokenFile& file = files_[range.file];
   return with_type(file.type, [&](auto value) {
     return static_cast<int64_t>(
-        looked_at_->window.load<decltype(value)>(byte_of(file, part.first)));
+        setup_file_->window.load<decltype(value)>(byte_of(file, range.first)));
   });
 }
 
@@ -113,9 +113,8 @@ void StoredTokens::read(StreamIndex first, std::span<int32_t> tokens) const {
                 end, this->tokens());
   size_t next_added = added_before(first);  // the index in added_ of the next added token
   while (!tokens.empty()) {
-    const bool more = next_added < added_.size();
-    const int64_t until_added =
-        more ? added_[next_added].value - first.value : static_cast<int64_t>(tokens.size());
+    const int64_t until_added = next_added < added_.size() ? added_[next_added].value - first.value
+                                                           : static_cast<int64_t>(tokens.size());
     if (until_added == 0) {
       tokens.front() = range_.end_of_document;
       tokens = tokens.subspan(1);
@@ -133,34 +132,34 @@ void StoredTokens::read(StreamIndex first, std::span<int32_t> tokens) const {
 void StoredTokens::read_stored(StoredIndex first, std::span<int32_t> tokens) const {
   std::vector<std::byte> bytes;
   while (!tokens.empty()) {
-    const Part part = part_at(first, static_cast<int64_t>(tokens.size()));
-    const TokenFile& file = files_[part.file];
-    bytes.resize(static_cast<size_t>(part.count * token_type_bytes(file.type)));
-    open(part.file)->read_at(byte_of(file, part.first), bytes);
+    const FileRange range = range_at(first, static_cast<int64_t>(tokens.size()));
+    const TokenFile& file = files_[range.file];
+    bytes.resize(static_cast<size_t>(range.count * token_type_bytes(file.type)));
+    open(range.file)->read_at(byte_of(file, range.first), bytes);
     with_type(file.type, [&](auto value) {
-      for (int64_t i = 0; i < part.count; ++i) {
+      for (int64_t i = 0; i < range.count; ++i) {
         std::memcpy(&value, bytes.data() + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
         const auto id = static_cast<int64_t>(value);
         if (id < 0 || id >= range_.vocabulary_size) {
           throw Error(
               "{}: token {} is {}, outside the vocabulary of {}; is the data damaged, its element "
               "type another than {}, or the tokenizer not the one that made it?",
-              file.path.string(), part.first.value + i, id, range_.vocabulary_size,
+              file.path.string(), range.first.value + i, id, range_.vocabulary_size,
               word(file.type));
         }
         tokens[static_cast<size_t>(i)] = static_cast<int32_t>(id);
       }
     });
-    tokens = tokens.subspan(static_cast<size_t>(part.count));
-    first.value += part.count;
+    tokens = tokens.subspan(static_cast<size_t>(range.count));
+    first.value += range.count;
   }
 }
 
 std::string StoredTokens::location(StreamIndex token) const {
   const size_t added = added_before(token);
   if (added < added_.size() && added_[added] == token) return "an end-of-document token put in";
-  const Part part = part_at(stored_index(token, added), 1);
-  return fmt::format("{}: token {}", files_[part.file].path.string(), part.first.value);
+  const FileRange range = range_at(stored_index(token, added), 1);
+  return fmt::format("{}: token {}", files_[range.file].path.string(), range.first.value);
 }
 
 void StoredTokens::will_need(StreamIndex first, int64_t count) const {
@@ -168,10 +167,11 @@ void StoredTokens::will_need(StreamIndex first, int64_t count) const {
   StoredIndex next = stored_index(first, added_before(first));
   const int64_t end = std::min(next.value + count, stored());
   while (next.value < end) {
-    const Part part = part_at(next, end - next.value);
-    const TokenFile& file = files_[part.file];
-    open(part.file)->will_need(byte_of(file, part.first), part.count * token_type_bytes(file.type));
-    next.value += part.count;
+    const FileRange range = range_at(next, end - next.value);
+    const TokenFile& file = files_[range.file];
+    open(range.file)
+        ->will_need(byte_of(file, range.first), range.count * token_type_bytes(file.type));
+    next.value += range.count;
   }
 }
 

@@ -12,11 +12,11 @@
 #include "base/file_window.h"
 #include "base/read_file.h"
 #include "data/data_config.h"
-#include "data/lately_used.h"
+#include "data/lru_cache.h"
 
 namespace tessera {
 
-/// Returns the bytes of an id. Ids in files are little-endian.
+/// Returns the size of an id in bytes. Ids in files are little-endian.
 int64_t token_type_bytes(TokenType type);
 
 /// A file that consists of token ids from `data_offset` on.
@@ -97,19 +97,22 @@ class StoredTokens {
   uint64_t sampled_hash() const;
 
  private:
-  struct Part {   // a range of tokens in one file
+  /// A range of tokens in one file.
+  struct FileRange {
     size_t file;  // an index in files_
     FileIndex first;
     int64_t count;
   };
-  struct LookedAt {
-    size_t file;
+  /// A file that is open while the tokens are set up.
+  struct SetupFile {
+    size_t file;  // an index in files_
     std::shared_ptr<const ReadFile> opened;
     FileWindow window;
   };
   std::shared_ptr<const ReadFile> open(size_t file) const;
-  /// Returns the tokens from `first` on: at most `most`, all in one file.
-  Part part_at(StoredIndex first, int64_t most) const;
+  /// Returns the range of the tokens from `first` on, up to the end of their file, but at most
+  /// `limit` tokens.
+  FileRange range_at(StoredIndex first, int64_t limit) const;
   /// Returns the number of added tokens before a token.
   size_t added_before(StreamIndex token) const;
   /// Reads the stored tokens from `first` on.
@@ -119,8 +122,8 @@ class StoredTokens {
   std::vector<StoredIndex> begins_;  // of each file's first token, and stored()
   std::vector<StreamIndex> added_;   // of the added tokens, ascending
   TokenRange range_;
-  std::unique_ptr<LatelyUsed<ReadFile>> open_;  // numbered as files_
-  std::optional<LookedAt> looked_at_;           // used by stored_token()
+  std::unique_ptr<LruCache<ReadFile>> opened_files_;  // by index in files_
+  std::optional<SetupFile> setup_file_;               // the file that stored_token() read last
 };
 
 }  // namespace tessera

@@ -16,16 +16,17 @@
 namespace tessera {
 namespace {
 
+/// The mean scores of several tasks.
 struct Average {
   double accuracy = 0;
-  double normalised = 0;
+  double accuracy_normalised = 0;
 };
 
 Average average(const std::vector<TaskScore>& tasks) {
   Average mean;
   for (const TaskScore& task : tasks) {
     mean.accuracy += task.accuracy / static_cast<double>(tasks.size());
-    mean.normalised += task.accuracy_normalised / static_cast<double>(tasks.size());
+    mean.accuracy_normalised += task.accuracy_normalised / static_cast<double>(tasks.size());
   }
   return mean;
 }
@@ -36,9 +37,9 @@ std::vector<Question> read_all(const std::vector<std::string>& files) {
   std::vector<Question> questions;
   std::map<std::string, std::string> named_by;  // task named after a file -> that file
   for (const std::string& file : files) {
-    std::vector<Question> more = read_questions(file);
+    std::vector<Question> added = read_questions(file);
     const std::string name = fs::path(file).stem().string();
-    if (std::ranges::any_of(more, [&](const Question& q) { return q.task == name; })) {
+    if (std::ranges::any_of(added, [&](const Question& q) { return q.task == name; })) {
       const auto [entry, fresh] = named_by.try_emplace(name, file);
       if (!fresh) {
         throw Error(
@@ -47,8 +48,8 @@ std::vector<Question> read_all(const std::vector<std::string>& files) {
             entry->second, file, name);
       }
     }
-    questions.insert(questions.end(), std::make_move_iterator(more.begin()),
-                     std::make_move_iterator(more.end()));
+    questions.insert(questions.end(), std::make_move_iterator(added.begin()),
+                     std::make_move_iterator(added.end()));
   }
   return questions;
 }
@@ -92,7 +93,7 @@ std::string TaskAnswers::text() const {
   if (tasks.size() > 1) {
     const Average mean = average(tasks);
     table.add({"average", "", fmt::format("{:.1f}", 100 * mean.accuracy),
-               fmt::format("{:.1f}", 100 * mean.normalised)});
+               fmt::format("{:.1f}", 100 * mean.accuracy_normalised)});
   }
   std::string text = fmt::format("{} (step {})\n{}", checkpoint.string(), step, table.text());
   for (const TaskScore& task : tasks) {
@@ -119,7 +120,7 @@ std::string TaskAnswers::json() const {
   }
   const Average mean = average(tasks);
   json["average_accuracy"] = mean.accuracy;
-  json["average_accuracy_normalised"] = mean.normalised;
+  json["average_accuracy_normalised"] = mean.accuracy_normalised;
   return json.dump() + "\n";
 }
 

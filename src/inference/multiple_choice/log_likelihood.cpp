@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 /// Lengths are rounded up to multiples of this, so that a few programs serve all of them.
-constexpr size_t kLengthStep = 32;
+constexpr size_t kLengthStep = 32;  // tokens
 
 /// Returns the number of tokens that the model reads: all but the last, rounded up.
 int64_t padded_length(const Continuation& continuation, int64_t limit) {
@@ -51,6 +51,7 @@ Batch make_batch(std::span<const Continuation> all, std::span<const size_t> chos
 
 Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const int32_t> beginning,
                                    std::string_view prompt, std::string_view text, int64_t limit) {
+  // The prompt without its trailing white space, which tokenizers join with the next word.
   const size_t last = prompt.find_last_not_of(" \t\n\v\f\r");
   const std::string_view stem = prompt.substr(0, last == std::string_view::npos ? 0 : last + 1);
   Continuation result;
@@ -66,7 +67,7 @@ Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const i
     result.first = 1;
   }
   const size_t scored = result.tokens.size() - result.first;
-  const size_t readable = static_cast<size_t>(limit) + 1;
+  const size_t readable = static_cast<size_t>(limit) + 1;  // the last token is not read
   if (result.tokens.size() > readable) {
     const size_t cut = result.tokens.size() - readable;
     // Without a beginning, the first token that the model reads is the last one of the prompt.
@@ -94,11 +95,11 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
   std::vector<double> result(continuations.size());
   for (size_t begin = 0; begin < order.size();) {
     const int64_t length = padded_length(continuations[order[begin]], limit);
-    const auto rest = std::span(order).subspan(begin);
+    const auto remaining = std::span(order).subspan(begin);
     const auto end_of_length = std::ranges::find_if(
-        rest, [&](size_t i) { return padded_length(continuations[i], limit) != length; });
+        remaining, [&](size_t i) { return padded_length(continuations[i], limit) != length; });
     const auto same_length =
-        rest.first(static_cast<size_t>(std::distance(rest.begin(), end_of_length)));
+        remaining.first(static_cast<size_t>(std::distance(remaining.begin(), end_of_length)));
     const size_t at_once = std::min(static_cast<size_t>(rows), same_length.size());
     const auto batch_rows = static_cast<int64_t>(at_once);
     const DType compute = compute_dtype(model.config.train.precision);

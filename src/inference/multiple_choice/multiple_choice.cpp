@@ -16,8 +16,8 @@ bool is_space(char letter) {
   return letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r';
 }
 
-/// Returns the choice in the form in which it follows its prompt.
-std::string joined(const std::string& choice, const std::string& delimiter) {
+/// Returns a choice with the delimiter that separates it from its prompt.
+std::string delimited(const std::string& choice, const std::string& delimiter) {
   return is_space(choice.front()) ? choice : delimiter + choice;
 }
 
@@ -27,15 +27,16 @@ double characters(const std::string& text) {
                              static_cast<size_t>(std::ranges::count_if(text, is_inside_character)));
 }
 
-size_t largest(const std::vector<double>& values) {
+size_t index_of_largest(const std::vector<double>& values) {
   return static_cast<size_t>(std::ranges::max_element(values) - values.begin());
 }
 
-/// Returns the standard error of a mean of `count` zeros and ones.
+/// Returns the standard error of a mean p of n zeros and ones: sqrt(p (1 - p) / (n - 1)).
 double standard_error(double mean, int64_t count) {
   return count < 2 ? 0 : std::sqrt(mean * (1 - mean) / static_cast<double>(count - 1));
 }
 
+/// Returns the choices of all questions, one after the other, as continuations of their prompts.
 std::vector<Continuation> tokenize(const LoadedModel& model, std::span<const Question> questions,
                                    const MultipleChoiceOptions& options) {
   const std::vector<int32_t> beginning =
@@ -46,7 +47,7 @@ std::vector<Continuation> tokenize(const LoadedModel& model, std::span<const Que
       try {
         continuations.push_back(tokenize_continuation(
             *model.tokenizer, beginning, question.prompts[choice],
-            joined(question.choices[choice], options.delimiter), model.config.data.context));
+            delimited(question.choices[choice], options.delimiter), model.config.data.context));
         require_in_vocabulary(continuations.back().tokens, model.config.model.vocabulary_size,
                               model.tokenizer.get());
       } catch (const Error& error) {
@@ -82,8 +83,8 @@ std::vector<ScoredQuestion> score_questions(
       scored.log_likelihoods.push_back(scores[next++]);
       normalised.push_back(scored.log_likelihoods.back() / characters(choice));
     }
-    scored.chosen = largest(scored.log_likelihoods);
-    scored.chosen_normalised = largest(normalised);
+    scored.chosen = index_of_largest(scored.log_likelihoods);
+    scored.chosen_normalised = index_of_largest(normalised);
   }
   return result;
 }

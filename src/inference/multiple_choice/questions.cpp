@@ -13,8 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDeepestLine = 16;  // the values of unknown keys may be nested
+constexpr int kDeepestLine = 16;  // levels of nesting; the values of unknown keys may have some
 
+/// Returns a required member of a question.
 const Json& member(const Json& line, const char* key, const std::string& origin) {
   const auto found = line.find(key);
   if (found == line.end()) {
@@ -24,7 +25,7 @@ const Json& member(const Json& line, const char* key, const std::string& origin)
   return *found;
 }
 
-std::vector<std::string> texts(const Json& list, const char* key, const std::string& origin) {
+std::vector<std::string> read_texts(const Json& list, const char* key, const std::string& origin) {
   std::vector<std::string> result;
   for (const Json& text : list) {
     if (!text.is_string()) throw Error("{}: \"{}\" holds what is not a text", origin, key);
@@ -38,7 +39,7 @@ std::vector<std::string> read_choices(const Json& line, const std::string& origi
   if (!choices.is_array() || choices.size() < 2) {
     throw Error("{}: \"choices\" must be a list of at least two texts", origin);
   }
-  std::vector<std::string> result = texts(choices, "choices", origin);
+  std::vector<std::string> result = read_texts(choices, "choices", origin);
   for (size_t i = 0; i < result.size(); ++i) {
     if (result[i].empty()) throw Error("{}: choice {} is empty", origin, i);
   }
@@ -52,7 +53,7 @@ std::vector<std::string> read_prompts(const Json& line, size_t choices, const st
     throw Error("{}: \"context\" must be a text, or a list of {} texts, one for each choice",
                 origin, choices);
   }
-  return texts(prompt, "context", origin);
+  return read_texts(prompt, "context", origin);
 }
 
 size_t read_answer(const Json& line, size_t choices, const std::string& origin) {

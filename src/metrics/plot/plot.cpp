@@ -1,3 +1,7 @@
+// A picture is made from the outside in: the x values of each run, then the range and the unit of
+// the x axis that all panels share, then one panel per metric with its lines, and last the borders
+// of the phases. draw() (plot/chart.h) turns the finished Chart into SVG.
+
 #include "metrics/plot/plot.h"
 
 #include <algorithm>
@@ -23,24 +27,25 @@ constexpr const char* kHeldOutLoss = "held_out_loss";
 /// The label and unit of the x axis.
 struct AxisUnit {
   std::string label;
-  double scale = 1;  ///< the runs' numbers over the numbers at the ticks
+  double scale = 1;  ///< the size of the unit: 60 for minutes, if the runs' numbers are seconds
 };
 
-/// One run, prepared for drawing.
+/// A run with its numbers on the x axis.
 struct Run {
   const RunMetrics* metrics;
   size_t number;          ///< in the order of the command
   std::vector<double> x;  ///< by row
 };
 
-/// Returns `value`, or a gap if it cannot be drawn on the axis. Differences and quotients of the
-/// returned values are finite.
+/// Returns `value`, or a gap if it cannot be drawn on the axis. Very large and small numbers count
+/// as gaps and zeros, so that differences and quotients of the returned values are finite.
 double drawable(double value, bool logarithmic) {
-  const double size = std::abs(value);
-  if (!(size < 1e100) || (logarithmic && !(value > 1e-100))) return kGap;
-  return size < 1e-100 ? 0 : value;
+  const double magnitude = std::abs(value);
+  if (!(magnitude < 1e100) || (logarithmic && !(value > 1e-100))) return kGap;
+  return magnitude < 1e-100 ? 0 : value;
 }
 
+/// Returns the number of each row on the x axis. Throws Error if one is missing or too small.
 std::vector<double> x_values(const RunMetrics& run, PlotAxis axis) {
   const std::string name(word(axis));
   std::vector<double> result;
@@ -61,6 +66,7 @@ std::vector<double> x_values(const RunMetrics& run, PlotAxis axis) {
   return result;
 }
 
+/// Returns the unit for an axis up to `high`. Durations get a unit in which they have few digits.
 AxisUnit axis_unit(PlotAxis axis, double high) {
   switch (axis) {
     case PlotAxis::step:
@@ -99,8 +105,8 @@ Range x_range(std::span<const Run> runs, const PlotOptions& options) {
   // if the runs' range is very narrow, because linear_ticks() could not tell its ends apart
   // otherwise.
   const double width = high - low;
-  const bool far = 2 * width < high && width > 1e-6 * high;
-  if (!options.logarithmic_x && !far) low = std::min(low, 0.0);
+  const bool begins_at_low = 2 * width < high && width > 1e-6 * high;
+  if (!options.logarithmic_x && !begins_at_low) low = std::min(low, 0.0);
   const Range range{options.from.value_or(low), options.to.value_or(high)};
   if (options.logarithmic_x && !(range.low > 0)) {
     throw Error("a logarithmic x axis begins above zero, not at {}", range.low);
@@ -123,6 +129,7 @@ const Metric* find_metric(std::string_view name) {
   return nullptr;
 }
 
+/// Throws Error unless one of the runs has the metric.
 void require_known(std::span<const RunMetrics> runs, const std::string& metric) {
   std::vector<std::string> known;
   for (const RunMetrics& run : runs) {
@@ -150,7 +157,7 @@ std::vector<Point> samples(const Run& run, const std::string& metric, const Axis
 }
 
 /// Returns whether only some steps have the metric, such as an occasional evaluation.
-bool is_sampled(const RunMetrics& run, const std::string& metric) {
+bool is_occasional(const RunMetrics& run, const std::string& metric) {
   return 2 * run.count(metric) <= run.steps().size() && run.steps().size() > 1;
 }
 
@@ -176,15 +183,15 @@ class PanelWriter {
   }
 
   std::string note() const {
-    std::vector<std::string> parts;
+    std::vector<std::string> phrases;
     if (!windows_.empty()) {
-      parts.emplace_back("faint: each step");
-      parts.push_back(windows_.size() == 1
-                          ? fmt::format("strong: mean of {} steps", *windows_.begin())
-                          : "strong: mean over a thirtieth of the run");
+      phrases.emplace_back("faint: each step");
+      phrases.push_back(windows_.size() == 1
+                            ? fmt::format("strong: mean of {} steps", *windows_.begin())
+                            : "strong: mean over a thirtieth of the run");
     }
-    if (held_out_) parts.emplace_back("markers: held-out");
-    return join(parts, "; ");
+    if (held_out_) phrases.emplace_back("markers: held-out");
+    return join(phrases, "; ");
   }
 
  private:
@@ -192,7 +199,7 @@ class PanelWriter {
     Curve curve{.run = run.number};
     curve.line = samples(run, metric, unit_, options_.logarithmic_y);
     const int64_t window = smoothing_window(*run.metrics, options_);
-    if (is_sampled(*run.metrics, metric)) {
+    if (is_occasional(*run.metrics, metric)) {
       curve.markers = curve.line;
     } else if (noisy && window > 1) {
       curve.faint = std::exchange(curve.line, smoothed(curve.line, window));
@@ -213,12 +220,12 @@ class PanelWriter {
 
 /// Returns whether any point of the panel is in the range.
 bool shows_anything(const Panel& panel, const Range& range) {
-  const auto seen = [&](const Point& point) {
+  const auto is_visible = [&](const Point& point) {
     return std::isfinite(point.y) && point.x >= range.low && point.x <= range.high;
   };
   return std::any_of(panel.curves.begin(), panel.curves.end(), [&](const Curve& curve) {
-    return std::any_of(curve.line.begin(), curve.line.end(), seen) ||
-           std::any_of(curve.markers.begin(), curve.markers.end(), seen);
+    return std::any_of(curve.line.begin(), curve.line.end(), is_visible) ||
+           std::any_of(curve.markers.begin(), curve.markers.end(), is_visible);
   });
 }
 
@@ -248,11 +255,11 @@ std::string plot_metrics(std::span<const RunMetrics> runs, const PlotOptions& op
       throw Error("the metric '{}' is given twice", *metric);
     }
   }
-  std::vector<Run> ready;
+  std::vector<Run> drawn;
   for (const RunMetrics& run : runs) {
-    ready.push_back({&run, ready.size(), x_values(run, options.x)});
+    drawn.push_back({&run, drawn.size(), x_values(run, options.x)});
   }
-  const Range range = x_range(ready, options);
+  const Range range = x_range(drawn, options);
   const AxisUnit unit = axis_unit(options.x, range.high);
   Chart chart{.title = options.title,
               .runs = run_names(runs),
@@ -264,13 +271,13 @@ std::string plot_metrics(std::span<const RunMetrics> runs, const PlotOptions& op
   if (chart.title.empty() && runs.size() == 1) chart.title = runs[0].name();
   PanelWriter writer(options, unit);
   for (const std::string& metric : options.metrics) {
-    chart.panels.push_back(writer.panel(ready, metric));
+    chart.panels.push_back(writer.panel(drawn, metric));
     if (!shows_anything(chart.panels.back(), chart.x.range)) {
       throw Error("{}: no run has a number to draw between {} and {}{}", metric, range.low,
                   range.high, options.logarithmic_y ? " that is above zero" : "");
     }
   }
-  for (const Run& run : ready) {
+  for (const Run& run : drawn) {
     for (const PhaseStart& start : run.metrics->phase_starts()) {
       // The x of the previous step is where this phase begins.
       chart.borders.push_back({run.x[start.row - 1] / unit.scale, start.name, run.number});

@@ -17,8 +17,9 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kDeepest = 8;
+constexpr int kDeepest = 8;  // levels of objects in a line
 
+/// Returns the metrics file of a run's folder, or the file itself.
 fs::path metrics_file(const fs::path& run_or_file) {
   if (!path_exists(run_or_file)) {
     throw Error("{} does not exist{}; expected a run's folder or its metrics.jsonl",
@@ -38,17 +39,17 @@ std::string run_name(const fs::path& file) {
   return canonical_path(file).parent_path().filename().string();
 }
 
-/// Passes every number of an object to `take`, named by its path.
+/// Passes every number of an object to `visit`, named by its path.
 void visit_numbers(const OrderedJson& object, const std::string& prefix, int depth,
-                   const std::function<void(const std::string&, double)>& take) {
+                   const std::function<void(const std::string&, double)>& visit) {
   if (depth > kDeepest) throw Error("objects nested deeper than {} levels", kDeepest);
   for (const auto& [key, value] : object.items()) {
     if (value.is_object()) {
-      visit_numbers(value, prefix + key + "/", depth + 1, take);
+      visit_numbers(value, prefix + key + "/", depth + 1, visit);
     } else if (value.is_number()) {
-      take(prefix + key, value.get<double>());
+      visit(prefix + key, value.get<double>());
     } else if (value.is_null()) {
-      take(prefix + key, std::numeric_limits<double>::quiet_NaN());
+      visit(prefix + key, std::numeric_limits<double>::quiet_NaN());
     }
   }
 }
@@ -74,9 +75,9 @@ RunMetrics::RunMetrics(const fs::path& run_or_file) : file_(metrics_file(run_or_
 }
 
 void RunMetrics::add_step(int64_t step) {
-  const auto from = std::lower_bound(steps_.begin(), steps_.end(), step);
-  if (from != steps_.end()) {
-    steps_.erase(from, steps_.end());
+  const auto replaced = std::lower_bound(steps_.begin(), steps_.end(), step);
+  if (replaced != steps_.end()) {
+    steps_.erase(replaced, steps_.end());
     for (auto& [name, column] : columns_) column.resize(std::min(column.size(), steps_.size()));
   }
   steps_.push_back(step);
@@ -84,16 +85,16 @@ void RunMetrics::add_step(int64_t step) {
 
 std::vector<PhaseStart> RunMetrics::phase_starts() const {
   std::vector<PhaseStart> starts;
-  std::optional<double> before;
+  std::optional<double> previous;
   for (size_t row = 0; row < steps_.size(); ++row) {
     const std::optional<double> phase = at("phase", row);
-    if (row > 0 && phase && std::isfinite(*phase) && phase != before) {
+    if (row > 0 && phase && std::isfinite(*phase) && phase != previous) {
       const auto number = static_cast<int64_t>(*phase);
       const auto named = phase_names_.find(number);
       starts.push_back(
           {row, named == phase_names_.end() ? fmt::format("phase {}", number) : named->second});
     }
-    before = phase;
+    previous = phase;
   }
   return starts;
 }

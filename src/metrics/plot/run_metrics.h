@@ -41,13 +41,15 @@ class RunMetrics {
   size_t count(const std::string& metric) const;
 
  private:
+  /// Adds a row. Removes the rows of this step and later ones.
   void add_step(int64_t step);
 
   std::string name_;
   fs::path file_;
   std::vector<int64_t> steps_;
-  std::map<std::string, std::vector<std::optional<double>>> columns_;  // may end early
-  std::map<int64_t, std::string> phase_names_;                         // by number
+  // By metric, the number of each row. A column ends with the last row that has a number.
+  std::map<std::string, std::vector<std::optional<double>>> columns_;
+  std::map<int64_t, std::string> phase_names_;  // by number
 };
 
 /// Returns the metrics of several runs. Throws Error also when two paths name the same file.

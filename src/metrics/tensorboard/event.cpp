@@ -1,13 +1,13 @@
 #include "metrics/tensorboard/event.h"
 
+#include <array>
 #include <bit>
-#include <string_view>
 
 namespace tessera {
 namespace {
 
-/// Writes a message in the Protocol Buffers wire format, with the fields in the order of the calls.
-/// Events need only four kinds of field.
+/// Writes a message in the wire format of Protocol Buffers, with the fields in the order of the
+/// calls. A field begins with a key: its number and its wire type.
 class Message {
  public:
   Message& whole(int field, int64_t value) {
@@ -58,6 +58,32 @@ namespace summary {
 constexpr int kValue = 1, kTag = 1, kSimpleValue = 2;  // the latter two in Summary.Value
 }
 
+constexpr uint32_t kPolynomial = 0x82F63B78;  // of Castagnoli, bits reversed
+constexpr uint32_t kMask = 0xA282EAD8;        // the constant that TFRecord adds
+
+/// The effect of each value of a byte on the checksum.
+constexpr std::array<uint32_t, 256> kTable = [] {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t value = byte;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? kPolynomial : 0);
+    table[byte] = value;
+  }
+  return table;
+}();
+
+/// Returns an unsigned number as bytes, the lowest first.
+template <typename Number>
+std::string little_endian(Number number) {
+  std::string bytes;
+  for (size_t i = 0; i < sizeof(Number); ++i) bytes += static_cast<char>(number >> (8 * i));
+  return bytes;
+}
+
+std::string masked_checksum(std::string_view bytes) {
+  return little_endian<uint32_t>(std::rotr(crc32c(bytes), 15) + kMask);
+}
+
 }  // namespace
 
 std::string version_event(double wall_time) {
@@ -92,6 +118,21 @@ std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar
       .whole(event::kStep, step)
       .bytes(event::kSummary, summary_message(scalars))
       .text();
+}
+
+uint32_t crc32c(std::string_view bytes) {
+  uint32_t value = ~uint32_t{0};
+  for (const char byte : bytes) {
+    value = (value >> 8) ^ kTable[(value ^ static_cast<unsigned char>(byte)) & 0xFF];
+  }
+  return ~value;
+}
+
+std::string tfrecord(std::string_view payload) {
+  const std::string length = little_endian<uint64_t>(payload.size());
+  std::string bytes = length + masked_checksum(length);
+  bytes += payload;
+  return bytes + masked_checksum(payload);
 }
 
 }  // namespace tessera

@@ -3,8 +3,12 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace tessera {
+
+// The bytes of TensorBoard's event files. A file is a sequence of records in the TFRecord format,
+// and the payload of a record is an event, a message of Protocol Buffers.
 
 /// A number with a name such as "train/loss".
 struct Scalar {
@@ -12,8 +16,8 @@ struct Scalar {
   double value = 0;  ///< TensorBoard keeps it as a float
 };
 
-// Functions that return a serialised message of the type Event in TensorFlow's event.proto, which
-// TensorBoard reads. The wall time is in seconds since 1970.
+// The following functions return messages of the types in TensorFlow's event.proto and
+// summary.proto. The wall time is in seconds since 1970.
 
 /// Returns the first event of every file.
 std::string version_event(double wall_time);
@@ -27,5 +31,14 @@ std::string summary_message(std::span<const Scalar> scalars);
 
 /// Returns the event with the numbers of one step.
 std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar> scalars);
+
+/// Returns the CRC-32C (Castagnoli) as iSCSI defines it (RFC 3720, appendix B.4).
+uint32_t crc32c(std::string_view bytes);
+
+/// Returns a record of a TFRecord file: the payload's length (u64), the masked CRC-32C of the
+/// length (u32), the payload, and its masked CRC-32C (u32). All numbers are little-endian. A mask
+/// rotates the checksum right by 15 bits and adds a constant, because the checksum of data that
+/// itself holds checksums would be trivial.
+std::string tfrecord(std::string_view payload);
 
 }  // namespace tessera

@@ -5,6 +5,10 @@
 #include "ops/labels.h"
 #include "ops/support.h"
 
+// The gated activation of feed-forward layers and experts, and its gradient. Experts' rows are in
+// one array, which offsets divide. Only the rows before the last offset exist: the array is made
+// for the most tokens that the experts may get.
+
 namespace tessera {
 namespace {
 

@@ -15,13 +15,15 @@ struct GeluAt {
   __device__ ActivationPoint<float> operator()(float x) const { return gelu_on_device(x); }
 };
 
-__device__ int64_t computed(const GatedExtent& extent) {
+/// Returns the number of elements to compute.
+__device__ int64_t computed_elements(const GatedExtent& extent) {
   return extent.rows == nullptr ? extent.elements : *extent.rows * extent.width;
 }
 
+/// output = activation(gate) · up. Point{}(x) is the activation and its derivative at x.
 template <typename T, typename Point>
 __global__ void gated_kernel(GatedForward<T> gated) {
-  for_my_elements<kPackSize<T>>(computed(gated.extent), [&](int64_t first, auto size) {
+  for_my_elements<kPackSize<T>>(computed_elements(gated.extent), [&](int64_t first, auto size) {
     const auto gates = load_pack<size>(gated.gate + first, 0);
     auto results = load_pack<size>(gated.up + first, 0);
     for (int i = 0; i < size; ++i) {
@@ -32,9 +34,10 @@ __global__ void gated_kernel(GatedForward<T> gated) {
   });
 }
 
+/// The formulas of GatedBackward. The packs of gate and up become those of their gradients.
 template <typename T, typename Point>
 __global__ void gated_gradient_kernel(GatedBackward<T> gated) {
-  for_my_elements<kPackSize<T>>(computed(gated.extent), [&](int64_t first, auto size) {
+  for_my_elements<kPackSize<T>>(computed_elements(gated.extent), [&](int64_t first, auto size) {
     auto gates = load_pack<size>(gated.gate + first, 0);
     auto ups = load_pack<size>(gated.up + first, 0);
     const auto gradients = load_pack<size>(gated.output_gradient + first, 0);

@@ -6,6 +6,12 @@
 #include "ops/attention/scratch.h"
 #include "ops/elementwise/elementwise.h"
 
+// The operations "attention" and "attention_gradient". Both check their inputs, find the keys that
+// each query attends to (KeyRanges), and run a kernel: attention_plain.h has the definitions,
+// attention_fast.h the processor's kernels in tiles, and device_attention.h those of devices. The
+// forward operation also writes each query's log-sum-exp, from which the backward pass computes the
+// probabilities again.
+
 namespace tessera {
 namespace {
 
@@ -35,8 +41,8 @@ class AttentionBase : public Operation {
       : options_(options), given_(given) {}
 
  protected:
-  /// Returns the labels of q and of tensors of its shape. Without given positions, row indices are
-  /// positions, so a rank needs all of a sequence.
+  /// Returns the labels of q and of tensors of its shape. If positions are not given, row indices
+  /// are positions, so a rank needs whole sequences.
   std::string query_labels() const { return "(b " + sequence_label() + ") (h d!)"; }
   /// Returns the labels of the given members of AttentionPositions.
   std::string position_labels() const {
@@ -55,6 +61,7 @@ class AttentionBase : public Operation {
     return with_alignment(attention_shape(options_, inputs[0].shape()[0], options_.sequence));
   }
 
+  /// Checks the number of inputs, and those after the first `floating` ones: the positions.
   void expect_inputs(std::span<const Spec> inputs, size_t floating) const {
     const size_t expected = floating + given_.count();
     TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs; {} are expected", inputs.size(),
@@ -87,12 +94,12 @@ class AttentionBase : public Operation {
     return {shape(inputs), inputs[0].dtype(), backward, positions(inputs)};
   }
   DeviceAttention on_device(std::span<const Spec> inputs, bool backward) const {
-    static constexpr int32_t kSomewhere = 0;
-    TokenPositions some;
-    if (given_.document_starts) some.document_starts = &kSomewhere;
-    if (given_.queries) some.queries = &kSomewhere;
-    if (given_.keys) some.keys = &kSomewhere;
-    return {shape(inputs), inputs[0].dtype, backward, some};
+    static constexpr int32_t kAnyPosition = 0;  // a plan asks only whether an address is null
+    TokenPositions positions;
+    if (given_.document_starts) positions.document_starts = &kAnyPosition;
+    if (given_.queries) positions.queries = &kAnyPosition;
+    if (given_.keys) positions.keys = &kAnyPosition;
+    return {shape(inputs), inputs[0].dtype, backward, positions};
   }
 
   AttentionOptions options_;
@@ -307,9 +314,9 @@ std::array<Value, 3> attention_part_gradient(Builder& builder, Value q, Value k,
 
 Value attention(Builder& builder, Value q, Value k, Value v, const AttentionOptions& options,
                 const AttentionPositions& positions) {
-  const AttentionPart all = attention_part(builder, q, k, v, options, positions);
-  builder.keep(all.log_sum_exp, Keep::block);
-  return all.output;
+  const AttentionPart whole = attention_part(builder, q, k, v, options, positions);
+  builder.keep(whole.log_sum_exp, Keep::block);
+  return whole.output;
 }
 
 }  // namespace tessera

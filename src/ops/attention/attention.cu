@@ -40,7 +40,7 @@ __global__ void find_key_ranges(KeyRangeSearch search) {
 }
 
 /// Computes attention, with a warp for each query of each head.
-template <typename T, int own, int size>
+template <typename T, int lane_channels, int size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes)
     attend_rows(AttentionForward<T> attention) {
   __shared__ float weights[kAttentionWarps][kLanes];
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
   const int64_t stride = sizes.kv_heads * sizes.head_dim;
   const int end = attention.end[row.token];
 
-  RunningSoftmax<own> softmax;
+  RunningSoftmax<lane_channels> softmax;
   for (int key = attention.begin[row.token]; key < end; key += kLanes) {
     softmax.template absorb<size>(attention.q + row.offset, attention.k + row.key_offset,
                                   attention.v + row.key_offset, stride, key, end, sizes,
@@ -78,9 +78,9 @@ void key_ranges_device(const KeyRangeSearch& search, Stream& stream) {
 template <typename Vendor, typename T>
 void attention_device(const AttentionForward<T>& attention, Stream& stream) {
   const AttentionSizes& sizes = attention.sizes;
-  with_row_sizes<T>(sizes.head_dim, [&](auto own, auto size) {
-    launch(attend_rows<T, own, size>, rows_grid(sizes.sequences * sizes.heads * sizes.sequence),
-           stream, attention);
+  with_row_sizes<T>(sizes.head_dim, [&](auto lane_channels, auto size) {
+    launch(attend_rows<T, lane_channels, size>,
+           rows_grid(sizes.sequences * sizes.heads * sizes.sequence), stream, attention);
   });
 }
 

@@ -2,14 +2,13 @@
 
 #include "base/round_up.h"
 #include "ops/attention/flash_forward.h"
-#include "ops/attention/tile_sizes.h"
 
 namespace tessera {
 namespace {
 
 using ForwardTable = TileTable<ForwardProducts>;
 
-/// The tiles of one attention on a target.
+/// The tiles of one attention on a target, and the memory of their products.
 struct ForwardPlan {
   ForwardPlan(const Target& target, const AttentionShape& sizes, DType dtype)
       : shape(sizes),
@@ -25,17 +24,17 @@ struct ForwardPlan {
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
     const int64_t limit = std::min(shape.keys, tile_keys);
-    const int64_t query_rest = shape.sequence % kForwardQueries;
-    const int64_t key_rest = shape.keys % kForwardQueries;
-    for (const int64_t queries : {kForwardQueries, query_rest}) {
+    const int64_t left_queries = shape.sequence % kForwardQueries;
+    const int64_t left_keys = shape.keys % kForwardQueries;
+    for (const int64_t queries : {kForwardQueries, left_queries}) {
       if (queries == 0 || queries > shape.sequence) continue;
-      for (const int64_t rest : {kForwardQueries, key_rest}) {
-        // If aligned, a whole tile of queries ends at a whole step of keys, and a cut tile at a cut
-        // step.
-        if (rest == 0) continue;
-        if (shape.aligned && (queries == query_rest) != (rest == key_rest)) continue;
-        for (int64_t columns = rest; columns <= limit; columns += kForwardQueries) {
-          visit(queries, columns);
+      for (const int64_t first_step : {kForwardQueries, left_keys}) {
+        if (first_step == 0) continue;
+        // If aligned, a whole tile of queries ends at a multiple of kForwardQueries keys, and the
+        // last tile, if it is shorter, ends at the last key.
+        if (shape.aligned && (queries == left_queries) != (first_step == left_keys)) continue;
+        for (int64_t keys = first_step; keys <= limit; keys += kForwardQueries) {
+          visit(queries, keys);
         }
       }
       if (shape.keys >= tile_keys) visit(queries, tile_keys);
@@ -92,20 +91,20 @@ void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, c
     const AttentionHead head(shape, head_index / shape.heads, head_index % shape.heads);
     const int64_t query = tile * kForwardQueries;
     const int64_t queries = std::min(kForwardQueries, shape.sequence - query);
-    const KeyRanges own = ranges.from(head.first_token + query);
+    const KeyRanges attended = ranges.from(head.first_token + query);
     const int64_t row = head.query_offset + query * shape.query_stride();
 
     Scratch scratch(workspace + thread * thread_bytes);
     ForwardTile<T> running = forward_tile<T>(scratch, shape, tile_keys, product_bytes);
-    running.start(q + row, queries, own, shape.scale);
+    running.start(q + row, queries, attended, shape.scale);
     // Each step of kForwardQueries keys is taken whole or not at all, so the shapes are few.
-    const int64_t last = own.end[queries - 1];
+    const int64_t last = attended.end[queries - 1];
     const int64_t end = std::min(round_up(last, kForwardQueries), shape.keys);
-    const int64_t first = own.begin[0] / kForwardQueries * kForwardQueries;
+    const int64_t first = attended.begin[0] / kForwardQueries * kForwardQueries;
     for (int64_t key = first; key < end; key += tile_keys) {
       const int64_t columns = std::min(tile_keys, end - key);
-      const int64_t at = head.key_offset + key * shape.key_stride();
-      running.absorb(k + at, v + at, key, columns, *table.find(queries, columns));
+      const int64_t offset = head.key_offset + key * shape.key_stride();
+      running.absorb(k + offset, v + offset, key, columns, *table.find(queries, columns));
     }
     running.finish(output + row, queries, shape.query_stride(),
                    log_sum_exp + head.row_offset + query);

@@ -4,6 +4,10 @@
 
 namespace tessera {
 
+// The fast kernels of attention on the processor, in the manner of FlashAttention-2 (arXiv
+// 2307.08691). They never store all scores: they multiply tiles, some queries by some keys, with
+// matrix products, and keep a running softmax for each query.
+
 /// Computes attention in tiles. T is float or BFloat16. `workspace` has the size that
 /// attention_fast_workspace() returns.
 template <typename T>
@@ -19,5 +23,13 @@ void attention_gradient_fast(Runtime& runtime, const AttentionShape& shape,
                              const AttentionGradientOperands<T>& operands, std::byte* workspace);
 int64_t attention_gradient_fast_workspace(const Target& target, const AttentionShape& shape,
                                           DType dtype);
+
+/// Computes attention over caches: row by row for a few tokens, in tiles for many. T is float or
+/// BFloat16. `workspace` has the size that cached_attention_fast_workspace() returns.
+template <typename T>
+void cached_attention_fast(Runtime& runtime, const AttentionShape& shape,
+                           const CachedAttentionOperands<T>& operands, std::byte* workspace);
+int64_t cached_attention_fast_workspace(const Target& target, const AttentionShape& shape,
+                                        DType dtype, int64_t capacity);
 
 }  // namespace tessera

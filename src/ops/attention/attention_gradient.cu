@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
 }
 
 /// Writes dQ = dS K, with a warp for each query of each head.
-template <typename T, int own, int size>
+template <typename T, int lane_channels, int size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
     sum_query_gradients(AttentionBackward<T> attention) {
   __shared__ float weights[kAttentionWarps][kLanes];
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
   const int end = attention.end[row.token];
   float* const own_weights = weights[this_warp()];
 
-  ChannelSum<own> sum;
+  ChannelSum<lane_channels> sum;
   for (int key = attention.begin[row.token]; key < end; key += kLanes) {
     const int own_key = key + this_lane();
     if (own_key < end) {
@@ -84,7 +84,7 @@ __device__ inline int first_above(const int32_t* bounds, int count, int key) {
 
 /// Writes dV = Pᵀ dO and dK = dSᵀ Q, with a warp for each key of each key-value head. The queries
 /// that attend to a key are contiguous, because the ranges of keys ascend.
-template <typename T, int own, int size>
+template <typename T, int lane_channels, int size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
     sum_key_gradients(AttentionBackward<T> attention) {
   __shared__ ScorePair pairs[kAttentionWarps][kLanes];
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
   const int group = sizes.heads / sizes.kv_heads;
   ScorePair* const own_pairs = pairs[this_warp()];
 
-  ChannelSum<own> key_gradient, value_gradient;
+  ChannelSum<lane_channels> key_gradient, value_gradient;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const int row = (sequence * sizes.heads + head) * sizes.sequence;
     const auto query_offset = [&](int query) {
@@ -142,9 +142,9 @@ void attention_gradient_device(const AttentionBackward<T>& attention, Stream& st
   const AttentionSizes& sizes = attention.sizes;
   const Grid queries = rows_grid(sizes.sequences * sizes.heads * sizes.sequence);
   launch(sum_deltas<T>, queries, stream, attention);
-  with_row_sizes<T>(sizes.head_dim, [&](auto own, auto size) {
-    launch(sum_query_gradients<T, own, size>, queries, stream, attention);
-    launch(sum_key_gradients<T, own, size>,
+  with_row_sizes<T>(sizes.head_dim, [&](auto lane_channels, auto size) {
+    launch(sum_query_gradients<T, lane_channels, size>, queries, stream, attention);
+    launch(sum_key_gradients<T, lane_channels, size>,
            rows_grid(sizes.sequences * sizes.kv_heads * sizes.keys), stream, attention);
   });
 }

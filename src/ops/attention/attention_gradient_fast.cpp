@@ -4,12 +4,12 @@
 
 #include "ops/attention/attention_fast.h"
 #include "ops/attention/flash_backward.h"
-#include "ops/attention/tile_sizes.h"
 #include "ops/math/vector_math.h"
 
 namespace tessera {
 namespace {
 
+/// Waits until another thread publishes `value` in the counter.
 void wait_for(int32_t& counter, int64_t value) {
   const std::atomic_ref<int32_t> shared(counter);
   while (shared.load(std::memory_order_acquire) != value) std::this_thread::yield();
@@ -19,6 +19,7 @@ void publish(int32_t& counter, int64_t value) {
   std::atomic_ref<int32_t>(counter).store(static_cast<int32_t>(value), std::memory_order_release);
 }
 
+/// Writes factor · from [rows, columns] to rows that are `stride` elements apart.
 template <typename T>
 void write_scaled(const float* from, int64_t rows, int64_t columns, float factor, T* to,
                   int64_t stride) {
@@ -52,11 +53,11 @@ struct BackwardPlan {
       product_bytes = std::max(product_bytes, layout.workspace_bytes(target, keys, queries));
     });
     Scratch shared;
-    BackwardShared(shared, shape, blocks, slots);
+    BackwardSharedMemory(shared, shape, blocks, slots);
     shared_bytes = shared.bytes();
-    Scratch one;
-    BackwardOwn<T>(one, blocks.block_keys, shape.head_dim, product_bytes);
-    thread_bytes = one.bytes();
+    Scratch own;
+    BackwardThreadMemory<T>(own, blocks.block_keys, shape.head_dim, product_bytes);
+    thread_bytes = own.bytes();
     workspace_bytes = shared_bytes + thread_bytes * target.threads;
   }
 
@@ -81,9 +82,9 @@ struct BackwardPlan {
 
 /// The backward pass of attention_gradient_plain() in tiles. A work item is a block of keys of one
 /// key-value head. It sums dK and dV over the queries that attend to these keys, and adds its share
-/// to their dQ. The shares of one dQ are added in the order of the blocks: each waits for the one
-/// before, so the result does not depend on the threads. Threads take items in order, so the items
-/// that one waits for have already been taken.
+/// to their dQ. The shares of one dQ are added in the order of the blocks: each item waits for the
+/// block before it, so the result does not depend on the threads. This cannot deadlock: threads
+/// take items in order, so another thread already has the item of the block before.
 template <typename T>
 class FlashBackward {
  public:
@@ -102,13 +103,14 @@ class FlashBackward {
         thread_scratch_begin_(workspace + plan_.shared_bytes) {}
 
   void run() {
-    prepare_rows();
+    compute_deltas();
     prepare_tiles();
     std::atomic<int64_t> next{0};
     const int threads = runtime_.threads();
     parallel_ranges(threads, threads, 1, [&](int64_t, int64_t, int thread) {
-      Scratch memory(thread_scratch_begin_ + thread * plan_.thread_bytes);
-      const BackwardOwn<T> own(memory, blocks_.block_keys, shape_.head_dim, plan_.product_bytes);
+      Scratch scratch(thread_scratch_begin_ + thread * plan_.thread_bytes);
+      const BackwardThreadMemory<T> memory(scratch, blocks_.block_keys, shape_.head_dim,
+                                           plan_.product_bytes);
       const int64_t count = heads_ * blocks_.key_blocks;
       for (int64_t item = next++; item < count; item = next++) {
         // Items come in groups of `slots` key-value heads. The blocks of the heads alternate, so
@@ -116,25 +118,26 @@ class FlashBackward {
         const int64_t group = item / (slots_ * blocks_.key_blocks) * slots_;
         const int64_t size = std::min(slots_, heads_ - group);
         const int64_t within = item - group * blocks_.key_blocks;
-        add_key_block(group + within % size, within / size, own);
+        add_key_block(group + within % size, within / size, memory);
       }
     });
   }
 
  private:
-  void prepare_rows() {
-    parallel_ranges(runtime_.threads(), shape_.tokens(), row_grain(shape_.query_stride()),
-                    [&](int64_t begin, int64_t end, int) {
-                      for (int64_t head = 0; head < shape_.heads; ++head) {
-                        for (int64_t token = begin; token < end; ++token) {
-                          const int64_t at = token * shape_.query_stride() + head * shape_.head_dim;
-                          const AttentionHead own(shape_, token / shape_.sequence, head);
-                          shared_.deltas[own.row_offset + token % shape_.sequence] =
-                              row_product(operands_.output_gradient + at, operands_.output + at,
-                                          shape_.head_dim);
-                        }
-                      }
-                    });
+  /// Computes delta = rowsum(dO · O) of each query of each head.
+  void compute_deltas() {
+    parallel_ranges(
+        runtime_.threads(), shape_.tokens(), row_grain(shape_.query_stride()),
+        [&](int64_t begin, int64_t end, int) {
+          for (int64_t head = 0; head < shape_.heads; ++head) {
+            for (int64_t token = begin; token < end; ++token) {
+              const AttentionHead offsets(shape_, token / shape_.sequence, head);
+              const int64_t row = token * shape_.query_stride() + head * shape_.head_dim;
+              shared_.deltas[offsets.row_offset + token % shape_.sequence] = row_product(
+                  operands_.output_gradient + row, operands_.output + row, shape_.head_dim);
+            }
+          }
+        });
   }
 
   /// The keys [first, end) that a tile of queries of one sequence attends to, and the blocks of
@@ -180,14 +183,15 @@ class FlashBackward {
     std::fill_n(shared_.blocks_done, heads_, 0);
   }
 
-  void add_key_block(int64_t kv_head, int64_t block, const BackwardOwn<T>& own) {
+  /// Does one work item.
+  void add_key_block(int64_t kv_head, int64_t block, const BackwardThreadMemory<T>& memory) {
     // The slot's sums belong to the head `slots` heads before until that head is done.
     if (kv_head >= slots_) wait_for(shared_.blocks_done[kv_head - slots_], blocks_.key_blocks);
     const int64_t sequence = kv_head / shape_.kv_heads;
     const int64_t first_head = kv_head % shape_.kv_heads * shape_.group();
     const int64_t keys = blocks_.keys(block);
-    std::fill_n(own.key_gradients, keys * shape_.head_dim, 0.0f);
-    std::fill_n(own.value_gradients, keys * shape_.head_dim, 0.0f);
+    std::fill_n(memory.key_gradients, keys * shape_.head_dim, 0.0f);
+    std::fill_n(memory.value_gradients, keys * shape_.head_dim, 0.0f);
     for (int64_t member = 0; member < shape_.group(); ++member) {
       const AttentionHead head(shape_, sequence, first_head + member);
       const int64_t slot = kv_head % slots_ * shape_.group() + member;
@@ -197,38 +201,39 @@ class FlashBackward {
         add_tile(head, block, tile, attended,
                  shared_.query_gradients +
                      (slot * shape_.sequence + tile * kBackwardQueries) * shape_.head_dim,
-                 own);
+                 memory);
       }
     }
-    const int64_t at = AttentionHead(shape_, sequence, first_head).key_offset +
-                       block * blocks_.block_keys * shape_.key_stride();
-    write_scaled(own.key_gradients, keys, shape_.head_dim, static_cast<float>(shape_.scale),
-                 operands_.k_gradient + at, shape_.key_stride());
-    write_scaled(own.value_gradients, keys, shape_.head_dim, 1.0f, operands_.v_gradient + at,
-                 shape_.key_stride());
+    const int64_t first_row = AttentionHead(shape_, sequence, first_head).key_offset +
+                              block * blocks_.block_keys * shape_.key_stride();
+    write_scaled(memory.key_gradients, keys, shape_.head_dim, static_cast<float>(shape_.scale),
+                 operands_.k_gradient + first_row, shape_.key_stride());
+    write_scaled(memory.value_gradients, keys, shape_.head_dim, 1.0f,
+                 operands_.v_gradient + first_row, shape_.key_stride());
     std::atomic_ref<int32_t>(shared_.blocks_done[kv_head]).fetch_add(1, std::memory_order_release);
   }
 
   /// Adds the contributions of one tile to dK, dV and dQ. It has keys of one block and the queries
   /// of one tile of a head. `query_gradients` holds the sums of dQ of these queries.
   void add_tile(const AttentionHead& head, int64_t block, int64_t tile, const TileKeys& attended,
-                float* query_gradients, const BackwardOwn<T>& own) {
+                float* query_gradients, const BackwardThreadMemory<T>& memory) {
     const BackwardRange range = blocks_.range(block, tile, attended.first, attended.end);
-    const int64_t query_at = head.query_offset + range.first_query * shape_.query_stride();
-    const T* q = operands_.q + query_at;
-    const T* output_gradient = operands_.output_gradient + query_at;
-    const int64_t key_at = head.key_offset + range.first_key * shape_.key_stride();
-    const int64_t sums_at = (range.first_key - block * blocks_.block_keys) * shape_.head_dim;
+    const int64_t query_offset = head.query_offset + range.first_query * shape_.query_stride();
+    const T* q = operands_.q + query_offset;
+    const T* output_gradient = operands_.output_gradient + query_offset;
+    const int64_t key_offset = head.key_offset + range.first_key * shape_.key_stride();
+    const int64_t sums_offset = (range.first_key - block * blocks_.block_keys) * shape_.head_dim;
     const BackwardProducts& products = *table_.find(range.keys, range.queries);
-    std::byte* workspace = own.product_workspace;
+    std::byte* workspace = memory.product_workspace;
 
-    products.scores->run(operands_.k + key_at, q, own.scores, workspace);
-    products.scores->run(operands_.v + key_at, output_gradient, own.probability_gradients,
+    products.scores->run(operands_.k + key_offset, q, memory.scores, workspace);
+    products.scores->run(operands_.v + key_offset, output_gradient, memory.probability_gradients,
                          workspace);
-    compute_score_gradients(head, range, attended.latest_first > range.first_key, own);
-    products.key_gradients->run(own.probabilities, output_gradient, own.value_gradients + sums_at,
+    compute_score_gradients(head, range, attended.latest_first > range.first_key, memory);
+    products.key_gradients->run(memory.probabilities, output_gradient,
+                                memory.value_gradients + sums_offset, workspace);
+    products.key_gradients->run(memory.score_gradients, q, memory.key_gradients + sums_offset,
                                 workspace);
-    products.key_gradients->run(own.score_gradients, q, own.key_gradients + sums_at, workspace);
 
     int32_t& added =
         shared_
@@ -237,11 +242,11 @@ class FlashBackward {
     if (block == attended.first_block) {
       std::fill_n(query_gradients, range.queries * shape_.head_dim, 0.0f);
     }
-    products.query_gradients->run(own.score_gradients, operands_.k + key_at, query_gradients,
+    products.query_gradients->run(memory.score_gradients, operands_.k + key_offset, query_gradients,
                                   workspace);
     if (block == attended.last_block) {
       write_scaled(query_gradients, range.queries, shape_.head_dim,
-                   static_cast<float>(shape_.scale), operands_.q_gradient + query_at,
+                   static_cast<float>(shape_.scale), operands_.q_gradient + query_offset,
                    shape_.query_stride());
     }
     publish(added, block + 1);
@@ -251,7 +256,7 @@ class FlashBackward {
   /// gradients of the probabilities. `late` is true if the keys of some query begin after the
   /// range's first key.
   void compute_score_gradients(const AttentionHead& head, const BackwardRange& range, bool late,
-                               const BackwardOwn<T>& own) const {
+                               const BackwardThreadMemory<T>& memory) const {
     const int64_t row = head.row_offset + range.first_query;
     const float* log_sum_exp = operands_.log_sum_exp + row;
     const float* deltas = shared_.deltas + row;
@@ -261,10 +266,10 @@ class FlashBackward {
     for (int64_t j = 0; j < range.keys; ++j) {
       const int64_t key = range.first_key + j;
       while (first < range.queries && attended.end[first] <= key) ++first;
-      const float* scores = own.scores + j * kBackwardQueries;
-      const float* probability_gradients = own.probability_gradients + j * kBackwardQueries;
-      T* probabilities = own.probabilities + j * kBackwardQueries;
-      T* score_gradients = own.score_gradients + j * kBackwardQueries;
+      const float* scores = memory.scores + j * kBackwardQueries;
+      const float* probability_gradients = memory.probability_gradients + j * kBackwardQueries;
+      T* probabilities = memory.probabilities + j * kBackwardQueries;
+      T* score_gradients = memory.score_gradients + j * kBackwardQueries;
       std::fill_n(probabilities, first, T{});
       std::fill_n(score_gradients, first, T{});
 #pragma omp simd
@@ -290,7 +295,7 @@ class FlashBackward {
   int64_t slots_;  // heads in flight
   BackwardTable table_;
   Scratch scratch_;
-  BackwardShared shared_;
+  BackwardSharedMemory shared_;
   std::byte* thread_scratch_begin_;
 };
 

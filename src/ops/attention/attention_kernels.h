@@ -8,8 +8,8 @@ namespace tessera {
 class Stream;
 
 /// The sizes of one attention (see AttentionShape), for kernels of devices. head_dim is at most
-/// kMostHeadDim, and the rows of all heads are at most kMostRows: devices divide 32-bit integers
-/// faster.
+/// kMostHeadDim, and the rows of all heads are at most kMostRows. So 32-bit integers suffice, which
+/// devices divide faster.
 struct AttentionSizes {
   int sequences;
   int sequence;

@@ -57,26 +57,26 @@ __device__ inline float row_dot(const T* a, const T* b, int count) {
   return sum;
 }
 
-/// The sums of one row that a lane holds: of channels lane, lane + kLanes, ... There are at most
-/// `own`.
-template <int own>
+/// A lane's part of the sums of one row: channels lane, lane + kLanes, ..., at most `lane_channels`
+/// of them.
+template <int lane_channels>
 struct ChannelSum {
-  float values[own] = {};
+  float values[lane_channels] = {};
 
   __device__ void scale(float factor) {
-    for (int i = 0; i < own; ++i) values[i] *= factor;
+    for (int i = 0; i < lane_channels; ++i) values[i] *= factor;
   }
   /// Adds weight · row.
   template <typename T>
   __device__ void add(float weight, const T* row, int head_dim) {
-    for (int i = 0; i < own; ++i) {
+    for (int i = 0; i < lane_channels; ++i) {
       const int channel = this_lane() + i * kLanes;
       if (channel < head_dim) values[i] = fmaf(weight, static_cast<float>(row[channel]), values[i]);
     }
   }
   template <typename T>
   __device__ void store(float factor, T* row, int head_dim) const {
-    for (int i = 0; i < own; ++i) {
+    for (int i = 0; i < lane_channels; ++i) {
       const int channel = this_lane() + i * kLanes;
       if (channel < head_dim) row[channel] = round_to<T>(values[i] * factor);
     }
@@ -85,11 +85,11 @@ struct ChannelSum {
 
 /// The running sums of a softmax: Σ exp(score - greatest) value, and Σ exp(score - greatest), over
 /// the keys so far.
-template <int own>
+template <int lane_channels>
 struct RunningSoftmax {
   float greatest = -INFINITY;
   float total = 0;
-  ChannelSum<own> sum;
+  ChannelSum<lane_channels> sum;
 
   /// Adds up to kLanes keys, from `key` on and below `end`, to the sums of a query. `weights` is
   /// memory of the warp.
@@ -100,11 +100,11 @@ struct RunningSoftmax {
     const float score =
         own_key < end ? sizes.scale * row_dot<size>(query, keys + own_key * stride, sizes.head_dim)
                       : -INFINITY;
-    const float most = warp_max(score);
-    const float now = greatest < most ? most : greatest;
-    const float correction = expf(greatest - now);
-    const float weight = expf(score - now);
-    greatest = now;
+    const float largest_score = warp_max(score);
+    const float new_greatest = greatest < largest_score ? largest_score : greatest;
+    const float correction = expf(greatest - new_greatest);
+    const float weight = expf(score - new_greatest);
+    greatest = new_greatest;
     total = total * correction + warp_sum(weight);
     weights[this_lane()] = weight;
     wait_for_warp();
@@ -119,12 +119,12 @@ struct RunningSoftmax {
 inline constexpr int kRowPack =
     4;  // elements of a pack of rows; more would take too many registers
 
-/// Calls body(own, size) with compile-time constants: the most channels of a lane, and the elements
-/// of a pack of rows.
+/// Calls body(lane_channels, size) with compile-time constants, which keep arrays in registers: a
+/// bound of the channels of a lane, and the elements of a pack (a few elements loaded at once).
 template <typename T, typename Body>
 void with_row_sizes(int head_dim, Body&& body) {
-  const auto with_size = [&](auto own) {
-    with_pack_size<kRowPack>(head_dim, [&](auto size) { body(own, size); });
+  const auto with_size = [&](auto lane_channels) {
+    with_pack_size<kRowPack>(head_dim, [&](auto size) { body(lane_channels, size); });
   };
   if (head_dim <= kMostHeadDim / 4) {
     with_size(std::integral_constant<int, kMostHeadDim / 4 / kLanes>{});

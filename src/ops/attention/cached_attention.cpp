@@ -1,7 +1,6 @@
 #include "ops/attention/attention.h"
-#include "ops/attention/attention_plain.h"
-#include "ops/attention/cached_fast.h"
-#include "ops/attention/kernel_sizes.h"
+#include "ops/attention/attention_fast.h"
+#include "ops/attention/device_attention.h"
 
 namespace tessera {
 namespace {
@@ -130,10 +129,10 @@ class CachedAttention final : public Operation {
 }  // namespace
 
 int64_t cached_attention_splits(int64_t tokens, int64_t heads, int64_t capacity) {
-  constexpr int64_t kKeys = 256;     // the least of a part: work for the warps of a block
+  constexpr int64_t kMinKeys = 256;  // of a part: work for all warps of a block
   constexpr int64_t kBlocks = 1024;  // blocks that keep the largest devices busy
   const int64_t wanted = std::max<int64_t>(1, kBlocks / (tokens * heads));
-  return std::min(wanted, (capacity + kKeys - 1) / kKeys);
+  return std::min(wanted, (capacity + kMinKeys - 1) / kMinKeys);
 }
 
 Value cached_attention(Builder& builder, Value q, Value k, Value v, Value key_cache,

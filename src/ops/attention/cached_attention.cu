@@ -19,7 +19,7 @@ __global__ void append_rows(CachedAttentionForward<T> attention, int64_t packs) 
 
 /// Attends to parts of the keys, with a block for each query of each head (x) and each part of its
 /// keys (y). The warps take the part's keys in turn, kLanes at a time, and then join their sums.
-template <typename T, int own, int size>
+template <typename T, int lane_channels, int size>
 __global__ void __launch_bounds__(kSplitWarps* kLanes)
     attend_parts(CachedAttentionForward<T> attention) {
   __shared__ float weights[kSplitWarps][kLanes];
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
   const int part_begin = static_cast<int>(blockIdx.y) * length;
   const int part_end = part_begin + length < end ? part_begin + length : end;
 
-  RunningSoftmax<own> softmax;
+  RunningSoftmax<lane_channels> softmax;
   for (int key = part_begin + warp * kLanes; key < part_end; key += kSplitWarps * kLanes) {
     softmax.template absorb<size>(attention.q + row.offset,
                                   attention.key_cache + row.key_offset,
@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
   }
   __syncthreads();
 
-  float most = -INFINITY, total = 0;
-  for (int w = 0; w < kSplitWarps; ++w) most = greatest[w] > most ? greatest[w] : most;
+  float maximum = -INFINITY, total = 0;
+  for (int w = 0; w < kSplitWarps; ++w) maximum = greatest[w] > maximum ? greatest[w] : maximum;
   float* const part = attention.parts + (static_cast<int64_t>(row.index) * attention.splits +
                                          static_cast<int>(blockIdx.y)) *
                                             (sizes.head_dim + 2);
@@ -59,15 +59,15 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
   for (int channel = thread; channel < sizes.head_dim; channel += kSplitWarps * kLanes) {
     float sum = 0;
     for (int w = 0; w < kSplitWarps; ++w) {
-      if (totals[w] > 0) sum += sums[w][channel] * expf(greatest[w] - most);
+      if (totals[w] > 0) sum += sums[w][channel] * expf(greatest[w] - maximum);
     }
     part[channel] = sum;
   }
   if (thread == 0) {
     for (int w = 0; w < kSplitWarps; ++w) {
-      if (totals[w] > 0) total += totals[w] * expf(greatest[w] - most);
+      if (totals[w] > 0) total += totals[w] * expf(greatest[w] - maximum);
     }
-    part[sizes.head_dim] = most;
+    part[sizes.head_dim] = maximum;
     part[sizes.head_dim + 1] = total;
   }
 }
@@ -82,14 +82,14 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
   const int64_t part_size = sizes.head_dim + 2;
   const float* const parts =
       attention.parts + static_cast<int64_t>(row.index) * attention.splits * part_size;
-  float most = -INFINITY, total = 0;
+  float maximum = -INFINITY, total = 0;
   for (int p = 0; p < attention.splits; ++p) {
     const float greatest = parts[p * part_size + sizes.head_dim];
-    most = greatest > most ? greatest : most;
+    maximum = greatest > maximum ? greatest : maximum;
   }
   const auto weight = [&](int p) {
     const float greatest = parts[p * part_size + sizes.head_dim];
-    return greatest > -INFINITY ? expf(greatest - most) : 0.0f;
+    return greatest > -INFINITY ? expf(greatest - maximum) : 0.0f;
   };
   for (int p = 0; p < attention.splits; ++p) {
     total += parts[p * part_size + sizes.head_dim + 1] * weight(p);
@@ -120,9 +120,9 @@ template <typename Vendor, typename T>
 void cached_attention_device(const CachedAttentionForward<T>& attention, Stream& stream) {
   const AttentionSizes& sizes = attention.sizes;
   const int rows = sizes.heads * sizes.sequence;
-  with_row_sizes<T>(sizes.head_dim, [&](auto own, auto size) {
+  with_row_sizes<T>(sizes.head_dim, [&](auto lane_channels, auto size) {
     launch_append<size>(attention, stream);
-    launch(attend_parts<T, own, size>,
+    launch(attend_parts<T, lane_channels, size>,
            {.blocks = rows, .threads = kSplitWarps * kLanes, .blocks_y = attention.splits}, stream,
            attention);
   });

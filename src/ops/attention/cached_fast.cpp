@@ -1,10 +1,14 @@
-#include "ops/attention/cached_fast.h"
-
+#include <algorithm>
 #include <numeric>
 
 #include "base/round_up.h"
+#include "ops/attention/attention_fast.h"
 #include "ops/attention/flash_forward.h"
-#include "ops/attention/tile_sizes.h"
+
+// Attention of new tokens to caches, on the processor. A few tokens (generation) are computed row
+// by row: one query of one head at a time. Many tokens (a prompt) are computed in ForwardTiles, as
+// in attention_fast(). There the lengths differ from prompt to prompt, so tiles are padded to few
+// shapes.
 
 namespace tessera {
 namespace {
@@ -13,8 +17,8 @@ namespace {
 constexpr int64_t kTiledTokens = 8;
 /// Tiles are padded with zeros to multiples of these sizes, so there are few shapes of products,
 /// whatever the lengths of the prompts.
-constexpr int64_t kQueryUnit = 16;
-constexpr int64_t kKeyUnit = 64;
+constexpr int64_t kQueryStep = 16;
+constexpr int64_t kKeyStep = 64;
 
 /// Computes attention of one query of one head to keys [0, count). `scratch` holds count + 2 ·
 /// head_dim elements.
@@ -53,6 +57,7 @@ void attend_row(const T* q, const T* keys, const T* values, int64_t stride, int6
   for (int64_t e = 0; e < head_dim; ++e) output[e] = static_cast<T>(sums[e] / total);
 }
 
+/// Attends row by row, with all threads.
 template <typename T>
 void attend_rows(Runtime& runtime, const AttentionShape& shape,
                  const CachedAttentionOperands<T>& operands, float* scratch) {
@@ -101,10 +106,10 @@ struct CachedPlan {
   void for_each_tile(Visit&& visit) const {
     for (const int64_t queries : {std::min(tokens, kForwardQueries), tokens % kForwardQueries}) {
       if (queries == 0) continue;
-      const int64_t filled = round_up(queries, kQueryUnit);
+      const int64_t filled = round_up(queries, kQueryStep);
       if (capacity >= tile_keys) visit(whole, filled, tile_keys);
-      const int64_t most = std::min(tile_keys, round_up(capacity, kKeyUnit));
-      for (int64_t keys = kKeyUnit; keys <= most; keys += kKeyUnit) visit(last, filled, keys);
+      const int64_t limit = std::min(tile_keys, round_up(capacity, kKeyStep));
+      for (int64_t keys = kKeyStep; keys <= limit; keys += kKeyStep) visit(last, filled, keys);
     }
   }
 
@@ -116,6 +121,7 @@ struct CachedPlan {
   int64_t product_bytes = 0;
 };
 
+/// The products of the tiles of a plan.
 struct CachedTables {
   CachedTables(Runtime& runtime, const CachedPlan& plan) {
     plan.for_each_tile([&](const ForwardLayout& layout, int64_t queries, int64_t keys) {
@@ -141,7 +147,7 @@ struct CachedScratch {
         range_begin(scratch.take<int32_t>(kForwardQueries)),
         range_end(scratch.take<int32_t>(kForwardQueries)) {}
 
-  /// Returns, for each query, all keys up to its own. The first query is at `position`.
+  /// Returns, for each query, all keys up to its memory. The first query is at `position`.
   KeyRanges ranges_from(int64_t position) const {
     std::fill_n(range_begin, kForwardQueries, 0);
     std::iota(range_end, range_end + kForwardQueries, static_cast<int32_t>(position + 1));
@@ -163,6 +169,7 @@ int64_t cached_scratch_bytes(const CachedPlan& plan, int64_t head_dim) {
   return size.bytes();
 }
 
+/// Attends in tiles. A work item is a tile of queries of one head; the longest comes first.
 template <typename T>
 void attend_tiles(Runtime& runtime, const AttentionShape& shape,
                   const CachedAttentionOperands<T>& operands, std::byte* workspace) {
@@ -175,33 +182,34 @@ void attend_tiles(Runtime& runtime, const AttentionShape& shape,
     const AttentionHead head(shape, 0, item / query_tiles);
     const int64_t query = (query_tiles - 1 - item % query_tiles) * kForwardQueries;
     const int64_t queries = std::min(kForwardQueries, shape.sequence - query);
-    const int64_t filled = round_up(queries, kQueryUnit);
+    const int64_t filled = round_up(queries, kQueryStep);
     const int64_t row = head.query_offset + query * shape.query_stride();
     const T* keys = operands.keys + head.key_offset;
     const T* values = operands.values + head.key_offset;
 
     Scratch scratch(workspace + thread * thread_bytes);
-    CachedScratch<T> own(scratch, tile_keys, shape.head_dim, plan.product_bytes);
-    own.tile.start(gather_rows(operands.q + row, shape.query_stride(), queries, filled,
-                               shape.head_dim, own.queries),
-                   filled, own.ranges_from(operands.position + query), shape.scale);
+    CachedScratch<T> memory(scratch, tile_keys, shape.head_dim, plan.product_bytes);
+    memory.tile.start(gather_rows(operands.q + row, shape.query_stride(), queries, filled,
+                                  shape.head_dim, memory.queries),
+                      filled, memory.ranges_from(operands.position + query), shape.scale);
     const int64_t end = operands.position + query + queries;
     int64_t key = 0;
     for (; key + tile_keys <= end; key += tile_keys) {
-      const int64_t at = key * shape.key_stride();
-      own.tile.absorb(keys + at, values + at, key, tile_keys,
-                      *tables.whole.find(filled, tile_keys));
+      const int64_t offset = key * shape.key_stride();
+      memory.tile.absorb(keys + offset, values + offset, key, tile_keys,
+                         *tables.whole.find(filled, tile_keys));
     }
     if (key < end) {
-      const int64_t at = key * shape.key_stride();
-      const int64_t columns = round_up(end - key, kKeyUnit);
+      const int64_t offset = key * shape.key_stride();
+      const int64_t columns = round_up(end - key, kKeyStep);
       const auto gather = [&](const T* from, T* to) {
-        return gather_rows(from + at, shape.key_stride(), end - key, columns, shape.head_dim, to);
+        return gather_rows(from + offset, shape.key_stride(), end - key, columns, shape.head_dim,
+                           to);
       };
-      own.tile.absorb(gather(keys, own.keys), gather(values, own.values), key, columns,
-                      *tables.last.find(filled, columns));
+      memory.tile.absorb(gather(keys, memory.keys), gather(values, memory.values), key, columns,
+                         *tables.last.find(filled, columns));
     }
-    own.tile.finish(operands.output + row, queries, shape.query_stride(), nullptr);
+    memory.tile.finish(operands.output + row, queries, shape.query_stride(), nullptr);
   });
 }
 

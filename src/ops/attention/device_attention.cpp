@@ -1,7 +1,6 @@
 #include "ops/attention/device_attention.h"
 
 #include "ops/attention/cudnn/attention.h"
-#include "ops/attention/kernel_sizes.h"
 #include "ops/attention/scratch.h"
 #include "ops/by_processor.h"
 

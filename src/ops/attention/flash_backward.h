@@ -11,9 +11,6 @@
 
 namespace tessera {
 
-/// The number of queries in one tile of the backward pass. AttentionTiles gives the number of keys.
-inline constexpr int64_t kBackwardQueries = 128;
-
 /// The matrix products of a tile of some keys (rows) and some queries (columns). The tile is stored
 /// transposed, keys by queries, so two of the three products that read it need no transposition.
 struct BackwardProducts {
@@ -67,8 +64,8 @@ struct BackwardLayout {
   }
 
   int64_t workspace_bytes(const Target& target, int64_t keys, int64_t queries) const {
-    return most_workspace(target, {scores(keys, queries), key_gradients(keys, queries),
-                                   query_gradients(keys, queries)});
+    return largest_workspace(target, {scores(keys, queries), key_gradients(keys, queries),
+                                      query_gradients(keys, queries)});
   }
   BackwardProducts prepare(Runtime& runtime, int64_t keys, int64_t queries) const {
     return {&prepare_gemm(runtime, scores(keys, queries)),
@@ -86,7 +83,8 @@ struct BackwardRange {
   int64_t queries;
 };
 
-/// The blocks of `size` keys that a sequence's keys are cut into, and the tiles of its queries.
+/// The division of one attention's work: a sequence's keys are cut into blocks of `size` keys, and
+/// its queries into tiles of kBackwardQueries.
 struct BackwardBlocks {
   BackwardBlocks(const AttentionShape& sizes, int64_t size)
       : shape(sizes),
@@ -112,15 +110,15 @@ struct BackwardBlocks {
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
     const int64_t limit = std::min(shape.keys, block_keys);
-    const int64_t query_rest = shape.sequence % kBackwardQueries;
-    const int64_t key_rest = shape.keys % kBackwardQueries;
-    for (const int64_t rest : {kBackwardQueries, key_rest}) {
-      if (rest == 0) continue;
-      for (int64_t columns = rest; columns <= limit; columns += kBackwardQueries) {
-        // If aligned, only the last tile of queries attends to the rest of the keys.
-        const bool whole = rest != key_rest || !shape.aligned;
-        if (whole && shape.sequence >= kBackwardQueries) visit(columns, kBackwardQueries);
-        if (query_rest > 0) visit(columns, query_rest);
+    const int64_t left_queries = shape.sequence % kBackwardQueries;
+    const int64_t left_keys = shape.keys % kBackwardQueries;
+    for (const int64_t first_step : {kBackwardQueries, left_keys}) {
+      if (first_step == 0) continue;
+      for (int64_t keys = first_step; keys <= limit; keys += kBackwardQueries) {
+        // If aligned, only the last tile of queries attends to the keys after the last whole step.
+        const bool whole = first_step != left_keys || !shape.aligned;
+        if (whole && shape.sequence >= kBackwardQueries) visit(keys, kBackwardQueries);
+        if (left_queries > 0) visit(keys, left_queries);
       }
     }
   }
@@ -131,10 +129,10 @@ struct BackwardBlocks {
   int64_t key_blocks;
 };
 
-/// The memory that all threads share.
-struct BackwardShared {
-  BackwardShared(Scratch& scratch, const AttentionShape& shape, const BackwardBlocks& blocks,
-                 int64_t slots)
+/// The memory that all threads share. A slot holds the sums of dQ of one key-value head.
+struct BackwardSharedMemory {
+  BackwardSharedMemory(Scratch& scratch, const AttentionShape& shape, const BackwardBlocks& blocks,
+                       int64_t slots)
       : deltas(scratch.take<float>(shape.heads * shape.tokens())),
         query_gradients(
             scratch.take<float>(slots * shape.group() * shape.sequence * shape.head_dim)),
@@ -149,8 +147,9 @@ struct BackwardShared {
 
 /// The memory of one thread.
 template <typename T>
-struct BackwardOwn {
-  BackwardOwn(Scratch& scratch, int64_t block_keys, int64_t head_dim, int64_t product_bytes)
+struct BackwardThreadMemory {
+  BackwardThreadMemory(Scratch& scratch, int64_t block_keys, int64_t head_dim,
+                       int64_t product_bytes)
       : scores(scratch.take<float>(block_keys * kBackwardQueries)),
         probability_gradients(scratch.take<float>(block_keys * kBackwardQueries)),
         key_gradients(scratch.take<float>(block_keys * head_dim)),

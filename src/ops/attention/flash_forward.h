@@ -12,11 +12,6 @@
 
 namespace tessera {
 
-/// The number of queries in one tile. AttentionTiles gives the number of keys. With 256 queries,
-/// products are a few per cent faster. Tiles lose that again at the diagonal, and lose far more to
-/// keys of other documents.
-inline constexpr int64_t kForwardQueries = 128;
-
 /// The two matrix products of a forward tile of some queries and some keys.
 struct ForwardProducts {
   const Gemm* scores = nullptr;  ///< q kᵀ, f32 [queries, tile_keys]
@@ -56,7 +51,7 @@ struct ForwardLayout {
   }
 
   int64_t workspace_bytes(const Target& target, int64_t queries, int64_t keys) const {
-    return most_workspace(target, {scores(queries, keys), output(queries, keys)});
+    return largest_workspace(target, {scores(queries, keys), output(queries, keys)});
   }
   ForwardProducts prepare(Runtime& runtime, int64_t queries, int64_t keys) const {
     return {&prepare_gemm(runtime, scores(queries, keys)),
@@ -64,10 +59,11 @@ struct ForwardLayout {
   }
 };
 
-/// The work of one thread on a tile of queries of one head. Call start(), then absorb() for each
-/// tile of keys in ascending order, then finish(). Between the tiles it keeps three values for each
-/// query: the greatest score, the sum of the exponentials relative to that score, and the output
-/// before the division by that sum.
+/// The work of one thread on a tile of queries of one head, with a running softmax. Call start(),
+/// then absorb() for each tile of keys in ascending order, then finish(). Between the tiles of keys
+/// it keeps for each query the greatest score m, the sum l of the exponentials, and the output o
+/// before the division by l. Scores s of further keys with values v change them to
+///   m' = max(m, max s),  l' = e^(m - m') l + Σ e^(s - m'),  o' = e^(m - m') o + Σ e^(s - m') v
 template <typename T>
 class ForwardTile {
  public:

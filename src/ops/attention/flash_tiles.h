@@ -11,6 +11,32 @@
 
 namespace tessera {
 
+/// The number of queries in one tile of the forward pass. With 256 queries, products are a few per
+/// cent faster. Tiles lose that again at the diagonal, and lose far more to keys of other
+/// documents.
+inline constexpr int64_t kForwardQueries = 128;
+inline constexpr int64_t kBackwardQueries = 128;  ///< the same of the backward pass
+
+/// The number of keys in one tile of attention: the largest power of two, from 256 to 1024, with
+/// which scores and probabilities fit into a core's second-level cache. If the cache is unknown, 1
+/// MiB is assumed. Sums are taken tile by tile, so other sizes round differently.
+struct AttentionTiles {
+  explicit AttentionTiles(const Target& target) {
+    const int64_t known = target.caches.second_level;
+    const int64_t bytes = known > 0 ? known : int64_t{1} << 20;
+    const auto keys_within = [&](int64_t bytes_a_key) {
+      const auto keys = static_cast<uint64_t>(bytes / bytes_a_key);
+      return std::clamp<int64_t>(static_cast<int64_t>(std::bit_floor(keys)), 256, 1024);
+    };
+    // Scores are f32 and probabilities bf16. The backward pass also has the gradients of both.
+    forward_keys = keys_within(kForwardQueries * (4 + 2));
+    backward_keys = keys_within(kBackwardQueries * 2 * (4 + 2));
+  }
+
+  int64_t forward_keys;
+  int64_t backward_keys;
+};
+
 /// Rounds `value` to the type of `to`, in a form that vectorises within larger loops. A NaN stays a
 /// NaN if the processor made it or if it came from a bf16.
 inline void store_rounded(float value, float& to) { to = value; }
@@ -19,8 +45,8 @@ inline void store_rounded(float value, BFloat16& to) {
   to.bits = static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
 }
 
-/// Returns the largest scratch memory that one of the products needs.
-inline int64_t most_workspace(const Target& target, std::initializer_list<GemmShape> products) {
+/// Returns the scratch bytes of the product that needs the most.
+inline int64_t largest_workspace(const Target& target, std::initializer_list<GemmShape> products) {
   int64_t bytes = 0;
   for (const GemmShape& product : products) {
     bytes = std::max(bytes, gemm_workspace_bytes(target, product));
@@ -29,7 +55,7 @@ inline int64_t most_workspace(const Target& target, std::initializer_list<GemmSh
 }
 
 /// The matrix products of tiles, by the tile's rows and columns. There are few shapes: whole tiles,
-/// and tiles cut by the end of a sequence or by the diagonal.
+/// and tiles that the end of a sequence or the diagonal (query = key) shortens.
 template <typename Products>
 class TileTable {
  public:

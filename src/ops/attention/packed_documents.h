@@ -14,12 +14,12 @@ class Stream;
 /// The groups into which the documents of sequences are packed. Attention computes only the pairs
 /// of queries and keys within a group.
 ///
-/// A sequence is cut into stretches of `stretch` tokens, and each stretch has one group. The group
-/// begins with the first document that begins within its stretch. So the number of groups does not
-/// depend on the documents, and work on the device needs no number from the host. A group in whose
-/// stretch no document begins is empty. Documents shorter than a stretch may share a group, where a
-/// mask separates them. A document longer than a stretch has a group of its own, or shares it with
-/// those that begin before it in its stretch.
+/// A sequence is cut into stretches of `stretch` tokens, wherever documents begin. Each stretch has
+/// one group, which begins with the first document that begins within the stretch. So the number of
+/// groups does not depend on the documents, and the host need not wait for a number from the
+/// device. A group in whose stretch no document begins is empty. Documents shorter than a stretch
+/// may share a group, where a mask separates them. A document longer than a stretch has a group of
+/// its own, or shares it with those that begin before it in its stretch.
 ///
 /// Long stretches join more documents. Short ones make more groups, and for each group a library
 /// starts blocks for as many tiles as a sequence has, most of which find nothing to do. Stretches

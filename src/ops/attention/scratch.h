@@ -13,6 +13,7 @@ class Scratch {
  public:
   explicit Scratch(std::byte* base = nullptr) : base_(base) {}
 
+  /// Returns the next `count` elements, or null if the base is null.
   template <typename T>
   T* take(int64_t count) {
     std::byte* const here = base_ ? base_ + bytes_ : nullptr;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ops/cca/delay_kernels.h"
-#include "ops/cca/last_rows.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/support.h"
 
@@ -30,8 +29,9 @@ void join_rows(const DelayForward<T>& delay, int threads) {
   });
 }
 
-//   current_gradient[t] = joined_gradient[t, :current_width]
-//   delayed_gradient[t] = joined_gradient[t + 1, current_width:], or 0 if t + 1 does not follow t
+/// Separates the gradient of joined rows on the processor.
+///   current_gradient[t] = joined_gradient[t, :current_width]
+///   delayed_gradient[t] = joined_gradient[t + 1, current_width:], or 0 if t + 1 does not follow t
 template <typename T>
 void separate_rows(const DelayBackward<T>& delay, int threads) {
   const int64_t width = delay.current_width + delay.delayed_width;

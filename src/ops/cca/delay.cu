@@ -42,7 +42,7 @@ __global__ void separate_rows(DelayBackward<T> delay) {
   });
 }
 
-/// Calls body(size) with the elements of a pack: a number that divides both widths.
+/// Calls body(size) with the elements of a pack as a compile-time constant. It divides both widths.
 template <typename T, typename Body>
 void with_joined_packs(int64_t current, int64_t delayed, Body&& body) {
   with_pack_size<kPackSize<T>>(current % kPackSize<T> == 0 ? delayed : 1, body);

@@ -1,14 +1,77 @@
 #include "ops/cca/depthwise.h"
 
 #include "ops/cca/depthwise_kernels.h"
-#include "ops/cca/depthwise_plain.h"
-#include "ops/cca/last_rows.h"
-#include "ops/cca/weight_parts.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/support.h"
+#include "ops/weight_parts.h"
 
 namespace tessera {
 namespace {
+
+/// Defines the depthwise convolution:
+///   taps[t, c, 0] = y[t - 1, c], taps[t, c, 1] = y[t, c],
+///   y[t, c] = weight[c, 0] * x[t - 1, c] + weight[c, 1] * x[t, c] + bias[c],
+/// where x is 0 and y is the bias before the document's start.
+template <typename T>
+void depthwise_plain(const DepthwiseForward<T>& depthwise, int threads) {
+  using Wide = Compute<T>;
+  parallel_ranges(threads, depthwise.tokens, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t token = begin; token < end; ++token) {
+      const int reach = depthwise.reach(token);
+      for (int64_t c = 0; c < depthwise.channels; ++c) {
+        const Wide* weight = depthwise.weight + 2 * c;
+        const auto x = [&](int back) {
+          return back <= reach ? static_cast<Wide>(depthwise.row(token - back)[c]) : Wide{0};
+        };
+        const auto y = [&](int back) {
+          return weight[0] * x(back + 1) + weight[1] * x(back) + depthwise.bias[c];
+        };
+        T* taps = depthwise.taps + 2 * (token * depthwise.channels + c);
+        taps[0] = static_cast<T>(reach > 0 ? y(1) : depthwise.bias[c]);
+        taps[1] = static_cast<T>(y(0));
+      }
+    }
+  });
+}
+
+/// Defines its gradients, channel by channel. Terms of token t + 1 are 0 if it does not follow t in
+/// the document.
+///   y_gradient[t, c] = taps_gradient[t, c, 1] + taps_gradient[t + 1, c, 0]
+///   x_gradient[t, c] = weight[c, 1] * y_gradient[t, c] + weight[c, 0] * y_gradient[t + 1, c]
+///   weight_gradient[c, 0] = sum_t y_gradient[t + 1, c] * x[t, c]
+///   weight_gradient[c, 1] = sum_t y_gradient[t, c] * x[t, c]
+///   bias_gradient[c] = sum_t (taps_gradient[t, c, 0] + taps_gradient[t, c, 1])
+template <typename T>
+void depthwise_gradient_plain(const DepthwiseBackward<T>& depthwise, int threads) {
+  using Wide = Compute<T>;
+  parallel_ranges(threads, depthwise.channels, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t c = begin; c < end; ++c) {
+      const auto tap_gradient = [&](int64_t token, int tap) {
+        return static_cast<Wide>(
+            depthwise.taps_gradient[2 * (token * depthwise.channels + c) + tap]);
+      };
+      const auto y_gradient = [&](int64_t token) {
+        return tap_gradient(token, 1) +
+               (depthwise.is_followed(token) ? tap_gradient(token + 1, 0) : Wide{0});
+      };
+      const Wide* weight = depthwise.weight + 2 * c;
+      Wide earlier_weight_gradient = 0, own_weight_gradient = 0, bias_gradient = 0;
+      for (int64_t token = 0; token < depthwise.tokens; ++token) {
+        const int64_t at = token * depthwise.channels + c;
+        const auto x = static_cast<Wide>(depthwise.x[at]);
+        const Wide next_y_gradient = depthwise.is_followed(token) ? y_gradient(token + 1) : Wide{0};
+        depthwise.x_gradient[at] =
+            static_cast<T>(weight[1] * y_gradient(token) + weight[0] * next_y_gradient);
+        earlier_weight_gradient += next_y_gradient * x;
+        own_weight_gradient += y_gradient(token) * x;
+        bias_gradient += tap_gradient(token, 0) + tap_gradient(token, 1);
+      }
+      depthwise.weight_gradient[2 * c] = earlier_weight_gradient;
+      depthwise.weight_gradient[2 * c + 1] = own_weight_gradient;
+      depthwise.bias_gradient[c] = bias_gradient;
+    }
+  });
+}
 
 /// Checks x [tokens, channels] and a weight [channels, 2].
 void expect_channels(const Operation& operation, const Spec& x, const Spec& weight) {
@@ -52,25 +115,16 @@ class DepthwiseTapsGradient final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    const Target& target = execution.runtime.target();
-    const int64_t parts = token_parts(target, execution.inputs[0].shape()[0]);
-    if (execution.stream != nullptr) {
-      on_device(execution, [&](auto vendor, auto type) {
-        depthwise_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution), parts,
-                                                    *execution.stream);
-      });
-      return;
-    }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
-      const DepthwiseBackward<T> depthwise = arguments<T>(execution);
-      if constexpr (!std::is_same_v<T, double>) {
-        if (!use_plain(target, dtype_of<T>)) {
-          return depthwise_gradient_fast(depthwise, parts, target.threads);
-        }
-      }
-      depthwise_gradient_plain(depthwise, target.threads);
-    });
+    const int threads = execution.runtime.threads();
+    const int64_t parts = token_parts(execution.runtime.target(), execution.inputs[0].shape()[0]);
+    run_kernel(
+        execution, execution.inputs[0].dtype(),
+        [&](auto type) { return arguments<decltype(type)>(execution); },
+        [&](auto vendor, const auto& depthwise) {
+          depthwise_gradient_device<decltype(vendor)>(depthwise, parts, *execution.stream);
+        },
+        [&](const auto& depthwise) { depthwise_gradient_plain(depthwise, threads); },
+        [&](const auto& depthwise) { depthwise_gradient_fast(depthwise, parts, threads); });
   }
 
  private:
@@ -105,9 +159,9 @@ class DepthwiseTaps final : public Operation {
 
   std::string labels(std::span<const Spec>) const override {
     const std::string tokens = sequences_.tokens();
-    const std::string kept = sequences_.is_continued() ? ", += w c" : "";
+    const std::string state = sequences_.is_continued() ? ", += w c" : "";
     const std::string result = sequences_.is_continued() ? "s (c k)" : "(b s) (c k)";
-    return tokens + " c, c k!, c" + sequences_.labels() + " -> " + result + kept;
+    return tokens + " c, c k!, c" + sequences_.labels() + " -> " + result + state;
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     const size_t expected = 3 + size_t{sequences_.is_continued()} + sequences_.count();
@@ -148,31 +202,21 @@ class DepthwiseTaps final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      on_device(execution, [&](auto vendor, auto type) {
-        depthwise_device<decltype(vendor)>(arguments<decltype(type)>(execution), *execution.stream);
-      });
-    } else {
-      dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-        run_on_processor(execution.runtime, arguments<decltype(type)>(execution));
-      });
-    }
+    const int threads = execution.runtime.threads();
+    run_kernel(
+        execution, execution.inputs[0].dtype(),
+        [&](auto type) { return arguments<decltype(type)>(execution); },
+        [&](auto vendor, const auto& depthwise) {
+          depthwise_device<decltype(vendor)>(depthwise, *execution.stream);
+        },
+        [&](const auto& depthwise) { depthwise_plain(depthwise, threads); },
+        [&](const auto& depthwise) { depthwise_fast(depthwise, threads); });
     if (sequences_.is_continued()) {
       keep_last_rows(execution, execution.inputs[0], execution.inputs[3]);
     }
   }
 
  private:
-  template <typename T>
-  static void run_on_processor(Runtime& runtime, const DepthwiseForward<T>& depthwise) {
-    if constexpr (!std::is_same_v<T, double>) {
-      if (!use_plain(runtime.target(), dtype_of<T>)) {
-        return depthwise_fast(depthwise, runtime.threads());
-      }
-    }
-    depthwise_plain(depthwise, runtime.threads());
-  }
-
   template <typename T>
   DepthwiseForward<T> arguments(const Execution& execution) const {
     using Wide = Compute<T>;

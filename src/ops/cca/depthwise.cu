@@ -1,14 +1,14 @@
 #include <algorithm>
 
 #include "ops/cca/depthwise_kernels.h"
-#include "ops/cca/weight_parts_device.h"
+#include "ops/weight_parts_device.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kColumnThreads = 128;  // threads of a block that sums over tokens
 
-/// The weights of a pack of channels: earlier() is that of the tap at t - 1, own() that at t.
+/// The weights of a pack of channels: earlier() of the tap at t - 1, own() of the tap at t.
 template <int size>
 struct TapWeights {
   __device__ TapWeights(const float* weight, int64_t pack)
@@ -36,7 +36,7 @@ __global__ void write_taps(DepthwiseForward<T> depthwise) {
   for_my_elements<1>(depthwise.tokens * packs, [&](int64_t index, auto) {
     const int64_t token = index / packs, pack = index % packs;
     const int reach = depthwise.reach(token);
-    const auto own = widened<size>(true, depthwise.row(token), pack);
+    const auto current = widened<size>(true, depthwise.row(token), pack);
     const auto earlier =
         widened<size>(reach > 0, reach > 0 ? depthwise.row(token - 1) : nullptr, pack);
     const auto earliest =
@@ -49,15 +49,16 @@ __global__ void write_taps(DepthwiseForward<T> depthwise) {
     Pack<T, 2 * size> taps;
     for (int i = 0; i < size; ++i) {
       taps.values[2 * i] = round_to<T>(y(i, earliest.values[i], earlier.values[i]));
-      taps.values[2 * i + 1] = round_to<T>(y(i, earlier.values[i], own.values[i]));
+      taps.values[2 * i + 1] = round_to<T>(y(i, earlier.values[i], current.values[i]));
     }
     store_pack(depthwise.taps, index, taps);
   });
 }
 
-/// Writes the gradient of x, and the parts of those of the weight and the bias. A thread has a pack
-/// of channels (grid x) and a part of the tokens (grid y). It walks its tokens backwards and keeps
-/// what the token before needs.
+/// Writes the gradient of x, and the parts of the gradients of the weight and the bias. A thread
+/// has a pack of channels (grid x) and a part of the tokens (grid y). It takes its tokens from the
+/// last to the first: the gradients at a token, which stay in registers, are terms of the gradients
+/// at the token before it.
 template <typename T, int size>
 __global__ void __launch_bounds__(kColumnThreads)
     depthwise_gradient(DepthwiseBackward<T> depthwise, int64_t parts) {
@@ -82,20 +83,21 @@ __global__ void __launch_bounds__(kColumnThreads)
   Pack<float, size> bias_gradient{};
   for (int64_t token = end - 1; token >= begin; --token) {
     const bool is_followed = depthwise.is_followed(token);
-    const Pack<float, 2 * size> own = taps_gradient(true, token);
+    const Pack<float, 2 * size> current = taps_gradient(true, token);
     const auto x = widened<size>(true, depthwise.x, token * packs + pack);
     Pack<T, size> x_gradient;
     for (int i = 0; i < size; ++i) {
       const float after = is_followed ? next_y_gradient[i] : 0.0f;
-      const float y_gradient = own.values[2 * i + 1] + (is_followed ? next.values[2 * i] : 0.0f);
+      const float y_gradient =
+          current.values[2 * i + 1] + (is_followed ? next.values[2 * i] : 0.0f);
       x_gradient.values[i] = round_to<T>(weight.own(i) * y_gradient + weight.earlier(i) * after);
       weight_gradient.values[2 * i] += after * x.values[i];
       weight_gradient.values[2 * i + 1] += y_gradient * x.values[i];
-      bias_gradient.values[i] += own.values[2 * i] + own.values[2 * i + 1];
+      bias_gradient.values[i] += current.values[2 * i] + current.values[2 * i + 1];
       next_y_gradient[i] = y_gradient;
     }
     store_pack(depthwise.x_gradient, token * packs + pack, x_gradient);
-    next = own;
+    next = current;
   }
   float* const sums = depthwise.parts + part * 3 * depthwise.channels;
   for (int half = 0; half < 2; ++half) {  // a part may be aligned to 16 bytes, and not to 32
@@ -130,7 +132,7 @@ void depthwise_gradient_device(const DepthwiseBackward<T>& depthwise, int64_t pa
   add_weight_parts_device({.count = parts,
                            .width = 3 * depthwise.channels,
                            .parts = depthwise.parts,
-                           .to = {depthwise.weight_gradient, depthwise.bias_gradient},
+                           .gradients = {depthwise.weight_gradient, depthwise.bias_gradient},
                            .sizes = {2 * depthwise.channels, depthwise.channels}},
                           stream);
 }

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "ops/cca/depthwise_kernels.h"
-#include "ops/cca/weight_parts.h"
 #include "ops/support.h"
+#include "ops/weight_parts.h"
 
 namespace tessera {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 /// Writes the taps of one token. `reach` tokens before it belong to its document and are read.
 template <int reach, typename T>
 [[gnu::noinline]] void write_taps(const DepthwiseForward<T>& depthwise, int64_t token) {
-  const T* own = depthwise.row(token);
+  const T* current = depthwise.row(token);
   const T* earlier = reach > 0 ? depthwise.row(token - 1) : nullptr;
   const T* earliest = reach > 1 ? depthwise.row(token - 2) : nullptr;
   const float* weight = depthwise.weight;
@@ -19,7 +19,7 @@ template <int reach, typename T>
 #pragma GCC ivdep
   for (int64_t c = 0; c < depthwise.channels; ++c) {
     float before = bias[c];
-    float now = weight[2 * c + 1] * static_cast<float>(own[c]) + bias[c];
+    float now = weight[2 * c + 1] * static_cast<float>(current[c]) + bias[c];
     if constexpr (reach > 0) {
       const auto x = static_cast<float>(earlier[c]);
       before += weight[2 * c + 1] * x;
@@ -37,16 +37,16 @@ template <int ahead, typename T>
 [[gnu::noinline]] void add_token(const DepthwiseBackward<T>& depthwise, int64_t token,
                                  float* weight_gradient, float* bias_gradient) {
   const int64_t channels = depthwise.channels;
-  const T* own = depthwise.taps_gradient + 2 * token * channels;
-  const T* next = own + (ahead > 0 ? 2 * channels : 0);
-  const T* last = own + (ahead > 1 ? 4 * channels : 0);
+  const T* current = depthwise.taps_gradient + 2 * token * channels;
+  const T* next = current + (ahead > 0 ? 2 * channels : 0);
+  const T* last = current + (ahead > 1 ? 4 * channels : 0);
   const T* x = depthwise.x + token * channels;
   const float* weight = depthwise.weight;
   T* x_gradient = depthwise.x_gradient + token * channels;
 #pragma GCC ivdep
   for (int64_t c = 0; c < channels; ++c) {
-    const auto own_gradient = static_cast<float>(own[2 * c + 1]);
-    float y_gradient = own_gradient;
+    const auto current_gradient = static_cast<float>(current[2 * c + 1]);
+    float y_gradient = current_gradient;
     float next_y_gradient = 0;
     if constexpr (ahead > 0) {
       y_gradient += static_cast<float>(next[2 * c]);
@@ -58,7 +58,7 @@ template <int ahead, typename T>
         static_cast<T>(weight[2 * c + 1] * y_gradient + weight[2 * c] * next_y_gradient);
     weight_gradient[2 * c] += next_y_gradient * value;
     weight_gradient[2 * c + 1] += y_gradient * value;
-    bias_gradient[c] += static_cast<float>(own[2 * c]) + own_gradient;
+    bias_gradient[c] += static_cast<float>(current[2 * c]) + current_gradient;
   }
 }
 
@@ -107,7 +107,7 @@ void depthwise_gradient_fast(const DepthwiseBackward<T>& depthwise, int64_t part
   add_weight_parts({.count = parts,
                     .width = 3 * channels,
                     .parts = depthwise.parts,
-                    .to = {depthwise.weight_gradient, depthwise.bias_gradient},
+                    .gradients = {depthwise.weight_gradient, depthwise.bias_gradient},
                     .sizes = {2 * channels, channels}},
                    threads);
 }

@@ -35,13 +35,7 @@ struct DepthwiseForward {
   }
 };
 
-/// The arguments of the gradients. Below, terms of token t + 1 are zero if it does not follow t in
-/// the document.
-///   y_gradient[t] = taps_gradient[t, :, 1] + taps_gradient[t + 1, :, 0]
-///   x_gradient[t] = weight[:, 1] y_gradient[t] + weight[:, 0] y_gradient[t + 1]
-///   weight_gradient[:, 0] = Σ_t y_gradient[t + 1] x[t]
-///   weight_gradient[:, 1] = Σ_t y_gradient[t] x[t]
-///   bias_gradient = Σ_t (taps_gradient[t, :, 0] + taps_gradient[t, :, 1])
+/// The arguments of the gradients (see depthwise_gradient_plain()).
 template <typename T>
 struct DepthwiseBackward {
   using Wide = Compute<T>;

@@ -4,14 +4,18 @@
 
 #include "ops/elementwise/elementwise.h"
 #include "ops/gemm/device_gemm.h"
-#include "ops/gemm/packed_gemm.h"
+#include "ops/gemm/gemm.h"
 #include "ops/row_sections.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
 
-/// The sizes of one head's products. The rows of a head are parts of rows of all heads.
+// The convolution and its two gradients are one matrix product per head (HeadProducts). They differ
+// in the sizes of the products and in the operands, which are stored for all heads together: a row
+// of a head is a part of a row of all heads, so there are gaps between the rows.
+
+/// The sizes of the products of all heads.
 struct HeadSizes {
   int64_t tokens;
   int64_t heads;
@@ -24,10 +28,10 @@ struct HeadSizes {
   }
 };
 
-/// An operand that holds a part for each head, `step` elements apart.
+/// An operand that holds a part for each head.
 struct HeadOperand {
   const Tensor& tensor;
-  int64_t step;
+  int64_t step;  // elements from one head's part to the next
 
   /// Returns the address of a head's part, plus `before` elements.
   void* part(int64_t head, int64_t before = 0) const {
@@ -125,9 +129,9 @@ class HeadProducts : public Operation {
     parallel_items(runtime.threads(), heads_ * chunks, [&](int64_t item, int thread) {
       const int64_t head = item / chunks;
       const int64_t row = section.begin + item % chunks * rows;
-      PackedGemm own = product;
-      own.pack(b.part(head), execution.workspace.data() + thread * bytes);
-      own.run(a.part(head, row * step_of_a), c.part(head, row * step_of_c));
+      PackedGemm packed = product;
+      packed.pack(b.part(head), execution.workspace.data() + thread * bytes);
+      packed.run(a.part(head, row * step_of_a), c.part(head, row * step_of_c));
     });
   }
 };
@@ -146,11 +150,11 @@ class GroupedConvolutionWeightGradient final : public HeadProducts {
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == (accumulate_ ? 3U : 2U), "{} inputs", inputs.size());
-    const HeadSizes of = sizes(inputs);
-    TESSERA_EXPECT(*this, inputs[1].shape[0] == of.tokens && inputs[1].dtype == of.dtype,
-                   "taps {} {} with a gradient {} {}", dtype_name(of.dtype), inputs[0].shape.text(),
-                   dtype_name(inputs[1].dtype), inputs[1].shape.text());
-    const Spec result{{of.heads * of.out, of.in / 2, 2}, accumulation_dtype(of.dtype)};
+    const HeadSizes size = sizes(inputs);
+    TESSERA_EXPECT(*this, inputs[1].shape[0] == size.tokens && inputs[1].dtype == size.dtype,
+                   "taps {} {} with a gradient {} {}", dtype_name(size.dtype),
+                   inputs[0].shape.text(), dtype_name(inputs[1].dtype), inputs[1].shape.text());
+    const Spec result{{size.heads * size.out, size.in / 2, 2}, accumulation_dtype(size.dtype)};
     if (!accumulate_) return {result};
     TESSERA_EXPECT(*this, inputs[2].shape == result.shape && inputs[2].dtype == result.dtype,
                    "adds {} into {}", result.shape.text(), inputs[2].shape.text());
@@ -161,26 +165,26 @@ class GroupedConvolutionWeightGradient final : public HeadProducts {
   }
 
   void run(const Execution& execution) const override {
-    const HeadSizes of = sizes(specs_of(execution.inputs));
+    const HeadSizes size = sizes(specs_of(execution.inputs));
     const Tensor& result = accumulate_ ? execution.inputs[2] : execution.outputs[0];
-    run_heads(execution, {execution.inputs[1], of.out}, {execution.inputs[0], of.in},
-              {result, of.out * of.in});
+    run_heads(execution, {execution.inputs[1], size.out}, {execution.inputs[0], size.in},
+              {result, size.out * size.in});
   }
 
  protected:
   HeadSizes sizes(std::span<const Spec> inputs) const override {
     return sizes_of(inputs[0].shape, inputs[1].shape[1], inputs[0].dtype);
   }
-  GemmShape head_product(const HeadSizes& of) const override {
-    return {.m = of.out,
-            .n = of.in,
-            .k = of.tokens,
-            .input = of.dtype,
-            .output = accumulation_dtype(of.dtype),
+  GemmShape head_product(const HeadSizes& size) const override {
+    return {.m = size.out,
+            .n = size.in,
+            .k = size.tokens,
+            .input = size.dtype,
+            .output = accumulation_dtype(size.dtype),
             .transpose_a = true,
             .accumulate = accumulate_,
-            .lda = of.heads * of.out,
-            .ldb = of.heads * of.in};
+            .lda = size.heads * size.out,
+            .ldb = size.heads * size.in};
   }
 
  private:
@@ -203,14 +207,14 @@ class GroupedConvolutionInputGradient final : public HeadProducts {
     TESSERA_EXPECT(*this, gradient.shape[1] == weight.shape[0] && gradient.dtype == weight.dtype,
                    "a gradient {} {} with a weight {} {}", dtype_name(gradient.dtype),
                    gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
-    const HeadSizes of = sizes(inputs);
-    return {{{of.tokens, of.heads * of.in}, gradient.dtype}};
+    const HeadSizes size = sizes(inputs);
+    return {{{size.tokens, size.heads * size.in}, gradient.dtype}};
   }
 
   void run(const Execution& execution) const override {
-    const HeadSizes of = sizes(specs_of(execution.inputs));
-    run_heads(execution, {execution.inputs[0], of.out}, {execution.inputs[1], of.out * of.in},
-              {execution.outputs[0], of.in});
+    const HeadSizes size = sizes(specs_of(execution.inputs));
+    run_heads(execution, {execution.inputs[0], size.out}, {execution.inputs[1], size.out * size.in},
+              {execution.outputs[0], size.in});
   }
 
  protected:
@@ -218,14 +222,14 @@ class GroupedConvolutionInputGradient final : public HeadProducts {
     const Shape& weight = inputs[1].shape;
     return {inputs[0].shape[0], heads_, weight[1] * weight[2], weight[0] / heads_, inputs[0].dtype};
   }
-  GemmShape head_product(const HeadSizes& of) const override {
-    return {.m = of.tokens,
-            .n = of.in,
-            .k = of.out,
-            .input = of.dtype,
-            .output = of.dtype,
-            .lda = of.heads * of.out,
-            .ldc = of.heads * of.in};
+  GemmShape head_product(const HeadSizes& size) const override {
+    return {.m = size.tokens,
+            .n = size.in,
+            .k = size.out,
+            .input = size.dtype,
+            .output = size.dtype,
+            .lda = size.heads * size.out,
+            .ldc = size.heads * size.in};
   }
 };
 
@@ -276,24 +280,24 @@ class GroupedConvolution final : public HeadProducts {
   }
 
   void run(const Execution& execution) const override {
-    const HeadSizes of = sizes(specs_of(execution.inputs));
-    run_heads(execution, {execution.inputs[0], of.in}, {execution.inputs[1], of.out * of.in},
-              {execution.outputs[0], of.out});
+    const HeadSizes size = sizes(specs_of(execution.inputs));
+    run_heads(execution, {execution.inputs[0], size.in}, {execution.inputs[1], size.out * size.in},
+              {execution.outputs[0], size.out});
   }
 
  protected:
   HeadSizes sizes(std::span<const Spec> inputs) const override {
     return sizes_of(inputs[0].shape, inputs[1].shape[0], inputs[0].dtype);
   }
-  GemmShape head_product(const HeadSizes& of) const override {
-    return {.m = of.tokens,
-            .n = of.out,
-            .k = of.in,
-            .input = of.dtype,
-            .output = of.dtype,
+  GemmShape head_product(const HeadSizes& size) const override {
+    return {.m = size.tokens,
+            .n = size.out,
+            .k = size.in,
+            .input = size.dtype,
+            .output = size.dtype,
             .transpose_b = true,
-            .lda = of.heads * of.in,
-            .ldc = of.heads * of.out};
+            .lda = size.heads * size.in,
+            .ldc = size.heads * size.out};
   }
 };
 

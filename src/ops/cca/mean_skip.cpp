@@ -5,12 +5,15 @@
 #include "ops/attention/scratch.h"
 #include "ops/cca/mean_skip_kernels.h"
 #include "ops/cca/mean_skip_plain.h"
-#include "ops/cca/weight_parts.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/support.h"
+#include "ops/weight_parts.h"
 
 namespace tessera {
 namespace {
+
+// The gradient comes first, because the operation's gradient() creates it. Both take the same seven
+// operands, which their base checks and hands to the kernels.
 
 /// The base of the operation and its gradient. The inputs begin with queries and keys before the
 /// convolutions, queries and keys after them, both biases and the temperature.
@@ -53,7 +56,7 @@ class MeanSkip : public Operation {
                          {{key.shape[1] / head_dim}, wide}});
   }
 
-  /// Checks the inputs from number `first` on.
+  /// Checks the shapes and types of the inputs from number `first` on.
   void expect_like(std::span<const Spec> inputs, const std::vector<Spec>& expected,
                    size_t first = 2) const {
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -121,35 +124,30 @@ class MeanSkipNormGradient final : public MeanSkip {
     expect_device_sizes(target, inputs);
     const DType dtype = inputs[0].dtype;
     const int64_t parts = parts_of(target, dtype, inputs[0].shape[0]);
-    if (dtype == DType::f64) return Work<double>(*this, target, widths(inputs), parts).bytes;
-    return Work<float>(*this, target, widths(inputs), parts).bytes;
+    if (dtype == DType::f64)
+      return Work<double>(*this, target, weight_elements(inputs), parts).bytes;
+    return Work<float>(*this, target, weight_elements(inputs), parts).bytes;
   }
 
-  /// Returns the gradient of a result, whose memory takes the gradient of a convolution's result.
-  /// The kernels read a row of the one before they write that row of the other.
+  /// Lets the gradients of the convolutions' results overwrite those of the outputs. The kernels
+  /// read a row of the latter before they write it.
   int in_place_input(int output) const override {
     if (output == 2) return static_cast<int>(kOperands);
     return output == 3 ? static_cast<int>(kOperands) + 1 : -1;
   }
 
   void run(const Execution& execution) const override {
-    const Target& target = execution.runtime.target();
+    const int threads = execution.runtime.threads();
     const DType dtype = execution.inputs[0].dtype();
-    const int64_t parts = parts_of(target, dtype, execution.inputs[0].shape()[0]);
-    if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        mean_skip_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution, parts),
-                                                    parts, *execution.stream);
-      });
-    }
-    dispatch_floating(dtype, [&](auto type) {
-      using T = decltype(type);
-      const MeanSkipBackward<T> skip = arguments<T>(execution, parts);
-      if constexpr (!std::is_same_v<T, double>) {
-        if (!use_plain(target, dtype)) return mean_skip_gradient_fast(skip, parts, target.threads);
-      }
-      mean_skip_gradient_plain(skip, target.threads);
-    });
+    const int64_t parts =
+        parts_of(execution.runtime.target(), dtype, execution.inputs[0].shape()[0]);
+    run_kernel(
+        execution, dtype, [&](auto type) { return arguments<decltype(type)>(execution, parts); },
+        [&](auto vendor, const auto& skip) {
+          mean_skip_gradient_device<decltype(vendor)>(skip, parts, *execution.stream);
+        },
+        [&](const auto& skip) { mean_skip_gradient_plain(skip, threads); },
+        [&](const auto& skip) { mean_skip_gradient_fast(skip, parts, threads); });
   }
 
  private:
@@ -159,16 +157,17 @@ class MeanSkipNormGradient final : public MeanSkip {
     return plain ? 0 : token_parts(target, tokens);
   }
   /// Returns the number of elements in the gradients of all weights.
-  static int64_t widths(std::span<const Spec> inputs) {
+  static int64_t weight_elements(std::span<const Spec> inputs) {
     return inputs[4].shape[0] + inputs[5].shape[0] + inputs[6].shape[0];
   }
 
+  /// The parts of the workspace.
   template <typename Wide>
   struct Work {
-    Work(const MeanSkipNormGradient& of, const Target& target, int64_t width, int64_t parts,
+    Work(const MeanSkipNormGradient& operation, const Target& target, int64_t width, int64_t parts,
          std::byte* base = nullptr) {
       Scratch memory(base);
-      rows = memory.take<Wide>(target.threads * 3 * of.options_.head_dim);
+      rows = memory.take<Wide>(target.threads * 3 * operation.options_.head_dim);
       sums = memory.take<Wide>(parts * width);
       bytes = memory.bytes();
     }
@@ -181,8 +180,8 @@ class MeanSkipNormGradient final : public MeanSkip {
   MeanSkipBackward<T> arguments(const Execution& execution, int64_t parts) const {
     using Wide = Compute<T>;
     const std::span<const Tensor> inputs = execution.inputs, outputs = execution.outputs;
-    const Work<Wide> work(*this, execution.runtime.target(), widths(specs_of(inputs)), parts,
-                          execution.workspace.data());
+    const Work<Wide> work(*this, execution.runtime.target(), weight_elements(specs_of(inputs)),
+                          parts, execution.workspace.data());
     return {.operands = operands<T>(inputs),
             .query_gradient = inputs[kOperands].pointer<T>(),
             .key_gradient = inputs[kOperands + 1].pointer<T>(),
@@ -229,25 +228,20 @@ class MeanSkipNorm final : public MeanSkip {
     return target.threads * 2 * options_.head_dim * static_cast<int64_t>(sizeof(double));
   }
 
-  /// Returns the result of a convolution, whose memory takes the output. The kernels read a row of
-  /// the one before they write that row of the other.
+  /// Lets the outputs overwrite the convolutions' results. The kernels read a row of these before
+  /// they write it.
   int in_place_input(int output) const override { return 2 + output; }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        mean_skip_device<decltype(vendor)>(arguments<decltype(type)>(execution), *execution.stream);
-      });
-    }
-    const Target& target = execution.runtime.target();
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
-      const MeanSkipForward<T> skip = arguments<T>(execution);
-      if constexpr (!std::is_same_v<T, double>) {
-        if (!use_plain(target, dtype_of<T>)) return mean_skip_fast(skip, target.threads);
-      }
-      mean_skip_plain(skip, target.threads);
-    });
+    const int threads = execution.runtime.threads();
+    run_kernel(
+        execution, execution.inputs[0].dtype(),
+        [&](auto type) { return arguments<decltype(type)>(execution); },
+        [&](auto vendor, const auto& skip) {
+          mean_skip_device<decltype(vendor)>(skip, *execution.stream);
+        },
+        [&](const auto& skip) { mean_skip_plain(skip, threads); },
+        [&](const auto& skip) { mean_skip_fast(skip, threads); });
   }
 
  private:

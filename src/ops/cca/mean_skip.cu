@@ -1,24 +1,25 @@
 #include <algorithm>
 
 #include "ops/cca/mean_skip_kernels.h"
-#include "ops/cca/weight_parts_device.h"
+#include "ops/weight_parts_device.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kSkipWarps = 4;                    // warps of a block, at most
-constexpr int kHeadPack = kLanes == 32 ? 4 : 2;  // elements; heads of 128 channels fill a warp
+constexpr int kSkipWarps = 4;  // of a block, at most
+/// The elements of a pack. A head of 128 channels then has one pack for each lane.
+constexpr int kHeadPack = kLanes == 32 ? 4 : 2;
 
-/// A row [head_dim] of a head in f32, held by a warp. The lanes have its packs in turn, up to `own`
-/// each.
-template <int own, int size>
+/// A row [head_dim] of a head in f32, held by a warp. A pack is `size` elements that are moved in
+/// one access. Lane i has the packs i, i + kLanes and so on, at most `lane_packs` of them.
+template <int lane_packs, int size>
 struct HeadRow {
-  Pack<float, size> packs[own] = {};
+  Pack<float, size> packs[lane_packs] = {};
 
   /// Calls body(i, p) for the packs of this lane: pack p of the row is number i of them.
   template <typename Body>
   __device__ static void for_mine(int64_t head_dim, Body&& body) {
-    for (int i = 0; i < own; ++i) {
+    for (int i = 0; i < lane_packs; ++i) {
       const int p = this_lane() + i * kLanes;
       if (p * size < head_dim) body(i, p);
     }
@@ -42,9 +43,9 @@ struct HeadRow {
   }
   /// Returns the row in which element k of this lane's pack number i is value(i, k).
   template <typename Value>
-  __device__ static HeadRow of(Value&& value) {
+  __device__ static HeadRow from_values(Value&& value) {
     HeadRow row;
-    for (int i = 0; i < own; ++i) {
+    for (int i = 0; i < lane_packs; ++i) {
       for (int k = 0; k < size; ++k) row.packs[i].values[k] = value(i, k);
     }
     return row;
@@ -55,7 +56,7 @@ struct HeadRow {
   /// Returns the dot product with another row, to all lanes. Packs after the row's end are zeros.
   __device__ float dot(const HeadRow& other) const {
     float total = 0;
-    for (int i = 0; i < own; ++i) {
+    for (int i = 0; i < lane_packs; ++i) {
       for (int k = 0; k < size; ++k) total += at(i, k) * other.at(i, k);
     }
     return warp_sum(total);
@@ -63,137 +64,143 @@ struct HeadRow {
 };
 
 /// The sums s = convolved + bias + mean before the norm, for one token and one group of heads (see
-/// mean_skip_plain.h).
-template <typename T, int own, int size>
+/// mean_skip_plain.h). A group is the query heads that share a key head, and that key head.
+template <typename T, int lane_packs, int size>
 struct SkipSums {
-  using Row = HeadRow<own, size>;
-  const MeanSkipOperands<T>& of;
+  using Row = HeadRow<lane_packs, size>;
+  const MeanSkipOperands<T>& operands;
   int64_t group;
   int64_t key_row;    // offset of the key head's row
   int64_t query_row;  // offset of the row of the group's first query head
   Row projected_key;
 
-  __device__ SkipSums(const MeanSkipOperands<T>& operands, int64_t token, int64_t which)
-      : of(operands),
-        group(which),
-        key_row((token * operands.groups + which) * operands.head_dim),
-        query_row(key_row * operands.heads),
-        projected_key(operands.projected_key + key_row, operands.head_dim) {}
+  __device__ SkipSums(const MeanSkipOperands<T>& arguments, int64_t token, int64_t key_head)
+      : operands(arguments),
+        group(key_head),
+        key_row((token * arguments.groups + key_head) * arguments.head_dim),
+        query_row(key_row * arguments.heads),
+        projected_key(arguments.projected_key + key_row, arguments.head_dim) {}
 
   __device__ Row query(int64_t head) const {
-    const int64_t row = query_row + head * of.head_dim;
-    const Row projected(of.projected_query + row, of.head_dim);
-    const Row convolved(of.convolved_query + row, of.head_dim);
-    const Row bias(of.query_bias + (group * of.heads + head) * of.head_dim, of.head_dim);
-    return Row::of([&](int i, int k) {
+    const int64_t row = query_row + head * operands.head_dim;
+    const Row projected(operands.projected_query + row, operands.head_dim);
+    const Row convolved(operands.convolved_query + row, operands.head_dim);
+    const Row bias(operands.query_bias + (group * operands.heads + head) * operands.head_dim,
+                   operands.head_dim);
+    return Row::from_values([&](int i, int k) {
       return convolved.at(i, k) + bias.at(i, k) +
              0.5f * (projected.at(i, k) + projected_key.at(i, k));
     });
   }
   __device__ Row key() const {
     Row total;
-    for (int64_t head = 0; head < of.heads; ++head) {
-      const Row projected(of.projected_query + query_row + head * of.head_dim, of.head_dim);
-      total = Row::of([&](int i, int k) { return total.at(i, k) + projected.at(i, k); });
+    for (int64_t head = 0; head < operands.heads; ++head) {
+      const Row projected(operands.projected_query + query_row + head * operands.head_dim,
+                          operands.head_dim);
+      total = Row::from_values([&](int i, int k) { return total.at(i, k) + projected.at(i, k); });
     }
-    const Row convolved(of.convolved_key + key_row, of.head_dim);
-    const Row bias(of.key_bias + group * of.head_dim, of.head_dim);
-    const float share = 1.0f / static_cast<float>(of.heads);
-    return Row::of([&](int i, int k) {
+    const Row convolved(operands.convolved_key + key_row, operands.head_dim);
+    const Row bias(operands.key_bias + group * operands.head_dim, operands.head_dim);
+    const float share = 1.0f / static_cast<float>(operands.heads);
+    return Row::from_values([&](int i, int k) {
       return convolved.at(i, k) + bias.at(i, k) +
              0.5f * (total.at(i, k) * share + projected_key.at(i, k));
     });
   }
   __device__ float inverse_norm(const Row& sum) const {
-    return 1.0f / sqrtf(sum.dot(sum) + static_cast<float>(of.epsilon));
+    return 1.0f / sqrtf(sum.dot(sum) + static_cast<float>(operands.epsilon));
   }
-  __device__ float root() const { return sqrtf(static_cast<float>(of.head_dim)); }
+  __device__ float root() const { return sqrtf(static_cast<float>(operands.head_dim)); }
 };
 
 /// Writes queries and keys, with a warp for the heads of a token that share a key head.
-template <typename T, int own, int size>
+template <typename T, int lane_packs, int size>
 __global__ void __launch_bounds__(kSkipWarps* kLanes) skip_heads(MeanSkipForward<T> skip) {
-  using Row = HeadRow<own, size>;
-  const MeanSkipOperands<T>& of = skip.operands;
+  using Row = HeadRow<lane_packs, size>;
+  const MeanSkipOperands<T>& operands = skip.operands;
   const int64_t item = warp_of_grid();
-  if (item >= of.tokens * of.groups) return;  // a whole warp
-  const SkipSums<T, own, size> sums(of, item / of.groups, item % of.groups);
+  if (item >= operands.tokens * operands.groups) return;  // a whole warp
+  const SkipSums<T, lane_packs, size> sums(operands, item / operands.groups,
+                                           item % operands.groups);
   const auto write = [&](const Row& sum, float scale, T* to) {
     const float factor = scale * sums.inverse_norm(sum);
-    Row::of([&](int i, int k) { return factor * sum.at(i, k); }).store(to, of.head_dim);
+    const Row scaled = Row::from_values([&](int i, int k) { return factor * sum.at(i, k); });
+    scaled.store(to, operands.head_dim);
   };
-  write(sums.key(), of.temperature[sums.group] * sums.root(), skip.key + sums.key_row);
-  for (int64_t head = 0; head < of.heads; ++head) {
-    write(sums.query(head), sums.root(), skip.query + sums.query_row + head * of.head_dim);
+  write(sums.key(), operands.temperature[sums.group] * sums.root(), skip.key + sums.key_row);
+  for (int64_t head = 0; head < operands.heads; ++head) {
+    write(sums.query(head), sums.root(), skip.query + sums.query_row + head * operands.head_dim);
   }
 }
 
-/// The gradient of a sum s through its norm, and that of the factor `scale` on the normalised sum.
+/// The gradient of a sum s through its norm, and the gradient of the factor `scale` on the
+/// normalised sum (see NormGradientFactors).
 template <typename Row>
 struct SumGradient {
   Row sum_gradient;
   float scale_gradient;
 };
 
-template <typename T, int own, int size>
-__device__ SumGradient<HeadRow<own, size>> gradient_of_sum(const SkipSums<T, own, size>& sums,
-                                                           const HeadRow<own, size>& sum,
-                                                           const T* output_gradient, float scale) {
-  using Row = HeadRow<own, size>;
-  const Row gradient(output_gradient, sums.of.head_dim);
+template <typename T, int lane_packs, int size>
+__device__ SumGradient<HeadRow<lane_packs, size>> gradient_of_sum(
+    const SkipSums<T, lane_packs, size>& sums, const HeadRow<lane_packs, size>& sum,
+    const T* output_gradient, float scale) {
+  using Row = HeadRow<lane_packs, size>;
+  const Row gradient(output_gradient, sums.operands.head_dim);
   const float inverse = sums.inverse_norm(sum);
   const float products = sum.dot(gradient);
   const float factor = scale * sums.root() * inverse;
-  const float towards = inverse * inverse * products;
-  return {Row::of([&](int i, int k) {
-            return factor * (gradient.at(i, k) - sum.at(i, k) * towards);
+  const float projection = inverse * inverse * products;
+  return {Row::from_values([&](int i, int k) {
+            return factor * (gradient.at(i, k) - sum.at(i, k) * projection);
           }),
           sums.root() * inverse * products};
 }
 
-/// Adds a row to sums of the warp in shared memory. Each lane has its own elements.
-template <int own, int size>
-__device__ void add_to_sums(const HeadRow<own, size>& row, float* sums, int64_t head_dim) {
-  HeadRow<own, size>::for_mine(head_dim, [&](int i, int p) {
+/// Adds a row to sums of the warp in shared memory. Each lane has its lane_packs elements.
+template <int lane_packs, int size>
+__device__ void add_to_sums(const HeadRow<lane_packs, size>& row, float* sums, int64_t head_dim) {
+  HeadRow<lane_packs, size>::for_mine(head_dim, [&](int i, int p) {
     for (int k = 0; k < size; ++k) sums[p * size + k] += row.at(i, k);
   });
 }
 
-/// Writes the gradients, with a block for each part of the tokens (x) and each group (y). Its warps
-/// take the tokens in turn. Each adds up over its tokens, in shared memory, the gradients of the
-/// biases of the group's queries and key, and of the temperature.
-template <typename T, int own, int size>
+/// Writes the gradients, with a block for each part of the tokens (x) and each group (y). The
+/// tokens of the part are divided among the block's warps. A warp adds up, in shared memory, the
+/// gradients of the group's biases and of its temperature. At the end the block adds up the warps'
+/// sums, in order, and writes them to its part.
+template <typename T, int lane_packs, int size>
 __global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
     skip_gradient_heads(MeanSkipBackward<T> skip, int64_t parts) {
-  using Row = HeadRow<own, size>;
-  const MeanSkipOperands<T>& of = skip.operands;
+  using Row = HeadRow<lane_packs, size>;
+  const MeanSkipOperands<T>& operands = skip.operands;
   const int64_t group = blockIdx.y, part = blockIdx.x;
-  const int64_t head_dim = of.head_dim, width = (of.heads + 1) * head_dim + 1;
-  float* const all = dynamic_shared<float>();  // [warps, width]
-  float* const own_sums = all + this_warp() * width;
+  const int64_t head_dim = operands.head_dim, width = (operands.heads + 1) * head_dim + 1;
+  float* const warp_sums = dynamic_shared<float>();  // [warps, width]
+  float* const own_sums = warp_sums + this_warp() * width;
   for (int64_t i = this_lane(); i < width; i += kLanes) own_sums[i] = 0;
   wait_for_warp();
 
   float temperature_gradient = 0;
-  const int64_t end = of.tokens * (part + 1) / parts;
-  for (int64_t token = of.tokens * part / parts + this_warp(); token < end;
+  const int64_t end = operands.tokens * (part + 1) / parts;
+  for (int64_t token = operands.tokens * part / parts + this_warp(); token < end;
        token += block_warps()) {
-    const SkipSums<T, own, size> sums(of, token, group);
+    const SkipSums<T, lane_packs, size> sums(operands, token, group);
     const auto [key_sum_gradient, scale_gradient] = gradient_of_sum(
-        sums, sums.key(), skip.key_gradient + sums.key_row, of.temperature[group]);
+        sums, sums.key(), skip.key_gradient + sums.key_row, operands.temperature[group]);
     temperature_gradient += scale_gradient;
-    add_to_sums(key_sum_gradient, own_sums + of.heads * head_dim, head_dim);
+    add_to_sums(key_sum_gradient, own_sums + operands.heads * head_dim, head_dim);
     key_sum_gradient.store(skip.convolved_key_gradient + sums.key_row, head_dim);
     Row total;
-    const float share = 0.5f / static_cast<float>(of.heads);
-    for (int64_t head = 0; head < of.heads; ++head) {
+    const float share = 0.5f / static_cast<float>(operands.heads);
+    for (int64_t head = 0; head < operands.heads; ++head) {
       const int64_t row = sums.query_row + head * head_dim;
       const Row sum_gradient =
           gradient_of_sum(sums, sums.query(head), skip.query_gradient + row, 1.0f).sum_gradient;
       add_to_sums(sum_gradient, own_sums + head * head_dim, head_dim);
       sum_gradient.store(skip.convolved_query_gradient + row, head_dim);
       Row projected_gradient;
-      for (int i = 0; i < own; ++i) {
+      for (int i = 0; i < lane_packs; ++i) {
         for (int k = 0; k < size; ++k) {
           total.at(i, k) += sum_gradient.at(i, k);
           projected_gradient.at(i, k) =
@@ -202,7 +209,7 @@ __global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
       }
       projected_gradient.store(skip.projected_query_gradient + row, head_dim);
     }
-    for (int i = 0; i < own; ++i) {
+    for (int i = 0; i < lane_packs; ++i) {
       for (int k = 0; k < size; ++k) {
         total.at(i, k) = 0.5f * (total.at(i, k) + key_sum_gradient.at(i, k));
       }
@@ -213,21 +220,21 @@ __global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
   __syncthreads();
 
   float* const result = skip.parts + part * skip.part_width();
-  const int64_t query_width = of.heads * head_dim;
+  const int64_t query_width = operands.heads * head_dim;
   for (int64_t column = threadIdx.x; column < width; column += blockDim.x) {
     float sum = 0;
-    for (int warp = 0; warp < block_warps(); ++warp) sum += all[warp * width + column];
+    for (int warp = 0; warp < block_warps(); ++warp) sum += warp_sums[warp * width + column];
     if (column < query_width) {
       result[group * query_width + column] = sum;
     } else if (column < width - 1) {
-      result[of.query_channels() + group * head_dim + column - query_width] = sum;
+      result[operands.query_channels() + group * head_dim + column - query_width] = sum;
     } else {
-      result[of.query_channels() + of.key_channels() + group] = sum;
+      result[operands.query_channels() + operands.key_channels() + group] = sum;
     }
   }
 }
 
-/// Calls body(own, size) with the packs of a lane and the elements of a pack as compile-time
+/// Calls body(lane_packs, size) with the packs of a lane and the elements of a pack as compile-time
 /// constants.
 template <typename Body>
 void with_head_packs(int64_t head_dim, Body&& body) {
@@ -247,8 +254,8 @@ void with_head_packs(int64_t head_dim, Body&& body) {
 template <typename Vendor, typename T>
 void mean_skip_device(const MeanSkipForward<T>& skip, Stream& stream) {
   const int64_t items = skip.operands.tokens * skip.operands.groups;
-  with_head_packs(skip.operands.head_dim, [&](auto own, auto size) {
-    launch(skip_heads<T, own, size>,
+  with_head_packs(skip.operands.head_dim, [&](auto lane_packs, auto size) {
+    launch(skip_heads<T, lane_packs, size>,
            {.blocks = (items + kSkipWarps - 1) / kSkipWarps, .threads = kSkipWarps * kLanes},
            stream, skip);
   });
@@ -256,23 +263,24 @@ void mean_skip_device(const MeanSkipForward<T>& skip, Stream& stream) {
 
 template <typename Vendor, typename T>
 void mean_skip_gradient_device(const MeanSkipBackward<T>& skip, int64_t parts, Stream& stream) {
-  const MeanSkipOperands<T>& of = skip.operands;
-  const int64_t width = (of.heads + 1) * of.head_dim;
+  const MeanSkipOperands<T>& operands = skip.operands;
+  const int64_t width = (operands.heads + 1) * operands.head_dim;
   const int64_t warps = std::min<int64_t>(kSkipWarps, (kMostSkipChannels + 1) / (width + 1));
-  with_head_packs(of.head_dim, [&](auto own, auto size) {
-    launch(skip_gradient_heads<T, own, size>,
+  with_head_packs(operands.head_dim, [&](auto lane_packs, auto size) {
+    launch(skip_gradient_heads<T, lane_packs, size>,
            {.blocks = parts,
             .threads = static_cast<int>(warps * kLanes),
-            .blocks_y = of.groups,
+            .blocks_y = operands.groups,
             .shared_bytes = static_cast<int>(warps * (width + 1) * sizeof(float))},
            stream, skip, parts);
   });
   add_weight_parts_device({.count = parts,
                            .width = skip.part_width(),
                            .parts = skip.parts,
-                           .to = {skip.query_bias_gradient, skip.key_bias_gradient,
+                           .gradients = {skip.query_bias_gradient, skip.key_bias_gradient,
                                   skip.temperature_gradient},
-                           .sizes = {of.query_channels(), of.key_channels(), of.groups}},
+                           .sizes = {operands.query_channels(), operands.key_channels(),
+                                     operands.groups}},
                           stream);
 }
 

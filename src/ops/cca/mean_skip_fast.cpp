@@ -3,8 +3,8 @@
 
 #include "base/interleaved_sum.h"
 #include "ops/cca/mean_skip_kernels.h"
-#include "ops/cca/weight_parts.h"
 #include "ops/support.h"
+#include "ops/weight_parts.h"
 
 namespace tessera {
 namespace {
@@ -12,17 +12,17 @@ namespace {
 /// The rows of one token's heads that share a key head, and the rows of their biases.
 template <typename T>
 struct SkipRows {
-  SkipRows(const MeanSkipOperands<T>& of, int64_t token, int64_t group)
-      : head_dim(of.head_dim),
-        heads(of.heads),
-        key_start((token * of.groups + group) * of.head_dim),
-        query_start(key_start * of.heads),
-        projected_query(of.projected_query + query_start),
-        projected_key(of.projected_key + key_start),
-        convolved_query(of.convolved_query + query_start),
-        convolved_key(of.convolved_key + key_start),
-        query_bias(of.query_bias + group * of.heads * of.head_dim),
-        key_bias(of.key_bias + group * of.head_dim) {}
+  SkipRows(const MeanSkipOperands<T>& operands, int64_t token, int64_t group)
+      : head_dim(operands.head_dim),
+        heads(operands.heads),
+        key_start((token * operands.groups + group) * operands.head_dim),
+        query_start(key_start * operands.heads),
+        projected_query(operands.projected_query + query_start),
+        projected_key(operands.projected_key + key_start),
+        convolved_query(operands.convolved_query + query_start),
+        convolved_key(operands.convolved_key + key_start),
+        query_bias(operands.query_bias + group * operands.heads * operands.head_dim),
+        key_bias(operands.key_bias + group * operands.head_dim) {}
 
   int64_t head_dim;
   int64_t heads;
@@ -69,7 +69,7 @@ template <typename T>
   }
 }
 
-float inverse_of(const float* sum, int64_t head_dim, double epsilon) {
+float inverse_skip_norm(const float* sum, int64_t head_dim, double epsilon) {
   const float squares =
       interleaved_sum<float>(head_dim, [=](int64_t c) { return sum[c] * sum[c]; });
   return 1.0f / std::sqrt(squares + static_cast<float>(epsilon));
@@ -81,7 +81,7 @@ void scale_row(const float* sum, float factor, T* row, int64_t head_dim) {
   for (int64_t c = 0; c < head_dim; ++c) row[c] = static_cast<T>(factor * sum[c]);
 }
 
-/// The factors of a norm: √head_dim, and the temperature for keys.
+/// The numbers of a head's norm: the factors √head_dim and, for keys, the temperature; epsilon.
 struct SkipScale {
   float root;
   float temperature = 1;
@@ -93,14 +93,14 @@ struct SkipScale {
 template <typename T>
 [[gnu::noinline]] float replace_by_gradient(const SkipScale& scale, const T* output_gradient,
                                             float* sum, int64_t head_dim) {
-  const float inverse = inverse_of(sum, head_dim, scale.epsilon);
+  const float inverse = inverse_skip_norm(sum, head_dim, scale.epsilon);
   const float products = interleaved_sum<float>(
       head_dim, [=](int64_t c) { return sum[c] * static_cast<float>(output_gradient[c]); });
   const float factor = scale.temperature * scale.root * inverse;
-  const float towards = inverse * inverse * products;
+  const float projection = inverse * inverse * products;
 #pragma GCC ivdep
   for (int64_t c = 0; c < head_dim; ++c) {
-    sum[c] = factor * (static_cast<float>(output_gradient[c]) - sum[c] * towards);
+    sum[c] = factor * (static_cast<float>(output_gradient[c]) - sum[c] * projection);
   }
   return scale.root * inverse * products;
 }
@@ -109,29 +109,29 @@ template <typename T>
 struct SkipPart {
   template <typename T>
   SkipPart(const MeanSkipBackward<T>& skip, int64_t part, int64_t group) {
-    const MeanSkipOperands<T>& of = skip.operands;
+    const MeanSkipOperands<T>& operands = skip.operands;
     float* const begin = skip.parts + part * skip.part_width();
-    query_bias_gradient = begin + group * of.heads * of.head_dim;
-    key_bias_gradient = begin + of.query_channels() + group * of.head_dim;
-    temperature_gradient = begin + of.query_channels() + of.key_channels() + group;
+    query_bias_gradient = begin + group * operands.heads * operands.head_dim;
+    key_bias_gradient = begin + operands.query_channels() + group * operands.head_dim;
+    temperature_gradient = begin + operands.query_channels() + operands.key_channels() + group;
   }
   float* query_bias_gradient;
   float* key_bias_gradient;
   float* temperature_gradient;
 };
 
-/// Writes the gradients of one query head, given that of its sum, and adds that to `total`.
+/// Writes the gradients of one query head, given the gradient of its sum, and adds that to `total`.
 template <typename T>
 [[gnu::noinline]] void write_query_gradients(const MeanSkipBackward<T>& skip, int64_t start,
                                              const float* sum_gradient,
                                              const float* key_sum_gradient, float* bias_gradient,
                                              float* total) {
-  const MeanSkipOperands<T>& of = skip.operands;
-  const float share = 0.5f / static_cast<float>(of.heads);
+  const MeanSkipOperands<T>& operands = skip.operands;
+  const float share = 0.5f / static_cast<float>(operands.heads);
   T* convolved_gradient = skip.convolved_query_gradient + start;
   T* projected_gradient = skip.projected_query_gradient + start;
 #pragma GCC ivdep
-  for (int64_t c = 0; c < of.head_dim; ++c) {
+  for (int64_t c = 0; c < operands.head_dim; ++c) {
     bias_gradient[c] += sum_gradient[c];
     total[c] += sum_gradient[c];
     convolved_gradient[c] = static_cast<T>(sum_gradient[c]);
@@ -143,23 +143,23 @@ template <typename T>
 template <typename T>
 void write_group_gradients(const MeanSkipBackward<T>& skip, const SkipPart& part, int64_t token,
                            int64_t group, float* scratch) {
-  const MeanSkipOperands<T>& of = skip.operands;
-  const int64_t head_dim = of.head_dim;
-  const SkipRows<T> rows(of, token, group);
+  const MeanSkipOperands<T>& operands = skip.operands;
+  const int64_t head_dim = operands.head_dim;
+  const SkipRows<T> rows(operands, token, group);
   const float root = std::sqrt(static_cast<float>(head_dim));
   float* const key_sum_gradient = scratch;
   float* const sum_gradient = scratch + head_dim;
-  float* const total = scratch + 2 * head_dim;
+  float* const total = scratch + 2 * head_dim;  // of sum_gradient over the query heads
 
   sum_of_key(rows, key_sum_gradient);
   *part.temperature_gradient += replace_by_gradient<T>(
-      {.root = root, .temperature = of.temperature[group], .epsilon = of.epsilon},
+      {.root = root, .temperature = operands.temperature[group], .epsilon = operands.epsilon},
       skip.key_gradient + rows.key_start, key_sum_gradient, head_dim);
   std::fill_n(total, head_dim, 0.0f);
-  for (int64_t head = 0; head < of.heads; ++head) {
+  for (int64_t head = 0; head < operands.heads; ++head) {
     const int64_t start = rows.query_start + head * head_dim;
     sum_of_query(rows, head, sum_gradient);
-    replace_by_gradient<T>({.root = root, .epsilon = of.epsilon}, skip.query_gradient + start,
+    replace_by_gradient<T>({.root = root, .epsilon = operands.epsilon}, skip.query_gradient + start,
                            sum_gradient, head_dim);
     write_query_gradients(skip, start, sum_gradient, key_sum_gradient,
                           part.query_bias_gradient + head * head_dim, total);
@@ -179,38 +179,39 @@ void write_group_gradients(const MeanSkipBackward<T>& skip, const SkipPart& part
 
 template <typename T>
 void mean_skip_fast(const MeanSkipForward<T>& skip, int threads) {
-  const MeanSkipOperands<T>& of = skip.operands;
-  const int64_t head_dim = of.head_dim;
+  const MeanSkipOperands<T>& operands = skip.operands;
+  const int64_t head_dim = operands.head_dim;
   const float root = std::sqrt(static_cast<float>(head_dim));
-  parallel_ranges(threads, of.tokens * of.groups, row_grain((of.heads + 1) * head_dim),
-                  [&](int64_t begin, int64_t end, int thread) {
-                    float* const key_sum = skip.scratch + thread * 2 * head_dim;
-                    float* const sum = key_sum + head_dim;
-                    for (int64_t item = begin; item < end; ++item) {
-                      const int64_t group = item % of.groups;
-                      const SkipRows<T> rows(of, item / of.groups, group);
-                      sum_of_key(rows, key_sum);
-                      const float factor = of.temperature[group] * root;
-                      scale_row(key_sum, factor * inverse_of(key_sum, head_dim, of.epsilon),
-                                skip.key + rows.key_start, head_dim);
-                      for (int64_t head = 0; head < of.heads; ++head) {
-                        sum_of_query(rows, head, sum);
-                        scale_row(sum, root * inverse_of(sum, head_dim, of.epsilon),
-                                  skip.query + rows.query_start + head * head_dim, head_dim);
-                      }
-                    }
-                  });
+  parallel_ranges(
+      threads, operands.tokens * operands.groups, row_grain((operands.heads + 1) * head_dim),
+      [&](int64_t begin, int64_t end, int thread) {
+        float* const key_sum = skip.scratch + thread * 2 * head_dim;
+        float* const sum = key_sum + head_dim;
+        for (int64_t item = begin; item < end; ++item) {
+          const int64_t group = item % operands.groups;
+          const SkipRows<T> rows(operands, item / operands.groups, group);
+          sum_of_key(rows, key_sum);
+          const float factor = operands.temperature[group] * root;
+          scale_row(key_sum, factor * inverse_skip_norm(key_sum, head_dim, operands.epsilon),
+                    skip.key + rows.key_start, head_dim);
+          for (int64_t head = 0; head < operands.heads; ++head) {
+            sum_of_query(rows, head, sum);
+            scale_row(sum, root * inverse_skip_norm(sum, head_dim, operands.epsilon),
+                      skip.query + rows.query_start + head * head_dim, head_dim);
+          }
+        }
+      });
 }
 
 template <typename T>
 void mean_skip_gradient_fast(const MeanSkipBackward<T>& skip, int64_t parts, int threads) {
-  const MeanSkipOperands<T>& of = skip.operands;
+  const MeanSkipOperands<T>& operands = skip.operands;
   parallel_items(threads, parts, [&](int64_t part, int thread) {
-    float* const scratch = skip.scratch + thread * 3 * of.head_dim;
+    float* const scratch = skip.scratch + thread * 3 * operands.head_dim;
     std::fill_n(skip.parts + part * skip.part_width(), skip.part_width(), 0.0f);
-    const int64_t end = of.tokens * (part + 1) / parts;
-    for (int64_t token = of.tokens * part / parts; token < end; ++token) {
-      for (int64_t group = 0; group < of.groups; ++group) {
+    const int64_t end = operands.tokens * (part + 1) / parts;
+    for (int64_t token = operands.tokens * part / parts; token < end; ++token) {
+      for (int64_t group = 0; group < operands.groups; ++group) {
         write_group_gradients(skip, SkipPart(skip, part, group), token, group, scratch);
       }
     }
@@ -219,8 +220,8 @@ void mean_skip_gradient_fast(const MeanSkipBackward<T>& skip, int64_t parts, int
       {.count = parts,
        .width = skip.part_width(),
        .parts = skip.parts,
-       .to = {skip.query_bias_gradient, skip.key_bias_gradient, skip.temperature_gradient},
-       .sizes = {of.query_channels(), of.key_channels(), of.groups}},
+       .gradients = {skip.query_bias_gradient, skip.key_bias_gradient, skip.temperature_gradient},
+       .sizes = {operands.query_channels(), operands.key_channels(), operands.groups}},
       threads);
 }
 

@@ -71,6 +71,7 @@ void mean_skip_fast(const MeanSkipForward<T>& skip, int threads);
 template <typename T>
 void mean_skip_gradient_fast(const MeanSkipBackward<T>& skip, int64_t parts, int threads);
 
+/// The most channels of a head. A warp holds a head's row in registers.
 inline constexpr int64_t kMostSkipHeadDim = 256;
 /// The most channels of a group's query heads and key head together. Their sums in f32, and that of
 /// the temperature, fit into the 48 KiB of shared memory of a block.

@@ -16,40 +16,42 @@ class SkipSums {
  public:
   using Wide = Compute<T>;
   SkipSums(const MeanSkipOperands<T>& operands, int64_t token, int64_t group)
-      : of_(operands),
+      : operands_(operands),
         group_(group),
         key_row_((token * operands.groups + group) * operands.head_dim),
         query_row_(key_row_ * operands.heads) {}
 
   /// Returns the offset of a head's row [head_dim] in the tensors of queries; key_row(), in those
   /// of keys.
-  int64_t query_row(int64_t head) const { return query_row_ + head * of_.head_dim; }
+  int64_t query_row(int64_t head) const { return query_row_ + head * operands_.head_dim; }
   int64_t key_row() const { return key_row_; }
   /// Returns the offset of a head's row [head_dim] in query_bias; key_channel(), in key_bias.
-  int64_t query_channel(int64_t head) const { return (group_ * of_.heads + head) * of_.head_dim; }
-  int64_t key_channel() const { return group_ * of_.head_dim; }
+  int64_t query_channel(int64_t head) const {
+    return (group_ * operands_.heads + head) * operands_.head_dim;
+  }
+  int64_t key_channel() const { return group_ * operands_.head_dim; }
 
   /// Returns mean[head, c] = (projected_query[head, c] + projected_key[c]) / 2.
   Wide mean(int64_t head, int64_t c) const {
-    return (static_cast<Wide>(of_.projected_query[query_row(head) + c]) +
-            static_cast<Wide>(of_.projected_key[key_row_ + c])) /
+    return (static_cast<Wide>(operands_.projected_query[query_row(head) + c]) +
+            static_cast<Wide>(operands_.projected_key[key_row_ + c])) /
            2;
   }
   /// Returns convolved_query[head, c] + query_bias[head, c] + mean[head, c].
   Wide query(int64_t head, int64_t c) const {
-    return static_cast<Wide>(of_.convolved_query[query_row(head) + c]) +
-           of_.query_bias[query_channel(head) + c] + mean(head, c);
+    return static_cast<Wide>(operands_.convolved_query[query_row(head) + c]) +
+           operands_.query_bias[query_channel(head) + c] + mean(head, c);
   }
   /// Returns convolved_key[c] + key_bias[c] + the mean of mean[head, c] over the group's heads.
   Wide key(int64_t c) const {
     Wide total = 0;
-    for (int64_t head = 0; head < of_.heads; ++head) total += mean(head, c);
-    return static_cast<Wide>(of_.convolved_key[key_row_ + c]) + of_.key_bias[key_channel() + c] +
-           total / static_cast<Wide>(of_.heads);
+    for (int64_t head = 0; head < operands_.heads; ++head) total += mean(head, c);
+    return static_cast<Wide>(operands_.convolved_key[key_row_ + c]) +
+           operands_.key_bias[key_channel() + c] + total / static_cast<Wide>(operands_.heads);
   }
 
  private:
-  const MeanSkipOperands<T>& of_;
+  const MeanSkipOperands<T>& operands_;
   int64_t group_;
   int64_t key_row_;
   int64_t query_row_;
@@ -63,38 +65,40 @@ Wide inverse_norm(int64_t head_dim, double epsilon, const Value& value) {
   return 1 / std::sqrt(squares + static_cast<Wide>(epsilon));
 }
 
-/// Computes mean_skip_norm(): its definition. s_query and s_key are the sums of SkipSums. For each
+/// Defines mean_skip_norm(). s_query and s_key are the sums of SkipSums. For each
 /// token and group:
 ///   query[head, c] = √head_dim * s_query[head, c] / sqrt(sum_c s_query[head, c]^2 + epsilon)
 ///   key[c] = temperature[group] * √head_dim * s_key[c] / sqrt(sum_c s_key[c]^2 + epsilon)
 template <typename T>
 void mean_skip_plain(const MeanSkipForward<T>& skip, int threads) {
   using Wide = Compute<T>;
-  const MeanSkipOperands<T>& of = skip.operands;
-  const Wide root = std::sqrt(static_cast<Wide>(of.head_dim));
-  parallel_ranges(threads, of.tokens * of.groups, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t group = item % of.groups;
-      const SkipSums<T> sums(of, item / of.groups, group);
-      for (int64_t head = 0; head < of.heads; ++head) {
-        const auto sum = [&](int64_t c) { return sums.query(head, c); };
-        const Wide factor = root * inverse_norm<Wide>(of.head_dim, of.epsilon, sum);
-        T* query = skip.query + sums.query_row(head);
-        for (int64_t c = 0; c < of.head_dim; ++c) query[c] = static_cast<T>(factor * sum(c));
-      }
-      const auto sum = [&](int64_t c) { return sums.key(c); };
-      const Wide factor =
-          of.temperature[group] * root * inverse_norm<Wide>(of.head_dim, of.epsilon, sum);
-      T* key = skip.key + sums.key_row();
-      for (int64_t c = 0; c < of.head_dim; ++c) key[c] = static_cast<T>(factor * sum(c));
-    }
-  });
+  const MeanSkipOperands<T>& operands = skip.operands;
+  const Wide root = std::sqrt(static_cast<Wide>(operands.head_dim));
+  parallel_ranges(
+      threads, operands.tokens * operands.groups, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t item = begin; item < end; ++item) {
+          const int64_t group = item % operands.groups;
+          const SkipSums<T> sums(operands, item / operands.groups, group);
+          for (int64_t head = 0; head < operands.heads; ++head) {
+            const auto sum = [&](int64_t c) { return sums.query(head, c); };
+            const Wide factor = root * inverse_norm<Wide>(operands.head_dim, operands.epsilon, sum);
+            T* query = skip.query + sums.query_row(head);
+            for (int64_t c = 0; c < operands.head_dim; ++c)
+              query[c] = static_cast<T>(factor * sum(c));
+          }
+          const auto sum = [&](int64_t c) { return sums.key(c); };
+          const Wide factor = operands.temperature[group] * root *
+                              inverse_norm<Wide>(operands.head_dim, operands.epsilon, sum);
+          T* key = skip.key + sums.key_row();
+          for (int64_t c = 0; c < operands.head_dim; ++c) key[c] = static_cast<T>(factor * sum(c));
+        }
+      });
 }
 
 /// The gradient of y[c] = scale * root * s[c] * r, where r = 1 / sqrt(sum_c s[c]^2 + epsilon). With
 /// g the gradient of y (a query or a key):
-///   s_gradient[c] = factor * (g[c] - s[c] * towards)
-///   factor = scale * root * r, towards = r^2 * sum_c s[c] * g[c]
+///   s_gradient[c] = factor * (g[c] - s[c] * projection)
+///   factor = scale * root * r, projection = r^2 * sum_c s[c] * g[c]
 ///   scale_gradient = root * r * sum_c s[c] * g[c]
 template <typename Wide>
 struct NormGradientFactors {
@@ -107,18 +111,18 @@ struct NormGradientFactors {
     Wide products = 0;
     for (int64_t c = 0; c < head_dim; ++c) products += sum(c) * gradient(c);
     factor = scale * root * inverse;
-    towards = inverse * inverse * products;
+    projection = inverse * inverse * products;
     scale_gradient = root * inverse * products;
   }
   /// Returns the gradient of one channel of s.
-  Wide s_gradient(Wide gradient, Wide sum) const { return factor * (gradient - sum * towards); }
+  Wide s_gradient(Wide gradient, Wide sum) const { return factor * (gradient - sum * projection); }
 
   Wide factor;
-  Wide towards;
+  Wide projection;
   Wide scale_gradient;  ///< the gradient of `scale`
 };
 
-/// Computes the gradients of mean_skip_norm(): their definition. A thread takes whole groups and
+/// Defines the gradients of mean_skip_norm(). A thread takes whole groups and
 /// adds up a group's tokens in order. s_query_gradient and s_key_gradient are those of s (see
 /// NormGradientFactors):
 ///   convolved_query_gradient[head, c] = s_query_gradient[head, c]
@@ -131,23 +135,23 @@ struct NormGradientFactors {
 template <typename T>
 void mean_skip_gradient_plain(const MeanSkipBackward<T>& skip, int threads) {
   using Wide = Compute<T>;
-  const MeanSkipOperands<T>& of = skip.operands;
-  const int64_t head_dim = of.head_dim;
+  const MeanSkipOperands<T>& operands = skip.operands;
+  const int64_t head_dim = operands.head_dim;
   const Wide root = std::sqrt(static_cast<Wide>(head_dim));
-  parallel_ranges(threads, of.groups, 1, [&](int64_t begin, int64_t end, int thread) {
+  parallel_ranges(threads, operands.groups, 1, [&](int64_t begin, int64_t end, int thread) {
     Wide* const s_key_gradient = skip.scratch + thread * 3 * head_dim;
     Wide* const s_query_gradient_sum = s_key_gradient + head_dim;  // over the group's heads
     for (int64_t group = begin; group < end; ++group) {
-      const int64_t channels = of.heads * head_dim;
+      const int64_t channels = operands.heads * head_dim;
       std::fill_n(skip.query_bias_gradient + group * channels, channels, Wide{0});
       std::fill_n(skip.key_bias_gradient + group * head_dim, head_dim, Wide{0});
       skip.temperature_gradient[group] = 0;
-      for (int64_t token = 0; token < of.tokens; ++token) {
-        const SkipSums<T> sums(of, token, group);
+      for (int64_t token = 0; token < operands.tokens; ++token) {
+        const SkipSums<T> sums(operands, token, group);
         const T* const key_gradient = skip.key_gradient + sums.key_row();
         const auto key_sum = [&](int64_t c) { return sums.key(c); };
         const NormGradientFactors<Wide> key(
-            head_dim, of.epsilon, root, of.temperature[group], key_sum,
+            head_dim, operands.epsilon, root, operands.temperature[group], key_sum,
             [&](int64_t c) { return static_cast<Wide>(key_gradient[c]); });
         for (int64_t c = 0; c < head_dim; ++c) {
           s_key_gradient[c] = key.s_gradient(static_cast<Wide>(key_gradient[c]), key_sum(c));
@@ -155,11 +159,11 @@ void mean_skip_gradient_plain(const MeanSkipBackward<T>& skip, int threads) {
           s_query_gradient_sum[c] = 0;
         }
         skip.temperature_gradient[group] += key.scale_gradient;
-        for (int64_t head = 0; head < of.heads; ++head) {
+        for (int64_t head = 0; head < operands.heads; ++head) {
           const int64_t row = sums.query_row(head);
           const auto query_sum = [&](int64_t c) { return sums.query(head, c); };
           const NormGradientFactors<Wide> query(
-              head_dim, of.epsilon, root, Wide{1}, query_sum,
+              head_dim, operands.epsilon, root, Wide{1}, query_sum,
               [&](int64_t c) { return static_cast<Wide>(skip.query_gradient[row + c]); });
           for (int64_t c = 0; c < head_dim; ++c) {
             const Wide s_query_gradient =
@@ -168,7 +172,7 @@ void mean_skip_gradient_plain(const MeanSkipBackward<T>& skip, int threads) {
             s_query_gradient_sum[c] += s_query_gradient;
             skip.convolved_query_gradient[row + c] = static_cast<T>(s_query_gradient);
             skip.projected_query_gradient[row + c] = static_cast<T>(
-                (s_query_gradient + s_key_gradient[c] / static_cast<Wide>(of.heads)) / 2);
+                (s_query_gradient + s_key_gradient[c] / static_cast<Wide>(operands.heads)) / 2);
           }
         }
         for (int64_t c = 0; c < head_dim; ++c) {

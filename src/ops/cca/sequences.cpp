@@ -1,7 +1,9 @@
 #include "ops/cca/sequences.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "device/stream.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -39,6 +41,25 @@ TokenOrder SequenceInputs::order(std::span<const Tensor> inputs) const {
     if (documents_) order.document_starts = inputs.back().pointer<int32_t>();
   }
   return order;
+}
+
+void keep_last_rows(const Execution& execution, const Tensor& rows, const Tensor& state) {
+  const int64_t state_rows = state.shape()[0];
+  const int64_t row_bytes = state.bytes() / state_rows;
+  const auto copy = [&](const Tensor& from, int64_t from_row, int64_t to_row) {
+    const auto* const source = static_cast<const std::byte*>(from.address()) + from_row * row_bytes;
+    auto* const target = static_cast<std::byte*>(state.address()) + to_row * row_bytes;
+    if (execution.stream != nullptr) {
+      execution.stream->copy(target, source, row_bytes);
+    } else {
+      std::copy_n(source, row_bytes, target);
+    }
+  };
+  const int64_t tokens = rows.shape()[0];
+  for (int64_t row = 0; row < state_rows; ++row) {
+    const int64_t token = tokens - state_rows + row;
+    token < 0 ? copy(state, row + tokens, row) : copy(rows, token, row);
+  }
 }
 
 std::vector<Value> with_documents(std::vector<Value> inputs, const SequenceOptions& options) {

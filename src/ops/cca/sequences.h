@@ -20,9 +20,9 @@ struct SequenceOptions {
   std::optional<Value> document_starts = {};
 };
 
-/// The last inputs of an operation, which say how its tokens follow one another. Whole sequences
-/// have one such input, the document starts, or none if these are not given. Tokens that continue
-/// one sequence have the position of the first of them.
+/// The last inputs of an operation that tell how its tokens follow one another. For whole sequences
+/// that is one input, the document starts, or none if these are not given. For tokens that continue
+/// one sequence it is the position of the first of them.
 class SequenceInputs {
  public:
   /// The inputs for whole sequences.
@@ -50,6 +50,11 @@ class SequenceInputs {
   bool documents_ = false;
   bool continued_ = false;
 };
+
+/// Updates a state that holds the rows of the newest tokens of a sequence that is continued, the
+/// latest last. `rows`, [tokens, width], are those of the tokens that follow. If they are fewer
+/// than the state's rows, the state's last rows move up first.
+void keep_last_rows(const Execution& execution, const Tensor& rows, const Tensor& state);
 
 /// Returns the inputs of an operation, followed by the document starts if `options` has them.
 std::vector<Value> with_documents(std::vector<Value> inputs, const SequenceOptions& options);

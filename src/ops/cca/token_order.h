@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// The order of an operation's tokens: which of them follow the one before in the same document.
-/// They are either whole sequences, one after another, or the next tokens of a single sequence that
-/// is being continued. Kernels of devices use it too, so it counts in 32 bits.
+/// The order of an operation's tokens. They are either whole sequences, one after another, or the
+/// next tokens of a single sequence that is being continued. A sequence may have several documents.
+/// Kernels of devices use it too, so it counts in 32 bits.
 struct TokenOrder {
   int32_t sequence = 1;  ///< tokens of one sequence
   /// [tokens]: for each token, the position of the first token of its document within its
@@ -15,6 +15,7 @@ struct TokenOrder {
   /// [1]: the position of token 0 in the sequence that is continued. Null: whole sequences.
   const int32_t* position = nullptr;
 
+  /// Returns whether the token before `token` belongs to the same document.
   constexpr bool follows(int64_t token) const {
     if (position != nullptr) return *position + static_cast<int32_t>(token) > 0;
     const int32_t index = static_cast<int32_t>(token) % sequence;

@@ -3,20 +3,50 @@
 #include <utility>
 #include <vector>
 
-#include "ops/collective/common_blocks.h"
+#include "comm/piece_layout.h"
 #include "ops/collective/move.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
 
-/// Sharded -> sharded, along another dim or in other pieces. Input: this rank's piece of the one
-/// split. Output: its piece of the other.
+/// Visits the blocks that two pieces of the same whole have in common: the piece at `position` of
+/// one split and the piece at `other_position` of another. Calls visit(offset in the one piece,
+/// offset in the other piece, length) for each block, in the order of the whole. The blocks of both
+/// layouts ascend, so it walks through them side by side.
+template <typename Visit>
+void for_each_common_block(const PieceLayout& split, int position, const PieceLayout& other,
+                           int other_position, Visit&& visit) {
+  PieceLayout::Blocks a(split, position);
+  PieceLayout::Blocks b(other, other_position);
+  while (!a.done() && !b.done()) {
+    const int64_t begin = std::max(a.in_whole(), b.in_whole());
+    const int64_t a_end = a.in_whole() + a.length();
+    const int64_t b_end = b.in_whole() + b.length();
+    const int64_t end = std::min(a_end, b_end);
+    if (begin < end) {
+      visit(a.in_piece() + begin - a.in_whole(), b.in_piece() + begin - b.in_whole(), end - begin);
+    }
+    (a_end <= b_end ? a : b).next();
+  }
+}
+
+/// Returns the number of elements that these two pieces have in common.
+int64_t common_elements(const PieceLayout& split, int position, const PieceLayout& other,
+                        int other_position) {
+  int64_t elements = 0;
+  for_each_common_block(split, position, other, other_position,
+                        [&](int64_t, int64_t, int64_t length) { elements += length; });
+  return elements;
+}
+
+/// Sharded -> sharded, along another dim or in other pieces. Input: this rank's piece of the old
+/// split. Output: its piece of the new split.
 ///
-/// A rank is sent the elements that its new piece and this rank's old piece have in common, in the
-/// order of the whole. They are packed before they are sent, unless each new piece is one block of
-/// the whole: then they are contiguous already. Likewise, received elements are unpacked unless
-/// each old piece is such a block.
+/// Each rank is sent the elements that its new piece and this rank's old piece have in common, in
+/// the order of the whole. They are packed before they are sent. If each new piece is one block of
+/// the whole, they are contiguous already and need no packing. Likewise, received elements need no
+/// unpacking if each old piece is one block of the whole.
 class AllToAll final : public CollectiveOperation {
  public:
   explicit AllToAll(Move move) : CollectiveOperation(std::move(move)) {
@@ -76,6 +106,8 @@ class AllToAll final : public CollectiveOperation {
     return move().before->elements(from) * move().after->elements(to) / whole;
   }
 
+  /// Returns whether the new split is along another dim than the old one. Then every old piece has
+  /// elements in common with every new piece, in proportion to the sizes of both.
   bool other_dim() const { return move().from.dim != move().conversions.front().to.dim; }
 
   /// Returns whether every rank sends equally much to every other. All ranks get the same answer.
@@ -90,9 +122,10 @@ class AllToAll final : public CollectiveOperation {
   }
 
   void send(const Execution& execution, const Tensor& from, const Tensor& to) const {
-    const Repartition what{move().whole, move().before->fingerprint(), move().after->fingerprint()};
-    if (sent_.empty()) return execution.group().all_to_all(execution.name, from, to, what);
-    execution.group().all_to_all_rows(execution.name, from, sent_, to, received_, what);
+    const Repartition splits{move().whole, move().before->fingerprint(),
+                             move().after->fingerprint()};
+    if (sent_.empty()) return execution.group().all_to_all(execution.name, from, to, splits);
+    execution.group().all_to_all_rows(execution.name, from, sent_, to, received_, splits);
   }
 
   void pack(const std::byte* from, std::byte* packed, int64_t size) const {
@@ -117,8 +150,8 @@ class AllToAll final : public CollectiveOperation {
     }
   }
 
-  std::vector<int64_t> sent_;  // elements to each rank; empty if all blocks are equal
-  std::vector<int64_t> received_;
+  // The elements sent to and received from each rank; both are empty if all are equal.
+  std::vector<int64_t> sent_, received_;
 };
 
 }  // namespace

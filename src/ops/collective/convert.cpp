@@ -25,7 +25,7 @@ class SameMemory : public Operation {
   void run(const Execution&) const override {}
 };
 
-/// Returns whether a conversion leaves every rank's memory as it is, whatever the number of ranks.
+/// Returns whether a conversion leaves every rank's memory as it is on any number of ranks.
 bool never_moves(const Conversion& conversion) { return movement(conversion) == Movement::nothing; }
 
 /// The operation of conversions that move nothing.
@@ -69,7 +69,7 @@ class Cross final : public SameMemory {
   MeshView view_;
 };
 
-/// Returns whether a conversion leaves every rank's memory as it is on this mesh, for any value.
+/// Returns whether a conversion leaves every rank's memory as it is on this mesh.
 bool moves_nothing(const Mesh& mesh, const Conversion& conversion) {
   return mesh.size(conversion.axis) == 1 || never_moves(conversion);
 }
@@ -97,9 +97,10 @@ std::shared_ptr<const Operation> make_operation(Move move) {
 }
 
 /// Throws DistributionError if a conversion would join rows whose number is known only at run time,
-/// such as those that a rank's experts get. A rank's memory then has room for the most rows, and
-/// the offsets of its rows in the whole are unknown.
-void refuse_rows(const Builder& builder, Value value, std::span<const Conversion> conversions) {
+/// such as the rows that a rank's experts get. A rank reserves memory for the most rows that it can
+/// get, so the offset of its rows in the whole value is unknown.
+void refuse_run_time_rows(const Builder& builder, Value value,
+                          std::span<const Conversion> conversions) {
   const ValueInfo& info = builder.program().info(value);
   if (!info.has_run_time_rows) return;
   for (const Conversion& conversion : conversions) {
@@ -113,9 +114,9 @@ void refuse_rows(const Builder& builder, Value value, std::span<const Conversion
   }
 }
 
-/// Throws DistributionError if a conversion would turn a sum into rows of an exchange. The exchange
-/// gives its rows their order, and the pieces of a scattered sum would be rows of another order.
-void refuse_to_name_rows(const Builder& builder, Value value, const Conversion& conversion) {
+/// Throws DistributionError if a conversion would turn a sum into rows of an exchange. An exchange
+/// decides the order of its rows, and the pieces of a scattered sum would have another order.
+void refuse_exchange_rows(const Builder& builder, Value value, const Conversion& conversion) {
   const TypeOnAxis& to = conversion.to;
   if (to.placement != Placement::varying || to.pieces.kind != PieceKind::exchange) return;
   const Program& program = builder.program();
@@ -143,8 +144,9 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
   const Mesh& mesh = builder.program().mesh();
   const ValueInfo& info = builder.program().info(value);
   converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // checks the types
-  refuse_rows(builder, value, conversions);
-  // A conversion that would move something on more ranks has a node of its own here too.
+  refuse_run_time_rows(builder, value, conversions);
+  // Conversions that would move something on more ranks have a node of their own. That node's view
+  // is `elided`, those of conversions that never move are not.
   const auto in_one_node = [&](const Conversion& conversion) {
     return moves_nothing(mesh, conversion) &&
            never_moves(conversion) == never_moves(conversions.front());
@@ -168,7 +170,7 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
 
 Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to) {
   const Conversion conversion[] = {{axis, from, to}};
-  refuse_to_name_rows(builder, value, conversion[0]);
+  refuse_exchange_rows(builder, value, conversion[0]);
   return convert_all(builder, value, conversion);
 }
 
@@ -178,7 +180,7 @@ Value cross(Builder& builder, Value value, MeshView view) {
 }
 
 std::vector<Axis> axes_of_sum(const Builder& builder, Value value,
-                              std::initializer_list<Placement> besides) {
+                              std::initializer_list<Placement> accepted) {
   const Mesh& mesh = builder.program().mesh();
   const ValueInfo& info = builder.program().info(value);
   std::vector<Axis> axes;
@@ -186,9 +188,9 @@ std::vector<Axis> axes_of_sum(const Builder& builder, Value value,
     const TypeOnAxis& type = info.spec.distribution.on(axis);
     if (type.placement == Placement::partial) {
       axes.push_back(axis);
-    } else if (std::ranges::find(besides, type.placement) == besides.end()) {
+    } else if (std::ranges::find(accepted, type.placement) == accepted.end()) {
       std::string expected(word(Placement::partial));
-      for (const Placement other : besides) expected += fmt::format(" or {}", word(other));
+      for (const Placement other : accepted) expected += fmt::format(" or {}", word(other));
       throw DistributionError(fmt::format("the sum of '{}', which is {} on {}; expected {}",
                                           info.name, type.text(), mesh.name(axis), expected));
     }

@@ -16,12 +16,18 @@
 namespace tessera {
 namespace {
 
-/// A group of ranks, and their pieces of a run of the flat memory.
+// A sum over ranks is a reduce-scatter per level, from the innermost level outwards. Each of them
+// leaves a rank a smaller run of the memory to sum (SumRuns). If several ranks keep the same piece,
+// each of them sums a slice of it, and an all-gather among them joins the slices at the end.
+// Gathering pieces is an all-gather per level, from the outermost level inwards.
+
+/// One level of a sum or of a gather, as seen by one rank: the ranks of its group, the run of the
+/// flat memory that they divide, and their pieces of this run.
 struct FlatLevel {
-  std::vector<Axis> axes;
+  std::vector<Axis> axes;  // on which the coordinates of the group's ranks differ
   ElementRun whole;
-  PieceLayout pieces;  // of the whole, by position
-  int position = 0;    // that of this rank
+  PieceLayout pieces;  // by position in the group
+  int position = 0;    // of this rank in the group
 
   Tensor whole_of(const Tensor& memory) const { return memory.view(whole.begin, {whole.length}); }
   Tensor piece_of(const Tensor& memory) const {
@@ -29,7 +35,8 @@ struct FlatLevel {
   }
 };
 
-/// Returns the level of these axes. `run_of` returns the run of each rank of the group.
+/// Returns the level over these axes, whose ranks divide the run `whole`. run_of(rank) returns the
+/// run that a rank of the group gets; what lies outside `whole` is left out.
 template <typename RunOf>
 FlatLevel level_of(const Program& program, std::vector<Axis> axes, const ElementRun& whole,
                    RunOf&& run_of) {
@@ -45,58 +52,60 @@ FlatLevel level_of(const Program& program, std::vector<Axis> axes, const Element
           static_cast<int>(position)};
 }
 
-/// The runs that ranks sum, if a sum over several axes is taken level by level.
+/// The runs of the flat memory that ranks sum, if a sum over several axes is taken level by level.
+/// It keeps references to its arguments.
 class SumRuns {
  public:
-  /// `levels` have the axes of more than one rank, innermost level first.
+  /// `levels` are Mesh::by_level() of the axes of the sum.
   SumRuns(const Mesh& mesh, const FlatPieces& pieces, std::span<const std::vector<Axis>> levels)
       : mesh_(mesh), pieces_(pieces), levels_(levels) {
     for (const Axis axis : levels.front()) {
-      if (std::ranges::find(pieces.axes, axis) == pieces.axes.end()) others_.push_back(axis);
+      if (std::ranges::find(pieces.axes, axis) == pieces.axes.end()) sharing_axes_.push_back(axis);
     }
   }
 
-  /// Returns the axes whose ranks keep the same piece. They sum different slices of it, and then
-  /// gather them.
-  const std::vector<Axis>& others() const { return others_; }
+  /// Returns the axes whose ranks keep the same piece. These ranks sum different slices of the
+  /// piece, and then gather the slices.
+  const std::vector<Axis>& sharing_axes() const { return sharing_axes_; }
 
-  /// Returns the run that a rank has left to sum after so many levels.
+  /// Returns the run that a rank still has to sum after the first `levels` levels.
   ElementRun after(int rank, size_t levels) const {
     if (levels == 0) return {0, pieces_.elements()};
-    const ElementRun run = pieces_.of(mesh_, rank, axes_met(levels));
-    if (others_.empty()) return run;
-    // The order of Mesh::group(), without visiting all its ranks.
+    const ElementRun run = pieces_.of(mesh_, rank, summed_axes(levels));
+    if (sharing_axes_.empty()) return run;
+    // The rank's position in Mesh::group(), computed without a list of all ranks of the group.
     int position = 0, ranks = 1;
-    for (const Axis axis : others_) {
+    for (const Axis axis : sharing_axes_) {
       position += ranks * mesh_.coordinate(rank, axis);
       ranks *= mesh_.size(axis);
     }
-    const ElementRun first = pieces_.of(mesh_, rank, axes_met(1));
+    const ElementRun first = pieces_.of(mesh_, rank, summed_axes(1));
     const int64_t begin = slice_begin(first.length, ranks, position);
     const int64_t end = slice_begin(first.length, ranks, position + 1);
     return common(run, {first.begin + begin, end - begin});
   }
 
  private:
-  /// Returns the number of axes of the pieces, from the outermost on, that the sum has covered
-  /// after so many levels.
-  size_t axes_met(size_t levels) const {
-    const auto met = [&](Axis axis) {
+  /// Returns how many of the pieces' axes, counted from the outermost split on, the first `levels`
+  /// levels of the sum have covered.
+  size_t summed_axes(size_t levels) const {
+    const auto is_summed = [&](Axis axis) {
       return mesh_.size(axis) == 1 ||
              std::ranges::any_of(levels_.first(levels), [&](const std::vector<Axis>& level) {
                return std::ranges::find(level, axis) != level.end();
              });
     };
-    return static_cast<size_t>(std::ranges::find_if_not(pieces_.axes, met) - pieces_.axes.begin());
+    return static_cast<size_t>(std::ranges::find_if_not(pieces_.axes, is_summed) -
+                               pieces_.axes.begin());
   }
 
   const Mesh& mesh_;
   const FlatPieces& pieces_;
   std::span<const std::vector<Axis>> levels_;
-  std::vector<Axis> others_;
+  std::vector<Axis> sharing_axes_;
 };
 
-/// The base of the operations on flat memory. They change one input, and have no gradient.
+/// The base of the operations that send flat memory. They change one input, and have no gradient.
 class FlatOperation : public Operation {
  public:
   explicit FlatOperation(std::vector<FlatLevel> levels) : levels_(std::move(levels)) {}
@@ -117,7 +126,7 @@ class FlatOperation : public Operation {
 
  protected:
   const std::vector<FlatLevel>& levels() const { return levels_; }
-  /// Returns the bytes that a rank sends in a level, as if all pieces were equally large.
+  /// Returns the bytes that a rank sends in a level, if all pieces are equally large.
   static WireBytes sent(const FlatLevel& level, int64_t element_bytes) {
     const int ranks = level.pieces.ranks();
     const double elements = static_cast<double>(level.whole.length) * (ranks - 1) / ranks;
@@ -128,10 +137,10 @@ class FlatOperation : public Operation {
   std::vector<FlatLevel> levels_;
 };
 
-/// Updated input: this rank's addend. This rank's piece of it becomes that piece of the sum.
+/// Updated input: this rank's addend. In this rank's piece, the sum replaces it.
 class TakePieceOfSum final : public FlatOperation {
  public:
-  /// The last `gathers` (0 or 1) of the levels gather what the ranks keep.
+  /// The last `gathers` (0 or 1) of the levels gather slices. The others sum by reduce-scatters.
   TakePieceOfSum(std::vector<FlatLevel> levels, size_t gathers, WireFormat wire)
       : FlatOperation(std::move(levels)), scatters_(this->levels().size() - gathers), wire_(wire) {}
   std::string_view name() const override { return "take_piece_of_sum"; }
@@ -141,7 +150,7 @@ class TakePieceOfSum final : public FlatOperation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs, updated_inputs())};
     for (const FlatLevel& level : levels()) {
-      cost.wire.push_back(sent(level, dtype_size(wire_dtype(inputs[0].dtype))));
+      cost.wire.push_back(sent(level, dtype_size(wire_dtype(wire_, inputs[0].dtype))));
     }
     return cost;
   }
@@ -149,15 +158,15 @@ class TakePieceOfSum final : public FlatOperation {
     if (target.device == Device::cpu) return 0;
     int64_t bytes = 0;
     for (size_t i = 0; i < scatters_; ++i) {
-      bytes = std::max(bytes,
-                       reduce_scatter_workspace(levels()[i].pieces, wire_dtype(inputs[0].dtype)));
+      bytes = std::max(
+          bytes, reduce_scatter_workspace(levels()[i].pieces, wire_dtype(wire_, inputs[0].dtype)));
     }
     return bytes;
   }
 
   void run(const Execution& execution) const override {
     const Tensor& value = execution.inputs[0];
-    const bool narrow = narrows(value.dtype());
+    const bool narrow = wire_dtype(wire_, value.dtype()) != value.dtype();
     const Tensor memory = narrow ? narrow_in_place(value, execution.stream) : value;
     for (size_t i = 0; i < levels().size(); ++i) {
       const FlatLevel& level = levels()[i];
@@ -175,9 +184,6 @@ class TakePieceOfSum final : public FlatOperation {
   }
 
  private:
-  DType wire_dtype(DType dtype) const { return narrows(dtype) ? DType::bf16 : dtype; }
-  bool narrows(DType dtype) const { return wire_ == WireFormat::bf16 && dtype == DType::f32; }
-
   size_t scatters_;
   WireFormat wire_;
 };
@@ -207,7 +213,7 @@ class GatherPieces final : public FlatOperation {
   }
 };
 
-/// A rank's piece of flat memory, under the type that conversions give it.
+/// Input: flat memory. Output: this rank's piece, as a view of the type that conversions give it.
 class FlatPiece final : public Operation {
  public:
   FlatPiece(std::vector<Conversion> conversions, const ElementRun& run, DType dtype)
@@ -269,9 +275,9 @@ Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces,
       levels.push_back(level_of(program, by_level[i], runs.after(program.rank(), i),
                                 [&](int rank) { return runs.after(rank, i + 1); }));
     }
-    const size_t gathers = runs.others().empty() ? 0 : 1;
+    const size_t gathers = runs.sharing_axes().empty() ? 0 : 1;
     if (gathers > 0) {
-      levels.push_back(level_of(program, runs.others(), pieces.of(mesh, program.rank()),
+      levels.push_back(level_of(program, runs.sharing_axes(), pieces.of(mesh, program.rank()),
                                 [&](int rank) { return runs.after(rank, by_level.size()); }));
     }
     builder.apply(std::make_shared<TakePieceOfSum>(std::move(levels), gathers, wire), {value});

@@ -6,26 +6,27 @@
 
 namespace tessera {
 
-// Operations on the flat memory of a unit, for ranks that share the optimizer's states (ZeRO-1).
+// Operations on flat memory, for ranks that share the optimizer's states (ZeRO-1). A flat value is
+// a unit's parameters or their gradients, one after the other in one array. FlatPieces divides it
+// into consecutive pieces, one for each rank. Where the data axis has levels (nodes, and the ranks
+// of a node), sums and gathers go level by level, so that less is sent between nodes.
 
-/// Returns this rank's piece of the sum of a partial flat value over all axes on which it is
-/// partial (partial -> sharded on the axes of `pieces`, and partial -> invariant on the others).
-/// `pieces` are cut over axes on which the value is partial. The sum is taken in the value's own
-/// memory, of which the result is a view. It is taken level by level and in the order of
-/// take_sum_by_level(): the piece has the bits that it has in the whole sum. It is not gathered
-/// afterwards, which halves the bytes that are sent. There is no gradient. Throws DistributionError
-/// if the value is of another type.
+/// Returns this rank's piece of the sum of a flat value over all axes on which it is partial. The
+/// value must be partial on the axes of `pieces`, which become sharded; its other partial axes
+/// become invariant. The sum is taken in the value's own memory, of which the result is a view. It
+/// is taken in the order of take_sum_by_level(), so the piece has the same bits as in the whole
+/// sum. The whole sum is not gathered, which halves the bytes that are sent. `wire` is the format
+/// in which f32 is sent. There is no gradient. Throws DistributionError if the value is of another
+/// type.
 Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, WireFormat wire);
 
-/// Returns a rank's piece of a flat value that all ranks have (invariant -> sharded), in the
-/// value's memory. What is written there must be sent to the others before the value is read: see
-/// gather_pieces().
+/// Returns this rank's piece of a flat value that all ranks have (invariant -> sharded), as a view.
+/// After the piece is written, gather_pieces() must run before the whole value is read.
 Value own_flat_piece(Builder& builder, Value whole, const FlatPieces& pieces);
 
-/// Gathers the pieces of all ranks on each rank (sharded -> invariant). `piece` is the result of
-/// own_flat_piece() for `whole`, a kept value, which is changed. Where the data axis has levels,
-/// pieces are gathered over the outer ones first. Throws DistributionError if `piece` is no piece
-/// of `whole`.
+/// Gathers the pieces of all ranks on each rank (sharded -> invariant), outer levels first. `piece`
+/// is the result of own_flat_piece() for `whole`, a kept value, which is changed. Throws
+/// DistributionError if `piece` is not a piece of `whole`.
 void gather_pieces(Builder& builder, Value piece, Value whole, const FlatPieces& pieces);
 
 }  // namespace tessera

@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the number of rows of uneven tokens of each rank of an axis. If other axes of the view
-/// no longer split the tokens, a rank has the rows of all ranks of these axes.
+/// Returns the number of rows that each rank of an axis has of uneven tokens. If other axes of the
+/// view no longer split the tokens, a rank has the rows of all ranks of these axes.
 std::vector<int64_t> rows_of_tokens(const Program& program, const Distribution& distribution,
                                     Axis axis) {
   const Mesh& mesh = program.mesh();
@@ -42,12 +42,14 @@ TypeOnAxis as_pieces(const Program& program, const Distribution& distribution, A
                  {.kind = PieceKind::uneven, .sizes = rows_of_tokens(program, distribution, axis)});
 }
 
-/// A search for the shapes and pieces of one conversion. Its errors begin with `what`.
-class Shapes {
+/// Computes the shapes and pieces of a move. Errors begin with `context`.
+class MoveShapes {
  public:
-  Shapes(std::string what, Move& move) : what_(std::move(what)), move_(move) {}
+  MoveShapes(std::string context, Move& move) : context_(std::move(context)), move_(move) {}
 
-  void find(const TypeOnAxis& before, const TypeOnAxis& after) {
+  /// Sets the whole, own_after and the layouts of the move, given own_before and its type on the
+  /// axis before and after.
+  void fill(const TypeOnAxis& before, const TypeOnAxis& after) {
     move_.whole = move_.own_before;
     if (before.split()) {
       move_.whole = joined(before);
@@ -71,7 +73,7 @@ class Shapes {
     require_sizes(type);
     const int64_t expected = type.pieces.sizes[static_cast<size_t>(move_.position)] * type.repeats;
     if (own == expected) return;
-    throw Error("{}: its piece has {} elements of dim {}; expected {}", what_, own, type.dim,
+    throw Error("{}: its piece has {} elements of dim {}; expected {}", context_, own, type.dim,
                 expected);
   }
 
@@ -79,16 +81,16 @@ class Shapes {
     require_sizes(type);
     if (type.dim >= move_.whole.rank()) {
       throw DistributionError(
-          fmt::format("{}: a value {} has no dim {}", what_, move_.whole.text(), type.dim));
+          fmt::format("{}: a value {} has no dim {}", context_, move_.whole.text(), type.dim));
     }
     if (move_.whole[type.dim] % type.repeats != 0) {
-      throw Error("{}: {} elements of dim {} do not divide into {} repeats", what_,
+      throw Error("{}: {} elements of dim {} do not divide into {} repeats", context_,
                   move_.whole[type.dim], type.dim, type.repeats);
     }
     try {
       return pieces_of(move_.whole, type, move_.ranks);
     } catch (const Error& error) {
-      throw Error("{}: dim {} of the whole {}: {}", what_, type.dim, move_.whole.text(),
+      throw Error("{}: dim {} of the whole {}: {}", context_, type.dim, move_.whole.text(),
                   error.what());
     }
   }
@@ -107,11 +109,11 @@ class Shapes {
         std::ssize(type.pieces.sizes) == std::ptrdiff_t{move_.ranks}) {
       return;
     }
-    throw DistributionError(fmt::format("{}: {} uneven pieces for {} ranks", what_,
+    throw DistributionError(fmt::format("{}: {} uneven pieces for {} ranks", context_,
                                         type.pieces.sizes.size(), move_.ranks));
   }
 
-  std::string what_;
+  std::string context_;
   Move& move_;
 };
 
@@ -135,10 +137,10 @@ Move plan_move(const Program& program, Value value, std::span<const Conversion> 
   const Distribution after =
       converted(mesh, {info.name, info.spec, info.differentiable}, move.conversions);
   move.from = before.on(first.axis);
-  Shapes(fmt::format("{} -> {} over {} ranks of {}: '{}' {}", move.from.text(), first.to.text(),
-                     move.ranks, mesh.name(first.axis), info.name, info.spec.shape.text()),
-         move)
-      .find(as_pieces(program, before, first.axis), as_pieces(program, after, first.axis));
+  MoveShapes(fmt::format("{} -> {} over {} ranks of {}: '{}' {}", move.from.text(), first.to.text(),
+                         move.ranks, mesh.name(first.axis), info.name, info.spec.shape.text()),
+             move)
+      .fill(as_pieces(program, before, first.axis), as_pieces(program, after, first.axis));
   TESSERA_CHECK(conversions.size() == 1 || (!move.before && !move.after),
                 "'{}' is split over several axes at once: {}, then {}", info.name,
                 before.text(mesh), after.text(mesh));

@@ -14,9 +14,10 @@
 
 namespace tessera {
 
-/// A conversion that moves something, as seen by one of the ranks.
+/// A conversion for which data moves within or between ranks, as seen by one of the ranks.
 struct Move {
-  /// One, or several that give a sum to all ranks, each on another axis, in the order of the axes.
+  /// One conversion, or several that give a sum to all ranks, each on another axis, in the order of
+  /// the axes.
   std::vector<Conversion> conversions;
   std::vector<Axis> axes;  ///< the axes of more than one rank
   int ranks = 1;           ///< the number of ranks on these axes
@@ -24,18 +25,18 @@ struct Move {
   TypeOnAxis from;         ///< the type before, on the axis of the first conversion
   /// The shape that the ranks hold together. If a value is not split, each rank holds the whole.
   Shape whole;
-  Shape own_before;  ///< the shape that this rank holds
-  Shape own_after;
+  Shape own_before;                   ///< the shape that this rank holds before the conversion
+  Shape own_after;                    ///< the shape that this rank holds after it
   std::optional<PieceLayout> before;  ///< the pieces of the whole, if the value is split before
   std::optional<PieceLayout> after;   ///< the pieces of the whole, if the value is split afterwards
 
-  /// Returns whether every rank has afterwards what it has before.
+  /// Returns whether every rank has the same piece before and after, so that nothing moves.
   bool stays() const { return before && after && before->fingerprint() == after->fingerprint(); }
 };
 
 /// Returns the move of a value by conversions that fit it. If another axis splits the same dim, the
-/// whole is the part that the other axis leaves to these ranks. Throws Error, which names the
-/// value, the axis and the numbers, if the pieces do not divide.
+/// whole is the part that the other axis leaves these ranks. Throws Error, which names the value,
+/// the axis and the numbers, if the pieces do not divide evenly.
 Move plan_move(const Program& program, Value value, std::span<const Conversion> conversions);
 
 /// Returns the distribution after conversions on different axes.
@@ -50,7 +51,8 @@ std::vector<Conversion> duals(std::span<const Conversion> conversions, const Dis
 /// Throws as convert() does.
 Value convert_all(Builder& builder, Value value, std::span<const Conversion> conversions);
 
-/// The base of the operations of conversions that move something.
+/// The base of the operations of conversions that move something. It derives shapes, types, the
+/// gradient (the dual conversions) and the cost from the move. A derived class adds the kernel.
 class MoveOperation : public Operation {
  public:
   explicit MoveOperation(Move move) : move_(std::move(move)) {}
@@ -63,14 +65,14 @@ class MoveOperation : public Operation {
                               std::span<const Value> output_gradients) const override;
   bool takes_wide_gradients() const override { return true; }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override;
-  /// Returns staged_bytes() on a device, and 0 on the processor.
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override;
 
  protected:
   const Move& move() const { return move_; }
-  /// Returns the bytes of workspace that it takes on a device. By default it takes none.
+  /// Returns the bytes of workspace on a device. By default there are none. The processor needs
+  /// none.
   virtual int64_t staged_bytes(DType dtype) const;
-  /// Returns the bytes that the rank at a position sends. By default the ranks send nothing.
+  /// Returns the bytes that the rank at `position` sends. By default the ranks send nothing.
   virtual int64_t sent_bytes(int position, int64_t element_bytes) const;
 
  private:
@@ -88,7 +90,7 @@ class CollectiveOperation : public MoveOperation {
 /// Returns the operation of conversions that move nothing: the input's memory under another type.
 std::shared_ptr<const Operation> make_retype(std::vector<Conversion> conversions);
 
-/// Returns the operation of a movement, here and below.
+/// The operations of the movements (see Movement in program/conversion.h).
 std::shared_ptr<const Operation> make_all_gather(Move move);
 std::shared_ptr<const Operation> make_reduce_scatter(Move move);
 std::shared_ptr<const Operation> make_all_reduce(Move move);

@@ -15,6 +15,8 @@ namespace {
 /// The number of elements that are read before any of them is overwritten.
 constexpr int64_t kBlock = 1024;
 
+/// Converts elements [begin, end) of a tensor in its own memory, by way of the stack: element i is
+/// at another address before than afterwards.
 template <typename From, typename To>
 void convert_block(const Tensor& memory, int64_t begin, int64_t end) {
   const auto count = static_cast<size_t>(end - begin);
@@ -49,6 +51,7 @@ void widen_in_place(const Tensor& wide, Stream* stream) {
       widen_device<decltype(vendor)>(wide.address(), wide.elements(), *stream);
     });
   }
+  // From the last block to the first: a widened block overwrites narrow elements of later blocks.
   for (int64_t end = wide.elements(); end > 0;) {
     const int64_t begin = (end - 1) / kBlock * kBlock;
     convert_block<BFloat16, float>(wide, begin, end);

@@ -4,25 +4,28 @@
 namespace tessera {
 namespace {
 
-// In f32 element i is in bytes 4i to 4i + 3, in bf16 in bytes 2i and 2i + 1. So elements n to 2n -
-// 1 in bf16 take the bytes of elements n/2 to n - 1 in f32. A launch converts elements n to 2n - 1:
-// it overwrites none that it has still to read. One block converts the first kHead elements, and
-// reads all of them before it writes any.
+// In f32 element i is in bytes 4i to 4i + 3, in bf16 in bytes 2i and 2i + 1. So the bf16 elements n
+// to 2n - 1 have the bytes of the f32 elements n/2 to n - 1. A launch that converts elements n to
+// 2n - 1 therefore does not overwrite elements that it still has to read. Narrowing launches ascend
+// and widening launches descend, so that no launch overwrites elements of a later one. One block
+// converts the first kHead elements. It reads all of them before it writes any.
 
-constexpr int kHeadEach = 4;
-constexpr int64_t kHead = int64_t{kHeadEach} * kMostThreads / 2;
+constexpr int kHeadThreads = kMostThreads / 2;
+constexpr int kThreadElements = 4;  // that a thread of convert_head() converts
+constexpr int64_t kHead = int64_t{kThreadElements} * kHeadThreads;
 
+/// Converts the first `elements` elements, kHead at most.
 template <typename From, typename To>
 __global__ void convert_head(void* memory, int64_t elements) {
-  To converted[kHeadEach];
+  To converted[kThreadElements];
   const auto* const from = static_cast<const From*>(memory);
-  for (int i = 0; i < kHeadEach; ++i) {
+  for (int i = 0; i < kThreadElements; ++i) {
     const int64_t at = static_cast<int64_t>(threadIdx.x) + i * static_cast<int64_t>(blockDim.x);
     if (at < elements) converted[i] = static_cast<To>(static_cast<float>(from[at]));
   }
   __syncthreads();
   auto* const to = static_cast<To*>(memory);
-  for (int i = 0; i < kHeadEach; ++i) {
+  for (int i = 0; i < kThreadElements; ++i) {
     const int64_t at = static_cast<int64_t>(threadIdx.x) + i * static_cast<int64_t>(blockDim.x);
     if (at < elements) to[at] = converted[i];
   }
@@ -45,10 +48,11 @@ __global__ void convert_range(void* memory, int64_t begin, int64_t count) {
 
 template <typename From, typename To>
 void launch_head(void* memory, int64_t elements, Stream& stream) {
-  launch(convert_head<From, To>, {.threads = kMostThreads / 2}, stream, memory,
+  launch(convert_head<From, To>, {.threads = kHeadThreads}, stream, memory,
          elements < kHead ? elements : kHead);
 }
 
+/// Converts elements [begin, 2 · begin), as far as they exist.
 template <typename From, typename To>
 void launch_range(void* memory, int64_t begin, int64_t elements, Stream& stream) {
   const int64_t count = begin < elements - begin ? begin : elements - begin;

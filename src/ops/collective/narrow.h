@@ -1,9 +1,16 @@
 #pragma once
 
+#include "comm/wire_format.h"
 #include "device/stream.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
+
+/// Returns the type in which the numbers of a type are sent: bf16 for f32, if the wire format asks
+/// for it, otherwise the type itself.
+inline DType wire_dtype(WireFormat wire, DType dtype) {
+  return wire == WireFormat::bf16 && dtype == DType::f32 ? DType::bf16 : dtype;
+}
 
 /// Rounds a contiguous tensor of f32 to bf16 in its own memory. Returns the bf16 tensor, which
 /// fills the first half of it; the other half is undefined. `stream` is that of the device whose

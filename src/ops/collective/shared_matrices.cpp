@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-/// The base of both directions.
+/// The base of both directions. It knows which pieces travel between which ranks. "Owned" matrices
+/// are those that this rank owns.
 class SharedMatrices : public Operation {
  public:
   SharedMatrices(const Program& program, const MatrixSharing& sharing)
@@ -57,44 +58,48 @@ class SharedMatrices : public Operation {
     }
   }
 
-  /// Calls each(matrix number, peer, run) for each piece that is sent or received. If
-  /// `own_matrices`, these are the other ranks' pieces of the matrices of this rank, or else this
-  /// rank's pieces of the matrices of others.
-  template <typename Each>
-  void for_messages(bool own_matrices, Each&& each) const {
+  /// The pieces that travel between this rank and others.
+  enum class Traffic {
+    owned,   ///< the other ranks' pieces of the matrices that this rank owns
+    foreign  ///< this rank's pieces of the matrices that other ranks own
+  };
+  /// Calls visit(matrix number, peer, run of the matrix) for each piece of this traffic.
+  template <typename Visit>
+  void for_messages(Traffic traffic, Visit&& visit) const {
     for (size_t i = 0; i < matrices().size(); ++i) {
       const SharedMatrix& matrix = matrices()[i];
-      if (owns(matrix) != own_matrices) continue;
-      if (!own_matrices) {
-        each(i, peers_[static_cast<size_t>(matrix.owner)], own_piece(matrix));
+      if (owns(matrix) != (traffic == Traffic::owned)) continue;
+      if (traffic == Traffic::foreign) {
+        visit(i, peers_[static_cast<size_t>(matrix.owner)], own_piece(matrix));
         continue;
       }
       for (size_t position = 0; position < matrix.pieces.size(); ++position) {
         const ElementRun& piece = matrix.pieces[position];
         if (piece.length > 0 && static_cast<int>(position) != sharing_.position) {
-          each(i, peers_[position], piece);
+          visit(i, peers_[position], piece);
         }
       }
     }
   }
-  Cost cost_of(bool sends_owned, const Spec& piece) const {
+  /// Returns the cost of sending pieces. `piece` gives the type of their elements.
+  Cost cost_of_sending(Traffic sent, const Spec& piece) const {
     int64_t elements = 0;
-    for_messages(sends_owned, [&](size_t, int, const ElementRun& run) { elements += run.length; });
+    for_messages(sent, [&](size_t, int, const ElementRun& run) { elements += run.length; });
     const auto bytes = static_cast<double>(elements * dtype_size(piece.dtype));
     return {.bytes = 2 * bytes, .wire = {{sharing_.axes, bytes}}};
   }
-  /// Returns the messages of this rank's matrices if `own_matrices`, or of its pieces of others'.
-  std::vector<Message> messages(bool own_matrices, std::span<const Tensor> pieces,
+  /// Returns the messages of this traffic. `wholes` are the owned matrices, by matrix number.
+  std::vector<Message> messages(Traffic traffic, std::span<const Tensor> pieces,
                                 std::span<const Tensor> wholes) const {
     std::vector<Message> result;
-    for_messages(own_matrices, [&](size_t i, int peer, const ElementRun& run) {
-      result.push_back({peer, own_matrices ? wholes[i].view(run.begin, {run.length})
-                                           : pieces[i].view(0, {run.length})});
+    for_messages(traffic, [&](size_t i, int peer, const ElementRun& run) {
+      result.push_back({peer, traffic == Traffic::owned ? wholes[i].view(run.begin, {run.length})
+                                                        : pieces[i].view(0, {run.length})});
     });
     return result;
   }
-  /// Returns the tensors of the matrices that this rank owns, indexed by matrix number.
-  std::vector<Tensor> by_matrix(std::span<const Tensor> owned_matrices) const {
+  /// Returns the owned matrices by matrix number. The entries of the other matrices are empty.
+  std::vector<Tensor> by_matrix_number(std::span<const Tensor> owned_matrices) const {
     std::vector<Tensor> result(matrices().size());
     size_t next = 0;
     for (size_t i = 0; i < result.size(); ++i) {
@@ -102,14 +107,14 @@ class SharedMatrices : public Operation {
     }
     return result;
   }
-  /// Calls each(piece, its run of the matrix) for this rank's pieces of the matrices that it owns.
-  template <typename Each>
+  /// Calls visit(piece, the same elements in the matrix) for this rank's pieces of owned matrices.
+  template <typename Visit>
   void for_own_pieces(std::span<const Tensor> pieces, std::span<const Tensor> wholes,
-                      Each&& each) const {
+                      Visit&& visit) const {
     for (size_t i = 0; i < matrices().size(); ++i) {
       if (!owns(matrices()[i])) continue;
       const ElementRun& run = own_piece(matrices()[i]);
-      each(pieces[i], wholes[i].view(run.begin, pieces[i].shape()));
+      visit(pieces[i], wholes[i].view(run.begin, pieces[i].shape()));
     }
   }
   static void copy(const Execution& execution, const Tensor& from, const Tensor& to) {
@@ -121,7 +126,7 @@ class SharedMatrices : public Operation {
  private:
   MatrixSharing sharing_;
   Mesh mesh_;
-  std::vector<int> peers_;  // by position: the rank's position in the communicator's group
+  std::vector<int> peers_;  // the position in the communicator's group, by position in sharing_
 };
 
 /// Inputs: pieces. Outputs: the matrices that this rank owns.
@@ -147,15 +152,15 @@ class GatherAtOwners final : public SharedMatrices {
     return outputs;
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
-    return cost_of(false, inputs[0]);
+    return cost_of_sending(Traffic::foreign, inputs[0]);
   }
   void run(const Execution& execution) const override {
-    const std::vector<Tensor> wholes = by_matrix(execution.outputs);
+    const std::vector<Tensor> wholes = by_matrix_number(execution.outputs);
     for_own_pieces(execution.inputs, wholes, [&](const Tensor& piece, const Tensor& matrix_run) {
       copy(execution, piece, matrix_run);
     });
-    const auto sends = messages(false, execution.inputs, wholes);
-    const auto receives = messages(true, execution.inputs, wholes);
+    const auto sends = messages(Traffic::foreign, execution.inputs, wholes);
+    const auto receives = messages(Traffic::owned, execution.inputs, wholes);
     execution.groups[0]->exchange(sharing().name, sends, receives, execution.call());
   }
 };
@@ -173,7 +178,7 @@ class ReturnToPieces final : public SharedMatrices {
   }
   std::optional<std::vector<Distribution>> distributions(
       const Mesh&, std::span<const TypedOperand> inputs) const override {
-    size_t next = 0;  // updated inputs are not among these
+    size_t next = 0;  // `inputs` are the matrices alone: updated inputs are not among them
     for (const SharedMatrix& matrix : matrices()) {
       if (!owns(matrix)) continue;
       require_type(inputs[next].spec.distribution, matrix.distribution, inputs[next].name);
@@ -188,17 +193,17 @@ class ReturnToPieces final : public SharedMatrices {
     return {};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
-    return cost_of(true, inputs[0]);
+    return cost_of_sending(Traffic::owned, inputs[0]);
   }
   void run(const Execution& execution) const override {
     const auto pieces = std::span(execution.inputs).first(matrices().size());
     const std::vector<Tensor> wholes =
-        by_matrix(std::span(execution.inputs).subspan(matrices().size()));
+        by_matrix_number(std::span(execution.inputs).subspan(matrices().size()));
     for_own_pieces(pieces, wholes, [&](const Tensor& piece, const Tensor& matrix_run) {
       copy(execution, matrix_run, piece);
     });
-    const auto sends = messages(true, pieces, wholes);
-    const auto receives = messages(false, pieces, wholes);
+    const auto sends = messages(Traffic::owned, pieces, wholes);
+    const auto receives = messages(Traffic::foreign, pieces, wholes);
     execution.groups[0]->exchange(sharing().name, sends, receives, execution.call());
   }
 };

@@ -15,8 +15,11 @@
 namespace tessera {
 namespace {
 
-/// Returns the slices of a value over the ranks of a level: nearly equal, in the order of the
-/// ranks.
+// A sum over all ranks at once is one all-reduce. A sum by level is nested: a reduce-scatter within
+// a level leaves each rank a slice, the slice is summed over the levels outside it in the same way,
+// and an all-gather joins the slices again. The outermost level is one all-reduce.
+
+/// Returns nearly equal slices of a value, in the order of the ranks.
 PieceLayout slices_of(int64_t elements, int ranks) {
   std::vector<std::vector<ElementRun>> runs;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -28,17 +31,16 @@ PieceLayout slices_of(int64_t elements, int ranks) {
   return {1, elements, 1, std::move(runs)};
 }
 
-/// The ranks that sum together in one level of a sum, and their slices of what they sum.
+/// The ranks that sum together in one level of a sum, and their slices of the elements that they
+/// sum.
 struct SumLevel {
   std::vector<Axis> axes;
   PieceLayout slices;
-  int position = 0;  ///< that of this rank
-
-  int64_t own_elements() const { return slices.elements(position); }
+  int position = 0;  ///< of this rank
 };
 
-/// Returns the levels over these axes, innermost first. Each sums the slice that the one before
-/// leaves to this rank.
+/// Returns the levels over these axes, innermost first. Each level sums the slice that the level
+/// before leaves this rank.
 std::vector<SumLevel> levels_of(const Program& program, int64_t elements,
                                 std::span<const std::vector<Axis>> axes) {
   std::vector<SumLevel> levels;
@@ -47,13 +49,13 @@ std::vector<SumLevel> levels_of(const Program& program, int64_t elements,
     const auto position = std::ranges::find(group, program.rank()) - group.begin();
     levels.push_back({level_axes, slices_of(elements, static_cast<int>(group.size())),
                       static_cast<int>(position)});
-    elements = levels.back().own_elements();
+    elements = levels.back().slices.elements(static_cast<int>(position));
   }
   return levels;
 }
 
-/// Updated input: this rank's addend, which becomes the sum. The view of it that follows has the
-/// type of the sum.
+/// Updated input: this rank's addend, which becomes the sum. A retyping node after this one gives
+/// the memory the type of the sum.
 class TakeSum final : public MoveOperation {
  public:
   /// `levels` are the ranks of the move, innermost level first.
@@ -83,11 +85,11 @@ class TakeSum final : public MoveOperation {
   }
   std::vector<int> updated_inputs() const override { return {0}; }
 
-  /// Returns the cost. A level sends parts of the slice that the levels within it leave to a rank.
-  /// The bytes are those of slices of equal size.
+  /// Returns the cost if all slices of a level are equally large. A level sends parts of the slice
+  /// that the levels within it leave a rank.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs, updated_inputs())};
-    const int64_t size = dtype_size(wire_dtype(inputs[0].dtype));
+    const int64_t size = dtype_size(wire_dtype(wire_, inputs[0].dtype));
     double elements = static_cast<double>(move().whole.elements());
     for (const SumLevel& level : levels_) {
       const int ranks = level.slices.ranks();
@@ -100,7 +102,7 @@ class TakeSum final : public MoveOperation {
 
   void run(const Execution& execution) const override {
     const Tensor& value = execution.inputs[0];
-    const bool narrow = narrows(value.dtype());
+    const bool narrow = wire_dtype(wire_, value.dtype()) != value.dtype();
     const Tensor addend =
         narrow ? narrow_in_place(value, execution.stream) : value.reshape({value.elements()});
     sum(execution, addend, 0);
@@ -112,39 +114,36 @@ class TakeSum final : public MoveOperation {
     int64_t bytes = 0;
     for (const SumLevel& level : levels_) {
       const bool last = &level == &levels_.back();
-      bytes =
-          std::max(bytes, last ? all_reduce_workspace(level.slices.elements(), wire_dtype(dtype),
-                                                      level.slices.ranks())
-                               : std::max(reduce_scatter_workspace(level.slices, wire_dtype(dtype)),
-                                          all_gather_workspace(level.slices, wire_dtype(dtype))));
+      bytes = std::max(
+          bytes, last ? all_reduce_workspace(level.slices.elements(), wire_dtype(wire_, dtype),
+                                             level.slices.ranks())
+                      : std::max(reduce_scatter_workspace(level.slices, wire_dtype(wire_, dtype)),
+                                 all_gather_workspace(level.slices, wire_dtype(wire_, dtype))));
     }
     return bytes;
   }
 
  private:
-  DType wire_dtype(DType dtype) const { return narrows(dtype) ? DType::bf16 : dtype; }
-  bool narrows(DType dtype) const { return wire_ == WireFormat::bf16 && dtype == DType::f32; }
-
-  /// Sums a value over the ranks of a level, and within its slices over the levels around it.
+  /// Sums a value over the ranks of a level, and its slices over the levels outside it.
   void sum(const Execution& execution, const Tensor& value, size_t level) const {
     Communicator& group = *execution.groups[level];
     if (level + 1 == levels_.size()) {
       return group.all_reduce(execution.name, value, value, Reduction::sum, execution.call());
     }
     const auto& [axes, slices, position] = levels_[level];
-    const Tensor own = value.view(slices.begin(position), {slices.elements(position)});
-    group.reduce_scatter(execution.name, slices, value, own, execution.call());
-    if (own.elements() > 0) sum(execution, own, level + 1);
-    group.all_gather(execution.name, slices, own, value, execution.call());
+    const Tensor slice = value.view(slices.begin(position), {slices.elements(position)});
+    group.reduce_scatter(execution.name, slices, value, slice, execution.call());
+    if (slice.elements() > 0) sum(execution, slice, level + 1);
+    group.all_gather(execution.name, slices, slice, value, execution.call());
   }
 
   std::vector<SumLevel> levels_;
   WireFormat wire_;
 };
 
-/// Returns the sum over these axes: level by level if `by_level`, or else in one step.
-Value taken_sum(Builder& builder, Value value, std::span<const Axis> axes, bool by_level,
-                WireFormat wire) {
+/// Returns the sum over these axes: level by level if `by_level`, otherwise in one step.
+Value sum_over(Builder& builder, Value value, std::span<const Axis> axes, bool by_level,
+               WireFormat wire) {
   if (axes.empty()) return value;
   std::vector<Conversion> conversions;
   for (const Axis axis : axes) conversions.push_back({axis, Placement::partial, invariant()});
@@ -158,20 +157,20 @@ Value taken_sum(Builder& builder, Value value, std::span<const Axis> axes, bool 
                                              by_level ? mesh.by_level(move.axes) : in_one_step);
     builder.apply(std::make_shared<TakeSum>(std::move(move), std::move(levels), wire), {value});
   }
-  const Value taken = builder.apply_single(make_retype(std::move(conversions)), {value});
-  builder.replace(value, taken);
-  return taken;
+  const Value sum = builder.apply_single(make_retype(std::move(conversions)), {value});
+  builder.replace(value, sum);
+  return sum;
 }
 
 }  // namespace
 
 Value take_sum(Builder& builder, Value value, std::span<const Axis> axes) {
-  return taken_sum(builder, value, axes, /*by_level=*/false, WireFormat::fp32);
+  return sum_over(builder, value, axes, /*by_level=*/false, WireFormat::fp32);
 }
 
 Value take_sum_by_level(Builder& builder, Value value, std::span<const Axis> axes,
                         WireFormat wire) {
-  return taken_sum(builder, value, axes, /*by_level=*/true, wire);
+  return sum_over(builder, value, axes, /*by_level=*/true, wire);
 }
 
 }  // namespace tessera

@@ -1,14 +1,68 @@
 #include "ops/elementwise/elementwise.h"
 
 #include "ops/elementwise/elementwise_kernels.h"
-#include "ops/elementwise/map.h"
 #include "ops/labels.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
 
-/// Maps the first input to the output on a device.
+/// The number of elements that are worth a thread's start.
+constexpr int64_t kElementGrain = 16384;
+
+/// Computes output[i] = function(input[i]) in the input's compute type and converts the result to
+/// the output's type. The loops vectorise. Each output depends on its own input alone.
+template <typename Function>
+void map_elements(const Execution& execution, Function function) {
+  const Tensor& input = execution.inputs[0];
+  const Tensor& output = execution.outputs[0];
+  dispatch_floating(input.dtype(), [&](auto from) {
+    dispatch_floating(output.dtype(), [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      const From* x = input.data<From>();
+      To* y = output.data<To>();
+      parallel_ranges(execution.runtime.threads(), output.elements(), kElementGrain,
+                      [=](int64_t begin, int64_t end, int) {
+                        for (int64_t i = begin; i < end; ++i) {
+                          y[i] = static_cast<To>(
+                              static_cast<Compute<To>>(function(static_cast<Compute<From>>(x[i]))));
+                        }
+                      });
+    });
+  });
+}
+
+/// Computes output[i] = function(first[i], second[i]). Each operand is in its own compute type, and
+/// the result is converted to the output's type.
+template <typename Function>
+void map_pairs(const Execution& execution, Function function) {
+  const Tensor& first = execution.inputs[0];
+  const Tensor& second = execution.inputs[1];
+  const Tensor& output = execution.outputs[0];
+  dispatch_floating(first.dtype(), [&](auto first_type) {
+    dispatch_floating(second.dtype(), [&](auto second_type) {
+      dispatch_floating(output.dtype(), [&](auto output_type) {
+        using First = decltype(first_type);
+        using Second = decltype(second_type);
+        using Output = decltype(output_type);
+        const First* x = first.data<First>();
+        const Second* y = second.data<Second>();
+        Output* z = output.data<Output>();
+        parallel_ranges(
+            execution.runtime.threads(), output.elements(), kElementGrain,
+            [=](int64_t begin, int64_t end, int) {
+              for (int64_t i = begin; i < end; ++i) {
+                z[i] = static_cast<Output>(static_cast<Compute<Output>>(function(
+                    static_cast<Compute<First>>(x[i]), static_cast<Compute<Second>>(y[i]))));
+              }
+            });
+      });
+    });
+  });
+}
+
+/// Enqueues output[i] = map(input[i]) on the execution's device.
 void map_on_device(const Execution& execution, ElementMap map, double argument) {
   const Tensor& input = execution.inputs[0];
   const Tensor& output = execution.outputs[0];
@@ -45,19 +99,14 @@ class Add final : public Operation {
     return std::vector<Value>(self.inputs.size(), output_gradients[0]);
   }
 
-  /// Returns the first addend. The sum may take its memory if it has the sum's type, because each
-  /// element is read before it is written.
+  /// Returns the first addend: each of its elements is read before the sum is written there.
   int in_place_input(int) const override { return 0; }
 
   void run(const Execution& execution) const override {
     const Tensor& sum = execution.outputs[0];
     if (execution.stream != nullptr) return add_on_device(execution, sum);
-    const bool wide = accumulation_dtype(dtype_) == DType::f64;
-    if (wide) {
-      add_all<double>(execution, sum);
-    } else {
-      add_all<float>(execution, sum);
-    }
+    dispatch_wide(accumulation_dtype(dtype_),
+                  [&](auto wide) { add_all<decltype(wide)>(execution, sum); });
   }
 
  private:
@@ -84,21 +133,21 @@ class Add final : public Operation {
     });
   }
 
-  /// Sums blocks that stay in the first-level cache: starts with zeros, adds all addends, rounds.
-  ///   sum[i] = sum_k addends[k][i]
+  /// Writes sum[i] = Σ_k addends[k][i]. It takes a block of elements at a time, whose totals stay
+  /// in the first-level cache: it starts with zeros, adds all addends and rounds.
   template <typename Wide>
   static void add_all(const Execution& execution, const Tensor& sum) {
     constexpr int64_t kBlock = 2048;
     parallel_ranges(execution.runtime.threads(), sum.elements(), 8 * kBlock,
                     [&](int64_t begin, int64_t end, int) {
                       Wide total[kBlock];
-                      for (int64_t at = begin; at < end; at += kBlock) {
-                        const int64_t count = std::min(kBlock, end - at);
+                      for (int64_t first = begin; first < end; first += kBlock) {
+                        const int64_t count = std::min(kBlock, end - first);
                         std::fill_n(total, count, Wide{0});
                         for (const Tensor& addend : execution.inputs) {
                           dispatch_floating(addend.dtype(), [&](auto type) {
                             using T = decltype(type);
-                            const T* values = addend.data<T>() + at;
+                            const T* values = addend.data<T>() + first;
                             for (int64_t i = 0; i < count; ++i) {
                               total[i] += static_cast<Wide>(static_cast<Compute<T>>(values[i]));
                             }
@@ -106,7 +155,7 @@ class Add final : public Operation {
                         }
                         dispatch_floating(sum.dtype(), [&](auto type) {
                           using T = decltype(type);
-                          T* result = sum.data<T>() + at;
+                          T* result = sum.data<T>() + first;
                           for (int64_t i = 0; i < count; ++i) {
                             result[i] = static_cast<T>(static_cast<Compute<T>>(total[i]));
                           }
@@ -124,8 +173,7 @@ class Scale final : public Operation {
   std::string_view name() const override { return "scale"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    const std::string dims = element_labels(inputs[0].shape.rank());
-    return fmt::format("~{0} -> {0}", dims);
+    return fmt::format("~{0} -> {0}", element_labels(inputs[0].shape.rank()));
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype), "one floating input");
@@ -151,35 +199,6 @@ class Scale final : public Operation {
   double factor_;
 };
 
-class Clamp final : public Operation {
- public:
-  explicit Clamp(double bound) : bound_(bound) {}
-  std::string_view name() const override { return "clamp"; }
-
-  std::string labels(std::span<const Spec> inputs) const override {
-    const std::string dims = element_labels(inputs[0].shape.rank());
-    return fmt::format("{0} -> {0}", dims);
-  }
-  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype), "one floating input");
-    TESSERA_EXPECT(*this, bound_ > 0, "a bound of {}; it must be positive", bound_);
-    return {inputs[0]};
-  }
-  std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> output_gradients) const override;
-  void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return map_on_device(execution, ElementMap::clamp, bound_);
-    // y[i] = min(max(x[i], -bound), bound)
-    map_elements(execution, [bound = bound_](auto x) {
-      const auto limit = static_cast<decltype(x)>(bound);
-      return x < -limit ? -limit : (x > limit ? limit : x);
-    });
-  }
-
- private:
-  double bound_;
-};
-
 /// inputs: x, the gradient of clamp(x).
 class ClampGradient final : public Operation {
  public:
@@ -187,8 +206,7 @@ class ClampGradient final : public Operation {
   std::string_view name() const override { return "clamp_gradient"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    const std::string dims = element_labels(inputs[0].shape.rank());
-    return fmt::format("{0}, ~{0} -> {0}", dims);
+    return fmt::format("{0}, ~{0} -> {0}", element_labels(inputs[0].shape.rank()));
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2 && inputs[0].shape == inputs[1].shape,
@@ -216,11 +234,36 @@ class ClampGradient final : public Operation {
   double bound_;
 };
 
-std::vector<Value> Clamp::gradient(Builder& builder, const Node& self,
-                                   std::span<const Value> output_gradients) const {
-  return {builder.apply_single(std::make_shared<ClampGradient>(bound_),
-                               {self.inputs[0], output_gradients[0]})};
-}
+class Clamp final : public Operation {
+ public:
+  explicit Clamp(double bound) : bound_(bound) {}
+  std::string_view name() const override { return "clamp"; }
+
+  std::string labels(std::span<const Spec> inputs) const override {
+    return fmt::format("{0} -> {0}", element_labels(inputs[0].shape.rank()));
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype), "one floating input");
+    TESSERA_EXPECT(*this, bound_ > 0, "a bound of {}; it must be positive", bound_);
+    return {inputs[0]};
+  }
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> output_gradients) const override {
+    return {builder.apply_single(std::make_shared<ClampGradient>(bound_),
+                                 {self.inputs[0], output_gradients[0]})};
+  }
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return map_on_device(execution, ElementMap::clamp, bound_);
+    // y[i] = min(max(x[i], -bound), bound)
+    map_elements(execution, [bound = bound_](auto x) {
+      const auto limit = static_cast<decltype(x)>(bound);
+      return x < -limit ? -limit : (x > limit ? limit : x);
+    });
+  }
+
+ private:
+  double bound_;
+};
 
 class Cast final : public Operation {
  public:
@@ -228,8 +271,7 @@ class Cast final : public Operation {
   std::string_view name() const override { return "cast"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    const std::string dims = element_labels(inputs[0].shape.rank());
-    return fmt::format("~{0} -> {0}", dims);
+    return fmt::format("~{0} -> {0}", element_labels(inputs[0].shape.rank()));
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype) && is_floating(dtype_),
@@ -256,8 +298,7 @@ class Accumulate final : public Operation {
  public:
   std::string_view name() const override { return "accumulate"; }
   std::string labels(std::span<const Spec> inputs) const override {
-    const std::string dims = element_labels(inputs[0].shape.rank());
-    return fmt::format("~{0} -> += {0}", dims);
+    return fmt::format("~{0} -> += {0}", element_labels(inputs[0].shape.rank()));
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2 && inputs[0].shape == inputs[1].shape,
@@ -275,6 +316,7 @@ class Accumulate final : public Operation {
         });
       });
     }
+    // map_pairs() writes to the first output, which is the accumulator here.
     const Execution in_place{execution.runtime, execution.inputs, execution.inputs.first(1), {}};
     // total[i] += addend[i]
     map_pairs(in_place, [](auto total, auto addend) { return total + addend; });

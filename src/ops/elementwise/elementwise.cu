@@ -7,10 +7,10 @@
 namespace tessera {
 namespace {
 
-/// The number of elements of a thread: 16 bytes of the widest type. With more, the lanes of a warp
-/// would read wide elements with gaps between them.
+/// The number of elements that a thread handles at once: 16 bytes of the widest type. With more,
+/// there would be gaps between the 16 bytes that the lanes of a warp read at a time.
 template <typename... Types>
-constexpr int kEach = std::min({kPackSize<Types>...});
+constexpr int kVector = std::min({kPackSize<Types>...});
 
 struct ScaleBy {
   float factor;
@@ -35,9 +35,10 @@ struct WithinBound {
   }
 };
 
+/// Writes to[i] = function(from[i]).
 template <typename From, typename To, typename Function>
 __global__ void map_kernel(Function function, const From* from, To* to, int64_t count) {
-  for_my_elements<kEach<From, To>>(count, [&](int64_t first, auto size) {
+  for_my_elements<kVector<From, To>>(count, [&](int64_t first, auto size) {
     const auto values = load_pack<size>(from + first, 0);
     Pack<To, size> results;
     for (int i = 0; i < size; ++i) {
@@ -47,11 +48,11 @@ __global__ void map_kernel(Function function, const From* from, To* to, int64_t 
   });
 }
 
-/// Maps pairs of elements. The result may be in the memory of either operand.
+/// Writes to[i] = function(first[i], second[i]). The result may be in the memory of either operand.
 template <typename First, typename Second, typename To, typename Function>
 __global__ void map_pairs_kernel(Function function, const First* first_operand,
                                  const Second* second_operand, To* to, int64_t count) {
-  for_my_elements<kEach<First, Second, To>>(count, [&](int64_t first, auto size) {
+  for_my_elements<kVector<First, Second, To>>(count, [&](int64_t first, auto size) {
     const auto a = load_pack<size>(first_operand + first, 0);
     const auto b = load_pack<size>(second_operand + first, 0);
     Pack<To, size> results;
@@ -74,9 +75,10 @@ __device__ void add_pack(double (&total)[size], const double* addend) {
   for (int i = 0; i < size; ++i) total[i] += pack.values[i];
 }
 
+/// Writes sum[i] = the sum of element i of all addends, in f32.
 template <typename To>
 __global__ void add_kernel(Addends addends, To* sum, int64_t count) {
-  for_my_elements<kEach<To>>(count, [&](int64_t first, auto size) {
+  for_my_elements<kVector<To>>(count, [&](int64_t first, auto size) {
     float total[size] = {};
     for (int addend = 0; addend < addends.count; ++addend) {
       const void* const elements = addends.elements[addend];
@@ -92,9 +94,9 @@ __global__ void add_kernel(Addends addends, To* sum, int64_t count) {
   });
 }
 
-/// Adds numbers in f64, such as sums of squares.
+/// Writes the same in f64, for numbers such as sums of squares.
 __global__ void add_doubles(Addends addends, double* sum, int64_t count) {
-  for_my_elements<kEach<double>>(count, [&](int64_t first, auto size) {
+  for_my_elements<kVector<double>>(count, [&](int64_t first, auto size) {
     Pack<double, size> total = {};
     for (int addend = 0; addend < addends.count; ++addend) {
       add_pack(total.values, static_cast<const double*>(addends.elements[addend]) + first);
@@ -110,7 +112,7 @@ void map_device(ElementMap map, double argument, const From* from, To* to, int64
                 Stream& stream) {
   const auto value = static_cast<float>(argument);
   const auto run = [&](auto function) {
-    launch(map_kernel<From, To, decltype(function)>, grid_of_elements<kEach<From, To>>(count),
+    launch(map_kernel<From, To, decltype(function)>, grid_of_elements<kVector<From, To>>(count),
            stream, function, from, to, count);
   };
   switch (map) {
@@ -125,23 +127,23 @@ void map_device(ElementMap map, double argument, const From* from, To* to, int64
 
 template <typename Vendor, typename Total, typename T>
 void accumulate_device(Total* total, const T* addend, int64_t count, Stream& stream) {
-  launch(map_pairs_kernel<Total, T, Total, SumOfBoth>, grid_of_elements<kEach<Total, T>>(count),
+  launch(map_pairs_kernel<Total, T, Total, SumOfBoth>, grid_of_elements<kVector<Total, T>>(count),
          stream, SumOfBoth{}, total, addend, total, count);
 }
 
 template <typename Vendor, typename T>
 void clamp_gradient_device(double bound, const T* x, const T* gradient, T* result, int64_t count,
                            Stream& stream) {
-  launch(map_pairs_kernel<T, T, T, WithinBound>, grid_of_elements<kEach<T>>(count), stream,
+  launch(map_pairs_kernel<T, T, T, WithinBound>, grid_of_elements<kVector<T>>(count), stream,
          WithinBound{static_cast<float>(bound)}, x, gradient, result, count);
 }
 
 template <typename Vendor, typename To>
 void add_device(const Addends& addends, To* sum, int64_t count, Stream& stream) {
   if constexpr (std::is_same_v<To, double>) {
-    launch(add_doubles, grid_of_elements<kEach<To>>(count), stream, addends, sum, count);
+    launch(add_doubles, grid_of_elements<kVector<To>>(count), stream, addends, sum, count);
   } else {
-    launch(add_kernel<To>, grid_of_elements<kEach<To>>(count), stream, addends, sum, count);
+    launch(add_kernel<To>, grid_of_elements<kVector<To>>(count), stream, addends, sum, count);
   }
 }
 

@@ -16,16 +16,16 @@ enum class ElementMap {
   clamp,  ///< moved into [-argument, argument]
 };
 
-/// The addends of one sum: their elements and types, float or BFloat16. Or all are double.
+/// The addends of one sum. Each is of float or BFloat16, or all are of double.
 struct Addends {
-  static constexpr int kMost = 64;
+  static constexpr int kMost = 64;  ///< the most addends of a sum on a device
   std::array<const void*, kMost> elements{};
   std::array<bool, kMost> are_bf16{};
   int count = 0;
 };
 
-/// The kernels of devices, which are enqueued on a stream, for From, To and T of float and
-/// BFloat16. All arrays have `count` elements and are aligned to 64 bytes.
+// The device kernels, for From, To, Total and T of float and BFloat16. They put their work into the
+// stream. All arrays have `count` elements and are aligned to 64 bytes.
 
 /// Computes to[i] = map(from[i]).
 template <typename Vendor, typename From, typename To>

@@ -8,10 +8,14 @@
 #include "ops/row_piece.h"
 #include "ops/support.h"
 
+// The lookup of token embeddings and its gradient. Ids count the rows of the whole table, of which
+// the rank may have only some: it looks up and adds to its own rows alone.
+
 namespace tessera {
 namespace {
 
-/// Returns whether a row, counted from the rank's first one, is among its `rows` rows of the table.
+/// Returns whether the rank's table has a row. `row` counts from its first row, and it has `rows`.
+/// The casts make one comparison of two: a negative row becomes a huge one.
 bool is_own_row(int64_t row, int64_t rows) {
   return static_cast<uint64_t>(row) < static_cast<uint64_t>(rows);
 }

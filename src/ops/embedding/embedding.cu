@@ -6,13 +6,14 @@
 namespace tessera {
 namespace {
 
-/// Returns the row of the rank's table for an id; it is negative if the table lacks it.
-__device__ int64_t own_row(const TableRows& rows, int32_t id) {
+/// Returns the row of the rank's table for an id. It is negative if the table does not have it.
+__device__ int64_t row_in_table(const TableRows& rows, int32_t id) {
   const int64_t row = id - rows.first;
   return row < rows.count ? row : -1;
 }
 
-/// Looks up rows. Each block copies `block_tokens` rows of `packs` packs.
+/// Looks up rows. Each block copies `block_tokens` rows of `packs` packs. A pack is a few
+/// neighbouring elements, which a thread loads at once.
 template <typename T, int size>
 __global__ void copy_table_rows(EmbeddingForward<T> embedding, int packs, int block_tokens) {
   const int64_t first_token = static_cast<int64_t>(blockIdx.x) * block_tokens;
@@ -21,7 +22,7 @@ __global__ void copy_table_rows(EmbeddingForward<T> embedding, int packs, int bl
        item += static_cast<int>(blockDim.x)) {
     const int64_t token = first_token + item / packs;
     if (token >= embedding.tokens) return;
-    const int64_t row = own_row(embedding.rows, embedding.ids[token]);
+    const int64_t row = row_in_table(embedding.rows, embedding.ids[token]);
     Pack<T, size> values{};
     if (row >= 0) values = load_pack<size>(embedding.table + row * embedding.hidden, item % packs);
     store_pack(embedding.output + token * embedding.hidden, item % packs, values);
@@ -42,17 +43,18 @@ __global__ void order_positions(const int32_t* ids, int64_t tokens, int32_t* ord
   const bool exists = position < tokens;
   const int32_t id = exists ? ids[position] : 0;
   const int64_t packs = tokens / kIds;
-  const int64_t own = position / kIds;
+  const int64_t pack_of_position = position / kIds;
 
   int before = 0;
   for (int64_t p = warp; p < packs; p += kScanningWarps) {
     const auto others = load_pack<kIds>(ids, p);
-    const int32_t bound = p < own ? id + 1 : id;  // of two equal ids the earlier comes before
+    const int32_t bound = p < pack_of_position ? id + 1 : id;  // equal ids stay in order
     for (int i = 0; i < kIds; ++i) before += others.values[i] < bound ? 1 : 0;
   }
+  // The ids after the last whole pack, and the equal ones before the position in its own pack.
   if (warp == 0 && exists) {
     for (int64_t t = packs * kIds; t < tokens; ++t) before += ids[t] < id ? 1 : 0;
-    for (int64_t t = own * kIds; t < position; ++t) before += ids[t] == id ? 1 : 0;
+    for (int64_t t = pack_of_position * kIds; t < position; ++t) before += ids[t] == id ? 1 : 0;
   }
   parts[warp][lane] = before;
   __syncthreads();
@@ -63,8 +65,8 @@ __global__ void order_positions(const int32_t* ids, int64_t tokens, int32_t* ord
 }
 
 /// Adds rows of the gradient to the table, with a warp for each index of `order` and each kLanes
-/// packs of columns. The warp at the first index of an id adds all its rows, in order. Several are
-/// loaded before they are added, because one load after the other would wait for memory each time.
+/// packs of columns. The warp at the first index of an id adds all rows of this id, in order. It
+/// loads several rows before it adds them, because otherwise each addition would wait for memory.
 template <typename T, int size>
 __global__ void add_rows_of_tokens(EmbeddingBackward<T> embedding) {
   constexpr int kRowsAtOnce = 8;
@@ -73,7 +75,7 @@ __global__ void add_rows_of_tokens(EmbeddingBackward<T> embedding) {
   if (index >= embedding.tokens) return;
   const int32_t id = embedding.ids[embedding.order[index]];
   if (index > 0 && embedding.ids[embedding.order[index - 1]] == id) return;
-  const int64_t row_of_id = own_row(embedding.rows, id);
+  const int64_t row_of_id = row_in_table(embedding.rows, id);
   if (row_of_id < 0) return;
 
   const int64_t pack = static_cast<int64_t>(blockIdx.y) * kLanes + lane;

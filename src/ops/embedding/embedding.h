@@ -14,14 +14,14 @@ namespace tessera {
 /// it has, so the result is partial over them. Throws Error if its rows are not consecutive.
 Value embedding(Builder& builder, Value table, Value ids);
 
-/// The rows of a whole table of which a table holds some.
+/// The rows of a table that holds consecutive rows of a whole one.
 struct RowsOfTable {
-  int64_t first = 0;
-  int64_t all = 0;  ///< the number of rows of the whole
+  int64_t first = 0;  ///< index of its first row in the whole table
+  int64_t all = 0;    ///< the number of rows of the whole table
 };
 
-/// Returns embedding() in a table that holds the rows from `rows.first` on of a whole one. The row
-/// of an id outside them is zeros, and its gradient is not added.
+/// Returns embedding() in a table that holds only the rows `rows`. The row of an id outside them is
+/// zeros, and its gradient is not added.
 Value embedding_of_rows(Builder& builder, Value table, Value ids, RowsOfTable rows);
 
 }  // namespace tessera

@@ -2,9 +2,14 @@
 #include "ops/gemm/column_major.h"
 #include "ops/gemm/cublaslt.h"
 
+// The descriptions by which cuBLASLt knows a product: the operation (how sums are taken, which
+// operands are transposed), the layouts of its three matrices, and the limits of a search for
+// algorithms. Each is an object of the library, which C++ code owns through CublasLtOwned.
+
 namespace tessera {
 namespace {
 
+/// Returns the description of a matrix of a product in memory.
 auto layout(const CublasLt& library, const GemmShape& shape, const ColumnMajorMatrix& matrix,
             DType dtype) {
   return cublaslt_create<cublasLtMatrixLayout_t, decltype(cublasLtMatrixLayoutCreate),
@@ -74,7 +79,8 @@ CublasLtPreference::CublasLtPreference(const CublasLt& library, int64_t workspac
               library, "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy",
               "a preference among algorithms")) {
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
-  // The other schemes add parts in the output's type, which may be bf16.
+  // An algorithm may divide k among blocks of threads and then add their sums. The schemes that are
+  // left out here add them in the output's type, which may be bf16.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE |
                             CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));

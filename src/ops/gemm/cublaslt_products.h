@@ -53,11 +53,11 @@ class CublasLtProducts {
   /// Returns the product, which it makes the first time. Its algorithm is that of the runtime's
   /// table of tuned products, or else the library's first choice.
   const Product& product(Runtime& runtime, const CublasLtKey& key);
-  /// Returns the algorithms that the library offers, its own choice first. Throws Error if there is
-  /// none.
+  /// Returns at most `limit` algorithms that the library offers, its own choice first. Throws
+  /// NoProductError if there is none.
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const CublasLtProduct& description,
                                                           const CublasLtKey& key,
-                                                          int64_t workspace_bytes, int most) const;
+                                                          int64_t workspace_bytes, int limit) const;
   /// Enqueues a product on a stream.
   void run(const Product& product, const GemmShape& shape, const CublasLtOperands& operands,
            const CublasLtWorkspace& workspace, Stream& stream) const;
@@ -71,6 +71,7 @@ class CublasLtProducts {
   };
 
   Product make(Runtime& runtime, const CublasLtKey& key) const;
+  /// Throws Error if the library does not take the product's algorithm within `workspace_bytes`.
   void require_runnable(const Product& product, const GemmShape& shape,
                         int64_t workspace_bytes) const;
 

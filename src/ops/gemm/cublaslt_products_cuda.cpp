@@ -10,16 +10,25 @@
 #include "ops/gemm/device_gemm.h"
 #include "ops/gemm/tuned_products.h"
 
+// The products that a rank runs by cuBLASLt. product() finds the description and the algorithm of a
+// shape, or makes them at the first use: the algorithm comes from the run's table of tuned
+// products, or else from the library's heuristic, which orders its algorithms by the time that it
+// expects. run() enqueues the product. The library's A is our B, and its B is our A
+// (column_major.h).
+
 namespace tessera {
 namespace {
 
-constexpr int64_t kCublasLtAlignment = 256;  // of scratch memory
+constexpr int64_t kCublasLtAlignment = 256;  // bytes, of scratch memory
+constexpr int kHeuristicCandidates = 8;      // some may need too much memory
 
+// An algorithm travels through tables as plain bytes.
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(ProductAlgorithm));
 
 }  // namespace
 
 uint32_t CublasLtOperands::alignment() const {
+  // The lowest bit that is set in any address is the largest power of two that divides all of them.
   const auto bits = reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) |
                     reinterpret_cast<uintptr_t>(c) | kProductAlignment;
   return uint32_t{1} << std::countr_zero(bits);
@@ -56,28 +65,31 @@ const CublasLtProducts::Product& CublasLtProducts::product(Runtime& runtime,
 void CublasLtProducts::run(const Product& product, const GemmShape& shape,
                            const CublasLtOperands& operands, const CublasLtWorkspace& workspace,
                            Stream& stream) const {
-  const float one = 1.0f;
+  // D = alpha A B + beta C, where C and D are the same memory.
+  const float alpha = 1.0f;
   const float beta = shape.accumulate ? 1.0f : 0.0f;
-  const CublasLtProduct& of = product.description;
+  const CublasLtProduct& description = product.description;
   const cublasStatus_t status =
-      multiply_(handle_.get(), of.operation(), &one, operands.b, of.a(), operands.a, of.b(), &beta,
-                operands.c, of.d(), operands.c, of.d(), &product.algorithm, workspace.address,
+      multiply_(handle_.get(), description.operation(), &alpha, operands.b, description.a(),
+                operands.a, description.b(), &beta, operands.c, description.d(), operands.c,
+                description.d(), &product.algorithm, workspace.address,
                 static_cast<size_t>(workspace.size), static_cast<cudaStream_t>(stream.handle()));
+  // The text of the error is made only if it is needed: runs are frequent.
   if (status != CUBLAS_STATUS_SUCCESS) library_.check(status, describe(shape));
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> CublasLtProducts::candidates(
     const CublasLtProduct& description, const CublasLtKey& key, int64_t workspace_bytes,
-    int most) const {
+    int limit) const {
   const CublasLtPreference preference(library_, workspace_bytes, key.alignment);
-  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(limit));
   int count = 0;
   const cublasStatus_t status =
       library_.function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic")(
           handle_.get(), description.operation(), description.a(), description.b(), description.d(),
-          description.d(), preference.get(), most, results.data(), &count);
+          description.d(), preference.get(), limit, results.data(), &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-    count = 0;
+    count = 0;  // no algorithm, for which this function has an error with more words
   } else {
     library_.check(status, describe(key.shape));
   }
@@ -112,6 +124,7 @@ CublasLtProducts::Product CublasLtProducts::make(Runtime& runtime, const CublasL
   const bool tf32 = runtime.target().tf32;
   Product product{CublasLtProduct(library_, key.shape, tf32), {}};
   const int64_t workspace_bytes = CublasLtWorkspace::bytes(runtime.target(), key.shape);
+  // An algorithm of the table was measured on operands with this alignment, and may need it.
   const auto& table = runtime.cache<TunedProducts>();
   const TunedProduct* const tuned =
       key.alignment == kProductAlignment ? table.find(key.shape, tf32) : nullptr;
@@ -124,17 +137,19 @@ CublasLtProducts::Product CublasLtProducts::make(Runtime& runtime, const CublasL
     Logger().info("run.tuned_products does not have {}: {} chooses its algorithm",
                   describe(key.shape), library_.version());
   }
-  product.algorithm = candidates(product.description, key, workspace_bytes, 8).front().algo;
+  product.algorithm =
+      candidates(product.description, key, workspace_bytes, kHeuristicCandidates).front().algo;
   return product;
 }
 
 void CublasLtProducts::require_runnable(const Product& product, const GemmShape& shape,
                                         int64_t workspace_bytes) const {
   cublasLtMatmulHeuristicResult_t result{};
-  const CublasLtProduct& of = product.description;
-  const cublasStatus_t status = library_.function<decltype(cublasLtMatmulAlgoCheck)>(
-      "cublasLtMatmulAlgoCheck")(handle_.get(), of.operation(), of.a(), of.b(), of.d(), of.d(),
-                                 &product.algorithm, &result);
+  const CublasLtProduct& description = product.description;
+  const cublasStatus_t status =
+      library_.function<decltype(cublasLtMatmulAlgoCheck)>("cublasLtMatmulAlgoCheck")(
+          handle_.get(), description.operation(), description.a(), description.b(), description.d(),
+          description.d(), &product.algorithm, &result);
   library_.check(status, "the algorithm that run.tuned_products has for " + describe(shape));
   if (result.workspaceSize <= static_cast<size_t>(workspace_bytes)) return;
   throw Error(

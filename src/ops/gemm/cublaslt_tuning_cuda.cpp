@@ -7,11 +7,17 @@
 #include "ops/gemm/cublaslt_products.h"
 #include "ops/gemm/random_operand.h"
 
+// Finds the fastest algorithm of cuBLASLt for one product. The library proposes candidates. Each is
+// warmed up, then timed once to choose how many runs make a sample. After that, every round takes a
+// sample of every candidate, so a change of the GPU's clock meets all of them.
+
 namespace tessera {
 namespace {
 
-/// The state of the measurement of a product's algorithms.
-struct Measuring {
+constexpr int kWarmUpRuns = 2;  // the first loads the kernel
+
+/// The product whose algorithms are measured, and what the measurement needs on the device.
+struct AlgorithmTimer {
   const CublasLtProducts& products;
   const GemmShape& shape;
   CublasLtOperands operands;
@@ -39,15 +45,15 @@ TunedProduct tune_cublaslt(Runtime& runtime, const GemmShape& asked, const Tunin
   const Target& target = runtime.target();
   Accelerator& accelerator = *runtime.accelerator();
   auto& products = runtime.cache<CublasLtProducts>();
-  const ColumnMajorProduct is = column_major(shape);
+  const ColumnMajorProduct matrices = column_major(shape);
   const auto bytes = [](const ColumnMajorMatrix& matrix, DType dtype) {
     return matrix.columns * matrix.leading * dtype_size(dtype);
   };
-  const auto b = random_operand(accelerator, bytes(is.a, shape.input), 1);
-  const auto a = random_operand(accelerator, bytes(is.b, shape.input), 2);
-  const auto c = accelerator.allocate(bytes(is.d, shape.output));
+  const auto b = random_operand(accelerator, bytes(matrices.a, shape.input), 1);
+  const auto a = random_operand(accelerator, bytes(matrices.b, shape.input), 2);
+  const auto c = accelerator.allocate(bytes(matrices.d, shape.output));
   const auto scratch = accelerator.allocate(device_gemm_workspace_bytes(target, shape));
-  const Measuring measuring{
+  const AlgorithmTimer timer{
       .products = products,
       .shape = shape,
       .operands = {a->address(), b->address(), c->address()},
@@ -64,13 +70,13 @@ TunedProduct tune_cublaslt(Runtime& runtime, const GemmShape& asked, const Tunin
   std::vector<int64_t> runs;
   for (const auto& candidate : candidates) {
     product.algorithm = candidate.algo;
-    measuring.seconds(product, 2);  // loads its kernel
-    runs.push_back(runs_of_sample(measuring.seconds(product, 2), budget));
+    timer.seconds(product, kWarmUpRuns);
+    runs.push_back(runs_of_sample(timer.seconds(product, kWarmUpRuns), budget));
   }
   for (int round = 0; round < budget.rounds; ++round) {
     for (size_t i = 0; i < candidates.size(); ++i) {
       product.algorithm = candidates[i].algo;
-      seconds[i].push_back(measuring.seconds(product, runs[i]));
+      seconds[i].push_back(timer.seconds(product, runs[i]));
     }
   }
   const size_t best = fastest_candidate(seconds);

@@ -9,11 +9,64 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "ops/gemm/gemm_plan.h"
-#include "ops/gemm/plain_gemm.h"
 #include "ops/support.h"
+#include "tensor/alignment.h"
+
+// The matrix products of the processor. An operation asks prepare_gemm() for the product of a
+// GemmShape (sizes, types, layout). The first time, it makes a Gemm, which the runtime keeps:
+// oneDNN's (onednn_gemm.cpp), or PlainGemm's loops for f64, for Kernels::plain and for builds
+// without oneDNN. Gemm::run() then multiplies. PackedGemm copies B to a faster layout before it
+// runs the product several times. gemm_plan.h says beforehand how much memory each of them takes.
+// On a device, device_gemm() takes the place of all this.
 
 namespace tessera {
 namespace {
+
+class PlainGemm final : public Gemm {
+ public:
+  explicit PlainGemm(const GemmShape& shape) : shape_(shape) {}
+
+  int64_t workspace_bytes() const override { return 0; }
+
+  void multiply(const void* a, const void* b, void* c, std::byte*) const override {
+    dispatch_floating(shape_.input, [&](auto input) {
+      dispatch_floating(shape_.output, [&](auto output) {
+        sum_rows(static_cast<const decltype(input)*>(a), static_cast<const decltype(input)*>(b),
+                 static_cast<decltype(output)*>(c));
+      });
+    });
+  }
+
+ private:
+  /// c[i, j] = Σ_p a[i, p] · b[p, j], plus the previous c[i, j] if `accumulate`.
+  template <typename In, typename Out>
+  void sum_rows(const In* a, const In* b, Out* c) const {
+    using Wide = Compute<In>;
+    const int64_t lda = shape_.lda, ldb = shape_.ldb, ldc = shape_.ldc;
+    parallel_ranges(shape_.threads, shape_.m, 1, [&](int64_t begin, int64_t end, int) {
+      std::vector<Wide> sums(static_cast<size_t>(shape_.n));
+      for (int64_t i = begin; i < end; ++i) {
+        std::fill(sums.begin(), sums.end(), Wide{0});
+        for (int64_t p = 0; p < shape_.k; ++p) {
+          const auto left = static_cast<Wide>(shape_.transpose_a ? a[p * lda + i] : a[i * lda + p]);
+          for (int64_t j = 0; j < shape_.n; ++j) {
+            const In& right = shape_.transpose_b ? b[j * ldb + p] : b[p * ldb + j];
+            sums[static_cast<size_t>(j)] += left * static_cast<Wide>(right);
+          }
+        }
+        for (int64_t j = 0; j < shape_.n; ++j) {
+          Out& result = c[i * ldc + j];
+          const Wide before =
+              shape_.accumulate ? static_cast<Wide>(static_cast<Compute<Out>>(result)) : Wide{0};
+          result =
+              static_cast<Out>(static_cast<Compute<Out>>(before + sums[static_cast<size_t>(j)]));
+        }
+      }
+    });
+  }
+
+  GemmShape shape_;
+};
 
 std::array<int64_t, 10> fields_of(const GemmShape& shape) {
   return {shape.m,
@@ -29,6 +82,7 @@ std::array<int64_t, 10> fields_of(const GemmShape& shape) {
           shape.threads};
 }
 
+/// The products of a runtime, and what its counter knows of them.
 struct GemmCache {
   std::mutex mutex;  // of `products`: streams of the emulated device are threads
   std::unordered_map<GemmShape, std::unique_ptr<Gemm>, GemmShapeHash> products;
@@ -36,12 +90,27 @@ struct GemmCache {
   std::unordered_map<GemmShape, int64_t, GemmShapeHash> issued;  // to a device, since the last take
 };
 
-std::unique_ptr<Gemm> make(const Target& target, const GemmShape& shape) {
-  const bool empty = shape.m == 0 || shape.n == 0 || shape.k == 0;
-  if (!empty && !use_plain(target, shape.input)) {
+std::unique_ptr<Gemm> make_gemm(const Target& target, const GemmShape& shape) {
+  if (!shape.is_empty() && !use_plain(target, shape.input)) {
     if (auto fast = make_onednn_gemm(shape, target)) return fast;
   }
-  return make_plain_gemm(shape);
+  return std::make_unique<PlainGemm>(shape);
+}
+
+/// The number of rows of A over which packing B saves about as much time as it takes.
+constexpr int64_t kFewestRows = 512;
+
+GemmShape packed(GemmShape shape, int64_t rows) {
+  shape.packed_b = rows >= kFewestRows;
+  return shape;
+}
+
+int64_t packed_bytes(const Target& target, const GemmShape& shape) {
+  return aligned_bytes(gemm_packed_bytes(target, shape));
+}
+
+int64_t scratch_bytes(const Target& target, const GemmShape& shape) {
+  return aligned_bytes(gemm_workspace_bytes(target, shape));
 }
 
 }  // namespace
@@ -60,7 +129,7 @@ const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& asked) {
   if (const auto found = cache.products.find(shape); found != cache.products.end()) {
     return *found->second;
   }
-  std::unique_ptr<Gemm> product = make(runtime.target(), shape);  // no entry if it throws
+  std::unique_ptr<Gemm> product = make_gemm(runtime.target(), shape);  // no entry if it throws
   TESSERA_CHECK(product->workspace_bytes() <= gemm_workspace_bytes(runtime.target(), shape) &&
                     product->packed_bytes() <= gemm_packed_bytes(runtime.target(), shape),
                 "a product that takes more memory than a plan gives it");
@@ -74,6 +143,26 @@ const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& asked) {
   if (counted) cache.counter->count(*product);
   return *cache.products.emplace(shape, std::move(product)).first->second;
 }
+
+std::unique_ptr<Gemm> make_plain_gemm(const GemmShape& shape) {
+  return std::make_unique<PlainGemm>(shape);
+}
+
+PackedGemm::PackedGemm(Runtime& runtime, GemmShape shape, int64_t rows)
+    : packed_bytes_(packed_bytes(runtime.target(), packed(shape, rows))),
+      scratch_bytes_(scratch_bytes(runtime.target(), packed(shape, rows))),
+      gemm_(&prepare_gemm(runtime, packed(shape, rows))) {}
+
+int64_t PackedGemm::workspace_bytes(const Target& target, GemmShape shape, int64_t rows) {
+  return packed_bytes(target, packed(shape, rows)) + scratch_bytes(target, packed(shape, rows));
+}
+
+void PackedGemm::pack(const void* b, std::byte* workspace) {
+  b_ = gemm_->pack(b, workspace);
+  scratch_ = workspace + packed_bytes_;
+}
+
+void PackedGemm::run(const void* a, void* c) const { gemm_->run(a, b_, c, scratch_); }
 
 GemmCounter::GemmCounter(Runtime& runtime) : runtime_(runtime) {
   GemmCache& cache = runtime.cache<GemmCache>();
@@ -114,8 +203,8 @@ std::vector<GemmRuns> GemmCounter::take() {
     for (const auto& [shape, product] : cache.products) add(shape, product->runs_.exchange(0));
   }
   std::ranges::sort(result, [](const GemmRuns& a, const GemmRuns& b) {
-    const auto work = [](const GemmRuns& of) {
-      return of.shape.flops() * static_cast<double>(of.runs);
+    const auto work = [](const GemmRuns& product) {
+      return product.shape.flops() * static_cast<double>(product.runs);
     };
     if (work(a) != work(b)) return work(a) > work(b);
     return fields_of(a.shape) < fields_of(b.shape);

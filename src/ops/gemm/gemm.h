@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,10 +12,10 @@
 
 namespace tessera {
 
-/// One matrix product C = A B or C += A B over row-major memory. A is [m, k], stored as [k, m] if
-/// transpose_a. B is [k, n], stored as [n, k] if transpose_b. C is [m, n]. Leading dimensions are
-/// in elements; 0 means no gaps. A and B have the same type. C has that type or its accumulation
-/// type. Sums are taken in f32 (f64 for f64).
+/// One matrix product C = A B, or C += A B if `accumulate`, over row-major memory. A is [m, k],
+/// stored as [k, m] if transpose_a. B is [k, n], stored as [n, k] if transpose_b. C is [m, n].
+/// Leading dimensions are in elements; 0 means no gaps. A and B have the same type. C has that type
+/// or its accumulation type. Sums are taken in f32 (f64 for f64).
 struct GemmShape {
   int64_t m = 0;
   int64_t n = 0;
@@ -31,15 +32,19 @@ struct GemmShape {
   int threads = 1;  ///< 1 for a product called from within a parallel region
 
   bool operator==(const GemmShape&) const = default;
+  bool is_empty() const { return m == 0 || n == 0 || k == 0; }
   double flops() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
 };
 
-/// A hash of all fields.
 struct GemmShapeHash {
   size_t operator()(const GemmShape& shape) const;
 };
+
+class Gemm;
+/// A function that makes a product, for products that consist of others.
+using MakeGemm = std::function<std::unique_ptr<Gemm>(const GemmShape&)>;
 
 /// A matrix product that is ready to run: oneDNN's primitive for this shape, or plain loops for
 /// f64, for Kernels::plain and for builds without oneDNN.
@@ -52,8 +57,8 @@ class Gemm {
   /// reads B in its given layout.
   virtual int64_t packed_bytes() const { return 0; }
   /// Returns whether the product runs with less memory than the library asked for, because its plan
-  /// has no more: it is cut into products of fewer rows, or reads B in its given layout. The result
-  /// is right, but slower. No plan should lead to that.
+  /// has no more. Then it is cut into products of fewer rows, or reads B in its given layout. The
+  /// result is right, but takes longer. It means that the plan's estimate was too low.
   virtual bool reduced() const { return false; }
   /// Copies B, for a shape with packed_b, to `memory`, which has packed_bytes(), in the layout that
   /// the product reads fastest. Returns what run() takes for B: `memory`, or `b` if nothing is
@@ -78,6 +83,42 @@ class Gemm {
 /// and k may be zero.
 const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& shape);
 
+/// A product whose B stays the same over several runs. B is copied once, to the caller's memory, in
+/// the layout that the product reads fastest, if that pays off for the rows of A.
+class PackedGemm {
+ public:
+  /// `rows` is the number of rows of A in all runs together. No memory is taken yet.
+  PackedGemm(Runtime& runtime, GemmShape shape, int64_t rows);
+
+  /// Returns the bytes of memory for pack() and run().
+  int64_t workspace_bytes() const { return packed_bytes_ + scratch_bytes_; }
+  /// Returns the bytes for a product that does not exist yet.
+  static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t rows);
+  /// Copies B to `workspace`, which belongs to this object until its last run.
+  void pack(const void* b, std::byte* workspace);
+  void run(const void* a, void* c) const;
+
+ private:
+  int64_t packed_bytes_;
+  int64_t scratch_bytes_;
+  const Gemm* gemm_;
+  const void* b_ = nullptr;
+  std::byte* scratch_ = nullptr;
+};
+
+// The kinds of products, of which prepare_gemm() chooses one. widened_gemm.h has one more.
+
+/// Returns a product by its definition: a triple loop in the accumulation type, parallel over rows.
+std::unique_ptr<Gemm> make_plain_gemm(const GemmShape& shape);
+
+/// Returns oneDNN's matmul within gemm_workspace_bytes(), or null in a build without oneDNN. It is
+/// fastest if at most as many threads of one team run it as the target has.
+std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, const Target& target);
+
+/// Returns a product made of two of `make`'s products, each with half of the rows of C. B is read
+/// in its given layout.
+std::unique_ptr<Gemm> make_split_gemm(GemmShape shape, const MakeGemm& make);
+
 /// A product and the number of its runs.
 struct GemmRuns {
   GemmShape shape;  ///< with explicit leading dimensions
@@ -89,10 +130,10 @@ struct GemmRuns {
 /// Counts a product that is enqueued on a device, for the runtime's counter if it has one.
 void count_issued(Runtime& runtime, const GemmShape& shape);
 
-/// A counter of the runs of a runtime's products while it exists. It shows what the operations
-/// really multiplied, with the tokens that experts got and the tiles that masks left. On a device
-/// it counts what is enqueued; grouped products, whose sizes only the device knows, are not
-/// counted. A runtime has at most one counter at a time.
+/// A counter of the runs of a runtime's products while it exists. It shows which products the
+/// operations really ran: these depend on the tokens of each expert and on the tiles that masks
+/// leave. On a device it counts the products that are enqueued. Grouped products, whose sizes only
+/// the device knows, are not counted. A runtime has at most one counter at a time.
 class GemmCounter {
  public:
   explicit GemmCounter(Runtime& runtime);

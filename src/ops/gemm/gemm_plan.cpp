@@ -11,26 +11,33 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
+/// Returns whether plain loops compute a product.
 bool is_plain(const Target& target, const GemmShape& shape) {
-  const bool empty = shape.m == 0 || shape.n == 0 || shape.k == 0;
-  return empty || use_plain(target, shape.input) || target.instructions == MatrixInstructions::none;
+  return shape.is_empty() || use_plain(target, shape.input) ||
+         target.instructions == MatrixInstructions::none;
 }
 
-// The memory that oneDNN 2.6's blocked products (brgemm) take for each thread. It depends on how
-// they are cut: copies of a part of A and of B, and sums in f32 of a part of C. None of 1,880
-// products of the shipped configurations, with 1, 2 and 16 threads, asked for more; with AMX, nor
-// did any of 44,000 drawn at random, with 1 to 32 threads and sides of up to 8,192.
+// The functions below bound the scratch memory of oneDNN 2.6's blocked products (brgemm), whose
+// sizes the library does not document. A thread has copies of a part of A and of a part of B, and
+// sums in f32 of a part of C. The constants were fitted to what the library asks for. None of 1,880
+// products of the shipped configurations, with 1, 2 and 16 threads, asks for more than the bound.
+// With AMX, nor does any of 44,000 products drawn at random, with 1 to 32 threads and sides of up
+// to 8,192.
 
-/// Returns the most rows of A that a thread works on.
+/// Returns the bound of the rows of A that a thread works on.
 int64_t part_rows(const GemmShape& shape) { return std::min<int64_t>(round_up(shape.m, 16), 256); }
 
-/// Returns the columns that a thread works on: blocks of 64 columns, at most `most` of them.
-int64_t part_columns(const GemmShape& shape, int64_t most) {
-  return 64 * std::min(most, round_up(shape.n, 64) / 64);
+/// Returns the columns that a thread works on, in blocks of 64 columns.
+int64_t part_columns(const GemmShape& shape, int64_t max_blocks) {
+  return 64 * std::min(max_blocks, round_up(shape.n, 64) / 64);
 }
 
-bool sums_apart(const GemmShape& shape) { return shape.accumulate || shape.output != DType::f32; }
+/// Returns whether sums need memory besides C, because they are added to C or rounded at the end.
+bool sums_outside_c(const GemmShape& shape) {
+  return shape.accumulate || shape.output != DType::f32;
+}
 
+/// Returns the bound of one thread's bytes for products by vector instructions.
 int64_t avx512_thread_bytes(const GemmShape& shape) {
   const int64_t element = dtype_size(shape.input);
   const bool pairs = shape.input == DType::bf16;  // elements along k are multiplied in pairs
@@ -43,12 +50,13 @@ int64_t avx512_thread_bytes(const GemmShape& shape) {
   if (!shape.packed_b) {
     bytes += std::min<int64_t>(round_up(shape.k, 16) + 16, 1040) * 64 * element;
   }
-  if (sums_apart(shape)) {
+  if (sums_outside_c(shape)) {
     bytes += part_rows(shape) * part_columns(shape, copies_a ? 16 : 1) * dtype_size(DType::f32);
   }
   return bytes;
 }
 
+/// Returns the bound of one thread's bytes for products of bf16 by AMX.
 int64_t amx_thread_bytes(const GemmShape& shape) {
   const int64_t element = dtype_size(shape.input);
   const int64_t depth = round_up(shape.k, 64);
@@ -64,15 +72,15 @@ int64_t amx_thread_bytes(const GemmShape& shape) {
     copies += std::min(depth * 64 * element, kMiB) * (shape.transpose_a || part_of_tile ? 2 : 1);
   }
   int64_t bytes = 32768 + copies * 5 / 4;
-  if (sums_apart(shape) || shape.k >= 1024) {
+  if (sums_outside_c(shape) || shape.k >= 1024) {
     const int64_t rows = std::min<int64_t>(round_up(shape.m, 64) + 64, 256);
     bytes += rows * part_columns(shape, 6) * dtype_size(DType::f32);
   }
   return bytes;
 }
 
-/// Returns the bytes that a small product takes however it is cut: copies of all operands, and
-/// tiles.
+/// Returns the bytes of a small product, which the library may copy whole: all operands and the
+/// sums, up to 256 KiB. The larger of this and the bounds above counts.
 int64_t small_thread_bytes(const GemmShape& shape) {
   const int64_t element = dtype_size(shape.input);
   const int64_t whole = element * (round_up(shape.m, 64) + 64) * (round_up(shape.k, 64) + 64) +
@@ -81,6 +89,7 @@ int64_t small_thread_bytes(const GemmShape& shape) {
   return std::min(whole, kMiB / 4);
 }
 
+/// Returns the bound for all threads.
 int64_t blocked_bytes(const Target& target, const GemmShape& shape) {
   const int64_t sums = shape.m * shape.n * dtype_size(DType::f32);
   const bool gaps = shape.lda != (shape.transpose_a ? shape.m : shape.k) ||
@@ -88,6 +97,7 @@ int64_t blocked_bytes(const Target& target, const GemmShape& shape) {
   if (gaps && shape.output == DType::bf16) {
     return shape.threads * (round_up(sums, 256) + 128);  // each thread has a whole result in f32
   }
+
   const bool amx = target.instructions == MatrixInstructions::amx && shape.input == DType::bf16;
   // With too few columns for all threads, they divide k, and each has sums of all of C.
   const bool shares_k = shape.transpose_a && shape.k >= (amx ? 1024 : 2048) &&

@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// Properties of matrix products that a plan needs before they exist. All functions but
-// host_instructions() are pure functions of the target or the shape.
+// Properties of matrix products that a memory plan needs before the products exist, also for
+// another machine than this one. So all functions but host_instructions() are pure functions of the
+// target and the shape.
 
 /// Returns the instructions that products use on this processor. Those for bf16 are left out where
 /// f32 is faster: on Intel's processors that have AMX, in virtual machines that hide it.

@@ -13,8 +13,7 @@ namespace {
 
 constexpr std::string_view kMissing =
     "they are hipBLASLt's, AMD's library, which this version does not call yet, neither in bf16 "
-    "nor "
-    "in f32; compute on another device";
+    "nor in f32; compute on another device";
 
 }  // namespace
 

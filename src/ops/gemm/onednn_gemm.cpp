@@ -8,19 +8,71 @@
 
 #include "base/threads.h"
 #include "ops/gemm/gemm_plan.h"
-#include "ops/gemm/plain_gemm.h"
-#include "ops/gemm/split_gemm.h"
 #include "ops/gemm/widened_gemm.h"
 #include "ops/support.h"
 
-#ifdef TESSERA_ONEDNN
+// Matrix products by oneDNN. make_onednn_gemm() describes a GemmShape to the library, which makes a
+// primitive: a kernel compiled for this shape and this processor. OneDnnGemm runs it. Products of
+// bf16 that the processor does not have are widened to f32 (widened_gemm.h). A product that asks
+// for more scratch memory than gemm_plan.h allows is cut into products of fewer rows (SplitGemm).
 
+#ifdef TESSERA_ONEDNN
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 #include <dnnl.hpp>
+#endif
 
 namespace tessera {
+namespace {
+
+/// A product in two halves, which read the same B.
+class SplitGemm final : public Gemm {
+ public:
+  SplitGemm(const GemmShape& shape, const MakeGemm& make)
+      : rows_(shape.m / 2),
+        a_bytes_(rows_ * (shape.transpose_a ? 1 : shape.lda) * dtype_size(shape.input)),
+        c_bytes_(rows_ * shape.ldc * dtype_size(shape.output)),
+        first_(make(part(shape, rows_))),
+        second_(make(part(shape, shape.m - rows_))) {}
+
+  int64_t workspace_bytes() const override {
+    return std::max(first_->workspace_bytes(), second_->workspace_bytes());
+  }
+
+  bool reduced() const override { return true; }
+
+  void multiply(const void* a, const void* b, void* c, std::byte* workspace) const override {
+    first_->run(a, b, c, workspace);
+    second_->run(static_cast<const std::byte*>(a) + a_bytes_, b,
+                 static_cast<std::byte*>(c) + c_bytes_, workspace);
+  }
+
+ private:
+  static GemmShape part(GemmShape shape, int64_t rows) {
+    shape.m = rows;
+    return shape;
+  }
+
+  int64_t rows_;
+  int64_t a_bytes_;  // from the first half's rows of A to the second half's
+  int64_t c_bytes_;
+  std::unique_ptr<Gemm> first_;
+  std::unique_ptr<Gemm> second_;
+};
+
+}  // namespace
+
+std::unique_ptr<Gemm> make_split_gemm(GemmShape shape, const MakeGemm& make) {
+  TESSERA_CHECK(shape.m > 1 && shape.lda > 0 && shape.ldc > 0,
+                "a product of {} rows is not cut, nor one with leading dimensions left out",
+                shape.m);
+  shape.packed_b = false;
+  return std::make_unique<SplitGemm>(shape, make);
+}
+
+#ifdef TESSERA_ONEDNN
+
 namespace {
 
 dnnl::memory::data_type onednn_type(DType dtype) {
@@ -66,6 +118,7 @@ struct Call {
                   {DNNL_ARG_DST, {product.dst_desc(), engine, nullptr}},
                   {DNNL_ARG_SCRATCHPAD, {product.scratchpad_desc(), engine, nullptr}}} {}
 
+  /// The library takes addresses of operands that it only reads as void*, hence the cast.
   void set(int argument, const void* data) {
     arguments.at(argument).set_data_handle(const_cast<void*>(data));
   }
@@ -74,14 +127,14 @@ struct Call {
   std::unordered_map<int, dnnl::memory> arguments;
 };
 
-/// Calls that are kept from run to run, at most one for each thread of a team. Making one takes
-/// more than a microsecond, which is long compared with the product of a tile.
-class KeptCalls {
+/// Calls that runs use again, at most one for each thread of a team. Making one takes more than a
+/// microsecond, which is long compared with the product of a tile.
+class ReusedCalls {
  public:
-  explicit KeptCalls(int threads) : slots_(static_cast<size_t>(threads)) {}
+  explicit ReusedCalls(int threads) : slots_(static_cast<size_t>(threads)) {}
 
-  /// Runs `use` with the thread's call. `make` makes one if there is none, or if a thread with the
-  /// same number in another team has it.
+  /// Runs `use` with the calling thread's call, which nobody else has meanwhile. `make` makes one
+  /// if there is none, or if a thread with the same number in another team has it.
   template <typename Make, typename Use>
   void with(const Make& make, const Use& use) {
     Slot& slot = slots_[static_cast<size_t>(omp_get_thread_num()) % slots_.size()];
@@ -117,12 +170,14 @@ dnnl::matmul::primitive_desc describe(const GemmShape& shape, const dnnl::engine
     sum.append_sum(1.0f);
     attributes.set_post_ops(sum);
   }
-  const dnnl::memory::desc free_b({shape.k, shape.n}, onednn_type(shape.input),
-                                  dnnl::memory::format_tag::any);
+  const dnnl::memory::desc any_b({shape.k, shape.n}, onednn_type(shape.input),
+                                 dnnl::memory::format_tag::any);
   const dnnl::memory::desc c = matrix(shape.m, shape.n, shape.ldc, false, shape.output);
-  return {{matrix_a(shape), shape.packed_b ? free_b : matrix_b(shape), c}, attributes, engine};
+  return {{matrix_a(shape), shape.packed_b ? any_b : matrix_b(shape), c}, attributes, engine};
 }
 
+/// oneDNN's primitive for one shape, and the copy of B to the primitive's layout. `callers` is the
+/// number of threads that may run it at once.
 class OneDnnGemm final : public Gemm {
  public:
   OneDnnGemm(const GemmShape& shape, int callers)
@@ -152,7 +207,7 @@ class OneDnnGemm final : public Gemm {
     if (!packing_) return b;
     const TeamSize team(threads_);
     dnnl::stream stream(engine_);
-    dnnl::memory plain(plain_b_, engine_, const_cast<void*>(b));
+    dnnl::memory plain(plain_b_, engine_, const_cast<void*>(b));  // it is only read
     dnnl::memory packed(description_.weights_desc(), engine_, memory);
     packing_.execute(stream, plain, packed);
     return memory;
@@ -165,7 +220,7 @@ class OneDnnGemm final : public Gemm {
                   call.set(DNNL_ARG_WEIGHTS, b);
                   call.set(DNNL_ARG_DST, c);
                   call.set(DNNL_ARG_SCRATCHPAD, workspace);
-                  if (omp_in_parallel() != 0) {
+                  if (omp_in_parallel() != 0) {  // this thread is already one of a team
                     primitive_.execute(call.stream, call.arguments);
                   } else {
                     const TeamSize team(threads_);
@@ -181,10 +236,11 @@ class OneDnnGemm final : public Gemm {
   dnnl::matmul::primitive_desc description_;
   dnnl::matmul primitive_;
   dnnl::reorder packing_;  // empty if B is read in its given layout
-  mutable KeptCalls calls_;
+  mutable ReusedCalls calls_;
 };
 
-std::unique_ptr<Gemm> make_onednn(const GemmShape& shape, int callers) {
+/// Returns the primitive for a shape. Throws Error if the library does not have it.
+std::unique_ptr<Gemm> make_primitive(const GemmShape& shape, int callers) {
   try {
     return std::make_unique<OneDnnGemm>(shape, callers);
   } catch (const dnnl::error& error) {
@@ -212,7 +268,7 @@ class ReducedGemm final : public Gemm {
 /// products of fewer rows, at last into plain loops. If the packed B would take more than its plan
 /// has, B is read in its given layout.
 std::unique_ptr<Gemm> make_within(GemmShape shape, const Target& target, int64_t limit) {
-  auto product = make_onednn(shape, target.threads);
+  auto product = make_primitive(shape, target.threads);
   if (product->packed_bytes() > gemm_packed_bytes(target, shape)) {
     shape.packed_b = false;
     return std::make_unique<ReducedGemm>(make_within(shape, target, limit));
@@ -264,16 +320,12 @@ std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, const Target& tar
   return make_within(shape, target, gemm_workspace_bytes(target, shape));
 }
 
-}  // namespace tessera
-
 #else
-
-namespace tessera {
 
 std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape&, const Target&) { return nullptr; }
 
 MatrixInstructions host_instructions() { return MatrixInstructions::none; }
 
-}  // namespace tessera
-
 #endif
+
+}  // namespace tessera

@@ -12,6 +12,7 @@ namespace tessera {
 
 std::unique_ptr<DeviceMemory> random_operand(Accelerator& accelerator, int64_t bytes,
                                              uint64_t seed) {
+  // The numbers repeat after 1 MiB: more would only take longer to make.
   constexpr int64_t kDistinct = int64_t{1} << 20;
   auto memory = accelerator.allocate(bytes);
   const CounterRandom random(seed, "tuned products");
@@ -21,10 +22,10 @@ std::unique_ptr<DeviceMemory> random_operand(Accelerator& accelerator, int64_t b
     const auto bits = static_cast<uint16_t>((random.bits(i) & 0x80ffU) | 0x3f00U);
     std::memcpy(block.data() + i, &bits, sizeof(bits));
   }
-  for (int64_t at = 0; at < bytes; at += kDistinct) {
-    const auto part = static_cast<size_t>(std::min(kDistinct, bytes - at));
+  for (int64_t offset = 0; offset < bytes; offset += kDistinct) {
+    const auto part = static_cast<size_t>(std::min(kDistinct, bytes - offset));
     accelerator.upload(std::span(block).first(part),
-                       static_cast<std::byte*>(memory->address()) + at);
+                       static_cast<std::byte*>(memory->address()) + offset);
   }
   return memory;
 }

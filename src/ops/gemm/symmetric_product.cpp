@@ -10,87 +10,89 @@ namespace tessera {
 namespace {
 
 /// The blocks of columns that C is cut into.
-struct Cut {
-  int64_t columns;   // of a block
-  int side_by_side;  // blocks at a time, each by one thread; 1 if all threads compute each
+struct ColumnBlocks {
+  int64_t columns;        // of a block
+  int concurrent_blocks;  // blocks at a time, each by one thread; 1 if all threads compute each
 };
 
-/// Returns the least columns of a block that products are fast with.
+/// Returns the number of columns of a block below which products are slow.
 int64_t least_columns(const Target& target, DType dtype) {
   const bool tiles = dtype == DType::bf16 && target.instructions == MatrixInstructions::amx;
   return tiles ? 256 : 64;
 }
 
-/// Returns the blocks of C. A block has a sixteenth of all columns, so that about 17/32 of the
-/// FLOPs of a large product are left; but no fewer than products are fast with. The blocks do not
-/// depend on the threads, so bits depend on them no more than those of other products. If each
-/// thread has two blocks or more, their work is even.
-Cut cut_of(const Target& target, const SymmetricSize& size) {
+/// Returns the blocks of C. A block has a sixteenth of all columns, but at least least_columns().
+/// So a large product takes about 17/32 of the FLOPs. The columns of a block do not depend on the
+/// number of threads, nor do the bits of the result depend on it more than in other products. With
+/// at least two blocks for each thread, each thread computes blocks of its own.
+ColumnBlocks column_blocks(const Target& target, const SymmetricSize& size) {
   const int64_t least = least_columns(target, size.dtype);
   if (use_plain(target, size.dtype) || size.n < 4 * least) {
     return {std::max<int64_t>(size.n, 1), 1};
   }
   const int64_t columns = round_up((size.n + 15) / 16, least);
-  const int64_t blocks = (size.n + columns - 1) / columns;
-  return {columns, blocks >= 2 * size.threads ? size.threads : 1};
+  const int64_t count = (size.n + columns - 1) / columns;
+  return {columns, count >= 2 * size.threads ? size.threads : 1};
 }
 
 /// Returns whether the rows of A that are a block's right operand are transposed before its
 /// product. Products of few columns are faster then in f32; oneDNN rearranges bf16 in any case.
-bool transposes(const SymmetricSize& size, const Cut& cut) {
-  return size.dtype == DType::f32 && cut.columns < size.n;
+bool transposes(const SymmetricSize& size, const ColumnBlocks& blocks) {
+  return size.dtype == DType::f32 && blocks.columns < size.n;
 }
 
 /// Returns the product of columns [first, end) of C.
-GemmShape block_shape(const SymmetricSize& size, int64_t first, int64_t end, const Cut& cut) {
+GemmShape block_shape(const SymmetricSize& size, int64_t first, int64_t end,
+                      const ColumnBlocks& blocks) {
   return {.m = end,
           .n = end - first,
           .k = size.k,
           .input = size.dtype,
           .output = size.dtype,
-          .transpose_b = !transposes(size, cut),
+          .transpose_b = !transposes(size, blocks),
           .ldc = size.n,
-          .threads = cut.side_by_side > 1 ? 1 : size.threads};
+          .threads = blocks.concurrent_blocks > 1 ? 1 : size.threads};
 }
 
 /// Returns the bytes of the transposed rows of a block.
-int64_t rows_bytes(const SymmetricSize& size, const Cut& cut) {
-  return transposes(size, cut) ? aligned_bytes(cut.columns * size.k * dtype_size(size.dtype)) : 0;
+int64_t rows_bytes(const SymmetricSize& size, const ColumnBlocks& blocks) {
+  return transposes(size, blocks) ? aligned_bytes(blocks.columns * size.k * dtype_size(size.dtype))
+                                  : 0;
 }
 
 /// Returns the bytes of scratch memory of a block.
-int64_t block_bytes(const Target& target, const SymmetricSize& size, const Cut& cut) {
+int64_t block_bytes(const Target& target, const SymmetricSize& size, const ColumnBlocks& blocks) {
   int64_t bytes = 0;
-  for (int64_t first = 0; first < size.n; first += cut.columns) {
-    const int64_t end = std::min(size.n, first + cut.columns);
-    bytes = std::max(bytes, gemm_workspace_bytes(target, block_shape(size, first, end, cut)));
+  for (int64_t first = 0; first < size.n; first += blocks.columns) {
+    const int64_t end = std::min(size.n, first + blocks.columns);
+    bytes = std::max(bytes, gemm_workspace_bytes(target, block_shape(size, first, end, blocks)));
   }
-  return rows_bytes(size, cut) + aligned_bytes(bytes);
+  return rows_bytes(size, blocks) + aligned_bytes(bytes);
 }
 
 }  // namespace
 
 SymmetricProduct::SymmetricProduct(Runtime& runtime, const SymmetricSize& size) : size_(size) {
-  const Cut cut = cut_of(runtime.target(), size);
-  side_by_side_ = cut.side_by_side;
-  rows_bytes_ = rows_bytes(size, cut);
-  block_bytes_ = block_bytes(runtime.target(), size, cut);
-  for (int64_t first = 0; first < size.n; first += cut.columns) {
-    const int64_t end = std::min(size.n, first + cut.columns);
-    blocks_.push_back({&prepare_gemm(runtime, block_shape(size, first, end, cut)), first, end});
+  const ColumnBlocks blocks = column_blocks(runtime.target(), size);
+  concurrent_blocks_ = blocks.concurrent_blocks;
+  rows_bytes_ = rows_bytes(size, blocks);
+  block_bytes_ = block_bytes(runtime.target(), size, blocks);
+  for (int64_t first = 0; first < size.n; first += blocks.columns) {
+    const int64_t end = std::min(size.n, first + blocks.columns);
+    blocks_.push_back({&prepare_gemm(runtime, block_shape(size, first, end, blocks)), first, end});
   }
   std::ranges::reverse(blocks_);  // the largest first
 }
 
 int64_t SymmetricProduct::workspace_bytes(const Target& target, const SymmetricSize& size) {
-  const Cut cut = cut_of(target, size);
-  return cut.side_by_side * block_bytes(target, size, cut);
+  const ColumnBlocks blocks = column_blocks(target, size);
+  return blocks.concurrent_blocks * block_bytes(target, size, blocks);
 }
 
 void SymmetricProduct::run_blocks(const void* a, void* c, std::byte* workspace,
                                   const std::function<void(int64_t, int64_t)>& finish) const {
-  const bool by_one_thread = side_by_side_ == size_.threads;
-  parallel_items(side_by_side_, std::ssize(blocks_), [&](int64_t i, int thread) {
+  const bool by_one_thread = concurrent_blocks_ == size_.threads;
+  parallel_items(concurrent_blocks_, std::ssize(blocks_), [&](int64_t i, int thread) {
     const Block& block = blocks_[static_cast<size_t>(i)];
     run_block(block, a, c, workspace + thread * block_bytes_);
     if (by_one_thread) finish(block.first, block.end);
@@ -111,7 +113,7 @@ void SymmetricProduct::run_block(const Block& block, const void* a, void* c,
     if (rows_bytes_ > 0) {
       auto* const transposed = reinterpret_cast<T*>(workspace);
       const int64_t columns = block.end - block.first;
-      parallel_items(size_.threads / side_by_side_, (size_.k + kTile - 1) / kTile,
+      parallel_items(size_.threads / concurrent_blocks_, (size_.k + kTile - 1) / kTile,
                      [&, right](int64_t tile, int) {
                        const int64_t begin = tile * kTile;
                        transpose(columns, std::min(kTile, size_.k - begin), right + begin, size_.k,

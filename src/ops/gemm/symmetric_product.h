@@ -23,8 +23,8 @@ struct SymmetricSize {
 /// The product C = A Aᵀ of a matrix A [n, k] on the processor, which is symmetric (ZAYA1, section
 /// V-B1). Each block of columns is computed down to the diagonal, by a product of its own. What is
 /// above the diagonal is written below it, transposed. So a large product takes little more than
-/// half of the FLOPs. The plain kernel, and small products, compute all of C at once; below AVX-512
-/// that is symmetric except for rounding.
+/// half of the FLOPs. The plain kernel and small products compute all of C at once. Below AVX-512,
+/// their C is symmetric except for rounding.
 class SymmetricProduct {
  public:
   /// Prepares the product. It must not be called within a parallel region; the product may run
@@ -56,7 +56,7 @@ class SymmetricProduct {
   }
 
  private:
-  static constexpr int64_t kTile = 64;
+  static constexpr int64_t kTile = 64;  // rows and columns of a tile that is mirrored at once
   struct Block {
     const Gemm* product;
     int64_t first;  // column
@@ -119,9 +119,9 @@ class SymmetricProduct {
 
   SymmetricSize size_;
   std::vector<Block> blocks_;
-  int side_by_side_ = 1;     // blocks, each by one thread
-  int64_t rows_bytes_ = 0;   // of a block's transposed rows, 0 if none are transposed
-  int64_t block_bytes_ = 0;  // of scratch memory, with those
+  int concurrent_blocks_ = 1;  // each by one thread
+  int64_t rows_bytes_ = 0;     // of a block's transposed rows, 0 if none are transposed
+  int64_t block_bytes_ = 0;    // of scratch memory, with those
 };
 
 }  // namespace tessera

@@ -22,10 +22,10 @@ GemmShape tuned_shape(GemmShape shape) {
 }
 
 size_t fastest_candidate(std::span<const std::vector<double>> seconds) {
-  constexpr double kWorthIt = 0.99;
+  constexpr double kNoiseFactor = 0.99;
   TESSERA_CHECK(!seconds.empty(), "no candidates");
   size_t best = 0;
-  double least = kWorthIt * quantile(seconds[0], 0.5);
+  double least = kNoiseFactor * quantile(seconds[0], 0.5);
   for (size_t i = 1; i < seconds.size(); ++i) {
     const double median = quantile(seconds[i], 0.5);
     if (median >= least) continue;

@@ -15,9 +15,9 @@ constexpr int64_t kPartBytes = int64_t{4} << 20;
 /// The fewest rows of A, or columns of B, in a part. With fewer, the product itself would be slow.
 constexpr int64_t kFewestWidened = 64;
 
-/// Returns the number of rows of A, or columns of B, that are widened at once. Each has `k`
+/// Returns how many of `count` rows of A, or columns of B, are widened at once. Each has `k`
 /// elements.
-int64_t part_of(int64_t count, int64_t k) {
+int64_t widened_at_once(int64_t count, int64_t k) {
   return std::min(count, std::max(kFewestWidened, kPartBytes / static_cast<int64_t>(4 * k)));
 }
 
@@ -25,14 +25,15 @@ int64_t float_bytes(int64_t elements) {
   return aligned_bytes(elements * static_cast<int64_t>(sizeof(float)));
 }
 
-/// Copies rows of `columns` elements. Rows are `from_gap` and `to_gap` elements apart.
+/// Copies rows of `columns` elements and converts them. Rows are `from_stride` and `to_stride`
+/// elements apart.
 template <typename From, typename To>
-void copy_rows(const From* from, int64_t from_gap, To* to, int64_t to_gap, int64_t rows,
+void copy_rows(const From* from, int64_t from_stride, To* to, int64_t to_stride, int64_t rows,
                int64_t columns, int threads) {
   parallel_ranges(threads, rows, row_grain(columns), [=](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
-      const From* source = from + row * from_gap;
-      To* target = to + row * to_gap;
+      const From* source = from + row * from_stride;
+      To* target = to + row * to_stride;
       for (int64_t i = 0; i < columns; ++i) target[i] = static_cast<To>(source[i]);
     }
   });
@@ -43,8 +44,8 @@ class WidenedParts {
  public:
   explicit WidenedParts(const GemmShape& shape)
       : narrows(shape.output == DType::bf16),
-        columns(part_of(shape.n, shape.k)),
-        rows(part_of(shape.m, narrows ? std::max(shape.k, columns) : shape.k)),
+        columns(widened_at_once(shape.n, shape.k)),
+        rows(widened_at_once(shape.m, narrows ? std::max(shape.k, columns) : shape.k)),
         shape_(shape) {}
 
   /// Calls visit(i, j, product) for each of at most four products of f32. i is 1 for the rest of
@@ -89,11 +90,11 @@ class WidenedParts {
   GemmShape shape_;
 };
 
+/// For each part of B's columns, widens them; for each part of A's rows, widens these and
+/// multiplies.
 class WidenedGemm final : public Gemm {
  public:
-  WidenedGemm(const GemmShape& shape,
-              const std::function<std::unique_ptr<Gemm>(const GemmShape&)>& make)
-      : shape_(shape), parts_(shape) {
+  WidenedGemm(const GemmShape& shape, const MakeGemm& make) : shape_(shape), parts_(shape) {
     parts_.for_each([&](size_t i, size_t j, const GemmShape& part) {
       products_[i][j] = make(part);
       scratch_ = std::max(scratch_, products_[i][j]->workspace_bytes());
@@ -117,6 +118,7 @@ class WidenedGemm final : public Gemm {
             wide_b);
       for (int64_t row = 0; row < shape_.m; row += parts_.rows) {
         const int64_t rows = std::min(parts_.rows, shape_.m - row);
+        // If all rows of A fit at once, they stay from the first columns on.
         if (column == 0 || parts_.rows < shape_.m) {
           widen(static_cast<const BFloat16*>(a), shape_.lda, shape_.transpose_a, row, rows, wide_a);
         }
@@ -128,12 +130,12 @@ class WidenedGemm final : public Gemm {
  private:
   /// Widens `count` of the vectors of k elements that make up an operand, from vector `first` on.
   /// The vectors are columns of the operand in memory if `across`, and its rows otherwise.
-  void widen(const BFloat16* operand, int64_t gap, bool across, int64_t first, int64_t count,
+  void widen(const BFloat16* operand, int64_t stride, bool across, int64_t first, int64_t count,
              float* to) const {
     if (across) {
-      copy_rows(operand + first, gap, to, count, shape_.k, count, shape_.threads);
+      copy_rows(operand + first, stride, to, count, shape_.k, count, shape_.threads);
     } else {
-      copy_rows(operand + first * gap, gap, to, shape_.k, count, shape_.k, shape_.threads);
+      copy_rows(operand + first * stride, stride, to, shape_.k, count, shape_.k, shape_.threads);
     }
   }
 
@@ -167,8 +169,7 @@ class WidenedGemm final : public Gemm {
 
 }  // namespace
 
-std::unique_ptr<Gemm> make_widened_gemm(
-    const GemmShape& shape, const std::function<std::unique_ptr<Gemm>(const GemmShape&)>& make) {
+std::unique_ptr<Gemm> make_widened_gemm(const GemmShape& shape, const MakeGemm& make) {
   TESSERA_CHECK(shape.input == DType::bf16, "a product of {} is not widened",
                 dtype_name(shape.input));
   return std::make_unique<WidenedGemm>(shape, make);

@@ -1,11 +1,14 @@
 #include "ops/linear/linear.h"
 
 #include "ops/gemm/device_gemm.h"
-#include "ops/gemm/packed_gemm.h"
+#include "ops/gemm/gemm.h"
 #include "ops/labels.h"
-#include "ops/linear/input_gradient.h"
-#include "ops/linear/weight_gradient.h"
 #include "ops/support.h"
+
+// A linear layer: y_i = x · weight_iᵀ. linear() and linears() add one operation to the program. It
+// infers its outputs' shapes and types, names its dims for the ranks' layouts (labels()), builds
+// its backward pass (linear_gradients.cpp), and runs. A run takes one matrix product for each
+// weight: a PackedGemm on the processor (ops/gemm/gemm.cpp), device_gemm() on a device.
 
 namespace tessera {
 namespace {
@@ -42,6 +45,8 @@ class Linear final : public Operation {
     return outputs;
   }
 
+  /// Builds the gradients of x and of the weights. An output that the loss does not depend on has
+  /// no gradient, and then its weight has none.
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> output_gradients) const override {
     std::vector<Value> result(self.inputs.size());
@@ -64,7 +69,7 @@ class Linear final : public Operation {
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     int64_t bytes = 0;
     for (size_t i = 0; i + 1 < inputs.size(); ++i) {
-      const GemmShape product = shape(inputs, i, target.threads);
+      const GemmShape product = shape(inputs, i, target.threads);  // one runs after the other
       bytes = std::max(bytes, target.device == Device::cpu
                                   ? PackedGemm::workspace_bytes(target, product, inputs[0].shape[0])
                                   : device_gemm_workspace_bytes(target, product));
@@ -80,7 +85,8 @@ class Linear final : public Operation {
     const std::vector<Spec> inputs = specs_of(execution.inputs);
     if (execution.stream != nullptr) return run_on_device(execution, inputs);
     for (size_t i = 0; i < execution.outputs.size(); ++i) {
-      PackedGemm gemm = product(execution.runtime, inputs, i);
+      PackedGemm gemm(execution.runtime, shape(inputs, i, execution.runtime.threads()),
+                      inputs[0].shape[0]);
       gemm.pack(execution.inputs[i + 1].raw(), execution.workspace.data());
       gemm.run(execution.inputs[0].raw(), execution.outputs[i].raw());
     }
@@ -103,10 +109,6 @@ class Linear final : public Operation {
             .output = dtype_,
             .transpose_b = true,
             .threads = threads};
-  }
-
-  PackedGemm product(Runtime& runtime, std::span<const Spec> inputs, size_t output) const {
-    return {runtime, shape(inputs, output, runtime.threads()), inputs[0].shape[0]};
   }
 
   DType dtype_;

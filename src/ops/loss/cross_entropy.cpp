@@ -1,25 +1,114 @@
 #include "ops/loss/cross_entropy.h"
 
+#include <cmath>
+
+#include "comm/communicator.h"
 #include "ops/indices.h"
-#include "ops/loss/cross_entropy_chunk.h"
 #include "ops/loss/cross_entropy_rows.h"
 #include "ops/loss/logit_chunks.h"
 #include "ops/loss/loss_rows_kernels.h"
 #include "ops/loss/vocabulary_part.h"
 #include "ops/support.h"
 
+// The output head and the loss in one operation. For each chunk of tokens, LogitChunks multiplies x
+// and the weight into logits in f32. The row functions (cross_entropy_rows.h, or loss_rows.cu on a
+// device) turn them into the tokens' losses and, in training, overwrite them with their gradient.
+// From that, LogitChunks computes the chunk's part of the gradients of x and of the weight. So all
+// logits are never in memory at once. If ranks share the vocabulary, each has the logits of its
+// classes (VocabularyPart), and the ranks join three numbers for each token between these steps.
+
 namespace tessera {
 namespace {
 
+/// A chunk of tokens on the processor, with the logits of the rank's classes. Wide is the type of
+/// the logits and the results. T is the type of the logits' gradient, which overwrites the logits.
+template <typename T, typename Wide>
+struct LossChunk {
+  int threads;
+  int64_t rows;
+  int64_t classes;  // of this rank
+  const VocabularyPart* part;
+  const int32_t* targets;   // [rows], classes of the whole vocabulary; -1: no target
+  const Wide* seed;         // [1], the gradient of the loss; null: no gradient is written
+  Wide z;                   // the coefficient of the z-loss
+  Wide* logits;             // [rows, classes]
+  int64_t gradient_stride;  // elements of T from row to row
+  Wide* token_loss;         // [rows]: -log p(target), 0 where there is no target
+  Wide* log_sum_exp;        // [rows]
+
+  const Wide* logits_of(int64_t row) const { return logits + row * classes; }
+  /// Returns the index of a row's target among the rank's classes, or -1 if it is not one of them.
+  int32_t own_target(int64_t row) const { return part->own(targets[row], classes); }
+  /// Returns the logit of a row's target, or 0 if the rank does not have it.
+  Wide target_logit(int64_t row) const {
+    const int32_t own = own_target(row);
+    return own >= 0 ? logits_of(row)[own] : Wide{0};
+  }
+  template <typename Body>
+  void for_each_row(Body&& body) const {
+    parallel_ranges(threads, rows, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) body(row);
+    });
+  }
+};
+
+/// Writes a row's results, given its log-sum-exp and its target's logit.
+template <typename Rows, typename T, typename Wide>
+void finish_row(const LossChunk<T, Wide>& chunk, int64_t row, Wide log_sum_exp, Wide target_logit) {
+  const bool counts = chunk.targets[row] >= 0;
+  chunk.log_sum_exp[row] = log_sum_exp;
+  chunk.token_loss[row] = counts ? log_sum_exp - target_logit : Wide{0};
+  if (chunk.seed == nullptr) return;
+  Rows::gradient(chunk.logits_of(row), chunk.classes, log_sum_exp, chunk.own_target(row),
+                 counts ? *chunk.seed : Wide{0}, chunk.z,
+                 reinterpret_cast<T*>(chunk.logits) + row * chunk.gradient_stride);
+}
+
+/// Computes the losses of a chunk, and the gradient of its logits, on a rank that has all classes.
+template <typename Rows, typename T, typename Wide>
+void losses_of_chunk(const LossChunk<T, Wide>& chunk) {
+  chunk.for_each_row([&](int64_t row) {
+    const Wide log_sum_exp = Rows::log_sum_exp(chunk.logits_of(row), chunk.classes);
+    finish_row<Rows>(chunk, row, log_sum_exp, chunk.target_logit(row));
+  });
+}
+
+/// Computes the losses and the gradient if ranks share the classes. The ranks all-reduce each row's
+/// largest logit, then its sum of exponentials and its target's logit, so all get the same bits.
+/// `numbers` is scratch memory for two numbers a row.
+template <typename Rows, typename T, typename Wide>
+void split_losses_of_chunk(const LossChunk<T, Wide>& chunk, Communicator& ranks,
+                           std::string_view name, Wide* numbers) {
+  const Tensor largest = Tensor::wrap(chunk.log_sum_exp, {chunk.rows}, dtype_of<Wide>);
+  chunk.for_each_row([&](int64_t row) {
+    chunk.log_sum_exp[row] = Rows::largest(chunk.logits_of(row), chunk.classes);
+  });
+  ranks.all_reduce(name, largest, largest, Reduction::maximum);
+  Wide* const exponential_sums = numbers;
+  Wide* const target_logits = numbers + chunk.rows;
+  chunk.for_each_row([&](int64_t row) {
+    exponential_sums[row] =
+        Rows::sum_of_exponentials(chunk.logits_of(row), chunk.classes, chunk.log_sum_exp[row]);
+    target_logits[row] = chunk.target_logit(row);
+  });
+  const Tensor sums = Tensor::wrap(numbers, {2, chunk.rows}, dtype_of<Wide>);
+  ranks.all_reduce(name, sums, sums);
+  chunk.for_each_row([&](int64_t row) {
+    finish_row<Rows>(chunk, row, chunk.log_sum_exp[row] + std::log(exponential_sums[row]),
+                     target_logits[row]);
+  });
+}
+
 /// inputs: x [tokens, hidden], weight [vocabulary, hidden], targets i32 [tokens]; outputs: loss
-/// [1], token loss [tokens], log-sum-exp [tokens]. Ranks may share the vocabulary (VocabularyPart).
+/// [1], token loss [tokens], log-sum-exp [tokens].
 ///
 /// With gradients, the loss's gradient [1] is a further input, and the gradient of x is a further
 /// output. The weight's gradient is added to its main gradient, the last input, or is the last
 /// output.
 class LinearCrossEntropy final : public Operation {
  public:
-  enum class Gradients { none, accumulated, given };
+  /// Whether the weight's gradient is not computed, added to its main gradient, or an output.
+  enum class Gradients { none, accumulated, returned };
 
   LinearCrossEntropy(double z_coefficient, Gradients gradients, VocabularyPart part)
       : z_coefficient_(z_coefficient),
@@ -33,7 +122,8 @@ class LinearCrossEntropy final : public Operation {
     return accumulate_ ? "t c!, v! c!, t, u! -> u, t, t, t c, += v c"
                        : "t c!, v! c!, t, u! -> u, t, t, t c, v c";
   }
-  /// Returns the rule of a split vocabulary, whose parts the operation itself combines.
+  /// Returns the types on an axis that splits the vocabulary. Labels cannot state them, because the
+  /// operation itself joins the results of the ranks.
   HandRule hand_rule() const override {
     return [gradients = gradients_](Axis, std::span<const TypeOnAxis> inputs) {
       return split_vocabulary_types(inputs, gradients);
@@ -102,7 +192,7 @@ class LinearCrossEntropy final : public Operation {
     const LogitChunks chunks(inputs[0], inputs[1]);
     const int64_t bytes = chunks.workspace_bytes(target, gradients_);
     if (!part_.axis) return bytes;
-    const int64_t rows = chunks.most_rows(target.device);
+    const int64_t rows = chunks.max_rows(target.device);
     if (target.device != Device::cpu) {
       return aligned_bytes(bytes) + aligned_bytes(split_numbers_bytes(rows)) +
              all_reduce_workspace(2 * rows, DType::f32, part_.ranks);
@@ -179,12 +269,12 @@ class LinearCrossEntropy final : public Operation {
   template <typename Vendor, typename T>
   void split_rows_on_device(const Execution& execution, const LossRows<T>& loss,
                             const LogitChunks& chunks) const {
-    const int64_t most = chunks.most_rows(execution.runtime.target().device);
-    const int64_t collective_bytes = all_reduce_workspace(2 * most, DType::f32, part_.ranks);
+    const int64_t max_rows = chunks.max_rows(execution.runtime.target().device);
+    const int64_t collective_bytes = all_reduce_workspace(2 * max_rows, DType::f32, part_.ranks);
     const std::span<std::byte> staging =
         execution.workspace.last(static_cast<size_t>(collective_bytes));
     auto* const largest =
-        reinterpret_cast<float*>(staging.data() - aligned_bytes(split_numbers_bytes(most)));
+        reinterpret_cast<float*>(staging.data() - aligned_bytes(split_numbers_bytes(max_rows)));
     const SplitLossRows<T> split{
         .loss = loss, .first = part_.first, .largest = largest, .sums = largest + loss.rows};
     const DeviceCall call{.stream = execution.stream, .workspace = staging};
@@ -236,7 +326,8 @@ class LinearCrossEntropy final : public Operation {
                                  .token_loss = token_loss + first,
                                  .log_sum_exp = log_sum_exp + first});
         });
-    // loss = Σ token_loss + z_coefficient * log_sum_exp^2, over tokens with a target
+    // loss = Σ token_loss + z_coefficient · log_sum_exp², over tokens with a target. It is summed
+    // by one thread, so its bits do not depend on their number.
     double total = 0;
     for (int64_t token = 0; token < execution.inputs[2].elements(); ++token) {
       if (targets[token] < 0) continue;
@@ -251,9 +342,9 @@ class LinearCrossEntropy final : public Operation {
     if (!part_.axis) return losses_of_chunk<Rows>(chunk);
     const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
     const auto numbers = execution.workspace.last(
-        static_cast<size_t>(2 * chunks.most_rows(Device::cpu)) * sizeof(Wide));
-    losses_of_chunk_over_ranks<Rows>(chunk, execution.group(), execution.name,
-                                     reinterpret_cast<Wide*>(numbers.data()));
+        static_cast<size_t>(2 * chunks.max_rows(Device::cpu)) * sizeof(Wide));
+    split_losses_of_chunk<Rows>(chunk, execution.group(), execution.name,
+                                reinterpret_cast<Wide*>(numbers.data()));
   }
 
   double z_coefficient_;
@@ -281,7 +372,7 @@ CrossEntropy linear_cross_entropy_with_gradient(Builder& builder, Value x, Value
   if (main) inputs.push_back(main);
   const std::vector<Value> outputs =
       builder.apply(std::make_shared<LinearCrossEntropy>(
-                        z_coefficient, main ? Gradients::accumulated : Gradients::given,
+                        z_coefficient, main ? Gradients::accumulated : Gradients::returned,
                         vocabulary_part(builder.program(), weight)),
                     std::move(inputs));
   return {outputs[0], outputs[1]};

@@ -9,8 +9,9 @@
 
 namespace tessera {
 
-/// Writes a value as bytes to memory that may hold another type. The compiler keeps the order of
-/// earlier reads and later writes of this memory, and still vectorises.
+/// Writes a value as bytes to memory that may hold another type. An assignment through a pointer of
+/// the wrong type would be undefined: the compiler could move it before earlier reads of this
+/// memory.
 template <typename Out>
 void store_bytes(Out value, Out* to) {
   std::memcpy(to, &value, sizeof(Out));
@@ -22,10 +23,11 @@ void store_bytes(Out value, Out* to) {
 /// log_sum_exp() returns log Σ exp(logit) = largest + log Σ exp(logit - largest). Ranks that share
 /// a vocabulary call the two parts, largest() and sum_of_exponentials(), one by one.
 ///
-/// gradient() writes scale · (p · (1 + 2 z logsumexp) - [target]) for each class, with the
-/// probability p = exp(logit - logsumexp). A target of -1 is none of these classes. A scale of 0
-/// gives zeros. `gradient` may have the address of the logits, even if it has another type: each
-/// logit is read before gradients, which are not wider, overwrite it.
+/// gradient() writes scale · (p · (1 + 2 z logsumexp) - hit) for each class, where the probability
+/// p is exp(logit - logsumexp), and hit is 1 for the target and 0 for other classes. A target of -1
+/// is none of these classes. A scale of 0 gives zeros. `gradient` may have the address of the
+/// logits, even if it has another type: each logit is read before gradients, which are not wider,
+/// overwrite it.
 template <typename Wide>
 struct PlainRows {
   static Wide largest(const Wide* logits, int64_t vocabulary) {
@@ -37,8 +39,8 @@ struct PlainRows {
     return sum;
   }
   static Wide log_sum_exp(const Wide* logits, int64_t vocabulary) {
-    const Wide most = largest(logits, vocabulary);
-    return most + std::log(sum_of_exponentials(logits, vocabulary, most));
+    const Wide maximum = largest(logits, vocabulary);
+    return maximum + std::log(sum_of_exponentials(logits, vocabulary, maximum));
   }
 
   template <typename Out>
@@ -53,6 +55,8 @@ struct PlainRows {
   }
 };
 
+/// The same in loops that vectorise. The target's class is written last, so the loop over the
+/// classes has no condition.
 struct FastRows {
   static float largest(const float* logits, int64_t vocabulary) {
     float largest = logits[0];
@@ -67,15 +71,15 @@ struct FastRows {
     return sum;
   }
   static float log_sum_exp(const float* logits, int64_t vocabulary) {
-    const float most = largest(logits, vocabulary);
-    return most + std::log(sum_of_exponentials(logits, vocabulary, most));
+    const float maximum = largest(logits, vocabulary);
+    return maximum + std::log(sum_of_exponentials(logits, vocabulary, maximum));
   }
 
   template <typename Out>
   static void gradient(const float* logits, int64_t vocabulary, float log_sum_exp, int32_t target,
                        float scale, float z, Out* gradient) {
     const float factor = scale * (1 + 2 * z * log_sum_exp);
-    const float target_logit = target >= 0 ? logits[target] : 0;
+    const float target_logit = target >= 0 ? logits[target] : 0;  // before it is overwritten
 #pragma GCC ivdep
     for (int64_t v = 0; v < vocabulary; ++v) {
       store_bytes(static_cast<Out>(factor * exp_fast(logits[v] - log_sum_exp)), gradient + v);

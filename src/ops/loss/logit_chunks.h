@@ -5,18 +5,17 @@
 
 #include "base/round_up.h"
 #include "ops/gemm/device_gemm.h"
-#include "ops/gemm/packed_gemm.h"
+#include "ops/gemm/gemm.h"
 #include "ops/row_sections.h"
 #include "ops/support.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
 
-/// The gradients of an output head: that of x [tokens, hidden], which is written, and that of the
-/// weight [vocabulary, hidden], which is added to.
+/// The gradients of an output head.
 struct HeadGradients {
-  Tensor x_gradient;
-  Tensor weight_gradient;
+  Tensor x_gradient;       ///< [tokens, hidden], which is written
+  Tensor weight_gradient;  ///< [vocabulary, hidden], which is added to
 };
 
 /// Returns the number of tokens in a chunk: about 128 MiB of f32 logits, a multiple of 64 tokens,
@@ -33,15 +32,15 @@ inline int64_t logit_chunk(Device device, int64_t tokens, int64_t vocabulary) {
   const int64_t fitting = bytes / (std::max<int64_t>(vocabulary, 1) * 4) / 64 * 64;
   tokens = std::max<int64_t>(tokens, 1);
   if (!on_device) return std::min(tokens, std::clamp<int64_t>(fitting, 256, 1024));
-  const int64_t most = std::clamp<int64_t>(fitting, 2048, 8192);
-  const int64_t chunks = (tokens + most - 1) / most;
+  const int64_t limit = std::clamp<int64_t>(fitting, 2048, 8192);
+  const int64_t chunks = (tokens + limit - 1) / limit;
   return std::min(tokens, round_up((tokens + chunks - 1) / chunks, 64));
 }
 
-/// The logits of an output head, for the classes of this rank, a chunk of tokens at a time. The
-/// class determines the number of tokens in a chunk, the memory and the products. The gradient of
-/// the logits overwrites them, row by row. In bf16 it fills the first half of each row of f32
-/// logits.
+/// The logits of an output head, for the vocabulary's classes of this rank, a chunk of tokens at a
+/// time. LogitChunks determines the number of tokens in a chunk, the memory and the products. The
+/// gradient of the logits overwrites them, row by row. In bf16 it fills the first half of each row
+/// of f32 logits.
 class LogitChunks {
  public:
   LogitChunks(const Spec& x, const Spec& weight)
@@ -53,37 +52,33 @@ class LogitChunks {
   }
 
   /// Returns the largest number of tokens in a chunk.
-  int64_t most_rows(Device device) const { return logit_chunk(device, tokens_, vocabulary_); }
+  int64_t max_rows(Device device) const { return logit_chunk(device, tokens_, vocabulary_); }
 
-  /// Returns the scratch bytes of a run, with or without the products of the gradients.
+  /// Returns the scratch bytes of a run, with or without the products of the gradients. A device
+  /// runs the products one after the other in the same memory. The processor packs the weight for a
+  /// whole section, so there each product has memory of its own.
   int64_t workspace_bytes(const Target& target, bool gradients) const {
-    int64_t most = 0;
-    const std::vector<RowSection> sections = sections_on(target.device);
-    if (target.device != Device::cpu) {
-      for (const RowSection& section : sections) {
-        const auto product = [&](const GemmShape& shape) {
-          most = std::max(most, device_gemm_workspace_bytes(target, shape));
-        };
-        product(logits(section.chunk, target.threads));
-        if (!gradients) continue;
-        product(x_gradient(section.chunk, target.threads));
-        product(weight_gradient(section.chunk, target.threads));
-      }
-      return logit_bytes(target.device) + most;
-    }
-    for (const RowSection& section : sections) {
-      const int64_t rows = section.end - section.begin;
-      int64_t bytes =
-          PackedGemm::workspace_bytes(target, logits(section.chunk, target.threads), rows);
+    const int threads = target.threads;
+    int64_t largest = 0;
+    for (const RowSection& section : sections_on(target.device)) {
+      std::vector<GemmShape> products{logits(section.chunk, threads)};
       if (gradients) {
-        bytes +=
-            PackedGemm::workspace_bytes(target, x_gradient(section.chunk, target.threads), rows) +
-            PackedGemm::workspace_bytes(target, weight_gradient(section.chunk, target.threads),
-                                        vocabulary_);
+        products.push_back(x_gradient(section.chunk, threads));
+        products.push_back(weight_gradient(section.chunk, threads));
       }
-      most = std::max(most, bytes);
+      int64_t bytes = 0;
+      for (size_t i = 0; i < products.size(); ++i) {
+        if (target.device != Device::cpu) {
+          bytes = std::max(bytes, device_gemm_workspace_bytes(target, products[i]));
+          continue;
+        }
+        // In the product of the weight's gradient, the rows of A are the classes.
+        const int64_t rows = i == 2 ? vocabulary_ : section.end - section.begin;
+        bytes += PackedGemm::workspace_bytes(target, products[i], rows);
+      }
+      largest = std::max(largest, bytes);
     }
-    return logit_bytes(target.device) + most;
+    return logit_bytes(target.device) + largest;
   }
 
   /// Calls body(first token, tokens, logits) for each chunk. The logits are at the start of the
@@ -109,7 +104,7 @@ class LogitChunks {
     }
   }
 
-  /// Does what for_each() does, on a device. body() puts its work into the execution's stream.
+  /// Enqueues the same on a device. body() puts its work into the execution's stream.
   template <typename Body>
   void for_each_on_device(const Execution& execution, const HeadGradients* gradients,
                           Body&& body) const {
@@ -121,7 +116,7 @@ class LogitChunks {
     const int threads = execution.runtime.threads();
     for (const RowSection& section : sections_on(device)) {
       for (int64_t first = section.begin; first < section.end; first += section.chunk) {
-        const Tensor rows = x.slice(first, first + section.chunk);
+        const Tensor rows = x.slice(first, first + section.chunk);  // [chunk, hidden]
         device_gemm(execution, logits(section.chunk, threads), rows.address(), weight, memory,
                     scratch);
         body(first, section.chunk, memory);
@@ -162,11 +157,11 @@ class LogitChunks {
   };
 
   std::vector<RowSection> sections_on(Device device) const {
-    return row_sections(tokens_, most_rows(device));
+    return row_sections(tokens_, max_rows(device));
   }
 
   int64_t logit_bytes(Device device) const {
-    return aligned_bytes(most_rows(device) * vocabulary_ * dtype_size(accumulation_dtype(dtype_)));
+    return aligned_bytes(max_rows(device) * vocabulary_ * dtype_size(accumulation_dtype(dtype_)));
   }
 
   GemmShape logits(int64_t rows, int threads) const {

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "base/round_up.h"
-#include "device/kernel.h"
+#include "device/packs.h"
 #include "ops/loss/loss_rows_kernels.h"
 
 namespace tessera {
@@ -64,10 +64,10 @@ struct PartialLogSum {
   float sum = 0;
 
   __device__ void add(const LogitPack& logits) {
-    float most = largest;
-    for (const float logit : logits.values) most = most < logit ? logit : most;
-    sum *= expf(largest - most);
-    largest = most;
+    float new_largest = largest;
+    for (const float logit : logits.values) new_largest = new_largest < logit ? logit : new_largest;
+    sum *= expf(largest - new_largest);
+    largest = new_largest;
     for (const float logit : logits.values) sum += expf(logit - largest);
   }
 };
@@ -128,21 +128,25 @@ __device__ int own_target(const SplitLossRows<T>& split, int64_t index) {
   return target >= 0 && own >= 0 && own < split.loss.vocabulary ? static_cast<int>(own) : -1;
 }
 
-/// Writes each row's largest logit, with one block per row, as the two kernels below.
+// If ranks share the vocabulary, three kernels take the place of loss_rows(), with one block per
+// row. Between them the ranks all-reduce.
+
+/// Writes each row's largest logit.
 template <typename T, bool packed>
 __global__ void __launch_bounds__(kMostThreads) split_largest(SplitLossRows<T> split) {
   const int64_t index = blockIdx.x;
   const VocabularyRow<packed> row{static_cast<int>(split.loss.vocabulary)};
   const float* const logits = split.loss.logits + index * split.loss.vocabulary;
-  float most = std::numeric_limits<float>::lowest();
+  float largest = std::numeric_limits<float>::lowest();
   for (int round = 0; round < row.rounds(); ++round) {
     const LogitPack values = row.load(logits, round);
-    for (const float value : values.values) most = most < value ? value : most;
+    for (const float value : values.values) largest = largest < value ? value : largest;
   }
-  most = block_max(most);
-  if (threadIdx.x == 0) split.largest[index] = most;
+  largest = block_max(largest);
+  if (threadIdx.x == 0) split.largest[index] = largest;
 }
 
+/// Writes each row's sum of exponentials, and its target's logit.
 template <typename T, bool packed>
 __global__ void __launch_bounds__(kMostThreads) split_sums(SplitLossRows<T> split) {
   const int64_t index = blockIdx.x;
@@ -163,6 +167,7 @@ __global__ void __launch_bounds__(kMostThreads) split_sums(SplitLossRows<T> spli
   split.sums[split.loss.rows + index] = target >= 0 ? logits[target] : 0.0f;
 }
 
+/// Writes each row's results and gradient.
 template <typename T, bool packed>
 __global__ void __launch_bounds__(kMostThreads) split_results(SplitLossRows<T> split) {
   const LossRows<T>& loss = split.loss;
@@ -200,6 +205,7 @@ Grid grid_of_rows(const LossRows<T>& loss) {
   return {.blocks = loss.rows, .threads = static_cast<int>(threads)};
 }
 
+/// Returns whether every row of logits begins on a pack, because rows are whole packs.
 template <typename T>
 bool rows_begin_on_packs(const LossRows<T>& loss) {
   return loss.vocabulary % kPackLogits == 0;

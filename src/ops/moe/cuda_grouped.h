@@ -7,9 +7,11 @@
 
 namespace tessera {
 
-// The functions of device_grouped.h for bf16 on the device cuda. The first run of a shape chooses a
-// library, and the runtime keeps the choice.
+// The products of groups (one matrix product per expert) in bf16 on the device cuda. Two libraries
+// have kernels for them: CUTLASS and cuBLASLt. The first run of a shape chooses one of them
+// (ops/moe/grouped_choice.h), and the runtime keeps the choice, so equal operands give equal bits.
 
+// These do what the functions of device_grouped.h with the same names do.
 void require_cuda_grouped(Runtime& runtime, std::string_view operation, const GroupedShape& shape);
 void cuda_grouped(const Execution& execution, std::string_view operation, const GroupedShape& shape,
                   const GroupedOperands& operands, std::byte* workspace);

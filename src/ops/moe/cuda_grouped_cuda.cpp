@@ -13,12 +13,14 @@ std::vector<GroupedCandidate> grouped_libraries(Runtime& runtime, const GroupedS
 void multiply_groups(GroupedLibrary library, const Execution& execution, std::string_view operation,
                      const GroupedShape& shape, const GroupedOperands& operands,
                      std::byte* workspace) {
-  library == GroupedLibrary::cutlass
-      ? multiply_by_cutlass(execution, operation, shape, operands, workspace)
-      : multiply_by_cublaslt(execution, operation, shape, operands, workspace);
+  const auto multiply =
+      library == GroupedLibrary::cutlass ? multiply_by_cutlass : multiply_by_cublaslt;
+  multiply(execution, operation, shape, operands, workspace);
 }
 
 void require_cuda_grouped(Runtime& runtime, std::string_view operation, const GroupedShape& shape) {
+  // Throws if both libraries are missing. The choice is thrown away: the first run chooses by the
+  // runtime's table.
   choose_grouped(operation, shape, {}, grouped_libraries(runtime, shape));
 }
 
@@ -26,10 +28,11 @@ void cuda_grouped(const Execution& execution, std::string_view operation, const 
                   const GroupedOperands& operands, std::byte* workspace) {
   Runtime& runtime = execution.runtime;
   auto& choices = runtime.cache<GroupedChoices>();
-  const GroupedLibrary* const kept = choices.find(shape);
+  // The choice of a shape's first run holds for all later ones.
+  const GroupedLibrary* const earlier_choice = choices.find(shape);
   const GroupedLibrary library =
-      kept != nullptr
-          ? *kept
+      earlier_choice != nullptr
+          ? *earlier_choice
           : choices.keep(shape, choose_grouped(operation, shape, runtime.cache<TunedGroups>(),
                                                grouped_libraries(runtime, shape)));
   multiply_groups(library, execution, operation, shape, operands, workspace);

@@ -12,6 +12,10 @@
 namespace tessera {
 namespace {
 
+// Measures each library that has a shape's products: two runs load its kernel, two more tell how
+// many runs make a sample that is long enough to time. Then the libraries take turns, one sample a
+// round, so that a change of the device's clock meets both. The faster one by the median is chosen.
+
 /// A product's operands, filled with random numbers, and the events that time it.
 class MeasuredGroups {
  public:
@@ -81,7 +85,8 @@ class MeasuredGroups {
   std::unique_ptr<Event> begin_, end_;
 };
 
-/// Returns the libraries that can compute a product. Throws Error if none can.
+/// Returns the libraries that can compute a product. Throws Error, which has the reason of each, if
+/// none can.
 std::vector<GroupedLibrary> usable_libraries(const MeasuredGroups& groups,
                                              const GroupedShape& shape) {
   std::vector<GroupedLibrary> usable;

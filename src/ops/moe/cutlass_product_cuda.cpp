@@ -21,7 +21,7 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-/// The properties of the open device that the kernels need.
+/// The properties of the open device that the kernels need. The runtime's cache has them.
 struct Multiprocessors {
   int capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
                    attribute(cudaDevAttrComputeCapabilityMinor);

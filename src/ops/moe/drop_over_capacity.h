@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// Drops the choices of each expert beyond its capacity (see expert_capacity()): i32 [tokens, k],
-/// with -1 for each choice beyond the capacity, in token order. For TokenSet::micro_batch the
-/// tokens must be whole; for TokenSet::rank they may be split.
+/// Drops the choices of each expert beyond its capacity (see expert_capacity()). indices are i32
+/// [tokens, k]. The result has -1 in place of each dropped choice; the first choices in token order
+/// are kept. For TokenSet::micro_batch no axis may split the tokens, for TokenSet::rank axes may.
 ///
-/// It is for tokens of several ranks, where the set that a capacity counts is not the tokens whose
-/// rows a rank makes. On one rank token_counts() drops the choices, since it counts them anyway and
-/// has a kernel for devices: for 4096 tokens of 4 choices it takes 13 microseconds on two cores
-/// with or without a capacity, and this operation 50 more.
+/// It serves several ranks, whose capacities do not always count the tokens whose rows a rank
+/// makes. On one rank token_counts() drops the choices instead. It counts them anyway and has a
+/// kernel for devices. For 4096 tokens of 4 choices it takes 13 microseconds on two cores with or
+/// without a capacity, and this operation would take 50 more.
 Value drop_over_capacity(Builder& builder, Value indices, int64_t experts, double factor,
                          TokenSet set);
 

@@ -7,18 +7,17 @@ namespace tessera {
 // The exchange of routed rows between the ranks that share the experts of a layer (all-to-all
 // expert parallelism: MegaScale-MoE section 3.2). Each rank makes the rows of its own tokens for
 // all experts, in the order of the experts, and sends each expert's rows to the rank that holds the
-// expert. A rank holds only the rows that were sent to it. The rows of an expert are consecutive,
-// in the order of the ranks that sent them. The numbers of rows are exchanged once and serve for
-// every later exchange of the layer, in both directions.
+// expert. There the rows of an expert are consecutive, in the order of the ranks that sent them.
+// The numbers of rows are exchanged first, once for all exchanges of the layer in both directions.
 
 /// The axis and the sizes of an exchange.
 struct ExchangeOptions {
   Axis axis;                   ///< the axis that splits the experts, in equal parts
   int64_t local_experts = 0;   ///< experts of one rank
   int64_t sent_rows = 0;       ///< the most rows that a rank sends: one for each choice
-  RowBound bound;              ///< of the rows that a rank receives
-  int sent_identity = -1;      ///< of the rows that are sent: RoutingOptions::identity
-  int received_identity = -1;  ///< of the rows that are received
+  RowBound bound;              ///< the bound of the rows that a rank receives
+  int sent_identity = -1;      ///< RoutingOptions::identity of the rows that are sent
+  int received_identity = -1;  ///< the identity of the rows that are received
 };
 
 /// An exchange whose numbers of rows are known.

@@ -3,17 +3,19 @@
 namespace tessera {
 namespace {
 
-constexpr int kSide = 32;  // of the tile of D that a block computes
+constexpr int kSide = 32;  // rows and columns of the tile of D that a block computes
 constexpr int kTileThreads = 256;
 constexpr int kTileRows = kSide * kSide / kTileThreads;  // elements of D per thread
 
-/// The tile that a block computes, and the sizes of its group's matrices.
+/// The tile of D that a block computes, and the sizes of its group's matrices. blockIdx.x counts
+/// the tiles along m of all groups, blockIdx.y the tiles along n. Only the device knows the rows of
+/// the groups, so each block finds its group by walking through the offsets.
 struct FloatTile {
   bool exists = false;
   int64_t group = 0;
   int64_t first_row = 0;  // of the group
   int64_t m = 0, n = 0, k = 0;
-  int64_t from_m = 0, from_n = 0;
+  int64_t from_m = 0, from_n = 0;  // the tile's first row and column in the group's D
 
   __device__ explicit FloatTile(const FloatProduct& product) {
     int64_t tile = blockIdx.x;
@@ -44,6 +46,7 @@ struct FloatTile {
   }
 };
 
+// The extra column lets the threads of a warp read a column of a side from different memory banks.
 using SharedSide = float[kSide][kSide + 1];
 
 /// Writes tile[i][j] = the operand's element (from_i + i, from_k + j), or 0 past the end.
@@ -63,8 +66,8 @@ __device__ inline void load_side(const FloatOperand& operand, const void* part, 
 /// Computes a tile of one group's D per block: D[i, j] = Σ_k A[i, k] · B[k, j], added to D if
 /// `accumulate`.
 __global__ void __launch_bounds__(kTileThreads) float_product(FloatProduct product) {
-  __shared__ float a_side[kSide][kSide + 1];
-  __shared__ float b_side[kSide][kSide + 1];
+  __shared__ SharedSide a_side;
+  __shared__ SharedSide b_side;
   const FloatTile tile(product);
   if (!tile.exists) return;
   const void* const a = part_of_group(product.a.memory, tile.first_row, tile.group);

@@ -12,7 +12,9 @@ namespace tessera {
 namespace {
 
 /// inputs: n gradients [rows, out_i], then n weights [experts, out_i, in], then offsets i32
-/// [experts + 1]; output [rows, in].
+/// [experts + 1]; output [rows, in], the sum of the products of the n pairs. On a device each pair
+/// is one product of groups (ops/moe/device_grouped.h). On the processor the fast kernel multiplies
+/// pieces of the experts' rows (ops/moe/row_pieces.h).
 class GroupedLinearInputGradient final : public Operation {
  public:
   std::string_view name() const override { return "grouped_linear_input_gradient"; }
@@ -46,26 +48,23 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
-    if (target.device != Device::cpu && has_device_grouped(target.device, inputs[0].dtype)) {
-      return device_workspace_bytes(target, inputs);
-    }
-    if (use_plain(target, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
     const size_t pairs = inputs.size() / 2;
-    int64_t product_bytes = 0;
-    for (size_t i = 0; i < pairs; ++i) {
-      product_bytes =
-          std::max(product_bytes, product_bytes_of(target, inputs[i].shape, inputs[pairs + i].shape,
-                                                   inputs[i].dtype, i > 0));
+    const int64_t rows = inputs[0].shape[0];
+    if (target.device != Device::cpu && has_device_grouped(target.device, inputs[0].dtype)) {
+      int64_t product_bytes = 0;
+      for (size_t pair = 0; pair < pairs; ++pair) {
+        product_bytes = std::max(product_bytes, device_grouped_workspace_bytes(
+                                                    target, name(), device_shape(inputs, pair)));
+      }
+      return product_bytes + device_sum_bytes(pairs, rows, inputs[pairs].shape[2], inputs[0].dtype);
     }
-    return workspace(inputs[0].shape[0], inputs[pairs].shape, product_bytes).bytes(target.threads);
+    if (use_plain(target, inputs[0].dtype) || rows == 0) return 0;
+    return workspace(target, inputs).bytes(target.threads);
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    const size_t pairs = inputs.size() / 2;
-    for (size_t i = 0; i < pairs; ++i) {
-      require_device_grouped(runtime, name(),
-                             device_shape(inputs[i].shape, inputs[pairs + i].shape, inputs[i].dtype,
-                                          {.number = i, .count = pairs}));
+    for (size_t pair = 0; pair < inputs.size() / 2; ++pair) {
+      require_device_grouped(runtime, name(), device_shape(inputs, pair));
     }
   }
 
@@ -87,25 +86,20 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
  private:
-  /// One of several pairs of a gradient and a weight.
-  struct Pair {
-    size_t number = 0;
-    size_t count = 1;
-    bool last() const { return number + 1 == count; }
-  };
-
-  /// Returns the product of one pair. The sum of several pairs stays in f32 until the last pair;
-  /// each pair but the first adds to it.
-  static GroupedShape device_shape(const Shape& gradient, const Shape& weight, DType dtype,
-                                   const Pair& pair) {
+  /// Returns the product of one pair of a gradient and a weight. The sum of several pairs stays in
+  /// f32 until the last pair. Each pair but the first adds to it.
+  static GroupedShape device_shape(std::span<const Spec> inputs, size_t pair) {
+    const size_t pairs = inputs.size() / 2;
+    const Spec& gradient = inputs[pair];
+    const Shape& weight = inputs[pairs + pair].shape;
     return {.kind = GroupedKind::input_gradient,
             .groups = weight[0],
-            .rows = gradient[0],
+            .rows = gradient.shape[0],
             .in = weight[2],
             .out = weight[1],
-            .input = dtype,
-            .output = pair.last() ? dtype : DType::f32,
-            .adds = pair.number > 0};
+            .input = gradient.dtype,
+            .output = pair + 1 == pairs ? gradient.dtype : DType::f32,
+            .adds = pair > 0};
   }
 
   /// Returns the bytes of the f32 rows in which a device sums the products of several pairs in
@@ -115,106 +109,85 @@ class GroupedLinearInputGradient final : public Operation {
                                              : 0;
   }
 
-  int64_t device_workspace_bytes(const Target& target, std::span<const Spec> inputs) const {
-    const size_t pairs = inputs.size() / 2;
-    int64_t product = 0;
-    for (size_t i = 0; i < pairs; ++i) {
-      product =
-          std::max(product, device_grouped_workspace_bytes(
-                                target, name(),
-                                device_shape(inputs[i].shape, inputs[pairs + i].shape,
-                                             inputs[i].dtype, {.number = i, .count = pairs})));
-    }
-    return product +
-           device_sum_bytes(pairs, inputs[0].shape[0], inputs[pairs].shape[2], inputs[0].dtype);
-  }
-
   void run_on_device(const Execution& execution) const {
     const Tensor& dx = execution.outputs[0];
     const DType dtype = dx.dtype();
     if (!has_device_grouped(execution.stream->device(), dtype)) {
       return run_by_processor(*this, execution);
     }
-    const size_t pairs = execution.inputs.size() / 2;
-    const Tensor& offsets = execution.inputs.back();
+    const std::vector<Spec> inputs = specs_of(execution.inputs);
+    const size_t pairs = inputs.size() / 2;
     std::byte* const memory = execution.workspace.data();
     const int64_t sum_bytes = device_sum_bytes(pairs, dx.shape()[0], dx.shape()[1], dtype);
     void* const sum = sum_bytes > 0 ? memory : dx.address();
-    for (size_t i = 0; i < pairs; ++i) {
-      const Pair pair{.number = i, .count = pairs};
-      const Tensor& gradient = execution.inputs[i];
-      const Tensor& weight = execution.inputs[pairs + i];
-      device_grouped(execution, name(), device_shape(gradient.shape(), weight.shape(), dtype, pair),
-                     {.rows = gradient.address(),
-                      .other = weight.address(),
-                      .offsets = offsets.pointer<int32_t>(),
-                      .result = pair.last() ? dx.address() : sum,
+    for (size_t pair = 0; pair < pairs; ++pair) {
+      device_grouped(execution, name(), device_shape(inputs, pair),
+                     {.rows = execution.inputs[pair].address(),
+                      .other = execution.inputs[pairs + pair].address(),
+                      .offsets = execution.inputs.back().pointer<int32_t>(),
+                      .result = pair + 1 == pairs ? dx.address() : sum,
                       .sum = static_cast<const float*>(sum)},
                      memory + sum_bytes);
     }
   }
 
-  /// Returns the product of a piece, without its number of rows, which varies.
-  static GemmShape product(const Shape& gradient, const Shape& weight, DType dtype,
-                           bool accumulate) {
+  /// Returns the product of a piece of one pair, without its number of rows, which varies.
+  static GemmShape product(std::span<const Spec> inputs, size_t pair) {
+    const Shape& weight = inputs[inputs.size() / 2 + pair].shape;
     return {.n = weight[2],
-            .k = gradient[1],
-            .input = dtype,
+            .k = weight[1],
+            .input = inputs[pair].dtype,
             .output = DType::f32,
-            .accumulate = accumulate};
+            .accumulate = pair > 0};
   }
 
-  static int64_t product_bytes_of(const Target& target, const Shape& gradient, const Shape& weight,
-                                  DType dtype, bool accumulate) {
-    return PieceProducts::workspace_bytes(target, product(gradient, weight, dtype, accumulate),
-                                          &GemmShape::m, gradient[0]);
-  }
-
-  static PieceWorkspace workspace(int64_t rows, const Shape& weight, int64_t product_bytes) {
+  /// Returns the layout of the workspace, with room for a piece's sum and the largest product.
+  static PieceWorkspace workspace(const Target& target, std::span<const Spec> inputs) {
+    const size_t pairs = inputs.size() / 2;
+    const int64_t rows = inputs[0].shape[0];
+    const Shape& weight = inputs[pairs].shape;
+    int64_t product_bytes = 0;
+    for (size_t pair = 0; pair < pairs; ++pair) {
+      product_bytes = std::max(
+          product_bytes,
+          PieceProducts::workspace_bytes(target, product(inputs, pair), &GemmShape::m, rows));
+    }
     return {piece_bound(rows, weight[0]), kPieceRows * weight[2] * dtype_size(DType::f32),
             product_bytes};
   }
 
-  /// Sums the products of each piece in f32 rows of the thread, which stay in the cache, and then
-  /// rounds them. A product may cover neighbouring rows (see GroupedLinear).
+  /// Computes several pieces at a time, one per thread. The products of a piece are summed in f32
+  /// rows of the thread, which stay in the cache, and then rounded. As in GroupedLinear, a product
+  /// may also cover rows before or after its piece.
   template <typename T>
   static void run_fast(const Execution& execution) {
     const Tensor& dx = execution.outputs[0];
     if (dx.shape()[0] == 0) return;
-    const size_t pairs = execution.inputs.size() / 2;
+    const std::vector<Spec> inputs = specs_of(execution.inputs);
+    const size_t pairs = inputs.size() / 2;
     const int64_t width = dx.shape()[1];
-    std::vector<PieceProducts> sized;
-    int64_t product_bytes = 0;
-    for (size_t i = 0; i < pairs; ++i) {
-      const Shape& gradient = execution.inputs[i].shape();
-      const Shape& weight = execution.inputs[pairs + i].shape();
-      sized.emplace_back(execution.runtime, product(gradient, weight, dx.dtype(), i > 0),
-                         &GemmShape::m, gradient[0]);
-      product_bytes = std::max(product_bytes, product_bytes_of(execution.runtime.target(), gradient,
-                                                               weight, dx.dtype(), i > 0));
+    std::vector<PieceProducts> products;
+    for (size_t pair = 0; pair < pairs; ++pair) {
+      products.emplace_back(execution.runtime, product(inputs, pair), &GemmShape::m, dx.shape()[0]);
     }
-    const std::span<const int32_t> offsets = execution.inputs.back().values<int32_t>();
-    const PieceWorkspace areas =
-        workspace(dx.shape()[0], execution.inputs[pairs].shape(), product_bytes);
-    const auto pieces = cut_rows(offsets, areas.pieces(execution.workspace));
-    parallel_items(execution.runtime.threads(), static_cast<int64_t>(pieces.size()),
-                   [&](int64_t item, int thread) {
-                     const RowPiece& piece = pieces[static_cast<size_t>(item)];
-                     const int64_t size = sized[0].size(piece.rows);
-                     const int64_t start = std::min<int64_t>(piece.row, dx.shape()[0] - size);
-                     auto* sum =
-                         reinterpret_cast<float*>(areas.staged(execution.workspace, thread));
-                     for (size_t i = 0; i < pairs; ++i) {
-                       sized[i][piece.rows].run(
-                           execution.inputs[i].slice(start, start + size).raw(),
-                           execution.inputs[pairs + i].slice(piece.expert, piece.expert + 1).raw(),
-                           sum, areas.product(execution.workspace, thread));
-                     }
-                     const float* own = sum + (piece.row - start) * width;
-                     T* result = dx.data<T>() + piece.row * width;
-                     for (int64_t i = 0; i < piece.rows * width; ++i)
-                       result[i] = static_cast<T>(own[i]);
-                   });
+    const PieceWorkspace areas = workspace(execution.runtime.target(), inputs);
+    const auto pieces =
+        cut_rows(execution.inputs.back().values<int32_t>(), areas.pieces(execution.workspace));
+    parallel_items(execution.runtime.threads(), std::ssize(pieces), [&](int64_t item, int thread) {
+      const RowPiece& piece = pieces[static_cast<size_t>(item)];
+      const int64_t size = products[0].size(piece.rows);
+      const int64_t start = std::min<int64_t>(piece.row, dx.shape()[0] - size);
+      auto* sum = reinterpret_cast<float*>(areas.staged(execution.workspace, thread));
+      for (size_t pair = 0; pair < pairs; ++pair) {
+        const Tensor& weight = execution.inputs[pairs + pair];
+        products[pair][piece.rows].run(execution.inputs[pair].slice(start, start + size).raw(),
+                                       weight.slice(piece.expert, piece.expert + 1).raw(), sum,
+                                       areas.product(execution.workspace, thread));
+      }
+      const float* piece_sum = sum + (piece.row - start) * width;
+      T* result = dx.data<T>() + piece.row * width;
+      for (int64_t i = 0; i < piece.rows * width; ++i) result[i] = static_cast<T>(piece_sum[i]);
+    });
   }
 };
 

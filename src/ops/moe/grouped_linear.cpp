@@ -13,15 +13,16 @@ namespace tessera {
 namespace {
 
 /// inputs: x [rows, in], weights [experts, out_i, in], offsets i32 [experts + 1]; outputs
-/// [rows, out_i].
+/// [rows, out_i]. On a device each weight is one product of groups (ops/moe/device_grouped.h). On
+/// the processor the fast kernel multiplies pieces of the experts' rows (ops/moe/row_pieces.h).
 class GroupedLinear final : public Operation {
  public:
   std::string_view name() const override { return "grouped_linear"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
     const size_t weights = inputs.size() - 2;
-    // Only a single weight may be partial: with one of several partial, the products of the others
-    // would not be addends.
+    // A weight may be partial only if it is the only one. If one of several were partial, the
+    // products of the other weights would not be addends of a sum.
     return "~(E r) i, " + repeated(weights == 1 ? "~E o# i" : "E o# i", weights) + ", (E r) -> " +
            repeated("(E r) o#", weights) + tied("o#", weights);
   }
@@ -71,25 +72,22 @@ class GroupedLinear final : public Operation {
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
-    if (target.device != Device::cpu && has_device_grouped(target.device, inputs[0].dtype)) {
-      return device_workspace_bytes(target, inputs);
+    const Spec& x = inputs.front();
+    if (target.device != Device::cpu && has_device_grouped(target.device, x.dtype)) {
+      int64_t bytes = 0;
+      for (const Spec& weight : weights_of(inputs)) {
+        bytes = std::max(bytes, device_grouped_workspace_bytes(target, name(),
+                                                               device_shape(x.shape[0], weight)));
+      }
+      return bytes;
     }
-    if (use_plain(target, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
-    int64_t out = 0;
-    int64_t product_bytes = 0;
-    for (const Spec& weight : inputs.subspan(1, inputs.size() - 2)) {
-      out = std::max(out, weight.shape[1]);
-      product_bytes = std::max(
-          product_bytes, product_bytes_of(target, inputs[0].shape, weight.shape, weight.dtype));
-    }
-    return workspace(inputs[0].shape, inputs[1].shape[0], out, inputs[0].dtype, product_bytes)
-        .bytes(target.threads);
+    if (use_plain(target, x.dtype) || x.shape[0] == 0) return 0;
+    return workspace(target, inputs).bytes(target.threads);
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    for (const Spec& weight : inputs.subspan(1, inputs.size() - 2)) {
-      require_device_grouped(runtime, name(),
-                             device_shape(inputs[0].shape, weight.shape, weight.dtype));
+    for (const Spec& weight : weights_of(inputs)) {
+      require_device_grouped(runtime, name(), device_shape(inputs.front().shape[0], weight));
     }
   }
 
@@ -109,24 +107,18 @@ class GroupedLinear final : public Operation {
   }
 
  private:
-  static GroupedShape device_shape(const Shape& x, const Shape& weight, DType dtype) {
-    return {.kind = GroupedKind::forward,
-            .groups = weight[0],
-            .rows = x[0],
-            .in = weight[2],
-            .out = weight[1],
-            .input = dtype,
-            .output = dtype};
+  static std::span<const Spec> weights_of(std::span<const Spec> inputs) {
+    return inputs.subspan(1, inputs.size() - 2);
   }
 
-  int64_t device_workspace_bytes(const Target& target, std::span<const Spec> inputs) const {
-    int64_t bytes = 0;
-    for (const Spec& weight : inputs.subspan(1, inputs.size() - 2)) {
-      bytes = std::max(
-          bytes, device_grouped_workspace_bytes(
-                     target, name(), device_shape(inputs[0].shape, weight.shape, weight.dtype)));
-    }
-    return bytes;
+  static GroupedShape device_shape(int64_t rows, const Spec& weight) {
+    return {.kind = GroupedKind::forward,
+            .groups = weight.shape[0],
+            .rows = rows,
+            .in = weight.shape[2],
+            .out = weight.shape[1],
+            .input = weight.dtype,
+            .output = weight.dtype};
   }
 
   void run_on_device(const Execution& execution) const {
@@ -137,7 +129,7 @@ class GroupedLinear final : public Operation {
     }
     for (size_t i = 0; i < execution.outputs.size(); ++i) {
       const Tensor& weight = execution.inputs[i + 1];
-      device_grouped(execution, name(), device_shape(x.shape(), weight.shape(), x.dtype()),
+      device_grouped(execution, name(), device_shape(x.shape()[0], spec_of(weight)),
                      {.rows = x.address(),
                       .other = weight.address(),
                       .offsets = offsets.pointer<int32_t>(),
@@ -147,65 +139,65 @@ class GroupedLinear final : public Operation {
   }
 
   /// Returns the product of a piece, without its number of rows, which varies.
-  static GemmShape product(const Shape& x, const Shape& weight, DType dtype) {
-    return {.n = weight[1], .k = x[1], .input = dtype, .output = dtype, .transpose_b = true};
+  static GemmShape product(const Spec& weight) {
+    return {.n = weight.shape[1],
+            .k = weight.shape[2],
+            .input = weight.dtype,
+            .output = weight.dtype,
+            .transpose_b = true};
   }
 
-  static int64_t product_bytes_of(const Target& target, const Shape& x, const Shape& weight,
-                                  DType dtype) {
-    return PieceProducts::workspace_bytes(target, product(x, weight, dtype), &GemmShape::m, x[0]);
-  }
-
-  static PieceWorkspace workspace(const Shape& x, int64_t experts, int64_t out, DType dtype,
-                                  int64_t product_bytes) {
-    return {piece_bound(x[0], experts), kPieceRows * out * dtype_size(dtype), product_bytes};
-  }
-
-  static void run_fast(const Execution& execution) {
-    const Tensor& x = execution.inputs.front();
-    const size_t count = execution.outputs.size();
-    std::vector<PieceProducts> sized;
+  /// Returns the layout of the workspace, with room for the widest result and the largest product.
+  static PieceWorkspace workspace(const Target& target, std::span<const Spec> inputs) {
+    const int64_t rows = inputs.front().shape[0];
     int64_t out = 0;
     int64_t product_bytes = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const Shape& weight = execution.inputs[i + 1].shape();
-      sized.emplace_back(execution.runtime, product(x.shape(), weight, x.dtype()), &GemmShape::m,
-                         x.shape()[0]);
-      out = std::max(out, weight[1]);
-      product_bytes = std::max(product_bytes, product_bytes_of(execution.runtime.target(),
-                                                               x.shape(), weight, x.dtype()));
+    for (const Spec& weight : weights_of(inputs)) {
+      out = std::max(out, weight.shape[1]);
+      product_bytes = std::max(product_bytes, PieceProducts::workspace_bytes(
+                                                  target, product(weight), &GemmShape::m, rows));
     }
-    const std::span<const int32_t> offsets = execution.inputs.back().values<int32_t>();
-    const PieceWorkspace areas =
-        workspace(x.shape(), execution.inputs[1].shape()[0], out, x.dtype(), product_bytes);
-    const auto pieces = cut_rows(offsets, areas.pieces(execution.workspace));
-    parallel_items(execution.runtime.threads(), static_cast<int64_t>(pieces.size()),
-                   [&](int64_t item, int thread) {
-                     const RowPiece& piece = pieces[static_cast<size_t>(item)];
-                     for (size_t i = 0; i < count; ++i) {
-                       multiply(x, execution.inputs[i + 1], execution.outputs[i], piece, sized[i],
-                                areas.staged(execution.workspace, thread),
-                                areas.product(execution.workspace, thread));
-                     }
-                   });
+    return {piece_bound(rows, inputs[1].shape[0]), kPieceRows * out * dtype_size(inputs[0].dtype),
+            product_bytes};
   }
 
-  /// Multiplies one piece. If the piece fills its product, the result is written in place.
-  /// Otherwise the product covers neighbouring rows too, after the piece or, at the end of x,
-  /// before it, and the piece's own rows are copied out.
+  /// Multiplies several pieces at a time, one per thread, each by all weights.
+  static void run_fast(const Execution& execution) {
+    const Tensor& x = execution.inputs.front();
+    const std::vector<Spec> inputs = specs_of(execution.inputs);
+    std::vector<PieceProducts> products;
+    for (const Spec& weight : weights_of(inputs)) {
+      products.emplace_back(execution.runtime, product(weight), &GemmShape::m, x.shape()[0]);
+    }
+    const PieceWorkspace areas = workspace(execution.runtime.target(), inputs);
+    const auto pieces =
+        cut_rows(execution.inputs.back().values<int32_t>(), areas.pieces(execution.workspace));
+    parallel_items(execution.runtime.threads(), std::ssize(pieces), [&](int64_t item, int thread) {
+      for (size_t i = 0; i < products.size(); ++i) {
+        multiply(x, execution.inputs[i + 1], execution.outputs[i],
+                 pieces[static_cast<size_t>(item)], products[i],
+                 areas.staged(execution.workspace, thread),
+                 areas.product(execution.workspace, thread));
+      }
+    });
+  }
+
+  /// Multiplies one piece by one weight. If the piece fills its product, the result is written in
+  /// place. Otherwise the product also covers rows after the piece or, at the end of x, before it.
+  /// It is then written to `staged`, and the rows of the piece are copied to y.
   static void multiply(const Tensor& x, const Tensor& weight, const Tensor& y,
                        const RowPiece& piece, const PieceProducts& products, std::byte* staged,
                        std::byte* scratch) {
     const int64_t size = products.size(piece.rows);
     const int64_t start = std::min<int64_t>(piece.row, x.shape()[0] - size);
     const int64_t row_bytes = y.shape()[1] * dtype_size(y.dtype());
-    std::byte* own = y.raw() + piece.row * row_bytes;
+    std::byte* result = y.raw() + piece.row * row_bytes;
     const bool in_place = size == piece.rows;
     products[piece.rows].run(x.slice(start, start + size).raw(),
                              weight.slice(piece.expert, piece.expert + 1).raw(),
-                             in_place ? own : staged, scratch);
+                             in_place ? result : staged, scratch);
     if (!in_place) {
-      std::memcpy(own, staged + (piece.row - start) * row_bytes,
+      std::memcpy(result, staged + (piece.row - start) * row_bytes,
                   static_cast<size_t>(piece.rows * row_bytes));
     }
   }

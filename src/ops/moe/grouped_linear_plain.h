@@ -8,6 +8,8 @@
 namespace tessera {
 
 // The definition of the grouped linear map and its gradients: loops over the rows of each expert.
+// Expert e has the rows from offsets[e] to offsets[e + 1]. x is [rows, in], y and its gradient are
+// [rows, out], weights are [experts, out, in].
 
 /// Computes y_ro = Σ_i x_ri w_eoi for the rows r of each expert e.
 template <typename T>

@@ -12,6 +12,8 @@
 namespace tessera {
 namespace {
 
+/// Computes gradient[e]ᵀ · x[e] for each expert e. On the processor the fast kernel divides the
+/// expert's weight into tiles of rows, and the expert's rows into pieces (ops/moe/row_pieces.h).
 /// inputs: x [rows, in], gradient [rows, out], offsets i32 [experts + 1] and, with `accumulate`,
 /// the main gradient [experts, out, in], which run() adds to. Otherwise there is one output of that
 /// shape.
@@ -108,11 +110,12 @@ class GroupedLinearWeightGradient final : public Operation {
                    execution.workspace.data());
   }
 
-  /// The rows of an expert's weight in a tile. A thread computes one tile at a time, so many
-  /// threads have work even with few experts.
+  /// The rows of a tile of an expert's weight. A thread computes one tile at a time, so that many
+  /// threads have work even if there are few experts.
   static constexpr int64_t kTile = 256;
 
-  /// The products of a whole tile and of the last one, whose k varies, and their memory.
+  /// The products of a whole tile and of the last tile, and the layout of the workspace. k, the
+  /// rows of a piece, varies.
   struct Plan {
     Plan(const Target& target, const Shape& x, const Shape& gradient, DType dtype)
         : in(x[1]),
@@ -120,8 +123,8 @@ class GroupedLinearWeightGradient final : public Operation {
           tiles((out + kTile - 1) / kTile),
           whole(product(x, gradient, dtype, std::min(kTile, out))),
           last(product(x, gradient, dtype, out - (tiles - 1) * kTile)),
-          staged_bytes(aligned_bytes(kPieceRows * out * dtype_size(dtype))),
-          areas(0, staged_bytes + kPieceRows * in * dtype_size(dtype),
+          gradient_bytes(aligned_bytes(kPieceRows * out * dtype_size(dtype))),
+          areas(0, gradient_bytes + kPieceRows * in * dtype_size(dtype),
                 std::max(bytes_of(target, whole, x), bytes_of(target, last, x))) {}
 
     static GemmShape product(const Shape& x, const Shape& gradient, DType dtype, int64_t tile) {
@@ -142,16 +145,8 @@ class GroupedLinearWeightGradient final : public Operation {
     int64_t tiles;
     GemmShape whole;
     GemmShape last;
-    int64_t staged_bytes;  // of the gradient's rows; the rows of x follow
+    int64_t gradient_bytes;  // of the gradient's staged rows; the staged rows of x follow
     PieceWorkspace areas;
-  };
-
-  struct Products {
-    Products(Runtime& runtime, const Plan& plan, int64_t rows)
-        : whole(runtime, plan.whole, &GemmShape::k, rows),
-          last(runtime, plan.last, &GemmShape::k, rows) {}
-    PieceProducts whole;
-    PieceProducts last;
   };
 
   /// Computes a tile of one expert's weight gradient per item. The expert's pieces are added to it
@@ -161,7 +156,8 @@ class GroupedLinearWeightGradient final : public Operation {
     const Tensor& gradient = execution.inputs[1];
     const int32_t* offsets = execution.inputs[2].data<int32_t>();
     const Plan plan(execution.runtime.target(), x.shape(), gradient.shape(), x.dtype());
-    const Products products(execution.runtime, plan, x.shape()[0]);
+    const PieceProducts whole(execution.runtime, plan.whole, &GemmShape::k, x.shape()[0]);
+    const PieceProducts last(execution.runtime, plan.last, &GemmShape::k, x.shape()[0]);
     parallel_items(
         execution.runtime.threads(), result.shape()[0] * plan.tiles, [&](int64_t item, int thread) {
           const int64_t expert = item / plan.tiles;
@@ -170,40 +166,34 @@ class GroupedLinearWeightGradient final : public Operation {
           float* into = result.data<float>() + (expert * plan.out + tile * kTile) * plan.in;
           for (int64_t row = offsets[expert]; row < end; row += kPieceRows) {
             const int64_t rows = std::min(kPieceRows, end - row);
-            add_piece(plan, tile + 1 < plan.tiles ? products.whole : products.last,
-                      gradient.slice(row, row + rows), x.slice(row, row + rows), tile, into,
-                      areas_of(execution, plan, thread));
+            add_piece(plan, tile + 1 < plan.tiles ? whole : last, gradient.slice(row, row + rows),
+                      x.slice(row, row + rows), tile, into,
+                      plan.areas.staged(execution.workspace, thread),
+                      plan.areas.product(execution.workspace, thread));
           }
         });
   }
 
-  struct ThreadAreas {
-    std::byte* staged;
-    std::byte* product;
-  };
-  static ThreadAreas areas_of(const Execution& execution, const Plan& plan, int thread) {
-    return {plan.areas.staged(execution.workspace, thread),
-            plan.areas.product(execution.workspace, thread)};
-  }
-
-  /// Adds gradient[:, tile]ᵀ · x to `into` [tile, in]. Rows that do not fill their product are
-  /// copied and followed by zeros.
+  /// Adds gradient[:, tile]ᵀ · x of one piece to `into` [tile, in]. If the piece does not fill its
+  /// product, its rows are copied and followed by rows of zeros, which add nothing.
   static void add_piece(const Plan& plan, const PieceProducts& products, const Tensor& gradient,
-                        const Tensor& x, int64_t tile, float* into, const ThreadAreas& areas) {
+                        const Tensor& x, int64_t tile, float* into, std::byte* staged,
+                        std::byte* scratch) {
     const int64_t rows = x.shape()[0];
     const int64_t size = products.size(rows);
     const std::byte* a = gradient.raw();
     const std::byte* b = x.raw();
     if (size != rows) {
-      stage(gradient, size, tile * kTile, std::min((tile + 1) * kTile, plan.out), areas.staged);
-      stage(x, size, 0, plan.in, areas.staged + plan.staged_bytes);
-      a = areas.staged;
-      b = areas.staged + plan.staged_bytes;
+      std::byte* const staged_x = staged + plan.gradient_bytes;
+      stage(gradient, size, tile * kTile, std::min((tile + 1) * kTile, plan.out), staged);
+      stage(x, size, 0, plan.in, staged_x);
+      a = staged;
+      b = staged_x;
     }
-    products[rows].run(a + tile * kTile * dtype_size(gradient.dtype()), b, into, areas.product);
+    products[rows].run(a + tile * kTile * dtype_size(gradient.dtype()), b, into, scratch);
   }
 
-  /// Copies columns [begin, end) of the rows to the same offsets in `staged`, and appends rows of
+  /// Copies columns [begin, end) of the rows to the same columns in `staged`, and appends rows of
   /// zeros up to `size` rows.
   static void stage(const Tensor& rows, int64_t size, int64_t begin, int64_t end,
                     std::byte* staged) {

@@ -7,10 +7,12 @@
 namespace tessera {
 namespace {
 
-bool in_token_order(Routed what) { return what == Routed::tokens || what == Routed::choices; }
+bool in_token_order(Routed meaning) {
+  return meaning == Routed::tokens || meaning == Routed::choices;
+}
 
 /// Returns whether two split operands have the same pieces of dim 0.
-bool alike(const TypeOnAxis& a, const TypeOnAxis& b) {
+bool same_pieces(const TypeOnAxis& a, const TypeOnAxis& b) {
   return a.placement == b.placement && a.dim == b.dim && a.pieces == b.pieces;
 }
 
@@ -18,8 +20,8 @@ bool alike(const TypeOnAxis& a, const TypeOnAxis& b) {
   throw DistributionError(fmt::format("operand {}: expected {}", operand, expected));
 }
 
-/// The types of an operation's tokens and rows on one axis, if they are split there; otherwise
-/// null.
+/// The types of the first operand in token order and of the first one in row order that are split
+/// on an axis. They are null if none is.
 struct Splits {
   const TypeOnAxis* tokens = nullptr;
   const TypeOnAxis* rows = nullptr;
@@ -35,43 +37,45 @@ Splits find_splits(const std::vector<Routed>& inputs, std::span<const TypeOnAxis
   return splits;
 }
 
-void require_token_order(size_t k, Routed what, const TypeOnAxis& type, const Splits& splits) {
+/// Throws DistributionError unless operand k, in token order, fits the splits. The functions below
+/// do so for operands in row order and for block offsets.
+void require_token_order(size_t k, Routed meaning, const TypeOnAxis& type, const Splits& splits) {
   if (splits.tokens != nullptr) {
-    if (!alike(type, *splits.tokens)) {
+    if (!same_pieces(type, *splits.tokens)) {
       refuse(k, fmt::format("the same tokens, {}", splits.tokens->text()));
     }
     return;
   }
-  const bool same = what == Routed::choices && type.placement == Placement::invariant;
-  if (type.placement != Placement::replicated && !same) {
+  const bool is_invariant = meaning == Routed::choices && type.placement == Placement::invariant;
+  if (type.placement != Placement::replicated && !is_invariant) {
     refuse(k, "replicated, because the rows are split by experts");
   }
 }
 
 void require_rows(size_t k, const TypeOnAxis& type, const Splits& splits) {
   const bool exchanged = splits.tokens != nullptr;
-  const bool right =
+  const bool fits =
       exchanged ? type.placement == Placement::varying && type.pieces.kind == PieceKind::exchange
                 : type == sharded(0);
-  if (!right) {
+  if (!fits) {
     refuse(k, exchanged ? "rows of an exchange, because the tokens are split"
                         : "rows that are split by experts, because the tokens are not split");
   }
-  if (!alike(type, *splits.rows)) {
+  if (!same_pieces(type, *splits.rows)) {
     refuse(k, fmt::format("the same rows, {}", splits.rows->text()));
   }
 }
 
 void require_block_offsets(size_t k, const TypeOnAxis& type, const Splits& splits) {
   const TypeOnAxis expected = splits.tokens != nullptr ? *splits.tokens : sharded(1);
-  if (!alike(type, expected))
+  if (!same_pieces(type, expected))
     refuse(k, fmt::format("the block offsets of these rows, {}", expected.text()));
 }
 
-TypeOnAxis output_type(Routed what, const Splits& splits) {
-  if (what == Routed::rows) return *splits.rows;
+TypeOnAxis output_type(Routed meaning, const Splits& splits) {
+  if (meaning == Routed::rows) return *splits.rows;
   if (splits.tokens != nullptr) return *splits.tokens;
-  return what == Routed::tokens ? partial() : replicated();
+  return meaning == Routed::tokens ? partial() : replicated();
 }
 
 }  // namespace

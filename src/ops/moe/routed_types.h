@@ -6,27 +6,31 @@
 
 namespace tessera {
 
-/// The meaning of an operand's dim 0, for operations between tokens and their routed rows.
+// The rules of types (how values are distributed over ranks) for operations between tokens and
+// their routed rows. Types are in comm/distribution.h, rules in program/derive.h. An exchange is a
+// layer's sending of rows to the ranks of their experts (ops/moe/exchange.h).
+
+/// What dim 0 of an operand counts.
 enum class Routed : uint8_t {
-  tokens,   ///< floats in token order; as an output partial if only some experts are local
-  choices,  ///< integers in token order; as indices of rows they count this rank's rows
-  rows,
+  tokens,         ///< floats in token order; an output is partial if only some experts are local
+  choices,        ///< integers in token order, such as indices of this rank's rows
+  rows,           ///< routed rows
   block_offsets,  ///< TokenCounts::block_offsets [token blocks, local experts]
 };
 
-/// Returns the rule of such an operation on one axis. If no operand is split along dim 0, its
-/// labels decide. Otherwise
+/// Returns the rule of such an operation on one axis. If no operand is split along dim 0, the
+/// operation's labels decide. Otherwise
 ///
-///  - split tokens go with rows of one exchange, and results in token order are split as the tokens
-///    are;
-///  - replicated tokens go with rows that are split by experts, and results in token order are
-///    partial, except choices, which are replicated.
+///  - if the tokens are split, the rows must be of one exchange, and results in token order are
+///    split like the tokens;
+///  - if the tokens are replicated, the rows must be split by experts, and results in token order
+///    are partial, except choices, which are replicated.
 ///
 /// All operands in token order have the same distribution, and so do all in row order.
 HandRule routed_rule(std::vector<Routed> inputs, std::vector<Routed> outputs);
 
-/// Returns the type of rows that ranks make of their own tokens: varying, of that exchange. The
-/// rows of each expert are the inner factor of the dim.
+/// Returns the type of rows that ranks make of their own tokens: varying, of the exchange
+/// `identity`. The rows of each expert are the inner factor of the dim.
 TypeOnAxis rows_of_exchange(int identity);
 
 /// Returns whether a type splits dim 0.

@@ -8,10 +8,11 @@
 namespace tessera {
 
 // Stages 2 and 3 of FastSparseMoE (Optimus, algorithm 1). They turn each token's choice of experts
-// into the order of the routed rows. The rows of one expert are consecutive, in token order. The
-// experts are in order of their index.
+// into the order of the routed rows: a row is one token for one of its experts. The rows of an
+// expert are consecutive, in token order. The experts are in order of their index.
 //
-// The distribution on an axis of the expert view (ops/moe/routed_types.h has the rule):
+// This is how tokens and rows are distributed on an axis of the expert view of the mesh
+// (ops/moe/routed_types.h has the rule):
 //
 //   tokens             rows
 //   varying (tokens)   varying (exchange): each rank makes rows of its own tokens
@@ -34,20 +35,20 @@ struct RoutingOptions {
   int64_t experts = 0;        ///< experts of the whole layer
   int64_t first_expert = 0;   ///< the first of this rank; choices of other experts are skipped
   int64_t local_experts = 0;  ///< the number of experts of this rank
-  /// The most tokens that an expert takes, as a multiple of the balanced load (see
-  /// expert_capacity()). Tokens beyond it, in token order, are dropped. Without a value none are
-  /// dropped.
+  /// The capacity: the largest number of tokens that an expert takes, as a multiple of the balanced
+  /// load (see expert_capacity()). Tokens beyond it, in token order, are dropped. Without a value
+  /// none are dropped.
   std::optional<double> capacity_factor = {};
   /// The rows that are reserved. Without a value it is one for each choice.
   std::optional<RowBound> row_bound = {};
 
   /// The axis that splits the experts, if the tokens are replicated on it.
   std::optional<Axis> expert_axis = {};
-  /// Tells the types of rows that ranks make of split tokens apart. Each layer has its own.
+  /// Distinguishes the types of the rows that ranks make of split tokens. Each layer has its own.
   int identity = -1;
 };
 
-/// Returns ceil(factor · tokens · k / experts).
+/// Returns the largest number of tokens that an expert takes, ceil(factor · tokens · k / experts).
 int64_t expert_capacity(double factor, int64_t tokens, int64_t k, int64_t experts);
 
 /// The number of tokens that each expert takes, and the index of its first row.

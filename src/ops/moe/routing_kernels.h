@@ -1,16 +1,35 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tessera {
 
 class Stream;
 
-// Device kernels that count the tokens of experts and assign rows to them: a counting sort that
-// keeps the order of the tokens. A block of threads takes a block of tokens
-// (ops/moe/token_blocks.h). All pointers are to device memory.
+// The kernels that count the tokens of experts and assign rows to them: a counting sort that keeps
+// the order of the tokens. Blocks of consecutive tokens are counted in parallel: by one thread each
+// on the processor, by one block of threads each on a device. The functions here are constexpr so
+// that kernels of devices can call them.
 
-/// The most experts that a device can count: a block keeps a number for each in shared memory.
+/// The number of tokens in a block. It is fixed, so the order of rows does not depend on the number
+/// of threads. The paper's GPU kernel has 8.
+inline constexpr int64_t kTokenBlock = 64;
+
+constexpr int64_t token_blocks(int64_t tokens) { return (tokens + kTokenBlock - 1) / kTokenBlock; }
+
+/// The choices of a block's tokens, as a range of elements of indices [tokens, k].
+struct BlockChoices {
+  constexpr BlockChoices(int64_t block, int64_t tokens, int64_t k)
+      : begin(block * kTokenBlock * k), end(std::min((block + 1) * kTokenBlock, tokens) * k) {}
+  int64_t begin;
+  int64_t end;
+};
+
+// The device kernels. All pointers are to device memory.
+
+/// The most experts that a device can count: a block of threads keeps a number for each in shared
+/// memory.
 inline constexpr int64_t kMostRoutedExperts = 8192;
 
 /// The arguments of one run of token_counts().

@@ -16,12 +16,12 @@ void require_row_bound(const Execution& execution, const RowBound& bound, int64_
 }
 
 void refuse_row_bound_on_device(const Runtime& runtime, std::string_view operation,
-                                const RowBound& bound, int64_t most) {
-  if (runtime.accelerator() == nullptr || bound.rows >= most) return;
+                                const RowBound& bound, int64_t possible_rows) {
+  if (runtime.accelerator() == nullptr || bound.rows >= possible_rows) return;
   throw Error(
       "{} on {}: {} rows are reserved for a rank's experts, {} can come, and a device does not "
       "count them; set {} to 0 for as many as can come, or run.device = \"cpu\"",
-      operation, word(runtime.target().device), bound.rows, most, bound.key);
+      operation, word(runtime.target().device), bound.rows, possible_rows, bound.key);
 }
 
 void refuse_sent_rows_on_device(const Runtime& runtime, std::string_view operation) {

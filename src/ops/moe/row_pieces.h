@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-// The experts' rows are multiplied by matrix products of a few fixed shapes, because the number of
-// rows is known only at run time. Each expert's rows are cut into pieces of kPieceRows and a rest.
-// A piece runs as the product whose rows are the next multiple of kPieceStep. Products run on one
-// thread each, several pieces at a time. For small matrices that is far faster than all threads on
-// one product.
+// How the processor multiplies the rows of experts. Their number is known only at run time, but
+// products are prepared for fixed shapes. So each expert's rows are cut into pieces of kPieceRows
+// rows, of which the last may be smaller, and products are prepared for each multiple of kPieceStep
+// rows. A piece uses the smallest product that holds it. Each piece runs on one thread, several
+// pieces at a time. For small matrices that is far faster than all threads on one product.
 
 inline constexpr int64_t kPieceRows = 256;
 inline constexpr int64_t kPieceStep = 16;
@@ -26,26 +26,29 @@ struct RowPiece {
   int32_t rows = 0;
 };
 
-/// Returns the most pieces that `rows` routed rows of `experts` experts can make.
+/// Returns the largest number of pieces into which `rows` routed rows of `experts` experts can be
+/// cut: each expert has at most one piece that is smaller than kPieceRows.
 inline int64_t piece_bound(int64_t rows, int64_t experts) { return rows / kPieceRows + experts; }
 
 /// Cuts the rows between the offsets [experts + 1] into pieces and writes them to `storage`, which
 /// holds piece_bound() pieces. Returns the part that was written.
 std::span<const RowPiece> cut_rows(std::span<const int32_t> offsets, std::span<RowPiece> storage);
 
-/// The matrix products for every size of piece. The size is one of the product's dims.
+/// The matrix products for every size of piece: the multiples of kPieceStep up to kPieceRows. The
+/// rows of a piece are one of the product's dims: m, or k for a weight gradient.
 class PieceProducts {
  public:
-  /// Prepares `shape` with m (or k) replaced by each size. No size exceeds `limit`, the number of
-  /// all routed rows.
+  /// Prepares `shape` with the dim `varies` replaced by each size. No size exceeds `limit`, the
+  /// number of all routed rows: a product must not read rows past the end.
   PieceProducts(Runtime& runtime, GemmShape shape, int64_t GemmShape::*varies, int64_t limit);
   /// Returns the most scratch bytes that one of the products takes.
   static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t GemmShape::*varies,
                                  int64_t limit);
 
-  /// Returns the rows of the product for a piece: the next multiple of kPieceStep, within the
-  /// limit.
+  /// Returns the size of the product for a piece of `rows` rows: the next multiple of kPieceStep,
+  /// within the limit.
   int64_t size(int64_t rows) const;
+  /// Returns the product for a piece of `rows` rows.
   const Gemm& operator[](int64_t rows) const;
 
  private:
@@ -59,8 +62,8 @@ class PieceProducts {
   std::array<const Gemm*, kSizes> products_;
 };
 
-/// The layout of an operation's workspace: first the list of pieces (or none), then for each thread
-/// an area for staged rows and one for the matrix product.
+/// The layout of an operation's workspace: first a list of `pieces` pieces, then for each thread an
+/// area for rows that are copied before or after a product, and the scratch memory of the product.
 class PieceWorkspace {
  public:
   PieceWorkspace(int64_t pieces, int64_t staged_bytes, int64_t product_bytes);

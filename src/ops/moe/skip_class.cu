@@ -18,6 +18,7 @@ __global__ void add_skipped_rows(AddSkipped<T> skipped) {
   }
 }
 
+/// Computes the gradients of one token per block.
 template <typename T>
 __global__ void add_skipped_gradient_rows(AddSkippedGradient<T> skipped) {
   const int64_t token = blockIdx.x;

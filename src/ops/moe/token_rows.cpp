@@ -1,33 +1,47 @@
 #include "ops/moe/token_rows.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "ops/elementwise/elementwise.h"
+#include "ops/moe/routed_types.h"
 #include "ops/moe/token_rows_kernels.h"
+#include "ops/support.h"
 
 namespace tessera {
 namespace {
 
-/// Writes result[h] = Σ_j weights[j] * rows[row_of_choice[j], h] for one token, in pieces of a row
-/// that stay in the first-level cache.
+// Three kernels move numbers between tokens [tokens, hidden] and their routed rows [rows, hidden]:
+//
+//   GatherTokens::run() each row is a copy of its token: the forward pass of gather_tokens()
+//   sum_routed_rows()   each token is a weighted sum of its rows: the forward pass of
+//                       reduce_experts() and, without weights, the backward pass of gather_tokens()
+//   propagate()         the gradient of that sum: the backward pass of reduce_experts()
+//
+// Each is parallel over the side that it writes, so no two threads write to the same row. Each is
+// both the plain and the fast kernel. The device kernels are in token_rows.cu.
+
+/// Writes result[h] = Σ_j weights[j] * rows[row_of_choice[j], h] for one token. It computes
+/// kCachedColumns columns at a time, whose sums stay in the first-level cache.
 template <typename In, typename Out>
 void sum_token(const In* rows, const int32_t* row_of_choice, const Compute<In>* weights, int64_t k,
                int64_t width, Out* result) {
   using Wide = Compute<In>;
-  constexpr int64_t kPiece = 1024;
-  Wide sum[kPiece];
-  for (int64_t at = 0; at < width; at += kPiece) {
-    const int64_t count = std::min(kPiece, width - at);
+  constexpr int64_t kCachedColumns = 1024;
+  Wide sum[kCachedColumns];
+  for (int64_t first = 0; first < width; first += kCachedColumns) {
+    const int64_t count = std::min(kCachedColumns, width - first);
     std::fill_n(sum, count, Wide{0});
     for (int64_t j = 0; j < k; ++j) {
       if (row_of_choice[j] < 0) continue;
-      const In* row = rows + row_of_choice[j] * width + at;
+      const In* row = rows + row_of_choice[j] * width + first;
       const Wide weight = weights == nullptr ? Wide{1} : weights[j];
 #pragma omp simd
       for (int64_t h = 0; h < count; ++h) sum[h] += weight * static_cast<Wide>(row[h]);
     }
-    // Without a simd pragma, which would keep the compiler from vectorising stores of bf16.
+    // No simd pragma here: it would keep the compiler from vectorising stores of bf16.
     for (int64_t h = 0; h < count; ++h) {
-      result[at + h] = static_cast<Out>(static_cast<Compute<Out>>(sum[h]));
+      result[first + h] = static_cast<Out>(static_cast<Compute<Out>>(sum[h]));
     }
   }
 }
@@ -51,10 +65,11 @@ void sum_rows_on_device(Stream& stream, const Tensor& rows, const Tensor& output
   });
 }
 
-}  // namespace
-
-void sum_rows(const Execution& execution, const Tensor& rows, const Tensor& output_indices,
-              const Tensor* weights, const Tensor& result) {
+/// Computes result_t = Σ_j weights_tj · rows[output_indices_tj]. The sum is taken in the
+/// accumulation type in the order of j and rounded once. Choices without a row (-1) add nothing.
+/// `weights` is [tokens, k] in the accumulation type; null stands for ones.
+void sum_routed_rows(const Execution& execution, const Tensor& rows, const Tensor& output_indices,
+                     const Tensor* weights, const Tensor& result) {
   if (execution.stream != nullptr) {
     return sum_rows_on_device(*execution.stream, rows, output_indices, weights, result);
   }
@@ -78,10 +93,264 @@ void sum_rows(const Execution& execution, const Tensor& rows, const Tensor& outp
   });
 }
 
+/// Returns the number of rows that hold a token. The other rows come last, and their input indices
+/// are negative.
 int64_t rows_in_use(const Tensor& input_indices) {
   const std::span<const int32_t> token_of_row = input_indices.values<int32_t>();
   return std::ranges::partition_point(token_of_row, [](int32_t token) { return token >= 0; }) -
          token_of_row.begin();
+}
+
+/// inputs: the gradient of the routed rows [rows, hidden], output_indices i32 [tokens, k]; output
+/// [tokens, hidden].
+class GatherTokensGradient final : public Operation {
+ public:
+  explicit GatherTokensGradient(DType dtype) : dtype_(dtype) {}
+  std::string_view name() const override { return "gather_tokens_gradient"; }
+
+  std::string labels(std::span<const Spec>) const override { return "~r! c, n! k! -> n c"; }
+  HandRule hand_rule() const override {
+    return routed_rule({Routed::rows, Routed::choices}, {Routed::tokens});
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 2 && is_floating(inputs[0].dtype) &&
+                       inputs[0].shape.rank() == 2 && inputs[1].dtype == DType::i32 &&
+                       inputs[1].shape.rank() == 2,
+                   "a gradient of routed rows and their output indices are expected");
+    return {{{inputs[1].shape[0], inputs[0].shape[1]}, dtype_}};
+  }
+  void run(const Execution& execution) const override {
+    sum_routed_rows(execution, execution.inputs[0], execution.inputs[1], nullptr,
+                    execution.outputs[0]);
+  }
+
+ private:
+  DType dtype_;
+};
+
+/// inputs: x [tokens, hidden], input_indices i32 [rows], output_indices i32 [tokens, k], which only
+/// the gradient reads; output [rows, hidden].
+class GatherTokens final : public Operation {
+ public:
+  std::string_view name() const override { return "gather_tokens"; }
+
+  std::string labels(std::span<const Spec>) const override { return "n! c, r!, n! k! -> r c"; }
+  HandRule hand_rule() const override {
+    return routed_rule({Routed::tokens, Routed::rows, Routed::choices}, {Routed::rows});
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(
+        *this, inputs.size() == 3 && is_floating(inputs[0].dtype) && inputs[0].shape.rank() == 2,
+        "a floating matrix and its indices are expected");
+    TESSERA_EXPECT(*this,
+                   inputs[1].dtype == DType::i32 && inputs[2].dtype == DType::i32 &&
+                       inputs[2].shape.rank() == 2 && inputs[2].shape[0] == inputs[0].shape[0] &&
+                       inputs[1].shape.rank() == 1,
+                   "indices {} and {} for tokens {}", inputs[1].shape.text(),
+                   inputs[2].shape.text(), inputs[0].shape.text());
+    return {{{inputs[1].shape[0], inputs[0].shape[1]}, inputs[0].dtype}};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> output_gradients) const override {
+    std::vector<Value> result(self.inputs.size());
+    if (output_gradients[0]) {
+      const DType dtype = builder.spec(self.inputs[0]).dtype;
+      result[0] = builder.apply_single(std::make_shared<GatherTokensGradient>(dtype),
+                                       {output_gradients[0], self.inputs[2]});
+    }
+    return result;
+  }
+
+  Cost cost(std::span<const Spec>, std::span<const Spec> outputs) const override {
+    return {.bytes = 2.0 * static_cast<double>(outputs[0].bytes())};
+  }
+
+  void run(const Execution& execution) const override {
+    const Tensor& x = execution.inputs[0];
+    const Tensor& rows = execution.outputs[0];
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        using T = decltype(type);
+        const RowGather<T> gather{rows.shape()[0], rows.shape()[1], x.pointer<T>(),
+                                  execution.inputs[1].pointer<int32_t>(), rows.pointer<T>()};
+        gather_rows_device<decltype(vendor)>(gather, *execution.stream);
+      });
+    }
+    const int32_t* token_of_row = execution.inputs[1].data<int32_t>();
+    const int64_t bytes = x.shape()[1] * dtype_size(x.dtype());
+    // rows[r, h] = x[token_of_row[r], h]
+    parallel_ranges(execution.runtime.threads(), rows_in_use(execution.inputs[1]),
+                    row_grain(x.shape()[1]), [&](int64_t begin, int64_t end, int) {
+                      for (int64_t r = begin; r < end; ++r) {
+                        std::memcpy(rows.raw() + r * bytes, x.raw() + token_of_row[r] * bytes,
+                                    static_cast<size_t>(bytes));
+                      }
+                    });
+  }
+};
+
+/// Writes the gradient of one choice's row, row_gradient = weight · output_gradient, and returns
+/// the gradient of its weight, Σ_h row_h · output_gradient_h. `row` and `row_gradient` may be the
+/// same memory.
+template <typename T>
+Compute<T> choice_gradient(const T* row, const T* output_gradient, Compute<T> weight, int64_t width,
+                           T* row_gradient) {
+  using Wide = Compute<T>;
+  Wide dot = 0;
+#pragma omp simd reduction(+ : dot)
+  for (int64_t h = 0; h < width; ++h) {
+    dot += static_cast<Wide>(row[h]) * static_cast<Wide>(output_gradient[h]);
+  }
+  // A loop of its own without the simd pragma, which would keep the compiler from vectorising
+  // stores of bf16.
+  for (int64_t h = 0; h < width; ++h) {
+    row_gradient[h] = static_cast<T>(weight * static_cast<Wide>(output_gradient[h]));
+  }
+  return dot;
+}
+
+/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows],
+/// output_indices i32 [tokens, k], the gradient of the result [tokens, hidden]; outputs: the
+/// gradients of expert_output and of the weights.
+class ReduceExpertsGradient final : public Operation {
+ public:
+  std::string_view name() const override { return "reduce_experts_gradient"; }
+
+  std::string labels(std::span<const Spec>) const override {
+    return "r! c, n! k!, r!, n! k!, ~n! c -> r c, n k";
+  }
+  HandRule hand_rule() const override {
+    return routed_rule(
+        {Routed::rows, Routed::tokens, Routed::rows, Routed::choices, Routed::tokens},
+        {Routed::rows, Routed::tokens});
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 5 && inputs[4].dtype == inputs[0].dtype &&
+                       inputs[4].shape == Shape({inputs[1].shape[0], inputs[0].shape[1]}),
+                   "the operands of reduce_experts and its gradient are expected");
+    return {inputs[0], inputs[1]};
+  }
+  /// Lets the first output overwrite the rows: each is read before it is written, and belongs to
+  /// one token.
+  int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        sum_rows_gradient_device<decltype(vendor)>(device_arguments<decltype(type)>(execution),
+                                                   *execution.stream);
+      });
+    }
+    dispatch_floating(execution.inputs[0].dtype(),
+                      [&](auto type) { propagate<decltype(type)>(execution); });
+  }
+
+ private:
+  template <typename T>
+  static RowSumGradient<T> device_arguments(const Execution& execution) {
+    using Wide = Compute<T>;
+    const std::span<const Tensor> inputs = execution.inputs;
+    RowSumGradient<T> gradient{};
+    gradient.tokens = inputs[1].shape()[0];
+    gradient.k = inputs[1].shape()[1];
+    gradient.width = inputs[0].shape()[1];
+    gradient.rows = inputs[0].pointer<T>();
+    gradient.weights = inputs[1].pointer<Wide>();
+    gradient.row_of_choice = inputs[3].pointer<int32_t>();
+    gradient.result_gradient = inputs[4].pointer<T>();
+    gradient.rows_gradient = execution.outputs[0].pointer<T>();
+    gradient.weights_gradient = execution.outputs[1].pointer<Wide>();
+    return gradient;
+  }
+
+  template <typename T>
+  static void propagate(const Execution& execution) {
+    using Wide = Compute<T>;
+    const int64_t k = execution.inputs[1].shape()[1];
+    const int64_t width = execution.inputs[0].shape()[1];
+    const T* rows = execution.inputs[0].data<T>();
+    const Wide* weights = execution.inputs[1].data<Wide>();
+    const int32_t* row_of_choice = execution.inputs[3].data<int32_t>();
+    const T* result_gradient = execution.inputs[4].data<T>();
+    T* rows_gradient = execution.outputs[0].data<T>();
+    Wide* weights_gradient = execution.outputs[1].data<Wide>();
+    parallel_ranges(execution.runtime.threads(), execution.inputs[1].shape()[0],
+                    row_grain(k * width), [=](int64_t begin, int64_t end, int) {
+                      for (int64_t i = begin * k; i < end * k; ++i) {
+                        weights_gradient[i] = 0;
+                        if (row_of_choice[i] < 0) continue;
+                        const int64_t row_begin = row_of_choice[i] * width;
+                        weights_gradient[i] =
+                            choice_gradient(rows + row_begin, result_gradient + i / k * width,
+                                            weights[i], width, rows_gradient + row_begin);
+                      }
+                    });
+  }
+};
+
+/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows], whose type
+/// shows that the rows and the choices are of one exchange, output_indices i32 [tokens, k]; output
+/// [tokens, hidden].
+class ReduceExperts final : public Operation {
+ public:
+  std::string_view name() const override { return "reduce_experts"; }
+
+  std::string labels(std::span<const Spec>) const override {
+    return "~r! c, n! k!, r!, n! k! -> n c";
+  }
+  HandRule hand_rule() const override {
+    return routed_rule({Routed::rows, Routed::tokens, Routed::rows, Routed::choices},
+                       {Routed::tokens});
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 4 && is_floating(inputs[0].dtype) &&
+                       inputs[0].shape.rank() == 2 &&
+                       inputs[1].dtype == accumulation_dtype(inputs[0].dtype),
+                   "routed rows, weights in their accumulation type and indices are expected");
+    TESSERA_EXPECT(*this,
+                   inputs[2].dtype == DType::i32 && inputs[3].dtype == DType::i32 &&
+                       inputs[3].shape == inputs[1].shape &&
+                       inputs[2].shape == Shape({inputs[0].shape[0]}),
+                   "weights {} and indices {} and {} for routed rows {}", inputs[1].shape.text(),
+                   inputs[2].shape.text(), inputs[3].shape.text(), inputs[0].shape.text());
+    return {{{inputs[1].shape[0], inputs[0].shape[1]}, inputs[0].dtype}};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> output_gradients) const override {
+    std::vector<Value> result(self.inputs.size());
+    if (!output_gradients[0]) return result;
+    std::vector<Value> inputs = self.inputs;
+    inputs.push_back(cast(builder, output_gradients[0], builder.spec(self.inputs[0]).dtype));
+    const std::vector<Value> gradients =
+        builder.apply(std::make_shared<ReduceExpertsGradient>(), std::move(inputs));
+    result[0] = gradients[0];
+    result[1] = gradients[1];
+    return result;
+  }
+
+  void run(const Execution& execution) const override {
+    sum_routed_rows(execution, execution.inputs[0], execution.inputs[3], &execution.inputs[1],
+                    execution.outputs[0]);
+  }
+};
+
+}  // namespace
+
+Value gather_tokens(Builder& builder, Value x, const TokenIndices& indices) {
+  return builder.apply_single(std::make_shared<GatherTokens>(),
+                              {x, indices.input_indices, indices.output_indices});
+}
+
+Value reduce_experts(Builder& builder, Value expert_output, Value weights,
+                     const TokenIndices& indices) {
+  return builder.apply_single(
+      std::make_shared<ReduceExperts>(),
+      {expert_output, weights, indices.input_indices, indices.output_indices});
 }
 
 }  // namespace tessera

@@ -6,11 +6,12 @@
 namespace tessera {
 namespace {
 
-// A warp handles one row or one token. Its threads start several loads before they use the first
-// one. Otherwise the stores would keep the loads apart, because the compiler assumes that they may
-// change the loaded memory.
+// A warp handles one row or one token. Each of its threads starts kRowsAhead loads before it uses
+// the first one. If it stored each result before the next load, the loads would run one after the
+// other: the compiler must assume that a store changes the memory that is loaded next. A "pack" is
+// some neighbouring elements of a row, which are loaded together.
 
-constexpr int kRowWarps = 4;  // of a block
+constexpr int kRowWarps = 4;  // warps of a block
 constexpr int kRowsAhead = 4;  // loads that a thread has in flight at once
 
 /// Copies one routed row per warp.

@@ -1,22 +1,26 @@
 #pragma once
 
-#include "ops/support.h"
+#include "ops/moe/routing.h"
 
 namespace tessera {
 
-// Kernels between tokens [tokens, width] and their routed rows [rows, width]. Each is parallel over
-// the side that it writes. The inner loops run along a row and vectorise. Each kernel is both the
-// plain and the fast one. Device kernels are in token_rows_kernels.h.
+// The way of the numbers from the tokens to the experts and back: each token is copied to its
+// routed rows, and after the experts have run, the rows are summed for each token. token_indices()
+// says which row belongs to which token. Rows past the last offset hold no token. They are neither
+// read nor written.
 
-/// Computes result_t = Σ_j weights_tj · rows[output_indices_tj]. The sum is taken in the
-/// accumulation type in the order of j and rounded once. Choices without a row (-1) add nothing.
-/// `weights` is [tokens, k] in the accumulation type; null stands for ones. On an accelerator the
-/// work is put into the execution's stream.
-void sum_rows(const Execution& execution, const Tensor& rows, const Tensor& output_indices,
-              const Tensor* weights, const Tensor& result);
+/// Gathers the experts' input (stage 4 of FastSparseMoE). Row r of the result [rows, hidden] is
+/// token input_indices[r] of x [tokens, hidden]. In the backward pass each token sums the gradients
+/// of its rows in the accumulation type and rounds once, to x's type.
+Value gather_tokens(Builder& builder, Value x, const TokenIndices& indices);
 
-/// Returns the number of rows that hold a token. The other rows come last, and their input indices
-/// are negative.
-int64_t rows_in_use(const Tensor& input_indices);
+/// Computes the weighted sum of the experts' outputs (stage 5 of FastSparseMoE):
+///   result_t = Σ_j weights_tj · expert_output[output_indices_tj]
+/// expert_output is [rows, hidden], weights are [tokens, k] in its accumulation type, and the
+/// result is [tokens, hidden]. The sum is taken in the accumulation type and rounded once. Dropped
+/// and remote choices (index -1) add nothing, and the gradient of their weights is zero (algorithm
+/// 1, lines 82 to 113).
+Value reduce_experts(Builder& builder, Value expert_output, Value weights,
+                     const TokenIndices& indices);
 
 }  // namespace tessera

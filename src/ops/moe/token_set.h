@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-/// The set of tokens of which an expert takes no more than its capacity: the tokens of one rank, or
-/// those of the micro-batch of all ranks. The capacity is a share of the same set.
+/// The set of tokens to which an expert's capacity applies: the tokens of one rank, or the tokens
+/// of all ranks in a micro-batch. The capacity is a share of the tokens of this set, and the expert
+/// takes no more of them.
 enum class TokenSet : uint8_t { rank, micro_batch };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<TokenSet>{"rank", "micro_batch"};

@@ -2,10 +2,19 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/quantile.h"
 
 namespace tessera {
+
+std::string describe(const GroupedShape& shape) {
+  return fmt::format(
+      "products of {} groups of up to {} rows in all, weights [{}, {}], {} into {}{}", shape.groups,
+      shape.rows, shape.out, shape.in, dtype_name(shape.input), dtype_name(shape.output),
+      shape.adds ? ", added" : "");
+}
 
 const TunedGrouped* TunedGroups::find(const GroupedShape& shape) const {
   const auto found = std::ranges::find(products, shape, &TunedGrouped::shape);

@@ -2,14 +2,17 @@
 
 #include "ops/norm/norm_gradient.h"
 #include "ops/norm/norm_kernels.h"
-#include "ops/norm/norm_labels.h"
+#include "ops/norm/norm_operands.h"
 #include "ops/norm/norm_plain.h"
-#include "ops/norm/norm_rotation.h"
 #include "ops/rotary/rotate.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
+
+// The norm of the processor and of devices, with the optional addition of a residual before it and
+// the optional rotation after it. The gradient is an operation of its own (norm_gradient.h). If the
+// backward pass computes the norm again and the sum was kept, it normalises the kept sum.
 
 /// inputs: x [..., row], weight [group] if weighted, residual [..., row] if there is one. outputs:
 /// output [..., row], inverse deviation [rows, groups], mean [rows, groups] if it is a layer norm,

@@ -3,7 +3,12 @@
 namespace tessera {
 namespace {
 
-/// Normalises one row per team. Only rows that fit into a team's registers are rotated here.
+/// Normalises one row per team, in these steps:
+///   1. load the row, add the residual if there is one, and write the sum;
+///   2. take the statistics: the mean square, or the mean and then the variance;
+///   3. write the normalised row, rotated if `rotates`.
+/// Steps load a row again if it does not fit into the team's registers. Such rows are not rotated
+/// here, because a pack and its partner may be in different cuts.
 template <typename T, int size, typename Team, bool fits, bool rotates>
 __global__ void __launch_bounds__(kMostRowThreads)
     norm_rows(NormForward<T> norm, NormRotation<T> rotation) {
@@ -14,11 +19,11 @@ __global__ void __launch_bounds__(kMostRowThreads)
   const int64_t start = row * norm.width;
   const T* x = norm.x + start;
   HeldPacks<Team, T, size> values;
-  [[maybe_unused]] const RowRotation turn(rotation, start);
+  [[maybe_unused]] const RowRotation row_rotation(rotation, start);
   [[maybe_unused]] HeldPacks<Team, T, size> partners;
   if constexpr (rotates) {
     for_held<Team>(0, packs, [&](int held, int p) {
-      partners.packs[held] = load_pack<size>(x, turn.template partner<size>(p));
+      partners.packs[held] = load_pack<size>(x, row_rotation.template partner<size>(p));
     });
   }
 
@@ -44,11 +49,11 @@ __global__ void __launch_bounds__(kMostRowThreads)
       }
     });
   });
-  if constexpr (rotates) Team::meet();  // the output may overwrite x
+  if constexpr (rotates) Team::synchronize();  // the output may overwrite x
   if (norm.residual != nullptr) x = norm.sum + start;
   const auto width = static_cast<float>(norm.width);
   float mean = 0;
-  float squares = Team::sum(total);
+  float squares = Team::sum(total);  // of a layer norm: the sum of the row
   if (norm.mean != nullptr) {
     mean = squares / width;
     total = 0;
@@ -82,8 +87,8 @@ __global__ void __launch_bounds__(kMostRowThreads)
     for_held<Team>(cut, packs, [&](int held, int p) {
       Pack<T, size> results = normalised(values.packs[held], p);
       if constexpr (rotates) {
-        const int partner = turn.template partner<size>(p);
-        results = turn.rotated(p, results, normalised(partners.packs[held], partner), 1.0f);
+        const int partner = row_rotation.template partner<size>(p);
+        results = row_rotation.rotated(p, results, normalised(partners.packs[held], partner), 1.0f);
       }
       store_pack(norm.output + start, p, results);
     });

@@ -1,9 +1,8 @@
 #include "ops/norm/norm_gradient.h"
 
 #include "ops/norm/norm_kernels.h"
-#include "ops/norm/norm_labels.h"
+#include "ops/norm/norm_operands.h"
 #include "ops/norm/norm_plain.h"
-#include "ops/norm/norm_rotation.h"
 #include "ops/rotary/rotate.h"
 #include "ops/support.h"
 

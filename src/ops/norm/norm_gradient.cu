@@ -1,30 +1,34 @@
 #include "ops/norm/norm_team.h"
+#include "ops/weight_parts_device.h"
 
 namespace tessera {
 namespace {
 
-/// Adds up the sums that the warps of a block have of the weight's gradient: part[width] = the sum
-/// over all warps, in order.
+/// Writes part [width], the block's part of the weight's gradient: the sum of its warps' `sums`, in
+/// the order of the warps.
 template <int size, typename Team>
 __device__ void add_warps(const Pack<float, size> (&sums)[Team::kHeld], int packs, float* part) {
-  float* const all = dynamic_shared<float>();  // [warps, width]
+  float* const warp_sums = dynamic_shared<float>();  // [warps, width]
   const int width = packs * size;
   for_held<Team>(0, packs, [&](int held, int p) {
-    float* const own = all + this_warp() * width + p * size;
-    for (int i = 0; i < size; ++i) own[i] = sums[held].values[i];
+    float* const target = warp_sums + this_warp() * width + p * size;
+    for (int i = 0; i < size; ++i) target[i] = sums[held].values[i];
   });
   __syncthreads();
   for (int column = static_cast<int>(threadIdx.x); column < width;
        column += static_cast<int>(blockDim.x)) {
     float total = 0;
-    for (int warp = 0; warp < block_warps(); ++warp) total += all[warp * width + column];
+    for (int warp = 0; warp < block_warps(); ++warp) total += warp_sums[warp * width + column];
     part[column] = total;
   }
 }
 
-/// Computes the gradients of rows, which the teams of the grid take in turn. Each block adds up a
-/// part of the weight's gradient: in registers or, if a row does not fit, in the part's memory;
-/// then a team is a whole block.
+/// Computes the gradients of rows (NormBackward). Team i of the grid's n teams handles the rows i,
+/// i + n, i + 2 n and so on. For each row it first takes the two means of the formula, and adds the
+/// products to the block's part of the weight's gradient. Then it writes x's gradient.
+///
+/// The part is added up in registers or, if a row does not fit into them, in the part's memory. In
+/// that case a team is a whole block.
 template <typename T, int size, typename Team, bool fits, bool rotates>
 __global__ void __launch_bounds__(kMostRowThreads)
     norm_gradient_rows(NormBackward<T> norm, NormRotation<T> rotation) {
@@ -47,11 +51,12 @@ __global__ void __launch_bounds__(kMostRowThreads)
       x.load(norm.x + start, cut, packs);
       output_gradient.load(norm.output_gradient + start, cut, packs);
       if constexpr (rotates) {
-        const RowRotation turn(rotation, start);
+        const RowRotation row_rotation(rotation, start);
         for_held<Team>(cut, packs, [&](int held, int p) {
           const auto other =
-              load_pack<size>(norm.output_gradient + start, turn.template partner<size>(p));
-          output_gradient.packs[held] = turn.rotated(p, output_gradient.packs[held], other, -1.0f);
+              load_pack<size>(norm.output_gradient + start, row_rotation.template partner<size>(p));
+          output_gradient.packs[held] =
+              row_rotation.rotated(p, output_gradient.packs[held], other, -1.0f);
         });
       }
     };
@@ -84,7 +89,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
         }
       });
     });
-    if constexpr (rotates) Team::meet();  // x's gradient may overwrite the output's
+    if constexpr (rotates) Team::synchronize();  // x's gradient may overwrite the output's
     const float product_mean = Team::sum(product_total) / width;
     const float gradient_mean = norm.mean != nullptr ? Team::sum(gradient_total) / width : 0.0f;
 
@@ -118,26 +123,6 @@ __global__ void __launch_bounds__(kMostRowThreads)
   }
 }
 
-/// Writes weight_gradient = the sum of the parts, in a fixed order. A block has kLanes columns, and
-/// each of its warps adds up some of the parts.
-template <typename T>
-__global__ void __launch_bounds__(kMostThreads)
-    add_weight_parts(NormBackward<T> norm, int64_t parts) {
-  __shared__ float sums[kMostThreads / kLanes][kLanes];
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kLanes + this_lane();
-  float total = 0;
-  if (column < norm.width) {
-    for (int64_t part = this_warp(); part < parts; part += block_warps()) {
-      total += norm.partial[part * norm.width + column];
-    }
-  }
-  sums[this_warp()][this_lane()] = total;
-  __syncthreads();
-  if (this_warp() != 0 || column >= norm.width) return;
-  for (int warp = 1; warp < block_warps(); ++warp) total += sums[warp][this_lane()];
-  norm.weight_gradient[column] = total;
-}
-
 }  // namespace
 
 template <typename Vendor, typename T>
@@ -163,17 +148,17 @@ void norm_gradient_device(const NormBackward<T>& arguments, const NormRotation<T
     launch(norm_gradient_rows<T, size, Team, fits, false>, grid, stream, norm, rotation);
   });
   if (norm.weight == nullptr) return;
-  const int64_t warps = std::clamp<int64_t>(parts, 1, kMostThreads / kLanes);
-  launch(add_weight_parts<T>,
-         {.blocks = (norm.width + kLanes - 1) / kLanes,
-          .threads = static_cast<int>(warps * kLanes)},
-         stream, norm, parts);
+  add_weight_parts_device({.count = parts,
+                           .width = norm.width,
+                           .parts = norm.partial,
+                           .gradients = {norm.weight_gradient},
+                           .sizes = {norm.width}},
+                          stream);
 }
 
 template void norm_gradient_device<ThisVendor>(const NormBackward<float>&,
                                                const NormRotation<float>&, int64_t, Stream&);
 template void norm_gradient_device<ThisVendor>(const NormBackward<BFloat16>&,
                                                const NormRotation<BFloat16>&, int64_t, Stream&);
-
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "base/interleaved_sum.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/support.h"
+#include "ops/weight_parts.h"
 
 namespace tessera {
 namespace {
@@ -91,19 +92,6 @@ template <bool kWeight, bool kSum, typename T>
   }
 }
 
-/// Writes weight_gradient = the sum of the blocks' partial sums, in order.
-template <typename T>
-void combine_blocks(const NormBackward<T>& norm, int64_t blocks, int threads) {
-  parallel_ranges(threads, norm.width, row_grain(blocks), [&](int64_t begin, int64_t end, int) {
-    std::fill(norm.weight_gradient + begin, norm.weight_gradient + end, 0.0f);
-    for (int64_t block = 0; block < blocks; ++block) {
-      const float* partial = norm.partial + block * norm.width;
-#pragma GCC ivdep
-      for (int64_t i = begin; i < end; ++i) norm.weight_gradient[i] += partial[i];
-    }
-  });
-}
-
 template <bool kSum, typename T>
 void gradient_with_weight(const NormBackward<T>& norm, int threads) {
   const int64_t block_rows = norm_block_rows(norm.rows);
@@ -114,7 +102,12 @@ void gradient_with_weight(const NormBackward<T>& norm, int threads) {
     const int64_t end = std::min(norm.rows, (block + 1) * block_rows);
     gradient_rows<true, kSum>(norm, block * block_rows, end, partial);
   });
-  combine_blocks(norm, blocks, threads);
+  add_weight_parts({.count = blocks,
+                    .width = norm.width,
+                    .parts = norm.partial,
+                    .gradients = {norm.weight_gradient},
+                    .sizes = {norm.width}},
+                   threads);
 }
 
 template <bool kSum, typename T>

@@ -11,8 +11,8 @@ namespace tessera {
 
 class Stream;
 
-/// One forward norm of `rows` rows of `width` elements. Each row is normalised on its own. The
-/// groups of a row are rows here. Pointers marked "or null" select the variant.
+/// The arguments of norm(). Each of `rows` rows of `width` elements is normalised on its own: a row
+/// of x, or a group of one. Pointers marked "or null" select the variant.
 template <typename T>
 struct NormForward {
   using Wide = Compute<T>;
@@ -28,9 +28,9 @@ struct NormForward {
   Wide* mean;          // [rows], of a layer norm; null selects the rms norm
 };
 
-/// The gradient of the norm, with x̂ = (x - mean) · inverse and g = output_gradient · weight:
-/// x_gradient = inverse (g - mean(g) - x̂ mean(g x̂)) + sum_gradient, for rms without mean(g),
-/// weight_gradient = sum over the rows of output_gradient · x̂.
+/// The arguments of the norm's gradient, with x̂ = (x - mean) · inverse and g = output_gradient ·
+/// weight: x_gradient = inverse (g - mean(g) - x̂ mean(g x̂)) + sum_gradient, for rms without
+/// mean(g), weight_gradient = sum over the rows of output_gradient · x̂.
 template <typename T>
 struct NormBackward {
   using Wide = Compute<T>;
@@ -69,9 +69,8 @@ struct NormRotation {
   }
 };
 
-// Limits of the blocks of rows on the processor.
-inline constexpr int64_t kNormLeastRows = 64;
-inline constexpr int64_t kNormMostBlocks = 256;
+inline constexpr int64_t kNormLeastRows = 64;    // of a block of rows on the processor
+inline constexpr int64_t kNormMostBlocks = 256;  // of all rows
 
 /// Returns the number of rows in a block on the processor. Rows are summed into the weight's
 /// gradient block by block, and the blocks in order, so the result does not depend on the number of
@@ -80,18 +79,22 @@ inline int64_t norm_block_rows(int64_t rows) {
   return std::max(kNormLeastRows, (rows + kNormMostBlocks - 1) / kNormMostBlocks);
 }
 
-/// Returns the number of parts in which the weight's gradient is summed, or more. It grows with
-/// `rows`. On a device each block has a part. All blocks run at once: a multiprocessor has about 32
-/// KiB of rows in its registers. A block has several rows, so its part is small compared to them.
-/// On a device the last bits depend on its number of multiprocessors.
+/// Returns a bound on the number of parts in which the weight's gradient is summed; device kernels
+/// use it as the number. It does not fall as `rows` grows.
+///
+/// On a device each block has a part, and all blocks run at once: a multiprocessor has about 32 KiB
+/// of rows in its registers. A block has at least eight rows, so its part is small compared to
+/// them. The last bits of the gradient depend on the device's number of multiprocessors.
 inline int64_t norm_parts(const Target& target, int64_t rows, int64_t row_bytes) {
   if (target.device == Device::cpu) {
     return std::min(kNormMostBlocks, (rows + kNormLeastRows - 1) / kNormLeastRows);
   }
   constexpr int64_t kLeastRows = 8;
-  constexpr int64_t kRowBytes = 32768;
-  const int64_t each = std::clamp<int64_t>(kRowBytes / std::max<int64_t>(row_bytes, 1), 1, 8);
-  return std::min(each * multiprocessors_of(target), (rows + kLeastRows - 1) / kLeastRows);
+  constexpr int64_t kRegisterBytes = 32768;
+  constexpr int64_t kMostBlocks = 8;  // of a multiprocessor
+  const int64_t blocks =
+      std::clamp<int64_t>(kRegisterBytes / std::max<int64_t>(row_bytes, 1), 1, kMostBlocks);
+  return std::min(blocks * multiprocessors_of(target), (rows + kLeastRows - 1) / kLeastRows);
 }
 
 // The fast kernels, for T = float and BFloat16.

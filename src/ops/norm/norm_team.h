@@ -9,7 +9,7 @@
 #include "ops/rotary/rotated_pack.h"
 
 // The common parts of the kernels of norms and of their gradients: teams of threads that handle
-// rows, and the rotation of a row.
+// rows, and the rotation of a row. A pack is some elements that are moved in one access.
 
 namespace tessera {
 namespace {
@@ -29,11 +29,11 @@ struct Team {
   __device__ static int member() {
     return whole_block ? static_cast<int>(threadIdx.x) : this_lane();
   }
-  /// Returns the index of this team within the block; count() returns the number of teams.
+  /// Returns the index of this team within the block. count() returns the block's teams.
   __device__ static int number() { return whole_block ? 0 : this_warp(); }
   __device__ static int count() { return whole_block ? 1 : block_warps(); }
   /// Waits until all threads of the team have arrived and have finished their earlier reads.
-  __device__ static void meet() {
+  __device__ static void synchronize() {
     if constexpr (whole_block) {
       __syncthreads();
     } else {
@@ -85,7 +85,7 @@ template <int size>
 __device__ Pack<float, size> weights_of_pack(const float* weight, int p) {
   if (weight != nullptr) return load_pack<size>(weight, p);
   Pack<float, size> ones;
-  for (float& one : ones.values) one = 1.0f;
+  for (float& value : ones.values) value = 1.0f;
   return ones;
 }
 
@@ -102,6 +102,7 @@ class RowRotation {
         head_dim_(static_cast<int>(rotation.head_dim)),
         half_(static_cast<int>(rotation.channels / 2)) {}
 
+  /// Returns the index of the partner of pack p.
   template <int size>
   __device__ int partner(int p) const {
     const int channel = p * size % head_dim_;
@@ -109,19 +110,19 @@ class RowRotation {
     return channel < half_ ? p + half_ / size : p - half_ / size;
   }
 
-  /// Returns pack p of the row after its rotation. `own` is pack p, and `other` its partner. `sign`
-  /// is 1, or -1 for the inverse rotation.
+  /// Returns pack p of the row after its rotation. `pack` is pack p before it, and `other` its
+  /// partner. `sign` is 1, or -1 for the inverse rotation.
   template <typename T, int size>
-  __device__ Pack<T, size> rotated(int p, const Pack<T, size>& own, const Pack<T, size>& other,
+  __device__ Pack<T, size> rotated(int p, const Pack<T, size>& pack, const Pack<T, size>& other,
                                    float sign) const {
     const int channel = p * size % head_dim_;
-    if (channel >= 2 * half_) return own;
+    if (channel >= 2 * half_) return pack;
     const bool is_first = channel < half_;
     const int pair = is_first ? channel : channel - half_;
     const auto cosine = load_pack<size>(cosines_ + pair, 0);
     auto sine = load_pack<size>(cosines_ + half_ + pair, 0);
     for (float& value : sine.values) value *= sign;
-    return rotated_pack(is_first, own, other, cosine, sine);
+    return rotated_pack(is_first, pack, other, cosine, sine);
   }
 
  private:

@@ -1,7 +1,7 @@
 #include "ops/norm/scaled_residual.h"
 
 #include "ops/norm/norm_kernels.h"
-#include "ops/norm/norm_labels.h"
+#include "ops/norm/norm_operands.h"
 #include "ops/norm/scaled_residual_kernels.h"
 #include "ops/norm/scaled_residual_plain.h"
 #include "ops/support.h"
@@ -9,7 +9,11 @@
 namespace tessera {
 namespace {
 
-bool is_scale(const Spec& vector, const Spec& x) {
+// The gradient comes first, because the norm's gradient() creates it. Inputs are found by their
+// number: there are three of the stream or none, so the numbers behind them vary.
+
+/// Returns whether a scale, a bias or a weight fits x.
+bool is_vector_of(const Spec& vector, const Spec& x) {
   return vector.shape == Shape({x.shape[-1]}) && vector.dtype == accumulation_dtype(x.dtype);
 }
 
@@ -51,8 +55,9 @@ class ScaledResidualGradient final : public Operation {
           inputs.back().shape.text(), dtype_name(inputs[0].dtype), inputs[0].shape.text());
     }
     std::vector<Spec> outputs;
-    for (size_t i = 3; i <= weight_input(); ++i)
+    for (size_t i = 3; i <= weight_input(); ++i) {
       outputs.push_back({inputs[i].shape, inputs[i].dtype});
+    }
     return outputs;
   }
 
@@ -69,26 +74,15 @@ class ScaledResidualGradient final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        dispatch_device(execution.inputs[3].dtype(), [&](auto type) {
-          scaled_residual_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution),
-                                                            *execution.stream);
-        });
-      });
-    }
     const int threads = execution.runtime.threads();
-    dispatch_floating(execution.inputs[3].dtype(), [&](auto type) {
-      using T = decltype(type);
-      const ScaledBackward<T> scaled = arguments<T>(execution);
-      if constexpr (std::is_same_v<T, double>) {
-        scaled_residual_gradient_plain(scaled, threads);
-      } else {
-        use_plain(execution.runtime.target(), dtype_of<T>)
-            ? scaled_residual_gradient_plain(scaled, threads)
-            : scaled_residual_gradient_fast(scaled, threads);
-      }
-    });
+    run_kernel(
+        execution, execution.inputs[3].dtype(),
+        [&](auto type) { return arguments<decltype(type)>(execution); },
+        [&](auto vendor, const auto& scaled) {
+          scaled_residual_gradient_device<decltype(vendor)>(scaled, *execution.stream);
+        },
+        [&](const auto& scaled) { scaled_residual_gradient_plain(scaled, threads); },
+        [&](const auto& scaled) { scaled_residual_gradient_fast(scaled, threads); });
   }
 
  private:
@@ -115,17 +109,14 @@ class ScaledResidualGradient final : public Operation {
     scaled.x = inputs[3].pointer<T>();
     scaled.x_scaling = scale_at<Wide>(inputs, 4);
     scaled.x_gradient = outputs[0].pointer<T>();
-    size_t vector = 0;
-    for (const size_t output : {1, 2}) {
-      scaled.vector_gradients[vector++] = outputs[output].pointer<Wide>();
-    }
+    scaled.vector_gradients[0] = outputs[1].pointer<Wide>();
+    scaled.vector_gradients[1] = outputs[2].pointer<Wide>();
     if (streams_) {
       scaled.stream = inputs[6].pointer<Wide>();
       scaled.stream_scaling = scale_at<Wide>(inputs, 7);
       scaled.stream_gradient = outputs[3].pointer<Wide>();
-      for (const size_t output : {4, 5}) {
-        scaled.vector_gradients[vector++] = outputs[output].pointer<Wide>();
-      }
+      scaled.vector_gradients[2] = outputs[4].pointer<Wide>();
+      scaled.vector_gradients[3] = outputs[5].pointer<Wide>();
     }
     scaled.weight = inputs[weight_input()].pointer<Wide>();
     scaled.vector_gradients[4] = outputs.back().pointer<Wide>();
@@ -144,6 +135,7 @@ class ScaledResidualGradient final : public Operation {
 /// deviations [rows, 1].
 class ScaledResidualNorm final : public Operation {
  public:
+  /// embedding: x without a stream; sublayer: x and a stream; kept_sum: a kept sum.
   enum class Source { embedding, sublayer, kept_sum };
 
   ScaledResidualNorm(Source source, double epsilon, DType output)
@@ -173,7 +165,7 @@ class ScaledResidualNorm final : public Operation {
                        inputs[i].shape.text(), dtype_name(x.dtype), x.shape.text());
         continue;
       }
-      TESSERA_EXPECT(*this, is_scale(inputs[i], x), "input {} is {} {}; it must be {} [{}]", i,
+      TESSERA_EXPECT(*this, is_vector_of(inputs[i], x), "input {} is {} {}; it must be {} [{}]", i,
                      dtype_name(inputs[i].dtype), inputs[i].shape.text(), dtype_name(sum.dtype),
                      x.shape[-1]);
     }
@@ -217,25 +209,14 @@ class ScaledResidualNorm final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        dispatch_device(output_, [&](auto type) {
-          scaled_residual_device<decltype(vendor)>(arguments<decltype(type)>(execution),
-                                                   *execution.stream);
-        });
-      });
-    }
     const int threads = execution.runtime.threads();
-    dispatch_floating(output_, [&](auto type) {
-      using T = decltype(type);
-      const ScaledForward<T> scaled = arguments<T>(execution);
-      if constexpr (std::is_same_v<T, double>) {
-        scaled_residual_plain(scaled, threads);
-      } else {
-        use_plain(execution.runtime.target(), dtype_of<T>) ? scaled_residual_plain(scaled, threads)
-                                                           : scaled_residual_fast(scaled, threads);
-      }
-    });
+    run_kernel(
+        execution, output_, [&](auto type) { return arguments<decltype(type)>(execution); },
+        [&](auto vendor, const auto& scaled) {
+          scaled_residual_device<decltype(vendor)>(scaled, *execution.stream);
+        },
+        [&](const auto& scaled) { scaled_residual_plain(scaled, threads); },
+        [&](const auto& scaled) { scaled_residual_fast(scaled, threads); });
   }
 
  private:

@@ -75,15 +75,16 @@ struct PartSums {
     if constexpr (fits) {
       for (int i = 0; i < size; ++i) sums[sum][held].values[i] += values.values[i];
     } else {
-      float* const own = part + static_cast<int64_t>(sum) * packs * size;
-      auto total = load_pack<size>(own, p);
+      float* const row = part + static_cast<int64_t>(sum) * packs * size;
+      auto total = load_pack<size>(row, p);
       for (int i = 0; i < size; ++i) total.values[i] += values.values[i];
-      store_pack(own, p, total);
+      store_pack(row, p, total);
     }
   }
 };
 
-/// Computes the gradients of the rows of one part per block, and the part's column sums.
+/// Computes the gradients (ScaledBackward) of the rows of one part per block, and the part's column
+/// sums. For each row it first takes mean(g n), then writes the gradients of x and the stream.
 template <typename T, int size, bool fits>
 __global__ void __launch_bounds__(kMostRowThreads)
     scaled_residual_gradient_part(ScaledBackward<T> scaled) {
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
                                stream_sum.packs[held].values[i] * inverse;
           product_sum += products.values[i] * weight.values[i];
         }
-        sums.add(part, packs, 3, held, p, products);
+        sums.add(part, packs, sum_of_weight_products, held, p, products);
       });
     });
     const float product_mean = Team::sum(product_sum) / static_cast<float>(width);
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
           sum_gradient.values[i] +=
               inverse * (gradient - stream_sum.packs[held].values[i] * inverse * product_mean);
         }
-        sums.add(part, packs, 0, held, p, sum_gradient);
+        sums.add(part, packs, sum_of_d, held, p, sum_gradient);
         const auto x = load_pack<size>(scaled.x + start, p);
         const auto x_scale = load_pack<size>(scaled.x_scaling.scale, p);
         Packed products;
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
           products.values[i] = sum_gradient.values[i] * static_cast<float>(x.values[i]);
           x_gradient.values[i] = round_to<T>(sum_gradient.values[i] * x_scale.values[i]);
         }
-        sums.add(part, packs, 1, held, p, products);
+        sums.add(part, packs, sum_of_d_x, held, p, products);
         store_pack(scaled.x_gradient + start, p, x_gradient);
         if (scaled.stream == nullptr) return;
         const auto stream = load_pack<size>(scaled.stream + start, p);
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
           products.values[i] = sum_gradient.values[i] * stream.values[i];
           stream_gradient.values[i] = sum_gradient.values[i] * stream_scale.values[i];
         }
-        sums.add(part, packs, 2, held, p, products);
+        sums.add(part, packs, sum_of_d_stream, held, p, products);
         store_pack(scaled.stream_gradient + start, p, stream_gradient);
       });
     });
@@ -180,8 +181,8 @@ __global__ void __launch_bounds__(kMostThreads) scaled_residual_vectors(ScaledBa
   float totals[kScaledSums] = {};
   if (column < scaled.width) {
     for (int64_t part = this_warp(); part < scaled.part_count; part += block_warps()) {
-      const float* const own = scaled.parts + part * kScaledSums * scaled.width + column;
-      for (int sum = 0; sum < kScaledSums; ++sum) totals[sum] += own[sum * scaled.width];
+      const float* const part_sums = scaled.parts + part * kScaledSums * scaled.width + column;
+      for (int sum = 0; sum < kScaledSums; ++sum) totals[sum] += part_sums[sum * scaled.width];
     }
   }
   for (int sum = 0; sum < kScaledSums; ++sum) sums[this_warp()][sum][this_lane()] = totals[sum];
@@ -198,8 +199,8 @@ __global__ void __launch_bounds__(kMostThreads) scaled_residual_vectors(ScaledBa
 template <typename Body>
 void for_scaled_width(int64_t width, Body&& body) {
   with_pack_size<kPackSize<float>>(width, [&](auto size) {
-    const int64_t each = int64_t{size} * ScaledTeam::kHeld;
-    const int64_t threads = round_up((width + each - 1) / each, int64_t{kLanes});
+    const int64_t held = int64_t{size} * ScaledTeam::kHeld;  // elements that a thread holds
+    const int64_t threads = round_up((width + held - 1) / held, int64_t{kLanes});
     if constexpr (size > 1) {
       if (threads <= kMostRowThreads) {
         return body(size, std::true_type{}, static_cast<int>(threads));

@@ -15,7 +15,7 @@ struct ScaleAndBias {
   const Wide* bias;
 };
 
-/// Residual scaling and the norm after it, of `rows` rows of `width` elements. Without x, the sum
+/// The arguments of scaled_residual_norm(), for `rows` rows of `width` elements. Without x, the sum
 /// is given and only normalised.
 template <typename T>
 struct ScaledForward {
@@ -32,11 +32,17 @@ struct ScaledForward {
   Wide* inverse;       // [rows]: 1 / sqrt(mean square + epsilon)
 };
 
-/// The number of column sums from which the gradients of vectors are computed: of d, d · x,
-/// d · stream and output_gradient · n (see below), in this order within a part.
+/// The sums over the rows, for each column, from which the gradients of the vectors are computed
+/// (see ScaledBackward). A part holds them in this order.
+enum ScaledSum : int {
+  sum_of_d,
+  sum_of_d_x,
+  sum_of_d_stream,
+  sum_of_weight_products,  // output_gradient · n
+};
 inline constexpr int64_t kScaledSums = 4;
 
-/// The gradients, with n = sum · inverse, g = output_gradient · weight and
+/// The arguments of its gradient, with n = sum · inverse, g = output_gradient · weight and
 /// d = inverse (g - n mean(g n)) + sum_gradient. For x and the stream they are d · scale. Summed
 /// over rows, they are Σ d (x + bias) for x's scale, scale · Σ d for its bias, the same for the
 /// stream's, and Σ output_gradient · n for the weight.
@@ -55,22 +61,23 @@ struct ScaledBackward {
   const Wide* sum_gradient;  // [rows, width], or null
   T* x_gradient;             // [rows, width]
   Wide* stream_gradient;     // [rows, width], or null
-  Wide*
-      vector_gradients[5];  // [width] each: x's scale and bias, the stream's or null, the weight's
-  Wide* parts;              // [parts, kScaledSums, width]
+  // [width] each: of x's scale and bias, of the stream's (or null), of the weight.
+  Wide* vector_gradients[5];
+  Wide* parts;  // [parts, kScaledSums, width]
   int64_t part_count;
 };
 
 /// Writes the gradients of the vectors in column c, from the column's sums.
 template <typename T, typename Sums>
 constexpr void put_vector_gradients(const ScaledBackward<T>& scaled, int64_t c, const Sums& sums) {
-  scaled.vector_gradients[0][c] = sums[1] + scaled.x_scaling.bias[c] * sums[0];
-  scaled.vector_gradients[1][c] = scaled.x_scaling.scale[c] * sums[0];
+  const auto d = sums[sum_of_d];
+  scaled.vector_gradients[0][c] = sums[sum_of_d_x] + scaled.x_scaling.bias[c] * d;
+  scaled.vector_gradients[1][c] = scaled.x_scaling.scale[c] * d;
   if (scaled.stream != nullptr) {
-    scaled.vector_gradients[2][c] = sums[2] + scaled.stream_scaling.bias[c] * sums[0];
-    scaled.vector_gradients[3][c] = scaled.stream_scaling.scale[c] * sums[0];
+    scaled.vector_gradients[2][c] = sums[sum_of_d_stream] + scaled.stream_scaling.bias[c] * d;
+    scaled.vector_gradients[3][c] = scaled.stream_scaling.scale[c] * d;
   }
-  scaled.vector_gradients[4][c] = sums[3];
+  scaled.vector_gradients[4][c] = sums[sum_of_weight_products];
 }
 
 // The fast kernels, for T = float and BFloat16.

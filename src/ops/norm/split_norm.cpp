@@ -3,13 +3,19 @@
 #include "comm/piece_indices.h"
 #include "ops/collective/convert.h"
 #include "ops/norm/split_norm_kernels.h"
-#include "ops/row_piece.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
 
-/// The common part of the steps of a norm.
+// split_norm() makes the program
+//   sums = row_sums(x)               for a layer norm, then summed over the ranks
+//   squares = row_squares(x, sums)   then summed over the ranks
+//   output = scale_rows(x, squares, sums, weight)
+// Each of these operations stands below, after its gradient. The kernels are in
+// split_norm_kernels.h.
+
+/// The base of the operations: checks of their operands, and the kernels' view of rows.
 class RowOperation : public Operation {
  public:
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
@@ -27,10 +33,10 @@ class RowOperation : public Operation {
                    dtype_name(x.dtype), x.shape.text());
   }
   /// Checks a vector with a number for each row of x: [tokens], in the accumulation type.
-  void require_row_numbers(const Spec& numbers, const Spec& x, std::string_view what) const {
+  void require_row_numbers(const Spec& numbers, const Spec& x, std::string_view noun) const {
     TESSERA_EXPECT(
         *this, numbers.shape == Shape{x.shape[0]} && numbers.dtype == accumulation_dtype(x.dtype),
-        "{} of {} {} for x of {} {}", what, dtype_name(numbers.dtype), numbers.shape.text(),
+        "{} of {} {} for x of {} {}", noun, dtype_name(numbers.dtype), numbers.shape.text(),
         dtype_name(x.dtype), x.shape.text());
   }
   static Spec row_numbers(const Spec& x) { return {{x.shape[0]}, accumulation_dtype(x.dtype), {}}; }
@@ -45,8 +51,6 @@ class RowOperation : public Operation {
     return rows;
   }
 };
-
-// ---- sums
 
 /// input: the gradient of the sums [tokens]. output: as x.
 class RowSumsGradient final : public RowOperation {
@@ -97,8 +101,6 @@ class RowSums final : public RowOperation {
     });
   }
 };
-
-// ---- squares
 
 /// inputs: the gradient of the squares [tokens], x [tokens, columns] and, if it is centred, its
 /// sums [tokens]. output: as x.
@@ -170,18 +172,16 @@ class RowSquares final : public RowOperation {
   int64_t columns_;
 };
 
-// ---- scaling
-
-/// The optional operands and the numbers of a scaling of rows.
+/// The attributes of scale_rows(). `centred` means that the mean is subtracted.
 struct Scaling {
   bool centred;
   bool weighted;
   int64_t columns;
   double epsilon;
 
-  /// Sets the operands from an execution's inputs, of which x is number `at`.
+  /// Sets the operands after x, which is input `at` of the execution.
   template <typename T>
-  void give(SplitRows<T>& rows, std::span<const Tensor> inputs, size_t at) const {
+  void set_operands(SplitRows<T>& rows, std::span<const Tensor> inputs, size_t at) const {
     rows.columns = static_cast<double>(columns);
     rows.epsilon = epsilon;
     rows.squares = inputs[++at].data<Compute<T>>();
@@ -213,16 +213,18 @@ class ScaleRowsGradient final : public RowOperation {
     dispatch_floating(execution.inputs[1].dtype(), [&](auto type) {
       using T = decltype(type);
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[1]);
-      scaling_.give(rows, execution.inputs, 1);
+      scaling_.set_operands(rows, execution.inputs, 1);
       size_t output = 1;
       ScaledRowsGradients<T> gradients{};
       gradients.output_gradient = execution.inputs[0].data<T>();
       gradients.x_gradient = execution.outputs[0].data<T>();
       gradients.squares_gradient = execution.outputs[output].data<Compute<T>>();
-      if (scaling_.centred)
+      if (scaling_.centred) {
         gradients.sums_gradient = execution.outputs[++output].data<Compute<T>>();
-      if (scaling_.weighted)
+      }
+      if (scaling_.weighted) {
         gradients.weight_gradient = execution.outputs[++output].data<Compute<T>>();
+      }
       scaled_rows_gradient(rows, gradients);
     });
   }
@@ -271,7 +273,7 @@ class ScaleRows final : public RowOperation {
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[0]);
-      scaling_.give(rows, execution.inputs, 0);
+      scaling_.set_operands(rows, execution.inputs, 0);
       scale_all_rows(rows, execution.outputs[0].data<T>());
     });
   }
@@ -313,11 +315,11 @@ Value split_norm(Builder& builder, Value x, std::optional<Value> weight, Axis ax
       .sums = {},
       .columns = logical_extent(builder.program().mesh(), spec.distribution, 1, spec.shape[1]),
       .epsilon = options.epsilon};
-  const auto taken = [&](Value sums) {
+  const auto over_ranks = [&](Value sums) {
     return convert(builder, sums, axis, Placement::partial, replicated());
   };
-  if (options.kind == NormKind::layer) statistics.sums = taken(row_sums(builder, x));
-  statistics.squares = taken(row_squares(builder, x, statistics.sums, statistics.columns));
+  if (options.kind == NormKind::layer) statistics.sums = over_ranks(row_sums(builder, x));
+  statistics.squares = over_ranks(row_squares(builder, x, statistics.sums, statistics.columns));
   return scale_rows(builder, x, weight, statistics);
 }
 

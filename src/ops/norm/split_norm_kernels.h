@@ -4,10 +4,13 @@
 #include <cstdint>
 
 #include "base/interleaved_sum.h"
-#include "base/parallel.h"
-#include "tensor/dtype.h"
+#include "ops/support.h"
 
 namespace tessera {
+
+// The kernels of a norm of rows whose columns are split over ranks. They are both the plain and the
+// fast ones. A rank computes its columns of each row. `mean_r` and `inverse_r` of the formulas are
+// SplitRows::mean() and inverse().
 
 /// Rows of which a rank has some columns, and the statistics of the whole rows.
 template <typename T>
@@ -34,10 +37,9 @@ struct SplitRows {
   /// Calls body(row, x of the row) for each row, on several threads.
   template <typename Body>
   void for_each_row(Body&& body) const {
-    parallel_ranges(threads, rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(width, 1)),
-                    [&](int64_t begin, int64_t end, int) {
-                      for (int64_t row = begin; row < end; ++row) body(row, x + row * width);
-                    });
+    parallel_ranges(threads, rows, row_grain(width), [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) body(row, x + row * width);
+    });
   }
 };
 

@@ -3,22 +3,22 @@
 #include "device/kernel.h"
 #include "ops/rotary/rotary_kernels.h"
 #include "ops/rotary/rotated_pack.h"
-#include "ops/rotary/rotary_table_kernels.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kHeadsOfThread = 4;  // heads that share the sines and cosines in a thread's registers
 
-/// The division of one token's work among threads. Each thread has one column of a few heads: a
-/// pack of the first half of the rotated channels with the pack of the second half, or a pack of
-/// the other channels.
+/// The division of one token's work among threads. A pack is a few neighbouring channels, which a
+/// thread loads at once. Each thread has one column of a few heads: a pack of the first half of the
+/// rotated channels with the pack of the second half, or a pack of the other channels.
 struct TokenWork {
   int rotated;  // columns of the rotated channels
-  int columns;  // those, and the columns of the channels that are copied
+  int columns;  // rotated columns, and columns of the channels that are copied
   int groups;   // of kHeadsOfThread heads
 };
 
+/// Rotates one column of the heads [head, heads) of a token.
 template <typename T, int size>
 __device__ void rotate_heads(const RotaryArguments<T>& rotary, int64_t token, int head, int heads,
                              int column) {
@@ -37,6 +37,7 @@ __device__ void rotate_heads(const RotaryArguments<T>& rotary, int64_t token, in
   }
 }
 
+/// Rotates `block_tokens` tokens in each block, whose threads take the tokens' columns in turn.
 template <typename T, int size>
 __global__ void rotary_kernel(RotaryArguments<T> rotary, TokenWork work, int block_tokens) {
   const int token_items = work.groups * work.columns;
@@ -100,12 +101,13 @@ __global__ void rotary_table_kernel(RotaryTable32 table, RotarySteps steps) {
   // The angle in 2^-64 turns. Whole turns overflow and drop out.
   const auto position = static_cast<uint64_t>(static_cast<int64_t>(table.positions[token]));
   const uint64_t angle = position * steps.frequencies[pair];
-  // The nearest quarter of a turn, and the rest.
+  // The nearest quarter of a turn, and the angle from there, at most an eighth of a turn.
   constexpr uint64_t kEighth = uint64_t{1} << 61;
   const auto quarter = static_cast<int>((angle + kEighth) >> 62);
-  const auto rest = static_cast<int64_t>(angle - (static_cast<uint64_t>(quarter) << 62));
+  const auto remainder = static_cast<int64_t>(angle - (static_cast<uint64_t>(quarter) << 62));
   constexpr float kRadians = 6.283185307f / 18446744073709551616.0f;  // of 2^-64 turns
-  const auto [sine, cosine] = sine_and_cosine(static_cast<float>(rest) * kRadians);
+  const auto [sine, cosine] = sine_and_cosine(static_cast<float>(remainder) * kRadians);
+  // A quarter turn turns the cosine into minus the sine, and the sine into the cosine.
   const bool exchanged = quarter % 2 == 1;
   float* const row = table.table + token * table.channels + steps.first + pair;
   const float along = exchanged ? sine : cosine;

@@ -3,28 +3,32 @@
 #include <numbers>
 
 #include "ops/rotary/rotary.h"
-#include "ops/rotary/rotary_table_kernels.h"
+#include "ops/rotary/rotary_kernels.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
 
+/// Returns a frequency, in radians per position, as RotaryScaling describes.
 double scaled_frequency(double frequency, const RotaryScaling& scaling) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double stretched = frequency / scaling.factor;
   if (wavelength < scaling.original_context / scaling.high_frequency_factor) return frequency;
   if (wavelength > scaling.original_context / scaling.low_frequency_factor) return stretched;
-  const double share = (scaling.original_context / wavelength - scaling.low_frequency_factor) /
-                       (scaling.high_frequency_factor - scaling.low_frequency_factor);
-  return (1 - share) * stretched + share * frequency;
+  const double kept_share = (scaling.original_context / wavelength - scaling.low_frequency_factor) /
+                            (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  return (1 - kept_share) * stretched + kept_share * frequency;
 }
 
 /// Returns an angle in 2^-64 turns, without whole turns.
 uint64_t fraction_of_turn(double radians) {
   const double turns = radians / (2 * std::numbers::pi);
   const double scaled = std::ldexp(turns - std::floor(turns), 64);
+  // The difference may round up to a whole turn, which counts as none.
   return scaled < std::ldexp(1.0, 64) ? static_cast<uint64_t>(scaled) : 0;
 }
+
+constexpr int64_t kSineWork = 32;  // the time of a sine and a cosine, in elements of row_grain()
 
 /// input: positions i32 [tokens]. output: [tokens, channels].
 class RotaryTable final : public Operation {
@@ -64,7 +68,7 @@ class RotaryTable final : public Operation {
       Wide* table = execution.outputs[0].data<Wide>();
       // table[t, i] = cos(positions[t] * frequencies[i]); table[t, half + i] = sin(the same angle)
       parallel_ranges(execution.runtime.threads(), execution.inputs[0].elements(),
-                      row_grain(32 * half), [&](int64_t begin, int64_t end, int) {
+                      row_grain(kSineWork * half), [&](int64_t begin, int64_t end, int) {
                         for (int64_t token = begin; token < end; ++token) {
                           Wide* row = table + token * options_.channels;
                           for (int64_t i = 0; i < half; ++i) {
@@ -85,8 +89,8 @@ class RotaryTable final : public Operation {
                               .positions = execution.inputs[0].pointer<int32_t>(),
                               .table = execution.outputs[0].pointer<float>()};
     const int pairs = static_cast<int>(frequencies_.size());
-    for (int first = 0; first < pairs; first += RotarySteps::kMost) {
-      RotarySteps steps{.first = first, .count = std::min(pairs - first, RotarySteps::kMost)};
+    for (int first = 0; first < pairs; first += RotarySteps::kMaxCount) {
+      RotarySteps steps{.first = first, .count = std::min(pairs - first, RotarySteps::kMaxCount)};
       std::transform(frequencies_.begin() + first, frequencies_.begin() + first + steps.count,
                      steps.frequencies.begin(), fraction_of_turn);
       for_vendor(*execution.stream, [&](auto vendor) {

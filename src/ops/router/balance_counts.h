@@ -4,8 +4,9 @@
 
 namespace tessera {
 
-// Counts for load-balance losses over other sets of tokens than a micro-batch of all ranks. They
-// have no gradient.
+// Counts of the experts' tokens for load-balance losses (ops/router/losses.h) whose set of tokens
+// is not the micro-batch of all ranks: the micro-batch of one rank, or the step so far. They have
+// no gradient.
 
 /// Counts the choices of each expert in sets of tokens: i32 [sets, experts], from indices i32
 /// [tokens, k]. Sets are runs of tokens of equal length, the outer factor of dim 0; a rank has

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// The tokens over which the load is counted: the tokens of each layer on its own, or those of all
-/// layers pooled (the form of Hugging Face's classes).
+/// How layers share a load-balance loss: each layer has a loss of its own, or the tokens of all
+/// layers are pooled in one loss (as in Hugging Face's classes).
 enum class BalanceForm { per_layer, pooled };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<BalanceForm>{"layer", "pooled"};

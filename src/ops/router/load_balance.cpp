@@ -2,15 +2,16 @@
 
 #include "comm/piece_indices.h"
 #include "ops/labels.h"
-#include "ops/router/kernels.h"
 #include "ops/router/losses.h"
+#include "ops/router/processor_rows.h"
 #include "ops/router/router_kernels.h"
 #include "ops/router/split_tokens.h"
 
 namespace tessera {
 namespace {
 
-/// The numbers that the loss and its gradient share.
+/// The numbers that the loss and its gradient share. E is the number of experts. The formulas are
+/// in losses.h.
 struct Balance {
   double scale = 0;    ///< coefficient · E, per layer / k
   int64_t layers = 1;  ///< L
@@ -32,8 +33,8 @@ struct Balance {
   /// Returns the factor of Σ_e (Σ_l counts_le) (Σ_lt p_lte) in the loss.
   double sums_factor() const {
     if (tokens == 0) return 0;
-    const auto all = static_cast<double>(layers);
-    return scale / (all * static_cast<double>(tokens)) / all;
+    const auto layer_count = static_cast<double>(layers);
+    return scale / (layer_count * static_cast<double>(tokens)) / layer_count;
   }
 };
 

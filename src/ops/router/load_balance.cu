@@ -7,7 +7,7 @@ namespace {
 constexpr int kBalanceThreads = 256;
 
 /// Returns Σ_l counts_le. A sum of integers is exact.
-__device__ double choices_of(const BalanceLayers& layers, int64_t expert) {
+__device__ double layer_counts(const BalanceLayers& layers, int64_t expert) {
   double sum = 0;
   for (int layer = 0; layer < layers.count; ++layer) {
     const void* const counts = layers.counts[layer];
@@ -21,15 +21,15 @@ __device__ double choices_of(const BalanceLayers& layers, int64_t expert) {
 /// in any order.
 __global__ void mean_of_counts(int64_t experts, const double* sum, const int32_t* counts,
                                double* means) {
-  double all = 0, own = 0;
+  double step_choices = 0, batch_choices = 0;
   for (int64_t e = threadIdx.x; e < experts; e += blockDim.x) {
-    all += sum[e];
-    own += counts[e];
+    step_choices += sum[e];
+    batch_choices += counts[e];
   }
-  all = block_sum(all);
-  own = block_sum(own);
+  step_choices = block_sum(step_choices);
+  batch_choices = block_sum(batch_choices);
   for (int64_t e = threadIdx.x; e < experts; e += blockDim.x) {
-    means[e] = all == 0 ? 0 : sum[e] * own / all;
+    means[e] = step_choices == 0 ? 0 : sum[e] * batch_choices / step_choices;
   }
 }
 
@@ -37,7 +37,7 @@ __global__ void mean_of_counts(int64_t experts, const double* sum, const int32_t
 __global__ void balance_loss(BalanceLayers layers, float factor, const double* sums, float* loss) {
   float total = 0;
   for (int64_t e = threadIdx.x; e < layers.experts; e += blockDim.x) {
-    total += static_cast<float>(choices_of(layers, e) * sums[e]);
+    total += static_cast<float>(layer_counts(layers, e) * sums[e]);
   }
   total = block_sum(total);
   if (threadIdx.x == 0) *loss = factor * total;
@@ -47,7 +47,7 @@ __global__ void balance_loss(BalanceLayers layers, float factor, const double* s
 __global__ void balance_gradient(BalanceLayers layers, float factor, const float* loss_gradient,
                                  double* sums_gradient) {
   for (int64_t e = threadIdx.x; e < layers.experts; e += blockDim.x) {
-    sums_gradient[e] = factor * loss_gradient[0] * static_cast<float>(choices_of(layers, e));
+    sums_gradient[e] = factor * loss_gradient[0] * static_cast<float>(layer_counts(layers, e));
   }
 }
 

@@ -1,14 +1,15 @@
 #include <optional>
 
 #include "ops/labels.h"
-#include "ops/router/kernels.h"
 #include "ops/router/losses.h"
+#include "ops/router/processor_rows.h"
 #include "ops/router/router_kernels.h"
 
 namespace tessera {
 namespace {
 
-/// The number of sets of tokens with sums of their own; none if there is one sum of all tokens.
+/// The number of sets of tokens that are summed separately. Without a value all tokens are summed
+/// together.
 using Sets = std::optional<int64_t>;
 
 Shape shape_of_sums(const Sets& sets, int64_t experts) {
@@ -51,18 +52,14 @@ class ProbabilitySumsGradient final : public Operation {
       using T = decltype(type);
       const double* sums = execution.inputs[0].data<double>();
       T* rows = result.data<T>();
-      const int64_t each = tokens / sets_.value_or(1);
+      const int64_t set_tokens = tokens / sets_.value_or(1);
       // rows[t, e] = sums[the set of t, e]
-      parallel_ranges(execution.runtime.threads(), tokens, row_grain(experts),
-                      [=](int64_t begin, int64_t end, int) {
-                        for (int64_t t = begin; t < end; ++t) {
-                          T* row = rows + t * experts;
-                          const double* set_sums = sums + t / each * experts;
+      for_each_token(execution, tokens, experts, [=](int64_t t) {
+        T* row = rows + t * experts;
+        const double* set_sums = sums + t / set_tokens * experts;
 #pragma omp simd
-                          for (int64_t e = 0; e < experts; ++e)
-                            row[e] = static_cast<T>(set_sums[e]);
-                        }
-                      });
+        for (int64_t e = 0; e < experts; ++e) row[e] = static_cast<T>(set_sums[e]);
+      });
     });
   }
 
@@ -146,35 +143,35 @@ class ProbabilitySums final : public Operation {
     });
   }
 
-  /// Writes result[set, e] = Σ_l Σ_{t in set} p_l[t, e].
+  /// Writes result[set, e] = Σ_l Σ_{t in set} p_l[t, e]: first the sum of each block of tokens, in
+  /// the probabilities' type, then the sum of the blocks of a set in f64.
   template <typename T>
   void evaluate(const Execution& execution) const {
     const Shape& shape = execution.inputs[0].shape();
     const int64_t tokens = shape[0] / sets();  // of a set
     const int64_t experts = shape[1];
-    const int64_t each = blocks(shape[0]);
-    const int64_t parts = std::ssize(execution.inputs) * sets() * each;
+    const int64_t set_blocks = blocks(shape[0]);
+    const int64_t all_blocks = std::ssize(execution.inputs) * sets() * set_blocks;
     T* sums = reinterpret_cast<T*>(execution.workspace.data());  // [layers, sets, blocks, experts]
-    parallel_ranges(execution.runtime.threads(), parts, row_grain(kBlock * experts),
-                    [&](int64_t begin, int64_t end, int) {
-                      for (int64_t part = begin; part < end; ++part) {
-                        const int64_t set = part / each;  // of all layers
-                        const Tensor& layer = execution.inputs[static_cast<size_t>(set / sets())];
-                        const int64_t first = part % each * kBlock;
-                        sum_columns(layer.data<T>() + (set % sets() * tokens + first) * experts,
-                                    std::min(kBlock, tokens - first), experts,
-                                    sums + part * experts);
-                      }
-                    });
+    parallel_ranges(
+        execution.runtime.threads(), all_blocks, row_grain(kBlock * experts),
+        [&](int64_t begin, int64_t end, int) {
+          for (int64_t block = begin; block < end; ++block) {
+            const int64_t layer_set = block / set_blocks;  // in [layers, sets]
+            const Tensor& layer = execution.inputs[static_cast<size_t>(layer_set / sets())];
+            const int64_t first = block % set_blocks * kBlock;
+            sum_columns(layer.data<T>() + (layer_set % sets() * tokens + first) * experts,
+                        std::min(kBlock, tokens - first), experts, sums + block * experts);
+          }
+        });
     for (int64_t set = 0; set < sets(); ++set) {
       double* result = execution.outputs[0].data<double>() + set * experts;
       for (int64_t e = 0; e < experts; ++e) {
         double sum = 0;
-        // The set of each layer.
-        for (int64_t layer_set = set; layer_set < parts / each; layer_set += sets()) {
-          const T* own = sums + layer_set * each * experts + e;
-          for (int64_t block = 0; block < each; ++block) {
-            sum += static_cast<double>(own[block * experts]);
+        for (int64_t layer = 0; layer < std::ssize(execution.inputs); ++layer) {
+          const T* block_sums = sums + (layer * sets() + set) * set_blocks * experts + e;
+          for (int64_t block = 0; block < set_blocks; ++block) {
+            sum += static_cast<double>(block_sums[block * experts]);
           }
         }
         result[e] = sum;

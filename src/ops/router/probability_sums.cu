@@ -7,15 +7,15 @@ namespace {
 
 constexpr int kProbabilityThreads = 128;
 
-/// Writes parts[layer, block, e] = the sum of p_te over the block's tokens. A thread has a pack of
-/// experts.
+/// Writes parts[layer, block, e] = Σ_t p_te over the block's tokens. A thread handles a pack, which
+/// is `size` neighbouring experts.
 template <int size>
 __global__ void sum_probabilities(BalanceLayers layers, float* parts) {
   const int64_t row_packs = layers.experts / size;
   const int64_t blocks = gridDim.x;
-  const int64_t each = (layers.tokens + blocks - 1) / blocks;
-  const int64_t begin = std::min(blockIdx.x * each, layers.tokens);
-  const int64_t end = std::min(begin + each, layers.tokens);
+  const int64_t block_tokens = (layers.tokens + blocks - 1) / blocks;
+  const int64_t begin = std::min(blockIdx.x * block_tokens, layers.tokens);
+  const int64_t end = std::min(begin + block_tokens, layers.tokens);
   const float* const probabilities = layers.probabilities[blockIdx.y];
   const int64_t row = blockIdx.y * blocks + blockIdx.x;
   for (int64_t p = threadIdx.x; p < row_packs; p += blockDim.x) {

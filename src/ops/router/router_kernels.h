@@ -33,8 +33,8 @@ struct RouterChoice {
   bool renormalise;
   bool forced_uniform;
   const float* probabilities;  // [tokens, experts]
-  const int32_t* pinned;       // [tokens, k]: the choice, unless null
-  const float* biases;         // [experts]: added for the choice, unless null
+  const int32_t* pinned;       // [tokens, k]: replaces the choice, unless null
+  const float* biases;         // [experts]: added to the probabilities for the choice, unless null
   float* weights;              // [tokens, k]
   int32_t* indices;            // [tokens, k]
 };
@@ -58,11 +58,6 @@ void router_top_k_device(const RouterChoice& choice, Stream& stream);
 template <typename Vendor>
 void router_top_k_gradient_device(const RouterChoiceGradient& gradient, Stream& stream);
 
-/// Writes loss[0] = factor · the sum of parts [count], in a fixed order.
-template <typename Vendor>
-void router_loss_sum_device(const float* parts, int64_t count, double factor, float* loss,
-                            Stream& stream);
-
 /// Writes loss[0] = coefficient · Σ_t z_t², with z_t = log Σ_e exp logits_te. `parts` is scratch
 /// memory with an element for each token.
 template <typename Vendor>
@@ -76,7 +71,7 @@ void router_z_loss_gradient_device(int64_t tokens, int64_t experts, double coeff
 
 /// The layers of one load-balance loss.
 struct BalanceLayers {
-  static constexpr int kMost = 128;
+  static constexpr int kMost = 128;                 ///< the most layers of a loss on a device
   std::array<const float*, kMost> probabilities{};  // each [tokens, experts]
   std::array<const void*, kMost> counts{};          // each [experts]: i32, or f64 if they are means
   bool means = false;
@@ -88,9 +83,9 @@ struct BalanceLayers {
 /// Returns the number of blocks of tokens of each layer that are summed separately. A block has at
 /// least 64 tokens, and all layers together have at most 1024 blocks.
 inline int64_t probability_blocks(int64_t layers, int64_t tokens) {
-  constexpr int64_t kEach = 64;
-  const int64_t most = std::max<int64_t>(1, 1024 / layers);
-  return std::clamp<int64_t>((tokens + kEach - 1) / kEach, 1, most);
+  constexpr int64_t kBlockTokens = 64;
+  const int64_t most_blocks = std::max<int64_t>(1, 1024 / layers);
+  return std::clamp<int64_t>((tokens + kBlockTokens - 1) / kBlockTokens, 1, most_blocks);
 }
 
 /// Writes sums_e = Σ_lt p_lte, in f64 [experts]. `parts` is scratch memory of [layers,

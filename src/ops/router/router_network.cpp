@@ -2,7 +2,7 @@
 
 #include "ops/activation/activation_plain.h"
 #include "ops/activation/gelu_fast.h"
-#include "ops/router/kernels.h"
+#include "ops/router/processor_rows.h"
 #include "ops/router/router_network_kernels.h"
 #include "ops/support.h"
 
@@ -27,7 +27,7 @@ void sum_over_rows(int64_t tokens, int64_t width, int threads, T* sums, Term ter
   });
 }
 
-/// Calls body(index, column) for all elements.
+/// Calls body(index, column) for all elements of a matrix [tokens, width], on several threads.
 template <typename Body>
 void for_elements(int64_t tokens, int64_t width, int threads, Body body) {
   parallel_ranges(threads, tokens, row_grain(width), [&](int64_t begin, int64_t end, int) {
@@ -171,7 +171,8 @@ class DepthAverageOperation final : public Operation {
   bool previous_;
 };
 
-/// Calls body(gelu at a point) with the plain or the fast definition.
+/// Calls body(gelu), where gelu(x) returns the value and the slope at x. It is the plain or the
+/// fast definition.
 template <typename T, typename Body>
 void with_gelu(const Target& target, Body body) {
   const auto plain = [](T x) { return activation_plain(Activation::gelu, x); };
@@ -209,10 +210,9 @@ class BiasedGeluGradientOperation final : public Operation {
       const auto gelu = arguments<T>(execution);
       // x_gradient[t, c] = result_gradient[t, c] * gelu'(x[t, c] + bias[c])
       // bias_gradient[c] = Σ_t x_gradient[t, c]
-      with_gelu<T>(execution.runtime.target(), [&](auto at_point) {
+      with_gelu<T>(execution.runtime.target(), [&](auto gelu_at) {
         for_elements(gelu.tokens, gelu.width, threads, [=](int64_t at, int64_t c) {
-          gelu.x_gradient[at] =
-              gelu.result_gradient[at] * at_point(gelu.x[at] + gelu.bias[c]).slope;
+          gelu.x_gradient[at] = gelu.result_gradient[at] * gelu_at(gelu.x[at] + gelu.bias[c]).slope;
         });
       });
       sum_over_rows(gelu.tokens, gelu.width, threads, gelu.bias_gradient,
@@ -261,10 +261,10 @@ class BiasedGeluOperation final : public Operation {
       using T = decltype(type);
       const auto gelu = arguments<T>(execution);
       // result[t, c] = gelu(x[t, c] + bias[c])
-      with_gelu<T>(execution.runtime.target(), [&](auto at_point) {
+      with_gelu<T>(execution.runtime.target(), [&](auto gelu_at) {
         for_elements(gelu.tokens, gelu.width, execution.runtime.threads(),
                      [=](int64_t at, int64_t c) {
-                       gelu.result[at] = at_point(gelu.x[at] + gelu.bias[c]).value;
+                       gelu.result[at] = gelu_at(gelu.x[at] + gelu.bias[c]).value;
                      });
       });
     });

@@ -6,8 +6,10 @@ namespace tessera {
 namespace {
 
 constexpr int kNetworkThreads = 256;
-constexpr int kColumns = 32;  // of a block of sum_rows()
-constexpr int kRowsAtOnce = kNetworkThreads / kColumns;
+constexpr int kColumns = 32;  // columns of a block of sum_rows()
+constexpr int kRowsAtOnce = kNetworkThreads / kColumns;  // rows that such a block reads at once
+
+// One element per thread. The formulas are in router_network_kernels.h.
 
 __global__ void depth_average_elements(DepthAverage<float> average) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kNetworkThreads + threadIdx.x;

@@ -8,16 +8,17 @@
 namespace tessera {
 namespace {
 
-// The access of device kernels to the router's matrices. A row is one token's experts. They are so
-// few that several rows share a warp.
+// How device kernels divide a router's matrix among threads. A row is one token's experts. They are
+// so few that several rows share a warp: each row has `lanes` neighbouring lanes. A pack is `size`
+// neighbouring elements, which a lane loads together.
 
-inline constexpr int kRouterThreads = 128;  // of a block
+inline constexpr int kRouterThreads = 128;  // threads of a block
 
 /// A matrix [tokens, experts], and its division among lanes.
 struct RouterRows {
   int64_t tokens;
   int experts;
-  int lanes;  ///< of a row: a power of two, at most a warp
+  int lanes;  ///< the lanes of a row: a power of two, at most a warp
 };
 
 /// A token's row, as seen by one of the lanes that handle it. Lanes whose row does not exist have
@@ -26,7 +27,9 @@ template <int size>
 struct RouterRow {
   int64_t token;
   bool exists;
-  int lanes, member, packs;
+  int lanes;
+  int member;  ///< the index of this lane among the lanes of the row
+  int packs;   ///< the packs of the row; 0 if the row does not exist
 
   /// Finds the row of this thread. The block's first row is that of token `first`.
   __device__ RouterRow(const RouterRows& rows, int64_t first)
@@ -35,7 +38,7 @@ struct RouterRow {
         lanes(rows.lanes),
         member(static_cast<int>(threadIdx.x) % rows.lanes),
         packs(exists ? rows.experts / size : 0) {
-    if (!exists) token = 0;
+    if (!exists) token = 0;  // so that addresses stay within the matrix
   }
 
   /// Calls body(p) for each pack of the row that this lane handles.
@@ -70,6 +73,7 @@ struct ExponentialSum {
   float maximum, sum;
 };
 
+/// Returns the denominator of a row's softmax, to each of its lanes.
 template <int size>
 __device__ ExponentialSum exponential_sum(const RouterRow<size>& row, const float* logits) {
   float maximum = -INFINITY;
@@ -86,15 +90,17 @@ __device__ ExponentialSum exponential_sum(const RouterRow<size>& row, const floa
   return {maximum, row.sum(sum)};
 }
 
-/// Calls body(pack size, rows, grid), with a block for each kRouterThreads lanes.
+/// Calls body(pack size, rows, grid), with the division for a matrix of this size. The grid has a
+/// block for every kRouterThreads lanes.
 template <typename Body>
 void for_router_rows(int64_t tokens, int64_t experts, Body&& body) {
   with_pack_size<kPackSize<float>>(experts, [&](auto size) {
     const auto packs = static_cast<unsigned>(experts / size);
     const RouterRows rows{tokens, static_cast<int>(experts),
                           static_cast<int>(std::min(unsigned{kLanes}, std::bit_ceil(packs)))};
-    const int64_t each = kRouterThreads / rows.lanes;
-    body(size, rows, Grid{.blocks = (tokens + each - 1) / each, .threads = kRouterThreads});
+    const int64_t block_rows = kRouterThreads / rows.lanes;
+    body(size, rows,
+         Grid{.blocks = (tokens + block_rows - 1) / block_rows, .threads = kRouterThreads});
   });
 }
 

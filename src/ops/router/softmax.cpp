@@ -1,4 +1,4 @@
-#include "ops/router/kernels.h"
+#include "ops/router/processor_rows.h"
 #include "ops/router/router.h"
 #include "ops/router/router_kernels.h"
 
@@ -35,14 +35,10 @@ class RouterSoftmaxGradient final : public Operation {
       const T* probabilities = execution.inputs[0].data<T>();
       const T* probabilities_gradient = execution.inputs[1].data<T>();
       T* logits_gradient = result.data<T>();
-      parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(experts),
-                      [=](int64_t begin, int64_t end, int) {
-                        for (int64_t t = begin; t < end; ++t) {
-                          softmax_row_gradient(probabilities + t * experts,
-                                               probabilities_gradient + t * experts, experts,
-                                               logits_gradient + t * experts);
-                        }
-                      });
+      for_each_token(execution, result.shape()[0], experts, [=](int64_t t) {
+        softmax_row_gradient(probabilities + t * experts, probabilities_gradient + t * experts,
+                             experts, logits_gradient + t * experts);
+      });
     });
   }
 };
@@ -82,13 +78,9 @@ class RouterSoftmax final : public Operation {
       using T = decltype(type);
       const T* logits = execution.inputs[0].data<T>();
       T* probabilities = result.data<T>();
-      parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(4 * experts),
-                      [=](int64_t begin, int64_t end, int) {
-                        for (int64_t t = begin; t < end; ++t) {
-                          softmax_row(logits + t * experts, experts, probabilities + t * experts,
-                                      exponential);
-                        }
-                      });
+      for_each_token(execution, result.shape()[0], 4 * experts, [=](int64_t t) {
+        softmax_row(logits + t * experts, experts, probabilities + t * experts, exponential);
+      });
     });
   }
 };

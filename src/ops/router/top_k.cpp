@@ -1,12 +1,77 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "comm/piece_indices.h"
-#include "ops/router/kernels.h"
+#include "ops/router/processor_rows.h"
 #include "ops/router/router.h"
 #include "ops/router/router_kernels.h"
 #include "ops/router/split_tokens.h"
-#include "ops/router/top_k_rows.h"
 
 namespace tessera {
 namespace {
+
+// The choice of a token's experts. First come the kernels for one token: the choice, the weights of
+// the chosen experts, and the gradient of these weights. They are exact, so each is both the plain
+// and the fast kernel. Then come the operations.
+
+/// Writes the indices of the k largest probabilities to `chosen`, largest first. Biases, unless
+/// null, are added before the comparison. Among equals the lower index comes first. A NaN ranks
+/// below every number. `chosen` is kept sorted, and the experts are inserted into it one by one.
+template <typename T>
+void choose_experts(const T* probabilities, const T* biases, int64_t experts, int64_t k,
+                    int32_t* chosen) {
+  const auto rank_of = [=](int64_t expert) {
+    const T probability = probabilities[expert] + (biases != nullptr ? biases[expert] : T{0});
+    return std::isnan(probability) ? -std::numeric_limits<T>::infinity() : probability;
+  };
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    const T candidate = rank_of(expert);
+    int64_t slot = std::min(expert, k);
+    while (slot > 0 && candidate > rank_of(chosen[slot - 1])) {
+      if (slot < k) chosen[slot] = chosen[slot - 1];
+      --slot;
+    }
+    if (slot < k) chosen[slot] = static_cast<int32_t>(expert);
+  }
+}
+
+/// Returns the sum of the chosen probabilities.
+template <typename T>
+T chosen_sum(const T* probabilities, const int32_t* chosen, int64_t k) {
+  T sum = 0;
+  for (int64_t j = 0; j < k; ++j) sum += probabilities[chosen[j]];
+  return sum;
+}
+
+/// Computes weights_j = p_j, or p_j / Σ_i p_i over the chosen experts if `renormalise`.
+template <typename T>
+void chosen_weights(const T* probabilities, const int32_t* chosen, int64_t k, bool renormalise,
+                    T* weights) {
+  const T divisor = renormalise ? chosen_sum(probabilities, chosen, k) : T{1};
+  for (int64_t j = 0; j < k; ++j) weights[j] = probabilities[chosen[j]] / divisor;
+}
+
+/// Computes the gradient of chosen_weights(), with g = weights_gradient. It is zero for experts
+/// that are not chosen, and g_j for chosen ones. For renormalised weights w = p / s it is
+/// (g_j − Σ_i g_i w_i) / s.
+template <typename T>
+void chosen_weights_gradient(const T* probabilities, const int32_t* chosen,
+                             const T* weights_gradient, int64_t experts, int64_t k,
+                             bool renormalise, T* probabilities_gradient) {
+  std::fill_n(probabilities_gradient, experts, T{0});
+  T divisor = 1;
+  T mean_gradient = 0;  // Σ_i g_i w_i
+  if (renormalise) {
+    divisor = chosen_sum(probabilities, chosen, k);
+    for (int64_t j = 0; j < k; ++j) {
+      mean_gradient += weights_gradient[j] * probabilities[chosen[j]] / divisor;
+    }
+  }
+  for (int64_t j = 0; j < k; ++j) {
+    probabilities_gradient[chosen[j]] = (weights_gradient[j] - mean_gradient) / divisor;
+  }
+}
 
 /// inputs: probabilities [tokens, experts], indices i32 [tokens, k], the gradient of the weights
 /// [tokens, k]; output: the gradient of the probabilities.
@@ -40,14 +105,11 @@ class RouterTopKGradient final : public Operation {
       const T* probabilities = execution.inputs[0].data<T>();
       const T* weights_gradient = execution.inputs[2].data<T>();
       T* probabilities_gradient = result.data<T>();
-      parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(experts + 8 * k),
-                      [&](int64_t begin, int64_t end, int) {
-                        for (int64_t t = begin; t < end; ++t) {
-                          chosen_weights_gradient(
-                              probabilities + t * experts, chosen + t * k, weights_gradient + t * k,
-                              experts, k, renormalise_, probabilities_gradient + t * experts);
-                        }
-                      });
+      for_each_token(execution, result.shape()[0], experts + 8 * k, [&](int64_t t) {
+        chosen_weights_gradient(probabilities + t * experts, chosen + t * k,
+                                weights_gradient + t * k, experts, k, renormalise_,
+                                probabilities_gradient + t * experts);
+      });
     });
   }
 
@@ -71,15 +133,15 @@ class RouterTopKGradient final : public Operation {
   bool renormalise_;
 };
 
-/// The tokens that forced routing chooses experts for.
+/// The tokens for which forced routing chooses experts.
 struct ForcedTokens {
-  bool split = false;  ///< true if tokens may be split over ranks, with known indices
+  bool split = false;  ///< true if the tokens may be split over ranks: their indices are known
   /// The indices of this rank's tokens among all tokens; empty if it has all.
   std::vector<int64_t> indices;
 };
 
-/// inputs: probabilities [tokens, experts] and, if choices are pinned, these, i32 [tokens, k], or
-/// if they are biased, the biases [experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
+/// inputs: probabilities [tokens, experts], then with By::pinned the choices i32 [tokens, k], and
+/// with By::biases the biases [experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
 class RouterTopK final : public Operation {
  public:
   /// The input that decides besides the probabilities.
@@ -89,8 +151,8 @@ class RouterTopK final : public Operation {
       : options_(options), tokens_(std::move(tokens)), by_(by) {}
   std::string_view name() const override { return "router_top_k"; }
 
-  /// Returns labels that keep the tokens whole for forced routing that does not know their indices,
-  /// because it counts tokens from the first one of all ranks.
+  /// Returns the labels. Forced routing counts tokens from the first one of all ranks. If it does
+  /// not know the indices of this rank's tokens, the labels do not let the tokens be split.
   std::string labels(std::span<const Spec>) const override {
     if (by_ == By::pinned) return "n E!, n k! -> n k, n k";
     if (by_ == By::biases) return "n E!, E! -> n k, n k";
@@ -144,16 +206,12 @@ class RouterTopK final : public Operation {
       int32_t* indices = execution.outputs[1].data<int32_t>();
       if (by_ == By::pinned) execution.outputs[1].copy_from(execution.inputs[1]);
       const T* biases = by_ == By::biases ? execution.inputs[1].data<T>() : nullptr;
-      parallel_ranges(execution.runtime.threads(), shape[0], row_grain(16 * shape[1]),
-                      [&](int64_t begin, int64_t end, int) {
-                        for (int64_t t = begin; t < end; ++t) {
-                          const T* row = probabilities + t * shape[1];
-                          int32_t* chosen = indices + t * options_.k;
-                          if (by_ != By::pinned) choose(row, biases, t, shape[1], chosen);
-                          chosen_weights(row, chosen, options_.k, options_.renormalise,
-                                         weights + t * options_.k);
-                        }
-                      });
+      for_each_token(execution, shape[0], 16 * shape[1], [&](int64_t t) {
+        const T* row = probabilities + t * shape[1];
+        int32_t* chosen = indices + t * options_.k;
+        if (by_ != By::pinned) choose(row, biases, t, shape[1], chosen);
+        chosen_weights(row, chosen, options_.k, options_.renormalise, weights + t * options_.k);
+      });
     });
   }
 
@@ -176,6 +234,7 @@ class RouterTopK final : public Operation {
     });
   }
 
+  /// Chooses the experts of one of this rank's tokens.
   template <typename T>
   void choose(const T* probabilities, const T* biases, int64_t token, int64_t experts,
               int32_t* chosen) const {
@@ -195,7 +254,7 @@ class RouterTopK final : public Operation {
   By by_;
 };
 
-/// Returns the tokens that a rank's probabilities belong to.
+/// Returns the tokens to which this rank's probabilities belong.
 ForcedTokens forced_tokens(const Program& program, const Spec& probabilities) {
   if (!splits_tokens(program.mesh(), probabilities)) return {};
   const int64_t all =

@@ -4,11 +4,14 @@
 namespace tessera {
 namespace {
 
-/// Returns a number that is larger the earlier an expert is chosen: by its probability (a NaN is
-/// below every number), and among equals by the lower index. It is never 0.
+/// Returns a number that orders experts: the expert with the larger number is chosen first. The
+/// upper half orders by probability (a NaN is below every number), the lower half puts the lower
+/// index first among equals. The number is never 0.
 __device__ inline uint64_t choice_rank(float probability, int expert) {
   if (probability != probability) probability = -INFINITY;
   if (probability == 0) probability = 0;  // -0 equals 0
+  // Floats in this form compare like integers: of negative ones all bits are flipped, of others the
+  // sign bit.
   const auto bits = std::bit_cast<uint32_t>(probability);
   const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
   return uint64_t{ordered} << 32 | ~static_cast<uint32_t>(expert);
@@ -35,6 +38,7 @@ __device__ int next_expert(const RouterRow<size>& row, const float* probabilitie
   return static_cast<int>(~static_cast<uint32_t>(*last));
 }
 
+/// Chooses the experts of each token and writes their weights. All lanes of a row know each choice.
 template <int size>
 __global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
   const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));
@@ -61,6 +65,9 @@ __global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
   for (int j = row.member; j < k; j += row.lanes) weights[j] = probabilities[chosen[j]] / divisor;
 }
 
+/// Writes the gradient of the probabilities. It is 0 for experts that were not chosen. For the j-th
+/// chosen one it is g_j, the gradient of its weight w_j, or if the weights were divided by their
+/// sum s, (g_j - Σ_i g_i w_i) / s.
 template <int size>
 __global__ void router_top_k_gradient_rows(RouterRows rows, RouterChoiceGradient gradient) {
   const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));
@@ -71,19 +78,21 @@ __global__ void router_top_k_gradient_rows(RouterRows rows, RouterChoiceGradient
   const float* const probabilities = gradient.probabilities + start;
   const auto k = static_cast<int>(gradient.k);
   float divisor = 1;
-  float shared = 0;
+  float mean_gradient = 0;  // Σ_i g_i w_i
   if (gradient.renormalise) {
     float sum = 0;
     for (int j = 0; j < k; ++j) sum += probabilities[chosen[j]];
     divisor = sum;
-    for (int j = 0; j < k; ++j) shared += weights_gradient[j] * probabilities[chosen[j]] / divisor;
+    for (int j = 0; j < k; ++j) {
+      mean_gradient += weights_gradient[j] * probabilities[chosen[j]] / divisor;
+    }
   }
   row.for_each_pack([&](int p) {
     Pack<float, size> pack{};
     for (int j = 0; j < k; ++j) {
       const int index = chosen[j] - p * size;
       if (index < 0 || index >= size) continue;
-      const float value = (weights_gradient[j] - shared) / divisor;
+      const float value = (weights_gradient[j] - mean_gradient) / divisor;
       for (int i = 0; i < size; ++i) pack.values[i] = i == index ? value : pack.values[i];
     }
     store_pack(gradient.probabilities_gradient + start, p, pack);

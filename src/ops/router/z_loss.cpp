@@ -1,5 +1,5 @@
-#include "ops/router/kernels.h"
 #include "ops/router/losses.h"
+#include "ops/router/processor_rows.h"
 #include "ops/router/router_kernels.h"
 
 namespace tessera {
@@ -38,18 +38,15 @@ class RouterZLossGradient final : public Operation {
       const T* logits = execution.inputs[0].data<T>();
       const T factor = static_cast<T>(2 * coefficient_) * execution.inputs[1].data<T>()[0];
       T* gradient = result.data<T>();
-      parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(4 * experts),
-                      [=](int64_t begin, int64_t end, int) {
-                        for (int64_t t = begin; t < end; ++t) {
-                          const T* row = logits + t * experts;
-                          const T z = log_sum_exp(row, experts, exponential);
-                          T* row_gradient = gradient + t * experts;
+      for_each_token(execution, result.shape()[0], 4 * experts, [=](int64_t t) {
+        const T* row = logits + t * experts;
+        const T z = log_sum_exp(row, experts, exponential);
+        T* row_gradient = gradient + t * experts;
 #pragma omp simd
-                          for (int64_t e = 0; e < experts; ++e) {
-                            row_gradient[e] = factor * z * exponential(row[e] - z);
-                          }
-                        }
-                      });
+        for (int64_t e = 0; e < experts; ++e) {
+          row_gradient[e] = factor * z * exponential(row[e] - z);
+        }
+      });
     });
   }
 
@@ -82,7 +79,7 @@ class RouterZLoss final : public Operation {
   }
 
   /// Writes loss = coefficient · Σ_t z_t². The squares are written to the workspace and then summed
-  /// in order, in f64.
+  /// in order, in f64, so that the sum does not depend on the number of threads.
   void run(const Execution& execution) const override {
     const int64_t tokens = execution.inputs[0].shape()[0];
     const int64_t experts = execution.inputs[0].shape()[1];
@@ -94,22 +91,19 @@ class RouterZLoss final : public Operation {
             execution.outputs[0].pointer<float>(), *execution.stream);
       });
     }
-    dispatch_exponential(
-        execution.runtime, execution.inputs[0].dtype(), [&](auto type, auto exponential) {
-          using T = decltype(type);
-          const T* logits = execution.inputs[0].data<T>();
-          T* squares = reinterpret_cast<T*>(execution.workspace.data());  // [tokens]
-          parallel_ranges(execution.runtime.threads(), tokens, row_grain(4 * experts),
-                          [=](int64_t begin, int64_t end, int) {
-                            for (int64_t t = begin; t < end; ++t) {
-                              const T z = log_sum_exp(logits + t * experts, experts, exponential);
-                              squares[t] = z * z;
-                            }
-                          });
-          double sum = 0;
-          for (int64_t t = 0; t < tokens; ++t) sum += static_cast<double>(squares[t]);
-          execution.outputs[0].data<T>()[0] = static_cast<T>(coefficient_ * sum);
-        });
+    const DType dtype = execution.inputs[0].dtype();
+    dispatch_exponential(execution.runtime, dtype, [&](auto type, auto exponential) {
+      using T = decltype(type);
+      const T* logits = execution.inputs[0].data<T>();
+      T* squares = reinterpret_cast<T*>(execution.workspace.data());  // [tokens]
+      for_each_token(execution, tokens, 4 * experts, [=](int64_t t) {
+        const T z = log_sum_exp(logits + t * experts, experts, exponential);
+        squares[t] = z * z;
+      });
+      double sum = 0;
+      for (int64_t t = 0; t < tokens; ++t) sum += static_cast<double>(squares[t]);
+      execution.outputs[0].data<T>()[0] = static_cast<T>(coefficient_ * sum);
+    });
   }
 
  private:

@@ -4,17 +4,18 @@
 namespace tessera {
 namespace {
 
+/// Returns z = log Σ_e exp logit_e, given the sum relative to the largest logit.
 __device__ inline float log_sum_exp(const ExponentialSum& total) {
   return total.maximum + logf(total.sum);
 }
 
-/// Writes parts[block] = the sum of the squares z² of the block's tokens. If there are fewer blocks
-/// than needed, each handles several groups of tokens, one after the other.
+/// Writes parts[block] = Σ z_t² over the block's tokens. A block handles a group of tokens at a
+/// time. If there are fewer blocks than groups, it handles several groups one after the other.
 template <int size>
 __global__ void z_loss_parts(RouterRows rows, const float* logits, float* parts) {
   float total = 0;
-  const int64_t at_once = rows_at_once(rows);
-  for (int64_t first = blockIdx.x * at_once; first < rows.tokens; first += gridDim.x * at_once) {
+  const int64_t group = rows_at_once(rows);
+  for (int64_t first = blockIdx.x * group; first < rows.tokens; first += gridDim.x * group) {
     const RouterRow<size> row(rows, first);
     const float z = log_sum_exp(exponential_sum(row, logits + row.token * rows.experts));
     if (row.exists && row.member == 0) total += z * z;
@@ -23,6 +24,8 @@ __global__ void z_loss_parts(RouterRows rows, const float* logits, float* parts)
   if (threadIdx.x == 0) parts[blockIdx.x] = total;
 }
 
+/// Writes logits_gradient_te = factor · loss_gradient · z_t · exp(logits_te - z_t), where the
+/// exponential is softmax(logits_t)_e.
 template <int size>
 __global__ void z_loss_gradient_rows(RouterRows rows, float factor, const float* logits,
                                      const float* loss_gradient, float* logits_gradient) {
@@ -37,18 +40,28 @@ __global__ void z_loss_gradient_rows(RouterRows rows, float factor, const float*
   });
 }
 
+/// Writes loss = factor · the sum of the parts, in one block.
+__global__ void add_loss_parts(const float* parts, int64_t count, float factor, float* loss) {
+  float total = 0;
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
+  total = block_sum(total);
+  if (threadIdx.x == 0) *loss = factor * total;
+}
+
 }  // namespace
 
 template <typename Vendor>
 void router_z_loss_device(int64_t tokens, int64_t experts, double coefficient, const float* logits,
                           float* parts, float* loss, Stream& stream) {
-  constexpr int64_t kMostBlocks = 1024;
+  constexpr int64_t kMostBlocks = 1024;  // one block then adds their parts
+  constexpr int kSumThreads = 256;
   int64_t blocks = 0;
   for_router_rows(tokens, experts, [&](auto size, const RouterRows& rows, Grid grid) {
     blocks = grid.blocks = std::min(kMostBlocks, grid.blocks);
     launch(z_loss_parts<size>, grid, stream, rows, logits, parts);
   });
-  router_loss_sum_device<Vendor>(parts, blocks, coefficient, loss, stream);
+  launch(add_loss_parts, {.threads = kSumThreads}, stream, static_cast<const float*>(parts),
+         blocks, static_cast<float>(coefficient), loss);
 }
 
 template <typename Vendor>

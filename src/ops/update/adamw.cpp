@@ -9,14 +9,16 @@
 namespace tessera {
 namespace {
 
+/// The coefficients of one step, in the accumulation type (see update()).
 template <typename Wide>
 struct Coefficients {
   Wide beta1, beta2, epsilon, keep, step_size, inverse_correction2, scale;
 };
 
-// g = scale * gradient, m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2
-// w = keep * w - step_size * m / (sqrt(v * inverse_correction2) + epsilon)
-// keep = 1 - lr * decay, step_size = lr / (1 - beta1^t), inverse_correction2 = 1 / (1 - beta2^t)
+/// Updates elements [begin, end). `first` and `second` are the moments m and v.
+///   g = scale * gradient, m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2
+///   w = keep * w - step_size * m / (sqrt(v * inverse_correction2) + epsilon)
+///   keep = 1 - lr * decay, step_size = lr / (1 - beta1^t), inverse_correction2 = 1 / (1 - beta2^t)
 template <typename Wide, typename Weight>
 void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide* gradient,
             Wide* first, Wide* second, Wide* master, Weight* weight) {
@@ -34,15 +36,17 @@ void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide*
   }
 }
 
-/// The index of a unit's first input. The inputs are the gradient, the moments, the master, and the
-/// weight if it is separate.
+/// The inputs of one unit (a flat value that holds several parameters): the gradient, the two
+/// moments, the master, and the weight if it is a rounded copy of the master.
 struct UnitInputs {
-  size_t first;
+  size_t first;  // the index of the gradient
   bool rounds;
 };
 
-/// Returns the number of a unit's inputs that are updated: its moments and master, and its weight
-/// if that is a rounded copy.
+/// The number of inputs before those of the units: scale, learning rate and step.
+constexpr size_t kStepInputs = 3;
+
+/// Returns the number of a unit's inputs that are updated: all but the gradient.
 size_t states_of(const UnitInputs& unit) { return unit.rounds ? 4 : 3; }
 
 /// inputs: scale, learning rate, step, then the inputs of the units.
@@ -66,17 +70,17 @@ class AdamW final : public Operation {
     return "u!, u!, u!, " + repeated("f#", units_.size()) + " -> " + outputs;
   }
   /// Returns a rule in which each unit's states have the distribution of its gradient, which must
-  /// not be partial. The scale, the rate and the step are the same on all ranks.
+  /// not be partial. The scale, the rate and the step are the same_shape_and_type on all ranks.
   HandRule hand_rule() const override {
     return [this](Axis, std::span<const TypeOnAxis> inputs) {
       std::vector<TypeOnAxis> outputs;
-      for (size_t i = 0; i < 3; ++i) {
+      for (size_t i = 0; i < kStepInputs; ++i) {
         if (!inputs[i].split() && inputs[i].placement != Placement::partial) continue;
         throw DistributionError(fmt::format(
             "adamw: input {} is {}; expected one number for all ranks", i, inputs[i].text()));
       }
       for (size_t i = 0; i < units_.size(); ++i) {
-        const TypeOnAxis& gradient = inputs[3 + i];
+        const TypeOnAxis& gradient = inputs[kStepInputs + i];
         if (gradient.placement == Placement::partial) {
           throw DistributionError(
               fmt::format("adamw: the gradient of unit {} is partial; expected its sum taken", i));
@@ -87,7 +91,7 @@ class AdamW final : public Operation {
     };
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    for (size_t i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < kStepInputs; ++i) {
       TESSERA_EXPECT(*this, inputs[i].shape == Shape{1} && inputs[i].dtype == DType::f64,
                      "input {} is {} {}; f64 [1] is expected", i, dtype_name(inputs[i].dtype),
                      inputs[i].shape.text());
@@ -95,7 +99,7 @@ class AdamW final : public Operation {
     for (const UnitInputs& unit : units_) {
       const Spec& gradient = inputs[unit.first];
       for (size_t i = 1; i < 4; ++i) {
-        TESSERA_EXPECT(*this, same(inputs[unit.first + i], gradient),
+        TESSERA_EXPECT(*this, same_shape_and_type(inputs[unit.first + i], gradient),
                        "states of {} with a gradient {}", inputs[unit.first + i].shape.text(),
                        gradient.shape.text());
       }
@@ -108,10 +112,10 @@ class AdamW final : public Operation {
     return {};
   }
 
-  /// Counts gradients as read, moments and masters as read and written, and weights as written.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     double bytes = 0;
     for (const UnitInputs& unit : units_) {
+      // One read of the gradient, a read and a write of the moments and the master.
       bytes += 7 * static_cast<double>(inputs[unit.first].bytes());
       if (unit.rounds) bytes += static_cast<double>(inputs[unit.first + 4].bytes());
     }
@@ -159,7 +163,7 @@ class AdamW final : public Operation {
     return result;
   }
 
-  static bool same(const Spec& a, const Spec& b) {
+  static bool same_shape_and_type(const Spec& a, const Spec& b) {
     return a.shape == b.shape && a.dtype == b.dtype;
   }
 
@@ -168,15 +172,15 @@ class AdamW final : public Operation {
     std::vector<AdamWRow> rows;
     for (const auto& [section, decays] : sections_) {
       const UnitInputs& unit = units_[static_cast<size_t>(section.unit)];
-      const Tensor* const own = &execution.inputs[unit.first];
+      const Tensor* const unit_inputs = &execution.inputs[unit.first];
       rows.push_back(
           {.count = section.end - section.begin,
            .decays = decays ? 1 : 0,
-           .gradient = own[0].pointer<float>() + section.begin,
-           .first_moment = own[1].pointer<float>() + section.begin,
-           .second_moment = own[2].pointer<float>() + section.begin,
-           .master = own[3].pointer<float>() + section.begin,
-           .weight = unit.rounds ? own[4].pointer<BFloat16>() + section.begin : nullptr});
+           .gradient = unit_inputs[0].pointer<float>() + section.begin,
+           .first_moment = unit_inputs[1].pointer<float>() + section.begin,
+           .second_moment = unit_inputs[2].pointer<float>() + section.begin,
+           .master = unit_inputs[3].pointer<float>() + section.begin,
+           .weight = unit.rounds ? unit_inputs[4].pointer<BFloat16>() + section.begin : nullptr});
     }
     const AdamWFactors factors{
         .scale = execution.inputs[0].pointer<double>(),
@@ -197,10 +201,10 @@ class AdamW final : public Operation {
   template <typename Wide, typename Weight>
   void update_piece(const Execution& execution, const UnitInputs& unit, const AdamWSection& section,
                     int64_t begin, int64_t end) const {
-    const Tensor* const own = &execution.inputs[unit.first];
-    update(coefficients<Wide>(execution, section.decays), begin, end, own[0].data<Wide>(),
-           own[1].data<Wide>(), own[2].data<Wide>(), own[3].data<Wide>(),
-           own[unit.rounds ? 4 : 3].data<Weight>());
+    const Tensor* const unit_inputs = &execution.inputs[unit.first];
+    update(coefficients<Wide>(execution, section.decays), begin, end, unit_inputs[0].data<Wide>(),
+           unit_inputs[1].data<Wide>(), unit_inputs[2].data<Wide>(), unit_inputs[3].data<Wide>(),
+           unit_inputs[unit.rounds ? 4 : 3].data<Weight>());
   }
 
   template <typename Wide>

@@ -4,6 +4,7 @@
 namespace tessera {
 namespace {
 
+/// Computes the norm and the factor (see Clip::run()) in one thread.
 __global__ void clip_norm(ClipInputs inputs, double* norm, double* scale) {
   if (threadIdx.x != 0) return;
   const double length = sqrt(*inputs.squares), limit = *inputs.limit;

@@ -13,9 +13,9 @@ struct Clipped {
 };
 
 /// Computes the factor that scales gradients down to the norm `limit`, f64 [1]. `squares`, f64 [1],
-/// is the sum of the gradients' squares. The factor is 1 if the norm is within the limit or the
-/// limit is 0. The factor is NaN if the norm or one of `losses`, f64 [1] each, is not finite, so a
-/// step that went wrong changes nothing (see adamw()). There is no gradient.
+/// is the sum of the gradients' squares. The factor is 1 if the norm is within the limit, or if the
+/// limit is 0. It is NaN if the norm or one of `losses`, f64 [1] each, is not finite. So a step
+/// that went wrong changes nothing (see adamw()). There is no gradient.
 Clipped clip_gradients(Builder& builder, Value squares, Value limit, std::span<const Value> losses);
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "device/kernel.h"
+#include "device/packs.h"
 #include "ops/update/update_kernels.h"
 
 namespace tessera {
@@ -38,8 +38,8 @@ __device__ Piece<Row> piece_of_block(const DeviceTable<Row>& table) {
   return {row, begin, static_cast<int>(left < Row::kPerBlock ? left : Row::kPerBlock)};
 }
 
-inline constexpr int kPieceThreads = 256;
-inline constexpr int kPiecePack = kPackSize<float>;
+inline constexpr int kPieceThreads = 256;            // of a block
+inline constexpr int kPiecePack = kPackSize<float>;  // elements that are moved in one access
 
 /// Calls body(i, n) for each run of n elements, from element i of the piece on, that this thread
 /// handles. n is a compile-time constant: kPiecePack for runs that begin at an aligned address, and
@@ -47,6 +47,8 @@ inline constexpr int kPiecePack = kPackSize<float>;
 template <typename Body>
 __device__ void for_elements_of_piece(const float* first, int count, Body&& body) {
   const auto thread = static_cast<int>(threadIdx.x);
+  // Elements before the first aligned address. They and those after the last pack are fewer than
+  // the threads, so each thread has one of them at most.
   const uintptr_t offset = reinterpret_cast<uintptr_t>(first) / sizeof(float) % kPiecePack;
   int head = offset == 0 ? 0 : kPiecePack - static_cast<int>(offset);
   if (head > count) head = count;
@@ -59,6 +61,7 @@ __device__ void for_elements_of_piece(const float* first, int count, Body&& body
   }
 }
 
+/// Returns a grid with a block for each piece.
 template <typename Row>
 Grid grid_of_pieces(const DeviceTable<Row>& table) {
   return {.blocks = table.blocks, .threads = kPieceThreads};

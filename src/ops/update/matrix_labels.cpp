@@ -1,26 +1,32 @@
 #include "ops/update/matrix_labels.h"
 
-#include <vector>
-
 #include <fmt/format.h>
 
 namespace tessera {
+namespace {
 
-std::string matrix_labels(const Shape& shape, size_t number, bool whole) {
-  const char* const mark = whole ? "!" : "";
-  const std::string matrix = fmt::format("r{}{} c{}{}", number, mark, number, mark);
-  return shape.rank() == 3 ? fmt::format("e{} {}", number, matrix) : matrix;
-}
-
-std::string matrices_labels(std::span<const Spec> matrices, std::string_view separator,
-                            std::string_view before, bool whole) {
+/// `mark` stands after the labels of rows and columns.
+std::string marked_labels(std::span<const Spec> matrices, std::string_view separator,
+                          std::string_view prefix, std::string_view mark) {
   std::string text;
   for (size_t i = 0; i < matrices.size(); ++i) {
     if (i > 0) text += separator;
-    text += before;
-    text += matrix_labels(matrices[i].shape, i, whole);
+    text += prefix;
+    if (matrices[i].shape.rank() == 3) text += fmt::format("e{} ", i);
+    text += fmt::format("r{0}{1} c{0}{1}", i, mark);
   }
   return text;
+}
+
+}  // namespace
+
+std::string matrices_labels(std::span<const Spec> matrices, std::string_view separator,
+                            std::string_view prefix) {
+  return marked_labels(matrices, separator, prefix, "");
+}
+
+std::string whole_matrices_labels(std::span<const Spec> matrices, std::string_view separator) {
+  return marked_labels(matrices, separator, "", "!");
 }
 
 HandRule matrices_rule(std::string_view operation, size_t numbers, size_t copies) {

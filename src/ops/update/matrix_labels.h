@@ -13,13 +13,13 @@ namespace tessera {
 // The common part of Muon's operations. They take matrices, each of which is a value [rows,
 // columns], or [experts, rows, columns] with one matrix of each expert.
 
-/// Returns the labels of matrix `number`: "e0 r0 c0". With `whole`, its rows and columns must be
-/// whole on each rank: "e0 r0! c0!".
-std::string matrix_labels(const Shape& shape, size_t number, bool whole = false);
-
-/// Returns the labels of several matrices, joined by `separator`, each after `before`.
+/// Returns the labels of the matrices' dims (program/labels.h), joined by `separator`, each after
+/// `prefix`. Those of the first are "r0 c0", or "e0 r0 c0" with experts.
 std::string matrices_labels(std::span<const Spec> matrices, std::string_view separator,
-                            std::string_view before = "", bool whole = false);
+                            std::string_view prefix = "");
+
+/// Returns the labels of matrices that must be whole on each rank: "e0 r0! c0!".
+std::string whole_matrices_labels(std::span<const Spec> matrices, std::string_view separator);
 
 /// Returns the rule of passes over matrices. Their first inputs are `numbers` numbers that are the
 /// same on all ranks; the others are matrices, which must not be partial. The outputs are the

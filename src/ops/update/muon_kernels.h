@@ -7,16 +7,22 @@
 
 namespace tessera {
 
+/// The coefficients a, b and c of Keller Jordan's polynomial of the fifth degree (newton_schulz.h).
+/// Five steps bring singular values between about 0.002 and 1 to between about 0.7 and 1.2.
+inline constexpr double kNewtonSchulzA = 3.4445;
+inline constexpr double kNewtonSchulzB = -4.7750;
+inline constexpr double kNewtonSchulzC = 2.0315;
+
 /// Returns 1 or -1: entry i of the vector along which a distance from I is taken (muon_measures.h).
-/// It is the parity of a product's bits: signs without a period, cheap for every kernel.
+/// It is the parity of the bits of (i + 1) · 2^64 / φ: signs without a period, cheap for kernels.
 constexpr float muon_probe_sign(int64_t i) {
   uint64_t bits = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ULL;
   for (int half = 32; half > 0; half /= 2) bits ^= bits >> half;
   return (bits & 1) == 0 ? 1.0f : -1.0f;
 }
 
-// Rows of tables (update_kernels.h), one matrix each. T is the type that is orthogonalised, float
-// or BFloat16.
+// Rows of a DeviceTable (update_kernels.h), one for each matrix. T is the type that is
+// orthogonalised, float or BFloat16.
 
 template <typename T>
 struct MuonMomentumRow {
@@ -34,7 +40,7 @@ struct MuonUpdateRow {
   int64_t first_block;
   int64_t count;
   int64_t decays;  // 0 or 1
-  int64_t factor;  // the bits of a double
+  int64_t factor;  // the bits of a double: rows are compared by their bytes
   const T* update;
   float* master;
   T* weight;  // null if the master is the weight

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
-
-#include <fmt/format.h>
 
 #include "base/interleaved_sum.h"
+#include "ops/labels.h"
 #include "ops/support.h"
 #include "ops/update/matrix_labels.h"
 #include "ops/update/muon_kernels.h"
@@ -15,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// A matrix that is multiplied by vectors.
+/// A matrix that is multiplied by vectors, of which one is v, the probe.
 template <typename T>
 struct ProbedMatrix {
   const T* values;  // [rows, columns]
@@ -59,6 +57,7 @@ void add_measures(const ProbedMatrix<T>& matrix, double factor, double* vectors,
   for (int64_t i = 0; i < matrix.rows; ++i) squares += row_values[i];
   const bool wide = matrix.rows <= matrix.columns;
   const int64_t n = std::min(matrix.rows, matrix.columns);
+  // v, and then its product with X Xᵀ (or Xᵀ X)
   double* const probed = wide ? row_values : column_values;
   for (int64_t i = 0; i < n; ++i) probed[i] = probe_sign(i);
   if (wide) {
@@ -91,12 +90,9 @@ class Measures final : public Operation {
   }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    std::string text = matrices_labels(inputs, " + ", "", true) + " -> v";
-    std::string_view separator = "; e0=";
-    for (size_t i = 1; i < inputs.size() && inputs[0].shape.rank() == 3; ++i) {
-      text += fmt::format("{}e{}", std::exchange(separator, "="), i);
-    }
-    return text;
+    const bool have_experts = inputs[0].shape.rank() == 3;
+    return whole_matrices_labels(inputs, " + ") + " -> v" +
+           (have_experts ? tied("e#", inputs.size()) : "");
   }
   HandRule hand_rule() const override {
     return sum_of_matrices_rule(

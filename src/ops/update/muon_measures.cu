@@ -6,8 +6,10 @@ namespace {
 
 constexpr int kMeasureThreads = 256;
 constexpr int kMeasuredColumns = 32;  // of a block of measure_columns()
+/// The groups of threads of such a block. A group has a thread for each column.
 constexpr int kRowGroups = kMeasureThreads / kMeasuredColumns;
 
+/// Writes the vector along which a distance from I is taken (muon_measures.h).
 __global__ void set_probe(float* probe, int64_t n) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) probe[i] = muon_probe_sign(i);
@@ -71,10 +73,12 @@ __global__ void add_measures(MeasuredMatrix<T> matrix) {
   squares = block_sum(squares);
   deviations = block_sum(deviations);
   if (threadIdx.x != 0) return;
-  const double own[] = {matrix.factor * matrix.factor * squares,
-                        static_cast<double>(matrix.rows * matrix.columns), deviations,
-                        static_cast<double>(n)};
-  for (int i = 0; i < 4; ++i) matrix.sums[i] = matrix.first ? own[i] : matrix.sums[i] + own[i];
+  const double measures[] = {matrix.factor * matrix.factor * squares,
+                             static_cast<double>(matrix.rows * matrix.columns), deviations,
+                             static_cast<double>(n)};
+  for (int i = 0; i < 4; ++i) {
+    matrix.sums[i] = matrix.first ? measures[i] : matrix.sums[i] + measures[i];
+  }
 }
 
 }  // namespace

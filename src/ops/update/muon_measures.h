@@ -31,7 +31,7 @@ struct MuonMeasures {
 };
 
 /// Computes measures of how well Muon works, summed over all updates U: f64 [4], the members of
-/// MuonMeasures.
+/// MuonMeasures. An update is a matrix, or one matrix of each expert.
 ///
 /// The distance of U Uᵀ (or Uᵀ U, whichever is smaller, [n, n]) from I is taken along one vector v
 /// of ones with the signs of probe_sign(). Over random signs, the mean of |(U Uᵀ − I) v|² is the

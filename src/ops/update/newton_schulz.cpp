@@ -1,23 +1,31 @@
 #include "ops/update/newton_schulz.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/gemm/device_gemm.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/support.h"
-#include "ops/update/newton_schulz_device.h"
+#include "ops/update/device_table.h"
+#include "ops/update/matrix_labels.h"
+#include "ops/update/muon_kernels.h"
 #include "ops/update/orthogonalise.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
 
-/// The most elements of matrices that are computed in parallel, one per thread. A product of larger
-/// ones keeps all threads busy.
-constexpr int64_t kSmallMatrix = int64_t{1} << 20;
+// On the processor, matrices of one size are grouped. Small ones are computed in parallel, one per
+// thread. Each of the others is computed by all threads together (orthogonalise.h). On an
+// accelerator (DeviceSteps) the norms of all matrices are taken together. Then the matrices are
+// computed one by one, with the library's full products.
+
+/// The most elements of a small matrix. A product of larger ones keeps all threads busy.
+constexpr int64_t kSmallElements = int64_t{1} << 20;
 /// The same limit for targets on which the bits of a product depend on the number of threads. There
 /// only the size of a matrix may decide how it is computed, not the number of matrices, because
 /// ranks may divide the matrices among themselves.
-constexpr int64_t kSmallOfAnyNumber = int64_t{1} << 17;
+constexpr int64_t kSmallElementsForAnyCount = int64_t{1} << 17;
 
 /// A matrix of one of the inputs.
 struct InputMatrix {
@@ -31,18 +39,19 @@ struct SizeGroup {
   std::vector<InputMatrix> matrices;
 
   /// Returns the number of matrices that are computed in parallel. All threads together compute the
-  /// rest, which would leave some of them idle.
-  int64_t beside(const Target& target) const {
+  /// remaining ones, which are fewer than the threads and would leave some of them idle.
+  int64_t count_in_parallel(const Target& target) const {
     const int64_t count = std::ssize(matrices);
-    if (!rows_keep_their_bits(target)) return extent.elements() <= kSmallOfAnyNumber ? count : 0;
-    return extent.elements() <= kSmallMatrix ? count - count % target.threads : 0;
+    const int64_t elements = extent.elements();
+    if (!rows_keep_their_bits(target)) return elements <= kSmallElementsForAnyCount ? count : 0;
+    return elements <= kSmallElements ? count - count % target.threads : 0;
   }
 };
 
-std::vector<SizeGroup> groups_of(std::span<const Shape> shapes) {
+std::vector<SizeGroup> groups_of(std::span<const Spec> inputs) {
   std::vector<SizeGroup> groups;
-  for (size_t value = 0; value < shapes.size(); ++value) {
-    const MatrixExtent extent = matrix_extent(shapes[value]);
+  for (size_t value = 0; value < inputs.size(); ++value) {
+    const MatrixExtent extent = matrix_extent(inputs[value].shape);
     auto group = std::ranges::find_if(groups, [&](const SizeGroup& other) {
       return other.extent.rows == extent.rows && other.extent.columns == extent.columns;
     });
@@ -56,18 +65,136 @@ std::vector<SizeGroup> groups_of(std::span<const Shape> shapes) {
   return groups;
 }
 
-template <typename Item>
-std::vector<Shape> shapes_of(std::span<const Item> items) {
-  std::vector<Shape> shapes;
-  for (const Item& item : items) {
-    if constexpr (std::is_same_v<Item, Spec>) {
-      shapes.push_back(item.shape);
-    } else {
-      shapes.push_back(item.shape());
+/// The products of a step. X is not transposed: for a tall X, Xᵀ X replaces X Xᵀ, and X is
+/// multiplied from the right.
+struct StepProducts {
+  StepProducts(const MatrixExtent& extent, DType dtype, int threads)
+      : tall(extent.rows > extent.columns), n(std::min(extent.rows, extent.columns)) {
+    const GemmShape product{.input = dtype, .output = dtype, .threads = threads};
+    gram = square = next = product;
+    gram.m = gram.n = n;
+    gram.k = std::max(extent.rows, extent.columns);
+    gram.transpose_a = tall;
+    gram.transpose_b = !tall;
+    square.m = square.n = square.k = n;
+    next.m = extent.rows;
+    next.n = extent.columns;
+    next.k = n;
+  }
+
+  bool tall;
+  int64_t n;
+  GemmShape gram, square, next;
+};
+
+/// The parts of the workspace, as offsets in bytes.
+struct DeviceLayout {
+  DeviceLayout(const Target& target, std::span<const Spec> matrices) {
+    int64_t blocks = 0, elements = 0, largest_n = 0, products = 0;
+    const DType dtype = matrices[0].dtype;
+    for (const Spec& matrix : matrices) {
+      const MatrixExtent extent = matrix_extent(matrix.shape);
+      count += extent.count;
+      blocks += extent.count * row_blocks<MatrixNormRow<float>>(extent.elements());
+      elements = std::max(elements, extent.elements());
+      const StepProducts step(extent, dtype, target.threads);
+      largest_n = std::max(largest_n, step.n);
+      for (const GemmShape& shape : {step.gram, step.square, step.next}) {
+        products = std::max(products, device_gemm_workspace_bytes(target, shape));
+      }
+    }
+    take(table_bytes<MatrixNormRow<float>>(static_cast<size_t>(count)));  // for put_table()
+    partial = take(blocks * dtype_size(DType::f64));
+    factors = take(count * dtype_size(DType::f64));
+    x = take(elements * dtype_size(dtype));
+    gram = take(largest_n * largest_n * dtype_size(dtype));
+    square = take(largest_n * largest_n * dtype_size(dtype));
+    scratch = take(products);
+  }
+  /// Appends a part of that size and returns its offset.
+  int64_t take(int64_t part_bytes) {
+    const int64_t offset = bytes;
+    bytes += aligned_bytes(part_bytes);
+    return offset;
+  }
+
+  int64_t count = 0;
+  int64_t bytes = 0;
+  int64_t partial, factors, x, gram, square, scratch;
+};
+
+/// Puts the steps of one execution into its stream.
+template <typename Vendor, typename T>
+class DeviceSteps {
+ public:
+  DeviceSteps(const Execution& execution, int64_t steps)
+      : execution_(execution),
+        steps_(steps),
+        layout_(execution.runtime.target(), specs_of(execution.inputs)) {}
+
+  void run() {
+    find_norms();
+    int64_t number = 0;
+    for (size_t i = 0; i < execution_.inputs.size(); ++i) {
+      const MatrixExtent extent = matrix_extent(execution_.inputs[i].shape());
+      for (int64_t e = 0; e < extent.count; ++e, ++number) {
+        const int64_t first = e * extent.elements();
+        run_matrix(extent, part<double>(layout_.factors) + number,
+                   execution_.inputs[i].template pointer<T>() + first,
+                   execution_.outputs[i].template pointer<T>() + first);
+      }
     }
   }
-  return shapes;
-}
+
+ private:
+  template <typename U>
+  U* part(int64_t offset) const {
+    return reinterpret_cast<U*>(execution_.workspace.data() + offset);
+  }
+
+  void find_norms() {
+    std::vector<MatrixNormRow<T>> rows;
+    for (const Tensor& matrices : execution_.inputs) {
+      const MatrixExtent extent = matrix_extent(matrices.shape());
+      for (int64_t e = 0; e < extent.count; ++e) {
+        rows.push_back(
+            {.count = extent.elements(), .values = matrices.pointer<T>() + e * extent.elements()});
+      }
+    }
+    inverse_norms_device<Vendor, T>(put_table(execution_, std::move(rows)),
+                                    part<double>(layout_.partial), part<double>(layout_.factors),
+                                    *execution_.stream);
+  }
+
+  void run_matrix(const MatrixExtent& extent, const double* factor, const T* in, T* out) {
+    const StepProducts products(extent, dtype_of<T>, execution_.runtime.threads());
+    // X alternates between two buffers. An even number of steps begins in the first one, so that X
+    // ends there.
+    const std::array<T*, 2> buffers{out, part<T>(layout_.x)};
+    auto current = static_cast<size_t>(steps_ % 2);
+    scale_matrix_device<Vendor, T>(factor, in, buffers[current], extent.elements(),
+                                   *execution_.stream);
+    for (int64_t step = 0; step < steps_; ++step, current = 1 - current) {
+      run_step(products, buffers[current], buffers[1 - current]);
+    }
+  }
+
+  void run_step(const StepProducts& products, const T* x, T* next) {
+    T* const gram = part<T>(layout_.gram);
+    T* const square = part<T>(layout_.square);
+    std::byte* const scratch = part<std::byte>(layout_.scratch);
+    device_gemm(execution_, products.gram, x, x, gram, scratch);
+    device_gemm(execution_, products.square, gram, gram, square, scratch);
+    newton_schulz_polynomial_device<Vendor, T>(gram, square, products.n, *execution_.stream);
+    const T* const left = products.tall ? x : square;
+    const T* const right = products.tall ? square : x;
+    device_gemm(execution_, products.next, left, right, next, scratch);
+  }
+
+  const Execution& execution_;
+  int64_t steps_;
+  DeviceLayout layout_;
+};
 
 /// inputs: matrices; outputs: the same, orthogonalised.
 class NewtonSchulz final : public Operation {
@@ -79,7 +206,7 @@ class NewtonSchulz final : public Operation {
   }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    return matrices_labels(inputs, ", ", "", true) + " -> " + matrices_labels(inputs, ", ");
+    return whole_matrices_labels(inputs, ", ") + " -> " + matrices_labels(inputs, ", ");
   }
   HandRule hand_rule() const override {
     return blocks() ? matrices_rule(name(), 0, 1) : whole_matrices_rule(name(), dims_);
@@ -108,15 +235,17 @@ class NewtonSchulz final : public Operation {
   int in_place_input(int output) const override { return output; }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
-    if (target.device != Device::cpu) return newton_schulz_device_bytes(target, inputs);
+    if (target.device != Device::cpu) return DeviceLayout(target, inputs).bytes;
     int64_t bytes = 0;
-    for (const SizeGroup& group : groups_of(shapes_of(inputs))) {
+    for (const SizeGroup& group : groups_of(inputs)) {
       const auto bytes_with = [&](int threads) {
         return Orthogonalise::workspace_bytes(target, size(group, inputs[0].dtype, threads));
       };
-      const int64_t beside = group.beside(target);
-      if (beside > 0) bytes = std::max(bytes, target.threads * bytes_with(1));
-      if (beside < std::ssize(group.matrices)) bytes = std::max(bytes, bytes_with(target.threads));
+      const int64_t in_parallel = group.count_in_parallel(target);
+      if (in_parallel > 0) bytes = std::max(bytes, target.threads * bytes_with(1));
+      if (in_parallel < std::ssize(group.matrices)) {
+        bytes = std::max(bytes, bytes_with(target.threads));
+      }
     }
     return bytes;
   }
@@ -126,29 +255,35 @@ class NewtonSchulz final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return newton_schulz_on_device(execution, steps_);
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        DeviceSteps<decltype(vendor), decltype(type)>(execution, steps_).run();
+      });
+    }
     const Target& target = execution.runtime.target();
     const DType dtype = execution.inputs[0].dtype();
     const int64_t element = dtype_size(dtype);
     std::byte* const workspace = execution.workspace.data();
-    for (const SizeGroup& group : groups_of(shapes_of(execution.inputs))) {
-      const auto run_one = [&](const Orthogonalise& one, int64_t number, std::byte* memory) {
+    for (const SizeGroup& group : groups_of(specs_of(execution.inputs))) {
+      const auto run_matrix = [&](const Orthogonalise& steps, int64_t number, std::byte* memory) {
         const InputMatrix& matrix = group.matrices[static_cast<size_t>(number)];
-        one.run(execution.inputs[matrix.value].raw() + matrix.first * element,
-                execution.outputs[matrix.value].raw() + matrix.first * element, memory);
+        steps.run(execution.inputs[matrix.value].raw() + matrix.first * element,
+                  execution.outputs[matrix.value].raw() + matrix.first * element, memory);
       };
-      const int64_t beside = group.beside(target);
-      if (beside > 0) {
+      const int64_t in_parallel = group.count_in_parallel(target);
+      if (in_parallel > 0) {
         const auto thread_size = size(group, dtype, 1);
         const int64_t bytes = Orthogonalise::workspace_bytes(target, thread_size);
-        const Orthogonalise one(execution.runtime, thread_size);
-        parallel_items(target.threads, beside, [&](int64_t number, int thread) {
-          run_one(one, number, workspace + thread * bytes);
+        const Orthogonalise steps(execution.runtime, thread_size);
+        parallel_items(target.threads, in_parallel, [&](int64_t number, int thread) {
+          run_matrix(steps, number, workspace + thread * bytes);
         });
       }
-      if (beside == std::ssize(group.matrices)) continue;
-      const Orthogonalise one(execution.runtime, size(group, dtype, target.threads));
-      for (int64_t i = beside; i < std::ssize(group.matrices); ++i) run_one(one, i, workspace);
+      if (in_parallel == std::ssize(group.matrices)) continue;
+      const Orthogonalise steps(execution.runtime, size(group, dtype, target.threads));
+      for (int64_t i = in_parallel; i < std::ssize(group.matrices); ++i) {
+        run_matrix(steps, i, workspace);
+      }
     }
   }
 

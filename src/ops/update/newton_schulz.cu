@@ -1,7 +1,6 @@
 #include "device/packs.h"
 #include "ops/update/device_piece.h"
 #include "ops/update/muon_kernels.h"
-#include "ops/update/newton_schulz_coefficients.h"
 
 namespace tessera {
 namespace {
@@ -33,10 +32,10 @@ __global__ void inverse_norms(DeviceTable<MatrixNormRow<T>> matrices, const doub
   if (threadIdx.x == 0) factors[matrix] = total > 0 ? 1.0 / std::sqrt(total) : total;
 }
 
-template <typename T, int each>
+template <typename T, int pack_size>
 __global__ void scale_matrix(const double* factor_of_matrix, const T* from, T* to, int64_t count) {
   const double factor = *factor_of_matrix;
-  for_my_elements<each>(count, [&](int64_t first, auto size) {
+  for_my_elements<pack_size>(count, [&](int64_t first, auto size) {
     auto values = load_pack<size>(from + first, 0);
     for (int i = 0; i < size; ++i) {
       const double value = static_cast<float>(values.values[i]);

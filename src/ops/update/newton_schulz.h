@@ -20,7 +20,7 @@ double newton_schulz_step_flops(int64_t rows, int64_t columns);
 /// Orthogonalises matrices [rows, columns], or [experts, rows, columns] with one matrix of each
 /// expert, approximately (Keller Jordan's Muon; Moonlight): for X = U Σ Vᵀ it returns about U Vᵀ.
 ///   X = X / |X|, transposed if it has more rows than columns, then `steps` times
-///   A = X Xᵀ, X = a X + (b A + c A²) X (newton_schulz_coefficients.h).
+///   A = X Xᵀ, X = a X + (b A + c A²) X (muon_kernels.h).
 /// A matrix of zeros stays zero. The published formula divides by |X| + 1e-7, with which small
 /// matrices give small results; here the result does not depend on the scale of X. That holds for
 /// all finite numbers of bf16 and f32, and in f64 for norms between 1e-140 and 1e150. The program

@@ -7,7 +7,7 @@
 #include "base/transpose.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/support.h"
-#include "ops/update/newton_schulz_coefficients.h"
+#include "ops/update/muon_kernels.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
@@ -15,8 +15,8 @@ namespace {
 
 using OrthogonaliseSize = Orthogonalise::Size;
 
+// A tall matrix is transposed, so X is [short side, long side].
 bool is_tall(const MatrixExtent& extent) { return extent.rows > extent.columns; }
-/// Returns the number of rows of X, which is [short, long].
 int64_t short_side(const MatrixExtent& extent) { return std::min(extent.rows, extent.columns); }
 int64_t long_side(const MatrixExtent& extent) { return std::max(extent.rows, extent.columns); }
 
@@ -51,9 +51,10 @@ struct Layout {
     row_sums = take(size.extent.rows * dtype_size(DType::f64));
     scratch = bytes;
   }
-  int64_t take(int64_t more) {
+  /// Appends a part of that size and returns its offset.
+  int64_t take(int64_t part_bytes) {
     const int64_t offset = bytes;
-    bytes += aligned_bytes(more);
+    bytes += aligned_bytes(part_bytes);
     return offset;
   }
 
@@ -148,7 +149,8 @@ void Orthogonalise::run_in(const T* in, T* out, std::byte* workspace) const {
   const Layout layout(size_);
   const double factor =
       inverse_norm(size_, in, reinterpret_cast<double*>(workspace + layout.row_sums));
-  // X alternates between two buffers, and ends in the first one.
+  // X alternates between two buffers. An even number of steps begins in the first one, so that X
+  // ends there.
   T* const buffers[] = {is_tall(extent) ? reinterpret_cast<T*>(workspace + layout.transposed) : out,
                         reinterpret_cast<T*>(workspace + layout.x)};
   auto current = static_cast<size_t>(steps % 2);

@@ -7,11 +7,12 @@
 namespace tessera {
 namespace {
 
-/// inputs: the sum, f64, which run() adds to, and the value.
+/// inputs: the sum, f64 [1] or of the value's shape, which run() adds to; then the value.
 class RunningSum final : public Operation {
  public:
   std::string_view name() const override { return "running_sum"; }
 
+  /// Returns labels by which a partial value makes the sum partial.
   std::string labels(std::span<const Spec> inputs) const override {
     const std::string dims = element_labels(inputs[1].shape.rank());
     return "~" + dims + " -> += " + (inputs[0].shape == Shape{1} ? "u" : dims);
@@ -20,10 +21,9 @@ class RunningSum final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() == 2, "{} inputs", inputs.size());
     const Spec& sum = inputs[0];
     const Spec& value = inputs[1];
-    const bool whole = sum.shape == Shape{1};
     TESSERA_EXPECT(
         *this,
-        sum.dtype == DType::f64 && (whole || sum.shape == value.shape) &&
+        sum.dtype == DType::f64 && (sum.shape == Shape{1} || sum.shape == value.shape) &&
             (value.dtype == DType::i32 || value.dtype == DType::f64 || value.dtype == DType::f32),
         "{} {} added to {} {}", dtype_name(value.dtype), value.shape.text(), dtype_name(sum.dtype),
         sum.shape.text());
@@ -35,14 +35,10 @@ class RunningSum final : public Operation {
   std::vector<int> updated_inputs() const override { return {0}; }
 
   void run(const Execution& execution) const override {
-    switch (execution.inputs[1].dtype()) {
-      case DType::i32:
-        return add<int32_t>(execution);
-      case DType::f32:
-        return add<float>(execution);
-      default:
-        return add<double>(execution);
-    }
+    const DType dtype = execution.inputs[1].dtype();
+    if (dtype == DType::i32) return add<int32_t>(execution);
+    if (dtype == DType::f32) return add<float>(execution);
+    add<double>(execution);
   }
 
  private:
@@ -51,23 +47,25 @@ class RunningSum final : public Operation {
     const Tensor& sum = execution.inputs[0];
     const Tensor& value = execution.inputs[1];
     if (execution.stream != nullptr) {
-      for_vendor(*execution.stream, [&](auto vendor) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
         running_sum_device<decltype(vendor)>(sum.pointer<double>(), sum.elements(),
                                              value.pointer<T>(), value.elements(),
                                              *execution.stream);
       });
+    }
+    add_on_processor<T>(sum.values<double>(), value.values<T>());
+  }
+
+  /// Adds sum[0] += Σ_i value[i], or sum[i] += value[i], in the order of i.
+  template <typename T>
+  static void add_on_processor(std::span<double> sum, std::span<const T> value) {
+    if (sum.size() != 1) {
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(value[i]);
       return;
     }
-    // sum[0] += Σ_i value[i], or sum[i] += value[i]
-    double* const sums = sum.data<double>();
-    const std::span<T> values = value.values<T>();
-    if (sum.elements() == 1) {
-      double total = 0;
-      for (const T element : values) total += static_cast<double>(element);
-      *sums += total;
-    } else {
-      for (size_t i = 0; i < values.size(); ++i) sums[i] += static_cast<double>(values[i]);
-    }
+    double total = 0;
+    for (const T element : value) total += static_cast<double>(element);
+    sum[0] += total;
   }
 };
 

@@ -4,10 +4,11 @@
 
 namespace tessera {
 
-/// Adds a value to a kept sum in f64. A sum [1] takes all elements of `value`, in a fixed order. A
-/// sum of the value's own shape takes them element by element. The value is f32, f64 or i32. The
-/// results of a step (losses, tokens of experts) are added up this way and read when the step is
-/// over. There is no gradient.
+/// Adds `value` (f32, f64 or i32) to `sum`, a kept value in f64. A sum [1] takes all elements of
+/// the value, in a fixed order. A sum of the value's shape takes them element by element.
+///
+/// The results of the micro-batches of a step, such as losses and tokens per expert, are added up
+/// this way. They are read when the step is over. There is no gradient.
 void add_to_sum(Builder& builder, Value sum, Value value);
 
 }  // namespace tessera

@@ -9,9 +9,10 @@
 
 namespace tessera {
 
-/// The elements [begin, end) of one of several flat values: a parameter within its unit.
+/// The elements [begin, end) of a unit: a flat value that holds several parameters one after
+/// another, of which a section is one.
 struct Section {
-  int unit = 0;  ///< the index of the value
+  int unit = 0;  ///< the index of the unit among an operation's units
   int64_t begin = 0;
   int64_t end = 0;
 };

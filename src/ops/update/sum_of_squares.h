@@ -9,6 +9,11 @@
 
 namespace tessera {
 
+// The squared norm of the gradients, with the same bits for every distribution over ranks. First
+// sum_of_squares() adds the squares of fixed runs of elements, on the rank that holds them. When
+// the ranks have exchanged these sums, add_in_order() adds them in a fixed order. A "unit" is a
+// flat value with several parameters (section.h). Neither operation has a gradient.
+
 /// The number of elements whose squares are added into one sum, counted from a section's first one.
 /// So a section that begins at a multiple of it in its parameter has the same sums as the whole
 /// parameter has there.
@@ -19,15 +24,14 @@ inline int64_t squares_sums(int64_t elements) {
   return (elements + kSquaresElements - 1) / kSquaresElements;
 }
 
-/// A section of a flat value, and the index of its first sum.
+/// A section of a unit, and the index of its first sum.
 struct SquaresSection {
   Section section;
   int64_t first_sum = 0;
 };
 
-/// Adds up the squares of all sections of flat values, in f64, over kSquaresElements elements each:
-/// f64 [sums], in the order of the sections. add_in_order() adds up these sums. Values are f32 or
-/// f64. There is no gradient.
+/// Adds up the squares of all sections, in f64, over kSquaresElements elements each: f64 [sums], in
+/// the order of the sections. Units are f32 or f64.
 Value sum_of_squares(Builder& builder, std::span<const Value> units,
                      const std::vector<Section>& sections);
 
@@ -36,5 +40,9 @@ Value sum_of_squares(Builder& builder, std::span<const Value> units,
 /// one of its addends is not zero: it has the bits that one rank with all sections would have.
 Value sum_of_squares(Builder& builder, std::span<const Value> units,
                      std::vector<SquaresSection> sections, int64_t sums);
+
+/// Adds up sections of `sums`, f64 each, element after element in the order of the sections: f64
+/// [1]. So the bits do not depend on which value holds a section.
+Value add_in_order(Builder& builder, std::span<const Value> sums, std::vector<Section> sections);
 
 }  // namespace tessera

@@ -77,8 +77,8 @@ struct AdamWFactors {
   const double* learning_rate;
   const double* step;
   double beta1, beta2, epsilon, weight_decay;
-  float* coefficients;  // [kCoefficients], written and read by the kernels
-  static constexpr int kCoefficients = 16;
+  float* coefficients;                      // [kCoefficients], written and read by the kernels
+  static constexpr int kCoefficients = 16;  // room for the StepCoefficients of adamw.cu
 };
 
 /// The inputs of one clipping.

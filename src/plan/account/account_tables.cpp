@@ -1,12 +1,14 @@
-#include "plan/account/account_tables.h"
+// The account of a step as tables for a terminal (account_text()) and as JSON (account_json()).
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "engine/trace_format.h"
+#include "engine/gemm_json.h"
+#include "plan/account/step_account.h"
 
 namespace tessera {
 namespace {

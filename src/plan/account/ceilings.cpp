@@ -1,4 +1,5 @@
-#include "plan/account/ceilings.h"
+// Each ceiling comes from the first source that knows it: the user's option, the hardware file, and
+// for matrix products the run's own peak, which may be measured again.
 
 #include <algorithm>
 
@@ -6,7 +7,7 @@
 #include "hardware/gemm_rate.h"
 #include "hardware/hardware_file.h"
 #include "model/model.h"
-#include "plan/account/trace_processor.h"
+#include "plan/account/step_account.h"
 
 namespace tessera {
 namespace {
@@ -28,7 +29,8 @@ void require_accelerator(const Hardware& hardware, const TraceOrigin& origin,
       path.string(), described(hardware), origin.accelerator, word(origin.device));
 }
 
-void require_fit(const Hardware& hardware, const TraceOrigin& origin, const fs::path& path) {
+void require_same_origin(const Hardware& hardware, const TraceOrigin& origin,
+                         const fs::path& path) {
   if (origin.device != Device::cpu) return require_accelerator(hardware, origin, path);
   const Processor there = processor_of(origin);
   if (!hardware.accelerator && same_processor(hardware.processor, there)) return;
@@ -62,10 +64,10 @@ double file_bandwidth(const Hardware& hardware, const fs::path& path) {
 }
 
 /// Fills in the ceilings that are not known yet from a hardware file.
-void take_hardware(Ceilings& ceilings, const fs::path& path, const TraceOrigin& origin) {
+void take_from_file(Ceilings& ceilings, const fs::path& path, const TraceOrigin& origin) {
   if (ceilings.gemm_flops > 0 && ceilings.memory_bytes > 0) return;
   const Hardware hardware = read_hardware(path);
-  require_fit(hardware, origin, path);
+  require_same_origin(hardware, origin, path);
   if (ceilings.gemm_flops == 0 && !hardware.gemms.empty()) {
     ceilings.gemm_flops = file_peak(hardware, origin.precision, path);
     ceilings.gemm_source = path.string();
@@ -76,6 +78,7 @@ void take_hardware(Ceilings& ceilings, const fs::path& path, const TraceOrigin& 
   }
 }
 
+/// Takes the peak that the run measured when it began, or a higher one that is measured now.
 void take_peak_of_run(Ceilings& ceilings, const TraceOrigin& origin, bool measure) {
   ceilings.gemm_flops = origin.gemm_peak;
   ceilings.gemm_source = "the run's";
@@ -92,7 +95,7 @@ Ceilings find_ceilings(const TraceOrigin& origin, const CeilingSources& sources)
   Ceilings ceilings{.gemm_flops = sources.gemm_flops, .memory_bytes = sources.memory_bytes};
   if (sources.gemm_flops > 0) ceilings.gemm_source = "--gemm-peak";
   if (sources.memory_bytes > 0) ceilings.memory_source = "--memory-bandwidth";
-  if (!sources.hardware.empty()) take_hardware(ceilings, sources.hardware, origin);
+  if (!sources.hardware.empty()) take_from_file(ceilings, sources.hardware, origin);
   if (ceilings.gemm_flops == 0) take_peak_of_run(ceilings, origin, sources.measure);
   return ceilings;
 }

@@ -4,19 +4,19 @@
 #include <map>
 #include <utility>
 
+#include "base/affinity.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "base/usable_memory.h"
 #include "hardware/gemm_rate.h"
 #include "hardware/gemm_time.h"
-#include "plan/account/trace_processor.h"
 
 namespace tessera {
 namespace {
 
 /// The most seconds of one run. The head's product of a large model takes some seconds on two cores
 /// in f32.
-constexpr double kLongestRun = 10;
+constexpr double kLongestSeconds = 10;
 
 void require_same_machine(const TraceOrigin& origin, int threads_here) {
   if (origin.device != Device::cpu) {
@@ -56,25 +56,25 @@ class MeasuringTimer {
  private:
   void require_room(const GemmShape& shape) const {
     const double bytes = timed_gemm_bytes(shape, threads_);
-    const auto most = static_cast<double>(usable_memory().bytes) / 2;
-    if (shape.threads <= measuring_.threads && bytes <= most) return;
+    const auto most_bytes = static_cast<double>(usable_memory().bytes) / 2;
+    if (shape.threads <= measuring_.threads && bytes <= most_bytes) return;
     throw Error(
         "a product of {} x {} x {} on {} threads with {:.3g} bytes of operands cannot be "
         "measured here: there are {} threads and {:.3g} bytes for it",
-        shape.m, shape.n, shape.k, shape.threads, bytes, measuring_.threads, most);
+        shape.m, shape.n, shape.k, shape.threads, bytes, measuring_.threads, most_bytes);
   }
 
   void require_short(const GemmShape& shape) {
     // A product on fewer threads has only their share of the rate, alone or beside others.
     const double rate = rate_of(shape.input) * shape.threads / threads_;
     const double seconds = shape.flops() / rate;
-    if (seconds <= kLongestRun) return;
+    if (seconds <= kLongestSeconds) return;
     throw Error(
         "a product of {} x {} x {} in {} cannot be measured here: one run would take {:.3g} s at "
         "the {:.3g} FLOP/s of its {} threads, expected {:.0f} s at most; no step of this machine "
         "ran it",
         shape.m, shape.n, shape.k, dtype_name(shape.input), seconds, rate, shape.threads,
-        kLongestRun);
+        kLongestSeconds);
   }
 
   /// Returns the rate of all threads, which is measured once per type.
@@ -97,7 +97,7 @@ ProductMeasuring measuring_here() {
                         int threads) { return time_gemm(shape, threads, {.seconds = 0.04}); },
           .rate =
               [](DType dtype, int threads) {
-                constexpr int64_t kSide = 512;
+                constexpr int64_t kSide = 512;  // a guess is enough, and it must be quick
                 const GemmRate small{.dtype = dtype, .m = kSide, .n = kSide, .k = kSide};
                 return measure_gemm(small, threads, {.seconds = 0.01, .least_samples = 1}).best;
               }};
@@ -106,6 +106,16 @@ ProductMeasuring measuring_here() {
 ProductTimer measuring_timer(const TraceOrigin& origin, ProductMeasuring measuring) {
   require_same_machine(origin, measuring.threads);
   return MeasuringTimer(origin.threads, std::move(measuring));
+}
+
+StepAccount summarize_trace(const fs::path& run_or_file, const CeilingSources& sources) {
+  const StepTrace trace =
+      read_trace(is_folder(run_or_file) ? run_or_file / "trace.json" : run_or_file);
+  // Made first, because it throws on another machine, before anything is measured.
+  const ProductTimer timer = sources.measure ? measuring_timer(trace.origin) : ProductTimer();
+  // A step's threads are bound unless run.bind_threads is false, so these are bound, too.
+  const BoundTeam team(sources.measure ? trace.origin.threads : 1);
+  return account_for(trace, find_ceilings(trace.origin, sources), timer);
 }
 
 }  // namespace tessera

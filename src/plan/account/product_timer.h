@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// The measurements that a timer makes.
+/// The measurements that a timer makes. Tests replace them.
 struct ProductMeasuring {
   int threads = 1;  ///< of this machine
   /// Returns the seconds of one run of a product in a program with the given number of threads, one

@@ -1,3 +1,11 @@
+// account_for() adds up a trace's events four times: by operation, block, phase and part of the
+// step. Each event has a floor, the least time that the machine's ceilings allow:
+//
+//   max(its products' time, its bytes / bandwidth)
+//   products' time = the time alone, if it was measured, and otherwise FLOPs / peak
+//
+// judge() compares a row's floors with its time and names what limits the row.
+
 #include "plan/account/step_account.h"
 
 #include <algorithm>
@@ -16,7 +24,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kBound = 0.5;  // share of a row's time that ceilings must explain
+constexpr double kExplainedShare = 0.5;  // of a row's time, for it to be at a ceiling
 /// A row faster than this multiple of the memory's bandwidth takes its operands from the caches.
 /// The bandwidth differs by less with the hour and the number of streams (AdamW reaches 1.14 of the
 /// best measured loop).
@@ -104,7 +112,7 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
     reasons.push_back(fmt::format("bytes at the memory's bandwidth {}", share(row.memory_floor)));
   }
   row.reason = join(reasons, "; ");
-  if (floor < kBound * row.seconds) {
+  if (floor < kExplainedShare * row.seconds) {
     row.limit = Limit::overhead;
   } else if (row.compute_floor >= row.memory_floor) {
     row.limit = Limit::compute;
@@ -191,13 +199,14 @@ void split_products(StepAccount& account, const StepTrace& trace) {
         fmt::format("{} of the GEMM peak",
                     percent(products.flops / account.ceilings.gemm_flops, products.seconds));
   }
-  const double rest = whole->seconds - whole->alone_seconds;
+  const double other_seconds = whole->seconds - whole->alone_seconds;
   *whole = {.name = "rest of the operations with matrix products",
             .calls = whole->calls,
-            .seconds = rest,
-            .reason = rest < 0 ? "the products were measured slower than they ran: measure where "
-                                 "nothing else runs"
-                               : "copies, softmax, threads that wait, operands not in the cache"};
+            .seconds = other_seconds,
+            .reason = other_seconds < 0
+                          ? "the products were measured slower than they ran: measure where "
+                            "nothing else runs"
+                          : "copies, softmax, threads that wait, operands not in the cache"};
   account.parts.insert(account.parts.begin(), std::move(products));
 }
 
@@ -237,6 +246,7 @@ StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
     phases.add(event.phase, event, alone);
     parts.add(std::string(part_of(event)), event, alone);
     account.alone_seconds += alone;
+    // Recomputed products are repeated work, which MFU does not count.
     if (event.phase != word(Phase::recompute)) account.useful_flops += event.flops;
     if (event.products.empty()) account.own_flops += stated_flops(event);
   }

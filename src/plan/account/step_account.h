@@ -7,8 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "base/words.h"
 #include "engine/step_trace.h"
+#include "hardware/processor.h"
 
 namespace tessera {
 
@@ -19,6 +21,25 @@ struct Ceilings {
   std::string gemm_source;  ///< the source of the figure
   std::string memory_source;
 };
+
+/// The sources of the ceilings of an account. The first source that knows a ceiling decides: the
+/// user's figure, then the hardware file, then (for matrix products) the run's own peak.
+struct CeilingSources {
+  double gemm_flops = 0;    ///< per second; 0 if the user gives none
+  double memory_bytes = 0;  ///< per second; 0 if the user gives none
+  fs::path hardware;        ///< the file that `bench all` wrote; empty if none
+  /// True to measure the peak of matrix products here, too. The higher of it and the run's is
+  /// taken, because the run may have begun on a busy machine.
+  bool measure = false;
+};
+
+/// Returns the ceilings for a trace. The memory's ceiling from the hardware file is that of the
+/// best loop over the file's largest working set.
+///
+/// Throws Error when something is to be taken from the file and the file was measured on another
+/// accelerator or processor than the trace's, or with another number of threads, has products but
+/// none in the trace's precision, or has bandwidths but none of `update`.
+Ceilings find_ceilings(const TraceOrigin& origin, const CeilingSources& sources);
 
 /// The limit of a row. It is a ceiling if the floors of the ceilings explain at least half of the
 /// row's time.
@@ -87,8 +108,26 @@ struct StepAccount {
 /// A function that returns the seconds that one run of a product takes alone.
 using ProductTimer = std::function<double(const GemmShape&)>;
 
+/// Returns the processor that a trace comes from, with the threads of its run. Its caches are not
+/// recorded.
+inline Processor processor_of(const TraceOrigin& origin) {
+  return {.name = origin.processor, .features = origin.features, .threads = origin.threads};
+}
+
 /// Returns the account of a step. If a timer is given, it times each distinct product once.
 StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
                         const ProductTimer& timer = {});
+
+/// Returns the account as tables for a terminal.
+std::string account_text(const StepAccount& account);
+
+/// Returns the account as one JSON object. Times are in seconds; rates are not written.
+std::string account_json(const StepAccount& account);
+
+/// Reads a trace from a run's folder or from a file, and returns the account of its step. If the
+/// sources say `measure`, times each of the step's matrix products alone, on threads bound like a
+/// step's. Throws Error as read_trace() and find_ceilings() do, and before anything is measured if
+/// the trace comes from another machine.
+StepAccount summarize_trace(const fs::path& run_or_file, const CeilingSources& sources);
 
 }  // namespace tessera

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "base/threads.h"
-#include "plan/blocks/block_picture.h"
 
 namespace tessera {
 

@@ -1,3 +1,6 @@
+// A block's program, from its completion to the measurement of its runs. require_memory() checks
+// that it fits before it is run. BlockRunner fills its states and parameters with random numbers.
+
 #include "plan/blocks/block_measurement.h"
 
 #include <algorithm>
@@ -8,7 +11,6 @@
 
 #include "base/affinity.h"
 #include "base/error.h"
-#include "base/process_memory.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "base/usable_memory.h"
@@ -99,13 +101,13 @@ int64_t planned_bytes(const BlockProgram& block, const Target& target) {
 void require_memory(const BlockProgram& block, const Runtime& runtime, const std::string& advice) {
   const Accelerator* const accelerator = runtime.accelerator();
   const UsableMemory memory = usable_memory();
-  const int64_t there = accelerator == nullptr ? memory.bytes : accelerator->free_bytes();
+  const int64_t free = accelerator == nullptr ? memory.bytes : accelerator->free_bytes();
   double needed = given_bytes(block);
   // Sizes whose given values already exceed the memory may be too large to plan.
-  if (needed <= static_cast<double>(there)) {
+  if (needed <= static_cast<double>(free)) {
     needed = static_cast<double>(planned_bytes(block, runtime.target()));
   }
-  if (needed <= static_cast<double>(there)) return;
+  if (needed <= static_cast<double>(free)) return;
   throw Error("the measurement needs {}B of memory, and {}; {}", format_count(needed),
               accelerator == nullptr ? memory.text()
                                      : fmt::format("{} has {} free", accelerator->name(),

@@ -1,7 +1,8 @@
-#include "plan/blocks/block_picture.h"
+// The pictures of measurements of blocks.
 
 #include <fmt/format.h>
 
+#include "plan/blocks/measurement_report.h"
 #include "plot/chart.h"
 
 namespace tessera {
@@ -12,8 +13,8 @@ Curve marked(size_t run, const std::vector<Point>& points) {
   return {.run = run, .faint = {}, .line = points, .markers = points};
 }
 
-std::string title(const char* what, const MeasuredOn& on) {
-  return fmt::format("{} on {} ({} threads, {})", what, on.processor.name, on.processor.threads,
+std::string title(const char* measured, const MeasuredOn& on) {
+  return fmt::format("{} on {} ({} threads, {})", measured, on.processor.name, on.processor.threads,
                      word(on.precision));
 }
 
@@ -29,8 +30,8 @@ Chart chart_of_passes(std::string title, ChartAxis x, std::string y,
 
 std::vector<Point> milliseconds_by_run(std::span<const double> seconds) {
   std::vector<Point> points;
-  for (const double one : seconds) {
-    points.push_back({static_cast<double>(points.size() + 1), one * 1e3});
+  for (const double run_seconds : seconds) {
+    points.push_back({static_cast<double>(points.size() + 1), run_seconds * 1e3});
   }
   return points;
 }
@@ -58,7 +59,8 @@ std::string attention_picture(const AttentionBlockSizes& sizes,
     both.push_back({static_cast<double>(tokens), rate.forward_backward * 1e-9});
   }
   // The margin gives a single length a range too.
-  const Range range{forward.front().x / 1.3, forward.back().x * 1.3};
+  constexpr double kMargin = 1.3;
+  const Range range{forward.front().x / kMargin, forward.back().x * kMargin};
   const std::string documents =
       sizes.documents > 0 ? fmt::format(", {} documents", sizes.documents) : "";
   return draw(chart_of_passes(

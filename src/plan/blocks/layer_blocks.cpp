@@ -1,3 +1,6 @@
+// Programs of one mixture layer and of one attention. Both check the sizes first, declare the
+// inputs, write the layer, and append the backward pass (complete_block()).
+
 #include "plan/blocks/layer_blocks.h"
 
 #include <algorithm>
@@ -7,7 +10,6 @@
 #include "base/text.h"
 #include "model/mixture.h"
 #include "ops/attention/attention.h"
-#include "plan/blocks/skewed_choices.h"
 
 namespace tessera {
 namespace {
@@ -22,8 +24,8 @@ double product(std::initializer_list<int64_t> sizes) {
 /// Throws Error on a tensor with so many elements that its bytes, its FLOPs or those of the tensors
 /// beside it would overflow an integer. The memory of the block is checked once it is complete.
 void require_countable(double elements) {
-  constexpr double kMost = 1e15;
-  if (elements > kMost) {
+  constexpr double kMostElements = 1e15;
+  if (elements > kMostElements) {
     throw Error("a tensor of these sizes has {} elements, more than this machine has memory for",
                 format_count(elements));
   }

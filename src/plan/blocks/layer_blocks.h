@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "plan/blocks/block_measurement.h"
 #include "tensor/dtype.h"
@@ -25,6 +26,13 @@ struct MixtureBlockSizes {
 /// weights. Its only i32 output is the number of tokens per expert. Throws Error on sizes that
 /// contradict each other.
 BlockProgram mixture_block(const MixtureBlockSizes& sizes, DType compute);
+
+/// Returns experts for tokens, [tokens, k] and all different for one token, such that the fullest
+/// expert gets `skew` times the balanced load. The load of expert e is proportional to
+/// (e + 1)^-exponent; with a skew of 1 all are equal. The tokens of an expert are random, but
+/// always the same. Throws Error if no choice has such a skew: an expert gets each token at most
+/// once.
+std::vector<int32_t> skewed_choices(int64_t tokens, int64_t experts, int64_t k, double skew);
 
 /// The sizes of one attention over one sequence, without its projections.
 struct AttentionBlockSizes {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -67,5 +68,17 @@ std::string attention_json(const AttentionBlockSizes& sizes, const BlockProgram&
                            const BlockMeasurement& measurement, const MeasuredOn& on);
 std::string attention_text(const AttentionBlockSizes& sizes, const BlockProgram& block,
                            const BlockMeasurement& measurement, const MeasuredOn& on);
+
+// Measurements as SVG documents (block_picture.cpp).
+
+/// Draws the seconds of each run: one line for the forward pass and one for both passes.
+std::string mixture_picture(const MixtureBlockSizes& sizes, const BlockMeasurement& measurement,
+                            const MeasuredOn& on);
+
+/// Draws the rates of attention over the sequence length, in ascending order: one line for the
+/// forward pass and one for both passes. `sizes` are those that all lengths have in common.
+std::string attention_picture(const AttentionBlockSizes& sizes,
+                              std::span<const std::pair<int64_t, PassRates>> rates,
+                              const MeasuredOn& on);
 
 }  // namespace tessera

@@ -15,7 +15,8 @@ struct Repeats {
   /// Called before each measured run with the run's number, from 0. It is not timed. If it returns
   /// false, the measurement ends early. If it is empty, all runs follow one another.
   std::function<bool(int64_t)> before;
-  /// True if another program takes its turn in `before`: each run must be complete by then.
+  /// True if `before` waits while another program makes a run (see take_turn()). The work of the
+  /// last run must be complete before that.
   bool turns = false;
 
   /// Calls `run(measured)` for each run, warm-up first. Throws Error if an InterruptGuard has

@@ -1,10 +1,11 @@
-#include "plan/blocks/skewed_choices.h"
+// The choice of experts with a given skew of their load.
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "plan/blocks/layer_blocks.h"
 
 namespace tessera {
 namespace {
@@ -23,8 +24,9 @@ std::vector<double> power_law(int64_t experts, double exponent) {
 
 /// Returns the power law whose first share is `share`, which must be at least 1 / experts.
 std::vector<double> shares_with_first(int64_t experts, double share) {
-  constexpr int kHalvings = 60;
-  double low = 0, high = 64;  // with this exponent nearly all tokens go to the first expert
+  constexpr int kHalvings = 60;  // more than a double has bits
+  // Exponents. With 0 all experts have equal shares, with 64 nearly all tokens go to the first.
+  double low = 0, high = 64;
   for (int i = 0; i < kHalvings; ++i) {
     const double middle = (low + high) / 2;
     (power_law(experts, middle).front() < share ? low : high) = middle;
@@ -49,7 +51,7 @@ std::vector<int32_t> skewed_choices(int64_t tokens, int64_t experts, int64_t k, 
   // most `tokens` choices, so no token gets an expert twice.
   const Permutation shuffled(static_cast<uint64_t>(tokens), 1);
   std::vector<int32_t> choices(static_cast<size_t>(tokens * k));
-  double until = 0;
+  double until = 0;  // the choices of the experts so far, before rounding
   int64_t choice = 0;
   for (int64_t e = 0; e < experts; ++e) {
     until += shares[static_cast<size_t>(e)] * all;

@@ -4,10 +4,11 @@
 
 namespace tessera {
 
-/// Takes turns with another program: prints "turn" to `output` and waits for a line from the file
-/// descriptor `input`. Returns false if the input has ended, which means that there are no more
-/// turns. What follows the line stays in the input. Throws Error if an InterruptGuard catches a
-/// signal.
+/// Waits for this program's turn. Two programs that are compared make their runs in turns, so that
+/// both meet the same conditions of the machine; a script tells each when to go on. Prints "turn"
+/// to `output` and waits for a line from the file descriptor `input`. Returns false if the input
+/// has ended: there are no more turns. Input after the line is not read. Throws Error if an
+/// InterruptGuard catches a signal.
 bool take_turn(std::FILE* output, int input);
 
 }  // namespace tessera

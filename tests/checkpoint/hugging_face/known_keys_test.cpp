@@ -1,9 +1,8 @@
-#include "checkpoint/hugging_face/known_keys.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/hugging_face/read_config.h"
+#include "checkpoint/hugging_face/refused_keys.h"
 #include "support/error_of.h"
 #include "support/hugging_face_folder.h"
 

@@ -1,5 +1,3 @@
-#include "checkpoint/hugging_face/training_notes.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

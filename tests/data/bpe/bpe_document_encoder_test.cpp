@@ -7,9 +7,10 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
-#include "data/bpe/byte_alphabet.h"
 #include "data/bpe/byte_level_bpe_tokenizer.h"
 #include "data/bpe/fixtures.h"
+#include "data/bpe/open_piece.h"
+#include "data/bpe/token_spelling.h"
 #include "data/bpe/tokenizer_json.h"
 #include "data/encode_in_pieces.h"
 #include "data/support.h"

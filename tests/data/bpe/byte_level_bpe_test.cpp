@@ -9,9 +9,9 @@
 #include <rapidcheck/gtest.h>
 
 #include "base/utf8.h"
-#include "data/bpe/byte_alphabet.h"
 #include "data/bpe/byte_level_bpe_tokenizer.h"
 #include "data/bpe/fixtures.h"
+#include "data/bpe/token_spelling.h"
 #include "data/bpe/tokenizer_json.h"
 #include "data/support.h"
 #include "data/utf8_text.h"

@@ -45,8 +45,8 @@ TEST(TokenizerJson, ReadsWhatDecidesTokens) {
   const BpeDescription llama = description_of(tokenizer_json("llama3"));
   EXPECT_FALSE(llama.normalizes_nfc);
   EXPECT_TRUE(llama.ignores_merges);
-  EXPECT_TRUE(llama.splits.front().keeps_rest);
-  EXPECT_FALSE(description_of(tokenizer_json("dolma2")).splits.front().keeps_rest);
+  EXPECT_TRUE(llama.splits.front().keeps_gaps);
+  EXPECT_FALSE(description_of(tokenizer_json("dolma2")).splits.front().keeps_gaps);
   EXPECT_TRUE(description_of(tokenizer_json("added")).adds_prefix_space);
 }
 

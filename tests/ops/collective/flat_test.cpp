@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/collective/convert.h"
-#include "ops/update/round.h"
+#include "ops/update/kept_values.h"
 #include "support/mesh_programs.h"
 #include "support/refusal_of.h"
 

@@ -3,9 +3,7 @@
 #include "ops/activation/activation.h"
 #include "ops/embedding/embedding.h"
 #include "ops/labels/cases.h"
-#include "ops/linear/input_gradient.h"
 #include "ops/linear/linear.h"
-#include "ops/linear/weight_gradient.h"
 #include "ops/loss/cross_entropy.h"
 #include "ops/moe/grouped_linear.h"
 

@@ -1,8 +1,7 @@
 #include "ops/labels/cases.h"
 #include "ops/moe/drop_over_capacity.h"
-#include "ops/moe/gather_tokens.h"
-#include "ops/moe/reduce_experts.h"
 #include "ops/moe/routing.h"
+#include "ops/moe/token_rows.h"
 
 namespace tessera::testing {
 namespace {

@@ -2,17 +2,13 @@
 
 #include "ops/labels/cases.h"
 #include "ops/update/adamw.h"
-#include "ops/update/add_in_order.h"
 #include "ops/update/clip.h"
-#include "ops/update/copy.h"
+#include "ops/update/kept_values.h"
 #include "ops/update/muon_measures.h"
-#include "ops/update/muon_momentum.h"
-#include "ops/update/muon_update.h"
+#include "ops/update/muon_passes.h"
 #include "ops/update/newton_schulz.h"
-#include "ops/update/round.h"
 #include "ops/update/running_sum.h"
 #include "ops/update/sum_of_squares.h"
-#include "ops/update/zero.h"
 
 namespace tessera::testing {
 namespace {

@@ -1,9 +1,8 @@
-#include "plan/account/ceilings.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "hardware/hardware_file.h"
+#include "plan/account/step_account.h"
 #include "support/error_of.h"
 #include "support/sample_trace.h"
 #include "support/temporary_folder.h"

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/account/account_tables.h"
 #include "support/sample_trace.h"
 
 namespace tessera {

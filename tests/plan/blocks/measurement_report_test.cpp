@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/blocks/block_picture.h"
 #include "support/xml.h"
 
 namespace tessera {

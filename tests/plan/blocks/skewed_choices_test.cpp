@@ -1,5 +1,3 @@
-#include "plan/blocks/skewed_choices.h"
-
 #include <algorithm>
 #include <set>
 
@@ -7,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "plan/blocks/layer_blocks.h"
 #include "support/error_of.h"
 
 namespace tessera {

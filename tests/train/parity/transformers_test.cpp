@@ -28,7 +28,7 @@ class ParityMachine {
       : programs(programs_of(reference, dtype, optimizer)),
         runtime(make_runtime(host_target(2), device)),
         executor(programs.list(), programs.actions(), runtime),
-        store(executor, programs.update_number(), programs.rounding_number(), parameters()),
+        store(store_of(programs, executor)),
         step(programs, executor, store) {
     for (const ParameterSpec& parameter : store.parameters()) {
       std::vector<float> values = reference.expected("initial/" + parameter.name);

@@ -12,6 +12,11 @@
 #include "ops/attention/cudnn/plan_cuda.h"
 #include "ops/attention/packed_documents.h"
 
+// Runs attention by cuDNN. The first run of a kind makes a plan (plan_cuda.h), which the process
+// keeps for each GPU. A run binds the addresses of the operands and of the workspace's parts to the
+// ids of the graph's tensors (a "variant pack" in cuDNN's words) and enqueues the plan. With packed
+// documents, kernels of ours find the groups before, and reorder the log-sum-exps.
+
 namespace tessera {
 namespace {
 
@@ -104,7 +109,7 @@ class VariantPack {
   void add(CudnnAttentionTensor id, const void* address) {
     if (address == nullptr) return;
     ids_.push_back(static_cast<int64_t>(id));
-    addresses_.push_back(const_cast<void*>(address));
+    addresses_.push_back(const_cast<void*>(address));  // cuDNN's interface has no const
   }
   cudnnBackendDescriptor_t finish(void* workspace) {
     pack_.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::span<const int64_t>(ids_));

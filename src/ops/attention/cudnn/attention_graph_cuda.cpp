@@ -4,6 +4,10 @@
 
 #include "ops/attention/packed_documents.h"
 
+// The graphs of attention for cuDNN, forward and backward. cuDNN fuses a graph into one kernel if
+// it recognises the pattern. So the operations, their order and even factors of 1 follow the
+// patterns of NVIDIA's frontend. AttentionWriter has the steps that both graphs share.
+
 namespace tessera {
 namespace {
 

@@ -21,17 +21,17 @@ enum class CudnnAttentionTensor : int64_t {
   v_gradient,
   delta,  // f32 [sequences, heads, sequence], or [tokens, heads] if packed: rowsum(dO · O)
   q_gradient_sums,  // f32 [sequences, heads, sequence, head_dim], or as q_gradient if packed
-  // With packed documents:
-  k_gradient_heads,  // bf16 [tokens, heads · head_dim]: before the heads of a group are summed
-  // bf16 [tokens, heads · head_dim]: likewise
+  // With packed documents, bf16 [tokens, heads · head_dim]: before the heads of a group are summed
+  k_gradient_heads,
   v_gradient_heads,
   queries,      // i32 [groups of documents]: lengths
   keys,         // i32 [groups of documents]: lengths
   row_offsets,  // i32 [groups of documents + 1]: first elements in q, output and their gradients
   key_offsets,
   number_offsets,  // i32 [groups of documents + 1]: first elements in delta and log_sum_exp
-  scale,           // a number of the host, as those below
-  nothing,         // -infinity: the score of a key that is not attended to
+  // Numbers in the host's memory:
+  scale,
+  nothing,  // -infinity: the score of a key that is not attended to
   one,
 };
 

@@ -21,10 +21,11 @@ std::vector<CudnnDescriptor> engine_configs(const CudnnLibrary& library,
   }
   std::vector<CudnnDescriptor> configs;
   if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return configs;
-  const int64_t most = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                      std::span<cudnnBackendDescriptor_t>());
+  // cuDNN fills descriptors that the caller has made: first it says how many it may need.
+  const int64_t limit = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                       std::span<cudnnBackendDescriptor_t>());
   std::vector<cudnnBackendDescriptor_t> pointers;
-  for (int64_t i = 0; i < most; ++i) {
+  for (int64_t i = 0; i < limit; ++i) {
     configs.emplace_back(library, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     pointers.push_back(configs.back().get());
   }

@@ -1,0 +1,302 @@
+#include "comm/tcp/serve_rank.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/tcp/tcp_call.h"
+#include "comm/tcp/tcp_messages.h"
+#include "comm/tcp/wire.h"
+#include "comm/transport.h"
+
+// The thread that runs serve_rank() reads the requests. A request for a group makes a ServedGroup
+// with a thread of its own. A request for a call is checked and received with its operands, and
+// handed to the thread of its group. That thread makes the call by a transport of this process and
+// sends the reply. So a call that waits for other ranks does not delay requests of other groups.
+
+namespace tessera {
+namespace {
+
+/// The most groups of a rank, each of which has a thread. A mesh has some for each of its axes and
+/// lanes.
+constexpr int kMostGroups = 1024;
+constexpr size_t kMostLaneBytes = 256;
+
+/// Returns contiguous elements as a tensor.
+Tensor flat(std::byte* memory, int64_t elements, DType dtype) {
+  return Tensor::wrap(memory, {elements}, dtype);
+}
+
+using Bytes = std::unique_ptr<std::byte[]>;
+
+/// Returns memory that is not initialized; null if there is none. A rank states the size before it
+/// sends the bytes: the system provides pages only when they are written.
+Bytes reserve(int64_t bytes) {
+  return Bytes(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
+}
+
+int64_t total_rows(const std::vector<int64_t>& counts) {
+  int64_t rows = 0;
+  for (const int64_t count : counts) rows += count;
+  return rows;
+}
+
+/// The connection for the replies to one rank's requests. The threads of its groups share it.
+class ReplySocket {
+ public:
+  explicit ReplySocket(TcpSocket& socket) : socket_(socket) {}
+
+  TcpSocket& socket() { return socket_; }
+
+  /// Sends a reply and the bytes of the result that follow it.
+  void send(int group, const std::string& error, int64_t received_bytes,
+            std::span<const std::byte> result) {
+    WireWriter reply;
+    reply.put(group);
+    reply.put_text(error);
+    reply.put(received_bytes);
+    const std::scoped_lock lock(mutex_);
+    try {
+      send_message(socket_, reply);
+      socket_.send(result);
+    } catch (const ConnectionLost&) {
+      // The thread that reads from the connection finds that too.
+    }
+  }
+
+ private:
+  TcpSocket& socket_;
+  std::mutex mutex_;
+};
+
+/// One group of the rank. Its thread makes the calls that the rank requests, one at a time.
+class ServedGroup {
+ public:
+  /// Serves the group with a number, in which the rank is one of `ranks`. Refers to `replies` and
+  /// `world`.
+  ServedGroup(ReplySocket& replies, World& world, int number, int rank, std::vector<int> ranks,
+              std::string lane)
+      : replies_(replies),
+        world_(world),
+        number_(number),
+        rank_(rank),
+        ranks_(std::move(ranks)),
+        position_(static_cast<int>(std::ranges::find(ranks_, rank) - ranks_.begin())),
+        lane_(std::move(lane)),
+        thread_([this](const std::stop_token& stop) {
+          if (!join()) return;
+          while (await_call(stop)) make_call();
+        }) {}
+
+  /// Reads a call from a request, receives its operands, and lets the thread make it. Throws
+  /// BadMessage if the request is not a call of the group, or if the call before it is still being
+  /// made.
+  void begin(WireReader& request) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (state_ != State::idle) throw BadMessage("a call in a group that is not ready for one");
+    }
+    // The thread waits while the state is idle, so the call can be written without the lock.
+    call_ = read_call(request, ranks_, position_);
+    world_.set_timeout(rank_, call_.timeout);
+    given_ = receive_given();
+    set_state(State::called);
+  }
+
+ private:
+  enum class State : uint8_t {
+    busy,    ///< the thread joins the group or makes a call
+    idle,    ///< it waits for a call
+    called,  ///< call_ is ready for it
+    broken,  ///< the rank did not get the group
+  };
+
+  void set_state(State state) {
+    {
+      const std::scoped_lock lock(mutex_);
+      state_ = state;
+    }
+    changed_.notify_all();
+  }
+
+  /// Receives what the rank gives. If there is no memory for it, reads and drops it, so that the
+  /// connection stays usable, and returns null.
+  Bytes receive_given() {
+    TcpSocket& socket = replies_.socket();
+    Bytes given = reserve(call_.given_bytes);
+    if (given != nullptr) {
+      socket.receive(std::span(given.get(), static_cast<size_t>(call_.given_bytes)));
+      return given;
+    }
+    std::array<std::byte, 4096> dropped;
+    for (int64_t left = call_.given_bytes; left > 0; left -= std::ssize(dropped)) {
+      const auto next = static_cast<size_t>(std::min(left, std::ssize(dropped)));
+      socket.receive(std::span(dropped).first(next));
+    }
+    return given;
+  }
+
+  /// Asks for the group on behalf of the rank, and replies. Returns whether the rank has it.
+  bool join() {
+    std::string error;
+    try {
+      transport_ = world_.transport(rank_, ranks_, lane_);
+      world_.await_group(rank_, ranks_, lane_);
+    } catch (const std::exception& failure) {
+      error = failure.what();
+    }
+    set_state(error.empty() ? State::idle : State::broken);
+    replies_.send(number_, error, 0, {});
+    return error.empty();
+  }
+
+  /// Waits for a call. Returns false if there will be none.
+  bool await_call(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait(lock, stop, [&] { return state_ == State::called; })) return false;
+    state_ = State::busy;
+    return true;
+  }
+
+  void make_call() {
+    const int64_t before = transport_->received_bytes();
+    const Bytes result = reserve(call_.result_bytes);
+    std::string error;
+    try {
+      move_bytes(result.get());
+    } catch (const std::exception& failure) {
+      error = failure.what();
+    }
+    const int64_t received = transport_->received_bytes() - before;
+    const auto bytes = error.empty() ? static_cast<size_t>(call_.result_bytes) : 0;
+    given_.reset();
+    set_state(State::idle);  // the next request may come as soon as the reply is sent
+    replies_.send(number_, error, received, std::span(result.get(), bytes));
+  }
+
+  /// Makes the call: moves the operands to `result`, which is null if there is no memory for it.
+  void move_bytes(std::byte* result) {
+    if (given_ == nullptr || result == nullptr) {
+      throw Error("the first rank has no memory for a call's operands of {} bytes",
+                  call_.given_bytes + call_.result_bytes);
+    }
+    if (call_.moves == Collective::message) return exchange(result);
+    const Fingerprint& mark = call_.mark.get();
+    const int64_t size = dtype_size(mark.dtype);
+    const Tensor from = flat(given_.get(), call_.given_bytes / size, mark.dtype);
+    const Tensor to = flat(result, call_.result_bytes / size, mark.dtype);
+    switch (call_.moves) {
+      case Collective::all_gather:
+        return transport_->all_gather(mark, *call_.layout, from, to);
+      case Collective::reduce_scatter:
+        return transport_->reduce_scatter(mark, *call_.layout, from, to);
+      case Collective::all_reduce:
+        return transport_->all_reduce(mark, from, to);
+      case Collective::all_to_all:
+        return transport_->all_to_all(mark, from, to);
+      case Collective::all_to_all_rows:
+        return transport_->all_to_all_rows(
+            mark, from.reshape({total_rows(call_.sent), call_.row}), call_.sent,
+            to.reshape({total_rows(call_.received), call_.row}), call_.received);
+      case Collective::broadcast:
+        return transport_->broadcast(mark, call_.root, call_.root == position_ ? from : to);
+      case Collective::barrier:
+        return transport_->barrier(mark);
+      case Collective::message:
+        return;
+    }
+  }
+
+  void exchange(std::byte* result) {
+    const auto marked = [](std::vector<TcpMessage>& messages, std::byte* memory) {
+      std::vector<MarkedMessage> all;
+      for (TcpMessage& message : messages) {
+        const Fingerprint& mark = message.mark.get();
+        all.push_back({.mark = mark,
+                       .peer = message.peer,
+                       .tensor = flat(memory, message.elements, mark.dtype)});
+        memory += all.back().tensor.bytes();
+      }
+      return all;
+    };
+    const std::vector<MarkedMessage> sends = marked(call_.sends, given_.get());
+    const std::vector<MarkedMessage> receives = marked(call_.receives, result);
+    transport_->exchange(sends, receives);
+  }
+
+  ReplySocket& replies_;
+  World& world_;
+  int number_;
+  int rank_;
+  std::vector<int> ranks_;
+  int position_;  // of the rank in ranks_
+  std::string lane_;
+  std::unique_ptr<Transport> transport_;
+  std::mutex mutex_;  // guards the state
+  std::condition_variable_any changed_;
+  State state_ = State::busy;
+  TcpCall call_;
+  Bytes given_;  // null if there is no memory for it
+  std::jthread thread_;
+};
+
+/// Reads a request for a group. Throws BadMessage unless the rank and the others of the group are
+/// different ranks of the world.
+void open_group(WireReader& request, ReplySocket& replies, World& world, int rank,
+                std::map<int, ServedGroup>& groups) {
+  const auto number = request.take_between<int>(0, kMostGroups - 1, "the number of a group");
+  if (groups.contains(number)) throw BadMessage("two groups with the number {}", number);
+  const auto timeout = request.take_wait();
+  auto ranks = request.take_all<int>();
+  std::string lane = request.take_text();
+  request.end();
+  if (std::ssize(ranks) > world.ranks() || lane.size() > kMostLaneBytes) {
+    throw BadMessage("a group of {} ranks with a lane of {} bytes", ranks.size(), lane.size());
+  }
+  std::vector<bool> known(static_cast<size_t>(world.ranks()));
+  for (const int member : ranks) {
+    if (member < 0 || member >= world.ranks() || known[static_cast<size_t>(member)]) {
+      throw BadMessage("a group with the rank {}, of {} ranks", member, world.ranks());
+    }
+    known[static_cast<size_t>(member)] = true;
+  }
+  if (!known[static_cast<size_t>(rank)]) throw BadMessage("a group without the rank itself");
+  world.set_timeout(rank, timeout);
+  groups.try_emplace(number, replies, world, number, rank, std::move(ranks), std::move(lane));
+}
+
+}  // namespace
+
+void serve_rank(TcpSocket& socket, World& world, int rank,
+                const std::function<void(const std::exception& error)>& end) {
+  ReplySocket replies(socket);
+  std::map<int, ServedGroup> groups;  // by number; its destructor waits for the groups' threads
+  try {
+    std::vector<std::byte> memory;
+    for (;;) {
+      WireReader request = receive_message(socket, memory);
+      const auto kind = request.take_enum(CallRequest::call, "a question");
+      if (kind == CallRequest::group) {
+        open_group(request, replies, world, rank, groups);
+        continue;
+      }
+      const auto group = groups.find(request.take<int>());
+      if (group == groups.end()) throw BadMessage("a call in a group that was not asked for");
+      group->second.begin(request);
+    }
+  } catch (const std::exception& error) {
+    end(error);
+  }
+}
+
+}  // namespace tessera

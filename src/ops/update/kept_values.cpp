@@ -1,0 +1,236 @@
+#include "ops/update/kept_values.h"
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "device/stream.h"
+#include "ops/labels.h"
+#include "ops/support.h"
+#include "ops/update/device_table.h"
+
+namespace tessera {
+namespace {
+
+/// The base of copy_kept() and round_to_weights(). inputs: a scale if there is one, the sources,
+/// then as many targets, which are only written.
+class WriteKept : public Operation {
+ public:
+  WriteKept(size_t count, bool scaled) : count_(count), scaled_(scaled) {}
+
+  std::string labels(std::span<const Spec>) const override {
+    return (scaled_ ? "u!, " : "") + repeated("f#", count_) + " -> " + repeated("+= f#", count_);
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
+    return {.bytes = operand_bytes(inputs, {})};
+  }
+  std::vector<int> updated_inputs() const override {
+    std::vector<int> targets(count_);
+    std::iota(targets.begin(), targets.end(), static_cast<int>(target_input(0)));
+    return targets;
+  }
+
+ protected:
+  size_t source_input(size_t i) const { return size_t{scaled_} + i; }
+  size_t target_input(size_t i) const { return source_input(count_ + i); }
+
+  /// Returns the targets' distributions: those of the sources, which must not be partial. `noun` is
+  /// a source's name in errors.
+  std::vector<TypeOnAxis> target_types(std::span<const TypeOnAxis> sources,
+                                       std::string_view noun) const {
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (sources[i].placement != Placement::partial) continue;
+      throw DistributionError(
+          fmt::format("{}: {} {} is partial; expected its sum taken", name(), noun, i));
+    }
+    return {sources.begin(), sources.end()};
+  }
+
+  size_t count_;
+  bool scaled_;
+};
+
+class CopyKept final : public WriteKept {
+ public:
+  using WriteKept::WriteKept;
+  std::string_view name() const override { return "copy_kept"; }
+
+  /// Returns a rule that also expects the same scale on all ranks.
+  HandRule hand_rule() const override {
+    return [this](Axis, std::span<const TypeOnAxis> inputs) {
+      if (scaled_ && !inputs[0].same_on_ranks()) {
+        throw DistributionError(fmt::format(
+            "copy_kept: the scale is {}; expected one number for all ranks", inputs[0].text()));
+      }
+      return target_types(inputs.last(count_), "source");
+    };
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == target_input(count_), "{} inputs", inputs.size());
+    TESSERA_EXPECT(
+        *this, !scaled_ || (inputs[0].shape == Shape{1} && inputs[0].dtype == DType::f64),
+        "a scale {} {}; f64 [1] is expected", dtype_name(inputs[0].dtype), inputs[0].shape.text());
+    for (size_t i = 0; i < count_; ++i) {
+      const Spec& source = inputs[source_input(i)];
+      const Spec& target = inputs[target_input(i)];
+      TESSERA_EXPECT(*this, source.dtype == target.dtype && source.shape == target.shape,
+                     "a source {} {} of a target {} {}", dtype_name(source.dtype),
+                     source.shape.text(), dtype_name(target.dtype), target.shape.text());
+    }
+    return {};
+  }
+  void run(const Execution& execution) const override {
+    const bool on_host = execution.stream == nullptr;
+    if (scaled_ && on_host && std::isnan(*execution.inputs[0].data<double>())) return;
+    for (size_t i = 0; i < count_; ++i) {
+      const Tensor& source = execution.inputs[source_input(i)];
+      const Tensor& target = execution.inputs[target_input(i)];
+      if (on_host) {
+        target.copy_from(source);
+      } else if (!scaled_) {
+        execution.stream->copy(target.address(), source.address(), source.bytes());
+      } else {
+        for_vendor(*execution.stream, [&](auto vendor) {
+          copy_if_finite_device<decltype(vendor)>(execution.inputs[0].pointer<double>(),
+                                                  source.elements(), source.pointer<float>(),
+                                                  target.pointer<float>(), *execution.stream);
+        });
+      }
+    }
+  }
+};
+
+/// The sources are the masters, the targets the weights.
+class RoundToWeights final : public WriteKept {
+ public:
+  explicit RoundToWeights(size_t count) : WriteKept(count, false) {}
+  std::string_view name() const override { return "round_to_weights"; }
+
+  HandRule hand_rule() const override {
+    return [this](Axis, std::span<const TypeOnAxis> masters) {
+      return target_types(masters, "master");
+    };
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 2 * count_, "{} masters and weights", inputs.size());
+    for (size_t i = 0; i < count_; ++i) {
+      TESSERA_EXPECT(*this,
+                     inputs[i].dtype == DType::f32 && inputs[count_ + i].dtype == DType::bf16 &&
+                         inputs[i].shape == inputs[count_ + i].shape,
+                     "a master {} {} of a weight {} {}", dtype_name(inputs[i].dtype),
+                     inputs[i].shape.text(), dtype_name(inputs[count_ + i].dtype),
+                     inputs[count_ + i].shape.text());
+    }
+    return {};
+  }
+  int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
+    return target.device == Device::cpu ? 0 : table_bytes<RoundRow>(count_);
+  }
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
+    // weight[e] = master[e], rounded to bf16
+    for (size_t i = 0; i < count_; ++i) {
+      const float* master = execution.inputs[i].data<float>();
+      auto* weight = execution.inputs[count_ + i].data<BFloat16>();
+      parallel_ranges(execution.runtime.threads(), execution.inputs[i].elements(), 1 << 16,
+                      [=](int64_t begin, int64_t end, int) {
+                        for (int64_t e = begin; e < end; ++e) {
+                          weight[e] = static_cast<BFloat16>(master[e]);
+                        }
+                      });
+    }
+  }
+
+ private:
+  void run_on_device(const Execution& execution) const {
+    std::vector<RoundRow> rows;
+    for (size_t i = 0; i < count_; ++i) {
+      if (execution.inputs[i].elements() == 0) continue;  // a unit that other ranks have
+      rows.push_back({.count = execution.inputs[i].elements(),
+                      .master = execution.inputs[i].pointer<float>(),
+                      .weight = execution.inputs[count_ + i].pointer<BFloat16>()});
+    }
+    if (rows.empty()) return;
+    const DeviceTable<RoundRow> table = put_table(execution, std::move(rows));
+    for_vendor(*execution.stream,
+               [&](auto vendor) { round_device<decltype(vendor)>(table, *execution.stream); });
+  }
+};
+
+/// inputs: the values, which are only written.
+class Zero final : public Operation {
+ public:
+  explicit Zero(size_t count) : count_(count) {}
+  std::string_view name() const override { return "zero"; }
+
+  std::string labels(std::span<const Spec> inputs) const override {
+    std::string labels = "->";
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      labels += (i == 0 ? " += ?" : ", += ?") + element_labels(inputs[i].shape.rank());
+    }
+    return labels;
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == count_, "{} values", inputs.size());
+    return {};
+  }
+  /// Counts the values as written only.
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
+    return {.bytes = operand_bytes(inputs, {})};
+  }
+  std::vector<int> updated_inputs() const override {
+    std::vector<int> all(count_);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
+    return target.device == Device::cpu ? 0 : table_bytes<ZeroRow>(count_);
+  }
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
+    for (const Tensor& value : execution.inputs) {
+      std::byte* memory = value.raw();
+      parallel_ranges(execution.runtime.threads(), value.bytes(), 1 << 20,
+                      [=](int64_t begin, int64_t end, int) {
+                        std::memset(memory + begin, 0, static_cast<size_t>(end - begin));
+                      });
+    }
+  }
+
+ private:
+  static void run_on_device(const Execution& execution) {
+    std::vector<ZeroRow> rows;
+    for (const Tensor& value : execution.inputs) {
+      rows.push_back({.count = value.bytes(), .start = static_cast<std::byte*>(value.address())});
+    }
+    const DeviceTable<ZeroRow> table = put_table(execution, std::move(rows));
+    for_vendor(*execution.stream,
+               [&](auto vendor) { zero_device<decltype(vendor)>(table, *execution.stream); });
+  }
+
+  size_t count_;
+};
+
+}  // namespace
+
+void copy_kept(Builder& builder, std::span<const Value> sources, std::span<const Value> targets,
+               std::optional<Value> scale) {
+  std::vector<Value> inputs;
+  if (scale) inputs.push_back(*scale);
+  inputs.insert(inputs.end(), sources.begin(), sources.end());
+  inputs.insert(inputs.end(), targets.begin(), targets.end());
+  builder.apply(std::make_shared<CopyKept>(sources.size(), scale.has_value()), std::move(inputs));
+}
+
+void round_to_weights(Builder& builder, std::span<const Value> masters,
+                      std::span<const Value> weights) {
+  std::vector<Value> inputs(masters.begin(), masters.end());
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  builder.apply(std::make_shared<RoundToWeights>(masters.size()), std::move(inputs));
+}
+
+void zero(Builder& builder, std::span<const Value> values) {
+  builder.apply(std::make_shared<Zero>(values.size()), {values.begin(), values.end()});
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#include "ops/update/device_piece.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kCopyThreads = 256;
+
+__global__ void copy_if_finite(const double* scale, int64_t count, const float* source,
+                               float* target) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kCopyThreads + threadIdx.x;
+  if (i < count && !std::isnan(*scale)) target[i] = source[i];
+}
+
+__global__ void round_pieces(DeviceTable<RoundRow> units) {
+  const Piece<RoundRow> piece = piece_of_block(units);
+  const float* const master = piece.row.master + piece.begin;
+  BFloat16* const weight = piece.row.weight + piece.begin;
+  for_elements_of_piece(master, piece.count, [&](int first, auto size) {
+    const auto from = load_pack<size>(master + first, 0);
+    Pack<BFloat16, size> to;
+    for (int i = 0; i < size; ++i) to.values[i] = round_to<BFloat16>(from.values[i]);
+    store_pack(weight + first, 0, to);
+  });
+}
+
+__global__ void zero_pieces(DeviceTable<ZeroRow> values) {
+  const Piece<ZeroRow> piece = piece_of_block(values);
+  std::byte* const start = piece.row.start + piece.begin;
+  constexpr int kWords = kPackSize<uint32_t>, kBytes = kWords * sizeof(uint32_t);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int packs = piece.count / kBytes;
+  for (int pack = thread; pack < packs; pack += kPieceThreads) {
+    store_pack(reinterpret_cast<uint32_t*>(start), pack, Pack<uint32_t, kWords>{});
+  }
+  if (thread < piece.count % kBytes) start[packs * kBytes + thread] = std::byte{0};
+}
+
+}  // namespace
+
+template <typename Vendor>
+void copy_if_finite_device(const double* scale, int64_t count, const float* source, float* target,
+                           Stream& stream) {
+  launch(copy_if_finite,
+         {.blocks = (count + kCopyThreads - 1) / kCopyThreads, .threads = kCopyThreads}, stream,
+         scale, count, source, target);
+}
+
+template <typename Vendor>
+void round_device(const DeviceTable<RoundRow>& units, Stream& stream) {
+  launch(round_pieces, grid_of_pieces(units), stream, units);
+}
+
+template <typename Vendor>
+void zero_device(const DeviceTable<ZeroRow>& values, Stream& stream) {
+  launch(zero_pieces, grid_of_pieces(values), stream, values);
+}
+
+template void copy_if_finite_device<ThisVendor>(const double*, int64_t, const float*, float*,
+                                                Stream&);
+template void round_device<ThisVendor>(const DeviceTable<RoundRow>&, Stream&);
+template void zero_device<ThisVendor>(const DeviceTable<ZeroRow>&, Stream&);
+
+}  // namespace tessera

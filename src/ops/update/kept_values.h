@@ -1,0 +1,26 @@
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "program/builder.h"
+
+namespace tessera {
+
+// Writes of kept values, which stay in memory from step to step: copies, rounded copies and zeros.
+// The values of a pair have the same shape and distribution. There is no gradient.
+
+/// Writes each of `sources` to its target, of the same type. With a `scale`, f64 [1], of
+/// clip_gradients(), nothing is written if it is NaN: the step was not finite. This is for a few
+/// small values, which a step changes in a copy first: a device starts a kernel for each.
+void copy_kept(Builder& builder, std::span<const Value> sources, std::span<const Value> targets,
+               std::optional<Value> scale = {});
+
+/// Writes each of `masters` (f32) to its weight, rounded to bf16.
+void round_to_weights(Builder& builder, std::span<const Value> masters,
+                      std::span<const Value> weights);
+
+/// Sets kept values (main gradients, sums) to zero.
+void zero(Builder& builder, std::span<const Value> values);
+
+}  // namespace tessera

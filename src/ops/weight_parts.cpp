@@ -1,0 +1,33 @@
+#include "ops/weight_parts.h"
+
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// Writes the sums over all parts of columns [begin, end), which belong to one weight. `to` begins
+/// with column `begin`.
+void add_columns(const WeightParts& sums, int64_t begin, int64_t end, float* to) {
+  std::fill_n(to, end - begin, 0.0f);
+  for (int64_t part = 0; part < sums.count; ++part) {
+    const float* from = sums.parts + part * sums.width + begin;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < end - begin; ++i) to[i] += from[i];
+  }
+}
+
+}  // namespace
+
+void add_weight_parts(const WeightParts& sums, int threads) {
+  parallel_ranges(threads, sums.width, row_grain(sums.count), [=](int64_t begin, int64_t end, int) {
+    int64_t first = 0;
+    for (int weight = 0; weight < WeightParts::kWeights; ++weight) {
+      const int64_t from = std::max(begin, first);
+      const int64_t until = std::min(end, first + sums.sizes[weight]);
+      if (from < until) add_columns(sums, from, until, sums.gradients[weight] + (from - first));
+      first += sums.sizes[weight];
+    }
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <algorithm>
+
+#include "device/packs.h"
+#include "ops/weight_parts.h"
+
+// The sum of WeightParts on a device. Included by files of kernels.
+
+namespace tessera {
+namespace {
+
+/// Adds up the parts. A block has kLanes columns, and each of its warps adds up some of the parts.
+// NOLINTNEXTLINE(misc-definitions-in-headers): each file of kernels has its own
+__global__ void __launch_bounds__(kMostThreads) add_weight_parts_kernel(WeightParts sums) {
+  __shared__ float totals[kMostThreads / kLanes][kLanes];
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kLanes + this_lane();
+  float total = 0;
+  if (column < sums.width) {
+    for (int64_t part = this_warp(); part < sums.count; part += block_warps()) {
+      total += sums.parts[part * sums.width + column];
+    }
+  }
+  totals[this_warp()][this_lane()] = total;
+  __syncthreads();
+  if (this_warp() != 0 || column >= sums.width) return;
+  for (int warp = 1; warp < block_warps(); ++warp) total += totals[warp][this_lane()];
+  *sums.total_address(column) = total;
+}
+
+/// Adds up the parts on a device, always in the same order.
+inline void add_weight_parts_device(const WeightParts& sums, Stream& stream) {
+  const int64_t warps = std::clamp<int64_t>(sums.count, 1, kMostThreads / kLanes);
+  launch(
+      add_weight_parts_kernel,
+      {.blocks = (sums.width + kLanes - 1) / kLanes, .threads = static_cast<int>(warps * kLanes)},
+      stream, sums);
+}
+
+}  // namespace
+}  // namespace tessera
