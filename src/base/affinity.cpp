@@ -46,19 +46,19 @@ std::vector<int> cores_at_start() {
   return cores;
 }
 
-BoundTeam::BoundTeam(int threads, int team, int teams) {
+BoundTeam::BoundTeam(int team_threads, int team_index, int team_count) {
   const std::vector<int> cores = cores_at_start();
-  const int bound_threads = threads * teams;
+  const int bound_threads = team_threads * team_count;
   if (bound_threads < 2 || cores.size() != static_cast<size_t>(bound_threads) ||
       user_binds_threads()) {
     return;
   }
-  threads_ = threads;
+  threads_ = team_threads;
   // There are as many ranges as threads, so each thread of the team binds itself.
-  parallel_ranges(threads, threads, 1, [&](int64_t begin, int64_t, int) {
+  parallel_ranges(team_threads, team_threads, 1, [&](int64_t begin, int64_t, int) {
     cpu_set_t core;
     CPU_ZERO(&core);
-    CPU_SET(cores[static_cast<size_t>(team * threads + begin)], &core);
+    CPU_SET(cores[static_cast<size_t>(team_index * team_threads + begin)], &core);
     set_cores(core);
   });
 }

@@ -4,22 +4,24 @@
 
 namespace tessera {
 
-/// A guard that binds each thread of an OpenMP team, that of the calling thread, to a core of its
-/// own until it is destroyed. The system then does not move a thread away from the data in its
-/// caches. Several teams of one size share the cores: the first team takes the first cores.
+/// A guard that binds each thread of a team to a core of its own until the guard is destroyed. The
+/// system then does not move a thread away from the data in its caches. A team is the calling
+/// thread and the threads that OpenMP starts for its parallel loops.
 ///
-/// Nothing is bound unless this process may use exactly as many cores as the teams have threads:
-/// with fewer threads than cores, another program may be on any of them. Nothing is bound either if
-/// the user has bound OpenMP's threads (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY). Threads that
-/// a bound thread starts are bound to its core too, unless they call run_on_any_core().
+/// Nothing is bound unless this process may use exactly as many cores as all teams have threads.
+/// With cores to spare, a bound thread could not move away from a core that another program uses.
+/// Nothing is bound either if the user has bound OpenMP's threads (OMP_PROC_BIND, OMP_PLACES,
+/// GOMP_CPU_AFFINITY). Threads that a bound thread starts are bound to the same core, unless they
+/// call run_on_any_core().
 class BoundTeam {
  public:
-  explicit BoundTeam(int threads, int team = 0, int teams = 1);
+  /// Binds one of `team_count` teams of equal size. The first team takes the first cores.
+  explicit BoundTeam(int team_threads, int team_index = 0, int team_count = 1);
   ~BoundTeam();
   BoundTeam(const BoundTeam&) = delete;
   BoundTeam& operator=(const BoundTeam&) = delete;
 
-  /// Returns whether it bound the threads.
+  /// Returns whether the threads are bound.
   bool bound() const { return threads_ > 0; }
 
  private:

@@ -9,8 +9,9 @@
 
 namespace tessera {
 
-/// A file that grows piece by piece while others may read it. Each piece is in the file whole or
-/// not at all, unless the machine itself stops while a piece is written.
+/// A file that grows piece by piece while others may read it. After append() the file ends with the
+/// whole piece or without it, unless the machine stops meanwhile or a cut fails. A reader may see
+/// the begin of a piece that is being written. One thread at a time may call its functions.
 class AppendFile {
  public:
   /// Opens `path` at its end, or creates it, durably. Throws Error if it cannot be written.
@@ -19,12 +20,12 @@ class AppendFile {
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  /// Adds one piece. If the file system refuses it, cuts the file back to what it was before and
-  /// throws Error. If the cut fails too, the message says so, and the next call first tries it
-  /// again. Throws Error, and adds nothing, if the path no longer leads to the opened file.
+  /// Adds one piece. If the file system refuses the piece, cuts the file back to its former length
+  /// and throws Error. If the cut fails too, the message says so, and the next call repeats the cut
+  /// first. Throws Error, and adds nothing, if the path no longer leads to the opened file.
   void append(std::string_view bytes);
 
-  /// Returns once all pieces are on the disk. Throws Error if they cannot be brought there.
+  /// Waits until all pieces are on the disk. Throws Error if that fails.
   void sync();
 
  private:

@@ -20,8 +20,8 @@ std::string first_word(const fs::path& path) {
   return word;
 }
 
-/// Returns the number of caches with that index in the machine: one for each set of processors that
-/// share a cache.
+/// Returns the number of caches that the machine has under this index in its processors' folders.
+/// All processors that share a cache state the same list of sharers.
 int64_t count_caches(const fs::path& folder, int index) {
   std::set<std::string> sharers;
   for (const fs::path& processor : list_folder(folder)) {
@@ -41,7 +41,7 @@ CacheSizes cache_sizes(const fs::path& folder) {
   for (int index = 0;; ++index) {
     const fs::path cache = folder / fmt::format("cpu0/cache/index{}", index);
     const std::string level = first_word(cache / "level");
-    const std::string size = first_word(cache / "size");  // "32768K"
+    const std::string size = first_word(cache / "size");  // "32768K", in KiB
     if (level.empty() || size.empty()) return sizes;
     if (first_word(cache / "type") == "Instruction") continue;
     const int64_t bytes = parse_bytes(size.ends_with('K') ? size + "iB" : size);

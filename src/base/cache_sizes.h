@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// The sizes in bytes of this machine's data caches; 0 if the system does not say. All last-level
-/// caches are taken to be as large as that of the first core.
+/// The sizes in bytes of this machine's data caches; 0 if the system does not say. It is assumed
+/// that all last-level caches are as large as the first core's.
 struct CacheSizes {
   int64_t first_level = 0;   ///< of the first core
   int64_t second_level = 0;  ///< of the first core
@@ -16,7 +16,7 @@ struct CacheSizes {
   bool operator==(const CacheSizes&) const = default;
 };
 
-/// Reads the sizes from the system's folder of processors; tests pass another one.
+/// Reads the sizes from the system's folder of processors; tests pass another folder.
 CacheSizes cache_sizes(const fs::path& folder = "/sys/devices/system/cpu");
 
 }  // namespace tessera

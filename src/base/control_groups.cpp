@@ -199,7 +199,7 @@ void keep_lowest(std::optional<GroupLimit<Number>>& lowest, const std::optional<
   if (found && (!lowest || *found < lowest->value)) lowest = {*found, file.string()};
 }
 
-/// Does so for the limits of memory in the files of one group.
+/// Calls keep_lowest() for each limit of memory in the files of one group.
 void keep_lowest_of_group(std::optional<GroupLimit<int64_t>>& lowest, const fs::path& root,
                           const fs::path& folder, bool second_version) {
   const fs::path group = root / folder.relative_path();
@@ -210,7 +210,7 @@ void keep_lowest_of_group(std::optional<GroupLimit<int64_t>>& lowest, const fs::
   } else {
     const char* const limit = "memory.limit_in_bytes";
     keep_lowest(lowest, read_number<int64_t>(group / limit), folder / limit);
-    // This limit is that of all parent groups together, also of those that are not visible.
+    // The lowest limit of the group and all its parents, also of those that are not visible.
     keep_lowest(lowest, read_statistic(group / "memory.stat", "hierarchical_memory_limit"),
                 folder / "memory.stat");
   }

@@ -19,12 +19,12 @@ struct GroupLimit {
 // both. A limit of a group holds for all groups below it, so they return the lowest limit of the
 // process's own group and of all its parent groups that are visible here; null if none is set. A
 // file that is missing, cannot be read or holds no number sets no limit, because the system decides
-// which files there are. `root` is the folder that holds /proc and /sys; tests pass another one.
+// which files there are. `root` is the folder that holds /proc and /sys; tests pass another folder.
 
 /// Returns the bytes of memory that all processes of a group together may have: memory.max and
 /// memory.high of version 2, memory.limit_in_bytes and hierarchical_memory_limit of version 1.
 /// Beyond memory.high the system slows the processes down until they hardly make progress. Beyond
-/// the other limits it kills one of them.
+/// the other limits it kills a process of the group.
 std::optional<GroupLimit<int64_t>> memory_of_control_groups(const fs::path& root = "/");
 
 /// Returns the bytes that these limits leave now: the least, over the groups, of the limit minus

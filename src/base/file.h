@@ -15,17 +15,17 @@ namespace fs = std::filesystem;
 /// Reads a whole regular file. Throws Error with the path and the system's reason.
 std::string read_file(const fs::path& path);
 
-/// Returns whether `name` is the name of an entry in a folder: neither "." nor "..", and without a
-/// slash, so that a path from a file that may be hostile cannot leave the folder.
+/// Returns whether `name` can name an entry of a folder: it is not empty, ".", or "..", and has no
+/// slash and no zero byte. A name from a hostile file then cannot lead out of the folder.
 bool is_plain_name(std::string_view name);
 
-/// Returns the system's reason (errno) for a failed write, with advice if the system ran out of
-/// something.
+/// Returns the system's reason (errno) for a failed write, with advice if the disk is full or a
+/// limit was reached.
 std::string write_failure();
 
-/// These three follow links, and return false if nothing is at the path. If the system cannot say
-/// (a folder without permission, a name too long, a circle of links), they throw Error with the
-/// path and the system's reason, not the exception of std::filesystem.
+/// These three say what is at a path. They follow links, and return false if nothing is there. If
+/// the system cannot say (a folder without permission, a name too long, a circle of links), they
+/// throw Error with the path and the reason, and not an exception of std::filesystem.
 bool path_exists(const fs::path& path);
 bool is_file(const fs::path& path);  ///< whether a regular file is there
 bool is_folder(const fs::path& path);
@@ -77,7 +77,7 @@ class AtomicFile {
   std::vector<std::byte> buffer_;
 };
 
-/// Throws Error unless a file can be written at that path. Called before long work whose result
+/// Throws Error unless a file can be written at that path. Call it before long work whose result
 /// goes there.
 void require_writable(const fs::path& path);
 

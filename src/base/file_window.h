@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// A reader of small values in a file. It keeps the bytes of its last read, the window, which end
-/// at a multiple of 4 KiB in the file or at the file's end. So one system call serves many values
-/// that are read one after another. Only one thread may use it.
+/// A reader of small values in a file. Each system call reads a window: the bytes up to the next
+/// multiple of 4 KiB in the file, or up to the file's end. Values that are read one after another
+/// then mostly come from the same window. Only one thread may use a FileWindow.
 class FileWindow {
  public:
   /// `file` must outlive the window.

@@ -7,7 +7,7 @@ namespace tessera {
 /// An open folder, kept to find out whether it is still at its path.
 class FolderHandle {
  public:
-  /// Opens the folder. If it cannot be opened, the handle holds none, and is_at() is false.
+  /// Opens the folder. If it cannot be opened, the handle holds no folder, and is_at() is false.
   explicit FolderHandle(const fs::path& path);
   ~FolderHandle();
   FolderHandle(const FolderHandle&) = delete;

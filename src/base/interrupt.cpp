@@ -7,21 +7,21 @@
 namespace tessera {
 namespace {
 
-// Signal handlers can reach only globals. This flag is the one exception to "no global state".
+// A global, because a signal handler can reach nothing else, and lock-free, as handlers require.
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 void on_signal(int /*signal*/) { interrupted.store(true); }
 
-/// Returns whether a signal only warns that the process will be ended, and may come again before
-/// that.
+/// Returns whether a signal only warns that the process will be ended. It may then come again.
 bool is_warning(int signal) { return signal != SIGINT && signal != SIGTERM; }
 
 struct sigaction reaction_to(int signal) {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  // Only the first signal sets the flag. The next one has its default effect.
+  action.sa_flags = SA_RESTART;  // system calls of the work go on after a signal
+  // The system removes the handler when this signal comes. If the same signal comes again, it has
+  // its default effect and ends the process. (The macro is unsigned.)
   if (!is_warning(signal)) action.sa_flags |= static_cast<int>(SA_RESETHAND);
   return action;
 }

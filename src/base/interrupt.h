@@ -8,10 +8,10 @@ namespace tessera {
 /// A guard that lets long work end in an orderly way. While it exists, signals that ask for the end
 /// set a flag instead of ending the process.
 ///
-/// Ctrl-C (SIGINT) and SIGTERM end the process at once when they come a second time. The others are
-/// warnings and may come again: a closing terminal sends SIGHUP, schedulers send SIGUSR1 or SIGUSR2
-/// before they kill, and the system sends SIGXCPU every second beyond the soft limit of processor
-/// time. Warnings stay ignored if the process was started that way (nohup).
+/// Ctrl-C (SIGINT) or SIGTERM ends the process at once when the same signal comes a second time.
+/// The other signals are warnings and may come again: a closing terminal sends SIGHUP, schedulers
+/// send SIGUSR1 or SIGUSR2 before they kill, and the system sends SIGXCPU every second beyond the
+/// soft limit of processor time. A warning that was ignored before (nohup) stays so.
 ///
 /// The destructor restores the previous signal handlers. Signals belong to the process, so at most
 /// one guard exists at a time. Where kernels of libraries may run, a SignalThread must exist too.

@@ -28,8 +28,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Shows `text` if the time for a new line has come. With `last`, shows it in any case, once, and
-  /// ends the line.
+  /// Shows `text` if the time for a new line has come. If `last` is true, shows `text` in any case
+  /// (but not twice) and ends the line.
   void show(std::string_view text, bool last = false);
   /// Returns "62% [=====   ] 3.1 of 5.0 M tokens, 1m15s left" for a fraction, the seconds spent so
   /// far and a detail.
@@ -41,7 +41,7 @@ class Progress {
   bool redraws_;
   bool drawn_ = false;
   std::string printed_;  // the line printed last; not used where lines are redrawn
-  std::chrono::steady_clock::time_point next_{};  // when `text` is shown again
+  std::chrono::steady_clock::time_point next_{};  // the time for a new line
 };
 
 }  // namespace tessera

@@ -60,6 +60,7 @@ uint64_t Permutation::encrypt(uint64_t index) const {
   uint64_t left = index >> half_bits_;
   uint64_t right = index & mask;
   for (uint64_t round = 0; round < kFeistelRounds; ++round) {
+    // `right` has at most 32 bits, so the upper bits are free for the round.
     const uint64_t mixed = random_.bits((round << 58) ^ right) & mask;
     const uint64_t next = left ^ mixed;
     left = right;

@@ -25,7 +25,7 @@ class CounterRandom {
 
 /// A pseudo-random permutation of [0, size) in O(1) memory. It is a Feistel network over the
 /// counter generator, which permutes the numbers of 2 half_bits bits. It is repeated until the
-/// result lies inside the range. The same (size, seed) gives the same permutation on every machine.
+/// result is below `size`. The same (size, seed) gives the same permutation on every machine.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t seed);

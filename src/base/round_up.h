@@ -10,8 +10,8 @@ constexpr int64_t round_up(int64_t count, int64_t unit) { return (count + unit -
 
 /// Returns the first address that is a multiple of `unit` and not below `address`.
 inline std::byte* align_up(std::byte* address, int64_t unit) {
-  const auto number = static_cast<int64_t>(reinterpret_cast<uintptr_t>(address));
-  return address + (round_up(number, unit) - number);
+  const auto value = static_cast<int64_t>(reinterpret_cast<uintptr_t>(address));
+  return address + (round_up(value, unit) - value);
 }
 
 /// Returns the number of units that hold `count`: the quotient, rounded up.

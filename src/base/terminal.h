@@ -4,12 +4,12 @@
 
 namespace tessera {
 
-/// Returns whether a line on standard error can be drawn over: it is a terminal, and TERM names one
-/// that knows how to (neither "dumb" nor empty).
+/// Returns whether a line on standard error can be drawn over: standard error is a terminal, and
+/// TERM is neither "dumb" nor empty.
 bool error_redraws();
 
-/// Returns whether text on standard error may have colours: it can be drawn over, and NO_COLOR is
-/// not set or is empty (no-color.org).
+/// Returns whether text on standard error may have colours: error_redraws() is true, and NO_COLOR
+/// is not set or is empty (no-color.org).
 bool error_has_colours();
 
 /// Returns the present number of columns of the terminal on standard error: COLUMNS if that is a

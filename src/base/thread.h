@@ -7,9 +7,8 @@
 
 namespace tessera {
 
-/// A thread with a stack of at least 8 MiB: a training step may need more than the stack that
-/// other threads get, which follows from the user's limit (ulimit -s). The destructor waits for the
-/// thread's end.
+/// A thread with a stack of at least 8 MiB. The stacks of other threads follow the user's limit
+/// (ulimit -s), and a training step may need more. The destructor waits for the thread's end.
 class Thread {
  public:
   /// Starts the thread. Throws std::system_error if the system refuses it. The body must not throw.

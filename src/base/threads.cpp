@@ -58,7 +58,7 @@ void require_startable(int threads, const UsableCores& cores) {
 }  // namespace
 
 TeamLimit team_limit() {
-  if (omp_get_max_active_levels() == 0) {
+  if (omp_get_max_active_levels() == 0) {  // every parallel loop then runs on one thread
     return {.threads = 1, .variable = "OMP_MAX_ACTIVE_LEVELS", .value = 0};
   }
   const int threads = omp_get_thread_limit();

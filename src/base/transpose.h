@@ -9,8 +9,8 @@ namespace tessera {
 
 namespace transposition {
 
-/// The side of a square: the number of entries in a vector of 16 bytes. Every processor has
-/// instructions for such vectors.
+/// The side of the squares that transpose() cuts a matrix into: the number of entries in a vector
+/// of 16 bytes. Every processor has instructions for such vectors.
 template <typename T>
 constexpr int64_t kSide = 16 / static_cast<int64_t>(sizeof(T));
 
@@ -38,8 +38,9 @@ Vector interleave(Vector first, Vector second, std::index_sequence<lane...>) {
   return __builtin_shufflevector(first, second, (kBegin + lane / 2 + (lane % 2) * kLanes)...);
 }
 
-/// Transposes a square of kSide rows in registers. Each pass interleaves row i of the upper half
-/// with row i of the lower half, for all i. After log2(kSide) passes the square is transposed.
+/// Transposes a square of kSide rows and columns in registers. Each pass interleaves row i of the
+/// upper half with row i of the lower half, for all i. After log2(kSide) passes the square is
+/// transposed.
 template <typename T>
 void square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
   constexpr int64_t kRows = kSide<T>;

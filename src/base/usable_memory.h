@@ -8,8 +8,7 @@
 namespace tessera {
 
 // How much memory this process may use, can get now, and has used at most, as the system reports
-// it. The functions with a `root` read below that folder, which holds /proc and /sys; tests pass
-// another one.
+// it. `root` is the folder that holds /proc and /sys; tests pass another folder.
 
 /// The memory that the processes of a run may use on this machine.
 struct UsableMemory {

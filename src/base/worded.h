@@ -9,7 +9,7 @@ namespace tessera {
 /// The words for an enum's values in configurations and files, one per value from 0 on:
 ///   template <>
 ///   inline constexpr std::array<std::string_view, 2> kWords<NormKind>{"rms", "layer"};
-/// base/words.h reads and writes such enums. Others cannot be read or written.
+/// base/words.h reads and writes such enums.
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kWords{};
 

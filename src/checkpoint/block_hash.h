@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -23,9 +24,24 @@ class BlockHash {
  public:
   explicit BlockHash(int64_t block_bytes) : block_bytes_(block_bytes) {}
 
-  void update(std::span<const std::byte> bytes);
+  void update(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      if (in_block_ == block_bytes_) {
+        hashes_.push_back(hash_.value());
+        hash_ = StreamHash();
+        in_block_ = 0;
+      }
+      const auto count = std::min(static_cast<int64_t>(bytes.size()), block_bytes_ - in_block_);
+      hash_.update(bytes.first(static_cast<size_t>(count)));
+      in_block_ += count;
+      bytes = bytes.subspan(static_cast<size_t>(count));
+    }
+  }
   /// Returns the XXH3 of each block. No bytes may follow.
-  std::vector<uint64_t> finish();
+  std::vector<uint64_t> finish() {
+    hashes_.push_back(hash_.value());
+    return std::move(hashes_);
+  }
 
  private:
   int64_t block_bytes_;

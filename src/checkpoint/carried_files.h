@@ -20,8 +20,7 @@ void add_other_files(const CheckpointReader& reader, std::vector<CarriedFile>& f
                      const Logger& logger);
 
 /// Compares the tokenizer's files in a checkpoint's folder with the hashes in its manifest. Throws
-/// Error that names the first file that is damaged, or that is in the folder but not in the
-/// manifest.
+/// Error that names the first file that is damaged, or not in the manifest.
 void verify_carried_tokenizer(const CheckpointReader& reader);
 
 /// Returns the tokenizer that a checkpoint carries, after verifying its files. Throws Error also

@@ -25,9 +25,8 @@ class CheckpointFiles {
 
  private:
   struct File {
-    CheckpointFile stated;
-    /// An entry that the file has according to the manifest.
-    struct Entry {
+    CheckpointFile stated;  // as the manifest states it
+    struct Entry {          // that the manifest states
       std::string name, tensor, dtype;
       std::vector<int64_t> shape;
     };
@@ -42,8 +41,7 @@ class CheckpointFiles {
   std::map<std::string, std::unique_ptr<File>> files_;
 };
 
-/// Returns the difference between a piece's description in the manifest and the one in its file's
-/// header, as a text; empty if they agree.
+/// Returns how a piece's entry in its file's header differs from the manifest, if it does.
 std::string header_difference(const CheckpointTensor& tensor, const SavedPiece& piece,
                               const SafetensorsReader& file);
 

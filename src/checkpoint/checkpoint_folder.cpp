@@ -38,8 +38,7 @@ std::optional<std::pair<int64_t, FolderState>> parse_name(std::string_view name)
   return std::nullopt;
 }
 
-/// Returns the step and the state that a path as written by a user gives: it may end with a slash,
-/// or be ".".
+/// Returns the step and the state of a user's path, which may end with a slash or be ".".
 std::optional<std::pair<int64_t, FolderState>> parse_path(const fs::path& path) {
   fs::path plain = path.lexically_normal();
   if (!plain.has_filename()) plain = plain.parent_path();
@@ -72,6 +71,28 @@ std::string find_problem(const Folder& folder) {
     return error.what();
   }
   return "";
+}
+
+/// Returns the checkpoints; none if another process has renamed one of them meanwhile.
+std::optional<CheckpointListing> try_list(const fs::path& directory) {
+  CheckpointListing listing;
+  for (const Folder& folder : find_folders(directory)) {
+    const bool named = folder.state == FolderState::complete;
+    if (!named && folder.state != FolderState::replaced) continue;
+    if (!named && !listing.complete.empty() && listing.complete.back().step == folder.step) {
+      continue;  // the save that replaces it is complete
+    }
+    const FolderHandle handle(folder.path);
+    std::string problem = find_problem(folder);
+    if (problem.empty()) {
+      listing.complete.push_back({folder.step, folder.path});
+    } else if (was_removed(folder.path, handle)) {
+      return std::nullopt;
+    } else {
+      listing.broken.push_back({folder.step, folder.path, std::move(problem)});
+    }
+  }
+  return listing;
 }
 
 void remove_folder(const fs::path& path) {
@@ -117,33 +138,6 @@ std::vector<fs::path> unfinished_checkpoints(const fs::path& directory) {
   }
   return unfinished;
 }
-
-namespace {
-
-/// Returns the checkpoints, or nothing if the process that changes the folder renamed one of them
-/// meanwhile.
-std::optional<CheckpointListing> try_list(const fs::path& directory) {
-  CheckpointListing listing;
-  for (const Folder& folder : find_folders(directory)) {
-    const bool named = folder.state == FolderState::complete;
-    if (!named && folder.state != FolderState::replaced) continue;
-    if (!named && !listing.complete.empty() && listing.complete.back().step == folder.step) {
-      continue;  // the save that replaces it is complete
-    }
-    const FolderHandle handle(folder.path);
-    std::string problem = find_problem(folder);
-    if (problem.empty()) {
-      listing.complete.push_back({folder.step, folder.path});
-    } else if (was_removed(folder.path, handle)) {
-      return std::nullopt;
-    } else {
-      listing.broken.push_back({folder.step, folder.path, std::move(problem)});
-    }
-  }
-  return listing;
-}
-
-}  // namespace
 
 CheckpointListing list_checkpoints(const fs::path& directory) {
   for (;;) {  // ends: a folder changes much less often than it can be listed

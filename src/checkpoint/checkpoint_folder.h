@@ -29,17 +29,14 @@ enum class FolderState { complete, partial, replaced, deleted };
 fs::path checkpoint_path(const fs::path& directory, int64_t step,
                          FolderState state = FolderState::complete);
 
-/// Returns the step in the name of a checkpoint's folder, in any state. Returns nothing if the name
-/// is not a checkpoint's.
+/// Returns the step in the name of a checkpoint's folder, in any state; none for another name.
 std::optional<int64_t> step_of_name(const fs::path& folder);
 
-/// Returns the problem of a checkpoint folder's name, given `step`, the step in its manifest: the
-/// name has another step, or says that the folder is being written or removed. Returns an empty
-/// text if there is none.
+/// Returns the problem of a checkpoint folder's name, given the step in its manifest: the name has
+/// another step, or says that the folder is being written or removed. Empty if there is none.
 std::string name_problem(const fs::path& folder, int64_t step);
 
-/// Returns the folders of checkpoints that are being written or removed, or that a killed process
-/// left in this state.
+/// Returns the folders of checkpoints that are being written or removed, or were left so.
 std::vector<fs::path> unfinished_checkpoints(const fs::path& directory);
 
 struct FoundCheckpoint {
@@ -65,17 +62,15 @@ struct CheckpointListing {
 /// process removes meanwhile is not listed as broken. Throws Error when the folder cannot be read.
 CheckpointListing list_checkpoints(const fs::path& directory);
 
-/// The newest complete checkpoint, and every broken one of the same or a newer step. A caller
-/// should warn of the broken ones before it resumes from the complete one.
+/// The newest complete checkpoint, and every broken one that is not older. Callers warn of these.
 struct LatestCheckpoint {
   std::optional<fs::path> path;
   std::vector<BrokenCheckpoint> newer_broken;
 };
 LatestCheckpoint latest_checkpoint(const fs::path& directory);
 
-/// Returns whether a checkpoint that could not be read was removed meanwhile, or replaced by a
-/// newer save, by a process that trains at the same time. `handle` was opened before the checkpoint
-/// was read.
+/// Returns whether a checkpoint that could not be read was removed or replaced meanwhile by a
+/// process that trains. `handle` was opened before the checkpoint was read.
 bool was_removed(const fs::path& checkpoint, const FolderHandle& handle);
 
 /// Locks a folder of checkpoints for one process that changes it. The system releases the lock when
@@ -93,10 +88,9 @@ class CheckpointLock {
   FileLock lock_;
 };
 
-/// Cleans up after killed processes. Removes partial and deleted folders, and replaced ones whose
-/// newer save is complete. Renames a replaced folder without a newer save back to its original
-/// name. Never removes a folder because it could not be read. A deleted folder that cannot be
-/// removed stays. The caller holds the lock.
+/// Cleans up after killed processes, under the lock. Removes partial and deleted folders, and
+/// replaced ones whose newer save is complete. Gives a replaced folder without a newer save its
+/// name back. Never removes a folder because it could not be read. A deleted folder may stay.
 void remove_stale_checkpoints(const fs::path& directory);
 
 /// Renames a folder within its parent folder. Throws Error when that fails.

@@ -42,8 +42,7 @@ struct CheckpointTensor {
 struct CheckpointFile {
   std::string name;
   int64_t bytes = 0;
-  std::string hash;  // XXH3, hexadecimal: of the header of a .safetensors file, of all of another
-                     // file
+  std::string hash;  ///< XXH3, hexadecimal: of a .safetensors file's header, of all other files
 };
 
 /// The content of manifest.json, which is the last file written into a checkpoint's folder.
@@ -55,19 +54,17 @@ struct CheckpointManifest {
   int64_t block_bytes = kOneBlock;  // the bytes of a piece that have one hash
   std::vector<CheckpointTensor> tensors;
 
-  /// Returns the number of bytes of all tensors.
   int64_t tensor_bytes() const;
 };
 
 inline constexpr std::string_view kCheckpointManifestName = "manifest.json";
 inline constexpr std::string_view kCheckpointConfigName = "config.toml";
 
-/// Writes folder/manifest.json atomically. Throws InternalError if the pieces of a tensor do not
-/// cover it.
+/// Writes folder/manifest.json atomically. Throws InternalError if pieces do not cover their
+/// tensor.
 void write_checkpoint_manifest(const fs::path& folder, const CheckpointManifest& manifest);
 
-/// Reads folder/manifest.json and checks that it is undamaged and consistent. Throws Error that
-/// says what is wrong.
+/// Reads folder/manifest.json and throws Error unless it is undamaged and consistent.
 CheckpointManifest read_checkpoint_manifest(const fs::path& folder);
 
 /// Returns the manifest as JSON of format version 2, without the line of its hash. Throws Error,
@@ -85,7 +82,8 @@ enum class ManifestPart {
 CheckpointManifest parse_manifest(const std::string& text, const std::string& origin,
                                   ManifestPart part = ManifestPart::whole);
 
-/// Adds the files and pieces that another writer of the same checkpoint has written. Throws
+/// Adds the files and pieces that another writer of the same checkpoint has written. Appends the
+/// pieces of a tensor that is known by group and name, and adds tensors that are not known. Throws
 /// InternalError if the writers disagree about a tensor, or wrote a file of the same name.
 void add_part(CheckpointManifest& manifest, CheckpointManifest part);
 

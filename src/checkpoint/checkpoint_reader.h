@@ -30,9 +30,8 @@ class RemovedCheckpoint : public Error {
   explicit RemovedCheckpoint(const fs::path& checkpoint);
 };
 
-/// A complete checkpoint, opened for loading. Its manifest is read, and the sizes of its files are
-/// compared with it, when it is opened. Tensors are read, and their hashes checked, when they are
-/// loaded.
+/// A complete checkpoint, opened for loading. The constructor reads its manifest and compares the
+/// sizes of its files. Tensors are read, and their hashes checked, when they are loaded.
 class CheckpointReader {
  public:
   /// Throws DamagedCheckpoint when the folder is not a complete checkpoint, and when its manifest
@@ -49,10 +48,9 @@ class CheckpointReader {
   /// Throws DamagedCheckpoint when the tensor cannot be read, and when its bytes do not have the
   /// hashes in the manifest.
   void check(const CheckpointTensor& tensor) const;
-  /// Passes `count` bytes of the whole tensor, from byte `begin` on, to the sink. The sink gets
-  /// whole elements, and kReadPiece bytes each time but the last, joined from the stored pieces in
-  /// a buffer of that size. Does not check their hash; see check(). Throws Error when they cannot
-  /// be read.
+  /// Passes `count` bytes of the whole tensor, from byte `begin` on, to the sink, joined from the
+  /// stored pieces. The sink gets whole elements, and kReadPiece bytes each time but the last. Does
+  /// not check their hash; see check(). Throws Error when they cannot be read.
   void read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
                    const PieceSink& sink) const;
 
@@ -61,11 +59,10 @@ class CheckpointReader {
   std::string extra_file(const std::string& name) const;
 
   /// Fills the tensor of (group, name), or the piece of it that `target` names. Reads and checks
-  /// only the blocks that hold its elements (see SaveOptions::block_bytes). If the checkpoint
-  /// stores a shorter floating type, such as the bf16 of an imported model, the elements are
-  /// widened exactly. Throws Error naming the tensor when the checkpoint does not have it, and on
-  /// any other difference in element type or shape. Throws DamagedCheckpoint when it cannot be
-  /// read, and when bytes that it reads do not have the hash in the manifest (a flipped bit). The
+  /// only the blocks that hold its elements (see SaveOptions::block_bytes). A shorter floating type
+  /// in the checkpoint, such as the bf16 of an imported model, is widened exactly. Throws Error
+  /// naming the tensor when the checkpoint lacks it, or on any other difference in type or shape;
+  /// DamagedCheckpoint when it cannot be read or bytes do not have the hash in the manifest. The
   /// tensor's contents are then undefined.
   void load(const NamedTensor& target) const;
 
@@ -73,8 +70,7 @@ class CheckpointReader {
   /// tensor that is missing, has another type or shape, or is left over; nothing is written then.
   void load_all(std::span<const NamedTensor> targets, int threads = 1) const;
 
-  /// Does the same as load_all() for one group, for a program that needs only "parameters". The
-  /// targets must be all the tensors of the group.
+  /// Does the same for one group, of which the targets must be all tensors.
   void load_group(const std::string& group, std::span<const NamedTensor> targets,
                   int threads = 1) const;
 
@@ -82,7 +78,7 @@ class CheckpointReader {
   void load_each(std::span<const NamedTensor> targets, int threads = 1) const;
 
   /// Throws Error, as load_all() does, if the targets are not all the tensors of a group, or of the
-  /// checkpoint where no group is named. Reads nothing.
+  /// checkpoint if `group` is null. Reads nothing.
   void require_all(std::span<const NamedTensor> targets, const std::string* group = nullptr) const;
 
  private:

@@ -7,8 +7,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the problem of a folder's name, given its manifest. Returns an empty text if the
-/// manifest cannot be read; the code that reads it reports that.
+/// Returns name_problem(); empty if the manifest cannot be read, which its reader reports.
 std::string problem_of_name(const fs::path& checkpoint) {
   try {
     return name_problem(checkpoint, read_checkpoint_manifest(checkpoint).state.step);

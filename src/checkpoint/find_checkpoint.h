@@ -13,8 +13,8 @@ namespace tessera {
 /// The name of the folder of checkpoints in a run's folder.
 inline constexpr std::string_view kCheckpointsName = "checkpoints";
 
-/// Returns whether a path names a single checkpoint, complete or not, and not a folder of
-/// checkpoints: it contains a manifest or has the name of a checkpoint.
+/// Returns whether a path names one checkpoint, complete or not: it has a manifest or a
+/// checkpoint's name.
 bool names_checkpoint(const fs::path& path);
 
 /// Returns the folder of checkpoints that a path names: the one in it if `path` is a run's folder,
@@ -24,29 +24,26 @@ fs::path checkpoints_folder(const fs::path& path);
 /// The checkpoint that find_checkpoint() chose.
 struct ChosenCheckpoint {
   fs::path path;
-  /// Newer checkpoints that are broken and were skipped. The caller warns of them with
-  /// warn_of_newer().
+  /// Newer ones that were skipped; the caller warns of them with warn_of_newer().
   std::vector<BrokenCheckpoint> newer_broken;
 };
 
-/// Returns `path` itself if it is a checkpoint. If it is a folder of checkpoints or a run's folder,
-/// returns the newest complete checkpoint in it. A checkpoint counts as complete by its manifest
-/// and the sizes of its files; tensors are checked when they are read. Throws Error, which names
-/// the broken checkpoints, when `path` is none of these. Throws Error also for a checkpoint under
-/// the name of another one, or one that is being written or removed.
+/// Returns `path` itself if it is a checkpoint, and the newest complete one in a folder of
+/// checkpoints or a run's folder. A checkpoint counts as complete by its manifest and the sizes of
+/// its files. Throws Error, which names the broken checkpoints, when `path` is none of these, and
+/// for a checkpoint that has another one's name or is being written or removed.
 ChosenCheckpoint find_checkpoint(const fs::path& path);
 
 /// Logs a warning for each newer broken checkpoint: the problem, and the checkpoint used instead.
 void warn_of_newer(const ChosenCheckpoint& chosen, const Logger& logger);
 
-/// Returns a sentence that names the newest complete checkpoint before this one in its folder.
-/// Returns an empty text if this one does not have the name of a checkpoint.
+/// Returns a clause that names the newest complete checkpoint before this one in its folder; empty
+/// if this one does not have the name of a checkpoint.
 std::string older_checkpoint_advice(const fs::path& checkpoint);
 
 /// Returns the result of `read`, which reads the checkpoint. Throws RemovedCheckpoint if that fails
-/// because the checkpoint was removed meanwhile. If the checkpoint turns out to be damaged, throws
-/// an Error that also names an older complete one. The older one is not used silently, because its
-/// results would be mistaken for those of the newer.
+/// because the checkpoint was removed meanwhile, and for a damaged one an Error that also names an
+/// older complete one. That is not used silently: its results would be taken for the newer's.
 template <typename Read>
 auto read_or_advise(const fs::path& checkpoint, Read&& read) {
   const FolderHandle handle(checkpoint);
@@ -61,10 +58,10 @@ auto read_or_advise(const fs::path& checkpoint, Read&& read) {
   }
 }
 
-/// Returns the result of `read`, called with the path of the checkpoint that `path` names (see
-/// find_checkpoint()). Warns of newer ones that are broken. If `path` names a run or its folder of
-/// checkpoints, and the chosen checkpoint is removed while it is read, tries again with the one
-/// that is then the newest. Otherwise throws as read_or_advise() does.
+/// Returns the result of `read`, called with the path that find_checkpoint() returns. Warns of
+/// newer ones that are broken. If `path` names a folder of several checkpoints, and the chosen one
+/// is removed while it is read, tries again with the one that is then the newest. Otherwise throws
+/// as read_or_advise() does.
 template <typename Read>
 auto read_chosen(const fs::path& path, const Logger& logger, Read&& read) {
   for (;;) {

@@ -73,11 +73,6 @@ OrderedJson pieces_json(const CheckpointTensor& tensor) {
   return pieces;
 }
 
-/// Returns the block size, or null if each piece has one hash, however large it is.
-OrderedJson block_bytes_json(const CheckpointManifest& manifest) {
-  return manifest.block_bytes == kOneBlock ? OrderedJson() : OrderedJson(manifest.block_bytes);
-}
-
 /// Returns lines of "name   value". A Table would align the numbers among the values to the right.
 std::string summary_text(const fs::path& checkpoint, const CheckpointManifest& manifest) {
   std::vector<std::pair<std::string, std::string>> lines{
@@ -160,12 +155,15 @@ std::string inspect_checkpoint_json(const fs::path& checkpoint) {
                        {"bytes", tensor.bytes()},
                        {"pieces", pieces_json(tensor)}});
   }
+  // The block size is null if each piece has one hash, however large it is.
+  const OrderedJson block_bytes =
+      manifest.block_bytes == kOneBlock ? OrderedJson() : OrderedJson(manifest.block_bytes);
   const OrderedJson json = {{"path", checkpoint.string()},
                             {"step", manifest.state.step},
                             {"created_by", manifest.state.created_by},
                             {"state", std::move(state)},
                             {"files", std::move(files)},
-                            {"block_bytes", block_bytes_json(manifest)},
+                            {"block_bytes", block_bytes},
                             {"groups", std::move(groups)},
                             {"tensors", std::move(tensors)}};
   return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";

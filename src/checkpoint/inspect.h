@@ -6,10 +6,9 @@
 
 namespace tessera {
 
-/// Returns a checkpoint's manifest as a table for a terminal: the step, the state, the files, every
-/// tensor with its element type, shape, bytes and hash, and the totals of each group. Does not read
-/// the tensors themselves (see verify_checkpoint). Throws Error when the manifest is missing or
-/// damaged.
+/// Returns a checkpoint's manifest as tables for a terminal: the step, the state, the files, the
+/// tensors and the totals of each group. Does not read the tensors themselves (see
+/// verify_checkpoint). Throws Error when the manifest is missing or damaged.
 std::string inspect_checkpoint(const fs::path& checkpoint);
 
 /// Returns the content of inspect_checkpoint() as one JSON object: {"path", "step", "created_by",

@@ -13,6 +13,10 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint_manifest.h"
 
+// The JSON of a manifest: to_json() makes it. ManifestParser reads it and trusts nothing: it checks
+// each field's type and range, that file names lead nowhere else, and that the pieces of each
+// tensor cover it and have a hash for every block.
+
 namespace tessera {
 namespace {
 
@@ -283,8 +287,7 @@ class ManifestParser {
     return result;
   }
 
-  /// Returns the shape and adds the tensor's bytes to `total`. Throws Error when `total` would
-  /// overflow.
+  /// Returns the shape and adds the tensor's bytes to `total`, which must not overflow.
   Shape shape(const Json& entry, const std::string& label, int64_t bytes, int64_t& total) const {
     std::vector<int64_t> dims;
     for (const Json& dim : list(entry, "shape")) {

@@ -9,8 +9,7 @@
 namespace tessera {
 
 /// Calls task(index) for each index of [0, count) on at most `threads` threads. Tasks may throw.
-/// All tasks run. Then the exception of the lowest index is rethrown, so the outcome does not
-/// depend on the threads.
+/// All tasks run. Then the exception of the lowest index is rethrown, whatever the threads did.
 template <typename Task>
 void parallel_tasks(int threads, int64_t count, Task&& task) {
   std::vector<std::exception_ptr> failures(static_cast<size_t>(count));

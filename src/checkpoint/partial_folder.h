@@ -10,8 +10,7 @@
 namespace tessera {
 
 /// A folder to write files into. The destructor removes it, unless keep() was called, so that a
-/// failed write frees its disk space. It does not remove a folder that was moved away meanwhile,
-/// nor another one that is then at its path.
+/// failed write frees its disk space. A folder that was moved or replaced meanwhile stays.
 class PartialFolder {
  public:
   explicit PartialFolder(fs::path path) : path_(std::move(path)) {

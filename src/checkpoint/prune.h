@@ -14,9 +14,9 @@ struct KeepRule {
 };
 
 /// Removes the complete checkpoints that the rule does not keep, oldest first, and leftovers of
-/// killed processes. Returns the paths of the removed checkpoints. Broken checkpoints stay, so that
-/// a person can look at them. If the process is killed meanwhile, no half-removed checkpoint counts
-/// as complete. If a checkpoint cannot be removed, removes the others and then throws Error.
+/// killed processes. Returns the removed paths. Broken checkpoints stay, so that a person can look
+/// at them. A half-removed checkpoint never counts as complete. If a checkpoint cannot be removed,
+/// removes the others and then throws Error.
 std::vector<fs::path> prune_checkpoints(const fs::path& directory, const KeepRule& rule);
 
 }  // namespace tessera

@@ -10,18 +10,20 @@
 namespace tessera {
 namespace {
 
-bool meet(const ElementRun& a, const ElementRun& b) {
+bool overlap(const ElementRun& a, const ElementRun& b) {
   return a.begin < b.begin + b.length && b.begin < a.begin + a.length;
 }
 
-bool meet(const Region& a, const Region& b) {
+bool overlap(const Region& a, const Region& b) {
   for (size_t dim = 0; dim < a.dims.size(); ++dim) {
-    if (!meet(a.dims[dim], b.dims[dim])) return false;
+    if (!overlap(a.dims[dim], b.dims[dim])) return false;
   }
   return true;
 }
 
-/// The elements that a region and a piece of one tensor have in common.
+/// The elements that a region and a piece of one tensor have in common: in each dim some runs,
+/// whose products visit_dim() walks from the outermost dim inwards. Inner dims that both have whole
+/// are left out, so that calls have long runs.
 class CommonParts {
  public:
   CommonParts(const Region& region, const TensorPiece& piece) {
@@ -194,8 +196,9 @@ std::string cover_problem(const Shape& whole, std::span<const Region> regions) {
   const auto first = [](const Region* region) { return region->dims[0].begin; };
   std::ranges::sort(sorted, {}, first);
   for (size_t i = 0; i < sorted.size(); ++i) {
-    for (size_t j = i + 1; j < sorted.size() && meet(sorted[i]->dims[0], sorted[j]->dims[0]); ++j) {
-      if (!meet(*sorted[i], *sorted[j])) continue;
+    for (size_t j = i + 1; j < sorted.size() && overlap(sorted[i]->dims[0], sorted[j]->dims[0]);
+         ++j) {
+      if (!overlap(*sorted[i], *sorted[j])) continue;
       return fmt::format("its regions {} and {} overlap", sorted[i]->text(), sorted[j]->text());
     }
   }

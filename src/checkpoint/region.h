@@ -15,13 +15,11 @@ namespace tessera {
 struct Region {
   std::vector<ElementRun> dims;
 
-  /// Returns the region that is all of a tensor.
   static Region whole_of(const Shape& shape);
 
   Shape shape() const;
   int64_t elements() const { return shape().elements(); }
   bool is_whole_of(const Shape& whole) const { return *this == whole_of(whole); }
-  /// Returns the region as a piece of a tensor of this shape.
   TensorPiece piece_of(const Shape& whole) const;
   /// Returns "[0:128, 64:96]": of each dim the first element and the one after the last.
   std::string text() const;

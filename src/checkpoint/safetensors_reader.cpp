@@ -38,8 +38,7 @@ int64_t non_negative(const Json& json, const std::string& origin, std::string_vi
   return json.get<int64_t>();
 }
 
-/// Returns the number of bytes of a tensor. Throws Error when it does not fit in 63 bits or is not
-/// a whole number.
+/// Returns the number of bytes of a tensor. Throws Error unless it is a whole number below 2^63.
 int64_t size_of(const SafetensorsEntry& entry, int bits, const std::string& origin) {
   int64_t total = bits;
   for (const int64_t dim : entry.shape) {

@@ -39,10 +39,8 @@ struct SafetensorsEntry {
 ///
 /// The constructor does not trust the file. It checks the header's size, that the header is strict
 /// JSON, every entry's type, that each tensor's bytes match its shape, and that the tensors cover
-/// the rest of the file exactly once. It throws Error naming the file and the tensor.
-///
-/// Tensors are read by read calls, not through a memory mapping. So a bad block, or a file that is
-/// cut short meanwhile, is an Error that names the file.
+/// the rest of the file exactly once. It throws Error naming the file and the tensor. Tensors are
+/// read by read calls, not through a memory mapping: a bad block is then an Error, not a signal.
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(const fs::path& path);
@@ -53,19 +51,16 @@ class SafetensorsReader {
   /// Returns the tensor with this name, or null.
   const SafetensorsEntry* find(std::string_view name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// Returns the size of the whole file, in bytes.
   int64_t file_bytes() const { return file_.size(); }
   /// Returns the size of the header, including the 8 bytes that state it.
   int64_t header_bytes() const { return data_offset_; }
-  /// Returns the XXH3 hash of these bytes.
   uint64_t header_hash() const { return header_hash_; }
   /// Reads bytes of one of entries(), from its byte `begin` on. Safe to call from several threads.
   void read(const SafetensorsEntry& entry, int64_t begin, std::span<std::byte> to) const;
   /// Reads all bytes of one of entries(). Only for tensors that are known to be small.
   std::vector<std::byte> read(const SafetensorsEntry& entry) const;
-  /// Passes `count` bytes of one of entries(), from its byte `begin` on, to the sink. The pieces
-  /// fit in the cache: they are aligned, consist of whole elements and have kReadPiece bytes,
-  /// except for the last.
+  /// Passes `count` bytes of one of entries(), from its byte `begin` on, to the sink, in aligned
+  /// pieces that fit in the cache: whole elements, kReadPiece bytes but for the last.
   void read_pieces(const SafetensorsEntry& entry, int64_t begin, int64_t count,
                    const PieceSink& sink) const;
   /// Asks the operating system to read a tensor ahead.
@@ -81,7 +76,7 @@ class SafetensorsReader {
   int64_t data_offset_ = 0;
   uint64_t header_hash_ = 0;
   std::vector<SafetensorsEntry> entries_;
-  std::map<std::string, size_t, std::less<>> by_name_;  // -> index in entries_
+  std::map<std::string, size_t, std::less<>> by_name_;  // indices in entries_
   std::map<std::string, std::string> metadata_;
 };
 

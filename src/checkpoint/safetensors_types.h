@@ -11,9 +11,9 @@ namespace tessera {
 /// The largest header that a safetensors file may have, in bytes: the format's own limit.
 inline constexpr uint64_t kLargestSafetensorsHeader = 100'000'000;
 
-/// Returns the bits per element of a safetensors type name ("F32" has 32), or nothing for an
-/// unknown name. Includes types that Tessera does not compute with (I64, BOOL, F8_E4M3, F4, ...),
-/// so that files with such tensors can still be checked and listed.
+/// Returns the bits per element of a safetensors type name ("F32" has 32); none for an unknown one.
+/// Includes types that Tessera does not compute with (I64, BOOL, F8_E4M3, F4, ...), so that files
+/// with such tensors can still be checked and listed.
 std::optional<int> safetensors_bits(std::string_view name);
 
 /// Returns our type for a safetensors name, or nothing if there is none.

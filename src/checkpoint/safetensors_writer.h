@@ -45,10 +45,10 @@ struct SafetensorsSummary {
 };
 
 /// Writes a safetensors file (see SafetensorsReader for the format) that appears whole or not at
-/// all. The bytes are hashed while they are written. Bytes in memory are not copied. The tensors
-/// come in the order of the items, but those with wider elements first, so every tensor is aligned
-/// to its elements. Blocks of `block_bytes` have hashes of their own. Throws Error when a name
-/// occurs twice, is "__metadata__" or is not UTF-8, and when the file cannot be written.
+/// all. The bytes are hashed while they are written, each block of `block_bytes` by itself. Tensors
+/// with wider elements come first, so that each is aligned to its elements, otherwise in the order
+/// given. Throws Error when a name occurs twice, is "__metadata__" or is not UTF-8, and when the
+/// file cannot be written.
 SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStream> streams,
                                  const std::map<std::string, std::string>& metadata = {},
                                  int64_t block_bytes = kOneBlock);

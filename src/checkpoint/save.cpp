@@ -1,3 +1,13 @@
+// A checkpoint is written into the folder step-N.partial. plan_files() divides the parts of each
+// group's tensors over .safetensors files, and write_part() writes one writer's files in parallel
+// and returns their entries in the manifest. SharedSave::commit() adds config.toml and the carried
+// files, writes manifest.json last and renames the folder to step-N. All bytes are on the disk
+// before that, so a killed process leaves nothing that looks complete.
+//
+// If step N exists already, it is renamed to step-N.replaced just before, and removed after the new
+// one has its name. Without commit(), the destructor of SharedSave removes the folder, so an error
+// on any rank leaves nothing.
+
 #include "checkpoint/save.h"
 
 #include <algorithm>

@@ -17,26 +17,23 @@
 namespace tessera {
 
 struct SaveOptions {
-  /// The most bytes of tensors in one file. A group with more is split into several files. A larger
-  /// piece has a file of its own.
+  /// The most bytes of tensors in a file; a larger group is split, a larger piece has its own file.
   int64_t file_bytes = int64_t{4} << 30;
   /// The number of files written at once. It does not change the bytes written.
   int threads = 2;
-  /// The bytes of a piece that have one hash, and so the least that a reader of a region must read.
-  /// A multiple of 8.
+  /// The bytes that have one hash, and so the least that a reader reads. A multiple of 8.
   int64_t block_bytes = int64_t{16} << 20;
 };
 
 /// Saves a checkpoint as directory/step-00000100 (see CheckpointManifest for its files) and returns
 /// that path. The folder appears only when all its bytes are on the disk: a process killed at any
 /// moment leaves the earlier checkpoints and nothing that looks like a new one. A checkpoint of the
-/// same step is replaced. At every moment either the old or the new one is complete on the disk,
-/// and latest_checkpoint() finds it. Leftovers of killed processes are removed first.
+/// same step is replaced; at every moment the old or the new one is complete, and
+/// latest_checkpoint() finds it. Leftovers of killed processes are removed first.
 ///
-/// The tensors of a group are written in the order given, but those with wider elements first. The
-/// files of `carried` (the tokenizer, ...) are written beside them. Throws Error on a full disk, a
-/// folder that cannot be written, a pair (group, name) that occurs twice, and a file name that is
-/// used twice. Nothing partial is left then, nor an empty `directory` that was not there before.
+/// The files of `carried` (the tokenizer, ...) are written beside the tensors. Throws Error on a
+/// full disk, a folder that cannot be written, a pair (group, name) or a file name that occurs
+/// twice. Nothing partial is left then, nor an empty `directory` that was not there before.
 fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
                          std::span<const NamedTensor> tensors,
                          std::span<const CarriedFile> carried = {},
@@ -80,11 +77,11 @@ struct CheckpointWriter {
 };
 
 /// A checkpoint that several writers write together. One of them constructs this and commits it.
-/// Between the two, each calls write_part() with its folder(). If this is destroyed before
-/// commit(), the folder is removed.
+/// In between, each calls write_part() with its folder(). Without commit(), the destructor removes
+/// the folder.
 class SharedSave {
  public:
-  /// Locks `directory`, removes what killed processes left in it, and makes an empty folder for the
+  /// Locks `directory`, removes leftovers of killed processes, and makes an empty folder for the
   /// files. Throws Error as save_checkpoint() does.
   SharedSave(const fs::path& directory, int64_t step);
 

@@ -20,6 +20,10 @@
 #include "checkpoint/safetensors_reader.h"
 #include "tensor/dispatch.h"
 
+// examine() goes through a whole checkpoint: the manifest, the headers of the tensor files, the
+// tensors piece by piece on several threads, the extra files, and files that do not belong there.
+// It goes on after each problem, so that the report has all of them.
+
 namespace tessera {
 namespace {
 
@@ -46,7 +50,7 @@ void count_non_finite(std::span<const std::byte> bytes, DType dtype, TensorResul
   });
 }
 
-/// Returns the result of a check, or the message of the Error that it throws; empty: no problem.
+/// Returns the result of a check, or the message of its Error; empty if there is no problem.
 template <typename Check>
 std::string problem_of(Check&& check) {
   try {
@@ -56,23 +60,23 @@ std::string problem_of(Check&& check) {
   }
 }
 
-/// A piece of a tensor of the checkpoint.
-struct PieceOf {
+/// A piece that the manifest lists, and its tensor.
+struct ListedPiece {
   const CheckpointTensor* tensor;
   const SavedPiece* piece;
 };
 
-std::vector<PieceOf> pieces_of(const CheckpointManifest& manifest) {
-  std::vector<PieceOf> pieces;
+std::vector<ListedPiece> listed_pieces(const CheckpointManifest& manifest) {
+  std::vector<ListedPiece> pieces;
   for (const CheckpointTensor& tensor : manifest.tensors) {
     for (const SavedPiece& piece : tensor.pieces) pieces.push_back({&tensor, &piece});
   }
   return pieces;
 }
 
-TensorResult check_piece(const PieceOf& of, int64_t block_bytes, const Readers& readers) {
-  const CheckpointTensor& tensor = *of.tensor;
-  const SavedPiece& piece = *of.piece;
+TensorResult check_piece(const ListedPiece& listed, int64_t block_bytes, const Readers& readers) {
+  const CheckpointTensor& tensor = *listed.tensor;
+  const SavedPiece& piece = *listed.piece;
   TensorResult result;
   const auto reader = readers.find(piece.file);
   if (reader == readers.end()) {
@@ -108,7 +112,7 @@ std::string size_problem(int64_t found, const CheckpointFile& file) {
 void check_tensor_files(const CheckpointManifest& manifest, Readers& readers,
                         VerifyReport& report) {
   std::set<std::pair<std::string, std::string>> known;  // file, entry
-  for (const auto& [tensor, piece] : pieces_of(manifest)) {
+  for (const auto& [tensor, piece] : listed_pieces(manifest)) {
     known.emplace(piece->file, tensor->entry_name(piece->region));
   }
   for (const CheckpointFile& file : manifest.tensor_files) {
@@ -144,7 +148,7 @@ void check_extra_files(const CheckpointManifest& manifest, VerifyReport& report)
   }
 }
 
-void find_strangers(const CheckpointManifest& manifest, VerifyReport& report) {
+void find_foreign_files(const CheckpointManifest& manifest, VerifyReport& report) {
   std::set<std::string> known{std::string(kCheckpointManifestName)};
   for (const CheckpointFile& file : manifest.tensor_files) known.insert(file.name);
   for (const CheckpointFile& file : manifest.extra_files) known.insert(file.name);
@@ -157,7 +161,7 @@ void find_strangers(const CheckpointManifest& manifest, VerifyReport& report) {
 
 void check_tensors(const CheckpointManifest& manifest, const Readers& readers, int threads,
                    VerifyReport& report) {
-  const std::vector<PieceOf> pieces = pieces_of(manifest);
+  const std::vector<ListedPiece> pieces = listed_pieces(manifest);
   std::vector<TensorResult> results(pieces.size());
   parallel_tasks(threads, static_cast<int64_t>(results.size()), [&](int64_t index) {
     const auto at = static_cast<size_t>(index);
@@ -191,6 +195,68 @@ OrderedJson findings_json(const std::vector<VerifyFinding>& findings) {
         {{"file", finding.file}, {"tensor", finding.tensor}, {"message", finding.message}});
   }
   return json;
+}
+
+VerifyReport examine(const fs::path& checkpoint, int threads) {
+  VerifyReport report;
+  report.checkpoint = checkpoint;
+  CheckpointManifest manifest;
+  const std::string problem = problem_of([&] {
+    manifest = read_checkpoint_manifest(checkpoint);
+    return "";
+  });
+  if (!problem.empty()) {
+    report.problems.push_back({std::string(kCheckpointManifestName), "", problem});
+    return report;
+  }
+  report.step = manifest.state.step;
+  report.tensors = static_cast<int64_t>(manifest.tensors.size());
+  report.bytes = manifest.tensor_bytes();
+  if (std::string wrong = name_problem(checkpoint, report.step); !wrong.empty()) {
+    report.problems.push_back({std::string(kCheckpointManifestName), "", std::move(wrong)});
+  }
+  Readers readers;
+  check_tensor_files(manifest, readers, report);
+  check_tensors(manifest, readers, threads, report);
+  check_extra_files(manifest, report);
+  find_foreign_files(manifest, report);
+  return report;
+}
+
+/// Returns the report on a checkpoint that was found in its folder. Throws RemovedCheckpoint when
+/// it is removed meanwhile.
+VerifyReport examine_found(const fs::path& checkpoint, int threads) {
+  const FolderHandle handle(checkpoint);
+  return read_or_advise(checkpoint, [&] {
+    VerifyReport report = examine(checkpoint, threads);
+    if (!report.problems.empty() && was_removed(checkpoint, handle)) {
+      throw RemovedCheckpoint(checkpoint);
+    }
+    return report;
+  });
+}
+
+/// Does what verify_newest() does. Throws RemovedCheckpoint if the newest is removed meanwhile.
+VerifyReport try_newest(const fs::path& directory, int threads) {
+  CheckpointListing listing = list_checkpoints(directory);
+  const auto& complete = listing.complete;
+  if (complete.empty() && listing.broken.empty()) {
+    throw Error("{} is neither a checkpoint nor a folder that holds one", directory.string());
+  }
+  const bool broken = complete.empty() || (!listing.broken.empty() &&
+                                           listing.broken.back().step >= complete.back().step);
+  VerifyReport report =
+      examine_found(broken ? listing.broken.back().path : complete.back().path, threads);
+  if (broken) listing.broken.pop_back();
+  report.others_broken = std::move(listing.broken);
+  const size_t others = complete.size() - (broken ? 0 : 1);
+  if (others > 0) report.other_complete = complete[others - 1].path;
+  for (const fs::path& path : unfinished_checkpoints(directory)) {
+    report.warnings.push_back({path.filename().string(), "",
+                               "is being written or removed, or was left so by a process that was "
+                               "killed; the next save or --resume removes it then"});
+  }
+  return report;
 }
 
 }  // namespace
@@ -233,73 +299,6 @@ std::string VerifyReport::json() const {
       {"other_complete", other_complete ? OrderedJson(other_complete->string()) : OrderedJson()}};
   return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
-
-namespace {
-
-VerifyReport examine(const fs::path& checkpoint, int threads) {
-  VerifyReport report;
-  report.checkpoint = checkpoint;
-  CheckpointManifest manifest;
-  const std::string problem = problem_of([&] {
-    manifest = read_checkpoint_manifest(checkpoint);
-    return "";
-  });
-  if (!problem.empty()) {
-    report.problems.push_back({std::string(kCheckpointManifestName), "", problem});
-    return report;
-  }
-  report.step = manifest.state.step;
-  report.tensors = static_cast<int64_t>(manifest.tensors.size());
-  report.bytes = manifest.tensor_bytes();
-  if (std::string wrong = name_problem(checkpoint, report.step); !wrong.empty()) {
-    report.problems.push_back({std::string(kCheckpointManifestName), "", std::move(wrong)});
-  }
-  Readers readers;
-  check_tensor_files(manifest, readers, report);
-  check_tensors(manifest, readers, threads, report);
-  check_extra_files(manifest, report);
-  find_strangers(manifest, report);
-  return report;
-}
-
-/// Returns the report on a checkpoint that was found in its folder. Throws RemovedCheckpoint when
-/// it is removed meanwhile.
-VerifyReport examine_found(const fs::path& checkpoint, int threads) {
-  const FolderHandle handle(checkpoint);
-  return read_or_advise(checkpoint, [&] {
-    VerifyReport report = examine(checkpoint, threads);
-    if (!report.problems.empty() && was_removed(checkpoint, handle)) {
-      throw RemovedCheckpoint(checkpoint);
-    }
-    return report;
-  });
-}
-
-/// Does what verify_newest() does, but throws RemovedCheckpoint when the newest checkpoint is
-/// removed meanwhile.
-VerifyReport try_newest(const fs::path& directory, int threads) {
-  CheckpointListing listing = list_checkpoints(directory);
-  const auto& complete = listing.complete;
-  if (complete.empty() && listing.broken.empty()) {
-    throw Error("{} is neither a checkpoint nor a folder that holds one", directory.string());
-  }
-  const bool broken = complete.empty() || (!listing.broken.empty() &&
-                                           listing.broken.back().step >= complete.back().step);
-  VerifyReport report =
-      examine_found(broken ? listing.broken.back().path : complete.back().path, threads);
-  if (broken) listing.broken.pop_back();
-  report.others_broken = std::move(listing.broken);
-  const size_t others = complete.size() - (broken ? 0 : 1);
-  if (others > 0) report.other_complete = complete[others - 1].path;
-  for (const fs::path& path : unfinished_checkpoints(directory)) {
-    report.warnings.push_back({path.filename().string(), "",
-                               "is being written or removed, or was left so by a process that was "
-                               "killed; the next save or --resume removes it then"});
-  }
-  return report;
-}
-
-}  // namespace
 
 VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads) {
   if (!is_folder(checkpoint)) {

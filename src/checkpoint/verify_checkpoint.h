@@ -30,7 +30,6 @@ struct VerifyReport {
   std::optional<fs::path> other_complete;
 
   bool ok() const { return problems.empty() && others_broken.empty(); }
-  /// Returns the report as lines for a terminal.
   std::string text() const;
   /// Returns the report as {"checkpoint", "ok", "step", "tensors", "bytes", "problems": [{"file",
   /// "tensor", "message"}], "warnings": [...], "others_broken": [{"checkpoint", "message"}],
@@ -38,19 +37,17 @@ struct VerifyReport {
   std::string json() const;
 };
 
-/// Reads a whole checkpoint and returns all problems. Checks the manifest, the structure of every
-/// file and the hash of every header, tensor and extra file, and counts NaN and infinities. A
-/// folder whose name has another step, or says that it is unfinished, is damaged too. Throws Error
-/// only when `checkpoint` is not a folder, or is removed meanwhile.
+/// Reads a whole checkpoint and returns all problems: of the manifest, the structure of every file,
+/// the hash of every header, tensor and extra file, and the folder's name. Counts NaN and
+/// infinities. Throws Error only when `checkpoint` is not a folder, or is removed meanwhile.
 VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads = 1);
 
-/// Verifies the newest checkpoint, by its name, in a folder of checkpoints, even if it is broken:
-/// that an older one is complete does not mean that the run's newest state is. The report also
-/// lists every other broken checkpoint. Throws Error when there is no checkpoint.
+/// Verifies the newest checkpoint of a folder, by its name, even if it is broken: a complete older
+/// one says nothing of the newest state. The report also lists every other broken checkpoint.
+/// Throws Error when there is no checkpoint.
 VerifyReport verify_newest(const fs::path& directory, int threads = 1);
 
-/// Verifies the checkpoint that a path names, or the newest one of the run that it names. It skips
-/// no broken checkpoint, since finding one is the purpose.
+/// Verifies the checkpoint that a path names, or the newest one of the run that it names.
 VerifyReport verify_named(const fs::path& path, int threads = 1);
 
 }  // namespace tessera

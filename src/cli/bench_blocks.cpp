@@ -31,7 +31,7 @@ struct BlockArguments {
 };
 
 void add_block_arguments(CLI::App& command, BlockArguments& arguments) {
-  command.add_option("--precision", arguments.precision, "What is computed in")
+  command.add_option("--precision", arguments.precision, "The precision that is computed in")
       ->check(CLI::IsMember(words_of<Precision>()))
       ->capture_default_str();
   add_device(command, arguments.device);
@@ -68,7 +68,8 @@ void add_bench_moe(CLI::App& bench) {
   add_size(*command, "--tokens", sizes.tokens, "Tokens that go through the layer at once");
   add_size(*command, "--hidden", sizes.hidden, "Entries of a token's vector");
   add_size(*command, "--experts", sizes.experts, "Experts");
-  add_size(*command, "--experts-per-token", sizes.experts_per_token, "Experts a token goes to");
+  add_size(*command, "--experts-per-token", sizes.experts_per_token,
+           "Experts that a token goes to");
   add_size(*command, "--expert-size", sizes.expert_size, "Intermediate size of one expert");
   CLI::Option* const uniform =
       command->add_flag("--uniform-routing", sizes.uniform_routing,
@@ -104,7 +105,7 @@ void add_bench_attention(CLI::App& bench) {
       ->check(CLI::Range(int64_t{1}, kMostTokens))
       ->capture_default_str();
   add_size(*command, "--heads", sizes.heads, "Query heads");
-  add_size(*command, "--kv-heads", sizes.kv_heads, "Key-value heads, which divide them");
+  add_size(*command, "--kv-heads", sizes.kv_heads, "Key-value heads, which divide the query heads");
   add_size(*command, "--head-size", sizes.head_size, "Channels of a head");
   command
       ->add_option("--documents", sizes.documents,

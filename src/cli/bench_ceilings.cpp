@@ -33,7 +33,8 @@ struct CeilingArguments {
 };
 
 void add_threads(CLI::App& command, CeilingArguments& arguments) {
-  command.add_option("--threads", arguments.options.threads, "0: all usable cores")
+  command
+      .add_option("--threads", arguments.options.threads, "Threads; 0: one for each usable core")
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
   add_device(command, arguments.device);
@@ -57,7 +58,7 @@ void add_gemm_arguments(CLI::App& command, CeilingArguments& arguments) {
   add_sizes(command, "--m", arguments.gemm.m, "Rows of A and C");
   add_sizes(command, "--n", arguments.gemm.n, "Columns of B and C");
   add_sizes(command, "--k", arguments.gemm.k, "Columns of A, rows of B");
-  command.add_option("--precision", arguments.precisions, "Left out: bf16 and fp32")
+  command.add_option("--precision", arguments.precisions, "Precisions; left out: bf16 and fp32")
       ->delimiter(',')
       ->check(CLI::IsMember(words_of<Precision>()));
   command

@@ -92,8 +92,8 @@ std::vector<CollectiveRate> measure_processes(const CollectiveArguments& argumen
   return rates;
 }
 
-/// Writes the rates into a hardware file. They replace those of the same collective, type, ranks
-/// and bytes.
+/// Writes the rates into a hardware file. A rate replaces an older one of the same collective,
+/// type, ranks and bytes.
 void add_to_hardware_file(const std::vector<CollectiveRate>& rates, const fs::path& path) {
   Hardware hardware = read_hardware(path);
   for (const CollectiveRate& rate : rates) {
@@ -112,7 +112,7 @@ void report(const CollectiveArguments& arguments, const std::vector<CollectiveRa
   if (!arguments.hardware.empty()) add_to_hardware_file(rates, arguments.hardware);
 }
 
-/// Measures among threads, or among processes, of which the first checks the files and reports.
+/// Measures among threads, or among processes. Then the first process checks the files and reports.
 void run(const CollectiveArguments& arguments, Processes* processes) {
   const bool first = processes == nullptr || processes->rank() == 0;
   if (first) {
@@ -138,7 +138,9 @@ void add_bench_collectives(CLI::App& bench) {
   auto arguments = std::make_shared<CollectiveArguments>();
   std::vector<std::string> names;
   for (const Collective collective : kMeasuredCollectives) names.emplace_back(word(collective));
-  command->add_option("--collectives", arguments->collectives, "Left out: all of them")
+  command
+      ->add_option("--collectives", arguments->collectives,
+                   "Collectives to measure; left out: all of them")
       ->delimiter(',')
       ->check(CLI::IsMember(names));
   command
@@ -151,7 +153,7 @@ void add_bench_collectives(CLI::App& bench) {
                    "Bytes of the whole that is gathered, summed or broadcast, or that a rank sends")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--precision", arguments->precision, "Of the elements")
+  command->add_option("--precision", arguments->precision, "The precision of the elements")
       ->check(CLI::IsMember({"bf16", "fp32"}))
       ->capture_default_str();
   command
@@ -164,7 +166,7 @@ void add_bench_collectives(CLI::App& bench) {
                    "Seconds that a rank waits for another before all end")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_flag("--json", arguments->json, "JSON");
+  command->add_flag("--json", arguments->json, "Print JSON");
   add_picture(*command, arguments->picture);
   command->add_option("--hardware", arguments->hardware,
                       "A file of `tessera bench all`, which then keeps the rates too");

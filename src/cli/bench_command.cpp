@@ -35,7 +35,7 @@ Repeats RepeatArguments::make(const std::string& name) const {
 
 void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
                           const std::string& repeats_name) {
-  command.add_option("--threads", arguments.threads, "0: all usable cores")
+  command.add_option("--threads", arguments.threads, "Threads; 0: one for each usable core")
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
   command.add_option(repeats_name, arguments.repeats, "Measured runs")
@@ -51,7 +51,7 @@ void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
 }
 
 void add_device(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "What is measured")
+  command.add_option("--device", device, "The device that is measured")
       ->check(CLI::IsMember(words_of<Device>()))
       ->capture_default_str();
 }

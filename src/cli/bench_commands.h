@@ -33,21 +33,21 @@ struct RepeatArguments {
   bool json = false;
   bool turns = false;  ///< run alternately with another program (see take_turn())
 
-  /// Returns the repeats, with a progress line that begins with `name`. With --turns, each waits
-  /// for its turn with another program instead.
+  /// Returns the repeats, with a progress line that begins with `name`. With --turns there is no
+  /// progress line, and each repeat waits for its turn with another program.
   Repeats make(const std::string& name) const;
 };
 
-/// Adds --threads, --warmup, --json, --turns and the number of repeats to a command. The number's
-/// option is called `repeats_name`. `arguments` must live until the command line is parsed.
+/// Adds --threads, --warmup, --json, --turns and the number of repeats to a command. The option for
+/// the number is called `repeats_name`. `arguments` must live until the command line is parsed.
 void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
                           const std::string& repeats_name);
 
 /// Adds --device, the device that is measured, to a command.
 void add_device(CLI::App& command, std::string& device);
 
-/// Returns the precision of an option --precision. Throws Error if the device of --device does not
-/// compute in it.
+/// Returns the precision that the option --precision names. Throws Error if the device of --device
+/// does not compute in it.
 Precision precision_on(Device device, const std::string& precision);
 
 /// Adds --svg, a picture of the measurement, to a command.

@@ -31,12 +31,12 @@ void add_bench_products(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--candidates", arguments->budget.candidates,
-                   "The most algorithms of a product that are measured")
+                   "The largest number of algorithms that are measured for a product")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command
       ->add_option("--rounds", arguments->budget.rounds,
-                   "How often each is measured; the median counts")
+                   "How often each algorithm is measured; the median counts")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->callback([arguments] {

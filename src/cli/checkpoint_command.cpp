@@ -84,7 +84,7 @@ void add_import_command(CLI::App& checkpoint) {
       ->required();
   command
       ->add_option("--precision", arguments->precision,
-                   "What it is evaluated and run in; left out: bf16 for bf16 weights, else fp32")
+                   "The precision that it is run in; left out: bf16 for bf16 weights, else fp32")
       ->check(CLI::IsMember({"bf16", "fp32"}));
   command
       ->add_option("--accept-key", arguments->options.accepted_keys,

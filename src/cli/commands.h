@@ -23,7 +23,7 @@ void add_device_command(CLI::App& app);
 void add_completion_command(CLI::App& app);
 void add_manual_command(CLI::App& app);
 
-/// The exit status of the program, if it is not that of an error.
+/// Thrown by a command to end the program with this exit status.
 struct CommandStatus {
   int value = 0;
 };

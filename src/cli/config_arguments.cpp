@@ -23,15 +23,16 @@ std::chrono::seconds ConfigArguments::rank_timeout() const {
   }
 }
 
-std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::string& text) {
+std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::string& choice) {
   if (config.train.phases.empty()) {
-    if (text.empty()) return {{"", config}};
-    throw Error("--phase is {}, and the configuration has no [[train.phases]]; leave it out", text);
+    if (choice.empty()) return {{"", config}};
+    throw Error("--phase is {}, and the configuration has no [[train.phases]]; leave it out",
+                choice);
   }
   const std::vector<RunPhase> phases = phases_of(config);
   std::vector<ChosenPhase> chosen;
-  if (!text.empty()) {
-    const RunPhase& phase = phases[find_phase(phases, text)];
+  if (!choice.empty()) {
+    const RunPhase& phase = phases[find_phase(phases, choice)];
     return {{phase.name, phase.config}};
   }
   for (size_t i = 0; i < phases.size(); ++i) {
@@ -46,10 +47,11 @@ std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::strin
   return chosen;
 }
 
-void add_phase_argument(CLI::App& command, std::string& phase, const std::string& without) {
+void add_phase_argument(CLI::App& command, std::string& phase, const std::string& default_text) {
   command
-      .add_option("--phase", phase,
-                  "One of [[train.phases]], by its name or number, from 1 on; left out: " + without)
+      .add_option(
+          "--phase", phase,
+          "One of [[train.phases]], by its name or number, from 1 on; left out: " + default_text)
       ->check([](const std::string& text) {
         return text.empty() ? "it is empty; give a phase's name or number, or leave it out" : "";
       });

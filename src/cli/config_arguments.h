@@ -22,24 +22,25 @@ struct ConfigArguments {
   RunConfig load(const InitialModel& initial = initial_model) const {
     return load_config(file, overrides, initial);
   }
-  /// Returns run.rank_timeout, for the time before the ranks have met. If the configuration has an
-  /// error, returns the default; the error is reported when the ranks have met.
+  /// Returns run.rank_timeout. A process needs it to join the others, before it loads the
+  /// configuration for the run. If the configuration has an error, returns the default; load() then
+  /// reports the error once the processes have joined.
   std::chrono::seconds rank_timeout() const;
 };
 
-/// A phase of the run that a command is about. Its configuration has no phases.
+/// A phase of the run that a command is about. `config` is the phase's own, which has no phases.
 struct ChosenPhase {
   std::string name;
   RunConfig config;
 };
 
-/// Returns the phase that `text` names or numbers. If `text` is empty, returns one phase for each
-/// different set of programs, or the run itself, without a name, if there are no [[train.phases]].
-/// Throws Error when there is no such phase.
-std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::string& text);
+/// Returns the phase that `choice` names or numbers. If `choice` is empty, returns the first phase
+/// of each different set of programs. If it is empty and there are no [[train.phases]], returns the
+/// run itself, without a name. Throws Error when there is no such phase.
+std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::string& choice);
 
-/// Adds --phase to a command. `without` says what the command does without it.
-void add_phase_argument(CLI::App& command, std::string& phase, const std::string& without);
+/// Adds --phase to a command. `default_text` says what the command takes if --phase is left out.
+void add_phase_argument(CLI::App& command, std::string& phase, const std::string& default_text);
 
 /// Adds CONFIG and --set to a command. `arguments` must live until the command line is parsed.
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments);

@@ -54,10 +54,10 @@ void add_device_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("device", "Open a device and say what it and its libraries are");
   auto arguments = std::make_shared<DeviceArguments>();
-  command->add_option("--device", arguments->device, "Which one")
+  command->add_option("--device", arguments->device, "The device to open")
       ->check(CLI::IsMember(words_of<Device>()))
       ->capture_default_str();
-  command->add_flag("--json", arguments->json, "JSON, with cuDNN's own description of a GPU");
+  command->add_flag("--json", arguments->json, "Print JSON, with cuDNN's own description of a GPU");
   command->callback([arguments] { run(*arguments); });
 }
 

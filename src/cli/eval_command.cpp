@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-/// The arguments of both things that `eval` does: it computes the loss on held-out data, or answers
+/// The arguments of `eval`, which either computes the loss on held-out data or answers
 /// multiple-choice questions (tasks).
 struct EvalArguments {
   CheckpointEvaluationOptions held_out;  // its checkpoint, batch and threads also apply to tasks
@@ -84,7 +84,7 @@ ParallelSection load_parallel(const EvalArguments& arguments) {
              : load_config(arguments.config, arguments.overrides, initial_model).parallel;
 }
 
-/// Evaluates with threads, or as one of several processes, of which the first reports.
+/// Evaluates with threads, or as one of several processes. Then the first process reports.
 void run(EvalArguments& arguments, Processes* processes) {
   CheckpointEvaluationOptions& options = arguments.held_out;
   if (processes != nullptr && options.ranks > 1) {
@@ -129,7 +129,7 @@ void add_eval_command(CLI::App& app) {
   auto* instances =
       command->add_option("--instances", options.instances, "At most this many sequences; 0: all");
   instances->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--threads", options.threads, "0: all usable cores")
+  command->add_option("--threads", options.threads, "Threads; 0: one for each usable core")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   auto* ranks = command->add_option(
@@ -143,7 +143,7 @@ void add_eval_command(CLI::App& app) {
   auto* overrides = command->add_option("--set", arguments->overrides,
                                         "Set a key of [parallel]: parallel.KEY=VALUE (repeatable)");
   overrides->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--device", arguments->device, "What computes")
+  command->add_option("--device", arguments->device, "The device that computes")
       ->check(CLI::IsMember(words_of<Device>()))
       ->capture_default_str();
   // The baselines count the whole split, so they do not compare with a loss on a part of it.

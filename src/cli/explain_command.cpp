@@ -1,3 +1,6 @@
+// run() finds the machine: this one, the processor of a hardware file, or its accelerator.
+// explain_run() then plans the step for that ExplainedMachine and prints what it found.
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -49,11 +52,11 @@ MeshRank chosen_rank(const ExplainArguments& arguments, const RunConfig& config)
   return {mesh, arguments.rank};
 }
 
-/// The machine that a run is explained for, as two functions: one plans a configuration for it. The
-/// other, which only accelerators of hardware files have, says whether the plan fits (see
-/// fit_on()).
+/// The machine that a run is explained for.
 struct ExplainedMachine {
+  /// Plans a configuration for the machine.
   std::function<StepPlan(const RunConfig& config)> plan;
+  /// Says whether the plan fits (see fit_on()). Only accelerators of hardware files have it.
   std::function<Fit(const RunConfig& config, const StepPlan& plan)> fit = {};
 };
 
@@ -154,7 +157,7 @@ void add_explain_command(CLI::App& app) {
   command->add_flag("--all", arguments->options.all_layers, "Every layer, not only the first");
   command->add_flag("--types", arguments->options.types,
                     "How each result lies over the axes of the mesh");
-  command->add_flag("--json", arguments->json, "JSON");
+  command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -91,10 +91,10 @@ void add_generate_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--seed", sampling.seed, "Seed of the sampling")->capture_default_str();
   command->add_flag("--ignore-end", arguments->ignore_end, "Go on after an end-of-document token");
-  command->add_option("--threads", arguments->threads, "0: all usable cores")
+  command->add_option("--threads", arguments->threads, "Threads; 0: one for each usable core")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--device", arguments->device, "What computes")
+  command->add_option("--device", arguments->device, "The device that computes")
       ->check(CLI::IsMember(words_of<Device>()))
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "One JSON object");

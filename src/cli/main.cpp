@@ -1,3 +1,6 @@
+// main() prepares the process, adds the commands to the parser of the command line, and runs the
+// command. run_and_report() turns what the command throws into a message and an exit status.
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -31,8 +34,8 @@ void let_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::setenv("GOMP_SPINCOUNT", "2000", 0);  // iterations
-  // The program's own path comes first, because lists of processes then show the program's name.
-  // The link is used if another program has taken that path. If both fail, this process continues
+  // The program's own path is tried first, because lists of processes then show the program's name.
+  // The link serves if the program is no longer at that path. If both fail, this process continues
   // unchanged.
   std::error_code error;
   ::execv(std::filesystem::read_symlink("/proc/self/exe", error).c_str(), argv);
@@ -65,8 +68,8 @@ int run_command(CLI::App& app, std::span<const char* const> arguments) {
   return 0;
 }
 
-/// Runs the command as run_command() does, and reports output that did not arrive. Printed text may
-/// stay in a buffer until the end. Only then is it known whether the system accepts it.
+/// Runs the command as run_command() does, and reports its errors. Also reports output that the
+/// system did not accept: printed text may stay in a buffer until the end.
 int run_and_report(CLI::App& app, std::span<const char* const> arguments) {
   try {
     const SignalThread signals;  // before any other thread is started

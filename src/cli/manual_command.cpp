@@ -59,7 +59,7 @@ std::string synopsis(const CommandDescription& command, const std::string& path)
   return line;
 }
 
-/// Adds the entry of a command, or those of its subcommands if it only groups others.
+/// Adds the entry of a command, or the entries of its subcommands if it has any.
 void add_commands(const CommandDescription& command, const std::string& path, std::string& page) {
   if (command.subcommands.empty()) {
     page += fmt::format(".SS {}\n{}.\n.PP\n{}\n", troff(path), troff(command.description),

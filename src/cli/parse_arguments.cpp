@@ -19,7 +19,7 @@ bool takes_number(const CLI::Option& option) {
   return type.starts_with("INT") || type.starts_with("UINT") || type.starts_with("FLOAT");
 }
 
-/// Returns the problem with a number's text; empty if there is none that the library would miss.
+/// Returns the problem with a number's text; empty if the library finds every problem itself.
 std::string number_problem(std::string text) {
   if (text.empty()) return "found nothing; expected a number";
   std::ranges::transform(text, text.begin(),
@@ -36,8 +36,8 @@ void require_finite_numbers(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) require_finite_numbers(*command);
 }
 
-/// A mark that is put behind an argument that ends with a bracket, so that the library does not
-/// take the argument for a list. The arguments of a process cannot contain this character.
+/// A mark that is put behind an argument that ends with a bracket. The library then does not take
+/// the argument for a list. The arguments of a process cannot contain this character.
 constexpr char kMark = '\0';
 
 std::string marked(std::string argument) {

@@ -12,9 +12,8 @@ namespace tessera {
 /// the library alone does:
 ///  - Every value arrives as it was typed. The library would split "[a,b]" into the values "a" and
 ///    "b" for options that take several values. Only the delimiter of an option divides a text.
-///  - An option that takes a number refuses an empty text, which the library reads as 0, and nan
-///  and
-///    inf. nan would pass every range check.
+///  - An option that takes a number refuses an empty text, which the library reads as 0. It also
+///    refuses inf, and nan, which would pass every range check.
 ///  - The error about an unknown command names the command.
 /// Throws what the library throws.
 void parse_arguments(CLI::App& app, std::span<const char* const> arguments);

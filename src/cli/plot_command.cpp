@@ -76,7 +76,7 @@ void add_plot_command(CLI::App& app) {
   command->add_option("RUN", arguments->runs, "Runs' folders or metrics files")->required();
   command
       ->add_option("--metric", options.metrics,
-                   "What to draw, a panel each: loss,grad_norm,... as in metrics.jsonl")
+                   "Metrics to draw, a panel each: loss,grad_norm,... as in metrics.jsonl")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--x", arguments->x, "The x axis; seconds: time spent in steps")
@@ -84,12 +84,13 @@ void add_plot_command(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--smooth", options.smooth,
-                   "Steps in a mean; 1: none; left out: a thirtieth of each run")
+                   "Steps in a mean; 1: no means; left out: a thirtieth of each run")
       ->check(CLI::PositiveNumber);
   command->add_flag("--log-x", options.logarithmic_x, "A logarithmic x axis");
   command->add_flag("--log-y", options.logarithmic_y, "Logarithmic y axes");
   command->add_option("--range", arguments->range, "A:B, A: or :B, the part of the x axis to show");
-  command->add_option("--title", options.title, "Left out: the run's name, if it is one run");
+  command->add_option("--title", options.title,
+                      "The title; left out: the run's name, if it is one run");
   command->add_option("--output", arguments->output, "The picture; -: standard output")
       ->capture_default_str();
   command->callback([arguments] { run_plot(*arguments); });

@@ -67,7 +67,8 @@ void add_prepare_command(CLI::App& app) {
                     "Fail on broken UTF-8 instead of replacing it by U+FFFD");
   command->add_option("--shard-tokens", options->shard_tokens, "Tokens a shard holds at most")
       ->capture_default_str();
-  command->add_option("--threads", options->threads, "0: all usable cores")->capture_default_str();
+  command->add_option("--threads", options->threads, "Threads; 0: one for each usable core")
+      ->capture_default_str();
   command->add_flag("--overwrite", options->overwrite,
                     "Remove first what an earlier prepare wrote there");
   command->callback([options] {

@@ -3,8 +3,7 @@
 namespace tessera {
 
 /// Returns a feature that the program was compiled to use and this processor lacks, such as
-/// "AVX-512"; null if there is none. Must be called first, because any other code may use the
-/// feature.
+/// "AVX-512"; null if there is none. Call it first, because any other code may use the feature.
 const char* missing_processor_feature();
 
 }  // namespace tessera

@@ -48,9 +48,9 @@ WorkResult result_of(const std::function<void()>& work) {
 constexpr std::array<std::string_view, 4> kProcessCommands{"train", "eval", "verify",
                                                            "bench collectives"};
 
-/// The time that processes other than the first wait before they throw a refusal. The launcher ends
-/// all processes when one ends with an error, so the error is usually printed once, by the first.
-/// The others print it too if the first one does not run.
+/// The time that processes other than the first wait before they throw the error of
+/// refuse_several_processes(). The launcher ends all processes when one ends with an error, so
+/// usually only the first process prints the error. The others print it if the first does not run.
 constexpr std::chrono::seconds kHeadStart{1};
 
 /// Returns the command on the command line, such as "bench collectives".

@@ -14,17 +14,17 @@ namespace tessera {
 // What commands do under a launcher (mpirun, srun), which starts the program as several processes.
 // Each process is then a rank.
 
-/// Runs a command's work as one of several processes, and waits for all of them to end. An error of
-/// the work is printed once: by the first rank if all ranks have the same error, otherwise by the
-/// ranks where it arose, with the rank and its machine. If other ranks do not end in time, ends all
-/// processes with status 1. Throws CommandStatus if the work threw it or an error.
+/// Runs a command's work as one of several processes, and waits for all of them to end. If all
+/// ranks have the same error, the first rank prints it. Otherwise each rank where an error arose
+/// prints it, with the rank and its machine. If other ranks do not end in time, ends all processes
+/// with status 1. Throws CommandStatus if the work threw CommandStatus or an error.
 void run_as_one_process(Processes& processes, const std::function<void()>& work);
 
 /// Returns the error for `--ranks` given to one of several processes.
 Error ranks_beside_processes(int ranks, const Processes& processes);
 
 /// Throws Error if a launcher started this process as one of several, and the command on the
-/// command line does not run as several: each process would do all of its work and write the same
+/// command line does not run as several processes: each would do all of the work and write the same
 /// files.
 void refuse_several_processes(const CLI::App& app);
 

@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-/// The error that standard output did not accept a text. `code` is the system's error; 0 if it is
-/// no longer known.
+/// Thrown if standard output did not accept a text. `code` is the system's error; 0 if it is no
+/// longer known.
 struct OutputError {
   int code = 0;
 };

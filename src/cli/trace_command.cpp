@@ -54,7 +54,7 @@ void add_trace_command(CLI::App& app) {
                    "The memory's bandwidth, read and written, GB/s; left out: the hardware "
                    "file's; without one nothing is judged by it")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--json", arguments->json, "JSON");
+  command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments] { run_summarize(*arguments); });
 }
 

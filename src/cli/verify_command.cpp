@@ -29,7 +29,7 @@ struct VerifyArguments {
   bool json = false;
 };
 
-/// Verifies with threads, or as one of several processes, of which the first reports.
+/// Verifies with threads, or as one of several processes. Then the first process reports.
 void verify_with(VerifyArguments& arguments, Processes* processes) {
   if (processes != nullptr && arguments.ranks != 0) {
     throw ranks_beside_processes(arguments.ranks, *processes);
@@ -40,7 +40,7 @@ void verify_with(VerifyArguments& arguments, Processes* processes) {
   arguments.options.progress = [&](const std::string& part) {
     fmt::print(stderr, "verify: {:.0f} s: {}\n", watch.seconds(), part);
   };
-  const Mesh mesh = mesh_of_run(
+  const Mesh mesh = mesh_of_started_ranks(
       config, processes, arguments.ranks,
       [](const std::string& sentence) { fmt::print(stderr, "verify: {}\n", sentence); });
   bool passed = true;
@@ -83,7 +83,7 @@ void add_verify_command(CLI::App& app) {
   command->add_flag("--full", arguments->full,
                     "The configured micro-batch and context, however long that takes, if they fit "
                     "in memory");
-  command->add_flag("--json", arguments->json, "JSON");
+  command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments] {
     const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
     if (processes) {

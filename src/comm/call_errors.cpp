@@ -34,20 +34,20 @@ std::string not_ended_text(std::string_view rank, std::chrono::milliseconds pati
 
 std::string timeout_text(std::string_view mark, std::string_view group,
                          std::chrono::milliseconds timeout, std::span<const int> there,
-                         std::span<const int> not_there, std::span<const std::string> last) {
+                         std::span<const int> missing, std::span<const std::string> last_calls) {
   return fmt::format(
       "{} of {}: {}, {} waited and {} did not come. {}. Find out what held them up, or let ranks "
       "wait longer",
-      mark, group, waited_text(timeout), ranks_text(there), ranks_text(not_there),
-      fmt::join(last, "; "));
+      mark, group, waited_text(timeout), ranks_text(there), ranks_text(missing),
+      fmt::join(last_calls, "; "));
 }
 
 std::string ended_text(const Fingerprint& mark, std::string_view group, std::span<const int> ranks,
-                       std::span<const std::string> last) {
+                       std::span<const std::string> last_calls) {
   return fmt::format(
       "{} of {}: {} ended without it. {}. All ranks of a group must make the same calls in the "
       "same order",
-      mark.text(), group, ranks_text(ranks), fmt::join(last, "; "));
+      mark.text(), group, ranks_text(ranks), fmt::join(last_calls, "; "));
 }
 
 std::string disagreement_text(std::string_view group, std::span<const std::string> calls) {

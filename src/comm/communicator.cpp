@@ -41,7 +41,7 @@ void check_reduction(std::string_view name, Reduction reduction, DType dtype) {
                 dtype_name(dtype));
 }
 
-/// Checks a piece and the whole. They may overlap only where the piece is that part of the whole.
+/// Checks a piece and the whole. They may overlap only if the piece is its own part of the whole.
 void check_pieces(std::string_view name, const PieceLayout& layout, int ranks, int position,
                   const Tensor& piece, const Tensor& whole) {
   check_same_type(name, piece, whole);
@@ -52,10 +52,11 @@ void check_pieces(std::string_view name, const PieceLayout& layout, int ranks, i
       "'{}' has a piece {} and a whole {}; they must be of {} and {} elements", name,
       piece.shape().text(), whole.shape().text(), layout.elements(position), layout.elements());
   if (!overlap(piece, whole)) return;
-  bool in_place = layout.one_block(position);
-  layout.for_each_block(position, [&](int64_t in_whole, int64_t in_piece, int64_t /*length*/) {
-    in_place = in_place && starts_at(piece, whole, in_whole - in_piece);
-  });
+  bool in_place = layout.is_contiguous(position);
+  layout.for_each_range(
+      position, [&](int64_t whole_offset, int64_t piece_offset, int64_t /*length*/) {
+        in_place = in_place && starts_at(piece, whole, whole_offset - piece_offset);
+      });
   TESSERA_CHECK(in_place, "the piece of '{}' overlaps the whole, but is not in its place", name);
 }
 
@@ -136,7 +137,7 @@ void Communicator::all_gather(std::string_view name, const PieceLayout& layout, 
                               const Tensor& to, const DeviceCall& device) {
   check_pieces(name, layout, size(), position_, from, to);
   Fingerprint mark = begin_call(name, Collective::all_gather, to);
-  mark.layout = layout.fingerprint();
+  mark.layout = layout.hash();
   if (device.stream == nullptr) {
     transport_->all_gather(mark, layout, from, to);
   } else {
@@ -151,7 +152,7 @@ void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layo
   check_reduction(name, Reduction::sum, from.dtype());
   check_pieces(name, layout, size(), position_, to, from);
   Fingerprint mark = begin_call(name, Collective::reduce_scatter, from);
-  mark.layout = layout.fingerprint();
+  mark.layout = layout.hash();
   if (device.stream == nullptr) {
     transport_->reduce_scatter(mark, layout, from, to);
   } else {
@@ -274,7 +275,7 @@ void Communicator::exchange_on_device(std::string_view name, std::vector<MarkedM
     std::vector<DeviceBuffer> buffers;
     for (MarkedMessage& message : messages) {
       TESSERA_CHECK(message.peer != position_, "'{}' has a message of a device to itself", name);
-      // Leaves an empty tensor in the message, so that the transport compares it alone.
+      // Leaves an empty tensor in the message, so that the transport only compares the message.
       const Tensor tensor = std::exchange(message.tensor, Tensor({0}, message.mark.dtype));
       buffers.push_back({message.peer, static_cast<std::byte*>(tensor.address()), tensor.bytes()});
     }

@@ -25,36 +25,35 @@ struct Traffic {
 /// A change of the division of a tensor into pieces, one for each rank. An all-to-all makes it.
 struct Repartition {
   Shape whole;          ///< the shape of the undivided tensor
-  uint64_t before = 0;  ///< PieceLayout::fingerprint()
-  uint64_t after = 0;
+  uint64_t before = 0;  ///< PieceLayout::hash() of the division before
+  uint64_t after = 0;   ///< and after the all-to-all
 };
 
 /// The collectives of one rank within one group of ranks. It checks the operands, and numbers and
-/// counts the calls. A Transport moves bytes in the processor's memory, a DeviceTransport those in
-/// the memory of devices.
+/// counts the calls. A Transport moves bytes in the processor's memory, a DeviceTransport moves
+/// bytes in the memory of devices.
 ///
 /// The group is an ordered list of ranks. A *position* is an index in that list, a *rank* is a rank
 /// of the world. All ranks of the group make the same calls in the same order, each from one thread
-/// at a time. `name` is the name of the program's node, for messages. A call returns when its
-/// result is there and its operands may change.
+/// at a time. `name` is the name of the program's node, for error messages. When a call returns,
+/// its result is there and its operands may change.
 ///
 /// **Order of sums.** Each element of a sum is the value of the first rank of the group, to which
 /// the second's is added, and so on. Sums of bf16 are taken in f32 and rounded once, at the end.
-/// Other sums are taken in the type of the elements; those of i32 wrap. So all ranks get the same
+/// Other sums are taken in the type of the elements; sums of i32 wrap. So all ranks get the same
 /// bits, on every run and over every transport. A maximum is NaN if one of the values is NaN.
 ///
 /// **Operands** are tensors of which only the elements count, not the shapes, unless a call says
 /// otherwise. They do not overlap unless a call allows it. A violation throws InternalError.
 ///
-/// **Devices.** Operands may be in the memory of an accelerator, if use_devices() was called. The
-/// call then names a stream. The ranks compare the call at once, on the processor, and the work is
-/// done when the stream comes to it. If the work is captured in a graph, it is repeated without
-/// another comparison.
+/// **Devices.** After use_devices(), operands may be in the memory of an accelerator. The call then
+/// names a stream. The ranks compare the call at once, on the processor, and the stream does the
+/// work later. If a graph has captured the work, it repeats it without another comparison.
 ///
 /// **Errors.** If the ranks do not make the same call, all of them throw Error that says which rank
 /// called what. The same holds if one rank waits in a collective while another waits for a message
-/// to or from it. If ranks have ended, or do not come before the world's timeout, those that wait
-/// throw Error that names them. After an error the communicator is broken: calls that wait and all
+/// to or from it. If a rank has ended, or does not come before the timeout, the ranks that wait for
+/// it throw Error that names it. After an error the communicator is broken: calls that wait and all
 /// later ones throw the same error at once. The results of a call that throws are undefined.
 class Communicator {
  public:
@@ -69,13 +68,13 @@ class Communicator {
   /// is the same on all ranks (see DeviceTransport).
   void use_devices(std::unique_ptr<DeviceLinks> links, int64_t staging_bytes = kDeviceStagingBytes);
 
-  /// Gathers the pieces of all ranks into the whole `to`. `from` is this rank's piece. It may be
-  /// the part of `to` that the piece fills, if that is one block. The elements may have any type.
+  /// Gathers the pieces of all ranks into the whole `to`. `from` is this rank's piece. If the piece
+  /// is contiguous, `from` may be its part of `to`. The elements may have any type.
   void all_gather(std::string_view name, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to, const DeviceCall& device = {});
-  /// Sums the wholes `from` of all ranks; each rank gets its piece of the sum. `to` may be the part
-  /// of `from` that the piece comes from, if that is one block. The rest of `from` does not change.
-  /// This is the gradient of all_gather.
+  /// Sums the wholes `from` of all ranks; each rank gets its piece of the sum. If the piece is
+  /// contiguous, `to` may be its part of `from`. The other elements of `from` do not change. This
+  /// is the gradient of all_gather.
   void reduce_scatter(std::string_view name, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to, const DeviceCall& device = {});
   /// Gives every rank the sum, or the maximum (f32 and f64). `to` may be `from`.
@@ -83,14 +82,14 @@ class Communicator {
                   Reduction reduction = Reduction::sum, const DeviceCall& device = {});
 
   /// Sends block i of `from` to position i and receives block i of `to` from there. The blocks are
-  /// size() equal parts of the tensors. If they are pieces of a whole, `repartition` says which.
-  /// Ranks that do not agree about it throw Error.
+  /// size() equal parts of the tensors. If the call changes the division of a whole, `repartition`
+  /// describes the change, and ranks that do not agree about it throw Error.
   void all_to_all(std::string_view name, const Tensor& from, const Tensor& to,
                   const std::optional<Repartition>& repartition = {});
   /// Sends `sent[i]` rows of `from` to position i, and receives `received[i]` rows of `to` from
-  /// there. Rows are those of dim 0, and are equal in all dims after it. Tensors may have more rows
-  /// than are sent or received; the rest does not change. Ranks that do not agree about a number of
-  /// rows throw Error. `repartition` is as in all_to_all().
+  /// there. Rows are counted along dim 0; both tensors have equal extents in all other dims.
+  /// Tensors may have more rows than are sent or received; those do not change. Ranks that do not
+  /// agree about a number of rows throw Error. `repartition` is as in all_to_all().
   void all_to_all_rows(std::string_view name, const Tensor& from, std::span<const int64_t> sent,
                        const Tensor& to, std::span<const int64_t> received,
                        const std::optional<Repartition>& repartition = {});
@@ -100,23 +99,21 @@ class Communicator {
                  const DeviceCall& device = {});
 
   /// Sends and receives all of these messages, in no fixed order, so that ranks which send to each
-  /// other do not deadlock. There is at most one message for each direction and peer, and on
-  /// devices none to this rank itself. The other ranks of the group need not call.
+  /// other do not deadlock. There is at most one message for each direction and peer. On devices
+  /// there is none to this rank itself. Ranks without a message need not call.
   void exchange(std::string_view name, std::span<const Message> sends,
                 std::span<const Message> receives, const DeviceCall& device = {});
-  /// Sends one message, and returns when the other rank has it.
+  /// Sends or receives one message. send() returns when the other rank has it.
   void send(std::string_view name, int peer, const Tensor& tensor);
-  /// Receives one message.
   void receive(std::string_view name, int peer, const Tensor& tensor);
 
-  /// Waits for all ranks of the group.
   void barrier(std::string_view name);
 
-  /// Throws Error if no more calls can be made, because one failed or the work of a rank did.
+  /// Throws Error if no more calls can be made, because a call or the work of a rank failed.
   void throw_if_broken() { transport_->throw_if_broken(); }
 
-  /// Returns what this rank has received by calls of one kind, as the transport counted it. No
-  /// formula is involved: the bytes that operations state are compared with this.
+  /// Returns what this rank has received by calls of one kind, as the transport counted it. Tests
+  /// compare it with the bytes that operations state by a formula.
   const Traffic& traffic(Collective collective) const {
     return traffic_[static_cast<size_t>(collective)];
   }
@@ -124,8 +121,8 @@ class Communicator {
  private:
   Fingerprint begin_call(std::string_view name, Collective collective, const Tensor& whole);
   void end_call(Collective collective);
-  /// Compares the ranks' calls before a device does the work, and returns the transport for it.
-  /// Throws InternalError if the workspace is too small.
+  /// Compares the ranks' calls before a device does the work, and returns the transport for the
+  /// work. Throws InternalError if the workspace is too small.
   DeviceTransport& begin_on_device(const Fingerprint& mark, const DeviceCall& call,
                                    int64_t workspace_bytes);
   void exchange_on_device(std::string_view name, std::vector<MarkedMessage> sends,
@@ -136,9 +133,9 @@ class Communicator {
   std::unique_ptr<Transport> transport_;
   std::vector<int> ranks_;
   int position_;
-  int64_t sequence_ = 0;
+  int64_t sequence_ = 0;                // the number of collectives that have begun
   std::vector<int64_t> messages_to_;    // the number of messages sent, by the peer's position
-  std::vector<int64_t> messages_from_;  // received
+  std::vector<int64_t> messages_from_;  // the number of messages received
   std::array<Traffic, kWords<Collective>.size()> traffic_{};
   int64_t counted_bytes_ = 0;  // the received bytes that are part of traffic_
   int64_t staging_bytes_ = kDeviceStagingBytes;

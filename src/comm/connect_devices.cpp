@@ -14,12 +14,12 @@ namespace tessera {
 namespace {
 
 std::unique_ptr<DeviceLinks> make_links([[maybe_unused]] Communicator& group,
-                                        const std::function<Communicator()>& another,
+                                        const std::function<Communicator()>& make_group,
                                         Accelerator& accelerator,
                                         [[maybe_unused]] std::chrono::milliseconds timeout) {
   switch (accelerator.device()) {
     case Device::emulated:
-      return emulated_links(another());
+      return emulated_links(make_group());
     case Device::cuda:
 #if defined(TESSERA_CUDA)
       return nccl_links(group, accelerator, timeout);
@@ -38,9 +38,9 @@ std::unique_ptr<DeviceLinks> make_links([[maybe_unused]] Communicator& group,
 
 }  // namespace
 
-void connect_devices(Communicator& group, const std::function<Communicator()>& another,
+void connect_devices(Communicator& group, const std::function<Communicator()>& make_group,
                      Accelerator& accelerator, std::chrono::milliseconds timeout) {
-  group.use_devices(make_links(group, another, accelerator, timeout));
+  group.use_devices(make_links(group, make_group, accelerator, timeout));
   require_right_sums(group, accelerator);
 }
 
@@ -56,7 +56,8 @@ void require_device_links(Device device) {
 }
 
 void require_right_sums(Communicator& group, Accelerator& accelerator) {
-  // An all-reduce of so many elements has slices, and elements after the slices (DeviceTransport).
+  // An all-reduce of so many elements has slices and a remainder (DeviceTransport): this tries
+  // both.
   const int64_t elements = int64_t{20'003} + 64 * group.size();
   std::vector<float> numbers(static_cast<size_t>(elements));
   // Whole numbers, whose sums f32 represents exactly.

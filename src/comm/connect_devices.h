@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-/// Lets a group's calls take operands in the memory of the ranks' devices, and tries this once with
-/// known numbers. All ranks of the group call it, each with a device of the same kind. `another`
-/// makes one more communicator of the same ranks, on the processor. Throws Error if the devices
-/// cannot reach each other: the library that moves data between them is missing or too old, or the
-/// sums of the known numbers are wrong. Device work that takes longer than the timeout counts as
-/// stuck.
-void connect_devices(Communicator& group, const std::function<Communicator()>& another,
+/// Lets a group's calls take operands in the memory of the ranks' devices, and calls
+/// require_right_sums(). All ranks of the group call it, each with a device of the same kind.
+/// `make_group` makes one more communicator of the same ranks, on the processor: emulated devices
+/// move their data by it. Throws Error if the devices cannot reach each other, or if the library
+/// that moves data between them is missing or too old. Device work that takes longer than the
+/// timeout counts as stuck.
+void connect_devices(Communicator& group, const std::function<Communicator()>& make_group,
                      Accelerator& accelerator, std::chrono::milliseconds timeout);
 
 /// Throws Error if ranks cannot be joined on devices of this kind at all: their library is missing
@@ -22,8 +22,8 @@ void connect_devices(Communicator& group, const std::function<Communicator()>& a
 /// when no thread of another rank runs yet.
 void require_device_links(Device device);
 
-/// Sums known numbers over the devices, by every path that a sum takes. If a number is wrong on any
-/// rank, throws Error on all of them that names that rank and the number.
+/// Sums known numbers over the devices, by every path that a sum takes. If a sum is wrong on any
+/// rank, all ranks throw Error that names this rank and the sum.
 void require_right_sums(Communicator& group, Accelerator& accelerator);
 
 }  // namespace tessera

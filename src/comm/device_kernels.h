@@ -14,15 +14,15 @@ namespace tessera {
 // kernels sum and rearrange them in the memory of one device.
 
 /// A sum of one addend of each rank: to[i] = addend_0[i] + addend_1[i] + ..., in rank order. The
-/// other ranks' addends are in slots, this rank's addend is elsewhere.
+/// addends of other ranks are in slots, the addend of this rank is elsewhere.
 struct OrderedSum {
-  const std::byte* slots = nullptr;  ///< one for each rank, in rank order, aligned to 16 bytes
-  int64_t slot_bytes = 0;            ///< of one slot, a multiple of 16
-  const std::byte* own = nullptr;    ///< the addend at `position`, whose slot is not read
-  int position = 0;
+  const std::byte* slots = nullptr;       ///< one for each rank, in rank order, aligned to 16 bytes
+  int64_t slot_bytes = 0;                 ///< of one slot, a multiple of 16
+  const std::byte* own_addend = nullptr;  ///< the slot at `position` is not read
+  int position = 0;                       ///< of this rank
   int ranks = 1;
   int64_t elements = 0;
-  std::byte* to = nullptr;  ///< may be `own`
+  std::byte* to = nullptr;  ///< may be `own_addend`
 };
 
 /// Reduces the addends in the order of the ranks, with the bits of reduce() (comm/reduce.h).
@@ -47,13 +47,15 @@ struct OuterBlocks {
 };
 
 /// Copies the elements of a rank's piece that are in these blocks from the whole to `piece`, where
-/// they are contiguous. Elements have `size` bytes.
+/// they are contiguous.
 void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
-                     int64_t size, const std::byte* whole, std::byte* piece, Stream& stream);
-/// Copies them from `piece` to the whole.
-void copy_to_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks, int64_t size,
-                   const std::byte* piece, std::byte* whole, Stream& stream);
+                     int64_t element_bytes, const std::byte* whole, std::byte* piece,
+                     Stream& stream);
+/// Copies the same elements from `piece` to the whole.
+void copy_to_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
+                   int64_t element_bytes, const std::byte* piece, std::byte* whole, Stream& stream);
 
+// The kernels behind ordered_sum() and strided_copy(), in ordered_sum.cu and strided_copy.cu.
 template <typename Vendor>
 void ordered_sum_device(const OrderedSum& sum, Reduction reduction, DType dtype, Stream& stream);
 template <typename Vendor>

@@ -9,10 +9,9 @@
 
 namespace tessera {
 
-/// Memory of this rank's device, to send to the rank at a position of the group or to receive from
-/// it.
+/// Memory of this rank's device whose bytes are sent to, or received from, another rank.
 struct DeviceBuffer {
-  int peer = 0;
+  int peer = 0;  ///< the position of the other rank in the group
   std::byte* memory = nullptr;
   int64_t bytes = 0;
 };
@@ -20,7 +19,7 @@ struct DeviceBuffer {
 /// Moves data between the devices of a group of ranks, by a library. A call puts the work into a
 /// stream and returns. The ranks have compared the call before (see Communicator). All ranks make
 /// the same calls in the same order, except exchanges in which they have no part. `name` is the
-/// name of the call, for messages, and outlives the work.
+/// name of the call in error messages; its text outlives the work.
 ///
 /// The calls may be captured in a graph. They throw Error if the library refuses a call.
 class DeviceLinks {
@@ -30,8 +29,8 @@ class DeviceLinks {
   DeviceLinks(const DeviceLinks&) = delete;
   DeviceLinks& operator=(const DeviceLinks&) = delete;
 
-  /// Gathers `bytes` bytes of each rank in `to`, in rank order. `from` may be where this rank's
-  /// bytes go in `to`.
+  /// Gathers `bytes` bytes of each rank in `to`, in rank order. `from` may be the part of `to` for
+  /// this rank's bytes.
   virtual void all_gather(std::string_view name, const std::byte* from, std::byte* to,
                           int64_t bytes, Stream& stream) = 0;
   virtual void broadcast(std::string_view name, int root, std::byte* memory, int64_t bytes,

@@ -11,17 +11,17 @@ namespace {
 
 /// The least bytes of a slot, however many ranks share the staging memory.
 constexpr int64_t kLeastSlotBytes = int64_t{4} << 10;
-/// The most bytes of a sum that every rank takes by itself: one exchange instead of two.
-constexpr int64_t kWholeBytes = int64_t{64} << 10;
+/// The most bytes of a sum that every rank takes by itself. It needs one exchange instead of two.
+constexpr int64_t kSmallSumBytes = int64_t{64} << 10;
 
 /// Returns the most bytes of a slot.
-int64_t most_slot_bytes(int ranks, int64_t staging) {
+int64_t max_slot_bytes(int ranks, int64_t staging) {
   return std::max(kLeastSlotBytes, staging / ranks / kAlignment * kAlignment);
 }
 
-/// Returns the number of elements of one rank in a round, at most `longest`.
+/// Returns the number of elements, of `size` bytes, of one rank in a round: at most `longest`.
 int64_t round_elements(int64_t longest, int64_t size, int ranks, int64_t staging) {
-  return std::min(longest, most_slot_bytes(ranks, staging) / size);
+  return std::min(longest, max_slot_bytes(ranks, staging) / size);
 }
 
 int64_t longest_piece(const PieceLayout& layout) {
@@ -35,16 +35,16 @@ int64_t longest_piece(const PieceLayout& layout) {
 /// Rounds over the outer blocks of a layout (PieceLayout::outer()). A round moves the same blocks
 /// of all pieces.
 struct OuterRounds {
-  int64_t blocks = 1;  ///< blocks of one round
-  int64_t slot = 0;    ///< bytes of one slot
+  int64_t round_blocks = 1;  ///< the number of blocks of one round
+  int64_t slot_bytes = 0;
 };
 
 OuterRounds outer_rounds(const PieceLayout& layout, int64_t size, int64_t staging) {
   const int64_t outer = std::max<int64_t>(layout.outer(), 1);
-  const int64_t row = std::max<int64_t>(longest_piece(layout) / outer * size, 1);
+  const int64_t max_block_bytes = std::max<int64_t>(longest_piece(layout) / outer * size, 1);
   const int64_t blocks =
-      std::clamp<int64_t>(most_slot_bytes(layout.ranks(), staging) / row, 1, outer);
-  return {blocks, aligned_bytes(blocks * row)};
+      std::clamp<int64_t>(max_slot_bytes(layout.ranks(), staging) / max_block_bytes, 1, outer);
+  return {blocks, aligned_bytes(blocks * max_block_bytes)};
 }
 
 /// The division of an all-reduce. Each rank sums one slice for all ranks. The elements after the
@@ -55,7 +55,7 @@ struct Slices {
 };
 
 Slices slices_of(int64_t elements, int64_t size, int ranks) {
-  if (elements * size <= kWholeBytes) return {0, elements};
+  if (elements * size <= kSmallSumBytes) return {0, elements};
   const int64_t slice = elements / ranks / kAlignment * kAlignment;
   return {slice, elements - slice * ranks};
 }
@@ -65,14 +65,14 @@ std::byte* memory_of(const Tensor& tensor) { return static_cast<std::byte*>(tens
 }  // namespace
 
 int64_t all_gather_workspace(const PieceLayout& layout, DType dtype, int64_t staging) {
-  if (layout.all_one_block()) return 0;
-  return layout.ranks() * outer_rounds(layout, dtype_size(dtype), staging).slot;
+  if (layout.all_contiguous()) return 0;
+  return layout.ranks() * outer_rounds(layout, dtype_size(dtype), staging).slot_bytes;
 }
 
 int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype, int64_t staging) {
   const int64_t size = dtype_size(dtype);
   const int ranks = layout.ranks();
-  if (!layout.all_one_block()) return 2 * ranks * outer_rounds(layout, size, staging).slot;
+  if (!layout.all_contiguous()) return 2 * ranks * outer_rounds(layout, size, staging).slot_bytes;
   return ranks * aligned_bytes(round_elements(longest_piece(layout), size, ranks, staging) * size);
 }
 
@@ -80,8 +80,8 @@ int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks, int64_t s
   const int64_t size = dtype_size(dtype);
   const Slices slices = slices_of(elements, size, ranks);
   const int64_t round = round_elements(slices.slice, size, ranks, staging);
-  // Makes the result at least that of any call of fewer elements.
-  const int64_t whole = std::min(elements, std::max(kWholeBytes / size, ranks * kAlignment));
+  // The most that reduce_whole() gets in calls of fewer elements: a small sum or a remainder.
+  const int64_t whole = std::min(elements, std::max(kSmallSumBytes / size, ranks * kAlignment));
   return ranks * aligned_bytes(std::max({round, slices.remainder, whole}) * size);
 }
 
@@ -98,43 +98,43 @@ void DeviceTransport::exchange(std::string_view name, std::vector<DeviceBuffer> 
 void DeviceTransport::all_gather(std::string_view name, const PieceLayout& layout,
                                  const Tensor& from, const Tensor& to, const DeviceCall& call) {
   if (layout.elements() == 0) return;
-  if (layout.even_blocks()) {
+  if (layout.is_even()) {
     links_->all_gather(name, memory_of(from), memory_of(to), from.bytes(), *call.stream);
     received_bytes_ += to.bytes() - from.bytes();
-  } else if (layout.all_one_block()) {
-    gather_blocks(name, layout, from, to, *call.stream);
+  } else if (layout.all_contiguous()) {
+    gather_contiguous(name, layout, from, to, *call.stream);
   } else {
     gather_in_rounds(name, layout, from, to, call);
   }
 }
 
-/// Gathers pieces that are each one block of the whole. They are received there, without a copy.
-void DeviceTransport::gather_blocks(std::string_view name, const PieceLayout& layout,
-                                    const Tensor& from, const Tensor& to, Stream& stream) {
+/// Gathers pieces that are contiguous in the whole. They are received there, without a copy.
+void DeviceTransport::gather_contiguous(std::string_view name, const PieceLayout& layout,
+                                        const Tensor& from, const Tensor& to, Stream& stream) {
   const int64_t size = dtype_size(to.dtype());
   std::vector<DeviceBuffer> sends;
   std::vector<DeviceBuffer> receives;
   for (int rank = 0; rank < ranks_; ++rank) {
-    std::byte* const block = memory_of(to) + layout.begin(rank) * size;
+    std::byte* const piece = memory_of(to) + layout.begin(rank) * size;
     if (rank == position_) {
-      if (block != memory_of(from)) stream.copy(block, memory_of(from), from.bytes());
+      if (piece != memory_of(from)) stream.copy(piece, memory_of(from), from.bytes());
       continue;
     }
     sends.push_back({rank, memory_of(from), from.bytes()});
-    receives.push_back({rank, block, layout.elements(rank) * size});
+    receives.push_back({rank, piece, layout.elements(rank) * size});
   }
   exchange(name, std::move(sends), std::move(receives), stream);
 }
 
-/// Gathers pieces of several blocks. They arrive in slots and are copied into the whole.
+/// Gathers pieces that are not contiguous. They arrive in slots and are copied into the whole.
 void DeviceTransport::gather_in_rounds(std::string_view name, const PieceLayout& layout,
                                        const Tensor& from, const Tensor& to,
                                        const DeviceCall& call) {
   const int64_t size = dtype_size(to.dtype());
   const OuterRounds rounds = outer_rounds(layout, size, staging_bytes_);
-  const Staging arrived{call.workspace.data(), rounds.slot};
-  for (int64_t begin = 0; begin < layout.outer(); begin += rounds.blocks) {
-    const OuterBlocks blocks{begin, std::min(layout.outer(), begin + rounds.blocks)};
+  const Staging arrived{call.workspace.data(), rounds.slot_bytes};
+  for (int64_t begin = 0; begin < layout.outer(); begin += rounds.round_blocks) {
+    const OuterBlocks blocks{begin, std::min(layout.outer(), begin + rounds.round_blocks)};
     const auto bytes_of = [&](int rank, int64_t count) {
       return layout.elements(rank) / layout.outer() * count * size;
     };
@@ -145,11 +145,11 @@ void DeviceTransport::gather_in_rounds(std::string_view name, const PieceLayout&
     for (int rank = 0; rank < ranks_; ++rank) {
       if (rank == position_) continue;
       sends.push_back({rank, own, own_bytes});
-      receives.push_back({rank, arrived.of(rank), bytes_of(rank, blocks.end - begin)});
+      receives.push_back({rank, arrived.slot(rank), bytes_of(rank, blocks.end - begin)});
     }
     exchange(name, std::move(sends), std::move(receives), *call.stream);
     for (int rank = 0; rank < ranks_; ++rank) {
-      copy_to_whole(layout, rank, blocks, size, rank == position_ ? own : arrived.of(rank),
+      copy_to_whole(layout, rank, blocks, size, rank == position_ ? own : arrived.slot(rank),
                     memory_of(to), *call.stream);
     }
   }
@@ -158,16 +158,17 @@ void DeviceTransport::gather_in_rounds(std::string_view name, const PieceLayout&
 void DeviceTransport::reduce_scatter(std::string_view name, const PieceLayout& layout,
                                      const Tensor& from, const Tensor& to, const DeviceCall& call) {
   if (layout.elements() == 0) return;
-  if (layout.all_one_block()) {
-    scatter_blocks(name, layout, from, to, call);
+  if (layout.all_contiguous()) {
+    scatter_contiguous(name, layout, from, to, call);
   } else {
     scatter_in_rounds(name, layout, from, to, call);
   }
 }
 
-/// Sums pieces that are each one block of the whole. They are sent from there, without a copy.
-void DeviceTransport::scatter_blocks(std::string_view name, const PieceLayout& layout,
-                                     const Tensor& from, const Tensor& to, const DeviceCall& call) {
+/// Sums pieces that are contiguous in the whole. They are sent from there, without a copy.
+void DeviceTransport::scatter_contiguous(std::string_view name, const PieceLayout& layout,
+                                         const Tensor& from, const Tensor& to,
+                                         const DeviceCall& call) {
   const int64_t size = dtype_size(to.dtype());
   const int64_t longest = longest_piece(layout);
   const int64_t round = round_elements(longest, size, ranks_, staging_bytes_);
@@ -176,47 +177,48 @@ void DeviceTransport::scatter_blocks(std::string_view name, const PieceLayout& l
     const auto count = [&](int rank) {
       return std::clamp<int64_t>(layout.elements(rank) - begin, 0, round);
     };
-    const auto part = [&](int rank) {
+    const auto addend = [&](int rank) {
       return memory_of(from) + (layout.begin(rank) + begin) * size;
     };
     std::vector<DeviceBuffer> sends;
     std::vector<DeviceBuffer> receives;
     for (int rank = 0; rank < ranks_; ++rank) {
       if (rank == position_) continue;
-      sends.push_back({rank, part(rank), count(rank) * size});
-      receives.push_back({rank, arrived.of(rank), count(position_) * size});
+      sends.push_back({rank, addend(rank), count(rank) * size});
+      receives.push_back({rank, arrived.slot(rank), count(position_) * size});
     }
     exchange(name, std::move(sends), std::move(receives), *call.stream);
     sum(Reduction::sum, to.dtype(), arrived,
-        {part(position_), memory_of(to) + begin * size, count(position_)}, *call.stream);
+        {addend(position_), memory_of(to) + begin * size, count(position_)}, *call.stream);
   }
 }
 
-/// Sums pieces of several blocks. They are copied to contiguous memory before they are sent.
+/// Sums pieces that are not contiguous. They are copied to slots before they are sent.
 void DeviceTransport::scatter_in_rounds(std::string_view name, const PieceLayout& layout,
                                         const Tensor& from, const Tensor& to,
                                         const DeviceCall& call) {
   const int64_t size = dtype_size(to.dtype());
   const OuterRounds rounds = outer_rounds(layout, size, staging_bytes_);
-  const Staging packed{call.workspace.data(), rounds.slot};
-  const Staging arrived{packed.of(ranks_), rounds.slot};
-  for (int64_t begin = 0; begin < layout.outer(); begin += rounds.blocks) {
-    const OuterBlocks blocks{begin, std::min(layout.outer(), begin + rounds.blocks)};
+  const Staging packed{call.workspace.data(), rounds.slot_bytes};
+  const Staging arrived{packed.slot(ranks_), rounds.slot_bytes};
+  for (int64_t begin = 0; begin < layout.outer(); begin += rounds.round_blocks) {
+    const OuterBlocks blocks{begin, std::min(layout.outer(), begin + rounds.round_blocks)};
     const auto elements_of = [&](int rank, int64_t count) {
       return layout.elements(rank) / layout.outer() * count;
     };
-    const int64_t own = elements_of(position_, blocks.end - begin);
+    const int64_t own_elements = elements_of(position_, blocks.end - begin);
     std::vector<DeviceBuffer> sends;
     std::vector<DeviceBuffer> receives;
     for (int rank = 0; rank < ranks_; ++rank) {
-      copy_from_whole(layout, rank, blocks, size, memory_of(from), packed.of(rank), *call.stream);
+      copy_from_whole(layout, rank, blocks, size, memory_of(from), packed.slot(rank), *call.stream);
       if (rank == position_) continue;
-      sends.push_back({rank, packed.of(rank), elements_of(rank, blocks.end - begin) * size});
-      receives.push_back({rank, arrived.of(rank), own * size});
+      sends.push_back({rank, packed.slot(rank), elements_of(rank, blocks.end - begin) * size});
+      receives.push_back({rank, arrived.slot(rank), own_elements * size});
     }
     exchange(name, std::move(sends), std::move(receives), *call.stream);
     sum(Reduction::sum, to.dtype(), arrived,
-        {packed.of(position_), memory_of(to) + elements_of(position_, begin) * size, own},
+        {packed.slot(position_), memory_of(to) + elements_of(position_, begin) * size,
+         own_elements},
         *call.stream);
   }
 }
@@ -237,7 +239,7 @@ void DeviceTransport::all_reduce(std::string_view name, Reduction reduction, con
     for (int rank = 0; rank < ranks_; ++rank) {
       if (rank == position_) continue;
       sends.push_back({rank, memory_of(from) + offset(rank), count * size});
-      receives.push_back({rank, arrived.of(rank), count * size});
+      receives.push_back({rank, arrived.slot(rank), count * size});
     }
     exchange(name, std::move(sends), std::move(receives), *call.stream);
     sum(reduction, dtype, arrived,
@@ -249,9 +251,9 @@ void DeviceTransport::all_reduce(std::string_view name, Reduction reduction, con
                        *call.stream);
     received_bytes_ += (ranks_ - 1) * slice * size;
   }
-  const int64_t done = ranks_ * slice * size;
+  const int64_t offset = ranks_ * slice * size;  // of the remainder, in bytes
   reduce_whole(name, reduction, dtype,
-               {memory_of(from) + done, memory_of(to) + done, slices.remainder}, call);
+               {memory_of(from) + offset, memory_of(to) + offset, slices.remainder}, call);
 }
 
 void DeviceTransport::reduce_whole(std::string_view name, Reduction reduction, DType dtype,
@@ -259,10 +261,11 @@ void DeviceTransport::reduce_whole(std::string_view name, Reduction reduction, D
   if (addend.elements == 0) return;
   const int64_t bytes = addend.elements * dtype_size(dtype);
   const Staging arrived{call.workspace.data(), aligned_bytes(bytes)};
-  call.stream->copy(arrived.of(position_), addend.own, bytes);
-  links_->all_gather(name, arrived.of(position_), arrived.memory, arrived.slot, *call.stream);
-  received_bytes_ += (ranks_ - 1) * arrived.slot;
-  sum(reduction, dtype, arrived, {arrived.of(position_), addend.sum, addend.elements},
+  call.stream->copy(arrived.slot(position_), addend.own_addend, bytes);
+  links_->all_gather(name, arrived.slot(position_), arrived.memory, arrived.slot_bytes,
+                     *call.stream);
+  received_bytes_ += (ranks_ - 1) * arrived.slot_bytes;
+  sum(reduction, dtype, arrived, {arrived.slot(position_), addend.sum, addend.elements},
       *call.stream);
 }
 
@@ -276,8 +279,8 @@ void DeviceTransport::broadcast(std::string_view name, int root, const Tensor& t
 void DeviceTransport::sum(Reduction reduction, DType dtype, const Staging& staging,
                           const Addend& addend, Stream& stream) const {
   ordered_sum({.slots = staging.memory,
-               .slot_bytes = staging.slot,
-               .own = addend.own,
+               .slot_bytes = staging.slot_bytes,
+               .own_addend = addend.own_addend,
                .position = position_,
                .ranks = ranks_,
                .elements = addend.elements,

@@ -15,16 +15,16 @@
 
 namespace tessera {
 
-/// The stream and the workspace of a call whose operands are in a device's memory. Without a stream
-/// the operands are in the processor's memory.
+/// The stream and the workspace of a call whose operands are in a device's memory. If the stream is
+/// null, the operands are in the processor's memory.
 struct DeviceCall {
   Stream* stream = nullptr;
-  /// Memory of the device for the work, as large as the functions below say.
+  /// Memory of the device for the work, of as many bytes as the functions below return.
   std::span<std::byte> workspace = {};
 };
 
-/// The size of the staging memory. Elements that arrive from all ranks stay in it until they are
-/// summed or copied into the whole. Larger operands go through it in rounds.
+/// The size of the staging memory. Elements that arrive from all ranks are in this memory until
+/// they are summed or copied into the whole. Larger operands go through the memory in rounds.
 inline constexpr int64_t kDeviceStagingBytes = int64_t{64} << 20;
 
 /// Returns the bytes of workspace that a call among devices needs.
@@ -32,7 +32,7 @@ int64_t all_gather_workspace(const PieceLayout& layout, DType dtype,
                              int64_t staging_bytes = kDeviceStagingBytes);
 int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype,
                                  int64_t staging_bytes = kDeviceStagingBytes);
-/// Returns the bytes for an all-reduce. Fewer elements never need more.
+/// Returns the bytes for an all-reduce. An all-reduce of fewer elements never needs more.
 int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks,
                              int64_t staging_bytes = kDeviceStagingBytes);
 
@@ -40,10 +40,10 @@ int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks,
 /// (DeviceLinks). A kernel sums them in rank order (ordered_sum()), as reduce() does. So the bits
 /// are those of every other transport, whatever the library and its topology.
 ///
-/// For a sum, each rank receives the addends of its own piece or slice from the others, in rounds,
-/// and sums them. A *slot* is the staging memory for one rank in a round. An all-reduce then
-/// gathers the slices. A rank receives as many bytes as in a ring, except in small sums: each rank
-/// gets all addends and sums them by itself.
+/// For a sum, each rank receives from the others the addends of its own piece, and sums them. An
+/// all-reduce has a *slice* of the elements for each rank instead of a piece, and then gathers the
+/// slices. Both work in rounds. A *slot* is the staging memory for one rank in a round. A rank
+/// receives as many bytes as in a ring, except in small sums, which each rank takes by itself.
 class DeviceTransport {
  public:
   /// Creates the transport of the rank at `position` of `ranks`. `staging_bytes` is the same on all
@@ -66,32 +66,33 @@ class DeviceTransport {
   void exchange(std::string_view name, std::vector<DeviceBuffer> sends,
                 std::vector<DeviceBuffer> receives, Stream& stream);
 
-  /// Returns the bytes that calls have requested from other ranks. A call that a graph repeats
+  /// Returns the bytes that this rank's calls receive from other ranks. A call that a graph repeats
   /// counts once.
   int64_t received_bytes() const { return received_bytes_; }
 
  private:
   /// Some elements of a sum: this rank's addend, and the destination of the sum.
   struct Addend {
-    const std::byte* own;
+    const std::byte* own_addend;
     std::byte* sum;
     int64_t elements;
   };
+  /// Staging memory with one slot for each rank.
   struct Staging {
     std::byte* memory;
-    int64_t slot;  // bytes for one rank
-    std::byte* of(int rank) const { return memory + rank * slot; }
+    int64_t slot_bytes;
+    std::byte* slot(int rank) const { return memory + rank * slot_bytes; }
   };
 
-  void gather_blocks(std::string_view name, const PieceLayout& layout, const Tensor& from,
-                     const Tensor& to, Stream& stream);
+  void gather_contiguous(std::string_view name, const PieceLayout& layout, const Tensor& from,
+                         const Tensor& to, Stream& stream);
   void gather_in_rounds(std::string_view name, const PieceLayout& layout, const Tensor& from,
                         const Tensor& to, const DeviceCall& call);
-  void scatter_blocks(std::string_view name, const PieceLayout& layout, const Tensor& from,
-                      const Tensor& to, const DeviceCall& call);
+  void scatter_contiguous(std::string_view name, const PieceLayout& layout, const Tensor& from,
+                          const Tensor& to, const DeviceCall& call);
   void scatter_in_rounds(std::string_view name, const PieceLayout& layout, const Tensor& from,
                          const Tensor& to, const DeviceCall& call);
-  /// Gives every rank all addends, which it then sums by itself.
+  /// Gives every rank all addends. Each rank then takes the whole sum by itself.
   void reduce_whole(std::string_view name, Reduction reduction, DType dtype, const Addend& addend,
                     const DeviceCall& call);
   void sum(Reduction reduction, DType dtype, const Staging& staging, const Addend& addend,

@@ -13,9 +13,9 @@
 
 namespace tessera {
 
-/// The way in which a value is distributed over the ranks of one axis. The ranks hold
+/// The way in which a value is distributed over the ranks of one axis: what the ranks hold.
 enum class Placement : uint8_t {
-  invariant,   ///< one logical value, the same everywhere, used as one
+  invariant,   ///< the same value, with which all ranks compute the same
   replicated,  ///< the same value, which each rank uses on its own data
   sharded,     ///< pieces of one logical tensor along a dim
   varying,     ///< own data along a dim, with no logical whole: the rows that an exchange brought
@@ -29,10 +29,8 @@ inline constexpr std::array<std::string_view, 5> kWords<Placement>{"invariant", 
 enum class PieceKind : uint8_t {
   even,      ///< equal parts in the order of the ranks
   uneven,    ///< parts of the sizes that Pieces::sizes lists
-  zigzag,    ///< rank i of n has the chunks i and 2n-1-i of 2n: causal attention gives them equal
-             ///< work
-  flat,      ///< consecutive parts of the padded memory of a unit of parameters: equal ones, or of
-             ///< the sizes that Pieces::sizes lists
+  zigzag,    ///< rank i of n has chunks i and 2n-1-i of 2n: equal work in causal attention
+  flat,      ///< consecutive parts of a unit's padded memory, equal or as Pieces::sizes lists
   tokens,    ///< of varying values: each rank's own tokens (see Pieces::origin)
   exchange,  ///< of varying values: the rows of the exchange Pieces::identity
 };
@@ -45,18 +43,16 @@ class Distribution;
 /// The pieces that a dim is split into along one axis. Two splits fit only if these are equal.
 struct Pieces {
   PieceKind kind = PieceKind::even;
-  /// The sizes of uneven pieces, and of flat ones that are not equal, by position on the axis. If
-  /// several axes that follow one another in a dim's order have the same flat pieces, they split it
-  /// together. Then the list has a size for each of their ranks, the outermost axis counting
-  /// slowest.
+  /// The sizes of uneven pieces, and of flat ones that are not equal, by position on the axis. Axes
+  /// that are neighbours in a dim's order and have the same flat pieces split the dim together: the
+  /// list has a size for each of their ranks, the outermost axis counting slowest.
   std::vector<int64_t> sizes;
-  int identity = -1;  ///< the number of an exchange
-  /// The distribution that tokens had before they crossed to the expert view, and get when they
-  /// cross back.
+  int identity = -1;  ///< the number of an exchange; -1 for other pieces
+  /// The distribution that tokens in the expert view had, and will have, in the dense view.
   std::shared_ptr<const Distribution> origin = {};
   bool operator==(const Pieces& other) const;
-  /// Returns the pieces in words: "zigzag", "uneven 3 + 5", "exchange 4". Tokens are "tokens",
-  /// whatever their origin.
+  /// Returns the pieces in words: "zigzag", "uneven 3 + 5", "exchange 4". Leaves out the origin of
+  /// tokens.
   std::string text() const;
   /// Returns text() and the origin of tokens. Pieces that are not equal have different texts.
   std::string text(const Mesh& mesh) const;
@@ -67,10 +63,9 @@ std::string pieces_text(std::string_view pieces, int factor, int64_t repeats);
 
 /// The distribution of a value over one axis.
 ///
-/// A dim may be a product of factors, as tokens are sequences × positions, and `factor` says which
-/// of them is split, 0 being the outermost. `repeats` is the extent, on this rank, of the factors
-/// outside it: a split of the positions of 4 sequences has 4 repeats, and joining its pieces puts
-/// them together sequence by sequence.
+/// A dim may be a product of factors, as tokens are sequences × positions. `factor` is the one that
+/// is split; 0 is the outermost. `repeats` is the extent, on this rank, of the factors outside it:
+/// a split of the positions of 4 sequences has 4 repeats and is joined in each sequence.
 struct TypeOnAxis {
   Placement placement = Placement::invariant;
   int dim = 0;  ///< the dim that is split; used if split(), like all that follows
@@ -78,7 +73,7 @@ struct TypeOnAxis {
   int factor = 0;
   int64_t repeats = 1;
 
-  /// Returns whether the ranks hold different parts: sharded or varying.
+  /// Returns whether the ranks hold different elements: sharded or varying.
   bool split() const { return placement == Placement::sharded || placement == Placement::varying; }
   /// Returns whether the ranks hold the same: invariant or replicated.
   bool same_on_ranks() const {
@@ -97,7 +92,7 @@ TypeOnAxis partial();
 TypeOnAxis sharded(int dim, Pieces pieces = {}, int factor = 0, int64_t repeats = 1);
 TypeOnAxis varying(int dim, Pieces pieces, int factor = 0);
 
-/// Returns the type of the gradient of a value of this type: replicated and partial are exchanged.
+/// Returns the type of the gradient: replicated and partial change places, the others stay.
 TypeOnAxis dual(const TypeOnAxis& type);
 
 /// The distribution of a value over all axes of one view of the mesh: its type on each, and for
@@ -117,16 +112,16 @@ class Distribution {
   /// Returns whether the value is invariant on every axis.
   bool invariant() const { return types_.empty(); }
 
-  /// Returns a copy with another type on one axis. A new split is the innermost of its dim. A split
-  /// that stays on its dim keeps its position in the order.
+  /// Returns a copy with this type on one axis. A new split is the innermost of its dim. A split
+  /// that stays on its dim keeps its index in the order.
   Distribution with(Axis axis, const TypeOnAxis& type) const;
-  /// Returns a copy in this view of the mesh.
   Distribution in_view(MeshView view) const;
   /// Returns the distribution of the gradient.
   Distribution dual() const;
 
   /// Returns the types in words: "tensor: sharded (dim 0, even), data: partial", or "invariant".
-  /// The order in which axes split a dim is named unless it is that of the factors and the mesh.
+  /// Names the order of the splits of a dim unless outer factors, and outer axes in them, come
+  /// first.
   std::string text(const Mesh& mesh) const;
 
   bool operator==(const Distribution&) const = default;

@@ -18,7 +18,7 @@ class EmulatedLinks final : public DeviceLinks {
   void all_gather(std::string_view name, const std::byte* from, std::byte* to, int64_t bytes,
                   Stream& stream) override {
     stream.enqueue([=, group = group_] {
-      // A Tensor has no form for const memory. The communicator only reads this one.
+      // A Tensor cannot refer to const memory. The communicator only reads this one.
       group->all_gather(name, even_pieces(bytes * group->size(), group->size()),
                         bytes_at(const_cast<std::byte*>(from), bytes),
                         bytes_at(to, bytes * group->size()));

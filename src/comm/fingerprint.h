@@ -14,12 +14,12 @@ namespace tessera {
 
 /// A kind of call that the ranks of a group make together.
 enum class Collective : uint8_t {
-  all_gather,       ///< every rank gets the whole of which each has a piece
+  all_gather,       ///< every rank gives a piece and gets the whole
   reduce_scatter,   ///< every rank gets its piece of the sum
   all_reduce,       ///< every rank gets the sum
   all_to_all,       ///< every rank sends a block of one size to every other
   all_to_all_rows,  ///< every rank sends any number of rows to every other
-  broadcast,        ///< every rank gets what one has
+  broadcast,        ///< every rank gets the tensor of one rank
   message,          ///< one rank sends to another
   barrier,          ///< every rank waits for all
 };
@@ -31,31 +31,30 @@ inline constexpr std::array<std::string_view, 8> kWords<Collective>{
 /// The way in which addends become one number.
 enum class Reduction : uint8_t {
   sum,
-  maximum,  ///< NaN if one of them is NaN
+  maximum,  ///< NaN if one of the addends is NaN
 };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Reduction>{"sum", "maximum"};
 
-/// The mark of a call: all that the ranks of a group compare before they communicate. Ranks whose
-/// marks differ have made different calls, which is an error.
+/// The fingerprint of a call, or *mark* in names: all that the ranks of a group compare before they
+/// communicate. Ranks whose marks differ have made different calls, which is an error.
 struct Fingerprint {
-  std::string_view name;  ///< of the program's node; the text outlives the call
+  std::string_view name;  ///< of the program's node; its text must outlive the call
   Collective collective = Collective::barrier;
-  /// The number of collectives that the rank began with this communicator before. Messages are
-  /// counted for each pair of ranks in each direction.
+  /// The number of collectives that the rank began with this communicator before this one. Of a
+  /// message, the number of earlier messages from its sender to its receiver.
   int64_t sequence = 0;
   DType dtype = DType::u8;
-  Shape shape;  ///< of the whole; [1, ...] for rows of any number
+  Shape shape;  ///< of the whole; the shape of one row, [1, ...], in all_to_all_rows
   Reduction reduction = Reduction::sum;
   int from = -1;              ///< the rank that broadcasts or sends a message; -1 in other calls
   int to = -1;                ///< the rank that receives a message; -1 in other calls
-  uint64_t layout = 0;        ///< PieceLayout::fingerprint() where there are pieces
-  uint64_t layout_after = 0;  ///< of the pieces into which an all-to-all changes them
+  uint64_t layout = 0;        ///< PieceLayout::hash() where there are pieces
+  uint64_t layout_after = 0;  ///< PieceLayout::hash() after an all-to-all that changes the pieces
 
   bool operator==(const Fingerprint&) const = default;
   /// Returns the call in words: "call 3, all_reduce (sum) 'layers.0.norm' of f32 [4, 8]".
   std::string text() const;
-  /// Returns a number that is the same for equal fingerprints and differs for different ones.
   uint64_t hash() const;
 };
 

@@ -10,18 +10,20 @@ int64_t FlatPieces::elements() const {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
-size_t FlatPieces::first_of(const Mesh& mesh, int rank, size_t outer) const {
+size_t FlatPieces::first_index(const Mesh& mesh, int rank, size_t axis_count) const {
   int first = 0;
   for (size_t i = 0; i < axes.size(); ++i) {
-    first = first * mesh.size(axes[i]) + (i < outer ? mesh.coordinate(rank, axes[i]) : 0);
+    first = first * mesh.size(axes[i]) + (i < axis_count ? mesh.coordinate(rank, axes[i]) : 0);
   }
   return static_cast<size_t>(first);
 }
 
-ElementRun FlatPieces::of(const Mesh& mesh, int rank, size_t outer) const {
-  const size_t first = first_of(mesh, rank, outer);
+ElementRun FlatPieces::run_of(const Mesh& mesh, int rank, size_t axis_count) const {
+  const size_t first = first_index(mesh, rank, axis_count);
   size_t count = 1;
-  for (size_t i = outer; i < axes.size(); ++i) count *= static_cast<size_t>(mesh.size(axes[i]));
+  for (size_t i = axis_count; i < axes.size(); ++i) {
+    count *= static_cast<size_t>(mesh.size(axes[i]));
+  }
   TESSERA_CHECK(first + count <= sizes.size(), "piece {} of {}", first, sizes.size());
   const auto begin = sizes.begin() + static_cast<std::ptrdiff_t>(first);
   return {std::accumulate(sizes.begin(), begin, int64_t{0}),

@@ -23,14 +23,14 @@ LastCall CallRecord::last(std::string group) const {
   return {.text = mark.text(), .group = std::move(group), .state = state_, .begun = begun_};
 }
 
-std::string calls_text(int rank, std::span<const LastCall> calls) {
+std::string calls_text(int rank, std::span<const LastCall> last_calls) {
   std::vector<std::string> parts;
   const LastCall* failed = nullptr;
   const LastCall* finished = nullptr;
-  const auto keep_later = [](const LastCall& call, const LastCall*& last) {
-    if (last == nullptr || call.begun > last->begun) last = &call;
+  const auto keep_later = [](const LastCall& call, const LastCall*& kept) {
+    if (kept == nullptr || call.begun > kept->begun) kept = &call;
   };
-  for (const LastCall& call : calls) {
+  for (const LastCall& call : last_calls) {
     if (call.state == CallState::inside) parts.push_back("waits in " + call.with_group());
     if (call.state == CallState::failed) keep_later(call, failed);
     if (call.state == CallState::finished) keep_later(call, finished);

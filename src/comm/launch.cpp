@@ -11,23 +11,23 @@
 namespace tessera {
 namespace {
 
-/// The variables in which a launcher gives the number of processes and the rank of this one.
+/// The variables in which a launcher gives the number of processes and the rank of this process.
 struct LauncherVariables {
   const char* processes;
   const char* rank;
   const char* launcher;
 };
 
-/// The variable of users who start the processes themselves. It stands for the launcher's name in
-/// messages.
+/// The variable of users who start the processes themselves. Its name also stands for the launcher
+/// in messages.
 constexpr const char* kByHand = "TESSERA_RANKS";
 
-/// In order of preference: what the user sets by hand comes first.
+/// In order of preference: the variables that a user sets by hand come first.
 constexpr std::array<LauncherVariables, 4> kVariables{{
     {kByHand, "TESSERA_RANK", kByHand},
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"},
     {"PMI_SIZE", "PMI_RANK", "mpiexec"},
-    // Only srun sets the first one. It counts the tasks of the step that srun starts.
+    // Only srun sets SLURM_STEP_NUM_TASKS. A batch script without srun has SLURM_NTASKS too.
     {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun"},
 }};
 
@@ -39,8 +39,8 @@ std::optional<int> number_in(std::string_view text, int least) {
   return number;
 }
 
-/// The least length of a token. A shorter one could be guessed: whoever sees a proof can test
-/// guesses against it.
+/// The least length of a token. Processes send proofs, which are computed from the token
+/// (tcp/job_token.h). Whoever sees a proof can test guesses of a short token against it.
 constexpr size_t kLeastTokenBytes = 16;
 
 std::optional<std::string> token_in(const char* text) {
@@ -58,6 +58,8 @@ std::optional<std::string> token_in(const char* text) {
 std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& variable) {
   const char* const address = variable(kAddressVariable);
   std::optional<Launch> found;
+  // All variables are read, even after a launch is found: if the user and a launcher both describe
+  // the launch, their numbers of processes must agree.
   for (const auto& [processes_variable, rank_variable, launcher] : kVariables) {
     const char* value = variable(processes_variable);
     if (value == nullptr) continue;
@@ -77,6 +79,7 @@ std::optional<Launch> find_launch(const std::function<const char*(const char* na
       continue;
     }
     const char* rank_text = variable(rank_variable);
+    // The rank counts only with an address: MPI numbers the processes itself.
     const std::optional<int> rank = rank_text == nullptr ? std::nullopt : number_in(rank_text, 0);
     if (*processes > 1 && address != nullptr && (!rank || *rank >= *processes)) {
       throw Error("{} is {}, expected the number of this process, from 0 to {}", rank_variable,

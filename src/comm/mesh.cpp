@@ -15,8 +15,8 @@ void check_size(std::string_view name, int size) {
   if (size < 1) throw Error("{} = {}; it must be at least 1", name, size);
 }
 
-/// Returns the product of all sizes, each at least 1. Throws Error above kMostRanks, so it does not
-/// overflow.
+/// Returns the product of the sizes of the dense view and the pipeline, each at least 1. Throws
+/// Error above kMostRanks after each factor, so that the product does not overflow.
 int64_t ranks_of(const MeshSizes& sizes) {
   std::vector<int> factors{sizes.tensor, sizes.context, sizes.pipeline};
   factors.insert(factors.end(), sizes.data.begin(), sizes.data.end());
@@ -33,17 +33,17 @@ int64_t ranks_of(const MeshSizes& sizes) {
 
 /// Returns the sizes of the levels of expert_data. The experts' ranks divide those of a stage.
 std::vector<int> expert_data_levels(const MeshSizes& sizes) {
-  std::vector<int> levels;
-  int ranks = sizes.tensor * sizes.context;  // of a stage, up to this level
-  int within = 1;                            // of expert_data, up to the level before
-  for (const int level : sizes.data) {
-    ranks *= level;
+  std::vector<int> level_sizes;
+  int stage_ranks = sizes.tensor * sizes.context;  // up to this level
+  int inner_size = 1;                              // of expert_data, up to the level before
+  for (const int data_size : sizes.data) {
+    stage_ranks *= data_size;
     // 1 if the experts' ranks do not fit a whole number of times into the ranks up to this level.
-    const int up_to_level = ranks % sizes.expert == 0 ? ranks / sizes.expert : 1;
-    levels.push_back(up_to_level / within);
-    within = up_to_level;
+    const int size = stage_ranks % sizes.expert == 0 ? stage_ranks / sizes.expert : 1;
+    level_sizes.push_back(size / inner_size);
+    inner_size = size;
   }
-  return levels;
+  return level_sizes;
 }
 
 }  // namespace
@@ -55,31 +55,32 @@ Mesh::Mesh(const MeshSizes& sizes) {
   check_size("parallel.expert", sizes.expert);
   if (sizes.data.empty()) throw Error("the data axis has no level; it must have at least one");
   for (const int level : sizes.data) check_size("a level of the data axis", level);
-  const int64_t stage = ranks_of(sizes) / sizes.pipeline;
-  if (stage % sizes.expert != 0) {
+  const int64_t stage_ranks = ranks_of(sizes) / sizes.pipeline;
+  if (stage_ranks % sizes.expert != 0) {
     throw Error(
         "parallel.expert = {} does not divide the {} ranks of a pipeline stage (tensor {} · context"
         " {} · data {}); choose a divisor of {}",
-        sizes.expert, stage, sizes.tensor, sizes.context, stage / sizes.tensor / sizes.context,
-        stage);
+        sizes.expert, stage_ranks, sizes.tensor, sizes.context,
+        stage_ranks / sizes.tensor / sizes.context, stage_ranks);
   }
   axes_ = {{"tensor", sizes.tensor, MeshView::dense},
            {"context", sizes.context, MeshView::dense},
            {"pipeline", sizes.pipeline, MeshView::dense},
            {"expert", sizes.expert, MeshView::expert}};
-  dense_ = {tensor(), context()};
-  expert_ = {expert()};
+  dense_view_ = {tensor(), context()};
+  expert_view_ = {expert()};
   add_levels("expert_data", expert_data_levels(sizes), MeshView::expert);
   add_levels("data", sizes.data, MeshView::dense);
-  ranks_ = static_cast<int>(stage) * sizes.pipeline;
+  ranks_ = static_cast<int>(stage_ranks) * sizes.pipeline;
 }
 
-void Mesh::add_levels(std::string_view name, std::span<const int> levels, MeshView view) {
-  std::vector<Axis>& view_axes = view == MeshView::dense ? dense_ : expert_;
-  for (size_t level = 0; level < levels.size(); ++level) {
+void Mesh::add_levels(std::string_view name, std::span<const int> level_sizes, MeshView view) {
+  std::vector<Axis>& view_axes = view == MeshView::dense ? dense_view_ : expert_view_;
+  const bool one_level = level_sizes.size() == 1;
+  for (size_t level = 0; level < level_sizes.size(); ++level) {
     view_axes.push_back({static_cast<int>(axes_.size())});
-    axes_.push_back({levels.size() == 1 ? std::string(name) : fmt::format("{}.{}", name, level),
-                     levels[level], view});
+    axes_.push_back({one_level ? std::string(name) : fmt::format("{}.{}", name, level),
+                     level_sizes[level], view});
   }
 }
 
@@ -89,14 +90,15 @@ const AxisInfo& Mesh::info(Axis axis) const {
   return axes_[static_cast<size_t>(axis.index)];
 }
 
-/// Returns the rank within its stage: tensor, context, data from the innermost outwards.
+/// Returns the number of a rank among those of its stage, which are counted along tensor, context
+/// and data, from the innermost axis outwards.
 int Mesh::rank_in_stage(int rank) const {
   TESSERA_CHECK(rank >= 0 && rank < ranks_, "no rank {} among {}", rank, ranks_);
   const int inner = size(tensor()) * size(context());
   return rank % inner + inner * (rank / (inner * size(pipeline())));
 }
 
-/// Returns the distance of neighbours along an axis of a view, within their stage.
+/// Returns the difference of rank_in_stage() between neighbours on an axis of a view.
 int Mesh::stride(Axis axis) const {
   int stride = 1;
   for (const Axis inner : of_view(info(axis).view)) {

@@ -17,15 +17,14 @@ struct Axis {
 };
 
 /// The two ways in which the ranks of a pipeline stage are arranged along axes. Attention and dense
-/// layers use tensor × context × data; experts use expert × expert_data. Both products are the same
-/// ranks.
+/// layers use tensor × context × data; experts use expert × expert_data. Both products have the
+/// same ranks. The pipeline axis divides the ranks into stages, and so belongs to neither view.
 enum class MeshView : uint8_t { dense, expert };
 
-/// The description of one axis.
 struct AxisInfo {
   std::string name;
   int size = 1;
-  MeshView view = MeshView::dense;
+  MeshView view = MeshView::dense;  ///< not used for the pipeline axis
 };
 
 /// The sizes of a layout, as a configuration gives them.
@@ -36,8 +35,8 @@ struct MeshSizes {
   /// The data axis from its innermost level outwards: {2, 4} means two ranks on each of four nodes.
   /// It has one level if all ranks are equally near.
   std::vector<int> data{1};
-  /// The number of ranks that share the experts of a layer, of the tensor · context · data ranks of
-  /// a stage.
+  /// The number of ranks among which the experts of a layer are divided. It divides the number of
+  /// ranks of a stage: tensor · context · data.
   int expert = 1;
 };
 
@@ -46,18 +45,19 @@ inline constexpr int kMostRanks = 1 << 20;
 
 /// The ranks of a run, arranged along named axes.
 ///
-/// The axes of the dense view are, from the innermost outwards: tensor, context, pipeline, data.
+/// Ranks are numbered along tensor, context, pipeline and data, from the innermost axis outwards.
 /// This is the order of their need for bandwidth and low latency (Llama 3, section 5.2): tensor
 /// parallelism communicates in every layer and waits for it; context parallelism does so in every
 /// attention; a pipeline sends only its boundaries, point to point; data parallelism communicates
 /// once a step and can hide it. Neighbouring ranks share a node, so the inner axes stay within it.
 ///
-/// The expert view folds tensor × context × data of one pipeline stage into expert (inner) and
-/// expert_data (outer). Experts exchange tokens in every layer, and so they take the nearest ranks.
+/// The expert view divides the same ranks of a stage into expert (inner) and expert_data (outer).
+/// Experts exchange tokens in every layer, so the ranks of the expert axis are the nearest ones.
 ///
-/// The data axis may have levels, such as the ranks of a node and the nodes. Each level is an axis,
-/// and expert_data has as many. A level of expert_data has the ranks that are within that level of
-/// the data axis. So its size is 1 if the experts alone fill that level, or do not fit into it.
+/// The data axis may have levels, such as the ranks of a node and the nodes. Each level is an axis.
+/// expert_data has as many levels, each with the ranks within the same level of data. On nodes of 8
+/// ranks (tensor 2, data {4, 3}) its levels are {4, 3} for 2 expert ranks. For 8 they are {1, 3}:
+/// the experts fill a node. For 12 they are {1, 2}: the experts do not fit into a node.
 class Mesh {
  public:
   /// Creates a mesh of one rank. It has every axis, each of size 1.
@@ -72,30 +72,30 @@ class Mesh {
   int size(Axis axis) const { return info(axis).size; }
   const std::string& name(Axis axis) const { return info(axis).name; }
 
+  // The indices of these four axes are fixed. The levels of expert_data and of data follow them.
   Axis tensor() const { return {0}; }
   Axis context() const { return {1}; }
   Axis pipeline() const { return {2}; }
   Axis expert() const { return {3}; }
-  /// Returns the levels of expert_data, innermost first.
-  std::span<const Axis> expert_data() const { return std::span(expert_).subspan(1); }
-  /// Returns the levels of the data axis, innermost first.
-  std::span<const Axis> data() const { return std::span(dense_).subspan(2); }
+  /// Returns the levels of expert_data, innermost first: the axes after expert.
+  std::span<const Axis> expert_data() const { return std::span(expert_view_).subspan(1); }
+  /// Returns the levels of the data axis, innermost first: the axes after tensor and context.
+  std::span<const Axis> data() const { return std::span(dense_view_).subspan(2); }
   /// Returns the axes over which values of a stage are distributed, innermost first: tensor,
   /// context and the levels of data; or expert and the levels of expert_data.
   std::span<const Axis> of_view(MeshView view) const {
-    return view == MeshView::dense ? std::span(dense_) : std::span(expert_);
+    return view == MeshView::dense ? std::span(dense_view_) : std::span(expert_view_);
   }
 
   /// Returns the coordinate of a rank on an axis. Throws InternalError if there is no such rank.
   int coordinate(int rank, Axis axis) const;
-  /// Returns the ranks that differ from `rank` along `axes` alone, including itself. They are in
-  /// the order of their coordinates, with the first of the axes innermost. All axes are of one
-  /// view.
+  /// Returns the ranks whose coordinates on all other axes are those of `rank`, in the order of
+  /// their coordinates on `axes`, of which the first is the innermost. All axes are of one view.
   std::vector<int> group(int rank, std::span<const Axis> axes) const;
 
-  /// Returns the axes in the order in which a sum over them is taken level by level: first those of
-  /// the innermost level with all axes within it, then the next level alone, and so on. `axes` are
-  /// of one view, innermost first. Axes of one rank are left out.
+  /// Returns the axes in the order in which a sum over them is taken, one list for each level. The
+  /// list of the innermost level also has the axes within it: {{tensor, context, data.0}, {data.1}}
+  /// for the dense view. `axes` are of one view, innermost first. Axes of one rank are left out.
   std::vector<std::vector<Axis>> by_level(std::span<const Axis> axes) const;
 
   /// Returns the layout in words: "2 tensor x 4 data, 4 expert", or "one rank". The product of the
@@ -105,11 +105,11 @@ class Mesh {
  private:
   int rank_in_stage(int rank) const;
   int stride(Axis axis) const;
-  void add_levels(std::string_view name, std::span<const int> levels, MeshView view);
+  void add_levels(std::string_view name, std::span<const int> level_sizes, MeshView view);
 
   std::vector<AxisInfo> axes_;
-  std::vector<Axis> dense_;
-  std::vector<Axis> expert_;
+  std::vector<Axis> dense_view_;
+  std::vector<Axis> expert_view_;
   int ranks_ = 1;
 };
 

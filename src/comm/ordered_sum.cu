@@ -28,7 +28,7 @@ __global__ void sum_slots(OrderedSum sum) {
     Total totals[size];
     for (int rank = 0; rank < sum.ranks; ++rank) {
       const std::byte* const addend =
-          rank == sum.position ? sum.own : sum.slots + rank * sum.slot_bytes;
+          rank == sum.position ? sum.own_addend : sum.slots + rank * sum.slot_bytes;
       const auto values = load_pack<size>(reinterpret_cast<const T*>(addend) + first, 0);
       for (int i = 0; i < size; ++i) {
         const auto value = static_cast<Total>(values.values[i]);
@@ -46,7 +46,7 @@ bool aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) 
 template <typename T, typename Total, typename Combine>
 void launch_sum(const OrderedSum& sum, Stream& stream) {
   constexpr int kWidest = kPackSize<T>;
-  if (aligned(sum.own) && aligned(sum.to)) {
+  if (aligned(sum.own_addend) && aligned(sum.to)) {
     launch(sum_slots<T, Total, Combine, kWidest>, grid_of_elements<kWidest>(sum.elements), stream,
            sum);
   } else {

@@ -13,21 +13,24 @@
 namespace tessera {
 namespace {
 
-/// Returns whether the axes of a dim's order that have these pieces split it together.
-bool joint(const Pieces& pieces) { return pieces.kind == PieceKind::flat && !pieces.sizes.empty(); }
+/// Returns whether the neighbours in a dim's order that have these pieces split the dim together:
+/// flat pieces whose list has a size for each rank of all these axes (Pieces::sizes).
+bool are_joint(const Pieces& pieces) {
+  return pieces.kind == PieceKind::flat && !pieces.sizes.empty();
+}
 
-/// Returns the first of the axes and those after it that split the dim together with it, because
-/// they have the same flat pieces.
+/// Returns the first of the axes, and the axes after it that split the dim together with it.
 std::span<const Axis> first_split(const Distribution& distribution, std::span<const Axis> axes) {
   size_t count = 1;
   const Pieces& first = distribution.on(axes[0]).pieces;
-  while (joint(first) && count < axes.size() && distribution.on(axes[count]).pieces == first) {
+  while (are_joint(first) && count < axes.size() && distribution.on(axes[count]).pieces == first) {
     ++count;
   }
   return axes.first(count);
 }
 
-/// Returns a rank's position among those of the axes, outermost first, and their number.
+/// Returns a rank's position among the ranks of these axes, and the number of these ranks. The axes
+/// are listed outermost first.
 std::pair<int, int> position_among(const Mesh& mesh, std::span<const Axis> axes, int rank) {
   int position = 0;
   int count = 1;
@@ -73,7 +76,7 @@ Pieces nearly_even(int64_t extent, int ranks) {
   const int64_t packs = (extent + pack - 1) / pack;
   Pieces pieces{.kind = PieceKind::uneven};
   for (int rank = 0; rank < ranks; ++rank) {
-    // The first ranks have a pack more. The last pack may be short.
+    // The first ranks have one pack more. The last pack may be incomplete.
     pieces.sizes.push_back(pack * (packs / ranks + (rank < packs % ranks ? 1 : 0)));
   }
   pieces.sizes.back() -= pack * packs - extent;
@@ -87,33 +90,34 @@ bool uneven_tokens(const TypeOnAxis& type) {
       origin.order(0), [&](Axis axis) { return origin.on(axis).pieces.kind == PieceKind::uneven; });
 }
 
-int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own) {
+int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own_extent) {
   if (uneven_tokens(type)) {
     throw Error(
         "how many {} the ranks of one axis have does not follow from the {} of one of them: they "
         "were uneven pieces before they crossed",
-        type.pieces.text(), own);
+        type.pieces.text(), own_extent);
   }
-  if (type.pieces.sizes.empty()) return own * ranks;
+  if (type.pieces.sizes.empty()) return own_extent * ranks;
   const std::vector<int64_t>& sizes = type.pieces.sizes;
-  const auto is_own = [&](int64_t size) { return size * type.repeats == own; };
-  if (own != 0 && std::ranges::none_of(sizes, is_own)) {
-    throw Error("a rank has {} elements of pieces that are {}; expected one of these sizes", own,
-                pieces_text(type.pieces.text(), type.factor, type.repeats));
+  const auto is_own = [&](int64_t size) { return size * type.repeats == own_extent; };
+  if (own_extent != 0 && std::ranges::none_of(sizes, is_own)) {
+    throw Error("a rank has {} elements of pieces that are {}; expected one of these sizes",
+                own_extent, pieces_text(type.pieces.text(), type.factor, type.repeats));
   }
   return type.repeats * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
-int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int dim, int64_t own) {
+int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int dim,
+                       int64_t own_extent) {
   const std::span<const Axis> axes = distribution.order(dim);
   const auto origin = [&](Axis axis) { return distribution.on(axis).pieces.origin; };
   const bool all_tokens =
       axes.size() == mesh.of_view(distribution.view()).size() && origin(axes[0]) &&
       std::ranges::all_of(axes, [&](Axis axis) { return origin(axis) == origin(axes[0]); });
-  if (all_tokens) return logical_extent(mesh, *origin(axes[0]), dim, own);
-  int64_t extent = own;
+  if (all_tokens) return logical_extent(mesh, *origin(axes[0]), dim, own_extent);
+  int64_t extent = own_extent;
   for (size_t i = axes.size(); i-- > 0;) {  // from the innermost split outwards
-    // Axes that split the dim together all list the sizes of all pieces: count these once.
+    // Each of the axes that split the dim together lists the sizes of all pieces: count them once.
     const bool shared = i > 0 && first_split(distribution, axes.subspan(i - 1, 2)).size() == 2;
     if (!shared) extent = joined_extent(distribution.on(axes[i]), mesh.size(axes[i]), extent);
   }
@@ -130,7 +134,7 @@ std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, cons
   switch (pieces.kind) {
     case PieceKind::even:
     case PieceKind::flat: {
-      if (joint(pieces)) return listed_run(pieces.sizes, extent, position, count);
+      if (are_joint(pieces)) return listed_run(pieces.sizes, extent, position, count);
       const int64_t size = divided(count);
       return {{position * size, size}};
     }
@@ -158,27 +162,28 @@ std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces
 
 std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribution, int dim,
                                   int64_t extent, int rank) {
-  // Splits of outer factors come first and leave the inner factor whole, so the indices that a rank
-  // still has repeat as often as the next type says.
+  // Splits of outer factors come first, and leave the inner factors whole. So the rank's indices
+  // consist of type.repeats equal parts, and the next axis splits each of them.
   std::vector<int64_t> indices(static_cast<size_t>(extent));
   std::iota(indices.begin(), indices.end(), int64_t{0});
-  for (std::span<const Axis> rest = distribution.order(dim); !rest.empty();) {
-    const std::span<const Axis> axes = first_split(distribution, rest);
-    rest = rest.subspan(axes.size());
+  for (std::span<const Axis> left = distribution.order(dim); !left.empty();) {
+    const std::span<const Axis> axes = first_split(distribution, left);
+    left = left.subspan(axes.size());
     const TypeOnAxis& type = distribution.on(axes[0]);
-    const auto left = static_cast<int64_t>(indices.size());
-    TESSERA_CHECK(left % type.repeats == 0, "{} repeats of {} elements", type.repeats, left);
-    const int64_t inner = left / type.repeats;
+    const auto count_before = static_cast<int64_t>(indices.size());
+    TESSERA_CHECK(count_before % type.repeats == 0, "{} repeats of {} elements", type.repeats,
+                  count_before);
+    const int64_t inner = count_before / type.repeats;
     const auto [position, count] = position_among(mesh, axes, rank);
     const std::vector<int64_t> own = piece(inner, position, count, type.pieces);
-    std::vector<int64_t> kept;
-    kept.reserve(own.size() * static_cast<size_t>(type.repeats));
+    std::vector<int64_t> own_indices;
+    own_indices.reserve(own.size() * static_cast<size_t>(type.repeats));
     for (int64_t repeat = 0; repeat < type.repeats; ++repeat) {
       for (const int64_t index : own) {
-        kept.push_back(indices[static_cast<size_t>(repeat * inner + index)]);
+        own_indices.push_back(indices[static_cast<size_t>(repeat * inner + index)]);
       }
     }
-    indices = std::move(kept);
+    indices = std::move(own_indices);
   }
   return indices;
 }

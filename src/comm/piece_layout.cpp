@@ -11,13 +11,6 @@
 namespace tessera {
 namespace {
 
-/// Returns the same elements in the fewest runs.
-std::vector<ElementRun> joined(std::span<const ElementRun> runs) {
-  std::vector<ElementRun> result;
-  for (const ElementRun& run : runs) append_run(result, run);
-  return result;
-}
-
 int64_t product(std::span<const int64_t> dims) {
   int64_t result = 1;
   for (const int64_t dim : dims) result *= dim;
@@ -31,7 +24,11 @@ PieceLayout::PieceLayout(int64_t outer, int64_t extent, int64_t inner,
     : outer_(outer), extent_(extent), inner_(inner), runs_(std::move(runs)) {
   TESSERA_CHECK(outer >= 0 && extent >= 0 && inner >= 0 && !runs_.empty(),
                 "{} ranks' pieces of {} x [{}] x {}", runs_.size(), outer, extent, inner);
-  for (std::vector<ElementRun>& rank_runs : runs_) rank_runs = joined(rank_runs);
+  for (std::vector<ElementRun>& rank_runs : runs_) {
+    std::vector<ElementRun> joined;
+    for (const ElementRun& run : rank_runs) append_run(joined, run);
+    rank_runs = std::move(joined);
+  }
   check_cover();
   StreamHash stream;
   const auto add = [&](int64_t number) { stream.update(std::as_bytes(std::span(&number, 1))); };
@@ -43,7 +40,7 @@ PieceLayout::PieceLayout(int64_t outer, int64_t extent, int64_t inner,
       add(run.length);
     }
   }
-  fingerprint_ = stream.value();
+  hash_ = stream.value();
 }
 
 void PieceLayout::check_cover() const {
@@ -68,30 +65,30 @@ int64_t PieceLayout::elements(int position) const {
   return outer_ * length * inner_;
 }
 
-bool PieceLayout::one_block(int position) const {
+bool PieceLayout::is_contiguous(int position) const {
   const std::vector<ElementRun>& runs = runs_[static_cast<size_t>(position)];
   return runs.size() <= 1 && (outer_ <= 1 || elements(position) == elements());
 }
 
-bool PieceLayout::all_one_block() const {
+bool PieceLayout::all_contiguous() const {
   for (int position = 0; position < ranks(); ++position) {
-    if (!one_block(position)) return false;
+    if (!is_contiguous(position)) return false;
   }
   return true;
 }
 
 int64_t PieceLayout::begin(int position) const {
-  const Blocks blocks(*this, position);
-  return blocks.done() ? 0 : blocks.in_whole();
+  const RangeIterator range(*this, position);
+  return range.done() ? 0 : range.whole_offset();
 }
 
-bool PieceLayout::even_blocks() const {
+bool PieceLayout::is_even() const {
   const int64_t size = elements() / ranks();
   for (int position = 0; position < ranks(); ++position) {
-    if (!one_block(position) || elements(position) != size) return false;
+    if (!is_contiguous(position) || elements(position) != size) return false;
     bool in_order = true;
-    for_each_block(position, [&](int64_t in_whole, int64_t in_piece, int64_t /*length*/) {
-      in_order = in_order && in_whole == position * size + in_piece;
+    for_each_range(position, [&](int64_t whole_offset, int64_t piece_offset, int64_t /*length*/) {
+      in_order = in_order && whole_offset == position * size + piece_offset;
     });
     if (!in_order) return false;
   }
@@ -133,8 +130,8 @@ PieceLayout pieces_of(const Shape& whole, const TypeOnAxis& type, int ranks) {
           product(whole.dims().subspan(dim + 1)), std::move(runs)};
 }
 
-Shape joined_shape(const Shape& own, const TypeOnAxis& type, int ranks) {
-  return own.with_dim(type.dim, joined_extent(type, ranks, own[type.dim]));
+Shape joined_shape(const Shape& piece, const TypeOnAxis& type, int ranks) {
+  return piece.with_dim(type.dim, joined_extent(type, ranks, piece[type.dim]));
 }
 
 }  // namespace tessera

@@ -12,12 +12,15 @@
 
 namespace tessera {
 
-/// The layout of the pieces of a group's ranks in the whole that they make together.
+/// The division of a whole tensor into pieces, one for each rank of a group.
 ///
-/// The whole is an array [outer, extent, inner]. Each rank has some runs of the extent, the same in
-/// each of the outer blocks. Its piece has these runs one after the other: it is an array [outer,
-/// length of all runs, inner]. So if an outer block is a sequence, and the pieces have positions of
-/// several sequences, joining them puts them together sequence by sequence.
+/// The whole is an array [outer, extent, inner]: `outer` blocks of [extent, inner]. Each rank has
+/// some runs of the extent, the same in each block. Its piece is the array [outer, length of its
+/// runs, inner]. For example, a block is a sequence, and each rank has some positions of each.
+///
+/// A *position* is the index of a rank in the group. An *offset* counts elements from the beginning
+/// of the whole or of a piece. A piece is a list of contiguous ranges of the whole: one for each
+/// run in each block.
 class PieceLayout {
  public:
   /// `runs` has one list for each rank of the group. Throws InternalError if the runs do not cover
@@ -26,47 +29,42 @@ class PieceLayout {
               std::vector<std::vector<ElementRun>> runs);
 
   int ranks() const { return static_cast<int>(runs_.size()); }
-  /// Returns the number of outer blocks of the whole.
   int64_t outer() const { return outer_; }
   int64_t extent() const { return extent_; }
-  /// Returns the number of elements of an outer block of the whole.
-  int64_t block_elements() const { return extent_ * inner_; }
-  /// Returns the number of elements for each index of the extent.
   int64_t inner() const { return inner_; }
-  /// Returns the runs of the extent that the rank at a position has, in the order of its piece.
+  int64_t block_elements() const { return extent_ * inner_; }     ///< of a block of the whole
+  int64_t elements() const { return outer_ * extent_ * inner_; }  ///< of the whole
+  /// Returns the runs of the extent that a rank has, in the order of its piece.
   std::span<const ElementRun> runs(int position) const {
     return runs_[static_cast<size_t>(position)];
   }
-  /// Returns the number of elements of the whole.
-  int64_t elements() const { return outer_ * extent_ * inner_; }
-  /// Returns the number of elements of the piece of the rank at a position of the group.
+  /// Returns the number of elements of a rank's piece.
   int64_t elements(int position) const;
-  /// Returns whether the piece is one consecutive block of the whole.
-  bool one_block(int position) const;
-  /// Returns whether all pieces are such blocks.
-  bool all_one_block() const;
-  /// Returns the offset in the whole at which a piece of one block begins; 0 if it is empty.
+  /// Returns whether a piece is contiguous in the whole. May be false for an empty piece.
+  bool is_contiguous(int position) const;
+  bool all_contiguous() const;
+  /// Returns the offset in the whole at which a piece begins; 0 if it is empty.
   int64_t begin(int position) const;
-  /// Returns whether all pieces are such blocks of one size, in the order of the ranks: the layout
-  /// that the calls of collective libraries have.
-  bool even_blocks() const;
-  /// Returns a number that is the same for equal layouts and differs for different ones.
-  uint64_t fingerprint() const { return fingerprint_; }
+  /// Returns whether all pieces are contiguous and equally long, in the order of the ranks: the
+  /// layout that the calls of collective libraries have.
+  bool is_even() const;
+  /// Returns a hash of the layout, by which ranks compare their layouts.
+  uint64_t hash() const { return hash_; }
   /// Returns the layout in words: "2 x [16] x 8: 0-3 12-15 | 4-11".
   std::string text() const;
 
-  /// An iterator over the blocks that for_each_block() visits.
-  class Blocks {
+  /// An iterator over the contiguous ranges of a piece, in the order of the piece.
+  class RangeIterator {
    public:
     /// The layout must outlive the iterator.
-    Blocks(const PieceLayout& layout, int position)
+    RangeIterator(const PieceLayout& layout, int position)
         : layout_(layout), runs_(layout.runs_[static_cast<size_t>(position)]) {}
 
     bool done() const { return runs_.empty() || block_ == layout_.outer_; }
-    int64_t in_whole() const {
+    int64_t whole_offset() const {
       return (block_ * layout_.extent_ + runs_[run_].begin) * layout_.inner_;
     }
-    int64_t in_piece() const { return in_piece_; }
+    int64_t piece_offset() const { return in_piece_; }
     int64_t length() const { return runs_[run_].length * layout_.inner_; }
     void next() {
       in_piece_ += length();
@@ -78,17 +76,17 @@ class PieceLayout {
    private:
     const PieceLayout& layout_;
     std::span<const ElementRun> runs_;
-    int64_t block_ = 0;  // the index of the outer block
-    size_t run_ = 0;
+    int64_t block_ = 0;  // the index of the block
+    size_t run_ = 0;     // the index of the run
     int64_t in_piece_ = 0;
   };
 
-  /// Calls visit(offset in the whole, offset in the piece, length) for each block of consecutive
-  /// elements of a rank's piece, in their order.
+  /// Calls visit(offset in the whole, offset in the piece, length) for each range of a piece. The
+  /// ranges of a contiguous piece may be several that follow each other.
   template <typename Visit>
-  void for_each_block(int position, Visit&& visit) const {
-    for (Blocks blocks(*this, position); !blocks.done(); blocks.next()) {
-      visit(blocks.in_whole(), blocks.in_piece(), blocks.length());
+  void for_each_range(int position, Visit&& visit) const {
+    for (RangeIterator range(*this, position); !range.done(); range.next()) {
+      visit(range.whole_offset(), range.piece_offset(), range.length());
     }
   }
 
@@ -99,20 +97,19 @@ class PieceLayout {
   int64_t extent_;
   int64_t inner_;
   std::vector<std::vector<ElementRun>> runs_;  // by position; neighbours are joined
-  uint64_t fingerprint_ = 0;
+  uint64_t hash_ = 0;
 };
 
-/// Returns the layout of equal consecutive parts of `elements` elements. Throws Error if they do
-/// not divide.
+/// Returns the layout in which `ranks` ranks have equal consecutive parts of an array. Throws Error
+/// if the elements do not divide.
 PieceLayout even_pieces(int64_t elements, int ranks);
 
-/// Returns the layout of the pieces of a whole of this shape, which is split along an axis of
-/// `ranks` ranks as `type` says. Throws Error if the pieces do not divide the dim, with the
-/// numbers.
+/// Returns the layout of a whole of this shape that is split over an axis of `ranks` ranks as
+/// `type` says. Throws Error if the pieces do not divide the dim.
 PieceLayout pieces_of(const Shape& whole, const TypeOnAxis& type, int ranks);
 
-/// Returns the shape that the pieces of `ranks` ranks have together along an axis, where one of
-/// them has `own`. Throws Error as joined_extent() does.
-Shape joined_shape(const Shape& own, const TypeOnAxis& type, int ranks);
+/// Returns the shape of the pieces of all `ranks` ranks of an axis together, given the shape of one
+/// piece. Throws Error as joined_extent() does.
+Shape joined_shape(const Shape& piece, const TypeOnAxis& type, int ranks);
 
 }  // namespace tessera

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Returns the groups in which a rank that is a process meets the others of a mesh. The result
-/// refers to `processes`.
+/// Returns the groups in which the rank of this process meets the other ranks of a mesh. Refers to
+/// `processes`.
 inline RankGroups groups_of(const Mesh& mesh, Processes& processes) {
   return RankGroups(
       mesh, processes.rank(),
@@ -21,8 +21,8 @@ inline RankGroups groups_of(const Mesh& mesh, Processes& processes) {
       [&processes](std::string_view why) { processes.end_work(why); });
 }
 
-/// Returns the RankControl by which these ranks agree between steps. Its messages name the ranks'
-/// machines. It refers to `groups`.
+/// Returns the RankControl by which these ranks agree between steps, with the machines of ranks in
+/// its messages. Refers to `groups`.
 inline RankControl control_of(RankGroups& groups, const Processes& processes) {
   std::vector<std::string> names;
   for (int rank = 0; rank < processes.ranks(); ++rank) names.push_back(processes.text(rank));

@@ -11,6 +11,9 @@
 
 #include "base/hash.h"
 
+// Each agreement consists of collectives of the group of all ranks, on small tensors in host
+// memory. A run of one rank has no group: `world_` is null, and calls return `own`.
+
 namespace tessera {
 
 std::string RankControl::text(int rank) const {
@@ -20,7 +23,7 @@ std::string RankControl::text(int rank) const {
 
 std::optional<std::string> RankControl::first_failure(const std::optional<std::string>& own) const {
   if (world_ == nullptr) return own;
-  constexpr uint64_t kNone = 0;
+  constexpr uint64_t kNone = 0;  // no hash of a failure: they are made odd below
   const std::vector<uint64_t> all = gather(std::array{own ? hash(*own) | 1 : kNone});
   const auto failed =
       std::ranges::find_if(all, [&](uint64_t failure_hash) { return failure_hash != kNone; });
@@ -32,14 +35,14 @@ std::optional<std::string> RankControl::first_failure(const std::optional<std::s
   return fmt::format("{}: {}", text(world_->ranks()[position]), failure);
 }
 
-RankControl RankControl::during(std::string what) const {
+RankControl RankControl::during(std::string work) const {
   RankControl control = *this;
-  control.what_ = std::move(what);
+  control.work_ = std::move(work);
   return control;
 }
 
 std::string RankControl::named(std::string_view call) const {
-  return what_.empty() ? std::string(call) : fmt::format("{} of {}", call, what_);
+  return work_.empty() ? std::string(call) : fmt::format("{} of {}", call, work_);
 }
 
 bool RankControl::any(bool own) const {
@@ -52,13 +55,13 @@ bool RankControl::any(bool own) const {
 
 std::optional<std::string> RankControl::any_text(const std::optional<std::string>& own) const {
   if (world_ == nullptr) return own;
-  // Positions are counted from the end, so that the maximum is the first rank's; 0 is no text.
+  // Positions are counted from the end, so that the first rank has the maximum. 0 says "no text".
   const Tensor from_end({1}, DType::f64);
-  double& position = from_end.data<double>()[0];
-  position = own ? world_->size() - world_->position() : 0;
+  double& position_from_end = from_end.data<double>()[0];
+  position_from_end = own ? world_->size() - world_->position() : 0;
   world_->all_reduce(named("any_text"), from_end, from_end, Reduction::maximum);
-  if (position == 0) return {};
-  const int root = world_->size() - static_cast<int>(position);
+  if (position_from_end == 0) return {};
+  const int root = world_->size() - static_cast<int>(position_from_end);
   const Tensor length({1}, DType::i32);
   int32_t& bytes = length.data<int32_t>()[0];
   bytes = own ? static_cast<int32_t>(own->size()) : 0;
@@ -74,6 +77,7 @@ std::optional<std::string> RankControl::lowest_text(int64_t number,
                                                     const std::optional<std::string>& own) const {
   if (world_ == nullptr) return own;
   constexpr double kNone = std::numeric_limits<double>::infinity();
+  // There is no minimum among the reductions, so it takes the maximum of negative numbers.
   const double negative = own ? -static_cast<double>(number) : -kNone;
   const Tensor lowest({1}, DType::f64);
   lowest.data<double>()[0] = negative;

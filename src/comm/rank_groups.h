@@ -20,9 +20,9 @@ namespace tessera {
 inline constexpr std::string_view kControlLane = "control";
 
 /// The communicators of one rank of a mesh: one for each group of ranks and each lane. A *lane* is
-/// a name for calls that have an order of their own, such as kControlLane. So two threads may each
-/// make calls on their own lane, and ranks need not agree on the order between lanes. Any thread
-/// may ask for a communicator.
+/// the name of a sequence of calls that has its own order, such as kControlLane. Ranks need not
+/// agree on an order between lanes, so two threads can each make calls on their own lane. Any
+/// thread may ask for a communicator.
 class RankGroups {
  public:
   /// Makes the communicator of this rank in an ordered list of ranks, for a lane.
@@ -38,7 +38,7 @@ class RankGroups {
         end_work_(std::move(end_work)) {}
 
   /// Lets communicators that are made from now on take operands in this accelerator's memory (see
-  /// connect_devices()), except those of kControlLane. The accelerator must outlive their calls.
+  /// connect_devices()), except on kControlLane. The accelerator must outlive their calls.
   void use_devices(Accelerator& accelerator, std::chrono::milliseconds timeout) {
     accelerator_ = &accelerator;
     timeout_ = timeout;
@@ -47,15 +47,13 @@ class RankGroups {
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
 
-  /// Returns the communicator of the ranks that differ from this one along `axes` alone, in the
-  /// order of their coordinates, with the first of the axes innermost. The first call makes it (see
-  /// Join). All axes are of one view.
+  /// Returns the communicator of the ranks of Mesh::group(rank(), axes). The first call makes it
+  /// (see Join).
   Communicator& over(std::span<const Axis> axes, std::string_view lane);
-  /// Returns the communicator of all ranks of the mesh.
   Communicator& world(std::string_view lane);
 
-  /// Tells the other ranks that this one cannot go on with the work of the programs, and why. Calls
-  /// in which they wait for that work end by an error. The ranks still meet on kControlLane.
+  /// Tells the other ranks that this rank cannot go on with the work of the programs, and why.
+  /// Calls in which they wait for that work throw Error. The ranks still meet on kControlLane.
   void end_work(std::string_view why) const {
     if (end_work_) end_work_(why);
   }

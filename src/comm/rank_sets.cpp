@@ -7,14 +7,14 @@ namespace tessera {
 namespace {
 
 /// Returns all ranks, divided into sets. The ranks of a set are in one pipeline stage, and have
-/// equal coordinates on certain axes: if `same`, on those along which all ranks hold the same
-/// elements; otherwise on those along which they do not.
-std::vector<RankSet> sets_by_axes(const Mesh& mesh, const Distribution& distribution, bool same) {
+/// equal coordinates on those axes for which TypeOnAxis::same_on_ranks() is `same_on_axes`.
+std::vector<RankSet> sets_by_axes(const Mesh& mesh, const Distribution& distribution,
+                                  bool same_on_axes) {
   std::map<std::vector<int>, RankSet> sets;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     std::vector<int> coordinates{mesh.coordinate(rank, mesh.pipeline())};
     for (const Axis axis : mesh.of_view(distribution.view())) {
-      if (distribution.on(axis).same_on_ranks() == same) {
+      if (distribution.on(axis).same_on_ranks() == same_on_axes) {
         coordinates.push_back(mesh.coordinate(rank, axis));
       }
     }
@@ -28,11 +28,11 @@ std::vector<RankSet> sets_by_axes(const Mesh& mesh, const Distribution& distribu
 }  // namespace
 
 std::vector<RankSet> sets_with_equal_parts(const Mesh& mesh, const Distribution& distribution) {
-  return sets_by_axes(mesh, distribution, false);
+  return sets_by_axes(mesh, distribution, /*same_on_axes=*/false);
 }
 
 std::vector<RankSet> sets_with_one_copy(const Mesh& mesh, const Distribution& distribution) {
-  return sets_by_axes(mesh, distribution, true);
+  return sets_by_axes(mesh, distribution, /*same_on_axes=*/true);
 }
 
 }  // namespace tessera

@@ -20,6 +20,7 @@ struct Add {
   }
 };
 
+/// The larger of two values; NaN if one of them is NaN.
 struct Larger {
   template <typename T>
   T operator()(T left, T right) const {
@@ -27,7 +28,7 @@ struct Larger {
   }
 };
 
-/// to[i] = combine(...combine(addend_0[i], addend_1[i])..., addend_n[i]), taken in Total.
+/// to[i] = combine(...combine(addend_0[i], addend_1[i])..., addend_n[i]) from `begin` on, in Total.
 template <typename Element, typename Total, typename Combine>
 void reduce_elements(std::span<const std::byte* const> addends, int64_t begin, int64_t elements,
                      std::byte* to, Combine combine) {
@@ -72,7 +73,7 @@ void reduce(Reduction reduction, DType dtype, std::span<const std::byte* const> 
   } else if (dtype == DType::bf16) {
     reduce_elements<BFloat16, float>(addends, begin, elements, to, Add{});
   } else {
-    // The signed sum wraps as the unsigned one does.
+    // Unsigned sums have the bits of signed sums that wrap; in C++, signed ones must not overflow.
     reduce_elements<uint32_t, uint32_t>(addends, begin, elements, to, Add{});
   }
 }

@@ -8,14 +8,14 @@
 namespace tessera {
 namespace {
 
-/// Returns the runs of consecutive indices, in their order.
+/// Returns these indices as runs, in the order of the indices.
 std::vector<ElementRun> runs_of(std::span<const int64_t> indices) {
   std::vector<ElementRun> runs;
   for (const int64_t index : indices) append_run(runs, {index, 1});
   return runs;
 }
 
-/// Returns `length` of the elements of runs, from element `begin` on.
+/// Returns `length` elements of a list of runs, from its element `begin` on, as runs.
 std::vector<ElementRun> part_of(std::span<const ElementRun> runs, int64_t begin, int64_t length) {
   std::vector<ElementRun> part;
   int64_t offset = 0;
@@ -31,7 +31,7 @@ std::vector<ElementRun> part_of(std::span<const ElementRun> runs, int64_t begin,
 
 TensorPiece::TensorPiece(const Shape& whole) : whole_(whole) {
   for (const int64_t extent : whole.dims()) append_run(runs_.emplace_back(), {0, extent});
-  count();
+  complete();
 }
 
 TensorPiece::TensorPiece(const Mesh& mesh, const Distribution& distribution, const Shape& whole,
@@ -50,7 +50,7 @@ TensorPiece::TensorPiece(const Mesh& mesh, const Distribution& distribution, con
     runs_[static_cast<size_t>(dim)] =
         runs_of(piece_of_dim(mesh, distribution, dim, whole[dim], rank));
   }
-  count();
+  complete();
 }
 
 TensorPiece::TensorPiece(const Shape& whole, std::span<const std::vector<ElementRun>> runs)
@@ -66,10 +66,10 @@ TensorPiece::TensorPiece(const Shape& whole, std::span<const std::vector<Element
       append_run(runs_.back(), run);
     }
   }
-  count();
+  complete();
 }
 
-void TensorPiece::count() {
+void TensorPiece::complete() {
   ends_.clear();
   std::vector<int64_t> extents;
   for (const std::vector<ElementRun>& dim_runs : runs_) {
@@ -99,12 +99,12 @@ int64_t TensorPiece::element_of_whole(int64_t element) const {
   return whole_index;
 }
 
-TensorPiece TensorPiece::part(std::span<const ElementRun> dims) const {
-  TESSERA_CHECK(std::ssize(dims) == whole_.rank(), "a part of {} dims of {}", dims.size(),
+TensorPiece TensorPiece::part(std::span<const ElementRun> dim_runs) const {
+  TESSERA_CHECK(std::ssize(dim_runs) == whole_.rank(), "a part of {} dims of {}", dim_runs.size(),
                 whole_.text());
   std::vector<std::vector<ElementRun>> parts;
   for (int dim = 0; dim < whole_.rank(); ++dim) {
-    const auto& [begin, length] = dims[static_cast<size_t>(dim)];
+    const auto& [begin, length] = dim_runs[static_cast<size_t>(dim)];
     TESSERA_CHECK(begin >= 0 && length > 0 && begin + length <= shape_[dim],
                   "elements {} to {} of dim {} of a piece {}", begin, begin + length, dim,
                   shape_.text());
@@ -119,9 +119,10 @@ void TensorPiece::take(const Tensor& whole, const Tensor& piece) const {
       "a piece {} of {} from {} to {}", shape_.text(), whole_.text(), whole.shape().text(),
       piece.shape().text());
   const auto size = static_cast<size_t>(dtype_size(piece.dtype()));
-  const int last = shape_.rank() - 1;
-  const std::vector<ElementRun> one{{0, 1}};
-  const std::span<const ElementRun> runs_of_row = last < 0 ? std::span(one) : runs(last);
+  const int last_dim = shape_.rank() - 1;
+  const std::vector<ElementRun> one_element{{0, 1}};  // a tensor without dims has one element
+  const std::span<const ElementRun> runs_of_row =
+      last_dim < 0 ? std::span(one_element) : runs(last_dim);
   for (int64_t element = 0; element < piece.elements();) {
     for (const ElementRun& run : runs_of_row) {
       std::memcpy(piece.raw() + static_cast<size_t>(element) * size,

@@ -15,8 +15,8 @@ struct Message {
   Tensor tensor;
 };
 
-/// A message with the fingerprint about which both of its ranks must agree. If devices move the
-/// bytes, the tensor is empty, whatever shape the fingerprint has.
+/// A message with its fingerprint (mark), about which both of its ranks must agree. If devices move
+/// the bytes, the tensor is empty, whatever shape the fingerprint has.
 struct MarkedMessage {
   Fingerprint mark;
   int peer = 0;
@@ -27,8 +27,8 @@ struct MarkedMessage {
 /// it calls a transport. A transport compares the ranks' fingerprints, waits for the ranks and
 /// copies.
 ///
-/// Every transport reduces in the order of the group's ranks, as reduce() does. A call returns when
-/// its result is there and its operands may change.
+/// Every transport reduces in the order of the group's ranks, as reduce() does. When a call
+/// returns, its result is there and its operands may change.
 class Transport {
  public:
   Transport() = default;
@@ -53,17 +53,16 @@ class Transport {
                         std::span<const MarkedMessage> receives) = 0;
   virtual void barrier(const Fingerprint& mark) = 0;
 
-  /// Throws Error if calls of the group cannot be made any more, because one failed or the work of
-  /// a rank did.
+  /// Throws Error if the group can make no more calls, because a call or the work of a rank failed.
   virtual void throw_if_broken() = 0;
 
-  /// Returns the bytes that this rank has taken from other ranks so far, as they were moved: what
-  /// it copied from their memory, and what it read there for sums. A message counts when it has
-  /// arrived.
+  /// Returns the bytes that this rank has received from other ranks so far, as they were moved: it
+  /// copied them, or read them for sums. A message counts when it has arrived.
   int64_t received_bytes() const { return received_bytes_; }
 
  protected:
-  /// Counts bytes of other ranks. Transports call it where they copy or sum such bytes.
+  /// Counts bytes of other ranks. Transports call it where they copy or sum such bytes, so the
+  /// count does not depend on a formula.
   void received(int64_t bytes) { received_bytes_ += bytes; }
 
  private:

@@ -7,12 +7,12 @@
 namespace tessera {
 
 // The bytes that the rank at `position` of a group puts on the wire. Collectives are counted as
-// ring algorithms send them: each rank sends to the next one alone. `element_bytes` is the size of
-// an element. Transports count what ranks really receive (Transport::received_bytes()): summed over
-// all ranks of a group, it is the same.
+// ring algorithms send them: each rank sends only to the next rank. Transports count the bytes that
+// ranks really receive (Transport::received_bytes()): summed over all ranks of a group, the numbers
+// are the same.
 
-/// Returns the bytes of an all-gather. In a ring, a rank sends all pieces but that of the next
-/// rank: of n equal pieces, (n-1)/n of the whole.
+/// Returns the bytes of an all-gather. In a ring, a rank sends all pieces but the next rank's: of n
+/// equal pieces, (n-1)/n of the whole.
 int64_t all_gather_bytes(const PieceLayout& layout, int position, int64_t element_bytes);
 
 /// Returns the bytes of a reduce-scatter. In a ring, a rank sends the sums of all pieces but its
@@ -23,8 +23,8 @@ int64_t reduce_scatter_bytes(const PieceLayout& layout, int position, int64_t el
 /// equal size, so 2(n-1)/n of the whole.
 int64_t all_reduce_bytes(int64_t elements, int ranks, int position, int64_t element_bytes);
 
-/// Returns the index of the first element of a rank's slice of an array. At position `ranks` it is
-/// the end of the array.
+/// Returns the index of the first element of a rank's slice of an array. For position `ranks` it
+/// returns the end of the array.
 inline int64_t slice_begin(int64_t elements, int ranks, int position) {
   return elements / ranks * position + elements % ranks * position / ranks;
 }

@@ -9,9 +9,9 @@
 namespace tessera {
 namespace {
 
-constexpr double kMostRows = 0x1p31;  // fewer rows than this have 32-bit indices
+constexpr double kMaxRows = 0x1p31;  // fewer rows than this have 32-bit indices
 // The bytes of fewer elements than this fit 64 bits, even if there are several copies.
-constexpr double kMostElements = 0x1p56;
+constexpr double kMaxElements = 0x1p56;
 
 /// Throws Error if a context is out of the range of the key data.context.
 void check_range(const ContextLength& context) {
@@ -43,12 +43,12 @@ void check_activations(const RunConfig& config, const ContextLength& context,
                             model.experts};
   const double elements = rows_of(config, context) * static_cast<double>(model.layers) *
                           static_cast<double>(*std::ranges::max_element(widths));
-  if (elements < kMostElements) return;
+  if (elements < kMaxElements) return;
   found.add(
       "{} ({}) * {} ({}) * model.layers ({}), at the model's greatest width, are {:g} numbers; "
       "expected fewer than {:g}: choose a smaller micro-batch, context or model",
       context.micro_batch, config.train.micro_batch, context.name, context.positions, model.layers,
-      elements, kMostElements);
+      elements, kMaxElements);
 }
 
 }  // namespace
@@ -61,12 +61,12 @@ void check_context(const RunConfig& config, const ContextLength& context, Contra
   }
   const double rows = rows_of(config, context);
   check_activations(config, context, found);
-  if (rows < kMostRows) return;
+  if (rows < kMaxRows) return;
   found.add(
       "{} ({}) * {} ({}) * model.experts_per_token ({}, at least 1) is {:.0f}; it must be less "
       "than {:.0f}: choose a smaller micro-batch or a shorter context",
       context.micro_batch, config.train.micro_batch, context.name, context.positions,
-      config.model.experts_per_token, rows, kMostRows);
+      config.model.experts_per_token, rows, kMaxRows);
 }
 
 void check_context_on(const Mesh& mesh, const ContextLength& context, Contradictions& found) {
@@ -86,12 +86,12 @@ void check_choices(const RunConfig& config, int64_t data_ranks, const ContextLen
                    Contradictions& found) {
   if (!config.model.mixture()) return;
   const double choices = rows_of(config, context) * static_cast<double>(data_ranks);
-  if (choices < kMostRows) return;
+  if (choices < kMaxRows) return;
   found.add(
       "{} ({}) * {} * {} ({}) * model.experts_per_token ({}) is {:.0f}; it must be less than "
       "{:.0f}: choose a smaller micro-batch or a shorter context",
       context.micro_batch, config.train.micro_batch, data_ranks_text(data_ranks), context.name,
-      context.positions, config.model.experts_per_token, choices, kMostRows);
+      context.positions, config.model.experts_per_token, choices, kMaxRows);
 }
 
 void require_context(const RunConfig& config, const Mesh& mesh, const ContextLength& context) {

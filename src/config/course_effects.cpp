@@ -7,10 +7,10 @@
 namespace tessera {
 namespace {
 
-// The conditions of keys of the learning rate's course. Those of [optimizer] have no effect if they
-// have none in any course that reads them.
+// The conditions of the keys that set a course of the learning rate. A key of [optimizer] has an
+// effect if it has one in at least one of the courses that read it.
 
-bool constant(const RunPhase& course) {
+bool is_constant(const RunPhase& course) {
   return course.config.optimizer.schedule == Schedule::constant;
 }
 
@@ -23,16 +23,16 @@ std::string never_decays(const RunPhase& course) {
 
 std::string why_no_peak(const RunPhase& course) {
   if (course.config.train.steps > 1 || course.config.optimizer.warmup_steps > 0) return "";
-  if (constant(course)) return "";
+  if (is_constant(course)) return "";
   return "the schedule of one step ends at it, with the minimum learning rate";
 }
 
 std::string why_no_minimum(const RunPhase& course) {
-  return constant(course) ? "the schedule is \"constant\"" : never_decays(course);
+  return is_constant(course) ? "the schedule is \"constant\"" : never_decays(course);
 }
 
-/// Returns why a key of [optimizer] has no effect: each phase that begins a course gives its own,
-/// or none of the other courses reads it.
+/// Returns why a key of [optimizer] has no effect. Each course either has its own value, from the
+/// phase that begins it, or does not read the key.
 template <typename Field>
 std::string why_none_in_courses(const Circumstances& here, std::optional<Field> PhaseConfig::*field,
                                 std::string (*why_none_in)(const RunPhase& course)) {

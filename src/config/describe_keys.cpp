@@ -34,9 +34,9 @@ std::string default_text(const Key& key,
   return equal ? value_text(first) : join(family_texts, ", ");
 }
 
-void describe_key(const Key& key, const std::string& standard, std::string& text) {
-  text +=
-      fmt::format("  {} = {}\n      {} ({})\n", key.name, standard, key.help, rule_text(key.rule));
+void describe_key(const Key& key, const std::string& default_value, std::string& text) {
+  text += fmt::format("  {} = {}\n      {} ({})\n", key.name, default_value, key.help,
+                      rule_text(key.rule));
 }
 
 void describe_list(const ConfigSection& section, const TableList& list, std::string& text) {
@@ -55,9 +55,9 @@ std::string describe_keys() {
     text += fmt::format("{}[{}] {}\n", text.empty() ? "" : "\n", section.name, section.help);
     for (const Key& key : section.keys) {
       const bool is_family = section.name == "model" && key.name == "family";
-      const std::string standard =
+      const std::string default_value =
           is_family ? value_text(key.get(RunConfig{})) : default_text(key, defaults);
-      describe_key(key, standard, text);
+      describe_key(key, default_value, text);
     }
     for (const TableList& list : section.lists) describe_list(section, list, text);
   }

@@ -9,13 +9,13 @@
 namespace tessera {
 namespace {
 
-/// Adds the differences of keys, whose names get `prefix`.
+/// Adds a difference for each key that differs. Its name is `prefix` and the key's name.
 void compare_keys(const std::string& prefix, const std::vector<Key>& keys, const RunConfig& first,
                   const RunConfig& second, std::vector<ConfigDifference>& result) {
   for (const Key& key : keys) {
-    const std::string a = value_text(key.get(first));
-    const std::string b = value_text(key.get(second));
-    if (a != b) result.push_back({prefix + key.name, a, b});
+    const std::string first_text = value_text(key.get(first));
+    const std::string second_text = value_text(key.get(second));
+    if (first_text != second_text) result.push_back({prefix + key.name, first_text, second_text});
   }
 }
 

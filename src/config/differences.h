@@ -15,9 +15,9 @@ struct ConfigDifference {
   std::string second;
 };
 
-/// Returns the keys whose values differ, in the order of the sections. If a list has different
-/// numbers of tables, one difference gives the numbers; then the tables that both have are
-/// compared.
+/// Returns the keys whose values differ, in the order of the sections. If a list of tables has two
+/// different lengths, one difference gives the two lengths. The tables that both have are compared
+/// too.
 std::vector<ConfigDifference> differences(const RunConfig& first, const RunConfig& second);
 
 }  // namespace tessera

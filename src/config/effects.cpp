@@ -111,8 +111,8 @@ std::string bounds_rows(const Circumstances& here) {
   if (parallel.expert == 1) return expert_parallel(here);
   const ModelConfig& model = here.config.model;
   const int64_t local = model.experts / parallel.expert;
-  // At worst all tokens choose as many experts of one rank as they can. Its rows over those of an
-  // even load are then: expert ranks * min(k, its experts) / k, with k experts per token.
+  // At worst all tokens choose as many experts of one rank as they can. The rank's rows over the
+  // rows of an even load are then expert ranks * min(k, its experts) / k, for k experts per token.
   const double worst_load = static_cast<double>(parallel.expert) *
                             static_cast<double>(std::min(model.experts_per_token, local)) /
                             static_cast<double>(std::max<int64_t>(model.experts_per_token, 1));

@@ -67,7 +67,7 @@ std::string decays_weights(const Circumstances& here);
 std::string clips(const Circumstances& here);
 std::string clips_later(const Circumstances& here);
 
-/// For a key of a section whose value applies only to the phases that do not give their own.
+/// For a key of a section that applies only to phases without a value of their own.
 template <auto PhaseField>
 std::string lacking_in_a_phase(const Circumstances& here) {
   const std::vector<PhaseConfig>& phases = here.config.train.phases;

@@ -26,7 +26,7 @@ struct Effect {
   /// Returns why the key has no effect, such as "optimizer.name is \"adamw\""; empty if it has one.
   using WhyNone = std::string (*)(const Circumstances&);
   WhyNone why_none;
-  /// The value that switches the key's function off. It needs no message without an effect.
+  /// The value that asks for nothing. A key with this value gets no message if it has no effect.
   std::optional<ConfigValue> neutral = {};
 };
 
@@ -118,7 +118,7 @@ struct Stored<std::vector<Enum>> {
   }
 };
 
-/// Makes keys for the fields of a struct, which may be anywhere in a RunConfig.
+/// Makes keys for the fields of a struct. The struct may be anywhere in a RunConfig.
 template <typename Fields>
 class KeyWriter {
  public:
@@ -154,11 +154,13 @@ class KeyWriter {
 template <typename Fields>
 class SectionWriter {
  public:
-  SectionWriter(std::string name, Fields RunConfig::*part, std::string help)
+  SectionWriter(std::string name, Fields RunConfig::*section_field, std::string help)
       : section_{std::move(name), std::move(help), {}, {}},
-        part_(part),
-        keys_([part](RunConfig& config) -> Fields& { return config.*part; },
-              [part](const RunConfig& config) -> const Fields& { return config.*part; }) {}
+        section_field_(section_field),
+        keys_([section_field](RunConfig& config) -> Fields& { return config.*section_field; },
+              [section_field](const RunConfig& config) -> const Fields& {
+                return config.*section_field;
+              }) {}
 
   /// See KeyWriter::key().
   template <typename Field>
@@ -173,25 +175,26 @@ class SectionWriter {
   SectionWriter& list(std::string name, std::vector<Table> Fields::*tables,
                       void (*write_keys)(KeyWriter<Table>&), std::string (*label)(const Table&),
                       std::string help) {
-    const auto keys = [part = part_, tables, write_keys](size_t table) {
+    const auto keys = [section_field = section_field_, tables, write_keys](size_t table) {
       KeyWriter<Table> writer(
-          [=](RunConfig& config) -> Table& { return ((config.*part).*tables).at(table); },
+          [=](RunConfig& config) -> Table& { return ((config.*section_field).*tables).at(table); },
           [=](const RunConfig& config) -> const Table& {
-            return ((config.*part).*tables).at(table);
+            return ((config.*section_field).*tables).at(table);
           });
       write_keys(writer);
       return writer.keys();
     };
-    section_.lists.push_back({std::move(name), std::move(help), keys,
-                              [part = part_, tables, label](const RunConfig& config, size_t table) {
-                                return label(((config.*part).*tables).at(table));
-                              },
-                              [part = part_, tables](const RunConfig& config) {
-                                return ((config.*part).*tables).size();
-                              },
-                              [part = part_, tables](RunConfig& config, size_t size) {
-                                ((config.*part).*tables).resize(size);
-                              }});
+    section_.lists.push_back(
+        {std::move(name), std::move(help), keys,
+         [section_field = section_field_, tables, label](const RunConfig& config, size_t table) {
+           return label(((config.*section_field).*tables).at(table));
+         },
+         [section_field = section_field_, tables](const RunConfig& config) {
+           return ((config.*section_field).*tables).size();
+         },
+         [section_field = section_field_, tables](RunConfig& config, size_t size) {
+           ((config.*section_field).*tables).resize(size);
+         }});
     return *this;
   }
 
@@ -203,7 +206,7 @@ class SectionWriter {
 
  private:
   ConfigSection section_;
-  Fields RunConfig::*part_;
+  Fields RunConfig::*section_field_;
   KeyWriter<Fields> keys_;
 };
 

@@ -241,7 +241,7 @@ bool adds_table(const Setting& setting, std::string_view section, std::string_vi
   return setting.section == section && setting.list == list && !setting.table.empty();
 }
 
-/// Returns the steps of a run that leaves them out: those of its phases, or the default.
+/// Returns the steps of a run that leaves train.steps out: the sum of its phases, or the default.
 int64_t steps_left_out(const RunConfig& config) {
   return config.train.phases.empty() ? TrainSection().steps : phases_of(config).back().last_step;
 }

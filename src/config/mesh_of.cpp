@@ -102,9 +102,9 @@ void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
               ranks, product, single ? change : "the sizes");
 }
 
-/// Returns the mesh of that many ranks, and adds the parts of the model that do not divide over
-/// them to `found`.
-Mesh laid_out(const RunConfig& config, int ranks, int64_t node_ranks, Contradictions& found) {
+/// Returns the mesh of `ranks` ranks. Adds a contradiction for each part of the model that does not
+/// divide over the ranks.
+Mesh lay_out_mesh(const RunConfig& config, int ranks, int64_t node_ranks, Contradictions& found) {
   const ParallelSection& parallel = config.parallel;
   if (ranks < 1) throw Error("--ranks is {}; it must be at least 1", ranks);
   const Number tensor{"parallel.tensor", parallel.tensor};
@@ -127,7 +127,7 @@ Mesh laid_out(const RunConfig& config, int ranks, int64_t node_ranks, Contradict
 Mesh checked_mesh(const RunConfig& config, int ranks, int64_t node_ranks, bool trains) {
   try {
     Contradictions found;
-    Mesh mesh = laid_out(config, ranks, node_ranks, found);
+    Mesh mesh = lay_out_mesh(config, ranks, node_ranks, found);
     if (trains) {
       for (const RunPhase& phase : phases_of(config)) {
         check_batches(phase, data_ranks(mesh), found);
@@ -151,13 +151,13 @@ int64_t data_ranks(const Mesh& mesh) {
 }
 
 int64_t data_rank(const MeshRank& mesh_rank) {
-  int64_t number = 0;
-  int64_t inner = 1;
+  int64_t index = 0;
+  int64_t stride = 1;
   for (const Axis level : mesh_rank.mesh.data()) {
-    number += inner * mesh_rank.mesh.coordinate(mesh_rank.rank, level);
-    inner *= mesh_rank.mesh.size(level);
+    index += stride * mesh_rank.mesh.coordinate(mesh_rank.rank, level);
+    stride *= mesh_rank.mesh.size(level);
   }
-  return number;
+  return index;
 }
 
 ExpertLayout expert_layout(const ParallelSection& parallel) {
@@ -170,7 +170,7 @@ std::string data_ranks_text(int64_t ranks) {
   return ranks == 1 ? "1 data-parallel rank" : fmt::format("{} data-parallel ranks", ranks);
 }
 
-Mesh mesh_of_model(const RunConfig& config, int ranks) {
+Mesh mesh_for_inference(const RunConfig& config, int ranks) {
   return checked_mesh(config, ranks, /*node_ranks=*/0, /*trains=*/false);
 }
 
@@ -179,8 +179,8 @@ Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks) {
   return checked_mesh(config, ranks, given != 0 ? given : found_node_ranks, /*trains=*/true);
 }
 
-Mesh mesh_of_run(const RunConfig& config, const Processes* processes, int threads,
-                 const std::function<void(const std::string& sentence)>& say) {
+Mesh mesh_of_started_ranks(const RunConfig& config, const Processes* processes, int threads,
+                           const std::function<void(const std::string& sentence)>& say) {
   const ParallelSection& parallel = config.parallel;
   const int ranks = processes == nullptr ? threads : processes->ranks();
   FoundNodes nodes{.ranks = parallel.node_ranks, .why_not = ""};

@@ -27,58 +27,58 @@ FoundNodes find_nodes(const ParallelSection& parallel, std::span<const std::stri
   const auto in_one_step = [&](std::string why) { return FoundNodes{ranks, std::move(why)}; };
   const auto first_other = std::ranges::find_if(
       machines, [&](const std::string& machine) { return machine != machines[0]; });
-  const auto node = first_other - machines.begin();  // ranks on the first machine
-  if (node == ranks) return in_one_step("");
+  const auto node_ranks = first_other - machines.begin();  // on the first machine
+  if (node_ranks == ranks) return in_one_step("");
   std::set<std::string> visited;
   for (std::ptrdiff_t rank = 0; rank < ranks; ++rank) {
     const std::string& machine = machines[static_cast<size_t>(rank)];
-    const bool begins = rank % node == 0;
+    const bool begins = rank % node_ranks == 0;
     if (begins ? !visited.insert(machine).second
                : machine != machines[static_cast<size_t>(rank) - 1]) {
       return in_one_step(fmt::format(
           "rank {} is on {}: the machines do not have {} consecutive ranks each, as the first has",
-          rank, machine, node));
+          rank, machine, node_ranks));
     }
   }
-  if (ranks % node != 0) {
-    return in_one_step(
-        fmt::format("the last machine has {} ranks, and the others {}", ranks % node, node));
+  if (ranks % node_ranks != 0) {
+    return in_one_step(fmt::format("the last machine has {} ranks, and the others {}",
+                                   ranks % node_ranks, node_ranks));
   }
-  if (!fits_nodes(ranks_of_a_model(parallel), node)) {
+  if (!fits_nodes(ranks_of_a_model(parallel), node_ranks)) {
     return in_one_step(fmt::format("{} ranks share a model, and a machine has {}",
-                                   ranks_of_a_model(parallel), node));
+                                   ranks_of_a_model(parallel), node_ranks));
   }
-  return {node, ""};
+  return {node_ranks, ""};
 }
 
 std::vector<int> data_levels(const ParallelSection& parallel, int ranks, int64_t node_ranks) {
-  const int64_t model = ranks_of_a_model(parallel);
-  const auto data = static_cast<int>(ranks / model);
-  if (node_ranks == 0 || node_ranks == ranks) return {data};
+  const int64_t model_ranks = ranks_of_a_model(parallel);
+  const auto models = static_cast<int>(ranks / model_ranks);
+  if (node_ranks == 0 || node_ranks == ranks) return {models};
   if (ranks % node_ranks != 0) {
     throw Error("parallel.node_ranks ({}) does not divide the {} ranks; choose a divisor of {}",
                 node_ranks, ranks, ranks);
   }
-  if (!fits_nodes(model, node_ranks)) {
+  if (!fits_nodes(model_ranks, node_ranks)) {
     throw Error(
         "parallel.node_ranks ({}) and the {} ranks that share a model: neither divides the other; "
         "choose a divisor or a multiple of {}, or {} to sum gradients in one step",
-        node_ranks, model, model, ranks);
+        node_ranks, model_ranks, model_ranks, ranks);
   }
-  const auto within = static_cast<int>(std::max<int64_t>(1, node_ranks / model));
-  return {within, data / within};
+  const auto within = static_cast<int>(std::max<int64_t>(1, node_ranks / model_ranks));
+  return {within, models / within};
 }
 
 std::vector<std::string> sums_across_nodes(const ParallelSection& parallel, int ranks,
                                            int64_t node_ranks) {
   if (node_ranks == 0 || node_ranks == ranks) return {};
   std::vector<std::string> sentences;
-  const int64_t model = ranks_of_a_model(parallel);
-  if (model > node_ranks) {
+  const int64_t model_ranks = ranks_of_a_model(parallel);
+  if (model_ranks > node_ranks) {
     sentences.push_back(
         fmt::format("{} ranks share a model, and a node has {}: the sums among those that share "
                     "one are not taken by node",
-                    model, node_ranks));
+                    model_ranks, node_ranks));
   }
   if (!fits_nodes(parallel.expert, node_ranks)) {
     sentences.push_back(

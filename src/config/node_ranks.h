@@ -1,7 +1,7 @@
 #pragma once
 
-// The two levels of the sums of gradients: within each node first, then across the nodes. A node is
-// a group of consecutive ranks with a fast connection, as a rule those of one machine.
+// Gradients are summed in two levels: within each node first, then across the nodes. A node is a
+// group of consecutive ranks with a fast connection, as a rule the ranks of one machine.
 
 #include <cstdint>
 #include <span>
@@ -14,13 +14,14 @@ namespace tessera {
 
 /// The nodes of a run, found from the machines of its ranks.
 struct FoundNodes {
-  int64_t ranks = 0;    ///< of a node; the number of all ranks: gradients are summed in one step
+  int64_t ranks = 0;    ///< of a node; all ranks if gradients are summed in one step
   std::string why_not;  ///< the reason for one step if there are several machines; otherwise empty
 };
 
-/// Returns the nodes of ranks on these machines, whose names are given by rank. A machine is a node
-/// if all machines have the same number of ranks, which are consecutive, and if nodes hold whole
-/// groups of ranks that share a model, or such groups hold whole nodes.
+/// Returns the nodes of a run. `machines` names the machine of each rank. Each machine is a node if
+/// all machines have the same number of ranks, the ranks of each are consecutive, and a machine
+/// holds whole groups of ranks that share a model, or such a group fills whole machines. Otherwise
+/// all ranks are one node.
 FoundNodes find_nodes(const ParallelSection& parallel, std::span<const std::string> machines);
 
 /// Returns the sizes of the two levels of the data axis: within a node and across nodes. There is
@@ -29,8 +30,9 @@ FoundNodes find_nodes(const ParallelSection& parallel, std::span<const std::stri
 /// ranks that share a model divides the other.
 std::vector<int> data_levels(const ParallelSection& parallel, int ranks, int64_t node_ranks);
 
-/// Returns sentences about the sums of gradients that are not taken by node although there are
-/// several nodes, because experts do not fit into a node, or a model needs several nodes.
+/// Returns a sentence for each sum of gradients that is taken in one step although there are
+/// several nodes. The reason is a model that needs several nodes, or experts that do not fit a
+/// node.
 std::vector<std::string> sums_across_nodes(const ParallelSection& parallel, int ranks,
                                            int64_t node_ranks);
 

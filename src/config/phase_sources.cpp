@@ -43,7 +43,7 @@ std::optional<double> weight_of(const std::string& text) {
   try {
     size_t end = 0;
     const double weight = std::stod(text, &end);
-    if (end == text.size() && weight >= kLeastSourceWeight && weight <= kMostNumber) return weight;
+    if (end == text.size() && weight >= kMinSourceWeight && weight <= kMaxNumber) return weight;
   } catch (const std::logic_error&) {  // from stod(): not a number, or one too large
     return std::nullopt;
   }
@@ -67,7 +67,7 @@ void check_list(const std::vector<std::string>& list, const std::string& key,
     }
     if (entry.weight && !weight_of(*entry.weight)) {
       found.add("{}: the weight of {} is \"{}\"; expected a number of at least {} and at most {}",
-                key, entry.name, *entry.weight, kLeastSourceWeight, kMostNumber);
+                key, entry.name, *entry.weight, kMinSourceWeight, kMaxNumber);
     }
     used.insert(entry.name);
   }

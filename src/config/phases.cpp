@@ -22,12 +22,12 @@ int64_t quotient_up(int64_t number, int64_t divisor) {
 }
 
 /// Returns the optimizer's settings for the learning-rate course that a phase begins.
-OptimizerConfig course_of(const OptimizerConfig& given, const PhaseConfig& phase, bool first) {
+OptimizerConfig course_of(const OptimizerConfig& given, const PhaseConfig& phase, bool is_first) {
   OptimizerConfig course = given;
   course.learning_rate = phase.learning_rate.value_or(given.learning_rate);
   course.minimum_learning_rate = phase.minimum_learning_rate.value_or(given.minimum_learning_rate);
   course.schedule = phase.schedule.value_or(given.schedule);
-  course.warmup_steps = phase.warmup_steps.value_or(first ? given.warmup_steps : 0);
+  course.warmup_steps = phase.warmup_steps.value_or(is_first ? given.warmup_steps : 0);
   return course;
 }
 
@@ -66,8 +66,8 @@ int64_t steps_of(const PhaseConfig& given, const RunPhase& phase) {
   return given.tokens ? quotient_up(*given.tokens, phase.tokens_of_step()) : 0;
 }
 
-/// Sets the start, the length and the optimizer of a course in each of its phases. They are known
-/// only when the course has ended.
+/// Sets the start, the length and the optimizer of a course in each of its phases. The length is
+/// known only when the course has ended.
 void end_course(std::span<RunPhase> course) {
   if (course.empty()) return;
   for (RunPhase& phase : course) {

@@ -14,27 +14,27 @@ namespace tessera {
 
 /// One phase of a run (ZAYA1 §IV-B), with the values that it takes from the sections. A run without
 /// [[train.phases]] is one phase. A *course* is one curve of the learning rate: a warm-up and a
-/// schedule. It begins in a phase that gives a key of its own for it, and goes on in the following
-/// phases that give none.
+/// schedule. A course begins in the first phase, and in each later phase that sets one of the keys
+/// of the learning rate. It goes on through the phases that set none.
 struct RunPhase {
   int64_t number = 1;  ///< counted from 1
-  std::string name;    ///< its own, or "phase 2"
+  std::string name;    ///< the configured name, or "phase 2"
   int64_t first_step = 1;
   int64_t last_step = 0;
-  /// The run as if it had this phase alone: its context, batches, rope_theta and sources, and the
-  /// [optimizer] and train.steps of its course. It has no phases.
+  /// The run as if it were this phase alone, without [[train.phases]]: context, batches, rope_theta
+  /// and sources are those of the phase, [optimizer] and train.steps those of its course.
   RunConfig config;
   int64_t course_begin = 0;  ///< the number of steps before the course
-  /// The keys that set its sizes: "train.phases.1.context" or "data.context".
+  /// The keys that set the phase's sizes: "train.phases.1.context" or "data.context".
   std::string context_key, micro_batch_key, global_batch_key;
 
   bool begins_course() const { return course_begin + 1 == first_step; }
   int64_t steps() const { return last_step - first_step + 1; }
   int64_t tokens_of_step() const { return config.train.global_batch * config.data.context; }
   ContextLength context() const { return {context_key, config.data.context, micro_batch_key}; }
-  /// Returns whether both run the same programs.
+  /// Returns whether both phases run the same programs.
   bool same_programs(const RunPhase& other) const;
-  /// Returns whether both run the same programs, the same number of times in a step.
+  /// Returns whether both phases run the same programs, and as often in a step.
   bool same_work(const RunPhase& other) const;
 };
 
@@ -46,7 +46,7 @@ std::vector<RunPhase> phases_of(const RunConfig& config);
 /// steps beyond the end to the last.
 size_t phase_at(std::span<const RunPhase> phases, int64_t step);
 
-/// Returns the index of the phase of that name or number. Throws Error that names all phases.
+/// Returns the index of the phase with this name or number. Throws Error that names all phases.
 size_t find_phase(std::span<const RunPhase> phases, std::string_view text);
 
 /// Returns "train.phases.1.context" for the phase of index 1.
@@ -57,7 +57,7 @@ std::string phase_key(size_t phase, std::string_view key);
 /// unchanged configuration.
 RunConfig config_of_weights(const RunConfig& config, int64_t step);
 
-/// Adds the problems of a configuration's phases to `found`, except those of their sizes.
+/// Adds a contradiction for each problem of the phases that does not depend on the mesh.
 void check_phases(const RunConfig& config, std::span<const RunPhase> phases, Contradictions& found);
 
 }  // namespace tessera

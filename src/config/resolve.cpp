@@ -12,23 +12,23 @@ namespace tessera {
 RunConfig resolve_data(RunConfig config) {
   const bool mixed = !config.data.sources.empty();
   if (mixed) config.data.sources = named_sources(config.data);
-  int64_t& size = config.model.vocabulary_size;
+  int64_t& vocabulary_size = config.model.vocabulary_size;
   const std::optional<DataTokenizer> tokenizer = find_tokenizer(config.data);
   if (!tokenizer) {
-    if (size > 0) return config;
+    if (vocabulary_size > 0) return config;
     throw Error(
-        "model.vocabulary_size is not set and {} holds no prepared data to take it from; run "
+        "model.vocabulary_size is not set and {} no prepared data to take it from; run "
         "`tessera prepare`, or set data.tokenizer or model.vocabulary_size",
-        mixed ? "no source of [[data.sources]]"
-              : fmt::format("data.directory ({})", config.data.directory));
+        mixed ? "the sources of [[data.sources]] hold"
+              : fmt::format("data.directory ({}) holds", config.data.directory));
   }
   const int64_t tokens = tokenizer->range.vocabulary_size;
-  if (size == 0) size = tokens;
-  if (size < tokens) {
+  if (vocabulary_size == 0) vocabulary_size = tokens;
+  if (vocabulary_size < tokens) {
     throw Error(
         "model.vocabulary_size is {}, but the tokenizer of {} has {} tokens; leave the key "
         "out or give at least that",
-        size, tokenizer->origin, tokens);
+        vocabulary_size, tokenizer->origin, tokens);
   }
   return config;
 }

@@ -137,7 +137,7 @@ struct Checker {
     }
     if (!within(rule, found)) refuse(rule);
     if (found != 0 && found < rule.least_above_zero) refuse(rule);
-    const double used = rule.single ? rounded_to_f32(found) : found;
+    const double used = rule.is_f32 ? rounded_to_f32(found) : found;
     // An end of the range itself is accepted, even if f32 rounds it out of the range.
     if (found != rule.minimum && found != rule.maximum && !within(rule, used)) {
       refuse(rule, fmt::format("; fp32, in which it is used, rounds it to {}", used));

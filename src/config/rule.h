@@ -11,7 +11,7 @@
 namespace tessera {
 
 /// A value of a configuration file that no key takes: a table, a date, or an array that does not
-/// hold texts only. `description` says which of them.
+/// hold texts only. `description` says what it is.
 struct OtherValue {
   std::string description;
   bool operator==(const OtherValue&) const = default;
@@ -41,7 +41,7 @@ struct NumberRule {
   double maximum = std::numeric_limits<double>::max();
   bool excludes_minimum = false;
   bool excludes_maximum = false;
-  bool single = false;          ///< true if the number is used in f32
+  bool is_f32 = false;          ///< true if the number is used in f32
   double least_above_zero = 0;  ///< smaller numbers are accepted only if they are 0
 };
 /// Accepts one of `choices`. Without choices, accepts any text; the empty text only if
@@ -52,12 +52,12 @@ struct TextRule {
   std::vector<std::string> absent;
   bool may_be_empty = false;  ///< for a rule without choices
 };
-/// Accepts any number of different `choices`; without choices, of texts that are not empty.
+/// Accepts a list of different `choices`. Without choices, accepts different texts, none empty.
 struct ListRule {
   std::vector<std::string> choices;
 };
-/// Returns the rules for one word of an enum and for a list of its words. `absent` is that of
-/// TextRule.
+/// Return the rules for one word of an enum and for a list of its words (for `absent`, see
+/// TextRule).
 template <Worded Enum>
 TextRule word_rule(const std::vector<std::string>& absent = {}) {
   return {.choices = words_of<Enum>(), .absent = absent};
@@ -82,23 +82,23 @@ inline IntegerRule at_least(int64_t minimum) { return {minimum}; }
 inline IntegerRule whole(int64_t minimum, int64_t maximum) { return {minimum, maximum}; }
 /// Return the range of a number that is used in f64, and of one that is used in f32.
 inline NumberRule between(double minimum, double maximum) { return {minimum, maximum}; }
-inline NumberRule single_between(double minimum, double maximum) {
-  return {.minimum = minimum, .maximum = maximum, .single = true};
+inline NumberRule f32_between(double minimum, double maximum) {
+  return {.minimum = minimum, .maximum = maximum, .is_f32 = true};
 }
 /// Returns the range of a number that is 0 or at least `minimum`.
 inline NumberRule zero_or_between(double minimum, double maximum) {
   return {.minimum = 0, .maximum = maximum, .least_above_zero = minimum};
 }
 /// Returns the range of a number above 0 that is used in f32.
-inline NumberRule single_above_zero(double maximum) {
-  return {.minimum = 0, .maximum = maximum, .excludes_minimum = true, .single = true};
+inline NumberRule f32_above_zero(double maximum) {
+  return {.minimum = 0, .maximum = maximum, .excludes_minimum = true, .is_f32 = true};
 }
 
 // Bounds far beyond any run, so that products and sums of values within them do not overflow.
-inline constexpr int64_t kMostContext = int64_t{1} << 24;  // tokens of a sequence
-inline constexpr int64_t kMostSteps = int64_t{1} << 40;
-inline constexpr double kLeastSourceWeight = 1e-30;
-inline constexpr double kMostWeight = 1e6;  // of losses, rates and deviations
-inline constexpr double kMostNumber = 1e30;
+inline constexpr int64_t kMaxContext = int64_t{1} << 24;  // tokens of a sequence
+inline constexpr int64_t kMaxSteps = int64_t{1} << 40;
+inline constexpr double kMinSourceWeight = 1e-30;
+inline constexpr double kMaxWeight = 1e6;  // of losses, rates and deviations
+inline constexpr double kMaxNumber = 1e30;
 
 }  // namespace tessera

@@ -28,7 +28,7 @@ struct RunSection {
   bool graphs = true;        ///< a device's repeated work is captured once and launched as a whole
   /// The steps between comparisons of the data that several ranks must hold alike; 0: never.
   int64_t check_replicas = 0;
-  int64_t rank_timeout = 1800;  ///< seconds that a rank waits for another one
+  int64_t rank_timeout = 1800;  ///< seconds that a rank waits for the others
   int64_t trace_step = 0;       ///< the step whose trace is written to trace.json; 0: none
   bool tensorboard = true;      ///< write TensorBoard's events to tensorboard/
   /// The file that `tessera bench all` wrote. MFU refers to its rate of matrix products. Empty: the
@@ -60,7 +60,7 @@ struct PhaseConfig {
 
 /// The [train] section.
 struct TrainSection {
-  int64_t steps = 300;        ///< those of all phases together, if there are any
+  int64_t steps = 300;        ///< optimizer steps, of all phases together
   int64_t stop_after = 0;     ///< save and exit after this step of the schedule; 0: after `steps`
   int64_t micro_batch = 8;    ///< sequences of one data-parallel rank
   int64_t global_batch = 16;  ///< sequences of all ranks; a multiple of their micro-batches
@@ -78,21 +78,21 @@ struct TrainSection {
 
 /// The [checkpoint] section.
 struct CheckpointSection {
-  int64_t every = 100;  ///< steps; 0: only at the end
-  int64_t keep = 2;     ///< the number of newest checkpoints kept (dual checkpointing, Optimus §4)
+  int64_t every = 100;     ///< steps; 0: only at the end
+  int64_t keep = 2;        ///< the newest checkpoints that stay (dual checkpointing, Optimus §4)
   int64_t keep_every = 0;  ///< multiples of this many steps are kept for good; 0: none
   std::string initial;     ///< the checkpoint that gives a new run its weights; empty: none
 };
 
-/// The [parallel] section: the sizes of the mesh's axes. Data parallelism takes the ranks that are
-/// left over (see mesh_of()).
+/// The [parallel] section: the sizes of the mesh's axes. Data parallelism uses all ranks that these
+/// sizes leave (see mesh_of()).
 struct ParallelSection {
-  int64_t tensor = 1;    ///< ranks that share each matrix, and the positions between them
+  int64_t tensor = 1;    ///< ranks that split each matrix, and the positions between matrices
   int64_t context = 1;   ///< ranks that share the positions of a sequence
   int64_t pipeline = 1;  ///< stages; this version has one
   int64_t expert = 1;    ///< ranks that share the experts of a layer
   ExpertExchange expert_exchange = ExpertExchange::automatic;
-  double expert_rows_bound = 0;  ///< rows a rank has memory for, over an even load; 0: all
+  double expert_rows_bound = 0;  ///< rows that fit a rank's memory, over an even load; 0: all
   TokenSet capacity_tokens = TokenSet::micro_batch;
   /// The ranks of a node: gradients are summed within nodes, then among them. 0: as many as the
   /// machines of the run's processes have (see find_nodes()); ranks that are threads have one

@@ -15,10 +15,10 @@ namespace {
 
 /// The most parts of a key; train.phases.context has three. The parser recurses once per part, so a
 /// key of very many parts would overflow the stack.
-constexpr int kMostKeyParts = 16;
+constexpr int kMaxKeyParts = 16;
 
-/// Returns the index after the TOML string that begins at `begin`, or the end of the text if the
-/// string has no end.
+/// Returns the index after the TOML string that begins at `begin`. A string without its end counts
+/// up to the end of the line, or of the text if it may have several lines.
 size_t skip_string(std::string_view text, size_t begin) {
   const char quote = text[begin];
   const bool multiline = text.substr(begin, 3) == std::string(3, quote);
@@ -36,7 +36,7 @@ bool separates_keys(char letter) {
 }
 
 /// Throws Error, which names the text `name` and the line, if a key of a TOML text has more than
-/// kMostKeyParts parts. Skips strings and comments, whose dots separate no parts.
+/// kMaxKeyParts parts. Skips strings and comments, whose dots separate no parts.
 void require_shallow_keys(std::string_view text, const std::string& name) {
   int parts = 1;
   for (size_t i = 0; i < text.size();) {
@@ -50,11 +50,11 @@ void require_shallow_keys(std::string_view text, const std::string& name) {
       continue;
     }
     if (separates_keys(letter)) parts = 1;
-    if (letter == '.' && ++parts > kMostKeyParts) {
+    if (letter == '.' && ++parts > kMaxKeyParts) {
       throw Error("{}:{}: a key has more than {} parts, such as the three of train.phases.context",
                   name,
                   1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(i), '\n'),
-                  kMostKeyParts);
+                  kMaxKeyParts);
     }
     ++i;
   }

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// Returns a configuration of the same family and numbers of tables whose keys have their defaults.
+/// Returns the defaults of all keys, for the family and the numbers of tables of `config`.
 RunConfig default_config(const RunConfig& config) {
   RunConfig result;
   result.model = family_preset(config.model.family);
@@ -17,7 +17,7 @@ RunConfig default_config(const RunConfig& config) {
   return result;
 }
 
-/// Returns the line of a key; empty if it belongs to a table and is left out. A key that has its
+/// Returns the line of a key; empty for a key of a table that leaves it out. A key that has its
 /// default value and no effect becomes a comment: it then does not count as set when the file is
 /// read, and no message says that it has no effect.
 std::string line_of(const Key& key, const Circumstances& here, const RunConfig& defaults) {

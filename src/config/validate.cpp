@@ -95,16 +95,16 @@ void validate_rates(const OptimizerConfig& optimizer, Contradictions& found) {
 
 /// Adds a contradiction if 64 bits cannot count the tokens of the run.
 void validate_tokens(std::span<const RunPhase> phases, Contradictions& found) {
-  constexpr double kMostRunTokens = 0x1p62;
+  constexpr double kMaxRunTokens = 0x1p62;
   double tokens = 0;
   for (const RunPhase& phase : phases) {
     tokens += static_cast<double>(phase.steps()) * static_cast<double>(phase.tokens_of_step());
   }
-  if (tokens < kMostRunTokens) return;
+  if (tokens < kMaxRunTokens) return;
   found.add(
       "train.steps ({}) of train.global_batch sequences of data.context tokens are {:g} tokens; "
       "expected fewer than {:g}: lower one of the three",
-      phases.back().last_step, tokens, kMostRunTokens);
+      phases.back().last_step, tokens, kMaxRunTokens);
 }
 
 void validate_parallel(const ParallelSection& parallel, Contradictions& found) {

@@ -10,16 +10,16 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMostNamed = 12;  // names in one sentence
+constexpr size_t kMaxNamed = 12;  // names in one sentence
 
 /// Returns "a", "a and b" or "a, b and 3 more".
 std::string enumeration(std::vector<std::string> names) {
   std::string last = names.back();
   names.pop_back();
   if (names.empty()) return last;
-  if (names.size() >= kMostNamed) {
-    last = fmt::format("{} more", names.size() + 1 - kMostNamed);
-    names.resize(kMostNamed);
+  if (names.size() >= kMaxNamed) {
+    last = fmt::format("{} more", names.size() + 1 - kMaxNamed);
+    names.resize(kMaxNamed);
   }
   return join(names, ", ") + " and " + last;
 }
@@ -50,7 +50,7 @@ class Reasons {
   std::vector<Reason> reasons_;
 };
 
-/// Adds those of the keys that are set and have no effect.
+/// Adds the keys that are set and have no effect.
 void add_keys(const std::vector<Key>& keys, const std::string& prefix, const Circumstances& here,
               Reasons& reasons) {
   for (const Key& key : keys) {

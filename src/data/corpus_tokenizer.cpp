@@ -66,7 +66,7 @@ class CorpusTokenizer {
   TokenizedItems run() {
     const std::vector<size_t> missing = find_missing();
     if (!missing.empty()) tokenize(missing);
-    join();
+    mend_beginnings();
     return {std::move(summaries_), static_cast<int64_t>(items_.size() - missing.size())};
   }
 
@@ -130,16 +130,16 @@ class CorpusTokenizer {
     });
   }
 
-  /// Returns whether an item begins with a file, or where the item before it ends.
-  bool joins(size_t item) const {
+  /// Returns whether an item begins at the start of a file, or where the item before it ends.
+  bool begins_right(size_t item) const {
     return items_[item].front().begin == 0 || summaries_[item].from == summaries_[item - 1].to;
   }
 
-  /// Tokenizes again each item that does not join. An item's end is the next one's start, so this
-  /// works on one item at a time.
-  void join() {
+  /// Tokenizes again each item that does not begin where the item before it ends. An item's new end
+  /// is the next one's start, so this works on one item at a time. run_workers() ends it on Ctrl-C.
+  void mend_beginnings() {
     size_t first = 0;
-    while (first < items_.size() && joins(first)) ++first;
+    while (first < items_.size() && begins_right(first)) ++first;
     if (first == items_.size()) return;
     logger_.info("tokenizing again where the parts of a file did not join, from work item {} of {}",
                  first, items_.size());
@@ -149,7 +149,7 @@ class CorpusTokenizer {
           const auto tokenizer = item_tokenizer();
           std::atomic<int64_t> tokens{0};
           for (size_t i = first; i < items_.size(); ++i) {
-            if (joins(i)) continue;
+            if (begins_right(i)) continue;
             summaries_[i] = tokenizer->run(items_[i], paths_[i], wanted_.dtype,
                                            summaries_[i - 1].to, cancelled, tokens);
           }

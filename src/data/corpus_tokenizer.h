@@ -17,8 +17,8 @@ namespace tessera {
 std::vector<std::string> describe_bad_lines(const Corpus& corpus,
                                             const std::vector<BadLine>& lines);
 
-/// Throws Error when there are more bad lines than `allowed`. The message lists `first`, the first
-/// of them.
+/// Throws Error when there are more bad lines than `allowed`. `first` describes the first bad
+/// lines, which the message lists.
 void require_few_bad_lines(int64_t bad_lines, int64_t allowed,
                            const std::vector<std::string>& first);
 
@@ -45,8 +45,8 @@ struct TokenizedItems {
 /// Throws Error as read_slice() does, when there are more bad lines than allowed, and when it is
 /// interrupted. A later call continues from there.
 ///
-/// The parts of a plain-text file that several items hold may not join: an item may not begin where
-/// the item before it ends (see ItemTokenizer). Such items are tokenized again at the end.
+/// If several items share a plain-text file, it can happen that an item does not begin where the
+/// item before it ends (see ItemTokenizer). Such items are tokenized again at the end.
 TokenizedItems tokenize_corpus(const CorpusTokens& wanted, const std::vector<WorkItem>& items,
                                const std::vector<fs::path>& paths, const Logger& logger);
 

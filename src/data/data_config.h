@@ -23,11 +23,11 @@ inline constexpr std::array<std::string_view, 4> kWords<SourceFormat>{"auto", "p
 
 /// The handling of the ends of a source's documents.
 enum class DocumentEnds {
-  /// A document whose last token is not an end-of-document token gets one. Opening the source reads
+  /// A document that does not end with an end-of-document token gets one. Opening the source reads
   /// the last token of every document.
   add,
-  /// Every document must end with one, and the stream is the files as they are. Opening the source
-  /// checks some documents; one without an end-of-document token is an error.
+  /// Every document must end with an end-of-document token. The stream is the files as they are.
+  /// Opening the source checks some documents and throws Error if one lacks the token.
   present,
 };
 template <>

@@ -12,9 +12,8 @@ namespace tessera {
 ///
 /// Several threads can also encode one document together, each with its own encoder for its own
 /// part. An encoder may begin anywhere in the document. If it does not begin at a known boundary,
-/// its first ids may not be those of the whole document. An encoder guarantees this: if two
-/// encoders of one document have a boundary at the same offset of the text, all their ids after it
-/// are equal.
+/// its first ids may differ from those of the whole document. But if two encoders of one document
+/// report a boundary at the same offset of the text, all their ids after that offset are equal.
 class DocumentEncoder {
  public:
   /// An offset in the text from which on the encoding does not depend on anything before it.

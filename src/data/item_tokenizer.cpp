@@ -136,7 +136,7 @@ ItemTokenizer::ItemRange ItemTokenizer::encode_text(PlainText& text, SliceBounds
   if (from) range.from = *from;
   int64_t read = from ? *from : text.cut(bounds.begin - lead_);  // an offset in the file
   int64_t added = 0;                                             // an offset in the repaired text
-  int64_t given = 0;  // number of ids from earlier encoder calls
+  int64_t ids_given = 0;                                         // by earlier encoder calls
   OffsetMap offsets;
   encoder_->begin(/*starts_document=*/read == text.begin());
   for (;;) {
@@ -156,33 +156,34 @@ ItemTokenizer::ItemRange ItemTokenizer::encode_text(PlainText& text, SliceBounds
     }
     // Find the start and the end of the range among the boundaries.
     const auto count = static_cast<int64_t>(ids_.size());
-    int64_t first = range.from == kUnknown ? count : 0;  // index in ids_ of the first to write
-    int64_t last = count;
+    int64_t ids_begin = range.from == kUnknown ? count : 0;  // the ids in ids_ to write
+    int64_t ids_end = count;
     for (const auto& boundary : sought_boundaries(range, bounds, read)) {
       const auto offset = offsets.find(boundary.text);
       // At its end a document may still give ids, so a boundary there counts only after finish().
       if (!offset || (*offset == text.end() && !ends)) continue;
-      const int64_t before = *offset == text.end() ? count : boundary.tokens - given;
+      const int64_t before = *offset == text.end() ? count : boundary.tokens - ids_given;
       TESSERA_CHECK(before >= 0, "a boundary before ids that were given earlier");
       if (range.from == kUnknown && *offset >= bounds.begin) {
         range.from = *offset;
-        first = before;
+        ids_begin = before;
       }
       if (range.from != kUnknown && *offset >= bounds.end) {
         range.to = *offset;
-        last = before;
+        ids_end = before;
         break;
       }
     }
-    if (first < last) {  // ids of this call are in the range
-      append(std::span(ids_).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)),
+    if (ids_begin < ids_end) {  // ids of this call are in the range
+      append(std::span(ids_).subspan(static_cast<size_t>(ids_begin),
+                                     static_cast<size_t>(ids_end - ids_begin)),
              writer);
     }
     if (range.to != kUnknown) return range;
     TESSERA_CHECK(!ends, "an encoder that gave no boundary at a document's end");
     // A text without boundaries belongs to the item in which it begins.
     if (range.from == kUnknown && read >= bounds.end + lead_) return {};
-    given += count;
+    ids_given += count;
   }
 }
 

@@ -27,7 +27,7 @@ namespace tessera {
 /// the slice. Its first ids may be wrong, but after a few words they nearly always agree with those
 /// of the whole document. This is checked when all items are done. The first item begins with the
 /// document, so its tokens are right. If an item begins where the one before it ends, its tokens
-/// are right as well (see DocumentEncoder). Otherwise the item is tokenized again from there
+/// are right as well (see DocumentEncoder). Otherwise the item is tokenized again from that end
 /// (`from`).
 class ItemTokenizer {
  public:

@@ -17,8 +17,8 @@ class LruCache {
  public:
   explicit LruCache(size_t capacity) : capacity_(capacity) {}
 
-  /// Returns the value of `key`. If it is not in the cache, make() makes it. The lock is held
-  /// meanwhile, so no two threads make the same value.
+  /// Returns the value of `key`. If it is not in the cache, make() makes it. The lock is held while
+  /// make() runs, so no two threads make the same value.
   template <typename Make>
   std::shared_ptr<const Value> get(size_t key, Make&& make) {
     const std::lock_guard lock(mutex_);

@@ -44,14 +44,14 @@ size_t Mix::next() {
   // In units of one draw, with k sources: a source may be drawn once it is 1 / (2k - 2) behind its
   // share. It then has (1 - 1 / (2k - 2) - behind) / weight draws left until it must be drawn. The
   // one with the fewest draws left is drawn. Below, all of this is multiplied by (2k - 2) * sum_.
-  const auto span = static_cast<Wide>(2 * sources_.size()) - 2;
+  const auto scale = static_cast<Wide>(2 * sources_.size()) - 2;
   size_t chosen = sources_.size();
   Wide chosen_left = 0;
   for (size_t i = 0; i < sources_.size(); ++i) {
     Source& source = sources_[i];
     source.behind += source.weight;
-    if (span * source.behind < sum_ && span > 0) continue;
-    const Wide left = (span - 1) * sum_ - span * source.behind;
+    if (scale * source.behind < sum_ && scale > 0) continue;
+    const Wide left = (scale - 1) * sum_ - scale * source.behind;
     const bool sooner =
         chosen == sources_.size() || left * sources_[chosen].weight < chosen_left * source.weight;
     if (sooner) {

@@ -17,7 +17,7 @@ void require_counted(const InstanceSource& source, std::span<const int32_t> row,
   const auto outside = std::ranges::find_if(
       row, [&](int32_t token) { return token < 0 || token >= vocabulary_size; });
   if (outside == row.end()) return;
-  throw Error("{} has the token {}, but its tokenizer {} tokens; prepare it again",
+  throw Error("{} has the token {}, but its tokenizer has {} tokens; prepare it again",
               source.description(), *outside, vocabulary_size);
 }
 

@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
-constexpr size_t kNpyHeaderBytes = 128;  // in files we write; enough for any two 64-bit sizes
+constexpr size_t kNpyHeaderBytes = 128;  // in files that we write; enough for any two 64-bit sizes
 
 constexpr std::pair<DType, std::string_view> kTypeNames[] = {
     {DType::u16, "<u2"}, {DType::i32, "<i4"}, {DType::u8, "|u1"},

@@ -29,7 +29,7 @@ struct NpyType {
   int64_t bytes;
 };
 
-/// The header of an array of any element type.
+/// The header of an array whose element type need not be a DType.
 struct NpyArray {
   NpyType type;  // one of the requested types
   std::vector<int64_t> shape;
@@ -37,7 +37,7 @@ struct NpyArray {
 };
 
 /// The longest header that is accepted. NumPy's own headers take 128 bytes.
-inline constexpr int64_t kMostNpyHeaderBytes = 4096;
+inline constexpr int64_t kMaxNpyHeaderBytes = 4096;
 
 /// Returns whether a file begins with the magic of .npy files.
 bool has_npy_magic(std::span<const std::byte> head);
@@ -51,7 +51,7 @@ NpyArray parse_npy_array(std::span<const std::byte> head, int64_t file_bytes,
 std::string npy_type_name(DType dtype);
 
 /// Reads and checks a file's header. `head` is the start of the file: the first
-/// kMostNpyHeaderBytes, or the whole file if it is shorter. `file_bytes` is the file's size, and
+/// kMaxNpyHeaderBytes, or the whole file if it is shorter. `file_bytes` is the file's size, and
 /// `name` names it in errors. Throws Error when the header is malformed, in Fortran order, or of an
 /// element type that we do not read, and when the size of the data does not match the shape.
 NpyHeader parse_npy_header(std::span<const std::byte> head, int64_t file_bytes,

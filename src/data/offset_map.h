@@ -7,9 +7,9 @@
 namespace tessera {
 
 /// A map from byte offsets in a text to offsets in the source text that it was made from. The text
-/// arrives in pieces, and offsets are looked up in ascending order. Memory does not grow with the
-/// text: only the offsets at which the difference of the two changes are stored, until a later
-/// offset has been looked up.
+/// arrives in pieces, and offsets are looked up in ascending order. An entry is stored only where
+/// the difference between the two offsets changes, and is dropped when a later offset is looked up.
+/// So memory does not grow with the text.
 class OffsetMap {
  public:
   void clear() { runs_.clear(); }

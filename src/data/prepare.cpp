@@ -145,7 +145,7 @@ class Preparation {
       try {
         tokenizer_ = train_tokenizer(lines, options_.train_tokenizer);
       } catch (const Error&) {
-        folder_->remove_all();  // it holds nothing of use, and another size must not be refused
+        folder_->remove_all();  // so that a run with another size is not refused
         throw;
       }
     }
@@ -192,7 +192,7 @@ class Preparation {
   }
 
   [[noreturn]] void refuse_without_text(const ReadStatistics& read) {
-    folder_->remove_all();  // it holds nothing of use, and another text field must not be refused
+    folder_->remove_all();  // so that a run with another text field is not refused
     std::string found;
     if (read.empty_documents > 0) {
       found += fmt::format(": {} documents are empty", read.empty_documents);
@@ -225,7 +225,7 @@ class Preparation {
                                        recipe_.shard_tokens);
     if (stream_.tokens() == 0) refuse_without_text(statistics_);
     if (plan.instances == 0) {
-      folder_->remove_all();  // so that a shorter context is not refused
+      folder_->remove_all();  // so that a run with a shorter context is not refused
       throw Error(
           "a context of {} tokens is longer than the data, which has {} tokens; choose a shorter "
           "context or give more text",

@@ -11,7 +11,7 @@
 namespace tessera {
 
 /// The options of `tessera prepare`. The options of the first group decide what is written: a
-/// folder that was begun with other values of them is not continued.
+/// folder that was begun with other values is not continued.
 struct PrepareOptions {
   // These decide what is written.
   std::vector<std::string> inputs;    // files, folders, globs (see scan_inputs())

@@ -32,8 +32,8 @@ class ScratchPool {
     std::unique_ptr<Scratch> scratch_;
   };
 
-  /// Returns a lease of a Scratch. Its content is unspecified: it is as the last user left it.
-  /// `make` creates another one when all are in use.
+  /// Returns a lease of a Scratch, as its last user left it. `make` creates a Scratch when all are
+  /// in use.
   template <typename Make>
   Lease lease(const Make& make) {
     std::unique_ptr<Scratch> scratch = take_idle();

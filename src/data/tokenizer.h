@@ -73,9 +73,9 @@ class Tokenizer {
 /// manifest.
 ///
 /// `end_of_document` names the token that ends a document; "" leaves it to the tokenizer. Only a
-/// Hugging Face tokenizer takes a name; the others know their token, and a name is an Error. Throws
-/// Error when there is no tokenizer, when it is damaged, and when it has a feature that is not
-/// supported.
+/// Hugging Face tokenizer takes a name; for the others, which know their token, a name is an Error.
+/// Throws Error when there is no tokenizer, when it is damaged, and when it has a feature that is
+/// not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,
                                           const std::string& end_of_document = "");
 

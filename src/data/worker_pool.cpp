@@ -31,7 +31,7 @@ void run_workers(int threads, int64_t count, const char* interrupted_message,
   const auto work = [&] {
     try {
       for (int64_t item = next++; item < count && !cancelled; item = next++) body(item, cancelled);
-    } catch (const Cancelled&) {  // the error that cancelled it is stored already
+    } catch (const Cancelled&) {  // the error that cancelled the item is stored already
     } catch (...) {
       fail(std::current_exception());
     }

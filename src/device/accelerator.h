@@ -35,7 +35,7 @@ class Accelerator {
   /// Returns the name of the product: "NVIDIA H200".
   virtual std::string name() const = 0;
   virtual AcceleratorProperties properties() const = 0;
-  /// Returns the bytes of its memory that are free.
+  /// Returns the free bytes of the device's memory.
   virtual int64_t free_bytes() const = 0;
 
   /// Allocates memory of the device. Throws Error, which names the free bytes, if there is not
@@ -50,8 +50,8 @@ class Accelerator {
 
   /// Waits until all streams have done their work. Throws Error if some of it failed.
   virtual void synchronize() = 0;
-  /// Returns the checks that the host makes while it waits for this device. The emulated device has
-  /// none, because its work always ends.
+  /// Returns the checks that the host makes while it waits for this device. For the emulated device
+  /// the host makes none, because its work always ends.
   WaitChecks& wait_checks() { return *wait_checks_; }
   /// These two copy between the host and the device's memory. They call synchronize() first, and
   /// return when the copy is done. They are for work outside of training steps, such as initial
@@ -66,17 +66,17 @@ class Accelerator {
   std::shared_ptr<WaitChecks> wait_checks_ = std::make_shared<WaitChecks>();
 };
 
-/// The rank that opens a device. Each rank has a GPU of its own.
+/// The rank that opens a device, among the ranks of its machine. Each rank has a GPU of its own.
 struct LocalRank {
-  int rank = 0;   ///< its number among the ranks of its machine
-  int ranks = 1;  ///< the ranks of its machine
+  int rank = 0;   ///< its index among the ranks of its machine
+  int ranks = 1;  ///< the number of ranks of its machine
   /// True if the ranks are processes. A launcher may then show each of them one GPU alone.
   bool processes = false;
 };
 
-/// Opens a device other than the processor. Throws Error if this build has no support for it, or if
-/// there is no such device for each of the ranks. `setting` is the setting by which the user chose
-/// the device; the error ends with it.
+/// Opens a device other than the processor. Throws Error if this build does not support the device,
+/// or if there is no such device for each of the ranks. `setting` is the setting by which the user
+/// chose the device; the error ends with it.
 std::unique_ptr<Accelerator> open_accelerator(Device device, std::string_view setting = "--device",
                                               const LocalRank& rank = {});
 

@@ -15,12 +15,12 @@ constexpr std::array<const char*, 1> kCublasLtNames{
     "libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR)};
 #undef TESSERA_TEXT
 #undef TESSERA_TEXT_OF
-constexpr size_t kMajorVersion = 10000;  // the version number's unit of the major version
+constexpr size_t kMajorUnit = 10000;  // 130100 is version 13.1.0
 
 }  // namespace
 
 CublasLt::CublasLt() : library_(kCublasLtNames, "matrix products on the device cuda") {
-  if (number() / kMajorVersion == CUBLAS_VER_MAJOR) return;
+  if (number() / kMajorUnit == CUBLAS_VER_MAJOR) return;
   throw Error("{} is {}; matrix products need a cuBLASLt {}", file(), version(), CUBLAS_VER_MAJOR);
 }
 

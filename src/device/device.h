@@ -15,7 +15,7 @@ enum class Device : uint8_t { cpu, emulated, cuda, hip };
 template <>
 inline constexpr std::array<std::string_view, 4> kWords<Device>{"cpu", "emulated", "cuda", "hip"};
 
-/// Returns whether a device is a vendor's, whose libraries compute matrix products and attention.
+/// Returns whether a device is a GPU, for which libraries compute matrix products and attention.
 constexpr bool is_gpu(Device device) { return device == Device::cuda || device == Device::hip; }
 
 }  // namespace tessera

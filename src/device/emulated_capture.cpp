@@ -15,10 +15,11 @@ void EmulatedCapture::add(EmulatedStream& stream, EmulatedWork&& work) {
   note_unawaited(stream);
 }
 
-void EmulatedCapture::wait(EmulatedStream& stream, EmulatedStream& recording_stream, size_t size) {
+void EmulatedCapture::wait(EmulatedStream& stream, EmulatedStream& recording_stream,
+                           size_t recorded_size) {
   streams_.insert(&stream);
   if (const auto found = unawaited_.find(&recording_stream);
-      found != unawaited_.end() && found->second <= size) {
+      found != unawaited_.end() && found->second <= recorded_size) {
     unawaited_.erase(found);
   }
   note_unawaited(stream);

@@ -18,15 +18,15 @@ using EmulatedWork = std::function<void(EmulatedStream&)>;
 
 /// The work that streams capture together, by CUDA's rules. While a stream is in a capture, its
 /// work is recorded and not done. The capture begins on one stream. A stream that waits for an
-/// event of the capture joins it, and the first stream must wait for that stream before the end. A
-/// call that a capture does not allow makes it invalid, and end() then fails.
+/// event of the capture joins the capture, and before the end the first stream must wait for every
+/// stream that joined. A call that a capture does not allow makes it invalid, and end() then fails.
 class EmulatedCapture {
  public:
   explicit EmulatedCapture(EmulatedStream& first) : first_(&first), streams_{&first} {}
 
   bool began_on(const EmulatedStream& stream) const { return first_ == &stream; }
-  /// Returns whether the calling thread began it. Until the end that thread must neither wait for
-  /// the device nor allocate memory.
+  /// Returns whether the calling thread began the capture. Until the end that thread must neither
+  /// wait for the device nor allocate memory.
   bool began_on_this_thread() const { return thread_ == std::this_thread::get_id(); }
   bool ended() const { return ended_; }
   const std::set<EmulatedStream*>& streams() const { return streams_; }
@@ -35,16 +35,16 @@ class EmulatedCapture {
 
   void add(EmulatedStream& stream, EmulatedWork&& work);
   /// Makes `stream` join the capture and wait for an event that `recording_stream` recorded when
-  /// the capture had `size` pieces of work.
-  void wait(EmulatedStream& stream, EmulatedStream& recording_stream, size_t size);
+  /// the capture had `recorded_size` pieces of work.
+  void wait(EmulatedStream& stream, EmulatedStream& recording_stream, size_t recorded_size);
   /// Removes a stream that is destroyed.
   void leave(EmulatedStream& stream) { streams_.erase(&stream); }
   /// Makes the capture invalid and throws Error, which says that `what` is not allowed.
   [[noreturn]] void refuse(std::string_view what);
 
   /// Ends the capture and returns its pieces of work in the order in which they were given, which
-  /// every event allows. Throws Error if it is invalid, or if the first stream did not wait for
-  /// another.
+  /// every event allows. Throws Error if the capture is invalid, or if the first stream did not
+  /// wait for all others.
   std::shared_ptr<const std::vector<EmulatedWork>> end();
 
  private:
@@ -52,8 +52,8 @@ class EmulatedCapture {
 
   EmulatedStream* first_;
   std::set<EmulatedStream*> streams_;
-  /// The streams, other than the first, with work that no stream has waited for, and the capture's
-  /// size() after their last work.
+  /// The streams, other than the first, that have work for which no stream has waited. The value is
+  /// the capture's size() after the last of that work.
   std::map<EmulatedStream*, size_t> unawaited_;
   std::shared_ptr<std::vector<EmulatedWork>> works_ = std::make_shared<std::vector<EmulatedWork>>();
   std::thread::id thread_ = std::this_thread::get_id();

@@ -6,11 +6,10 @@
 
 #include "base/error.h"
 
-// Work, records of events and waits for events go through the queue of a stream, in order. The
-// worker thread takes them out and does them: a kernel runs in the emulator, a record marks its
-// event as reached, a wait blocks the worker until another stream has reached the event. After an
-// error the worker does only records and waits, so that no stream waits forever; both pass the
-// error on.
+// Work, records of events and waits for events go through the queue of a stream. Its worker thread
+// handles them in order: a kernel runs in the emulator, a record marks its event as reached, and a
+// wait blocks the worker until another stream has reached the event. After an error the worker does
+// only records and waits, so that no stream waits forever; both pass the error on.
 
 namespace tessera {
 namespace {
@@ -103,7 +102,7 @@ EmulatedStream::EmulatedStream(int lanes, const emulation::Options& options,
       worker_([this] { run_worker(); }) {}
 
 EmulatedStream::~EmulatedStream() {
-  if (const auto own = capture()) own->leave(*this);
+  if (const auto joined = capture()) joined->leave(*this);
   {
     const std::scoped_lock lock(mutex_);
     ends_ = true;
@@ -141,17 +140,17 @@ void EmulatedStream::record(Event& event) {
 
 void EmulatedStream::wait(const Event& event) {
   const auto& emulated = dynamic_cast<const EmulatedEvent&>(event);
-  const std::shared_ptr<EmulatedCapture> own = capture();
+  const std::shared_ptr<EmulatedCapture> joined = capture();
   const CapturePoint point = emulated.captured();
   if (!point.capture) {
-    if (own) own->refuse("to wait for an event from outside of it");
+    if (joined) joined->refuse("to wait for an event from outside of it");
     queue({[state = emulated.state, number = emulated.recorded()](EmulatedStream&) {
              state->wait(number);
            },
            /*after_error=*/true});
     return;
   }
-  if (point.capture->ended() || (own && own != point.capture)) {
+  if (point.capture->ended() || (joined && joined != point.capture)) {
     point.capture->refuse("its events to be waited for by streams outside of it");
   }
   point.capture->wait(*this, *point.stream, point.size);
@@ -159,7 +158,7 @@ void EmulatedStream::wait(const Event& event) {
 }
 
 void EmulatedStream::synchronize() {
-  if (const auto own = capture()) own->refuse("the host to wait for its streams");
+  if (const auto joined = capture()) joined->refuse("the host to wait for its streams");
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
   if (error_) std::rethrow_exception(error_);

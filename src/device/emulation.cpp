@@ -30,8 +30,8 @@ namespace {
 
 namespace context = boost::context;
 
-/// The group of threads that a thread of a block waits for.
-enum class Waits { nothing, block, warp };
+/// The threads that a thread of a block waits for.
+enum class WaitsFor { nothing, block, warp };
 
 /// Thrown in a kernel's thread to end it when the threads that it waits for never arrive.
 struct StuckThread {};
@@ -40,7 +40,7 @@ struct StuckThread {};
 struct Thread {
   context::fiber fiber;
   Stack stack;
-  Waits waits = Waits::nothing;
+  WaitsFor waits_for = WaitsFor::nothing;
   bool done = false;
   unsigned exchanges = 0;                      // the number so far
   std::array<uint64_t, 2> exchanged_values{};  // of the last two exchanges, used alternately
@@ -72,7 +72,7 @@ class Machine {
   int64_t block() const { return block_; }
   int running() const { return running_; }
   void* shared() { return shared_.data(); }
-  void wait(Waits waits, bool orders_memory);
+  void wait(WaitsFor waits_for, bool orders_memory);
   uint64_t exchange(uint64_t value, int from);
 
  private:
@@ -204,25 +204,25 @@ void Machine::switch_to_scheduler() {
   after_switch(stack, scheduler_);
 }
 
-void Machine::wait(Waits waits, bool orders_memory) {
+void Machine::wait(WaitsFor waits_for, bool orders_memory) {
   Thread& self = thread(running_);
-  const bool for_block = waits == Waits::block;
+  const bool for_block = waits_for == WaitsFor::block;
   Group& group = for_block ? whole_block_ : warps_[static_cast<size_t>(running_ / lanes_)];
   // A thread may arrive at the next barrier before others have left this one, but at no later one.
   char* const address = &group.addresses[group.barriers_passed % 2];
   if (orders_memory) release(address);
-  const int first = for_block ? 0 : running_ / lanes_ * lanes_;
-  const int size = for_block ? block_threads() : lanes_;
-  if (++group.arrived < size) {
-    self.waits = waits;
+  const int group_begin = for_block ? 0 : running_ / lanes_ * lanes_;
+  const int group_size = for_block ? block_threads() : lanes_;
+  if (++group.arrived < group_size) {
+    self.waits_for = waits_for;
     switch_to_scheduler();
     if (ends_stuck_) throw StuckThread();
   } else {
     group.arrived = 0;
     ++group.barriers_passed;
-    for (int other = first; other < first + size; ++other) {
+    for (int other = group_begin; other < group_begin + group_size; ++other) {
       if (other == running_) continue;
-      thread(other).waits = Waits::nothing;
+      thread(other).waits_for = WaitsFor::nothing;
       ready_.push_back(other);
     }
   }
@@ -233,7 +233,7 @@ uint64_t Machine::exchange(uint64_t value, int from) {
   Thread& self = thread(running_);
   const unsigned slot = self.exchanges++ % 2;
   self.exchanged_values[slot] = value;
-  wait(Waits::warp, /*orders_memory=*/false);
+  wait(WaitsFor::warp, /*orders_memory=*/false);
   return thread(running_ / lanes_ * lanes_ + from % lanes_).exchanged_values[slot];
 }
 
@@ -255,7 +255,7 @@ void Machine::run_block() {
   ready_.clear();
   for (int number = 0; number < block_threads(); ++number) {
     thread(number).done = false;
-    thread(number).waits = Waits::nothing;
+    thread(number).waits_for = WaitsFor::nothing;
     thread(number).exchanges = 0;
     ready_.push_back(number);
   }
@@ -276,7 +276,7 @@ void Machine::end_stuck() {
       ++returned;
       continue;
     }
-    ++(thread(number).waits == Waits::block ? at_barrier : in_warp);
+    ++(thread(number).waits_for == WaitsFor::block ? at_barrier : in_warp);
     resume(number);
   }
   ends_stuck_ = false;
@@ -320,14 +320,14 @@ void Emulator::run(const Grid& grid, int lanes, const std::function<void()>& ker
 
 Index thread_index() {
   const auto number = static_cast<unsigned>(current->running());
-  const auto row = static_cast<unsigned>(current->grid().threads);
-  return {number % row, number / row, 0};
+  const auto width = static_cast<unsigned>(current->grid().threads);
+  return {number % width, number / width, 0};
 }
 
 Index block_index() {
-  const int64_t row = current->grid().blocks;
-  return {static_cast<unsigned>(current->block() % row),
-          static_cast<unsigned>(current->block() / row), 0};
+  const int64_t width = current->grid().blocks;
+  return {static_cast<unsigned>(current->block() % width),
+          static_cast<unsigned>(current->block() / width), 0};
 }
 
 Index block_size() {
@@ -340,8 +340,8 @@ Index grid_size() {
           static_cast<unsigned>(current->grid().blocks_y), 1};
 }
 
-void wait_for_block() { current->wait(Waits::block, /*orders_memory=*/true); }
-void wait_for_warp() { current->wait(Waits::warp, /*orders_memory=*/true); }
+void wait_for_block() { current->wait(WaitsFor::block, /*orders_memory=*/true); }
+void wait_for_warp() { current->wait(WaitsFor::warp, /*orders_memory=*/true); }
 uint64_t exchange(uint64_t value, int from) { return current->exchange(value, from); }
 
 uint64_t ballot(bool value) {

@@ -31,10 +31,10 @@ class Emulator {
   Emulator(const Emulator&) = delete;
   Emulator& operator=(const Emulator&) = delete;
 
-  /// Calls `kernel` once for each thread of the grid. `lanes` is the number of threads of a warp.
-  /// Throws Error if a block's size is not a number of whole warps or over 1024, and if threads
-  /// wait for others that never arrive, because a barrier or a shuffle is in divergent code. The
-  /// message names the block and the number of threads that wait at barriers and at shuffles.
+  /// Calls `kernel` once for each thread of the grid. `lanes` is the number of threads of a warp. A
+  /// block must be made of whole warps and have at most 1024 threads. Throws Error if threads wait
+  /// for others that never arrive, because a barrier or a shuffle is in divergent code. The message
+  /// names the block and the numbers of threads that wait for the block and for their warp.
   void run(const Grid& grid, int lanes, const std::function<void()>& kernel);
 
  private:

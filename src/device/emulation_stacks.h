@@ -45,14 +45,13 @@ class Stacks {
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
 
-  std::byte* operator[](size_t number) const { return memory_ + number * kStackBytes; }
+  std::byte* operator[](size_t thread) const { return memory_ + thread * kStackBytes; }
 
  private:
   std::byte* memory_;
 };
 
-/// The allocator that a fiber takes for its stack. It frees nothing, because Stacks owns the
-/// memory.
+/// The allocator of a fiber's stack. It frees nothing, because Stacks owns the memory.
 struct StackOfOwner {
   static void deallocate(boost::context::stack_context&) {}
 };
@@ -70,7 +69,7 @@ inline void acquire([[maybe_unused]] void* address) {
 #endif
 }
 
-/// What the sanitizers must be told of a stack.
+/// A stack, as the sanitizers see it.
 struct Stack {
   const void* bottom = nullptr;
   size_t bytes = 0;
@@ -78,7 +77,7 @@ struct Stack {
   void* thread = nullptr;  // the thread sanitizer's fiber
 };
 
-/// Tells the sanitizers that control goes from one stack to another. If `last`, the first one ends.
+/// Tells the sanitizers that control goes from one stack to another. `last` means that `from` ends.
 inline void before_switch([[maybe_unused]] Stack& from, [[maybe_unused]] const Stack& to,
                           [[maybe_unused]] bool last = false) {
 #if defined(__SANITIZE_ADDRESS__)

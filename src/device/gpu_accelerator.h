@@ -40,7 +40,9 @@ template <typename Api>
 class GpuAccelerator final : public Accelerator {
  public:
   explicit GpuAccelerator(typename Api::Properties properties)
-      : name_(properties.name), lanes_(properties.warpSize), properties_(described(properties)) {}
+      : name_(properties.name),
+        lanes_(properties.warpSize),
+        properties_(driver_facts(properties)) {}
 
   Device device() const override { return Api::kDevice; }
   std::string name() const override { return name_; }
@@ -135,7 +137,7 @@ class GpuAccelerator final : public Accelerator {
         word(Api::kDevice), name_, format_bytes(bytes), format_bytes(free_bytes()));
   }
 
-  static AcceleratorProperties described(const typename Api::Properties& properties) {
+  static AcceleratorProperties driver_facts(const typename Api::Properties& properties) {
     AcceleratorProperties result{.architecture = Api::architecture(properties),
                                  .lanes = properties.warpSize,
                                  .multiprocessors = properties.multiProcessorCount};
@@ -188,10 +190,10 @@ std::unique_ptr<Accelerator> open_gpu(const LocalRank& rank) {
 template <typename Api>
 void launch_on_gpu(const void* kernel, const Grid& grid, Stream& stream, void** arguments) {
   check_grid(grid);
-  // A kernel with more shared memory must ask for it. To ask at each launch is cheap and needs no
-  // state.
-  constexpr int kSharedBytes = 48 * 1024;
-  if (grid.shared_bytes > kSharedBytes) {
+  // A kernel may have 48 KiB of dynamic shared memory unless its attribute allows more. To set the
+  // attribute at each launch is cheap and needs no state.
+  constexpr int kDefaultSharedBytes = 48 * 1024;
+  if (grid.shared_bytes > kDefaultSharedBytes) {
     call_gpu<Api>(Api::set_attribute, kernel, Api::kSharedBytesAttribute, grid.shared_bytes);
   }
   const typename Api::Dim3 blocks(static_cast<unsigned>(grid.blocks),

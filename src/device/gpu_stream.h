@@ -82,10 +82,10 @@ class GpuStream final : public Stream {
   /// `lanes` is the number of threads of a warp.
   GpuStream(int lanes, Priority priority, std::shared_ptr<const WaitChecks> checks)
       : lanes_(lanes), checks_(std::move(checks)) {
-    int least = 0, greatest = 0;  // a greater priority is a smaller number
-    call_gpu<Api>(Api::stream_priority_range, &least, &greatest);
+    int lowest = 0, highest = 0;  // a higher priority is a smaller number
+    call_gpu<Api>(Api::stream_priority_range, &lowest, &highest);
     call_gpu<Api>(Api::stream_create, &stream_, Api::kNonBlocking,
-                  priority == Priority::high ? greatest : least);
+                  priority == Priority::high ? highest : lowest);
   }
   /// Destroys the stream. The device still does the work that is left.
   ~GpuStream() override {

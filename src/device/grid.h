@@ -4,10 +4,10 @@
 
 namespace tessera {
 
-/// The size of a kernel's launch: blocks of threads, both in up to two dims.
+/// The size of a kernel's launch. The grid of blocks and each block of threads have up to two dims.
 struct Grid {
-  int64_t blocks = 1;
-  int threads = 1;  ///< the extent of a block's first dim
+  int64_t blocks = 1;  ///< the extent of the grid's first dim
+  int threads = 1;     ///< the extent of a block's first dim
   int64_t blocks_y = 1;
   int threads_y = 1;
   int shared_bytes = 0;  ///< the dynamic shared memory of a block

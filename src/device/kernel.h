@@ -1,10 +1,10 @@
 #pragma once
 
-// The dialect of kernels: CUDA's words, and functions over the lanes (threads) of a warp and the
-// threads of a block. A file of kernels, x.cu, includes this header and is compiled once for each
-// vendor: by nvcc, by a HIP compiler, and as plain C++ for the emulated device, with warps of 32
-// and of 64 threads. A program may hold all these versions, so everything here has internal
-// linkage.
+// The dialect in which kernels are written: CUDA's words, and functions over the lanes (threads) of
+// a warp and the threads of a block. A file of kernels, x.cu, includes this header and is compiled
+// once for each vendor: by nvcc, by a HIP compiler, and as plain C++ for the emulated device, with
+// warps of 32 and of 64 threads. A program may hold all these versions, so everything here has
+// internal linkage.
 //
 // The rules for kernels: a kernel works for any number of lanes and adds floats in a fixed order,
 // without atomics. It reads and writes memory 16 bytes at a time where it can (device/packs.h).
@@ -173,7 +173,7 @@ __device__ inline T warp_max(T value) {
 /// them. `combine` is a sum or a maximum over a warp: first within each warp, then over the results
 /// of the warps. `neutral` stands for the warps that the block does not have.
 template <typename T, typename Combine>
-__device__ inline T over_warps(T value, T neutral, Combine combine) {
+__device__ inline T combine_block(T value, T neutral, Combine combine) {
   __shared__ T warp_results[kMostThreads / kLanes];
   value = combine(value);
   __syncthreads();  // until all threads have read the results of an earlier call
@@ -186,12 +186,12 @@ __device__ inline T over_warps(T value, T neutral, Combine combine) {
 /// additions is fixed.
 template <typename T>
 __device__ inline T block_sum(T value) {
-  return over_warps(value, T{0}, [](T part) { return warp_sum(part); });
+  return combine_block(value, T{0}, [](T part) { return warp_sum(part); });
 }
 /// Returns the maximum of floats over the threads of a one-dimensional block, to each thread.
 template <typename T>
 __device__ inline T block_max(T value) {
-  return over_warps(value, static_cast<T>(-INFINITY), [](T part) { return warp_max(part); });
+  return combine_block(value, static_cast<T>(-INFINITY), [](T part) { return warp_max(part); });
 }
 
 /// Launches a kernel in a stream. Does nothing if the grid has no blocks.

@@ -1,8 +1,8 @@
 #pragma once
 
-// How kernels move an array in packs, which are elements that one access to memory moves (16 bytes,
-// where the array allows it), and how a grid's threads share its elements. Included by files of
-// kernels.
+// Kernels move arrays in packs. A pack is the elements that one access to memory moves: 16 bytes,
+// where the array allows it. Files of kernels include this header, which has the functions for
+// packs and those that divide an array's elements among the threads of a grid.
 
 #include <bit>
 #include <cstdint>
@@ -16,11 +16,10 @@ namespace {
 /// The number of elements in 16 bytes.
 template <typename T>
 constexpr int kPackSize = 16 / sizeof(T);
-// Without a use outside of templates, nvcc may not treat these numbers as constants in some of
-// them.
+// Without a use outside of templates, nvcc may not treat these numbers as constants in some
+// templates.
 static_assert(kPackSize<float> == 4 && kPackSize<BFloat16> == 8);
 
-/// Elements that one access to memory moves.
 template <typename T, int size = kPackSize<T>>
 struct alignas(size * sizeof(T)) Pack {
   T values[size];
@@ -41,7 +40,7 @@ __device__ inline void store_pack(T* array, int64_t index, const Pack<T, size>& 
 }
 
 /// Calls body(size) with the number of elements of a pack as a compile-time constant: `widest`, or
-/// 1 if `width` is not a multiple of it.
+/// 1 if `width` is not a multiple of `widest`.
 template <int widest, typename Body>
 void with_pack_size(int64_t width, Body&& body) {
   if (width % widest == 0) {
@@ -59,9 +58,10 @@ Grid grid_of_elements(int64_t count) {
   return {.blocks = (count + kBlockElements - 1) / kBlockElements, .threads = kThreads};
 }
 
-/// Calls body(first, number) for the elements of this thread of a grid_of_elements(), with their
-/// number as a compile-time constant: once for all `thread_elements`, or one by one at the end of
-/// the array, where fewer are left.
+/// Calls body(first, size) for the elements of this thread of a grid_of_elements(). `first` is the
+/// index of an element, and `size`, a compile-time constant, the number of elements from it on. A
+/// thread makes one call for `thread_elements` elements. If fewer are left at the end of the array,
+/// it makes a call for each.
 template <int thread_elements, typename Body>
 __device__ void for_my_elements(int64_t count, Body&& body) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

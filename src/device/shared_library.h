@@ -11,8 +11,8 @@ namespace tessera {
 class SharedLibrary {
  public:
   /// Loads the first of `names` that the system finds: {"libcublasLt.so.13", "libcublasLt.so"}.
-  /// `purpose` ends the error's sentence: "matrix products on the device cuda". Throws Error with
-  /// the system's message about each of them.
+  /// `purpose` says in errors what it is for: "matrix products on the device cuda". Throws Error
+  /// with the system's message about each name if no name is found.
   SharedLibrary(std::span<const char* const> names, std::string_view purpose);
 
   const std::string& name() const { return name_; }

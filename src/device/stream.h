@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A point in a stream's work. Made by Accelerator::make_event().
+/// A point in a stream's work. Accelerator::make_event() makes events.
 class Event {
  public:
   virtual ~Event() = default;
@@ -50,17 +50,17 @@ class Stream {
 
   /// Records the end of the work so far as the point of the event.
   virtual void record(Event& event) = 0;
-  /// Makes the work that follows wait for the point that was recorded last. If the work before that
-  /// point failed, the work that follows is not done, and synchronize() of this stream throws that
-  /// error too.
+  /// Makes the work that follows wait for the point that `event` recorded last. If the work before
+  /// that point failed, the work that follows is not done, and synchronize() of this stream throws
+  /// the same error.
   virtual void wait(const Event& event) = 0;
   /// Waits until all work is done. Throws Error if some of it failed.
   virtual void synchronize() = 0;
 
   /// Begins a capture: work given from here to end_capture() is recorded and not done. A stream
-  /// that waits for an event of the capture joins it, and this stream must wait for that one before
-  /// the end. Until then this thread must neither wait for the device nor allocate its memory: that
-  /// throws Error and makes the capture invalid.
+  /// that waits for an event of the capture joins the capture, and this stream must wait for that
+  /// stream before end_capture(). Until then this thread must neither wait for the device nor
+  /// allocate its memory: that throws Error and makes the capture invalid.
   virtual void begin_capture() = 0;
   /// Ends the capture and returns its work. Throws Error if the capture is invalid, and ends
   /// it all the same.

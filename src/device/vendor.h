@@ -10,7 +10,7 @@ namespace tessera {
 /// are templates over them:
 ///   template <typename Vendor, typename T>
 ///   void norm_device(const NormForward<T>& norm, Stream& stream);
-/// x.cu defines them and instantiates them for ThisVendor (device/kernel.h).
+/// A file of kernels defines the functions and instantiates them for ThisVendor (device/kernel.h).
 template <int lanes>
 struct Emulated {};
 struct Cuda {};

@@ -9,25 +9,25 @@
 
 namespace tessera {
 
-/// A part of a program that runs as a unit.
+/// A part of a program that runs without interruption.
 enum class Segment {
   whole,             ///< every node
   forward,           ///< the forward pass
   backward,          ///< the backward pass, with recomputation
-  input_gradients,   ///< the nodes that the backward pass's outputs need: a chunk's boundary
-                     ///< gradients
+  input_gradients,   ///< the part of the backward pass that its outputs need, which are the
+                     ///< gradients of a chunk's boundary
   weight_gradients,  ///< the rest of the backward pass (zero-bubble schedules run it later)
 };
 template <>
 inline constexpr std::array<std::string_view, 5> kWords<Segment>{
     "whole", "forward", "backward", "input_gradients", "weight_gradients"};
 
-/// One unit of a rank's work: a segment of one of its programs, for one micro-batch. A *frame* is
-/// the memory of one micro-batch in one program.
+/// One piece of a rank's work: a segment of one of its programs, for one micro-batch. A *frame* is
+/// the memory of one micro-batch in one program, from its first action there to its last.
 struct Action {
   Segment segment = Segment::whole;
-  int program = 0;      ///< index of the rank's program: a chunk, or one beside the chunks
-  int micro_batch = 0;  ///< it has its own frame from its first action to its last
+  int program = 0;  ///< index in the executor's list of programs
+  int micro_batch = 0;
 
   bool operator==(const Action&) const = default;
 };

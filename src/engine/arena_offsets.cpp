@@ -35,7 +35,8 @@ int64_t steps_in_use(const MemoryBlock& block) {
   return steps;
 }
 
-/// Returns the blocks by a key, descending; equal ones by their first step.
+/// Returns the indices of the blocks, sorted by a key, the largest first. Blocks with equal keys
+/// are sorted by the step at which they are first in use.
 template <typename Key>
 Order ordered_by(std::span<const MemoryBlock> blocks, const Key& key) {
   Order order(blocks.size());
@@ -60,7 +61,7 @@ class OffsetSearch {
   OffsetSearch(std::span<const MemoryBlock> blocks, int64_t base)
       : blocks_(blocks),
         base_(base),
-        least_(base + peak_live_bytes(blocks)),
+        least_end_(base + peak_live_bytes(blocks)),
         placed_(steps_of(blocks)) {}
 
   ArenaOffsets run() {
@@ -73,20 +74,21 @@ class OffsetSearch {
   }
 
  private:
-  static constexpr int64_t kMostTries = 100;
-  static constexpr int64_t kMostPlaced = 100'000;   // blocks, in all tries of an order
-  static constexpr int64_t kAcceptedWaste = 1'000;  // one part of so many of the least bytes
+  static constexpr int64_t kMaxTries = 100;        // of one order
+  static constexpr int64_t kMaxPlaced = 100'000;   // blocks, in all tries of an order
+  static constexpr int64_t kWasteDivisor = 1'000;  // 1 / 1000 more than the least bytes is enough
 
   bool enough() const {
-    return !best_.offsets.empty() && best_.extent - least_ <= (least_ - base_) / kAcceptedWaste;
+    return !best_.offsets.empty() &&
+           best_.extent - least_end_ <= (least_end_ - base_) / kWasteDivisor;
   }
 
-  /// Tries an order, then some in which the block that ended highest comes first: it did not fit
-  /// below.
+  /// Tries an order, and then orders in which the block that ended highest in the last one comes
+  /// first, so that it gets a low offset.
   void search(Order order) {
     if (enough()) return;
     attempt(std::move(order));
-    const auto tries = std::min(kMostTries, kMostPlaced / std::ssize(blocks_));
+    const auto tries = std::min(kMaxTries, kMaxPlaced / std::ssize(blocks_));
     for (int64_t i = 0; i < tries && !enough(); ++i) move_highest_first();
   }
 
@@ -121,7 +123,7 @@ class OffsetSearch {
 
   std::span<const MemoryBlock> blocks_;
   int64_t base_;
-  int64_t least_;  // a lower bound of the end of the highest block
+  int64_t least_end_;  // a lower bound of the end of the highest block
   PlacedBlocks placed_;
   ArenaOffsets best_, last_;
   Order order_;  // of last_

@@ -12,17 +12,17 @@ struct Interval {
   int end = 0;
 };
 
-/// Memory that is in use during some steps. Two blocks may share bytes if they are never in use at
-/// the same time.
+/// A block of memory that is in use during some steps. Two blocks may share bytes if they are never
+/// in use at the same time.
 struct MemoryBlock {
   int64_t bytes = 0;           ///< a multiple of the alignment
-  std::vector<Interval> live;  ///< ascending, not touching one another
+  std::vector<Interval> live;  ///< the steps; ascending intervals that do not touch one another
   int64_t offset = -1;         ///< set by assign_offsets()
 };
 
 /// Gives every block an offset, `base` or more, at which it overlaps no block that is in use at the
-/// same time. Returns the end of the highest block. Finding the smallest such end is NP-hard. This
-/// puts each block at the lowest free offset, in several orders, and keeps the best. Deterministic.
+/// same time. Returns the end of the highest block. The result is deterministic but not always the
+/// lowest possible end, which is NP-hard to find: the best of several orders is taken.
 int64_t assign_offsets(std::span<MemoryBlock> blocks, int64_t base = 0);
 
 /// Returns the bytes in use at each step of a timeline of `steps` steps.

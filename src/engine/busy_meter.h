@@ -6,18 +6,16 @@
 
 namespace tessera {
 
-/// The time that an accelerator worked, and the time from the beginning of its first work to the
-/// end of its last.
+/// The time that an accelerator worked.
 struct BusyTimes {
-  double busy_seconds = 0;
-  double whole_seconds = 0;
+  double busy_seconds = 0;   ///< in which it worked
+  double whole_seconds = 0;  ///< from the beginning of its first work to the end of its last
   /// Returns the share of the time in which it waited for the host.
   double idle_share() const { return whole_seconds > 0 ? 1 - busy_seconds / whole_seconds : 0; }
 };
 
-/// Measures how long an accelerator works while an executor gives it actions and copies, by events
-/// before and after each of them. It does not see gaps within an action, whose work is launched as
-/// one graph.
+/// Measures how long an accelerator works for an executor, by events before and after each action
+/// and each copy. Gaps within an action count as work.
 class BusyMeter {
  public:
   /// The accelerator must outlive this.

@@ -4,11 +4,11 @@
 
 namespace tessera {
 
-/// The floating-point operations of the matrix products in one run of a program.
+/// The floating-point operations of the matrix products in one run of a program, by their purpose.
 struct FlopCount {
   double forward = 0;   ///< required by the model
   double backward = 0;  ///< required by the model
-  double repeated = 0;  ///< repeated to save memory
+  double repeated = 0;  ///< repeated to save memory, or not of the model (see Cost)
 
   /// Returns the FLOPs that count for a step's FLOPs and MFU.
   double useful() const { return forward + backward; }

@@ -3,10 +3,10 @@
 namespace tessera {
 namespace {
 
-std::unique_ptr<Graph> capture(DeviceLanes& lanes, const std::function<void()>& issue) {
+std::unique_ptr<Graph> capture(DeviceLanes& lanes, const std::function<void()>& enqueue) {
   lanes.compute().begin_capture();
   try {
-    issue();
+    enqueue();
   } catch (...) {
     lanes.abandon_capture();
     throw;
@@ -19,9 +19,9 @@ std::unique_ptr<Graph> capture(DeviceLanes& lanes, const std::function<void()>& 
 DeviceLanes::DeviceLanes(Accelerator& accelerator)
     : accelerator_(accelerator), compute_(accelerator.make_stream()) {}
 
-Stream& DeviceLanes::begin(Lane lane, int join) {
+Stream& DeviceLanes::begin(Lane lane, int awaited_step) {
   if (lane == Lane::compute) {
-    if (join >= 0) compute_->wait(*sent_.at(join));
+    if (awaited_step >= 0) compute_->wait(*sent_.at(awaited_step));
     return *compute_;
   }
   if (!network_) {
@@ -53,14 +53,14 @@ void DeviceLanes::abandon_capture() noexcept {
 }
 
 void CapturedActions::run(const FrameSegment& action, DeviceLanes& lanes,
-                          const std::function<void()>& issue) {
+                          const std::function<void()>& enqueue) {
   Recording& recording = recordings_[action];
   if (!recording.ran) {
-    issue();
+    enqueue();
     recording.ran = true;
     return;
   }
-  if (!recording.graph) recording.graph = capture(lanes, issue);
+  if (!recording.graph) recording.graph = capture(lanes, enqueue);
   lanes.compute().launch(*recording.graph);
 }
 

@@ -11,21 +11,21 @@
 
 namespace tessera {
 
-/// The executor's lanes on an accelerator: one stream for each lane, and events between them. A
-/// step is a node's index in its segment.
+/// The executor's lanes on an accelerator: one stream for each lane, and events by which one lane
+/// waits for the other. A step is a node's index in its segment.
 class DeviceLanes {
  public:
   explicit DeviceLanes(Accelerator& accelerator);
 
-  /// Returns the stream for the next step. On the compute lane its work begins when step `join` of
-  /// the network lane is done, if `join` is not -1. On the network lane it begins when all work
-  /// enqueued on the compute lane so far is done.
-  Stream& begin(Lane lane, int join);
-  /// Ends a step, whose work is now in the stream.
+  /// Returns the stream for the next step. On the compute lane the step's work begins when step
+  /// `awaited_step` of the network lane is done; -1 waits for none. On the network lane it begins
+  /// when all work enqueued on the compute lane so far is done.
+  Stream& begin(Lane lane, int awaited_step);
+  /// Ends a step, after its work was put into the stream.
   void end(Lane lane, int step);
-  /// Makes the compute lane wait for the network lane. Steps are counted anew from here.
+  /// Makes the compute lane wait for the network lane. The next step may be 0 again.
   void join_all();
-  /// Ends a capture of the compute lane's stream that an error interrupted. Steps are counted anew.
+  /// Ends a capture of the compute lane's stream after an error. The next step may be 0 again.
   void abandon_capture() noexcept;
 
   Stream& compute() { return *compute_; }
@@ -39,24 +39,25 @@ class DeviceLanes {
   int last_sent_ = -1;  // step of the network lane; -1 if there is nothing to join
 };
 
-/// The work of an action, apart from its micro-batch: a segment of a program in one of its frames.
+/// A segment of a program in one of its frames. The actions of all micro-batches that use the frame
+/// one after the other do the same work there.
 struct FrameSegment {
   int program = 0;
   int frame = 0;
-  size_t segment = 0;  ///< its index in the plan's order
+  size_t segment_index = 0;  ///< in ProgramMemory::order
 
   auto operator<=>(const FrameSegment&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-/// The work of an executor's actions on an accelerator, captured as graphs. The addresses in an
-/// action are the plan's, so its graph is valid for all later runs.
+/// The graphs of an executor's actions on an accelerator. The plan fixes all addresses that an
+/// action uses, so a graph that was captured once is valid for all later runs.
 class CapturedActions {
  public:
-  /// Runs an action. `issue` enqueues its work on the lanes. The first run calls `issue` directly,
-  /// because operations then create what they keep. The second run captures a graph and launches
-  /// it, and later runs launch that graph. If a capture fails, its error is thrown, and the next
-  /// run captures again.
-  void run(const FrameSegment& action, DeviceLanes& lanes, const std::function<void()>& issue);
+  /// Runs an action, whose work `enqueue` puts on the lanes. The first run only calls `enqueue`,
+  /// because operations create what they keep (such as libraries' plans) in their first run. The
+  /// second run captures a graph and launches it, and later runs launch that graph. If a capture
+  /// fails, its error is thrown, and the next run captures again.
+  void run(const FrameSegment& action, DeviceLanes& lanes, const std::function<void()>& enqueue);
 
  private:
   struct Recording {

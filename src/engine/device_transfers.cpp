@@ -9,25 +9,25 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kLeastBytes = 64 << 10;  // of a block
-constexpr size_t kManyBlocks = 32;         // from here on the host waits for the stream
+constexpr int64_t kMinBlockBytes = 64 << 10;
+constexpr size_t kManyBlocks = 32;  // with so many, the host waits for the stream
 
-/// Returns whether no snapshot and no group of writes refers to a block, but the list of blocks.
+/// Returns whether only the list of blocks refers to a block: no snapshot, no group of writes.
 bool is_free(const std::shared_ptr<PinnedBlock>& block) { return block.use_count() == 1; }
 
 }  // namespace
 
 void DeviceTransfers::write(std::span<const std::byte> from, void* to) {
   const int64_t bytes = round_up(std::ssize(from), kAlignment);
-  if (writing_ && written_ + bytes > writing_->bytes) end_writes();
+  if (writing_ && written_bytes_ + bytes > writing_->bytes) end_writes();
   if (!writing_) {
     writing_ = take(bytes);
-    written_ = 0;
+    written_bytes_ = 0;
   }
-  std::byte* const pinned = static_cast<std::byte*>(writing_->memory->address()) + written_;
+  std::byte* const pinned = static_cast<std::byte*>(writing_->memory->address()) + written_bytes_;
   std::ranges::copy(from, pinned);
   stream_.copy(to, pinned, std::ssize(from));
-  written_ += bytes;
+  written_bytes_ += bytes;
 }
 
 void DeviceTransfers::end_writes() {
@@ -57,7 +57,7 @@ std::shared_ptr<PinnedBlock> DeviceTransfers::take(int64_t bytes) {
     std::erase(blocks_, block);  // it becomes the last of the list again
   } else {
     const int64_t size =
-        std::max(kLeastBytes, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))));
+        std::max(kMinBlockBytes, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))));
     block = std::make_shared<PinnedBlock>();
     block->memory = accelerator_.allocate_host(size);
     block->bytes = size;

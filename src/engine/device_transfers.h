@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-/// Pinned memory of the host that copies use.
+/// A block of pinned host memory for copies to or from a device.
 struct PinnedBlock {
   std::unique_ptr<DeviceMemory> memory;
   int64_t bytes = 0;
-  std::unique_ptr<Event> passed;  ///< recorded in the stream after the copies
+  std::unique_ptr<Event> passed;  ///< recorded in the stream after the block's copies
 };
 
 /// Host copies of tensors, as they were at one point of an executor's work. The copies may complete
@@ -29,8 +29,8 @@ struct Snapshot {
   }
 };
 
-/// Copies between the host and a device for which the host does not wait. They use pinned memory,
-/// taken in blocks. A block is reused when the stream has passed its copies.
+/// Enqueues copies between the host and a device; the host does not wait for them. Each copy goes
+/// through a block of pinned memory, which is reused when the stream has passed the copy.
 class DeviceTransfers {
  public:
   /// The copies run in the order of the work of `stream`. Both arguments must outlive this.
@@ -46,16 +46,17 @@ class DeviceTransfers {
   Snapshot read(std::span<const Tensor> tensors);
 
  private:
-  /// Returns a block that nothing uses. If there are many blocks, it waits for the stream, so that
-  /// the host does not run too far ahead.
+  /// Returns a block of at least `bytes` bytes that nothing uses. If there are many blocks, it
+  /// waits for the stream, so that the host does not run too far ahead.
   std::shared_ptr<PinnedBlock> take(int64_t bytes);
+  /// Returns such a block from the list; null if a new one is to be allocated.
   std::shared_ptr<PinnedBlock> find_free(int64_t bytes);
 
   Accelerator& accelerator_;
   Stream& stream_;
-  std::deque<std::shared_ptr<PinnedBlock>> blocks_;  // the block taken last is the last
-  std::shared_ptr<PinnedBlock> writing_;             // null outside of a group of writes
-  int64_t written_ = 0;                              // bytes of it
+  std::deque<std::shared_ptr<PinnedBlock>> blocks_;  // in the order in which they were taken
+  std::shared_ptr<PinnedBlock> writing_;             // of a group of writes; null outside
+  int64_t written_bytes_ = 0;                        // of writing_
 };
 
 }  // namespace tessera

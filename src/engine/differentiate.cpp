@@ -1,11 +1,8 @@
 // The backward pass. differentiate() goes through the forward nodes in reverse. For each node,
 // differentiate_node() sums the gradients of its outputs, asks the operation for those of its
-// inputs, and contributes them:
-//
-// - to a parameter, or a view of one: added into its main gradient at once;
-// - to a computed value: noted until the node that made the value is reached.
-//
-// A view that is a part of a value passes its gradient on as a part of the value's.
+// inputs. The gradient of a parameter, or of a view of one, is added into its main gradient at
+// once. The gradient of a computed value is noted until the node that made the value is reached.
+// The gradient of a view of a computed value becomes a part of that value's gradient.
 
 #include "engine/differentiate.h"
 
@@ -42,14 +39,14 @@ class Differentiation {
     contribute("differentiate", seed.value, seed.gradient);
   }
 
-  /// Adds a gradient that an operation gives for a value. `by` names the operation.
-  void contribute(std::string_view by, Value value, Value gradient) {
+  /// Adds a gradient that an operation gives for a value.
+  void contribute(std::string_view operation, Value value, Value gradient) {
     if (!gradient) return;
     TESSERA_CHECK(builder_.spec(gradient).shape == builder_.spec(value).shape,
                   "the gradient of {} has the shape {} instead of {}",
                   builder_.program().info(value).name, builder_.spec(gradient).shape.text(),
                   builder_.spec(value).shape.text());
-    require_dual_type(by, value, gradient);
+    require_dual_type(operation, value, gradient);
     if (const Value main = builder_.main_gradient_of_any_type(value)) {
       if (gradient != main) accumulate(builder_, main, as_addend(gradient, main));
     } else if (needs_gradient(value)) {
@@ -130,16 +127,16 @@ class Differentiation {
   }
 
   /// Throws unless the distribution of a gradient is the dual of its value's.
-  void require_dual_type(std::string_view by, Value value, Value gradient) const {
+  void require_dual_type(std::string_view operation, Value value, Value gradient) const {
     const Program& program = builder_.program();
     const Distribution expected = builder_.spec(value).distribution.dual();
     if (builder_.spec(gradient).distribution == expected) return;
     throw DistributionError(fmt::format(
-        "{}: the gradient of '{}' is {}; expected {}", by, program.info(value).name,
+        "{}: the gradient of '{}' is {}; expected {}", operation, program.info(value).name,
         builder_.spec(gradient).distribution.text(program.mesh()), expected.text(program.mesh())));
   }
 
-  /// Gradients of a value's views, and the elements at which these begin.
+  /// The gradients of a value's views, and the element of the value at which each view begins.
   struct Parts {
     std::vector<Value> gradients;
     std::vector<int64_t> firsts;
@@ -150,8 +147,8 @@ class Differentiation {
            std::ranges::find(wanted_, value) != wanted_.end();
   }
 
-  /// Adds the gradient of a view to the value that it is a part of. Views of a parameter are
-  /// skipped: their gradients are parts of the main gradient.
+  /// Notes the gradient of a view as a part of the whole value's gradient. Views of a parameter are
+  /// skipped, because their gradients are parts of the main gradient.
   void contribute_part(Value part, Value gradient) {
     const Value whole = wholes_[static_cast<size_t>(part.id)];
     if (!needs_gradient(whole)) return;
@@ -165,8 +162,8 @@ class Differentiation {
     parts.firsts.push_back((offset(part) - offset(whole)) / dtype_size(program.spec(whole).dtype));
   }
 
-  /// Finds for each part, and for parts of parts, the value that is not a part. That value may
-  /// share another value's memory under another type; it has its own gradient.
+  /// Finds the whole of each part, and of each part of a part. A whole may be a view under another
+  /// type (View::retyped): it has its own gradient.
   void find_wholes() {
     const Program& program = builder_.program();
     for (size_t id = 0; id < program.values().size(); ++id) {
@@ -209,7 +206,7 @@ class Differentiation {
 
 std::vector<Value> differentiate(Builder& builder, std::span<const Seed> seeds,
                                  std::span<const Value> wanted) {
-  const std::vector<Node> forward = builder.program().nodes();
+  const std::vector<Node> forward = builder.program().nodes();  // a copy: nodes are appended
   TESSERA_CHECK(builder.program().forward_size() == static_cast<int>(forward.size()),
                 "the program has a backward pass already");
   Differentiation differentiation(builder, wanted);

@@ -1,14 +1,17 @@
-// The constructor reserves the arena and binds every value of every frame to a tensor in it, at the
-// plan's offset. run() runs the nodes of an action's segment in the order of the program:
+// A frame is the memory of one micro-batch in one program. It waits, or is in flight, between two
+// segments of the program. A situation is an action together with the frames that wait meanwhile.
+// The constructor binds every value of every frame to a tensor in the arena, at the plan's offset.
+// run() runs the nodes of an action's segment in the order of the program:
 //
-// 1. begin() checks that the plan has this situation: the same action while the same frames wait.
+// 1. begin() checks that the plan has the situation.
 // 2. run_nodes() goes through the nodes. run_node() collects a node's tensors and its workspace,
 //    and calls Operation::run(). On an accelerator this puts the work into the stream of the node's
-//    lane, after what it depends on (device_lanes.h). An action's second run captures a graph.
+//    lane, after the work that it depends on (device_lanes.h). An action's second run captures a
+//    graph.
 // 3. end() notes that the frame waits for its next segment, if there is one.
 //
-// The inputs of a segment are written before it, and outputs read after it: at once on the
-// processor, in the stream's order on an accelerator (device_transfers.h).
+// The caller writes a segment's inputs before it and reads outputs after it. The copies are made at
+// once on the processor, and in the stream's order on an accelerator (device_transfers.h).
 
 #include "engine/executor.h"
 
@@ -33,16 +36,16 @@ Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtim
     lanes_.emplace(*runtime.accelerator());
     transfers_.emplace(*runtime.accelerator(), lanes_->compute());
   }
-  size_t inputs = 0, outputs = 0;
-  for (size_t p = 0; p < programs_.size(); ++p) {
-    bind(p, given);
-    for (const Node& node : programs_[p]->nodes()) {
-      inputs = std::max(inputs, node.inputs.size());
-      outputs = std::max(outputs, node.outputs.size());
+  size_t max_inputs = 0, max_outputs = 0;
+  for (size_t i = 0; i < programs_.size(); ++i) {
+    bind(i, given);
+    for (const Node& node : programs_[i]->nodes()) {
+      max_inputs = std::max(max_inputs, node.inputs.size());
+      max_outputs = std::max(max_outputs, node.outputs.size());
     }
   }
-  inputs_.reserve(inputs);
-  outputs_.reserve(outputs);
+  inputs_.reserve(max_inputs);
+  outputs_.reserve(max_outputs);
 }
 
 Executor::Executor(std::vector<const Program*> programs, std::span<const Action> actions,
@@ -53,20 +56,20 @@ Executor::~Executor() {
   if (!lanes_) return;
   try {
     runtime_.accelerator()->synchronize();
-  } catch (...) {  // a device failure, which synchronize() and Snapshot::wait() throw
+  } catch (...) {  // a destructor must not throw; synchronize() and Snapshot::wait() report it
     return;
   }
 }
 
-void Executor::bind(size_t p, const GivenTensors& given) {
-  const Program& program = *programs_[p];
-  const ProgramMemory& memory = plan_.programs[p];
-  for (size_t f = 0; f < memory.values.size(); ++f) {
+void Executor::bind(size_t program_index, const GivenTensors& given) {
+  const Program& program = *programs_[program_index];
+  const ProgramMemory& memory = plan_.programs[program_index];
+  for (size_t frame_index = 0; frame_index < memory.values.size(); ++frame_index) {
     Frame frame;
     for (size_t id = 0; id < program.values().size(); ++id) {
       const ValueInfo& info = program.values()[id];
       const ValueInfo& base = program.info(program.base(Value{static_cast<int>(id)}));
-      const int64_t offset = memory.values[f][id];
+      const int64_t offset = memory.values[frame_index][id];
       if (offset >= 0) {
         frame.values.push_back(arena_.at(offset, info.spec.shape, info.spec.dtype));
       } else if (const auto found = given.find(base.name); found != given.end()) {
@@ -78,15 +81,15 @@ void Executor::bind(size_t p, const GivenTensors& given) {
         const int64_t first = info.view ? info.view->byte_offset / dtype_size(info.spec.dtype) : 0;
         frame.values.push_back(found->second.view(first, info.spec.shape));
       } else {
-        frame.values.emplace_back();
+        frame.values.emplace_back();  // no node makes or uses the value
       }
     }
     for (size_t node = 0; node < program.nodes().size(); ++node) {
-      const int64_t offset = memory.workspaces[f][node];
+      const int64_t offset = memory.workspaces[frame_index][node];
       frame.workspaces.push_back(
           offset < 0 ? Tensor() : arena_.at(offset, {memory.workspace_bytes[node]}, DType::u8));
     }
-    frames_[p].push_back(std::move(frame));
+    frames_[program_index].push_back(std::move(frame));
   }
 }
 
@@ -102,18 +105,19 @@ Executor::Groups Executor::find_groups(const Program& program) const {
 }
 
 void Executor::join_groups() {
-  for (size_t p = 0; p < programs_.size(); ++p) {
-    if (groups_[p].empty()) groups_[p] = find_groups(*programs_[p]);
+  for (size_t i = 0; i < programs_.size(); ++i) {
+    if (groups_[i].empty()) groups_[i] = find_groups(*programs_[i]);
   }
 }
 
 const Executor::Frame& Executor::frame(int program, int micro_batch) const {
-  const auto p = static_cast<size_t>(program);
-  TESSERA_CHECK(p < programs_.size(), "program {} of {}", program, programs_.size());
-  const auto found = plan_.programs[p].frames.find(micro_batch);
-  TESSERA_CHECK(found != plan_.programs[p].frames.end(),
-                "micro-batch {} of program {} was not planned", micro_batch, program);
-  return frames_[p][static_cast<size_t>(found->second)];
+  const auto program_index = static_cast<size_t>(program);
+  TESSERA_CHECK(program_index < programs_.size(), "program {} of {}", program, programs_.size());
+  const std::map<int, int>& frames = plan_.programs[program_index].frames;
+  const auto found = frames.find(micro_batch);
+  TESSERA_CHECK(found != frames.end(), "micro-batch {} of program {} was not planned", micro_batch,
+                program);
+  return frames_[program_index][static_cast<size_t>(found->second)];
 }
 
 const Tensor& Executor::tensor(Value value, int program, int micro_batch) const {
@@ -128,7 +132,7 @@ const Tensor& Executor::tensor(std::string_view name, int program, int micro_bat
   return tensor(programs_[static_cast<size_t>(program)]->find(name), program, micro_batch);
 }
 
-size_t Executor::segment_position(int program, Segment segment) const {
+size_t Executor::find_segment(int program, Segment segment) const {
   const std::vector<Segment>& order = plan_.programs[static_cast<size_t>(program)].order;
   const auto found = std::ranges::find(order, segment);
   TESSERA_CHECK(found != order.end(), "the segment {} of program {} was not planned", word(segment),
@@ -137,7 +141,7 @@ size_t Executor::segment_position(int program, Segment segment) const {
 }
 
 std::span<const Value> Executor::inputs(Segment segment, int program) const {
-  return plan_.programs[static_cast<size_t>(program)].inputs[segment_position(program, segment)];
+  return plan_.programs[static_cast<size_t>(program)].inputs[find_segment(program, segment)];
 }
 
 void Executor::write(std::span<const std::byte> from, const Tensor& to) {
@@ -167,22 +171,23 @@ void Executor::synchronize() {
   if (lanes_) runtime_.accelerator()->synchronize();
 }
 
-void Executor::begin(const Action& action, int segment) {
-  const auto p = static_cast<size_t>(action.program);
-  const int number = plan_.programs[p].frames.at(action.micro_batch);
-  Frame& frame = frames_[p][static_cast<size_t>(number)];
-  const auto found = std::ranges::find_if(in_flight_, [&](const WaitingFrame& other) {
-    return other.program == action.program && other.frame == number;
+void Executor::begin(const Action& action, int segment_index) {
+  const auto program_index = static_cast<size_t>(action.program);
+  const int frame_index = plan_.programs[program_index].frames.at(action.micro_batch);
+  Frame& frame = frames_[program_index][static_cast<size_t>(frame_index)];
+  const auto found = std::ranges::find_if(in_flight_, [&](const WaitingFrame& waiting) {
+    return waiting.program == action.program && waiting.frame == frame_index;
   });
-  const int done = found == in_flight_.end() ? 0 : found->done;
+  const int segments_done = found == in_flight_.end() ? 0 : found->segments_done;
   if (found != in_flight_.end()) in_flight_.erase(found);
-  if (segment == 0) frame.micro_batch = action.micro_batch;
-  TESSERA_CHECK(segment == 0 || (done == segment && frame.micro_batch == action.micro_batch),
+  if (segment_index == 0) frame.micro_batch = action.micro_batch;
+  TESSERA_CHECK(segment_index == 0 ||
+                    (segments_done == segment_index && frame.micro_batch == action.micro_batch),
                 "the segment {} of micro-batch {} of program {} does not follow the one before it",
                 word(action.segment), action.micro_batch, action.program);
   const bool planned = std::ranges::any_of(plan_.situations, [&](const Situation& situation) {
-    return situation.program == action.program && situation.frame == number &&
-           situation.segment == segment && situation.waiting == in_flight_;
+    return situation.program == action.program && situation.frame == frame_index &&
+           situation.segment_index == segment_index && situation.waiting == in_flight_;
   });
   TESSERA_CHECK(planned,
                 "the segment {} of micro-batch {} of program {} was not planned while {} frames "
@@ -190,30 +195,31 @@ void Executor::begin(const Action& action, int segment) {
                 word(action.segment), action.micro_batch, action.program, in_flight_.size());
 }
 
-void Executor::end(const Action& action, int segment) {
+void Executor::end(const Action& action, int segment_index) {
   const ProgramMemory& memory = plan_.programs[static_cast<size_t>(action.program)];
-  if (segment + 1 == std::ssize(memory.order)) return;
-  const WaitingFrame now{action.program, memory.frames.at(action.micro_batch), segment + 1};
+  if (segment_index + 1 == std::ssize(memory.order)) return;
+  const WaitingFrame now{action.program, memory.frames.at(action.micro_batch), segment_index + 1};
   in_flight_.insert(std::upper_bound(in_flight_.begin(), in_flight_.end(), now), now);
 }
 
 void Executor::run(const Action& action) {
   const Frame& running = frame(action.program, action.micro_batch);
-  const auto p = static_cast<size_t>(action.program);
-  const size_t segment = segment_position(action.program, action.segment);
-  begin(action, static_cast<int>(segment));
-  if (groups_[p].empty()) groups_[p] = find_groups(*programs_[p]);
+  const auto program_index = static_cast<size_t>(action.program);
+  const size_t segment_index = find_segment(action.program, action.segment);
+  begin(action, static_cast<int>(segment_index));
+  Groups& groups = groups_[program_index];
+  if (groups.empty()) groups = find_groups(*programs_[program_index]);
   if (transfers_) transfers_->end_writes();
   metered([&] {
+    const auto enqueue = [&] { run_nodes(program_index, running, segment_index); };
     if (captures()) {
-      const int number = plan_.programs[p].frames.at(action.micro_batch);
-      captured_.run({action.program, number, segment}, *lanes_,
-                    [&] { run_nodes(p, running, segment); });
+      const int frame_index = plan_.programs[program_index].frames.at(action.micro_batch);
+      captured_.run({action.program, frame_index, segment_index}, *lanes_, enqueue);
     } else {
-      run_nodes(p, running, segment);
+      enqueue();
     }
   });
-  end(action, static_cast<int>(segment));
+  end(action, static_cast<int>(segment_index));
 }
 
 /// Returns whether actions run as graphs. A graph has no host work between its nodes, which traces
@@ -222,22 +228,23 @@ bool Executor::captures() const {
   return lanes_ && graphs_ && trace_ == nullptr && finite_check_ == nullptr;
 }
 
-void Executor::run_nodes(size_t program, const Frame& frame, size_t segment) {
-  const std::vector<int>& nodes = plan_.programs[program].nodes[segment];
-  const Joins& joins = plan_.programs[program].joins[segment];
+void Executor::run_nodes(size_t program_index, const Frame& frame, size_t segment_index) {
+  const std::vector<int>& nodes = plan_.programs[program_index].nodes[segment_index];
+  const Joins& joins = plan_.programs[program_index].joins[segment_index];
   for (size_t step = 0; step < nodes.size(); ++step) {
-    const auto index = static_cast<size_t>(nodes[step]);
-    const Lane lane = programs_[program]->nodes()[index].operation->lane();
+    const auto node_index = static_cast<size_t>(nodes[step]);
+    const Lane lane = programs_[program_index]->nodes()[node_index].operation->lane();
     Stream* const stream = lanes_ ? &lanes_->begin(lane, joins.before[step]) : nullptr;
-    run_node(program, frame, index, stream);
+    run_node(program_index, frame, node_index, stream);
     if (lanes_) lanes_->end(lane, static_cast<int>(step));
   }
   if (lanes_) lanes_->join_all();
 }
 
-void Executor::run_node(size_t p, const Frame& frame, size_t index, Stream* stream) {
-  const Program& program = *programs_[p];
-  const Node& node = program.nodes()[index];
+void Executor::run_node(size_t program_index, const Frame& frame, size_t node_index,
+                        Stream* stream) {
+  const Program& program = *programs_[program_index];
+  const Node& node = program.nodes()[node_index];
   inputs_.clear();
   outputs_.clear();
   for (const Value input : node.inputs) {
@@ -247,26 +254,26 @@ void Executor::run_node(size_t p, const Frame& frame, size_t index, Stream* stre
     outputs_.push_back(frame.values[static_cast<size_t>(output.id)]);
   }
   if (finite_check_ != nullptr || observer_) clear_outputs(stream);
-  const Tensor& workspace = frame.workspaces[index];
+  const Tensor& workspace = frame.workspaces[node_index];
+  const size_t workspace_bytes = workspace.defined() ? static_cast<size_t>(workspace.bytes()) : 0;
   const Value named = node.outputs.empty() ? node.inputs.front() : node.outputs.front();
   run_timed(program, node,
-            {runtime_,
-             inputs_,
-             outputs_,
-             {static_cast<std::byte*>(workspace.address()),
-              static_cast<size_t>(workspace.defined() ? workspace.bytes() : 0)},
-             stream,
-             program.info(named).name,
-             groups_[p][index]});
+            {.runtime = runtime_,
+             .inputs = inputs_,
+             .outputs = outputs_,
+             .workspace = {static_cast<std::byte*>(workspace.address()), workspace_bytes},
+             .stream = stream,
+             .name = program.info(named).name,
+             .groups = groups_[program_index][node_index]});
   if (finite_check_ != nullptr && !finite_check_->first) check_outputs(program, node);
   if (observer_) observer_(program, node, outputs_);
 }
 
 void Executor::clear_outputs(Stream* stream) const {
   const auto overlap = [](const Tensor& a, const Tensor& b) {
-    const auto* const first = static_cast<const std::byte*>(a.address());
-    const auto* const second = static_cast<const std::byte*>(b.address());
-    return first < second + b.bytes() && second < first + a.bytes();
+    const auto* const a_begin = static_cast<const std::byte*>(a.address());
+    const auto* const b_begin = static_cast<const std::byte*>(b.address());
+    return a_begin < b_begin + b.bytes() && b_begin < a_begin + a.bytes();
   };
   for (const Tensor& output : outputs_) {
     const auto in_place = [&](const Tensor& input) { return overlap(input, output); };
@@ -306,11 +313,11 @@ void Executor::set_trace(Trace* trace) {
 void Executor::check_outputs(const Program& program, const Node& node) const {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (!is_floating(outputs_[i].dtype())) continue;
-    const int64_t at = first_non_finite(outputs_[i]);
-    if (at >= 0) {
+    const int64_t element = first_non_finite(outputs_[i]);
+    if (element >= 0) {
       finite_check_->first = fmt::format(
           "{} is not finite at element {} (made by {} in the {} pass)",
-          program.info(node.outputs[i]).name, at, node.operation->name(), word(node.phase));
+          program.info(node.outputs[i]).name, element, node.operation->name(), word(node.phase));
       return;
     }
   }

@@ -17,21 +17,21 @@
 
 namespace tessera {
 
-/// A check of every floating-point result of nodes for NaN and infinity.
+/// The result of a check of every floating-point result for NaN and infinity.
 struct FiniteCheck {
-  int64_t nodes = 0;  ///< the number of nodes with finite results before the first without
-  /// The first value that was not finite, and the operation that made it; none if all were.
+  int64_t nodes = 0;  ///< the number of nodes before the first one with a result that is not finite
+  /// Text that names the first value that is not finite, and its operation; none if all are.
   std::optional<std::string> first;
 };
 
 /// Runs programs as they were planned (memory_plan.h). The memory of all values and workspaces is
-/// one arena, reserved at construction. A *frame* is the part of it for one micro-batch in one
-/// program. One thread uses an executor.
+/// one arena, reserved at construction. A *frame* is the part of the arena that one micro-batch
+/// uses in one program. One thread uses an executor.
 class Executor {
  public:
-  /// Refers to the programs and the runtime, which must outlive it. `given` has the memory of the
-  /// kept values that the plan left out. The arena is zeroed. Throws Error if the system cannot
-  /// reserve the arena.
+  /// Reserves the arena and zeroes it. Throws Error if the system cannot reserve it. `given` has
+  /// the memory of the kept values that the plan left out. The programs and the runtime must
+  /// outlive the executor.
   Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtime& runtime,
            const GivenTensors& given = {});
   /// Plans programs for these actions and runs them.
@@ -42,16 +42,18 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Makes the communicators of all programs, in one order on all ranks. Without this call, those
-  /// of a program are made before its first run. Making one connects the ranks' devices, which
-  /// takes memory and may fail.
+  /// Makes the communicators of all programs, in the same order on all ranks. This connects the
+  /// ranks' devices, which takes memory and may fail. Otherwise run() makes them when it needs
+  /// them.
   void join_groups();
 
   /// Runs an action: a segment of a program (its forward or backward pass, or all of it) for one
-  /// micro-batch. The plan must contain it with the same frames in flight (between two of their
-  /// segments), because values of other situations use the same memory. A frame that is in flight
-  /// may begin anew with its first segment. Throws InternalError otherwise. On an accelerator the
-  /// work is only enqueued on streams, and an action begins when the one before it is done.
+  /// micro-batch. The plan must contain the action in the same *situation*: the same frames are in
+  /// flight, which means between two of their segments. Values of other situations may share memory
+  /// with values of these frames. The first segment may also run while its own frame is in flight:
+  /// the caller then gives up what the frame holds. Throws InternalError for other situations.
+  ///
+  /// On an accelerator the work is only enqueued, and begins when the action before it is done.
   void run(const Action& action);
 
   /// Returns the tensor of a program's value in a micro-batch's frame. Its contents are valid while
@@ -59,7 +61,7 @@ class Executor {
   const Tensor& tensor(Value value, int program = 0, int micro_batch = 0) const;
   /// Returns the tensor of the value of that name. Throws InternalError if there is none.
   const Tensor& tensor(std::string_view name, int program = 0, int micro_batch = 0) const;
-  /// Returns the inputs that the caller writes right before an action of a segment.
+  /// Returns the inputs that the caller must write right before an action of this segment.
   std::span<const Value> inputs(Segment segment, int program = 0) const;
 
   /// Returns whether the processor runs the programs. Each action is then done when run() returns.
@@ -83,8 +85,8 @@ class Executor {
   /// Checks every node that runs from now on; null ends that. Nodes also run after a value that is
   /// not finite, so that collectives complete on all ranks.
   void set_finite_check(FiniteCheck* check) { finite_check_ = check; }
-  /// Sets a function that is called after each node that runs, with its outputs; an empty one ends
-  /// that. Only nodes of the processor are done when it is called.
+  /// Sets a function that is called with the outputs of each node after Operation::run(); an empty
+  /// one ends that. On an accelerator the node's work may still be running.
   using Observer =
       std::function<void(const Program& program, const Node& node, std::span<const Tensor>)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
@@ -100,16 +102,16 @@ class Executor {
   struct Frame {
     std::vector<Tensor> values;
     std::vector<Tensor> workspaces;
-    int micro_batch = 0;  // the one that uses it
+    int micro_batch = 0;  // the one that uses the frame
   };
-  /// By node of a program: the groups of ranks of its collectives. They are made before the program
-  /// first runs; the rank may join its groups until then.
+  /// By node of a program: the groups of ranks of its collectives.
   using Groups = std::vector<std::vector<Communicator*>>;
 
-  void bind(size_t program, const GivenTensors& given);
+  void bind(size_t program_index, const GivenTensors& given);
   Groups find_groups(const Program& program) const;
   const Frame& frame(int program, int micro_batch) const;
-  size_t segment_position(int program, Segment segment) const;
+  /// Returns the index of a segment in the order of a program's segments.
+  size_t find_segment(int program, Segment segment) const;
   /// Calls work(), which puts work into the compute lane's stream, between the meter's events.
   template <typename Work>
   void metered(Work&& work) {
@@ -117,11 +119,11 @@ class Executor {
     work();
     if (meter_ != nullptr && lanes_) meter_->end(lanes_->compute());
   }
-  void begin(const Action& action, int segment);
-  void end(const Action& action, int segment);
+  void begin(const Action& action, int segment_index);
+  void end(const Action& action, int segment_index);
   bool captures() const;
-  void run_nodes(size_t program, const Frame& frame, size_t segment);
-  void run_node(size_t program, const Frame& frame, size_t index, Stream* stream);
+  void run_nodes(size_t program_index, const Frame& frame, size_t segment_index);
+  void run_node(size_t program_index, const Frame& frame, size_t node_index, Stream* stream);
   /// Zeroes the outputs that have memory of their own, so that checks and observers see zeros in
   /// the rows that a run does not use.
   void clear_outputs(Stream* stream) const;
@@ -135,12 +137,11 @@ class Executor {
   std::optional<DeviceLanes> lanes_;  // none on the processor
   std::optional<DeviceTransfers> transfers_;
   std::vector<std::vector<Frame>> frames_;  // by program
-  std::vector<Groups> groups_;              // by program
+  std::vector<Groups> groups_;              // by program; empty before its first run
   std::vector<WaitingFrame> in_flight_;     // ascending
-  std::vector<Tensor> inputs_;              // of the running node; reserved for the longest list
-  std::vector<Tensor> outputs_;
+  std::vector<Tensor> inputs_, outputs_;    // of the running node; reserved for the longest lists
   Trace* trace_ = nullptr;
-  std::optional<TraceTimer> timer_;  // of an accelerator, while there is a trace
+  std::optional<TraceTimer> timer_;  // set while an accelerator's work is traced
   BusyMeter* meter_ = nullptr;
   FiniteCheck* finite_check_ = nullptr;
   Observer observer_;

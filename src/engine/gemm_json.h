@@ -7,11 +7,11 @@
 namespace tessera {
 
 /// Returns the matrices of a product as JSON, as files have them: {"m": 4096, "n": 768, ..., "ldc":
-/// 768}. It leaves out how the processor runs it: whether B is packed, and on how many threads.
+/// 768}. It leaves out how the processor runs the product.
 nlohmann::ordered_json gemm_json(const GemmShape& shape);
 
-/// Returns gemm_json() with what it leaves out, for traces and accounts: {..., "packed_b": false,
-/// "threads": 2}.
+/// Returns gemm_json() and how the processor runs the product, for traces and accounts: {...,
+/// "packed_b": false, "threads": 2}.
 nlohmann::ordered_json product_json(const GemmShape& shape);
 
 }  // namespace tessera

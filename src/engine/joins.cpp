@@ -36,16 +36,16 @@ Joins find_joins(const Program& program, std::span<const int> nodes) {
     int step;
     TouchedMemory touched;
   };
-  const auto count = static_cast<int>(nodes.size());
+  const auto step_count = static_cast<int>(nodes.size());
   Joins joins{.before = std::vector<int>(nodes.size(), -1), .busy_until = {}};
-  for (int step = 0; step < count; ++step) joins.busy_until.push_back(step);
-  std::vector<Pending> pending;  // on the network lane, in order
-  const auto join = [&](size_t first, size_t last, int busy_until) {
-    for (size_t i = first; i < last; ++i) {
+  for (int step = 0; step < step_count; ++step) joins.busy_until.push_back(step);
+  std::vector<Pending> pending;  // the nodes of the network lane that no step waits for yet
+  const auto end_first_pending = [&](size_t count_done, int busy_until) {
+    for (size_t i = 0; i < count_done; ++i) {
       joins.busy_until[static_cast<size_t>(pending[i].step)] = busy_until;
     }
   };
-  for (int step = 0; step < count; ++step) {
+  for (int step = 0; step < step_count; ++step) {
     const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
     if (node.operation->lane() == Lane::network) {
       pending.push_back({step, TouchedMemory(program, node)});
@@ -60,10 +60,10 @@ Joins find_joins(const Program& program, std::span<const int> nodes) {
     joins.before[static_cast<size_t>(step)] = found->step;
     // The network lane is in order, so the nodes before the found one are done too.
     const auto done = static_cast<size_t>(pending.rend() - found);
-    join(0, done, step - 1);
+    end_first_pending(done, step - 1);
     pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(done));
   }
-  join(0, pending.size(), count - 1);
+  end_first_pending(pending.size(), step_count - 1);
   return joins;
 }
 

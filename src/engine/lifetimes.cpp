@@ -1,6 +1,6 @@
-// Two passes over the nodes of a program's segments. The first finds for each value the moments of
-// its first and last use. The second gives each value that a node makes a block of memory, or the
-// block of an input that ends there, if the operation can compute in place.
+// Two passes over the nodes of a program's segments. The first finds the moments of the first and
+// the last use of each value. The second gives each value that a node makes a block of memory. If
+// the operation can compute in place and an input is not used later, it is that input's block.
 
 #include "engine/lifetimes.h"
 
@@ -89,10 +89,10 @@ class LifetimeFinder {
     const ValueInfo& info = program_.info(value);
     const Use& use = uses_[index(value)];
     FrameBlock block{
-        .bytes = aligned_bytes(info.spec.bytes()), .begin = use.first, .last = use.last};
+        .bytes = aligned_bytes(info.spec.bytes()), .first = use.first, .last = use.last};
     if (info.rows) {
       const int64_t row = info.spec.bytes() / std::max<int64_t>(info.spec.shape[0], 1);
-      block.rows = true;
+      block.has_run_time_rows = true;
       block.expected_bytes = aligned_bytes(row * info.rows->expected);
     }
     lifetimes_.block_of[index(value)] = static_cast<int>(lifetimes_.blocks.size());
@@ -116,14 +116,13 @@ class LifetimeFinder {
     }
   }
 
-  /// Returns the input whose memory an output reuses, or null. The input must not be used after
-  /// this node, be used once by it, and have the same dtype and size as the output. Neither it nor
-  /// a view of it may be read later. If it is a view of all of another value, that value is
-  /// returned.
+  /// Returns the computed value whose memory an output reuses, or null. It is the base of the input
+  /// that the operation names. The node must use it only once and have its last use, its views
+  /// included. It must have the output's dtype and size, and not be an output of the program.
   Value reused_input(const Node& node, int output) const {
-    const int position = node.operation->in_place_input(output);
-    if (position < 0) return {};
-    const Value input = program_.base(node.inputs[static_cast<size_t>(position)]);
+    const int input_index = node.operation->in_place_input(output);
+    if (input_index < 0) return {};
+    const Value input = program_.base(node.inputs[static_cast<size_t>(input_index)]);
     const Value value = node.outputs[static_cast<size_t>(output)];
     const ValueInfo& from = program_.info(input);
     const ValueInfo& to = program_.info(value);
@@ -144,7 +143,7 @@ class LifetimeFinder {
 
   const Program& program_;
   Lifetimes& lifetimes_;
-  std::vector<Use> uses_;  // by value; those of views stay unused
+  std::vector<Use> uses_;  // by value; a view's uses count as its base's
 };
 
 }  // namespace

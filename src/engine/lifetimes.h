@@ -20,28 +20,28 @@ struct Moment {
   }
 };
 
-/// Memory that one or more values of a frame use one after the other: a computed value or an input,
-/// with its views, and the values that reuse its memory.
+/// Memory of a frame for a computed value or an input, with its views, and then for the values that
+/// are computed in place of it.
 struct FrameBlock {
   int64_t bytes = 0;
-  Moment begin;
-  Moment last;
-  bool rows = false;           ///< true for rows whose number is known only at run time (see Rows)
-  int64_t expected_bytes = 0;  ///< the bytes of such rows when the load is even
+  Moment first;                    ///< the first moment at which the block is in use
+  Moment last;                     ///< the last one
+  bool has_run_time_rows = false;  ///< true if the value has Rows
+  int64_t expected_bytes = 0;      ///< if so, the bytes of its rows when the load is even
 };
 
 /// The times within a frame at which a program's values are in memory.
 struct Lifetimes {
-  /// Finds the lifetimes in a program whose segments run in this order. Throws InternalError if the
-  /// segments leave out a node or hold one twice.
+  /// Finds the lifetimes in a program whose segments run in this order. Throws InternalError if a
+  /// node is in none of the segments, or in two.
   Lifetimes(const Program& program, std::vector<Segment> order);
 
   std::vector<Segment> order;
   std::vector<std::vector<int>> nodes;  ///< by segment: its nodes, in the order in which they run
   std::vector<Joins> joins;             ///< by segment
   std::vector<FrameBlock> blocks;
-  /// By value: its block, or -1 for a kept value, for a view of one, and for a computed value that
-  /// no node makes. A view has its base's block.
+  /// By value: the index of its block, which a view shares with its base. -1 for a value that is
+  /// kept between actions, and for a computed value that no node makes.
   std::vector<int> block_of;
   /// By value: true if it is used in a later segment than the one that makes it.
   std::vector<bool> saved;

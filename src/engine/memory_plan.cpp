@@ -13,6 +13,7 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <compare>
 #include <utility>
 
 #include "base/error.h"
@@ -24,7 +25,11 @@ namespace tessera {
 namespace {
 
 /// A frame of a program: the memory of one micro-batch. Another micro-batch reuses it afterwards.
-using FrameKey = std::pair<int, int>;  // program, frame
+struct FrameKey {
+  int program = 0;
+  int frame = 0;
+  auto operator<=>(const FrameKey&) const = default;  // NOLINT(modernize-use-nullptr)
+};
 
 /// The steps of a situation on the timeline. Actions in the same situation share one period.
 struct Period {
@@ -91,9 +96,9 @@ class Timeline {
     const FrameKey key{action.program, found->second};
     const int segment = in_flight_[key];
     Situation situation{
-        .program = key.first, .frame = key.second, .segment = segment, .waiting = {}};
+        .program = key.program, .frame = key.frame, .segment_index = segment, .waiting = {}};
     for (const auto& [other, done] : in_flight_) {
-      if (other != key) situation.waiting.push_back({other.first, other.second, done});
+      if (other != key) situation.waiting.push_back({other.program, other.frame, done});
     }
     if (std::ranges::find(periods, situation, &Period::situation) == periods.end()) {
       const auto nodes = std::ssize(lifetimes_[program].nodes[static_cast<size_t>(segment)]);
@@ -122,20 +127,21 @@ std::vector<Interval> intervals_of(const FrameBlock& block, FrameKey key,
     }
   };
   for (const Period& period : timeline.periods) {
-    const int whole = period.begin + period.steps;
-    const int segment = period.situation.segment;
+    const int period_end = period.begin + period.steps;
+    const int segment = period.situation.segment_index;
     if (period.running() == key) {
-      if (segment < block.begin.segment || segment > block.last.segment) continue;
-      const bool begins = segment == block.begin.segment;
+      if (segment < block.first.segment || segment > block.last.segment) continue;
+      const bool begins = segment == block.first.segment;
       const bool ends = segment == block.last.segment;
-      add(begins ? period.begin + block.begin.step : period.begin,
-          ends ? period.begin + block.last.step + 1 : whole);
+      add(begins ? period.begin + block.first.step : period.begin,
+          ends ? period.begin + block.last.step + 1 : period_end);
       continue;
     }
     for (const WaitingFrame& waiting : period.situation.waiting) {
-      if (FrameKey{waiting.program, waiting.frame} == key && block.begin.segment < waiting.done &&
-          block.last.segment >= waiting.done) {
-        add(period.begin, whole);
+      if (FrameKey{waiting.program, waiting.frame} == key &&
+          block.first.segment < waiting.segments_done &&
+          block.last.segment >= waiting.segments_done) {
+        add(period.begin, period_end);
       }
     }
   }
@@ -190,13 +196,13 @@ class Planner {
     for (size_t id = 0; id < program.values().size(); ++id) {
       if (program.values()[id].kind != ValueKind::input) continue;
       const FrameBlock& block = lifetimes.blocks[static_cast<size_t>(lifetimes.block_of[id])];
-      memory.inputs[static_cast<size_t>(block.begin.segment)].push_back(
+      memory.inputs[static_cast<size_t>(block.first.segment)].push_back(
           Value{static_cast<int>(id)});
     }
     for (int segment = 0; segment + 1 < std::ssize(lifetimes.order); ++segment) {
       int64_t bytes = 0;
       for (const FrameBlock& block : lifetimes.blocks) {
-        if (block.begin.segment <= segment && block.last.segment > segment) bytes += block.bytes;
+        if (block.first.segment <= segment && block.last.segment > segment) bytes += block.bytes;
       }
       memory.saved_bytes = std::max(memory.saved_bytes, bytes);
     }
@@ -208,6 +214,7 @@ class Planner {
 
   /// Gives weights, main gradients and states one block each, for all programs and all steps.
   void add_kept_values() {
+    // By kind and name: the spec, and the index of the block.
     std::map<std::pair<ValueKind, std::string>, std::pair<Spec, int>> known;
     kept_.resize(programs_.size());
     for (size_t p = 0; p < programs_.size(); ++p) {
@@ -219,9 +226,10 @@ class Planner {
         if (given_.contains(info.name)) continue;
         const auto [found, is_new] =
             known.try_emplace({info.kind, info.name}, info.spec, static_cast<int>(blocks_.size()));
-        TESSERA_CHECK(found->second.first == info.spec, "{} is {} in one program and {} in another",
-                      info.name, found->second.first.shape.text(), info.spec.shape.text());
-        kept_[p][id] = found->second.second;
+        const auto& [spec, block] = found->second;
+        TESSERA_CHECK(spec == info.spec, "{} is {} in one program and {} in another", info.name,
+                      spec.shape.text(), info.spec.shape.text());
+        kept_[p][id] = block;
         if (!is_new) continue;
         blocks_.push_back(
             {.bytes = aligned_bytes(info.spec.bytes()), .live = {{0, timeline_.steps}}});
@@ -235,10 +243,10 @@ class Planner {
     const Lifetimes& lifetimes = lifetimes_[p];
     FrameBlocks indices{.key = key};
     for (const FrameBlock& block : lifetimes.blocks) {
-      std::vector<MemoryBlock>& list = block.rows ? row_blocks_ : blocks_;
+      std::vector<MemoryBlock>& list = block.has_run_time_rows ? row_blocks_ : blocks_;
       indices.blocks.push_back(static_cast<int>(list.size()));
       list.push_back({.bytes = block.bytes, .live = intervals_of(block, key, timeline_)});
-      if (block.rows) expected_rows_.push_back(block.expected_bytes);
+      if (block.has_run_time_rows) expected_rows_.push_back(block.expected_bytes);
     }
     indices.workspaces.assign(programs_[p]->nodes().size(), -1);
     for (size_t segment = 0; segment < lifetimes.nodes.size(); ++segment) {
@@ -251,7 +259,7 @@ class Planner {
         indices.workspaces[node] = static_cast<int>(blocks_.size());
         blocks_.push_back(
             {.bytes = aligned_bytes(bytes),
-             .live = intervals_of({.bytes = bytes, .begin = now, .last = last}, key, timeline_)});
+             .live = intervals_of({.bytes = bytes, .first = now, .last = last}, key, timeline_)});
       }
     }
     frame_blocks_.push_back(std::move(indices));
@@ -260,7 +268,7 @@ class Planner {
   /// Copies the offsets of blocks to values and nodes.
   void copy_offsets() {
     for (const FrameBlocks& frame : frame_blocks_) {
-      const auto p = static_cast<size_t>(frame.key.first);
+      const auto p = static_cast<size_t>(frame.key.program);
       const Lifetimes& lifetimes = lifetimes_[p];
       std::vector<int64_t> values(programs_[p]->values().size(), -1);
       for (size_t id = 0; id < values.size(); ++id) {
@@ -273,7 +281,7 @@ class Planner {
         } else if (lifetimes.block_of[base] >= 0) {
           const auto block = static_cast<size_t>(lifetimes.block_of[base]);
           const auto block_index = static_cast<size_t>(frame.blocks[block]);
-          const auto& list = lifetimes.blocks[block].rows ? row_blocks_ : blocks_;
+          const auto& list = lifetimes.blocks[block].has_run_time_rows ? row_blocks_ : blocks_;
           values[id] = list[block_index].offset + within;
         }
       }
@@ -290,7 +298,7 @@ class Planner {
   void count_live_bytes() {
     std::vector<int64_t> live = live_bytes(blocks_, timeline_.steps);
     const std::vector<int64_t> rows = live_bytes(row_blocks_, timeline_.steps);
-    // Counted once more with the bytes of an even load, after their offsets were copied.
+    // The offsets of these blocks were copied, so their bytes may become those of an even load.
     for (size_t i = 0; i < row_blocks_.size(); ++i) row_blocks_[i].bytes = expected_rows_[i];
     for (const int64_t expected : live_bytes(row_blocks_, timeline_.steps)) {
       plan_.rows.expected_bytes = std::max(plan_.rows.expected_bytes, expected);
@@ -303,12 +311,12 @@ class Planner {
     for (const Period& period : timeline_.periods) {
       const int program = period.situation.program;
       const auto& nodes = lifetimes_[static_cast<size_t>(program)]
-                              .nodes[static_cast<size_t>(period.situation.segment)];
+                              .nodes[static_cast<size_t>(period.situation.segment_index)];
       for (size_t step = 0; step < nodes.size(); ++step) {
         const int64_t bytes = live[static_cast<size_t>(period.begin) + step];
-        int64_t& most = plan_.programs[static_cast<size_t>(program)]
-                            .live_bytes[static_cast<size_t>(nodes[step])];
-        most = std::max(most, bytes);
+        int64_t& max_bytes = plan_.programs[static_cast<size_t>(program)]
+                                 .live_bytes[static_cast<size_t>(nodes[step])];
+        max_bytes = std::max(max_bytes, bytes);
         if (bytes <= plan_.live_bytes) continue;
         plan_.live_bytes = bytes;
         plan_.peak_program = program;

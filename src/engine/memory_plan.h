@@ -14,53 +14,52 @@
 
 namespace tessera {
 
-/// Tensors by name for kept values whose memory the caller owns: weights that several plans share.
+/// Tensors for kept values, by name, whose memory the caller owns: weights that plans share.
 using GivenTensors = std::map<std::string, Tensor>;
 
-/// The memory of rows whose number is known only at run time. `bound_bytes` are reserved, and
-/// `expected_bytes` of them are touched when the load is even.
+/// The region, at the end of the arena, of values whose number of rows is known only at run time.
 struct RunTimeRows {
-  int64_t offset = 0;  ///< of their region in the arena, which is after everything else
-  int64_t bound_bytes = 0;
-  int64_t expected_bytes = 0;
+  int64_t offset = 0;
+  int64_t bound_bytes = 0;     ///< the reserved bytes
+  int64_t expected_bytes = 0;  ///< the bytes that are touched when the load is even
 };
 
 /// A frame between two of its segments.
 struct WaitingFrame {
   int program = 0;
   int frame = 0;
-  int done = 0;  ///< the number of segments that it has run
+  int segments_done = 0;
 
   bool operator==(const WaitingFrame&) const = default;
   bool operator<(const WaitingFrame& other) const {
-    return std::tie(program, frame, done) < std::tie(other.program, other.frame, other.done);
+    return std::tie(program, frame, segments_done) <
+           std::tie(other.program, other.frame, other.segments_done);
   }
 };
 
-/// An action as the plan sees it: the segment and frame that run, and the frames that wait
-/// meanwhile. The values of waiting frames keep their memory.
+/// An action without its micro-batch: the segment and the frame that run, and the frames that wait
+/// meanwhile, whose values keep their memory.
 struct Situation {
   int program = 0;
   int frame = 0;
-  int segment = 0;                    ///< index in the program's order
+  int segment_index = 0;              ///< in ProgramMemory::order
   std::vector<WaitingFrame> waiting;  ///< ascending
 
   bool operator==(const Situation&) const = default;
 };
 
-/// The memory of one program's values and workspaces. Offsets are in bytes from the start of the
-/// arena.
+/// The memory of one program's values and workspaces, as offsets in bytes into the arena.
 struct ProgramMemory {
   /// By frame, then by value; -1 for a value without memory here: never made, or given.
   std::vector<std::vector<int64_t>> values;
   /// By frame, then by node; -1 for a node without a workspace.
   std::vector<std::vector<int64_t>> workspaces;
   std::vector<int64_t> workspace_bytes;  ///< by node
-  std::map<int, int> frames;             ///< by micro-batch: its frame
+  std::map<int, int> frames;             ///< by micro-batch: the index of its frame
   std::vector<Segment> order;            ///< the segments, in the order in which a frame runs them
   std::vector<std::vector<int>> nodes;   ///< by index in `order`: the nodes that run
   std::vector<Joins> joins;              ///< by index in `order`
-  std::vector<std::vector<Value>> inputs;  ///< by index in `order`: what the caller writes first
+  std::vector<std::vector<Value>> inputs;  ///< by index in `order`: the caller writes them first
   /// By value: true if it is used in a later segment than the one that makes it.
   std::vector<bool> saved;
   /// By node: the most bytes in use while it runs, over all frames, kept values included.
@@ -77,8 +76,8 @@ struct MemoryPlan {
   RunTimeRows rows;
   std::vector<ProgramMemory> programs;
   std::vector<Situation> situations;  ///< those that occur; the plan is valid in these alone
-  int peak_program = -1;              ///< the program of the node at which most bytes are in use
-  int peak_node = -1;
+  int peak_program = -1;  ///< the program of the node that runs when most bytes are in use
+  int peak_node = -1;     ///< the node's index in the program
 };
 
 /// Plans the memory of programs that run `actions`, in this order, again and again. A pure
@@ -89,10 +88,12 @@ struct MemoryPlan {
 /// last. Frames that are not in flight at the same time share memory.
 ///
 /// Within a frame an input lives from the beginning of the segment that first uses it to its last
-/// use. The caller writes it right before that action. A computed value lives from its node to its
-/// last use. An output lives at least to the end of its segment. The caller reads it before the
-/// next action. The operands of a node of the network lane, and its workspace, live until the
-/// segment waits for it (see find_joins()), so that memory does not depend on how long it takes.
+/// use; the caller writes it right before that action. A computed value lives from its node to its
+/// last use. An output of the program lives at least to the end of its segment, so that the caller
+/// can read it before the next action.
+///
+/// The operands and the workspace of a node of the network lane live until the segment waits for
+/// the node (see find_joins()), so that the memory does not depend on how long messages take.
 ///
 /// Throws InternalError if the actions of a program do not cover its nodes, or run them twice.
 MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const Action> actions,

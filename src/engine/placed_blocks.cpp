@@ -61,7 +61,8 @@ int64_t PlacedBlocks::lowest_fit(const MemoryBlock& block, int64_t base) {
   taken_.clear();
   for (const Interval& live : block.live) find_taken(root_, live);
   int64_t offset = base;
-  // Each set in turn raises the offset to one that is free in it, until all agree on one.
+  // Each set in turn raises the offset to the next one that is free in the set, until the same
+  // offset is free in all of them.
   for (size_t i = 0, agreed = 0; agreed < taken_.size(); i = (i + 1) % taken_.size()) {
     const int64_t free = taken_[i]->lowest_free(offset, block.bytes);
     agreed = free == offset ? agreed + 1 : 1;

@@ -24,25 +24,24 @@ class TakenOffsets {
   std::vector<Range> ranges_;
 };
 
-/// The blocks of an arena that have an offset, for finding that of the next block. It is a segment
-/// tree over the timeline: each of its nodes stands for some steps, and holds the offsets that are
-/// taken during them. So the search does not visit every block, of which large models have hundreds
-/// of thousands.
+/// The blocks of an arena that have an offset, for finding the offset of the next block. They are
+/// in a segment tree over the timeline. Each node of the tree stands for some steps and holds the
+/// offsets that are taken during them. So a search visits few nodes instead of every block; large
+/// models have hundreds of thousands of blocks.
 class PlacedBlocks {
  public:
   /// All blocks must live within [0, steps).
   explicit PlacedBlocks(int steps);
 
-  /// Forgets all blocks.
   void clear();
   void add(const MemoryBlock& block, int64_t offset);
-  /// Returns the lowest offset, `base` or more, at which a block overlaps none that is in use at
-  /// the same time.
+  /// Returns the lowest offset, `base` or more, at which the block overlaps no added block that is
+  /// in use at the same time.
   int64_t lowest_fit(const MemoryBlock& block, int64_t base);
 
  private:
   struct Node {
-    // Neither counts blocks that live in all steps of the parent: the parent has them.
+    // Blocks that live in all steps of the parent are in the parent alone.
     TakenOffsets throughout;  ///< of blocks that live in all of its steps
     TakenOffsets sometimes;   ///< of blocks that live in any of its steps
   };

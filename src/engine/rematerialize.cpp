@@ -1,6 +1,6 @@
-// The backward nodes are rebuilt in their order. Where one reads a value that is dropped, the
-// forward node that made the value is repeated right before it, once, and so are the nodes whose
-// dropped results that node reads.
+// The backward nodes are rebuilt in their order. A value is *dropped* if it is not kept for the
+// backward pass. Before the first backward node that reads a dropped value, the forward node that
+// made the value is repeated. If that node reads dropped values, their nodes are repeated first.
 
 #include "engine/rematerialize.h"
 
@@ -10,8 +10,7 @@
 namespace tessera {
 namespace {
 
-/// The extent of the recomputation of a node's results: none, with its block, or with its whole
-/// layer.
+/// Whether a node's results are recomputed: not at all, with the node's block, or with its layer.
 enum class Depth { none, block, layer };
 
 Depth depth_of(const Node& node, const Recompute& recompute) {

@@ -10,15 +10,15 @@ namespace tessera {
 
 class Builder;
 
-/// The kinds of block that can be computed again in the backward pass instead of kept (selective
-/// activation checkpointing, Optimus §1): norms, attention, the SparseMoE block with its router and
-/// all other feed-forward blocks, or whole layers.
+/// The blocks whose results can be computed again in the backward pass instead of being kept
+/// (selective activation checkpointing, Optimus §1). `experts` stands for the SparseMoE block with
+/// its router, and for all other feed-forward blocks.
 enum class Recomputed { norm, attention, experts, layer };
 template <>
 inline constexpr std::array<std::string_view, 4> kWords<Recomputed>{"norm", "attention", "experts",
                                                                     "layer"};
 
-/// The kinds of block that are recomputed.
+/// The set of blocks that are recomputed.
 struct Recompute {
   bool norm = false;
   bool attention = false;
@@ -31,10 +31,11 @@ struct Recompute {
 /// Returns the Recompute with the listed blocks set.
 Recompute recompute_of(std::span<const Recomputed> blocks);
 
-/// Rewrites the backward pass so that it reads no values of the recomputed blocks, nor of
-/// operations that are always cheap to repeat. The operations that make such a value are repeated
-/// right before its first use. Outputs of the program stay in memory, and so do values marked by
-/// Builder::keep (see Keep). The results keep their bits, because every kernel is deterministic.
+/// Rewrites the backward pass so that it does not read the forward pass's values of recomputed
+/// blocks, nor results of operations that are always cheap to repeat. The nodes that make such a
+/// value are repeated right before its first use. Outputs of the program and values marked by
+/// Builder::keep() stay in memory (see Keep). All results have the same bits as without it, because
+/// every kernel is deterministic.
 void rematerialize(Builder& builder, const Recompute& recompute);
 
 }  // namespace tessera

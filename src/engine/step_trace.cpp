@@ -1,4 +1,4 @@
-// The file of a trace: JSON in the trace event format. Writer and reader are here together.
+// Writer and reader of the file of a trace, which is JSON in the trace event format.
 //
 //   {"traceEvents": [the event of the whole step, then one for each TraceEvent],
 //    "displayTimeUnit": "ms",
@@ -64,10 +64,10 @@ OrderedJson event_json(const TraceEvent& event, int rank) {
   return result;
 }
 
-constexpr int kDeepest = 64;  // other programs' traces nest deeper and are refused later
-constexpr uintmax_t kLargestFile = uintmax_t{256} << 20;
-constexpr int64_t kMostCount = int64_t{1} << 40;  // of any count or length: far above what occurs
-constexpr double kLargestNumber = 1e30;           // small enough that no sum overflows
+constexpr int kMaxDepth = 64;  // deep enough to read another program's trace and say what it is
+constexpr uintmax_t kMaxFileBytes = uintmax_t{256} << 20;
+constexpr int64_t kMaxTraceCount = int64_t{1} << 40;  // of a count or length; none comes near it
+constexpr double kMaxTraceNumber = 1e30;              // small enough that no sum overflows
 constexpr double kClockRounding = 1e-9;  // the seconds by which rounding to text may move a time
 
 /// Reads the parts of a trace. Every error names the file, the entry and what was expected.
@@ -84,7 +84,7 @@ class TraceParser {
                    .threads = static_cast<int>(whole(other, "threads", 1, 1 << 16)),
                    .precision = precision(other),
                    .gemm_peak = number(other, "gemm_peak"),
-                   .tokens = whole(other, "tokens", 0, kMostCount),
+                   .tokens = whole(other, "tokens", 0, kMaxTraceCount),
                    .device = device(other)};
     if (step.origin.device != Device::cpu) step.origin.accelerator = text(other, "accelerator");
     for (const Json& product : list(other, "products")) {
@@ -156,19 +156,19 @@ class TraceParser {
   double number(const Json& json, const char* key) const {
     const Json& value = field(json, key);
     const double result = value.is_number() ? value.get<double>() : -1;
-    if (!(result >= 0 && result <= kLargestNumber)) {
-      fail("'{}' is not a number from 0 to {}", key, kLargestNumber);
+    if (!(result >= 0 && result <= kMaxTraceNumber)) {
+      fail("'{}' is not a number from 0 to {}", key, kMaxTraceNumber);
     }
     return result;
   }
 
-  int64_t whole_value(const Json& value, const char* key, int64_t least, int64_t most) const {
-    const bool fits = value.is_number_integer() && value >= least && value <= most;
-    if (!fits) fail("'{}' is not a whole number from {} to {}", key, least, most);
+  int64_t whole_value(const Json& value, const char* key, int64_t min, int64_t max) const {
+    const bool fits = value.is_number_integer() && value >= min && value <= max;
+    if (!fits) fail("'{}' is not a whole number from {} to {}", key, min, max);
     return value.get<int64_t>();
   }
-  int64_t whole(const Json& json, const char* key, int64_t least, int64_t most) const {
-    return whole_value(field(json, key), key, least, most);
+  int64_t whole(const Json& json, const char* key, int64_t min, int64_t max) const {
+    return whole_value(field(json, key), key, min, max);
   }
 
   DType type(const Json& json, const char* key) const {
@@ -203,9 +203,9 @@ class TraceParser {
   }
 
   GemmShape shape(const Json& json) const {
-    GemmShape shape{.m = whole(json, "m", 1, kMostCount),
-                    .n = whole(json, "n", 1, kMostCount),
-                    .k = whole(json, "k", 1, kMostCount),
+    GemmShape shape{.m = whole(json, "m", 1, kMaxTraceCount),
+                    .n = whole(json, "n", 1, kMaxTraceCount),
+                    .k = whole(json, "k", 1, kMaxTraceCount),
                     .input = type(json, "input"),
                     .output = type(json, "output"),
                     .transpose_a = flag(json, "transpose_a"),
@@ -213,9 +213,9 @@ class TraceParser {
                     .accumulate = flag(json, "accumulate"),
                     .packed_b = flag(json, "packed_b"),
                     .threads = static_cast<int>(whole(json, "threads", 1, 1 << 16))};
-    shape.lda = whole(json, "lda", shape.transpose_a ? shape.m : shape.k, kMostCount);
-    shape.ldb = whole(json, "ldb", shape.transpose_b ? shape.k : shape.n, kMostCount);
-    shape.ldc = whole(json, "ldc", shape.n, kMostCount);
+    shape.lda = whole(json, "lda", shape.transpose_a ? shape.m : shape.k, kMaxTraceCount);
+    shape.ldb = whole(json, "ldb", shape.transpose_b ? shape.k : shape.n, kMaxTraceCount);
+    shape.ldc = whole(json, "ldc", shape.n, kMaxTraceCount);
     if (shape.output != shape.input && shape.output != accumulation_dtype(shape.input)) {
       fail("there is no product of {} into {}", dtype_name(shape.input), dtype_name(shape.output));
     }
@@ -259,7 +259,7 @@ class TraceParser {
       if (!run.is_array() || run.size() != 2) fail("'products' holds what is no [product, runs]");
       const auto last = static_cast<int64_t>(products) - 1;
       result.push_back({static_cast<int>(whole_value(run[0], "products", 0, last)),
-                        whole_value(run[1], "products", 1, kMostCount)});
+                        whole_value(run[1], "products", 1, kMaxTraceCount)});
     }
     return result;
   }
@@ -323,11 +323,11 @@ void write_trace(const std::filesystem::path& path, const StepTrace& step) {
 StepTrace read_trace(const std::filesystem::path& path) {
   const std::string origin = path.string();
   std::error_code failed;
-  if (const uintmax_t size = fs::file_size(path, failed); !failed && size > kLargestFile) {
+  if (const uintmax_t size = fs::file_size(path, failed); !failed && size > kMaxFileBytes) {
     throw Error("{}: found a file of {} bytes, expected a trace of at most {}", origin, size,
-                kLargestFile);
+                kMaxFileBytes);
   }
-  return TraceParser(origin).parse(parse_strict_json(read_file(path), origin, kDeepest));
+  return TraceParser(origin).parse(parse_strict_json(read_file(path), origin, kMaxDepth));
 }
 
 }  // namespace tessera

@@ -14,7 +14,7 @@ namespace tessera {
 
 /// The number of runs of one matrix product.
 struct ProductRuns {
-  int product = 0;  ///< its index in StepTrace::products
+  int product = 0;  ///< index in StepTrace::products
   int64_t runs = 0;
 
   bool operator==(const ProductRuns&) const = default;
@@ -34,7 +34,7 @@ struct TraceEvent {
   double repeated_flops = 0;  ///< repeated instead of keeping results; not part of `flops`
   double bytes = 0;           ///< read and written, each operand once
   std::string shape;          ///< of the first output
-  std::vector<ProductRuns> products;  ///< those that ran, with padding and masked halves of tiles
+  std::vector<ProductRuns> products;  ///< as they ran: padding and masked parts of tiles included
 
   bool operator==(const TraceEvent&) const = default;
 };
@@ -49,15 +49,15 @@ struct TraceOrigin {
   /// The best rate of a square matrix product in FLOP/s, to which the run's MFU refers. It comes
   /// from run.hardware or was measured when the run began.
   double gemm_peak = 0;
-  int64_t tokens = 0;           ///< of one step
-  Device device = Device::cpu;  ///< the device that computed the step, with the processor beside it
-  std::string accelerator = {};  ///< its name, if it is not the processor
+  int64_t tokens = 0;            ///< of one step
+  Device device = Device::cpu;   ///< the device that computed the step
+  std::string accelerator = {};  ///< the device's name, unless it is the processor
 
   bool operator==(const TraceOrigin&) const = default;
 };
 
-/// One training step of a rank: its operations and their times. Events of a lane follow one another
-/// without overlap; the time between them is idle.
+/// One training step of a rank: its operations and their times. Events of the same lane do not
+/// overlap. A lane is idle between its events.
 struct StepTrace {
   TraceOrigin origin;
   int64_t number = 0;   ///< of the step, from 1
@@ -77,8 +77,8 @@ struct StepTrace {
 /// Throws Error if it fails.
 void write_trace(const std::filesystem::path& path, const StepTrace& step);
 
-/// Reads a file of write_trace(). Throws Error, which says what is wrong, if the file is damaged,
-/// comes from another program or another version, or does not have exactly one step.
+/// Reads a file that write_trace() wrote. Throws Error, which says what is wrong, if the file is
+/// damaged, comes from another program or version, or does not have exactly one step.
 StepTrace read_trace(const std::filesystem::path& path);
 
 }  // namespace tessera

@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-/// Records one training step: its operations and their times, the cost that each reports, and the
-/// matrix products that ran. The time spent recording is not counted.
+/// Records one training step: the operations with their times and the costs that they state, and
+/// the matrix products that ran. Its clock stops while it records.
 class Trace {
  public:
   /// Returns the seconds since some fixed moment.
@@ -53,16 +53,14 @@ class Trace {
     TraceEvent event_;
   };
 
-  /// Adds an event that was timed elsewhere, by a device's own events. Its times are seconds since
-  /// the trace began.
+  /// Adds an event that was timed elsewhere (see TraceTimer), in seconds since the trace began.
   void add(TraceEvent event) { step_.events.push_back(std::move(event)); }
 
-  /// Returns the event of a node before it runs: all but its times and products.
+  /// Returns the event of a node without times and products.
   static TraceEvent event_of(const Program& program, const Node& node);
-  /// Adds to an event the matrix products that were run, or put into a stream, since the last call.
+  /// Adds to an event the matrix products that ran, or were put into a stream, since the last call.
   void take_products(TraceEvent& event);
 
-  /// Returns what was recorded so far.
   const StepTrace& step() const { return step_; }
   /// Returns the seconds since the trace began, without the time in which the clock was stopped.
   double now() const;
@@ -80,8 +78,8 @@ class Trace {
 /// Times work of an accelerator for a trace, by events in its streams.
 class TraceTimer {
  public:
-  /// Waits for `stream`, to relate the trace's clock to the device's. All arguments must outlive
-  /// this.
+  /// Waits for `stream` and relates the device's clock to the trace's. All arguments must outlive
+  /// the timer.
   TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace);
 
   /// Begins a piece of work: all that is put into the stream from here to end(). Pieces do not
@@ -100,8 +98,8 @@ class TraceTimer {
 
   Accelerator& accelerator_;
   Trace& trace_;
-  std::unique_ptr<Event> base_;
-  double base_seconds_;  // the trace's time when base_ was recorded
+  std::unique_ptr<Event> base_;  // the device's event from which its times are counted
+  double base_seconds_;          // the trace's time when base_ was recorded
   std::vector<Piece> pieces_;
 };
 

@@ -120,7 +120,7 @@ AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string
                          .device = members.named("device", known_accelerator),
                          .architecture = members.text("architecture")};
   check_architecture(members, facts.device);
-  const auto small = [](const JsonMembers& object) { return object.small("value", 1); };
+  const auto small = [](const JsonMembers& object) { return object.whole_int("value", 1); };
   facts.lanes = figure(members, "lanes", small);
   if (facts.lanes.value != 32 && facts.lanes.value != 64) {
     members.wrong("lanes", "32 or 64 threads of a warp");

@@ -69,7 +69,7 @@ struct AcceleratorFacts {
   bool operator==(const AcceleratorFacts&) const = default;
 };
 
-/// The text that reports of measurements on the emulated device carry: the text and the JSON of
+/// Reports of measurements on the emulated device carry this text: the text and the JSON of
 /// `tessera bench`, and a run. A hardware file has the device's name instead.
 inline constexpr std::string_view kEmulatedFigures =
     "the device is emulated: the figures show that the measurement works and mean nothing else";
@@ -83,9 +83,9 @@ Target target_of(const AcceleratorFacts& facts);
 /// Returns a text such as "NVIDIA H200 SXM, 131.3 GiB (data sheet)".
 std::string describe(const AcceleratorFacts& facts);
 
-/// Returns the facts as the member "accelerator" of a hardware file, and reads them. `path` is the
-/// path of the object within the file, for errors. Throws Error, naming the path and the member, if
-/// a member is missing or not what it should be.
+/// These two write and read the member "accelerator" of a hardware file. `path` is the path of the
+/// object within the file, for errors. parse_accelerator() throws Error, naming the path and the
+/// member, if a member is missing or not what it should be.
 nlohmann::ordered_json accelerator_json(const AcceleratorFacts& facts);
 AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string& path);
 

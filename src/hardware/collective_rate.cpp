@@ -94,7 +94,7 @@ double time_calls(Communicator& group, int64_t calls, MeasuredCall& call) {
 CollectiveRate measure(Communicator& group, const CollectiveRanks& ranks, Collective collective,
                        int64_t bytes, const CollectiveSweep& sweep) {
   MeasuredCall call(group, collective, sweep.dtype, bytes);
-  call();  // The first call takes longer: it prepares what the others use again.
+  call();  // The first call takes longer: it prepares what later calls use again.
   const double once = std::max(time_calls(group, 1, call), 1e-9);  // above 0, to divide by it
   const double least = std::max(kLeastBatch, sweep.seconds / kMostBatches);
   const auto calls = std::max<int64_t>(1, static_cast<int64_t>(least / once));
@@ -163,16 +163,16 @@ std::string CollectiveRanks::text() const {
 }
 
 double CollectiveRate::bus_bandwidth() const {
-  const auto others = static_cast<double>(ranks.ranks - 1) / ranks.ranks;
+  const auto other_ranks = static_cast<double>(ranks.ranks - 1) / ranks.ranks;  // their share
   double sent = 1;  // the share of the bytes that a rank must send
   switch (collective) {
     case Collective::all_reduce:
-      sent = 2 * others;
+      sent = 2 * other_ranks;
       break;
     case Collective::all_gather:
     case Collective::reduce_scatter:
     case Collective::all_to_all:
-      sent = others;
+      sent = other_ranks;
       break;
     default:
       break;

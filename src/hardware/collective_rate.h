@@ -13,13 +13,13 @@ namespace tessera {
 
 /// The transport of the messages between ranks.
 enum class Carrier {
-  threads,    ///< the memory of one process, of which the ranks are threads
+  threads,    ///< the memory of one process, whose threads are the ranks
   processes,  ///< MPI, between ranks that are processes
 };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Carrier>{"threads", "processes"};
 
-/// The ranks of a collective, and the transport of their messages.
+/// The numbers of ranks and machines of a collective, and the transport of the messages.
 struct CollectiveRanks {
   Carrier carrier = Carrier::threads;
   int ranks = 2;
@@ -35,19 +35,19 @@ struct CollectiveRate {
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
   CollectiveRanks ranks;
-  /// The bytes of the data of a call: of the whole that is gathered, summed or broadcast; of the
-  /// data that a rank sends in an all-to-all, or as a message.
+  /// The size of a call in bytes: of the whole array that is gathered, summed or broadcast, or of
+  /// what one rank sends in an all-to-all or as a message.
   int64_t bytes = 0;
   double best = 0;    ///< seconds of a call
   double median = 0;  ///< seconds of a call
 
   bool operator==(const CollectiveRate&) const = default;
-  /// Returns the bytes per second, of the best call, over the slowest link of an ideal network.
-  /// NCCL's tests call it bus bandwidth: the bytes that each rank must send, over the time.
+  /// Returns the bandwidth of the best call as NCCL's tests define it: the bytes that each rank
+  /// must send, divided by the seconds. An ideal network has this bandwidth on its slowest link.
   double bus_bandwidth() const;
 };
 
-/// The collectives of which a rate can be measured.
+/// The collectives whose rates can be measured.
 inline constexpr std::array kMeasuredCollectives{Collective::all_gather, Collective::reduce_scatter,
                                                  Collective::all_reduce, Collective::all_to_all,
                                                  Collective::broadcast,  Collective::message};
@@ -57,7 +57,7 @@ struct CollectiveSweep {
   std::vector<Collective> collectives;
   std::vector<int64_t> bytes;  ///< rounded up to whole elements for each rank
   DType dtype = DType::f32;    ///< or bf16
-  double seconds = 0.2;        ///< about how long each is measured; three times at least
+  double seconds = 0.2;        ///< about how long each is measured; at least three times
 };
 
 /// Measures every collective of the sweep with every size. Every rank of the group calls it with

@@ -106,7 +106,6 @@ MemoryRate DeviceRates::copy(int64_t bytes, double seconds) {
   const int64_t half = std::max<int64_t>(bytes / 2, 1);
   const int64_t floats = std::max<int64_t>(half / 4, 1);
   const int64_t moved = 4 * floats;
-  // Random numbers: zeros would draw less power.
   const auto from = normal(accelerator, {floats}, DType::f32, "copied");
   const auto to = accelerator.allocate(half + 3);  // room for one float if half is 1
   const std::vector<double> samples =
@@ -119,15 +118,16 @@ MemoryRate DeviceRates::copy(int64_t bytes, double seconds) {
           .median = both / quantile(samples, 0.5)};
 }
 
-std::vector<int64_t> device_copy_sizes(Device device, int64_t free) {
+std::vector<int64_t> device_copy_sizes(Device device, int64_t free_bytes) {
   const bool emulated = device == Device::emulated;
-  const int64_t most_bytes = std::min(emulated ? int64_t{1} << 22 : int64_t{1} << 32, free / 2);
+  const int64_t max_bytes =
+      std::min(emulated ? int64_t{1} << 22 : int64_t{1} << 32, free_bytes / 2);
   std::vector<int64_t> sizes;
-  for (int64_t bytes = emulated ? 1 << 20 : 1 << 22; bytes <= most_bytes; bytes *= 4) {
+  for (int64_t bytes = emulated ? 1 << 20 : 1 << 22; bytes <= max_bytes; bytes *= 4) {
     sizes.push_back(bytes);
   }
   if (sizes.empty()) {
-    throw Error("the device has {} bytes of memory free, too few to measure", free);
+    throw Error("the device has {} bytes of memory free, too few to measure", free_bytes);
   }
   return sizes;
 }

@@ -20,8 +20,8 @@ class DeviceTimer {
   Accelerator& accelerator() const { return accelerator_; }
 
   /// Returns the seconds of one run of `work`, one number for each sample. Each call of `work` puts
-  /// one run into the stream that it is given. Short work runs several times in a sample. The first
-  /// run, which may make plans, does not count, nor do those that find the number of runs in a
+  /// one run into the stream that it is given. Short work runs several times in a sample. Not
+  /// counted are the first run, which may make plans, and the runs that find how many make a
   /// sample. A signal that an InterruptGuard caught ends the samples early.
   std::vector<double> samples(const std::function<void(Stream&)>& work, const GemmBudget& budget);
 
@@ -46,11 +46,11 @@ class DeviceRates {
   /// Measures plain squares that are large enough for the device's peak, or small ones on the
   /// emulated device.
   std::vector<GemmRate> squares(DType dtype);
-  /// Returns whether its library multiplies matrices of that dtype. Throws Error if that could not
-  /// be tried.
+  /// Returns whether the device's library multiplies matrices of that dtype. Throws Error if a
+  /// product could not be tried.
   bool has_gemm(DType dtype);
 
-  /// Measures copies within the device's memory. `bytes` are those of source and destination
+  /// Measures copies within the device's memory. Source and destination have `bytes` bytes
   /// together. The rate counts what is read and what is written.
   MemoryRate copy(int64_t bytes, double seconds);
 
@@ -59,9 +59,9 @@ class DeviceRates {
   DeviceTimer timer_;
 };
 
-/// Returns the working sets of which copies are measured where none are given: from 4 MiB to 4 GiB,
-/// but at most half of `free`; small ones on the emulated device.
-std::vector<int64_t> device_copy_sizes(Device device, int64_t free);
+/// Returns the sizes of copies that are measured if the user gives none: from 4 MiB to 4 GiB, but
+/// at most half of `free_bytes`; small ones on the emulated device.
+std::vector<int64_t> device_copy_sizes(Device device, int64_t free_bytes);
 
 /// Measures the peak of matrix products of a runtime's accelerator.
 double measure_gemm_peak(Runtime& runtime, DType dtype);

@@ -18,35 +18,36 @@ GemmRate square(DType dtype, int64_t side) {
 
 }  // namespace
 
-GemmShape gemm_shape(const GemmRate& rate, int threads) {
-  const bool weight_gradient = rate.layout == GemmLayout::weight_gradient;
-  return {.m = rate.m,
-          .n = rate.n,
-          .k = rate.k,
-          .input = rate.dtype,
-          .output = weight_gradient ? accumulation_dtype(rate.dtype) : rate.dtype,
+GemmShape gemm_shape(const GemmRate& product, int threads) {
+  const bool weight_gradient = product.layout == GemmLayout::weight_gradient;
+  return {.m = product.m,
+          .n = product.n,
+          .k = product.k,
+          .input = product.dtype,
+          .output = weight_gradient ? accumulation_dtype(product.dtype) : product.dtype,
           .transpose_a = weight_gradient,
-          .transpose_b = rate.layout == GemmLayout::forward,
+          .transpose_b = product.layout == GemmLayout::forward,
           .accumulate = weight_gradient,
           .threads = threads};
 }
 
-GemmRate rate_of_samples(GemmRate shape, std::span<const double> seconds) {
-  shape.best = shape.flops() / *std::min_element(seconds.begin(), seconds.end());
-  shape.median = shape.flops() / quantile(seconds, 0.5);
-  return shape;
+GemmRate rate_of_samples(GemmRate product, std::span<const double> seconds) {
+  product.best = product.flops() / *std::min_element(seconds.begin(), seconds.end());
+  product.median = product.flops() / quantile(seconds, 0.5);
+  return product;
 }
 
-GemmRate measure_gemm(const GemmRate& shape, int threads, const GemmBudget& budget) {
-  return rate_of_samples(shape, time_gemm(gemm_shape(shape, threads), threads, budget));
+GemmRate measure_gemm(const GemmRate& product, int threads, const GemmBudget& budget) {
+  return rate_of_samples(product, time_gemm(gemm_shape(product, threads), threads, budget));
 }
 
-bool is_plain_square(const GemmRate& rate) {
-  return rate.layout == GemmLayout::forward && rate.m == rate.n && rate.n == rate.k;
+bool is_plain_square(const GemmRate& product) {
+  return product.layout == GemmLayout::forward && product.m == product.n && product.n == product.k;
 }
 
-bool is_peak_square(const GemmRate& rate) {
-  return is_plain_square(rate) && rate.m >= kPeakSides.front() && rate.m <= kPeakSides.back();
+bool is_peak_square(const GemmRate& product) {
+  return is_plain_square(product) && product.m >= kPeakSides.front() &&
+         product.m <= kPeakSides.back();
 }
 
 std::string describe(const GemmRate& product) {
@@ -59,14 +60,15 @@ std::string describe(const GemmRate& product) {
 }
 
 double gemm_operand_bytes(const GemmRate& product) {
-  constexpr int kOneSet = 1;  // one set of operands, however many threads work on it
-  return timed_gemm_bytes(gemm_shape(product, kOneSet), kOneSet);
+  constexpr int kThreads = 1;  // timed_gemm_bytes() then counts one set of operands
+  return timed_gemm_bytes(gemm_shape(product, kThreads), kThreads);
 }
 
 std::vector<GemmRate> measure_square_gemms(int threads, DType dtype) {
   constexpr int64_t kSmallSide = 256;
   constexpr double kLongestRun = 0.3;  // seconds
   constexpr GemmBudget kBudget{.seconds = 0.2, .least_samples = 2};
+  // With 0 seconds the budget is one sample, which is enough to predict the time of larger squares.
   const GemmRate probe =
       measure_gemm(square(dtype, kSmallSide), threads, {.seconds = 0, .least_samples = 1});
   std::vector<GemmRate> rates;

@@ -25,7 +25,7 @@ inline constexpr std::array<std::string_view, 3> kWords<GemmLayout>{"forward", "
                                                                     "weight_gradient"};
 
 /// One matrix product, where C is [m, n], and the rates that it reached in floating-point
-/// operations per second.
+/// operations per second. A product that was not measured yet has rates of 0.
 struct GemmRate {
   DType dtype = DType::f32;  ///< type of A and B
   GemmLayout layout = GemmLayout::forward;
@@ -42,32 +42,31 @@ struct GemmRate {
 };
 
 /// Returns true if the product is square and in the forward layout.
-bool is_plain_square(const GemmRate& rate);
+bool is_plain_square(const GemmRate& product);
 
-/// The rows of the squares that are measured for the GEMM peak.
+/// The GEMM peak is the best rate of a plain square. These are the rows of the squares that are
+/// measured for it.
 inline constexpr std::array<int64_t, 4> kPeakSides{1024, 2048, 3072, 4096};
-/// Returns true if the product is a plain square with rows between the least and the most of
-/// kPeakSides.
-bool is_peak_square(const GemmRate& rate);
+/// Returns true if the product is a plain square with kPeakSides.front() to kPeakSides.back() rows.
+bool is_peak_square(const GemmRate& product);
 
 /// Returns a text such as "bf16 2048x512x1024" (m, n, k), with the layout unless it is forward.
 std::string describe(const GemmRate& product);
 
-/// Returns the product that is measured for `rate` on `threads` threads.
-GemmShape gemm_shape(const GemmRate& rate, int threads);
+/// Returns the product with `threads` threads in the form that the operations of a step use.
+GemmShape gemm_shape(const GemmRate& product, int threads);
 
 /// Returns the bytes of A, B and C.
 double gemm_operand_bytes(const GemmRate& product);
 
-/// Returns `shape` (its dtype, layout, m, n and k) with the rates of its samples. `seconds` has the
-/// time of one run for each sample.
-GemmRate rate_of_samples(GemmRate shape, std::span<const double> seconds);
+/// Returns the product with its rates. `seconds` has the time of one run for each sample.
+GemmRate rate_of_samples(GemmRate product, std::span<const double> seconds);
 
 /// Measures the product with time_gemm() and returns it with its rates.
-GemmRate measure_gemm(const GemmRate& shape, int threads, const GemmBudget& budget);
+GemmRate measure_gemm(const GemmRate& product, int threads, const GemmBudget& budget);
 
-/// Measures plain squares of kPeakSides, in about a second together. Leaves out squares of which
-/// one run would take more than 0.3 s. If that leaves out all of them (plain loops), measures a
+/// Measures plain squares of kPeakSides, in about a second together. Leaves out a square if one run
+/// of it would take more than 0.3 s. If that leaves out all squares (plain loops), measures a
 /// square of 256 rows instead.
 std::vector<GemmRate> measure_square_gemms(int threads, DType dtype);
 

@@ -65,15 +65,15 @@ bool asks_for(const GemmSweep& sweep, const GemmRate& product) {
          has(sweep.layouts, product.layout) && has(sweep.dtypes, product.dtype);
 }
 
-void require_memory(const GemmSweep& sweep, int64_t memory) {
+void require_memory(const GemmSweep& sweep, int64_t memory_bytes) {
   for (const DType dtype : sweep.dtypes) {
     for (const GemmRate& product : products_of(sweep, dtype)) {
       const auto bytes = static_cast<int64_t>(gemm_operand_bytes(product));
-      if (bytes <= memory / 2) continue;
+      if (bytes <= memory_bytes / 2) continue;
       throw Error(
           "the operands of the product {} take {}, more than half of the {} that this process may "
           "use; lower --m, --n or --k",
-          describe(product), format_bytes(bytes), format_bytes(memory));
+          describe(product), format_bytes(bytes), format_bytes(memory_bytes));
     }
   }
 }
@@ -96,7 +96,7 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, const GemmMachine& ma
   GemmSweepResult result;
   size_t done = 0;
   size_t all = 0;
-  double shortest = std::numeric_limits<double>::infinity();  // run of the products left out
+  double shortest = std::numeric_limits<double>::infinity();  // run of a product left out
   for (const DType dtype : sweep.dtypes) all += products_of(sweep, dtype).size();
   for (const DType dtype : sweep.dtypes) {
     progress(fmt::format("{} squares", dtype_name(dtype)), done, all);

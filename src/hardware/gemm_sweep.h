@@ -34,10 +34,10 @@ struct GemmSweepResult {
   std::vector<GemmRate> left_out;
 };
 
-/// A function that is called before each product, before the squares of each dtype and at the end.
-/// Its arguments are the name of the next measurement, the number of products done and the number
-/// of all products.
-using SweepProgress = std::function<void(const std::string& what, size_t done, size_t all)>;
+/// A function that reports the progress of a sweep. It is called before the squares of each dtype,
+/// before each product and at the end, with the name of the next measurement, the number of
+/// products done and the number of all products.
+using SweepProgress = std::function<void(const std::string& next, size_t done, size_t total)>;
 
 /// Returns true if the sweep asks for the product.
 bool asks_for(const GemmSweep& sweep, const GemmRate& product);
@@ -50,8 +50,8 @@ struct GemmMachine {
   std::function<GemmRate(const GemmRate&, const GemmBudget&)> product;
 };
 
-/// Throws Error if the operands of a product of the sweep take more than half of `memory` bytes.
-void require_memory(const GemmSweep& sweep, int64_t memory = usable_memory().bytes);
+/// Throws Error if the operands of a product of the sweep take more than half of `memory_bytes`.
+void require_memory(const GemmSweep& sweep, int64_t memory_bytes = usable_memory().bytes);
 
 /// Measures the products of the sweep, and the squares that the peak is read from. Throws Error if
 /// every product would take too long, or if an InterruptGuard has caught a signal.

@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// The time for measuring one product, or other work. After a run for warm-up, samples are taken
-/// for `seconds` seconds, but at least `least_samples` of them.
+/// for `seconds` seconds, but at least `least_samples` samples.
 struct GemmBudget {
   double seconds = 0.1;
   int least_samples = 3;
@@ -26,11 +26,11 @@ double seconds_a_run(double elapsed, int64_t repeats, int copies);
 /// Measures the seconds that one run of a product takes when nothing else runs. Returns one number
 /// for each sample. A short product runs several times in a sample.
 ///
-/// The operands are random normal numbers. They are warm in the caches as far as they fit. A
-/// product of several threads runs alone. For a product of one thread, each of `threads` threads
-/// runs its own copy at the same time, and the time is divided by the number of threads. That is
-/// the cost of one run within a parallel region whose work divides evenly. With packed_b, B is laid
-/// out before the first run, and no sample includes that.
+/// The operands are random normal numbers, which are in the caches as far as they fit. A product of
+/// several threads runs alone. For a product of one thread, each of `threads` threads runs a copy
+/// of its own at the same time, and the time is divided by the number of threads. That is the cost
+/// of one run within a parallel region whose work divides evenly. With packed_b, B is packed before
+/// the first run, and no sample includes the packing.
 ///
 /// A signal that an InterruptGuard caught ends the samples early. The caller must check for it
 /// before it reports anything (see require_no_interrupt()).

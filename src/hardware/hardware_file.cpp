@@ -1,3 +1,6 @@
+// The order below: the entries of a file as JSON, the peaks and bandwidths that follow from them
+// (the methods of Hardware), the whole file, and the checks that it is about this machine.
+
 #include "hardware/hardware_file.h"
 
 #include <algorithm>
@@ -37,7 +40,7 @@ Processor read_processor(const nlohmann::json& json, const std::string& path) {
   processor.first_level_cache = members.whole("first_level_cache_bytes", 0);
   processor.second_level_cache = members.whole("second_level_cache_bytes", 0);
   processor.last_level_cache = members.whole("last_level_cache_bytes", 0);
-  processor.threads = members.small("threads", 1);
+  processor.threads = members.whole_int("threads", 1);
   return processor;
 }
 
@@ -91,8 +94,8 @@ CollectiveRate read_collective(const JsonMembers& members) {
   return {.collective = members.named("collective", known_collective),
           .dtype = members.named("dtype", dtype_from_name),
           .ranks = {.carrier = members.named("carrier", known_carrier),
-                    .ranks = members.small("ranks", 2),
-                    .machines = members.small("machines", 1)},
+                    .ranks = members.whole_int("ranks", 2),
+                    .machines = members.whole_int("machines", 1)},
           .bytes = members.whole("bytes", 1),
           .best = seconds_of(members, "best"),
           .median = seconds_of(members, "median")};

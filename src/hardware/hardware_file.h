@@ -23,17 +23,18 @@ struct Hardware {
   /// The accelerator that the rates were measured on, if it is not the processor.
   std::optional<AcceleratorFacts> accelerator = {};
 
-  /// Returns the best rate of the squares of that type that peaks are read from (see
-  /// is_peak_square()), or of any plain square if there are none. If none was measured, returns the
-  /// accelerator's peak by its data sheet. Throws Error if that is not known either.
+  /// Returns the best rate of the squares of that type for which is_peak_square() is true, or of
+  /// any plain square if there are none or the machine is an accelerator. If no square was
+  /// measured, returns the accelerator's peak by its data sheet. Throws Error if that is not known
+  /// either.
   double gemm_peak(DType dtype) const;
   /// Returns the accelerator's peak of f32 products that round to TF32, by its data sheet. Throws
   /// Error if that is not known.
   double tf32_peak() const;
   /// Returns the bandwidth of main memory in bytes per second: the best rate of any loop over the
-  /// largest working set. Throws Error if `update` was not measured over that working set, as by
-  /// older versions. The other loops do not reach the memory's bandwidth. Of an accelerator
-  /// the copy is enough; if it was not measured, returns the data sheet's bandwidth.
+  /// largest working set. For a processor, throws Error if the loop `update` was not measured over
+  /// that working set, because other loops do not reach the memory's bandwidth. For an accelerator
+  /// that was not measured, returns the bandwidth by its data sheet.
   double memory_bandwidth() const;
 };
 

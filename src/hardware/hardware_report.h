@@ -7,6 +7,8 @@
 
 namespace tessera {
 
+// Tables for a terminal, and pictures, of the rates that were measured on a machine.
+
 /// Returns tables of the matrix products that the sweep asked for, in GFLOP/s, and then the peaks.
 /// There is one table for each type, layout and k, with m down and n across.
 std::string gemm_text(const Hardware& hardware, const GemmSweep& sweep);

@@ -39,25 +39,25 @@ void JsonMembers::require_known(const std::vector<std::string>& names) const {
   }
 }
 
-int64_t JsonMembers::whole(const char* name, int64_t least, int64_t most) const {
+int64_t JsonMembers::whole(const char* name, int64_t minimum, int64_t maximum) const {
   const nlohmann::json& value = member(name);
   const bool fits =
-      value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most);
-  if (!fits || value.get<int64_t>() < least) {
-    wrong(name, fmt::format("a whole number from {} to {}, in digits", least, most));
+      value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(maximum);
+  if (!fits || value.get<int64_t>() < minimum) {
+    wrong(name, fmt::format("a whole number from {} to {}, in digits", minimum, maximum));
   }
   return value.get<int64_t>();
 }
 
-int JsonMembers::small(const char* name, int least) const {
-  return static_cast<int>(whole(name, least, std::numeric_limits<int>::max()));
+int JsonMembers::whole_int(const char* name, int minimum) const {
+  return static_cast<int>(whole(name, minimum, std::numeric_limits<int>::max()));
 }
 
-double JsonMembers::rate(const char* name, double least) const {
+double JsonMembers::rate(const char* name, double minimum) const {
   constexpr double kMost = 1e18;
   const nlohmann::json& value = member(name);
-  if (!value.is_number() || !(value.get<double>() >= least && value.get<double>() <= kMost)) {
-    wrong(name, fmt::format("a number from {:g} to {:g}", least, kMost));
+  if (!value.is_number() || !(value.get<double>() >= minimum && value.get<double>() <= kMost)) {
+    wrong(name, fmt::format("a number from {:g} to {:g}", minimum, kMost));
   }
   return value.get<double>();
 }

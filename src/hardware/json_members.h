@@ -23,7 +23,8 @@ class JsonMembers {
   JsonMembers(const nlohmann::json& json, std::string path);
 
   const std::string& path() const { return path_; }
-  /// Throws Error if the object has a member of another name: a misspelt one would be overlooked.
+  /// Throws Error if the object has a member of another name. A misspelt member would otherwise be
+  /// overlooked.
   void require_known(const std::vector<std::string>& names) const;
   bool has(const char* name) const { return json_.contains(name); }
   /// Returns the member as it is.
@@ -31,13 +32,13 @@ class JsonMembers {
   /// Returns a text that reports and errors may quote as it is.
   std::string text(const char* name) const;
   /// Returns a whole number, written without a point and an exponent.
-  int64_t whole(const char* name, int64_t least,
-                int64_t most = std::numeric_limits<int64_t>::max()) const;
+  int64_t whole(const char* name, int64_t minimum,
+                int64_t maximum = std::numeric_limits<int64_t>::max()) const;
   /// Returns a whole number that fits an int.
-  int small(const char* name, int least) const;
-  /// Returns a number per second, `least` or more. Throws Error at 10^18 and above, which no
-  /// machine reaches.
-  double rate(const char* name, double least = 1) const;
+  int whole_int(const char* name, int minimum) const;
+  /// Returns a number per second, `minimum` or more. Throws Error above 10^18, which no machine
+  /// reaches.
+  double rate(const char* name, double minimum = 1) const;
 
   /// Returns a text converted with `convert`. Adds the object's path to the Error if `convert` does
   /// not know the text.

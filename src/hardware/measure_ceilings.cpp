@@ -16,8 +16,8 @@
 namespace tessera {
 namespace {
 
-/// Returns those of bf16 and f32 for which has() is true, and logs the others. `machine` is the
-/// subject of the message.
+/// Returns bf16 and f32, or the one of them for which has() is true, and logs what is left out.
+/// `machine` is the subject of the message.
 std::vector<DType> types_of(const std::string& machine, const std::function<bool(DType)>& has,
                             const Logger& logger) {
   std::vector<DType> dtypes;

@@ -24,7 +24,7 @@ struct MemorySweep {
 struct CeilingOptions {
   int threads = 0;                ///< 0: all usable cores
   Device device = Device::cpu;    ///< the device whose products and copies are measured
-  std::optional<GemmSweep> gemm;  ///< without dtypes: those of bf16 and f32 that the device has
+  std::optional<GemmSweep> gemm;  ///< without dtypes: bf16 and f32, if the device has them
   std::optional<MemorySweep> memory;
 };
 

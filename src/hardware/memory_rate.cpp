@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-constexpr auto kSize = static_cast<int64_t>(sizeof(double));
+constexpr auto kElementBytes = static_cast<int64_t>(sizeof(double));
 
 int64_t arrays_of(MemoryKernel kernel) { return kernel == MemoryKernel::triad ? 3 : 2; }
 
@@ -84,14 +84,16 @@ double timed_passes(MemoryKernel kernel, std::span<const Part> parts, const Fact
 
 }  // namespace
 
-int64_t MemoryPass::bytes() const { return accesses_of(kernel) * kSize * threads * elements; }
+int64_t MemoryPass::bytes() const {
+  return accesses_of(kernel) * kElementBytes * threads * elements;
+}
 
 double MemoryPass::rate(int64_t passes, double seconds) const {
   return static_cast<double>(bytes()) * static_cast<double>(passes) / seconds;
 }
 
 MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads) {
-  const int64_t elements = bytes / (arrays_of(kernel) * kSize * threads);
+  const int64_t elements = bytes / (arrays_of(kernel) * kElementBytes * threads);
   return {.kernel = kernel, .threads = threads, .elements = std::max<int64_t>(1, elements)};
 }
 
@@ -129,21 +131,21 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
           .median = quantile(rates, 0.5)};
 }
 
-std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t most_bytes) {
+std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t max_bytes) {
   const int64_t largest = std::max<int64_t>(4 * last_level_cache, int64_t{256} << 20);
   std::vector<int64_t> sizes;
-  for (int64_t bytes = int64_t{threads} * (16 << 10); bytes <= most_bytes; bytes *= 2) {
+  for (int64_t bytes = int64_t{threads} * (16 << 10); bytes <= max_bytes; bytes *= 2) {
     sizes.push_back(bytes);
     if (bytes >= largest) break;
   }
   return sizes;
 }
 
-void require_memory(std::span<const int64_t> sizes, int64_t memory) {
+void require_memory(std::span<const int64_t> sizes, int64_t memory_bytes) {
   for (const int64_t size : sizes) {
-    if (size >= 1 && size <= memory / 2) continue;
+    if (size >= 1 && size <= memory_bytes / 2) continue;
     throw Error("a working set of {}; give sizes from 1 byte to half of the {} that are there",
-                format_bytes(size), format_bytes(memory));
+                format_bytes(size), format_bytes(memory_bytes));
   }
 }
 

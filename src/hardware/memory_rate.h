@@ -25,8 +25,8 @@ inline constexpr std::array<std::string_view, 4> kWords<MemoryKernel>{"copy", "s
 
 /// The bytes per second that a loop reads and writes. Each element counts once when it is read and
 /// once when it is written. Stores are ordinary ones, so caches fetch a line before it is
-/// overwritten. These fetches are not counted, so main memory moves up to half as much again. For
-/// `update` every byte counts, because it reads what it overwrites.
+/// overwritten. These fetches are not counted, so main memory moves up to half as much again. The
+/// loop `update` has no uncounted fetches, because it reads what it overwrites.
 struct MemoryRate {
   MemoryKernel kernel = MemoryKernel::copy;
   int64_t bytes = 0;  ///< requested bytes of all arrays of all threads together
@@ -58,12 +58,12 @@ MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads);
 MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds);
 
 /// Returns 16 KiB per thread times 1, 2, 4 and so on. The last one is at least 256 MiB and at least
-/// four times the last-level caches (0 if unknown). Sizes above `most_bytes` are left out.
-std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t most_bytes);
+/// four times the last-level caches (0 if unknown). Sizes above `max_bytes` are left out.
+std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t max_bytes);
 
-/// Throws Error unless each working set takes between one byte and half of `memory` bytes, the
-/// memory of the measured device.
-void require_memory(std::span<const int64_t> sizes, int64_t memory);
+/// Throws Error unless each size is between one byte and half of `memory_bytes`, the memory of the
+/// measured device.
+void require_memory(std::span<const int64_t> sizes, int64_t memory_bytes);
 
 /// Measures every loop over working sets of these sizes, in bytes (see measure_memory()), for about
 /// `seconds` seconds each. Each thread is bound to a core (see BoundTeam). `progress` is called

@@ -44,8 +44,8 @@ bool same_processor(const Processor& a, const Processor& b);
 /// Returns the members of Processor under their names in hardware files.
 nlohmann::ordered_json processor_json(const Processor& processor);
 
-/// Returns the target that programs on this processor are planned for: host_target() on such a
-/// machine. Its instructions are those of the processor's features that oneDNN uses.
+/// Returns the target that programs on this processor are planned for, as host_target() would
+/// return it there. Its instructions are the most capable set that oneDNN uses among the features.
 Target target_of(const Processor& processor);
 
 }  // namespace tessera

@@ -243,7 +243,8 @@ std::string tuned_products_json(const TunedTable& table) {
 }
 
 TunedTable parse_tuned_products(std::string_view text, const std::string& origin) {
-  // The format is checked before a missing hash line is reported: another file has none either.
+  // The format is checked before a missing hash line is reported: a file of another format has no
+  // hash line either.
   if (has_hash_line(text)) check_hash_line(text, origin, kTuneAgain);
   constexpr int kLevels = 3;  // of nesting in a file
   const nlohmann::json json = parse_strict_json(text, origin, kLevels);

@@ -21,10 +21,10 @@ struct TunedTable {
 };
 
 /// Returns the text of a table of tuned products: a JSON object with a hash line, "format",
-/// "version", "library", "device", "products" and "grouped". Each product is a line, with its
+/// "version", "library", "device", "products" and "grouped". Each product has a line, with its
 /// shape, the bytes of its algorithm in hexadecimal digits, and the seconds of a run with it and
-/// with the library's own choice. So are the products of groups, with the faster library and the
-/// seconds of both.
+/// with the library's own choice. Each product of groups has a line, with the faster library and
+/// the seconds of both.
 std::string tuned_products_json(const TunedTable& table);
 
 /// Reads a table. Throws Error, naming the file and the member, if the file is damaged or is not

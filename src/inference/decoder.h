@@ -15,7 +15,7 @@
 namespace tessera {
 
 /// One sequence that is being continued. It has key-value caches of `capacity` positions, and a
-/// decoding program for each number of tokens fed at once (that of the prompt, then 1).
+/// decoding program for each number of tokens fed at once: the whole prompt, then one token.
 class Decoder {
  public:
   /// `weights` are the units of the model's parameters, in the types that its programs compute in.

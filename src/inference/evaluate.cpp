@@ -18,16 +18,16 @@ constexpr Action kEvaluate{.segment = Segment::whole};
 
 }  // namespace
 
-Evaluator::Evaluator(const EvaluationProgram& program, Executor& executor, int number)
+Evaluator::Evaluator(const EvaluationProgram& program, Executor& executor, int program_index)
     : program_(program),
       executor_(executor),
-      number_(number),
+      program_index_(program_index),
       inputs_(program.batch, program.parameters) {}
 
 Tensor Evaluator::token_losses(const Batch& batch) {
-  inputs_.fill(executor_, number_, 0, batch);
-  executor_.run({.segment = Segment::whole, .program = number_});
-  return on_host(executor_.tensor(program_.token_loss, number_));
+  inputs_.fill(executor_, program_index_, 0, batch);
+  executor_.run({.segment = Segment::whole, .program = program_index_});
+  return on_host(executor_.tensor(program_.token_loss, program_index_));
 }
 
 std::vector<double> Evaluator::row_losses(const Batch& batch) {
@@ -109,12 +109,13 @@ void LoaderEvaluation::next() {
   Batch batch = loader_.next();
   // The last batch may have more rows than are wanted. Those rows do not count.
   const int64_t all_rows = batch.parts * batch.rows;  // of all ranks, in the order of their parts
-  const int64_t counted = std::min(all_rows, evaluation_.instances - done_);
-  const int64_t own = std::clamp<int64_t>(counted - batch.part * batch.rows, 0, batch.rows);
-  std::fill(batch.targets.begin() + own * batch.context, batch.targets.end(), -1);
+  const int64_t counted_rows = std::min(all_rows, evaluation_.instances - done_);
+  const int64_t own_rows =
+      std::clamp<int64_t>(counted_rows - batch.part * batch.rows, 0, batch.rows);
+  std::fill(batch.targets.begin() + own_rows * batch.context, batch.targets.end(), -1);
   loss_ += evaluator_.batch_loss(batch);
   evaluation_.targets +=
-      batch.target_count / all_rows * counted;  // all rows have equally many targets
+      batch.target_count / all_rows * counted_rows;  // all rows have equally many targets
   done_ += all_rows;
 }
 

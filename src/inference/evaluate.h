@@ -27,12 +27,12 @@ struct Evaluation {
 /// Runs an evaluation program over batches of its size.
 class Evaluator {
  public:
-  /// Evaluates with `program`, which is program `number` of an executor, such as the executor of
-  /// the training. Both must outlive the evaluator.
-  Evaluator(const EvaluationProgram& program, Executor& executor, int number);
+  /// Evaluates with `program`, the program at `program_index` of the executor. Training evaluates
+  /// with its own executor. Both must outlive the evaluator.
+  Evaluator(const EvaluationProgram& program, Executor& executor, int program_index);
 
   /// Returns the mean loss over the first `instances` instances of the loader; 0: a whole
-  /// epoch. Rows of the last batch beyond them do not count. Throws Error on a token outside the
+  /// epoch. Further rows of the last batch do not count. Throws Error on a token outside the
   /// model's vocabulary. All ranks of the program call it together, each with a loader of its own
   /// part. If it throws on one rank, the other ranks wait for it in the program's collectives.
   Evaluation run(Loader& loader, int64_t instances = 0);
@@ -52,7 +52,7 @@ class Evaluator {
 
   const EvaluationProgram& program_;
   Executor& executor_;
-  int number_;
+  int program_index_;
   BatchInputs inputs_;
 };
 
@@ -77,15 +77,15 @@ class StandaloneEvaluator {
   Evaluator evaluator_;
 };
 
-/// Throws Error when a StandaloneEvaluator of this size would need more memory than there is. The
-/// need includes the weights on the processor, and not on a device, whose free memory counts. Plans
-/// only, and allocates nothing.
+/// Throws Error when a StandaloneEvaluator of this size would need more memory than there is. On
+/// the processor the need includes the weights. On a device the weights are there already, and the
+/// free memory must hold the rest. Plans only, and allocates nothing.
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
                                const Runtime& runtime);
 /// Throws Error when `ranks` ranks, each with its own `program`, would need more memory than there
-/// is. The ranks share the machine's memory, of which weights hold `held` bytes. `shared` are the
-/// weights that the program uses where they are, without a copy.
+/// is. The ranks share the machine's memory, in which weights take `held` bytes. `shared` are the
+/// weights that the program uses without a copy.
 void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& shared,
                                const ProgramSize& size, const Runtime& runtime, int ranks,
                                int64_t held);
@@ -100,7 +100,8 @@ struct SourceEvaluation {
 /// The evaluation of a loader's instances, batch by batch. The caller may stop after any batch.
 class LoaderEvaluation {
  public:
-  /// Evaluates the first `instances` instances; 0: a whole epoch. Refers to the other arguments.
+  /// Evaluates the first `instances` instances; 0: a whole epoch. Refers to the evaluator and the
+  /// loader.
   LoaderEvaluation(Evaluator& evaluator, Loader& loader, int64_t instances);
 
   bool done() const { return done_ >= evaluation_.instances; }
@@ -121,8 +122,8 @@ class LoaderEvaluation {
 /// of the program go through it together.
 class SourcesEvaluation {
  public:
-  /// Evaluates at most `instances` instances of each source; 0: all. `rows` instances run at a
-  /// time; it must be the evaluator's number. Refers to the evaluator and the data. Throws Error
+  /// Evaluates at most `instances` instances of each source; 0: all. `rows` is the batch size, over
+  /// all ranks, of the evaluator's program. Refers to the evaluator and the data. Throws Error
   /// when no source has a held-out part.
   SourcesEvaluation(Evaluator& evaluator, const TrainingData& data, int64_t rows,
                     int64_t instances);

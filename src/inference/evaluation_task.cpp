@@ -27,49 +27,56 @@ TrainingData open_data_of(const CheckpointEvaluationOptions& options, const Load
   return open_data(data);
 }
 
+std::string ranks_text(const CheckpointEvaluationOptions& options) {
+  return options.processes ? fmt::format("{} processes", options.ranks)
+                           : fmt::format("--ranks ({})", options.ranks);
+}
+
+void require_processor_for_ranks(const CheckpointEvaluationOptions& options) {
+  if (options.ranks == 1 || options.device == Device::cpu) return;
+  throw Error("{}: several ranks compute on the processor, and --device is \"{}\"",
+              ranks_text(options), word(options.device));
+}
+
 /// Returns the mesh of an evaluation of sequences of `context` tokens. Throws Error unless the
 /// ranks can share the model and a batch.
-Mesh mesh_of_evaluation(const CheckpointEvaluationOptions& options, const LoadedModel& model,
-                        int64_t context) {
-  const std::string ranks = options.processes ? fmt::format("{} processes", options.ranks)
-                                              : fmt::format("--ranks ({})", options.ranks);
-  if (options.ranks > 1 && options.device != Device::cpu) {
-    throw Error("{}: several ranks compute on the processor, and --device is \"{}\"", ranks,
-                word(options.device));
-  }
+Mesh evaluation_mesh(const CheckpointEvaluationOptions& options, const LoadedModel& model,
+                     int64_t context) {
   RunConfig config = model.config;
   config.parallel = options.parallel;
   config.file.clear();  // errors must not name it: the layout comes from the options
   config.data.context = context;
-  Mesh mesh = mesh_of_model(config, options.ranks);
+  Mesh mesh = mesh_for_inference(config, options.ranks);
   if (options.batch % data_ranks(mesh) != 0) {
     throw Error(
         "--batch ({}) does not divide over {} data-parallel ranks, which {} leave beside "
         "parallel.tensor ({}) and parallel.context ({}); choose a multiple",
-        options.batch, data_ranks(mesh), ranks, options.parallel.tensor, options.parallel.context);
+        options.batch, data_ranks(mesh), ranks_text(options), options.parallel.tensor,
+        options.parallel.context);
   }
   return mesh;
 }
 
-/// Returns whether a rank has the whole parameter, at the same offset of its unit as in the model.
-bool same_layout(const ParameterSpec& rank_spec, const ParameterSpec& model_spec) {
+/// Returns whether a rank has the whole parameter, at the same offset of its unit as the model.
+bool is_whole_at_same_offset(const ParameterSpec& rank_spec, const ParameterSpec& model_spec) {
   return rank_spec.piece_shape == model_spec.shape &&
          rank_spec.unit_offset == model_spec.unit_offset;
 }
 
-/// Returns the units of the model's weights that a rank's program can use without a copy: the rank
-/// has them whole. `rank_parameters` are the program's parameters.
+/// Returns the units of the model's weights that the rank has whole: its program, which declares
+/// `rank_parameters`, can use them without a copy.
 GivenTensors shared_weights(const LoadedModel& model, const ParameterList& rank_parameters) {
   std::set<int> copied;  // units with a parameter that differs in extent or offset
   for (size_t i = 0; i < rank_parameters.specs().size(); ++i) {
     const ParameterSpec& spec = rank_parameters.specs()[i];
-    if (!same_layout(spec, model.parameters.specs()[i])) copied.insert(spec.unit_index);
+    if (!is_whole_at_same_offset(spec, model.parameters.specs()[i])) copied.insert(spec.unit_index);
   }
   GivenTensors shared;
   for (int i = 0; i < std::ssize(rank_parameters.units()); ++i) {
     const ParameterUnit& unit = rank_parameters.units()[static_cast<size_t>(i)];
     const auto found = model.weights.find(unit.name);
     if (copied.contains(i) || found == model.weights.end()) continue;
+    // The model's unit is longer if its last parameters are split: the rank's are in another unit.
     if (found->second.elements() == unit.elements) shared.emplace(unit.name, found->second);
   }
   return shared;
@@ -115,7 +122,8 @@ BaselineLoss baseline(const TrainingData& data) {
 EvaluationTask evaluation_task(const CheckpointEvaluationOptions& options, LoadedModel model) {
   TrainingData data = open_data_of(options, model);
   const int64_t context = data.sources.front().instances->context();
-  Mesh mesh = mesh_of_evaluation(options, model, context);
+  require_processor_for_ranks(options);
+  Mesh mesh = evaluation_mesh(options, model, context);
   const int64_t rows = evaluation_rows(data, options.batch, options.instances);
   const ProgramSize size{.sequences = round_up(rows, data_ranks(mesh)),
                          .context = context,

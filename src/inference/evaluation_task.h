@@ -23,8 +23,8 @@ struct EvaluationTask {
 
   /// Returns the program of one rank of the mesh.
   EvaluationProgram program(int rank) const;
-  /// Throws Error unless `ranks` ranks with programs as large as that of `rank` fit into this
-  /// machine's memory beside `copies` copies of the weights.
+  /// Throws Error unless this machine's memory holds `copies` copies of the weights and `ranks`
+  /// programs as large as the program of `rank`.
   void require_memory(const Runtime& runtime, int rank, int ranks, int copies) const;
   /// Evaluates on one rank that has the whole model, on the runtime's device. Returns the losses by
   /// source.

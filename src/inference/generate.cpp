@@ -19,7 +19,7 @@ std::vector<float> last_row(const Tensor& logits, const Tokenizer& tokenizer) {
   std::vector<float> row(static_cast<size_t>(std::min(columns, tokenizer.vocabulary_size())));
   dispatch_wide(logits.dtype(), [&](auto type) {
     const auto* last = logits.data<decltype(type)>() + (logits.shape()[0] - 1) * columns;
-    for (size_t v = 0; v < row.size(); ++v) row[v] = static_cast<float>(last[v]);
+    for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(last[i]);
   });
   return row;
 }
@@ -42,28 +42,28 @@ std::vector<int32_t> prompt_tokens(const LoadedModel& model, std::string_view pr
 }
 
 /// Throws Error unless the context holds the prompt and the new tokens.
-void require_room(int64_t prompt, int64_t wanted, int64_t context) {
-  if (wanted < 1) throw Error("{} tokens were asked for; give at least 1", wanted);
-  if (wanted <= context - prompt) return;
+void require_room(int64_t prompt_size, int64_t new_tokens, int64_t context) {
+  if (new_tokens < 1) throw Error("{} tokens were asked for; give at least 1", new_tokens);
+  if (new_tokens <= context - prompt_size) return;
   throw Error(
       "the prompt has {} tokens; with {} new ones that is more than the model's context of {}; "
       "shorten the prompt or lower --tokens",
-      prompt, wanted, context);
+      prompt_size, new_tokens, context);
 }
 
-/// Returns the number of bytes of whole characters at the beginning of UTF-8 text, whose last
-/// character may be incomplete.
+/// Returns the number of bytes of the whole characters of UTF-8 text. The last character may be
+/// incomplete.
 size_t complete_characters(std::string_view text) {
-  size_t start = text.size();
+  size_t complete = text.size();
   // An incomplete character has at most 3 of its 4 bytes.
   for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
     if (is_inside_character(text[text.size() - back])) continue;
     const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
-    if (length > back) start = text.size() - back;
+    if (length > back) complete = text.size() - back;
     break;
   }
-  return start;
+  return complete;
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ Generation generate(const LoadedModel& model, std::string_view prompt,
                   total, runtime);
   const size_t prompt_size = tokens.size();
   const size_t prompt_bytes = tokenizer.decode(tokens).size();
-  size_t shown = prompt_bytes;  // bytes of the text that on_text has had
+  size_t shown = prompt_bytes;  // bytes of the prompt and of the text that on_text got
   std::vector<float> logits = last_row(on_host(decoder.feed(tokens)), tokenizer);
   std::string text;
   while (static_cast<int64_t>(tokens.size()) < total) {

@@ -17,8 +17,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the token that ends texts of an imported model whose config.json leaves the token out;
-/// -1: none.
+/// Returns the token that ends texts of an imported model if its config.json names none; -1 if
+/// there is no such token.
 int64_t default_end_token(const CheckpointReader& reader, const ModelConfig& model) {
   const std::string key(hugging_face::kArchitectureState);
   if (!reader.state().values.contains(key)) return -1;
@@ -27,8 +27,8 @@ int64_t default_end_token(const CheckpointReader& reader, const ModelConfig& mod
   return hugging_face::default_token_id(*architecture, "eos_token_id", model.vocabulary_size);
 }
 
-/// Returns the end tokens of generation_config.json, as transformers does, or those of config.json
-/// if the former names none.
+/// Returns the end tokens of generation_config.json, as transformers does. If it names none,
+/// returns those of config.json.
 std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader, const ModelConfig& model) {
   for (const std::string_view name :
        {hugging_face::kGenerationConfigName, hugging_face::kConfigName}) {

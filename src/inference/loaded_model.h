@@ -45,7 +45,7 @@ LoadedModel load_model(const fs::path& path, int threads, const Logger& logger =
 
 /// Returns uninitialised tensors on the processor for the units of a list.
 GivenTensors unit_tensors(const ParameterList& parameters);
-/// Returns the part of the units that belongs to a parameter of the list.
+/// Returns the tensor of a parameter of the list: a part of the tensor of its unit.
 Tensor parameter_tensor(const ParameterList& parameters, const GivenTensors& units,
                         const ParameterSpec& spec);
 

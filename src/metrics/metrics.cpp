@@ -104,12 +104,12 @@ StepMetrics from_json(const OrderedJson& json) {
   return metrics;
 }
 
-/// The bytes of unsaved lines beyond which append() calls sync(). A run without checkpoints would
+/// Above this many bytes of unsaved lines, append() calls sync(). A run without checkpoints would
 /// otherwise keep all of its lines in memory.
-constexpr size_t kMostUnsaved = size_t{1} << 20;
+constexpr size_t kMostUnsavedBytes = size_t{1} << 20;
 
-/// Returns the lines of the steps up to `last_step`. Ignores a damaged line after the line of that
-/// step: it belongs to later steps, and a power cut may leave it.
+/// Returns the lines of the steps up to `last_step`. Ignores damaged lines after the line of that
+/// step: they belong to later steps, and a power cut may leave them.
 std::string lines_until(const fs::path& path, int64_t last_step) {
   std::string lines;
   int64_t reached = 0;  // the step of the last line
@@ -158,7 +158,7 @@ MetricsFile::MetricsFile(const fs::path& path, int64_t last_step, std::string_vi
 void MetricsFile::append(const StepMetrics& metrics) {
   unsaved_ += to_json(metrics).dump() + "\n";
   write();
-  if (unsaved_.size() > kMostUnsaved) sync();
+  if (unsaved_.size() > kMostUnsavedBytes) sync();
 }
 
 void MetricsFile::write() {

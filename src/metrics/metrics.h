@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// The training on one source of a mix so far.
+/// How far the training on one source of a mix has come.
 struct SourceMetrics {
   std::string name;
   int64_t tokens = 0;                   ///< since the start of the run
@@ -76,14 +76,14 @@ std::span<const Metric> all_metrics();
 class MetricsFile {
  public:
   /// Opens `path` for the steps after `last_step`. Removes the lines of later steps, which a killed
-  /// run may have written after the checkpoint that is resumed. `unsaved` are the unsaved() lines
-  /// that the checkpoint holds: they replace the file's lines of the same steps, and are then on
-  /// the disk. Throws Error when the file cannot be written, and when a line up to `last_step` is
-  /// not valid.
+  /// run may have written after the checkpoint that is resumed. `unsaved` is what unsaved()
+  /// returned when the checkpoint was saved: it replaces the file's lines of the same steps and is
+  /// then on the disk. Throws Error when the file cannot be written, and when a line up to
+  /// `last_step` is not valid.
   MetricsFile(const fs::path& path, int64_t last_step, std::string_view unsaved = "");
 
-  /// Writes one line, after those that could not be written before. Throws Error when the file
-  /// system refuses it.
+  /// Writes the line of one step, after lines that could not be written before. Throws Error when
+  /// the file system refuses to write.
   void append(const StepMetrics& metrics);
   /// Waits until all lines are in the file and on the disk. Throws Error when this fails.
   void sync();
@@ -98,12 +98,13 @@ class MetricsFile {
   size_t written_ = 0;  ///< bytes of unsaved_ that are in the file
 };
 
-/// Returns the number of the steps 1 to `last_step` that a metrics.jsonl lacks: all of them if
+/// Returns how many of the steps 1 to `last_step` are missing from a metrics.jsonl: all of them if
 /// there is no file.
 int64_t missing_steps(const fs::path& path, int64_t last_step);
 
-/// Returns the steps of a metrics.jsonl. Throws Error that names the line that is not valid. Skips
-/// an incomplete last line, which a kill may leave. A number that was not finite reads as NaN.
+/// Returns the steps of a metrics.jsonl. Skips an incomplete last line, which a kill may leave. A
+/// number that was not finite reads as NaN. Throws Error, naming the line, when a line is not
+/// valid.
 std::vector<StepMetrics> read_metrics(const fs::path& path);
 
 }  // namespace tessera

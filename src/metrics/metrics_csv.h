@@ -8,8 +8,8 @@ namespace tessera {
 
 /// Returns the first line of a metrics.csv: `step` and the names of all metrics. The format is RFC
 /// 4180: lines end with a carriage return and a line feed. The sources of a mix have no columns,
-/// because the configuration chooses their names. `phases` says whether the run has phases; only
-/// then is there a column `phase`.
+/// because the configuration chooses their names. `phases` says whether the run has phases, and
+/// the file a column `phase`.
 std::string csv_header(bool phases = false);
 
 /// Returns a step's line. A number that the step lacks is an empty field. A number that is not

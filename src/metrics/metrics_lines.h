@@ -16,13 +16,13 @@ namespace tessera {
 using MetricsLineVisitor =
     std::function<void(const nlohmann::ordered_json& object, std::string_view line)>;
 
-/// Returns a member of such an object, or of an object within it: a whole number, or any number. A
-/// null number stands for one that was not finite and reads as NaN. Throws Error that names the
-/// member when it is missing or is something else.
+/// These return a member of such an object, or of an object within it: a whole number, or any
+/// number. A null stands for a number that was not finite, and reads as NaN. They throw Error that
+/// names the member when it is missing or is something else.
 int64_t whole_member(const nlohmann::ordered_json& object, const std::string& name);
 double number_member(const nlohmann::ordered_json& object, const std::string& name);
 
-/// Returns a text member of such an object. Throws Error as the two above do.
+/// Returns a text member, and throws as the two above do.
 std::string text_member(const nlohmann::ordered_json& object, const std::string& name);
 
 /// The error on a line that is not one of a metrics.jsonl. It names the file and the line.

@@ -36,7 +36,7 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
   return scalars;
 }
 
-/// Returns the number of lines of the steps 1 to `last_step` in a metrics.csv.
+/// Returns the number of lines in a metrics.csv that are about the steps 1 to `last_step`.
 int64_t csv_steps(const fs::path& path, int64_t last_step) {
   if (!path_exists(path)) return 0;
   const std::string text = read_file(path);
@@ -51,11 +51,12 @@ int64_t csv_steps(const fs::path& path, int64_t last_step) {
   return steps;
 }
 
-/// Keeps a metrics.csv under another name if it holds more than `known` of the steps up to
-/// `last_step`: it will be written anew from metrics.jsonl, which has only `known` of them.
-void keep_csv(const fs::path& directory, int64_t known, int64_t last_step, const Logger& logger) {
+/// Keeps a metrics.csv under another name if it holds more than `known_steps` of the steps up to
+/// `last_step`: it will be written anew from metrics.jsonl, which has only so many of them.
+void keep_csv(const fs::path& directory, int64_t known_steps, int64_t last_step,
+              const Logger& logger) {
   const fs::path path = directory / "metrics.csv";
-  if (csv_steps(path, last_step) <= known) return;
+  if (csv_steps(path, last_step) <= known_steps) return;
   fs::path new_path;
   for (int number = 1; path_exists(new_path = directory / fmt::format("metrics-{}.csv", number));) {
     ++number;
@@ -81,11 +82,11 @@ MetricsWriter::MetricsWriter(const RunSection& run, const MetricsStart& start, c
           [&] { open_events(directory / "tensorboard", start, run.tensorboard); });
 }
 
-void MetricsWriter::open_csv(const fs::path& directory, int64_t known, const MetricsStart& start,
-                             bool wanted) {
+void MetricsWriter::open_csv(const fs::path& directory, int64_t known_steps,
+                             const MetricsStart& start, bool wanted) {
   const fs::path path = directory / "metrics.csv";
   if (!wanted && !path_exists(path)) return;
-  keep_csv(directory, known, start.last_step, logger_);
+  keep_csv(directory, known_steps, start.last_step, logger_);
   csv_.emplace(path, directory / "metrics.jsonl", start.phases);
   if (!wanted) csv_.reset();
 }

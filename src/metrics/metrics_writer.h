@@ -20,17 +20,18 @@ struct MetricsStart {
   bool steps_follow = true;  ///< false if the run has ended: only missing steps are then added
 };
 
-/// Writes the steps of a run to its folder. metrics.jsonl is always written, and it is the source
-/// from which the others can be restored: metrics.csv and TensorBoard's events (tensorboard/),
-/// which the configuration can switch on. A step is in a file whole or not at all, even if the run
-/// is killed. If the CSV or the events cannot be written, the writer warns once and the run goes on
-/// without them.
+/// Writes the steps of a run to its folder. metrics.jsonl is always written. The configuration can
+/// switch on two other forms, which are restored from metrics.jsonl where they differ from it:
+/// metrics.csv and TensorBoard's events (tensorboard/). A step is in a file whole or not at all,
+/// even if the run is killed. If the CSV or the events cannot be written, the writer warns once and
+/// the run goes on without them.
 class MetricsWriter {
  public:
   /// Opens the files in run.directory for the steps after `start.last_step`. Later steps, which a
   /// killed run may have written, are removed from the files. TensorBoard's files are not changed;
-  /// a new one declares those steps void. This is done also for files that are switched off now but
-  /// were written before. Throws Error when metrics.jsonl cannot be written or is not valid.
+  /// a new one declares those steps void. Files that were written before, but are switched off now,
+  /// are treated in the same way. Throws Error when metrics.jsonl cannot be written or is not
+  /// valid.
   MetricsWriter(const RunSection& run, const MetricsStart& start, const Logger& logger);
 
   /// Writes one step. Throws Error when the file system refuses to write to metrics.jsonl.
@@ -43,9 +44,10 @@ class MetricsWriter {
   const std::string& unsaved() const { return lines_.unsaved(); }
 
  private:
-  /// Writes metrics.csv anew from metrics.jsonl, which has `known` of the steps up to the start.
-  /// Closes it again unless it is `wanted`.
-  void open_csv(const fs::path& directory, int64_t known, const MetricsStart& start, bool wanted);
+  /// Writes metrics.csv anew from metrics.jsonl, which has `known_steps` of the steps up to the
+  /// start. Closes it again unless it is `wanted`.
+  void open_csv(const fs::path& directory, int64_t known_steps, const MetricsStart& start,
+                bool wanted);
   /// Makes TensorBoard's events agree with metrics.jsonl: from the first step that is missing or
   /// different, the recorded steps are declared void and those of metrics.jsonl are written. Closes
   /// them again unless they are `wanted`.

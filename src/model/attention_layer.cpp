@@ -45,13 +45,13 @@ class HeadProjections {
     const int64_t hidden = config_.hidden_size;
     const Distribution key_distribution = shared_keys() ? Distribution() : writer_.over_tensor(0);
     const auto matrix = [&](std::string_view name, int64_t heads, const Distribution& split) {
-      return use_like(builder_, writer_.matrix(name, {size(heads), hidden}, split), x);
+      return use_like(builder_, writer_.matrix(name, {channels(heads), hidden}, split), x);
     };
     const std::vector<Value> weights{matrix("query", config_.heads, writer_.over_tensor(0)),
                                      matrix("key", config_.kv_heads, key_distribution),
                                      matrix("value", config_.kv_heads, key_distribution)};
     std::vector<Value> projections;
-    if (shared_keys()) {  // the products of one linears() have one distribution
+    if (shared_keys()) {  // linears() gives all its products one distribution
       projections = linears(builder_, x, std::span(weights).first(1));
       const std::vector<Value> keys = linears(builder_, x, std::span(weights).subspan(1));
       projections.insert(projections.end(), keys.begin(), keys.end());
@@ -64,7 +64,7 @@ class HeadProjections {
   }
 
  private:
-  int64_t size(int64_t heads) const { return heads * config_.head_size(); }
+  int64_t channels(int64_t heads) const { return heads * config_.head_size(); }
   /// Returns whether every rank computes all key heads, because there are fewer than ranks.
   bool shared_keys() const { return config_.kv_heads < ranks_; }
 
@@ -142,8 +142,7 @@ class AttentionCore {
                    builder_.spec(heads.query).distribution.on(context));
   }
 
-  /// Writes attention of the tokens of one sequence, which no other rank has a part of, with
-  /// caches.
+  /// Writes attention with key-value caches, for the tokens of one sequence.
   Value attend_with_caches(const AttentionHeads& heads) {
     const Distribution split = builder_.spec(heads.query).distribution;
     const auto gather = [&](Value x) {

@@ -11,11 +11,11 @@ namespace tessera {
 struct AttentionInputs {
   int64_t sequence = 0;                  ///< the number of tokens of one sequence
   Value positions;                       ///< i32 [tokens]
-  std::optional<Value> key_positions;    ///< of all context ranks' keys, if there are several
+  std::optional<Value> key_positions;    ///< of the keys of all context ranks, if there are several
   Value rotary_table;                    ///< [tokens, rotated channels]
   std::optional<Value> document_starts;  ///< i32 [tokens]
-  std::optional<Value> cache_position;   ///< i32 [1]: decoding with caches of `capacity` rows
-  int64_t capacity = 0;
+  std::optional<Value> cache_position;   ///< i32 [1]: where decoding writes into key-value caches
+  int64_t capacity = 0;                  ///< if so, the rows of each cache
 };
 
 /// Returns the number of rotated channels in each head; always even.
@@ -25,11 +25,12 @@ int64_t rotary_channels(const ModelConfig& config);
 /// embedding, causal attention, output projection. x and the result are [tokens, hidden]. A family
 /// with compressed convolutional attention prepares q, k and v by compressed_heads() instead.
 ///
-/// The ranks of the tensor axis each have some heads. If there are fewer key heads than ranks, each
-/// rank computes all keys and takes the head that its queries read. Over the context axis the keys
-/// and values of all positions are gathered (Llama 3, section 3.3.2). Query heads must divide over
-/// the ranks, and key heads over the ranks or the ranks over key heads. mesh_of() refuses other
-/// numbers; here they throw InternalError.
+/// Each rank of the tensor axis has some of the heads. If there are fewer key heads than ranks,
+/// each rank computes all keys and takes the head that its queries read. Over the context axis the
+/// keys and values of all positions are gathered (Llama 3, section 3.3.2).
+///
+/// The number of query heads must be a multiple of the ranks, and the number of key heads a
+/// multiple or a divisor of them. mesh_of() refuses other numbers; here they throw InternalError.
 Value attention_layer(ModelWriter& writer, Value x, const AttentionInputs& inputs);
 
 /// The operands of attention, [tokens, heads · head_dim] each, split by heads over the tensor axis.

@@ -69,8 +69,7 @@ class ChunkWriter {
     if (!range_.embedding) chunk_.boundary_in = boundary("boundary_in", range_.layers.first);
   }
 
-  /// Declares the values that pass between this chunk and another one, before layer `layer`, as
-  /// inputs.
+  /// Declares, as inputs, the values that pass between two chunks before layer `layer`.
   Boundary boundary(const std::string& name, int64_t layer) {
     return boundary_inputs(writer_, name, {size_.sequences * size_.context}, layer);
   }
@@ -129,9 +128,9 @@ class ChunkWriter {
     const ModelConfig& config = writer_.config;
     const auto scope = builder_.scope("router_losses", Block::router);
     std::vector<Value> z_losses, tokens_so_far;
-    int64_t index = std::max(range_.layers.first, config.dense_layers);  // of the mixture layer
+    int64_t layer_index = std::max(range_.layers.first, config.dense_layers);
     for (const RoutedLayer& layer : routed) {
-      chunk_.expert_tokens.push_back({fmt::format("sum:expert_tokens.{}", index++),
+      chunk_.expert_tokens.push_back({fmt::format("sum:expert_tokens.{}", layer_index++),
                                       builder_.spec(layer.counts).shape,
                                       sum_distribution(layer.counts)});
       tokens_so_far.push_back(add_up(chunk_.expert_tokens.back(), layer.counts));
@@ -153,8 +152,8 @@ class ChunkWriter {
     }
   }
 
-  /// Returns the counts for a layer's balance loss. Where the data axis has one rank, the tokens of
-  /// a rank count as those of the micro-batch.
+  /// Returns the counts for a layer's balance loss. If the data axis has one rank,
+  /// BalanceTokens::rank means the same as BalanceTokens::micro_batch.
   Value balance_counts(const RoutedLayer& layer, Value tokens_so_far) {
     const BalanceTokens tokens = writer_.config.balance_tokens;
     if (tokens == BalanceTokens::global_batch) {
@@ -180,12 +179,12 @@ class ChunkWriter {
     TESSERA_CHECK(!pooled || (range_.layers.first == 0 && range_.layers.end == config.layers),
                   "a balance loss that pools all layers in a chunk of layers {} to {}",
                   range_.layers.first, range_.layers.end);
-    const size_t layers = pooled ? routed.size() : 1;  // of one loss
-    for (size_t i = 0; i < routed.size(); i += layers) {
-      losses.push_back(load_balance_loss(builder_, std::span(probabilities).subspan(i, layers),
-                                         std::span(counts).subspan(i, layers),
-                                         config.balance_coefficient, config.experts_per_token,
-                                         config.balance_form));
+    const size_t layers_per_loss = pooled ? routed.size() : 1;
+    for (size_t i = 0; i < routed.size(); i += layers_per_loss) {
+      losses.push_back(load_balance_loss(
+          builder_, std::span(probabilities).subspan(i, layers_per_loss),
+          std::span(counts).subspan(i, layers_per_loss), config.balance_coefficient,
+          config.experts_per_token, config.balance_form));
     }
     return losses;
   }
@@ -203,6 +202,7 @@ class ChunkWriter {
     const CrossEntropy result = linear_cross_entropy_with_gradient(
         builder_, hidden, use_like(builder_, weight, chunk_.batch.targets), chunk_.batch.targets,
         loss_seed_, writer_.config.z_loss_coefficient);
+    // `loss` is for the gradient. The reported loss is the sum of `token_loss`, without the z-loss.
     chunk_.loss = result.loss;
     chunk_.token_loss = result.token_loss;
     builder_.output(chunk_.loss);

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// The size of a micro-batch of all ranks of a mesh.
+/// The size of the micro-batch that all ranks of a mesh compute together.
 struct ProgramSize {
   int64_t sequences = 1;
   int64_t context = 0;         ///< tokens of one sequence
@@ -21,11 +21,11 @@ struct ProgramSize {
   bool pinned_choices = false;
 };
 
-/// Returns the number of tokens of one sequence that attention and dense layers of a rank see:
-/// those of its coordinate on the context axis, gathered over the tensor axis.
+/// Returns the number of tokens of one sequence that a rank's attention and dense layers see: the
+/// tokens of its coordinate on the context axis, gathered over the tensor axis.
 int64_t own_context(const Mesh& mesh, const ProgramSize& size);
 
-/// The inputs that a program gets from a batch, each i32 [tokens], of this rank. One that the
+/// The inputs that a program gets from a batch: i32 [tokens of this rank] each. An input that the
 /// program does not have is null.
 struct BatchValues {
   Value tokens;
@@ -44,7 +44,7 @@ BatchValues declare_batch(Builder& builder, const ProgramSize& size,
 /// A sum over the micro-batches of a step, kept in f64. Programs add to it, and it is read after
 /// the step. It is partial over the axes on which each rank adds its own part.
 struct StepSum {
-  std::string name;  ///< that of the state
+  std::string name;  ///< the name of the state
   Shape shape;
   Distribution distribution;
 };
@@ -73,8 +73,9 @@ struct Chunk {
   Boundary boundary_out, boundary_out_gradients;
 
   /// The gradients of the losses, [1]: states that are set before a step, to the same value on all
-  /// ranks. For the loss it is one over the number of target tokens in the *global* batch. For the
-  /// router losses it is one over the number of all its tokens. So no loss is a mean of means.
+  /// ranks. `target_seed`, for the loss, is one over the number of target tokens in the *global*
+  /// batch. `token_seed`, for the router losses, is one over the number of all tokens in it. So no
+  /// loss is a mean of means.
   Value target_seed;
   Value token_seed;
 
@@ -92,12 +93,12 @@ struct Chunk {
   std::optional<StepSum> router_z_sum;
   /// By mixture layer, [classes]: the experts, then the skip class if there is one.
   std::vector<StepSum> expert_tokens;
-  int64_t experts = 0;  ///< their number in a mixture layer
-  /// By mixture layer, if routers are balanced by biases: the unit of the biases.
+  int64_t experts = 0;  ///< the number of experts of a mixture layer
+  /// By mixture layer, if biases balance routers: the name of the biases' unit.
   std::vector<std::string> balance_units;
   double balance_rate = 0;  ///< see ModelConfig::balance_bias_rate
 
-  /// Returns all of these sums.
+  /// Returns loss_sums() and expert_tokens.
   std::vector<StepSum> sums() const;
   /// Returns the sums of the losses, [1] each.
   std::vector<StepSum> loss_sums() const;

@@ -10,9 +10,9 @@
 // 3. Half of the value columns come from the previous token.
 //
 // The ranks of the tensor axis split the key heads, each with its query heads. Each rank computes
-// all values and takes those of its heads. While decoding, a layer's states are the last two rows
-// of queries and keys before the convolutions and the last row of delayed values, beside the caches
-// of keys and values.
+// all values and takes those of its heads. While decoding, a layer keeps more than the caches of
+// keys and values: the last two rows of queries and keys before the convolutions, and the last row
+// of delayed values.
 
 #include <string>
 #include <vector>
@@ -45,11 +45,11 @@ class CompressedHeads {
   AttentionHeads write(Value x) {
     split_ = builder_.spec(x).distribution;
     const int64_t hidden = config_.hidden_size;
-    const int64_t columns = size(config_.kv_heads) / 2;  // head_size() is even, see validate()
+    const int64_t columns = width(config_.kv_heads) / 2;  // head_size() is even, see validate()
     const Value query_weight =
-        writer_.matrix("query", {size(config_.heads), hidden}, writer_.over_tensor(0));
+        writer_.matrix("query", {width(config_.heads), hidden}, writer_.over_tensor(0));
     const Value key_weight =
-        writer_.matrix("key", {size(config_.kv_heads), hidden}, writer_.over_tensor(0));
+        writer_.matrix("key", {width(config_.kv_heads), hidden}, writer_.over_tensor(0));
     const Value current_weight = writer_.matrix("value_current", {columns, hidden}, {});
     const Value delayed_weight = writer_.matrix("value_delayed", {columns, hidden}, {});
     const std::vector<Value> projected = linears(builder_, x, used({query_weight, key_weight}, x));
@@ -58,28 +58,30 @@ class CompressedHeads {
 
     const QueryAndKey narrow{whole(projected[0]), whole(projected[1])};
     const QueryAndKey heads = convolved(narrow);
-    return {.query = rotated(split_again(heads.query)),
-            .key = rotated(split_again(heads.key)),
-            .value = take_own_heads(writer_,
-                                    split_again(join_values(whole(values[0]), whole(values[1]))))};
+    const Value query = rotated(split_again(heads.query));
+    const Value key = rotated(split_again(heads.key));
+    // Two statements: the order of a call's arguments, and so of the nodes, is the compiler's.
+    const Value delayed = whole(values[1]);
+    const Value current = whole(values[0]);
+    const Value joined = split_again(join_values(current, delayed));
+    return {.query = query, .key = key, .value = take_own_heads(writer_, joined)};
   }
 
  private:
-  int64_t size(int64_t heads) const { return heads * config_.head_size(); }
+  int64_t width(int64_t heads) const { return heads * config_.head_size(); }
 
   std::vector<Value> used(std::vector<Value> weights, Value x) {
     for (Value& weight : weights) weight = use_like(builder_, weight, x);
     return weights;
   }
 
-  /// Returns the axes that split a sequence's tokens. While decoding, all tokens are of one
-  /// sequence.
+  /// Returns the axes that split a sequence's tokens. Decoding has one sequence.
   std::vector<Axis> axes_of_positions() const {
     if (!inputs_.cache_position) return {writer_.mesh().context()};
     return split_.joining_order(0);
   }
-  /// Returns the rows of whole sequences, gathered by the ranks that split their positions. They
-  /// are narrow, and the convolutions read across the edges of pieces.
+  /// Returns the rows of whole sequences, gathered over the axes that split their positions. The
+  /// convolutions read across the edges of the pieces.
   Value whole(Value rows) {
     for (const Axis axis : axes_of_positions()) {
       rows = convert(builder_, rows, axis, Placement::sharded, replicated());
@@ -128,11 +130,11 @@ class CompressedHeads {
   /// Writes both convolutions of queries or keys.
   Convolved convolve(const std::string& name, Value x, int64_t heads) {
     const Distribution split = writer_.over_tensor(0);
-    const Value first = convolution(name + "_depthwise.weight", {size(heads), 2}, writer_.wide());
-    const Value first_bias = writer_.vector(name + "_depthwise.bias", size(heads), 0, split);
+    const Value first = convolution(name + "_depthwise.weight", {width(heads), 2}, writer_.wide());
+    const Value first_bias = writer_.vector(name + "_depthwise.bias", width(heads), 0, split);
     const Value second = convolution(name + "_grouped.weight",
-                                     {size(heads), config_.head_size(), 2}, writer_.compute);
-    const Value second_bias = writer_.vector(name + "_grouped.bias", size(heads), 0, split);
+                                     {width(heads), config_.head_size(), 2}, writer_.compute);
+    const Value second_bias = writer_.vector(name + "_grouped.bias", width(heads), 0, split);
     const Value taps =
         taps_of(name, x, use_like(builder_, first, x), use_like(builder_, first_bias, x));
     return {grouped_convolution(builder_, taps, use_like(builder_, second, x), heads / ranks_),

@@ -9,11 +9,13 @@
 
 namespace tessera {
 
-/// The collective by which tokens reach the experts of other ranks. all_gather: each rank gets the
-/// tokens of all ranks that share the experts, takes those of its own experts, and the results are
-/// summed by a reduce-scatter. all_to_all: each rank sends every token to the ranks of its experts.
-/// automatic takes the one that sends less: all_gather if a token has at least as many experts as
-/// there are ranks (MegaScale-MoE, section 3.2).
+/// The collective by which tokens reach the experts of other ranks (MegaScale-MoE, section 3.2):
+///
+/// - all_gather: each rank gets the tokens of all ranks that share the experts, and takes those of
+///   its own experts. A reduce-scatter sums the results.
+/// - all_to_all: each rank sends every token to the ranks of the token's experts.
+/// - automatic takes the one that sends less: all_gather if a token has at least as many experts as
+///   there are ranks.
 enum class ExpertExchange : uint8_t { automatic, all_gather, all_to_all };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<ExpertExchange>{"auto", "all_gather",
@@ -22,8 +24,8 @@ inline constexpr std::array<std::string_view, 3> kWords<ExpertExchange>{"auto", 
 /// The options of a layer whose experts are spread over ranks.
 struct ExpertLayout {
   ExpertExchange exchange = ExpertExchange::automatic;
-  /// The rows that a rank reserves memory for, as a multiple of those of an even load. A run that
-  /// exceeds it throws Error. 0 stands for the largest possible number of rows.
+  /// The number of rows for which a rank reserves memory, divided by the number at an even load. A
+  /// run that needs more rows throws Error. 0 stands for the largest possible number.
   double rows_bound = 0;
   /// The set of tokens from which an expert's capacity is computed, and among which experts drop
   /// choices. On one rank both sets are the same.

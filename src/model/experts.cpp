@@ -88,11 +88,11 @@ ExpertTokens tokens_for_experts(ModelWriter& writer, const ExpertLayout& layout,
   return tokens;
 }
 
-/// Returns ExpertResults::counts. `counts`, i32 [experts], are those of this rank's undropped
-/// choices.
+/// Returns ExpertResults::counts. `counts`, i32 [experts], counts this rank's undropped choices.
 Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value counts) {
   Builder& builder = writer.builder;
   const int64_t classes = writer.config.router_classes();
+  // These counts lack choices that were dropped before, and the skip class.
   if (tokens.dropped || classes > writer.config.experts) {
     counts = token_counts(
                  builder, tokens.choices,
@@ -140,8 +140,7 @@ ExpertMatrices declare_experts(ModelWriter& writer, bool split) {
   return matrices;
 }
 
-/// Returns the experts' outputs for their rows, [rows, hidden]. Each expert's rows begin at its
-/// offset.
+/// Returns the experts' outputs, [rows, hidden]. Each expert's rows begin at its offset.
 Value apply_experts(ModelWriter& writer, const ExpertMatrices& matrices, Value rows,
                     Value offsets) {
   Builder& builder = writer.builder;
@@ -197,8 +196,8 @@ RoutingOptions routing_of(const ModelConfig& config, const ExpertTokens& tokens)
   return options;
 }
 
-/// The experts' results in the view of their tokens. `counts`, i32 [experts], are those of the
-/// undropped choices that this rank counts.
+/// The experts' results, in the view of the mesh that their tokens have. `counts`, i32 [experts],
+/// is this rank's count of undropped choices.
 struct WeightedOutputs {
   Value output;  // [tokens, hidden]
   Value counts;

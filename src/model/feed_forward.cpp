@@ -1,3 +1,5 @@
+// Writes the gated feed-forward block, down(activation(gate(x)) ⊙ up(x)).
+//
 // The comments below give the shape that a value has without ranks, and its type on the tensor axis
 // (program/derive.cpp has the rule). A linear map has the labels `~t i, ~o i -> t o`: a split of o
 // in the weight is one of o in the result, and a split of i in both operands makes the result

@@ -15,8 +15,8 @@ namespace tessera {
 /// that the model does not have is null.
 struct Boundary {
   Value stream;  ///< the residual stream, [tokens, hidden]
-  Value output;  ///< of the last sublayer, [tokens, hidden]; the next norm adds it to the stream
-  Value router;  ///< the state of the last router, [tokens, router_size], if routers read it
+  Value output;  ///< the last sublayer's, [tokens, hidden]; the next norm adds it to the stream
+  Value router;  ///< the last router's state, [tokens, router_size], if routers are depth-averaged
 
   /// Returns those that are not null.
   std::vector<Value> values() const;
@@ -36,28 +36,27 @@ struct LayerRange {
 /// matrix, also in a program without the embedding.
 Value embedding_table(ModelWriter& writer);
 
-/// The embedding of the tokens, i32 [tokens], as it passes to the first layer: a stream without a
-/// sublayer's output.
+/// The residual stream before the first layer.
 struct Embedded {
   Value table;   ///< see embedding_table()
   Value stream;  ///< [tokens, hidden]
 };
+/// Writes the embedding of the tokens, i32 [tokens].
 Embedded write_embedding(ModelWriter& writer, Value tokens);
 
 /// Writes pre-norm decoder layers. Each sublayer reads a norm of the residual stream, and the next
-/// norm adds the sublayer's output to the stream. With residual scaling both get a bias and a scale
-/// before that, and the stream has the accumulation type (ZAYA1, section IV-A).
+/// norm adds the sublayer's output to the stream. With residual scaling, the output and the stream
+/// get biases and scales before they are added, and the stream has the accumulation type (ZAYA1,
+/// section IV-A).
 class LayerWriter {
-  /// The scales and biases of one residual scaling: those of the last sublayer's output and of the
-  /// stream, before the two are added.
+  /// The scales and biases of the last sublayer's output and of the stream, before their sum.
   struct Merge {
     ResidualScale output_scale;
     std::optional<ResidualScale> stream_scale;  // none if there is only the embedding
   };
 
  public:
-  /// Begins with the stream from the embedding, or with the boundary of a previous layer in another
-  /// program.
+  /// Begins with the stream from the embedding, or with a boundary from another program.
   LayerWriter(ModelWriter& writer, Value stream) : writer_(writer), boundary_{stream, {}, {}} {}
   LayerWriter(ModelWriter& writer, const Boundary& boundary)
       : writer_(writer), boundary_(boundary) {}
@@ -87,8 +86,8 @@ class LayerWriter {
 /// Writes the table of the rotary embedding's angles, one row per token, and returns it.
 Value table_of_angles(ModelWriter& writer, Value positions);
 
-/// Returns the positions of the keys that a rank's queries see, those of all ranks of the context
-/// axis. They are gathered once for all layers. Returns none if the axis has one rank.
+/// Returns the positions of all keys that a rank's queries see, gathered over the context axis once
+/// for all layers. Returns none if the axis has one rank.
 std::optional<Value> gathered_positions(ModelWriter& writer, Value positions);
 
 /// Declares the matrix of a head that is not tied, [vocabulary, hidden], and returns it.

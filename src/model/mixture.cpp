@@ -24,15 +24,14 @@ constexpr double kFirstSkipBias = -1;
 struct BalanceBiases {
   Value biases;
   std::string unit;  // the unit that keeps them between steps
-  /// The moments of the controller's AdamW, [classes] each; null if no controller changes the
-  /// biases.
+  /// The moments of the controller's AdamW, [classes] each; null without a controller.
   Value first_moment, second_moment;
 };
 
-/// Declares a layer's biases as a unit of their own and returns them, if the configuration balances
-/// by biases. They are zero at first, but for the skip class. A program that trains reads and
-/// changes a working copy of the unit. The step's other programs copy the unit to it and back
-/// (state/balance_program.h). So a step that cannot be completed changes nothing.
+/// Declares a layer's biases as a unit of their own and returns them; none if no biases balance the
+/// routers. The first biases are zero, except that of the skip class. A program that trains reads
+/// and changes a working copy of the unit. Other programs make the copy at the start of a step and
+/// copy it back at its end (state/balance_program.h), so a step that fails changes nothing.
 std::optional<BalanceBiases> declare_balance_biases(ModelWriter& writer) {
   const ModelConfig& config = writer.config;
   if (config.balance_biases == BiasBalancing::none) return std::nullopt;
@@ -78,12 +77,12 @@ void update_biases(ModelWriter& writer, const BalanceBiases& balance, Value coun
 }  // namespace
 
 RoutedLayer mixture_of_experts(ModelWriter& writer, Value x, const ExpertLayout& layout,
-                               std::optional<Value> previous) {
+                               std::optional<Value> previous_state) {
   const ModelConfig& config = writer.config;
   Builder& builder = writer.builder;
   const std::optional<BalanceBiases> balance = declare_balance_biases(writer);
   const Routing routing =
-      route(writer, x, previous, balance ? std::optional(balance->biases) : std::nullopt);
+      route(writer, x, previous_state, balance ? std::optional(balance->biases) : std::nullopt);
   const ExpertResults routed = write_experts(writer, layout, x, routing.selection);
   if (balance) update_biases(writer, *balance, routed.counts);
   Value output = routed.output;  // [tokens, hidden]

@@ -23,15 +23,14 @@ struct RoutedLayer {
   std::string balance_unit;
 };
 
-/// Writes a mixture-of-experts layer: a router in f32 and FastSparseMoE (Optimus §3.1) over merged
-/// expert weights [experts, out, in]. The output of shared experts, if there are any, is added. The
-/// skip class is a class of the router for tokens that visit no expert. `previous` is the router
-/// state of the previous layer.
+/// Writes a mixture-of-experts layer: a router in the accumulation dtype, and FastSparseMoE
+/// (Optimus §3.1) over merged expert weights [experts, out, in]. The outputs of shared experts are
+/// added, if there are any. `previous_state` is the router state of the previous layer.
 ///
 /// x and the output are split along their tokens over all axes of the dense view, or they are
 /// invariant, and one rank does all the work. The experts are split over the mesh's expert axis,
-/// and their weights are invariant over expert_data. Throws Error if they do not divide.
+/// and their weights are invariant over expert_data. Throws Error if the experts do not divide.
 RoutedLayer mixture_of_experts(ModelWriter& writer, Value x, const ExpertLayout& layout = {},
-                               std::optional<Value> previous = {});
+                               std::optional<Value> previous_state = {});
 
 }  // namespace tessera

@@ -23,8 +23,7 @@ Trunk write_trunk(ModelWriter& writer, Value tokens, const AttentionInputs& inpu
   return {hidden, writer.config.tied_head ? embedded.table : write_head_matrix(writer)};
 }
 
-/// Gathers a value of which each rank along data and context has its own tokens. Returns that of
-/// all tokens.
+/// Gathers a value over the axes that split its tokens. Returns the value for all tokens.
 Value gathered_tokens(Builder& builder, Value own) {
   for (const Axis axis : builder.spec(own).distribution.joining_order(0)) {
     own = convert(builder, own, axis, Placement::sharded, invariant());
@@ -93,7 +92,7 @@ DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t
 }
 
 ParameterList model_parameters(const ModelConfig& config, DType compute) {
-  const ProgramSize smallest{.sequences = 1, .context = 2};
+  const ProgramSize smallest{.sequences = 1, .context = 2};  // parameters do not depend on the size
   return write_evaluation(config, compute, smallest).parameters;
 }
 

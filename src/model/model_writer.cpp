@@ -1,13 +1,18 @@
 // The parts that all layers share. The members of ModelWriter do one of three things:
 //
-// - matrix(), vector() and norm_weight() declare a parameter: they add it to ParameterList under
-//   the builder's scope. Its value in the program has this rank's piece, of the distribution given.
+// - matrix(), vector() and norm_weight() declare a weight: they add it to ParameterList under the
+//   builder's scope.
 // - gather_positions() and scatter_positions() convert the type on the tensor axis, sharded to
 //   replicated before a column-split linear map and partial to sharded after a row-split one.
 // - norm() and its variants write the family's norm.
 //
-// A weight meets data that axes split, on which the weight itself is invariant. use_like() retypes
-// it as replicated there, so that its gradient is partial: a sum over these axes' ranks.
+// A weight is declared with its global shape and its distribution. It becomes a view of its unit's
+// flat memory, in the shape of this rank's piece. over_tensor() in the header is the distribution
+// that splits a dim over the tensor axis: in even pieces or, if an extent is given, in nearly even
+// ones.
+//
+// A weight is invariant on the axes that split the tokens. use_like() retypes it as replicated
+// there, so that its gradient is partial: a sum over the ranks of these axes.
 
 #include "model/model_writer.h"
 
@@ -56,10 +61,11 @@ Value ModelWriter::output_matrix(std::string_view name, const Shape& shape,
 Value ModelWriter::declare_matrix(std::string_view name, const Shape& shape,
                                   const Distribution& distribution, ParameterRole role,
                                   double deviation) {
-  const Initialization how{.deviation = deviation, .cutoff = config.initialization_cutoff};
+  const Initialization initialization{.deviation = deviation,
+                                      .cutoff = config.initialization_cutoff};
   const bool routes = role == ParameterRole::router || role == ParameterRole::router_hidden;
   const DType dtype = routes ? wide() : compute;
-  return parameters.declare(builder, name, shape, distribution, dtype, role, how, unit);
+  return parameters.declare(builder, name, shape, distribution, dtype, role, initialization, unit);
 }
 
 Value ModelWriter::vector(std::string_view name, int64_t size, double constant,

@@ -33,18 +33,18 @@ TokenDistribution distribute_tokens(const Mesh& mesh, int64_t sequences);
 
 /// The context in which the layers of a model are written into a program: the builder, the
 /// configuration, the dtypes and the parameters declared so far. Layers use it to declare their
-/// parameters and to write the parts that all of them share. It refers to the builder and the
-/// configuration.
+/// parameters and to write the parts that all of them share. The builder and the configuration must
+/// outlive it.
 struct ModelWriter {
   Builder& builder;
   const ModelConfig& config;
   DType compute;             ///< the dtype of activations and matrices
   TokenDistribution layout;  ///< the distribution of the tokens
   ExpertLayout experts = {};
-  bool pins_choices = false;                ///< true if the routers' choices are inputs
-  std::optional<Value> given_choices = {};  ///< i32 [tokens, k]: the choices of all routers
+  bool pins_choices = false;  ///< true if each router's choices are an input of the program
+  std::optional<Value> given_choices = {};  ///< otherwise i32 [tokens, k], for every router
   bool trains = false;      ///< true if the forward pass changes the biases that balance routers
-  Value balance_step = {};  ///< f64 [1], if so: the number of the micro-batch, counted from 1
+  Value balance_step = {};  ///< f64 [1]: if so, the number of the micro-batch in the run, from 1
   ParameterList parameters = {};
   std::string unit = {};  ///< the unit of the parameters declared next
 
@@ -77,15 +77,14 @@ struct ModelWriter {
                const Distribution& distribution = {});
 
   /// Writes an all-gather of the residual stream's rows over the tensor axis, which splits their
-  /// positions, and returns its result: the input of a column-split linear map. The gradient is
-  /// summed and split again (reduce-scatter).
+  /// positions. Returns all rows, for a column-split linear map. The gradient is summed and split
+  /// again (reduce-scatter).
   Value gather_positions(Value stream);
-  /// Writes a reduce-scatter of the result of a row-split linear map over the tensor axis, and
-  /// returns its result: each rank has the sum for its own positions.
+  /// Writes a reduce-scatter, over the tensor axis, of the result of a row-split linear map.
+  /// Returns the sums for this rank's own positions.
   Value scatter_positions(Value partial);
 
-  /// Returns the options of the family's norm over groups of `group` entries; 0 stands for whole
-  /// rows.
+  /// Returns the options of the family's norm over groups of `group` entries (0: whole rows).
   NormOptions norm_options(int64_t group) const;
   /// Declares the weight of a norm of x, [size], and returns it in the distribution that x needs
   /// (see use_like()). Returns none if the family's norms have no weights.
@@ -95,8 +94,8 @@ struct ModelWriter {
   /// `size` entries if the family has weights. A `residual` is added to x first.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
                   std::optional<Value> residual = {});
-  /// Writes the family's norm over whole rows of `size` entries, of which each tensor rank has a
-  /// part.
+  /// Writes the family's norm over whole rows of `size` entries. Each tensor rank has a part of
+  /// each row.
   Value split_norm(std::string_view name, Value x, int64_t size);
   /// Writes the norm of queries or keys as norm() does, followed by their rotation
   /// (ops/norm/norm.h).

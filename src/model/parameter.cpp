@@ -18,28 +18,28 @@
 namespace tessera {
 namespace {
 
-// The distance between the indices of one element's random numbers. It is larger than any element's
+// The distance between the indices of one element's random numbers, larger than any element's
 // index.
 constexpr uint64_t kAttemptStride = uint64_t{1} << 48;
-constexpr uint64_t kMostAttempts = 1000;  // each succeeds with a probability of at least 2/3
+constexpr uint64_t kMaxAttempts = 1000;  // each succeeds with a probability of at least 2/3
 
 /// Returns the normal number of an element. A number beyond the cutoff is replaced by that of the
 /// next attempt.
 double truncated_normal(const CounterRandom& random, uint64_t element, double cutoff) {
   double value = random.normal(element);
   if (cutoff <= 0) return value;
-  for (uint64_t attempt = 1; std::abs(value) > cutoff && attempt < kMostAttempts; ++attempt) {
+  for (uint64_t attempt = 1; std::abs(value) > cutoff && attempt < kMaxAttempts; ++attempt) {
     value = random.normal(element + attempt * kAttemptStride);
   }
   return std::clamp(value, -cutoff, cutoff);
 }
 
-/// Returns the normal number of an element for a cutoff below 1, within which few normal numbers
-/// are. An attempt is a uniform number within the cutoff, accepted with the probability
+/// Returns the normal number of an element for a cutoff below 1. Few normal numbers are within such
+/// a cutoff, so an attempt is a uniform number within it, accepted with the probability
 /// exp(-value^2 / 2).
 double narrowly_truncated_normal(const CounterRandom& random, uint64_t element, double cutoff) {
   double value = 0;
-  for (uint64_t attempt = 0; attempt < kMostAttempts; ++attempt) {
+  for (uint64_t attempt = 0; attempt < kMaxAttempts; ++attempt) {
     value = cutoff * (2 * random.uniform(element + 2 * attempt * kAttemptStride) - 1);
     const double chance = random.uniform(element + (2 * attempt + 1) * kAttemptStride);
     if (chance < std::exp(-value * value / 2)) return value;
@@ -47,8 +47,7 @@ double narrowly_truncated_normal(const CounterRandom& random, uint64_t element, 
   return value;
 }
 
-/// Returns the shape of a rank's piece. Throws Error, which names the parameter, if it does not
-/// divide.
+/// Returns the shape of a rank's piece. Throws Error, which names the parameter, if none fits.
 Shape shape_of_piece(const Program& program, const std::string& name, const Shape& shape,
                      const Distribution& distribution) {
   try {
@@ -69,8 +68,7 @@ Distribution flat_distribution(const Mesh& mesh, const Distribution& distributio
   return flat;
 }
 
-/// Returns the part of a unit's name that tells its distribution: "/tensor" if it is split over
-/// that axis.
+/// Returns the part of a unit's name that lists the axes which split it: "/tensor".
 std::string split_axes(const Mesh& mesh, const Distribution& flat) {
   std::string text;
   for (const Axis axis : mesh.of_view(flat.view())) {
@@ -97,21 +95,22 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& pie
   TESSERA_CHECK(piece.whole() == spec.shape && values.shape() == piece.shape(),
                 "first values of {} {}: a piece {} of {}", spec.name, spec.shape.text(),
                 values.shape().text(), piece.whole().text());
-  const Initialization& how = spec.initialization;
+  const Initialization& rule = spec.initialization;
   const CounterRandom random(seed, spec.name);
   dispatch_wide(values.dtype(), [&](auto type) {
     using Wide = decltype(type);
     Wide* out = values.data<Wide>();
-    parallel_ranges(threads, values.elements(), 4096, [&](int64_t begin, int64_t end, int) {
+    constexpr int64_t kGrain = 4096;  // elements that are worth another thread
+    parallel_ranges(threads, values.elements(), kGrain, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t element = piece.element_of_whole(i);
-        double drawn = how.constant;
-        if (how.deviation > 0) {
-          const bool narrow = how.cutoff > 0 && how.cutoff < 1;
+        double drawn = rule.constant;
+        if (rule.deviation > 0) {
+          const bool narrow = rule.cutoff > 0 && rule.cutoff < 1;
           const auto draw = narrow ? narrowly_truncated_normal : truncated_normal;
-          drawn = how.deviation * draw(random, static_cast<uint64_t>(element), how.cutoff);
-        } else if (how.last && element + 1 == piece.whole().elements()) {
-          drawn = *how.last;
+          drawn = rule.deviation * draw(random, static_cast<uint64_t>(element), rule.cutoff);
+        } else if (rule.last && element + 1 == piece.whole().elements()) {
+          drawn = *rule.last;
         }
         // Rounded to f32 for every type, so an f64 model begins exactly as the f32 one.
         out[i] = static_cast<Wide>(static_cast<float>(drawn));
@@ -194,7 +193,9 @@ std::string first_moment_name(const ParameterUnit& unit) { return "first_moment:
 
 std::string second_moment_name(const ParameterUnit& unit) { return "second_moment:" + unit.name; }
 
-std::string working_name(std::string_view kept) { return fmt::format("working:{}", kept); }
+std::string working_name(std::string_view stored_name) {
+  return fmt::format("working:{}", stored_name);
+}
 
 bool rounds(const ParameterUnit& unit) { return accumulation_dtype(unit.dtype) != unit.dtype; }
 

@@ -12,20 +12,18 @@
 
 namespace tessera {
 
-/// The rule for a parameter's first values. They are normal with this deviation (truncated at
-/// `cutoff` deviations if that is positive), or `constant` if the deviation is zero. `last`, if
-/// set, replaces the constant of the last element.
+/// The rule for a parameter's first values: normal numbers, or a constant if the deviation is 0.
 struct Initialization {
   double deviation = 0;
-  double cutoff = 0;
+  double cutoff = 0;  ///< if positive, normal numbers are truncated at so many deviations
   double constant = 0;
-  std::optional<double> last = {};
+  std::optional<double> last = {};  ///< if set, the last element's value instead of the constant
 };
 
-/// The kind of a parameter, for the rules that treat kinds differently (weight decay, Muon). A
-/// vector is a bias, a scale or a temperature. `router` is the matrix of a router's logits, and
-/// router_hidden is an earlier matrix of a router. `balance` are biases of a router's choice, which
-/// the forward pass changes and no optimizer.
+/// The kind of a parameter, for the rules that treat kinds differently (weight decay, Muon).
+/// `vector` is a bias, a scale or a temperature. `router` is the matrix of a router's logits, and
+/// `router_hidden` is an earlier matrix of a router. `balance` stands for biases that balance a
+/// router's choice; no optimizer changes them (see ChangedBy).
 enum class ParameterRole {
   matrix,
   expert,
@@ -39,13 +37,16 @@ enum class ParameterRole {
   balance
 };
 
-/// The part of training that changes the values of a unit: the optimizer, by gradients; the forward
-/// pass, by a controller that has moments as AdamW does; or the end of a step, by the sign of the
-/// difference of its token counts to an even load. The last two change biases that balance routers.
-enum class ChangedBy { optimizer, controller, sign };
+/// The part of training that changes the values of a unit. `controller` and `sign` change biases
+/// that balance routers (see BiasBalancing).
+enum class ChangedBy {
+  optimizer,   ///< the update of a step, by gradients
+  controller,  ///< each forward pass, by a controller that has moments as AdamW does
+  sign,        ///< the end of a step, by the sign of the counts' difference to an even load
+};
 
-/// Returns whether a parameter is a hidden matrix, or one of each expert: those that Muon is for.
-/// `shape` is that of the whole.
+/// Returns whether a parameter is a hidden matrix, or has a hidden matrix for each expert. Muon is
+/// for such parameters. `shape` is the whole parameter's.
 bool is_hidden_matrix(ParameterRole role, const Shape& shape);
 
 /// A parameter before it has memory.
@@ -54,31 +55,32 @@ struct ParameterSpec {
   Shape shape;                ///< of the whole parameter
   Distribution distribution;  ///< over the ranks
   Shape piece_shape;          ///< of the piece that this rank holds
-  DType dtype = DType::f32;   ///< the one that programs compute with
+  DType dtype = DType::f32;   ///< the dtype in which programs read it
   ParameterRole role = ParameterRole::matrix;
   Initialization initialization;
-  std::string unit;         ///< parameters of one unit are stored and sharded together
-  int unit_index = -1;      ///< its index in ParameterList::units()
-  int64_t unit_offset = 0;  ///< offset of its first element in the unit's flat memory
+  std::string unit;         ///< the part of the model that the unit is for: "layers.0.experts"
+  int unit_index = -1;      ///< the unit's index in ParameterList::units()
+  int64_t unit_offset = 0;  ///< the element of the unit at which the parameter begins
 };
 
-/// The parameters of one unit (a layer's dense part, a layer's experts, embedding, head) that have
-/// one dtype and the same flat distribution. They are flattened one after another, each padded to
-/// whole cache lines of the smallest dtype. They are updated, reduced, sharded or gathered as one
-/// piece. In programs a unit is one parameter, and the model's parameters are views of it.
+/// A unit: parameters that are updated, reduced, sharded or gathered as one piece. They belong to
+/// one part of the model (a layer's dense part, a layer's experts, embedding, head) and have the
+/// same dtype and flat distribution. Hidden matrices are in units of their own, so that one
+/// optimizer updates all of a unit.
 ///
-/// Hidden matrices are in units of their own, so that one optimizer updates all of a unit.
+/// In programs a unit is one flat parameter, and the model's parameters are views of it, one after
+/// the other. Each is padded to whole cache lines of the smallest dtype.
 struct ParameterUnit {
   /// The name of the flat value: "layers.0.experts/bf16/matrices", "layers.0/bf16/tensor/matrices".
   std::string name;
   DType dtype = DType::f32;
   bool matrices = false;  ///< true if its parameters are hidden matrices
-  /// Flat pieces over the axes that split its parameters, along whatever dims.
+  /// Flat pieces on the axes that split its parameters, whichever dims they split.
   Distribution distribution;
   int64_t elements = 0;  ///< on this rank
   Value value;           ///< in the program that declares it
-  /// The distribution of its main gradient: partial over the axes on which ranks used the unit on
-  /// their own data. It is known once the program has its backward pass.
+  /// The distribution of its main gradient, which is partial over the axes on which ranks use the
+  /// unit with their own data. ParameterList::note_gradients() sets it.
   Distribution gradient_distribution;
   ChangedBy changed_by = ChangedBy::optimizer;
 
@@ -92,9 +94,9 @@ struct ParameterUnit {
 std::string master_name(const ParameterUnit& unit);
 std::string first_moment_name(const ParameterUnit& unit);
 std::string second_moment_name(const ParameterUnit& unit);
-/// Returns the name of the working copy of a unit, or of its moments. The forward passes of a step
-/// read and change that copy, if no optimizer changes the unit.
-std::string working_name(std::string_view kept);
+/// Returns the name of the working copy of a unit that no optimizer changes, or of its moments. The
+/// forward passes of a step read and change that copy. `stored_name` is the name without it.
+std::string working_name(std::string_view stored_name);
 /// Returns whether the weights are a rounded copy of the masters.
 bool rounds(const ParameterUnit& unit);
 
@@ -128,8 +130,7 @@ class ParameterList {
   const std::vector<Value>& values() const { return values_; }
   /// Returns the units in the order of their first parameters.
   const std::vector<ParameterUnit>& units() const { return units_; }
-  /// Returns the number of elements of all parameters together, without padding, of the whole
-  /// model.
+  /// Returns the number of elements of all parameters of the whole model, without padding.
   int64_t elements() const;
 
  private:

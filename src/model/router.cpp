@@ -1,7 +1,7 @@
 // A mixture layer's router, in f32 (f64 for f64):
 //
 //   logits = W x                                      linear
-//   state = D x + b + s ⊙ state of the last layer     depth_averaged
+//   state = D x + b + s ⊙ previous_state              depth_averaged
 //   logits = O gelu(W2 gelu(W1 norm(state) + b1) + b2)
 //   p = softmax(logits);  choices = top_k(p + biases);  weights = p[choices]
 //
@@ -22,18 +22,18 @@ class RouterWriter {
   RouterWriter(ModelWriter& writer, Value x)
       : writer_(writer), builder_(writer.builder), config_(writer.config), x_(x) {}
 
-  Routing write(std::optional<Value> previous, std::optional<Value> biases) {
+  Routing write(std::optional<Value> previous_state, std::optional<Value> biases) {
     Routing routing;
     if (config_.router == RouterKind::depth_averaged) {
-      routing.state = state(previous);
+      routing.state = state(previous_state);
       routing.logits = network(*routing.state);
     } else {
       routing.logits = linear(builder_, wide_input(),
                               matrix("weight", {classes(), config_.hidden_size}, kLogits));
     }
     routing.probabilities = router_softmax(builder_, routing.logits);
-    // The router losses come after all layers, so their gradients come first. If these small values
-    // were not kept, those gradients would cause every recomputed layer to run again at once.
+    // The router losses come after all layers, so their gradients come first in the backward pass.
+    // If these small values were not kept, all recomputed layers would run again at that point.
     builder_.keep(routing.logits, Keep::layer);
     builder_.keep(routing.probabilities, Keep::layer);
     if (writer_.pins_choices) {
@@ -51,7 +51,7 @@ class RouterWriter {
                                       .forced_uniform = config_.forced_uniform_routing},
                                      routing.pinned, biases);
     if (biases) {
-      // The biases change before a recomputed layer would choose again, perhaps otherwise.
+      // Not recomputed: the biases have changed by then, and other experts might be chosen.
       builder_.keep(routing.selection.indices, Keep::layer);
       builder_.keep(routing.selection.weights, Keep::layer);
     }
@@ -71,13 +71,14 @@ class RouterWriter {
     return use_like(builder_, writer_.vector(name, config_.router_size, constant), x_);
   }
 
-  /// Returns the router's state: the projection, averaged over depth.
-  Value state(std::optional<Value> previous) {
+  /// Returns the router's state: its projection of x plus the scaled previous state.
+  Value state(std::optional<Value> previous_state) {
     const Value down = matrix("down.weight", {config_.router_size, config_.hidden_size}, kHidden);
     const Value bias = vector("down.bias", 0);
     std::optional<Value> scale;
-    if (previous) scale = vector("state_scale", 1);
-    return depth_average(builder_, linear(builder_, wide_input(), down), bias, scale, previous);
+    if (previous_state) scale = vector("state_scale", 1);
+    return depth_average(builder_, linear(builder_, wide_input(), down), bias, scale,
+                         previous_state);
   }
 
   /// Returns the logits, [tokens, classes], of the network of three layers.
@@ -102,10 +103,10 @@ class RouterWriter {
 
 }  // namespace
 
-Routing route(ModelWriter& writer, Value x, std::optional<Value> previous,
+Routing route(ModelWriter& writer, Value x, std::optional<Value> previous_state,
               std::optional<Value> biases) {
   const auto scope = writer.builder.scope("router", Block::router);
-  return RouterWriter(writer, x).write(previous, biases);
+  return RouterWriter(writer, x).write(previous_state, biases);
 }
 
 }  // namespace tessera

@@ -7,25 +7,26 @@
 
 namespace tessera {
 
-/// The results of a layer's router.
+/// The results of a layer's router. Its *classes* are the experts, and after them the skip class,
+/// for tokens that visit no expert, if the model has one.
 struct Routing {
-  Value logits;         ///< [tokens, classes], in the accumulation dtype
-  Value probabilities;  ///< [tokens, classes]
-  /// The chosen classes. Indices from the number of experts on are the skip class.
-  RouterSelection selection;
-  std::optional<Value> pinned;  ///< i32 [tokens, k]: the choices, if they are an input
-  /// [tokens, router_size] in the accumulation dtype: the input of the next layer's router, if
-  /// routers are depth-averaged.
+  Value logits;               ///< [tokens, classes], in the accumulation dtype
+  Value probabilities;        ///< [tokens, classes]
+  RouterSelection selection;  ///< the chosen classes of each token, and their weights
+  /// i32 [tokens, k]: choices that replace the router's own, so that runs which round differently
+  /// can be compared, or a given load be measured.
+  std::optional<Value> pinned;
+  /// [tokens, router_size], in the accumulation dtype, if routers are depth-averaged. The next
+  /// layer's router scales it and adds it to its own projection of x.
   std::optional<Value> state;
 };
 
 /// Writes the router of a mixture-of-experts layer, in the accumulation dtype. x is [tokens,
-/// hidden]. The router is a linear map, or the network of ZAYA1 (section IV-A; algorithms in the
-/// family's page of docs/models.md): a projection to a narrow state, to which the state of the
-/// previous layer is added (exponential depth averaging), a norm and a network of three layers. If
-/// biases balance the choices, `biases`, [classes], are added to the probabilities for the choice
-/// alone. `previous` is the state of the previous layer; the first layer has none.
-Routing route(ModelWriter& writer, Value x, std::optional<Value> previous,
+/// hidden]. `previous_state` is Routing::state of the previous layer; the first layer has none.
+/// `biases`, [classes], balance the choices: they are added to the probabilities for the choice
+/// alone, and not for the weights. The router is a linear map, or the depth-averaged network of
+/// ZAYA1 (section IV-A; see docs/models.md and router.cpp).
+Routing route(ModelWriter& writer, Value x, std::optional<Value> previous_state,
               std::optional<Value> biases);
 
 }  // namespace tessera

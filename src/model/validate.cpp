@@ -157,22 +157,22 @@ void validate_router(const ModelConfig& config, Contradictions& found) {
 
 /// Requires all copies of the parameters that training keeps to have 64-bit sizes in bytes.
 void validate_parameters(const ModelConfig& config, Contradictions& found) {
-  constexpr double kMostParameters = 0x1p56;  // leaves 2^7 bytes for the copies of a parameter
-  const auto number = [](int64_t value) { return static_cast<double>(value); };
+  constexpr double kMaxParameters = 0x1p56;  // leaves 2^7 bytes for the copies of a parameter
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
   const double feed_forward =
-      3 * number(config.hidden_size) *
-      (number(config.feed_forward_size) +
-       number(config.experts + config.shared_experts) * number(config.expert_size));
+      3 * real(config.hidden_size) *
+      (real(config.feed_forward_size) +
+       real(config.experts + config.shared_experts) * real(config.expert_size));
   const double attention =
-      4 * number(config.hidden_size) * number(config.heads) *
-      number(config.head_dim > 0 ? config.head_dim : config.hidden_size / config.heads);
-  const double total = number(config.layers) * (attention + feed_forward) +
-                       2 * number(config.vocabulary_size) * number(config.hidden_size);
-  if (total < kMostParameters) return;
+      4 * real(config.hidden_size) * real(config.heads) *
+      real(config.head_dim > 0 ? config.head_dim : config.hidden_size / config.heads);
+  const double total = real(config.layers) * (attention + feed_forward) +
+                       2 * real(config.vocabulary_size) * real(config.hidden_size);
+  if (total < kMaxParameters) return;
   found.add(
       "model.layers ({}) of model.hidden_size {} have about {:g} parameters; expected fewer than "
       "{:g}: choose smaller sizes",
-      config.layers, config.hidden_size, total, kMostParameters);
+      config.layers, config.hidden_size, total, kMaxParameters);
 }
 
 }  // namespace

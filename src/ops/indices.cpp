@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-void require_indices(const Execution& execution, std::string_view what, const Tensor& numbers,
+void require_indices(const Execution& execution, std::string_view what, const Tensor& indices,
                      int64_t least, int64_t extent) {
-  const auto values = numbers.values<int32_t>();
+  const auto values = indices.values<int32_t>();
   const auto wrong =
       std::ranges::find_if(values, [=](int32_t value) { return value < least || value >= extent; });
   if (wrong == values.end()) return;

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// Checks an i32 tensor of indices of rows or classes of a whole tensor, which ranks may share.
-/// `what` names one of them in the error: "id", "target". Throws Error, which names the node, the
-/// index and the extent, if one is below `least` or not below `extent`.
-void require_indices(const Execution& execution, std::string_view what, const Tensor& numbers,
+/// Checks that all of a tensor's i32 indices are in [least, extent). They count rows or classes of
+/// a whole tensor, even if ranks share it. Otherwise throws Error, which names the node, the first
+/// wrong index and the bounds. There, `what` is the word for an index: "id", "target".
+void require_indices(const Execution& execution, std::string_view what, const Tensor& indices,
                      int64_t least, int64_t extent);
 
 }  // namespace tessera

@@ -12,9 +12,9 @@ struct RowSection {
   int64_t chunk;
 };
 
-/// Divides rows [0, rows) into chunks of at most `chunk` rows; `chunk` is at least 1. Returns a
-/// section of the whole chunks and a section of the rows that are left over, if there are any. A
-/// product is prepared once for each section.
+/// Divides rows [0, rows) into chunks of at most `chunk` rows; `chunk` is at least 1. Returns up to
+/// two sections: the whole chunks, and one shorter chunk of the rows that are left over. All chunks
+/// of a section have one shape, so a product is prepared once for each section.
 inline std::vector<RowSection> row_sections(int64_t rows, int64_t chunk) {
   const int64_t whole = rows / chunk * chunk;
   std::vector<RowSection> sections;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,14 +25,24 @@ inline int64_t row_grain(int64_t columns) {
 }
 
 /// Returns the FLOPs of the product of a matrix [rows, k] and a matrix [k, columns]: 2 per
-/// multiply-add. As an integer this may overflow for fairly large tensors.
+/// multiply-add. A double, because large products exceed 64-bit integers.
 inline double product_flops(const Shape& matrix, int64_t columns) {
   return 2.0 * static_cast<double>(matrix.elements()) * static_cast<double>(columns);
 }
 
-/// Returns the spec of a tensor without a distribution: a Tensor does not know it, and kernels need
-/// only shapes and types.
+/// Returns a tensor's spec, without a distribution: a Tensor does not know its distribution, and
+/// kernels need only shapes and types.
 inline Spec spec_of(const Tensor& tensor) { return {tensor.shape(), tensor.dtype(), {}}; }
+
+/// Returns whether two tensors have the same shape and dtype, whatever their distributions.
+inline bool is_like(const Spec& a, const Spec& b) {
+  return a.shape == b.shape && a.dtype == b.dtype;
+}
+
+/// Returns a tensor's dtype and shape for messages: "bf16 [4, 16]".
+inline std::string text_of(const Spec& spec) {
+  return fmt::format("{} {}", dtype_name(spec.dtype), spec.shape.text());
+}
 
 inline std::vector<Spec> specs_of(std::span<const Tensor> tensors) {
   std::vector<Spec> specs;
@@ -55,9 +66,21 @@ void on_device(const Execution& execution, Body&& body) {
   });
 }
 
-/// Runs an operation's kernel for floating tensors of type T, which `dtype` names. Calls
-/// device(Vendor{}, arguments(T{})) on a device. On the processor calls plain(arguments(T{})) if
-/// use_plain() returns true, and fast(arguments(T{})) otherwise.
+/// Runs an operation's kernel for floating tensors of type T, which `dtype` names, on the
+/// processor: plain(arguments(T{})) if use_plain() returns true, and fast(arguments(T{}))
+/// otherwise.
+template <typename Arguments, typename Plain, typename Fast>
+void run_processor_kernel(const Execution& execution, DType dtype, Arguments&& arguments,
+                          Plain&& plain, Fast&& fast) {
+  dispatch_floating(dtype, [&](auto type) {
+    if constexpr (!std::is_same_v<decltype(type), double>) {
+      if (!use_plain(execution.runtime.target(), dtype)) return fast(arguments(type));
+    }
+    plain(arguments(type));
+  });
+}
+
+/// Runs device(Vendor{}, arguments(T{})) on a device, and run_processor_kernel() on the processor.
 template <typename Arguments, typename OnDevice, typename Plain, typename Fast>
 void run_kernel(const Execution& execution, DType dtype, Arguments&& arguments, OnDevice&& device,
                 Plain&& plain, Fast&& fast) {
@@ -66,11 +89,15 @@ void run_kernel(const Execution& execution, DType dtype, Arguments&& arguments, 
       dispatch_device(dtype, [&](auto type) { device(vendor, arguments(type)); });
     });
   }
-  dispatch_floating(dtype, [&](auto type) {
-    if constexpr (!std::is_same_v<decltype(type), double>) {
-      if (!use_plain(execution.runtime.target(), dtype)) return fast(arguments(type));
-    }
-    plain(arguments(type));
+  run_processor_kernel(execution, dtype, arguments, plain, fast);
+}
+
+/// Calls body(item) for each item of [0, count) on several threads, each of which gets at least
+/// `grain` items. See parallel_ranges().
+template <typename Body>
+void parallel_each(int threads, int64_t count, int64_t grain, Body&& body) {
+  parallel_ranges(threads, count, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin; item < end; ++item) body(item);
   });
 }
 

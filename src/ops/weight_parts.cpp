@@ -5,8 +5,8 @@
 namespace tessera {
 namespace {
 
-/// Writes the sums over all parts of columns [begin, end), which belong to one weight. `to` begins
-/// with column `begin`.
+/// Writes the totals of columns [begin, end), which belong to one weight. `to` begins with the
+/// total of column `begin`. It shares no memory with the parts, so the loop may be vectorised.
 void add_columns(const WeightParts& sums, int64_t begin, int64_t end, float* to) {
   std::fill_n(to, end - begin, 0.0f);
   for (int64_t part = 0; part < sums.count; ++part) {
@@ -20,12 +20,14 @@ void add_columns(const WeightParts& sums, int64_t begin, int64_t end, float* to)
 
 void add_weight_parts(const WeightParts& sums, int threads) {
   parallel_ranges(threads, sums.width, row_grain(sums.count), [=](int64_t begin, int64_t end, int) {
-    int64_t first = 0;
+    int64_t weight_begin = 0;
     for (int weight = 0; weight < WeightParts::kWeights; ++weight) {
-      const int64_t from = std::max(begin, first);
-      const int64_t until = std::min(end, first + sums.sizes[weight]);
-      if (from < until) add_columns(sums, from, until, sums.gradients[weight] + (from - first));
-      first += sums.sizes[weight];
+      const int64_t from = std::max(begin, weight_begin);
+      const int64_t until = std::min(end, weight_begin + sums.sizes[weight]);
+      if (from < until) {
+        add_columns(sums, from, until, sums.gradients[weight] + (from - weight_begin));
+      }
+      weight_begin += sums.sizes[weight];
     }
   });
 }

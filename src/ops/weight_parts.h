@@ -18,29 +18,29 @@ struct WeightParts {
   float* gradients[kWeights];  // [sizes[i]] each
   int64_t sizes[kWeights];     // elements; 0 for none
 
-  /// Returns the address of the total of a column. The weights are compared one by one: a device
-  /// would copy an array that is indexed by a variable into the local memory of each thread.
+  /// Returns the address of the total of a column. Compares the weights one by one, with constant
+  /// indices: for a variable index, a device would copy the array into each thread's local memory.
   constexpr float* total_address(int64_t column) const {
     float* totals = gradients[0];
-    int64_t first = 0, begin = 0;
+    int64_t totals_begin = 0, weight_begin = 0;  // columns
     for (int weight = 1; weight < kWeights; ++weight) {
-      begin += sizes[weight - 1];
-      if (column < begin) continue;
+      weight_begin += sizes[weight - 1];
+      if (column < weight_begin) continue;
       totals = gradients[weight];
-      first = begin;
+      totals_begin = weight_begin;
     }
-    return totals + (column - first);
+    return totals + (column - totals_begin);
   }
 };
 
-/// Returns the number of parts in which sums over `tokens` are taken. On the processor it depends
-/// on the tokens alone, so the result does not depend on the threads. On a device it also depends
-/// on the multiprocessors, each of which gets up to eight blocks.
+/// Returns the number of parts into which `tokens` are divided. On the processor it depends on the
+/// tokens alone, so the sums do not depend on the threads. On a device it also depends on the
+/// multiprocessors, each of which gets up to eight blocks.
 inline int64_t token_parts(const Target& target, int64_t tokens) {
   const bool device = target.device != Device::cpu;
-  const int64_t least_tokens = device ? 16 : 64;
-  const int64_t most_parts = device ? int64_t{8} * multiprocessors_of(target) : 256;
-  return std::clamp<int64_t>((tokens + least_tokens - 1) / least_tokens, 1, most_parts);
+  const int64_t min_tokens = device ? 16 : 64;  // of a part
+  const int64_t max_parts = device ? int64_t{8} * multiprocessors_of(target) : 256;
+  return std::clamp<int64_t>((tokens + min_tokens - 1) / min_tokens, 1, max_parts);
 }
 
 /// Adds up the parts on the processor.

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Adds up the parts. A block has kLanes columns, and each of its warps adds up some of the parts.
+/// A block has kLanes columns. Each warp sums some parts, then the first warp sums the warps' sums.
 // NOLINTNEXTLINE(misc-definitions-in-headers): each file of kernels has its own
 __global__ void __launch_bounds__(kMostThreads) add_weight_parts_kernel(WeightParts sums) {
   __shared__ float totals[kMostThreads / kLanes][kLanes];

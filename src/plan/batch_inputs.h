@@ -17,15 +17,15 @@ struct BatchInputs {
   BatchValues values;
   int64_t vocabulary_size;  ///< of the model
 
-  /// Writes a rank's part of a batch into the inputs. The parts of the batch have the program's
-  /// size together, and this part holds the rank's sequences. Call it right before the
-  /// micro-batch's first action. Throws Error on a token outside the model's vocabulary.
+  /// Writes this rank's pieces of a micro-batch into the inputs. `batch` is the part of it that has
+  /// the rank's sequences. Call it right before the micro-batch's first action. Throws Error on a
+  /// token outside the model's vocabulary.
   void fill(Executor& executor, int program, int micro_batch, const Batch& batch) const;
 };
 
-/// Writes a rank's piece of an i32 tensor into a program's value. The value's type gives the piece.
-/// `numbers` are elements of the whole tensor of shape `whole`, from its element `first` on, and
-/// must include the piece.
+/// Writes a rank's piece of an i32 tensor of shape `whole` into a program's value, whose
+/// distribution says which elements are the piece. `numbers` are the elements of the whole tensor
+/// from `first` on; they must include the piece.
 void write_piece(Executor& executor, int program, int micro_batch, Value to, const Shape& whole,
                  std::span<const int32_t> numbers, int64_t first = 0);
 

@@ -25,7 +25,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the row in which the most memory is in use, or -1 if that is in the evaluation.
+/// Returns the index of the row in which the most memory is in use; -1 if no row of a step is it.
 int peak_row(const std::vector<ExplainRow>& rows, const MemoryPlan& plan) {
   const auto found = std::ranges::find_if(rows, [&](const ExplainRow& row) {
     return row.program == plan.peak_program && row.node == plan.peak_node;
@@ -35,7 +35,7 @@ int peak_row(const std::vector<ExplainRow>& rows, const MemoryPlan& plan) {
 
 std::string number_or_blank(double value) { return value > 0 ? format_count(value) : ""; }
 
-/// Returns the distribution of a node's results: one text if they are equal, else each in order.
+/// Returns the distributions of a node's results: one text if all are equal, otherwise a list.
 std::string types_of_outputs(const Mesh& mesh, const std::vector<Distribution>& types) {
   std::vector<std::string> texts;
   for (const Distribution& type : types) texts.push_back(type_of_ranks(mesh, type));
@@ -83,7 +83,7 @@ std::string operations_table(const StepPlan& plan, const std::vector<ExplainRow>
   return table.text();
 }
 
-/// Returns what the labels of the dims allow ranks to split, listing each operation once.
+/// Returns, for each operation, which dims its labels allow ranks to split (label_rules.h).
 std::string dims_in_words(const std::vector<ExplainRow>& rows) {
   std::string text = "what ranks may do with the dims of operands:\n";
   std::set<std::pair<std::string, std::string>> seen;
@@ -103,8 +103,8 @@ std::string layout_text(const MeshRank& mesh_rank) {
                      mesh_rank.mesh.text());
 }
 
-/// Returns the tokens of a micro-batch whose FLOPs one rank computes: those of its data-parallel
-/// group, divided by the ranks that share them.
+/// Returns the number of tokens whose FLOPs one rank computes in a micro-batch: the tokens of its
+/// data-parallel group, divided by the ranks that share them.
 double tokens_of_rank(const StepPlan& plan) {
   const Mesh& mesh = plan.mesh_rank().mesh;
   return static_cast<double>(plan.tokens * data_ranks(mesh)) / static_cast<double>(mesh.ranks());

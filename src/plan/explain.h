@@ -11,28 +11,28 @@
 namespace tessera {
 
 struct ExplainOptions {
-  bool all_layers = false;  ///< otherwise only the first layer of each kind is listed
-  /// Also list the distribution of each result over the ranks, and the retype operations, which
-  /// move no data.
+  bool all_layers = false;  ///< false: only the first layer of each kind is listed
+  /// True to list the distribution of each result over the ranks, too, and the retype operations,
+  /// which move no data.
   bool types = false;
 };
 
-/// Returns the step program of one rank of a resolved configuration as a table for a terminal. It
-/// lists every operation with its block, shape, FLOPs and bytes, and says whether its results are
-/// saved for the backward pass, recomputed there, or a result of the run. With several ranks it
-/// also lists the tensors that the rank holds and the bytes that it sends. Compressed attention is
-/// compared with plain attention (plan/explain_attention.h). Totals follow: parameters, active
-/// parameters, FLOPs per token, bytes sent by axis, memory.
+/// Returns what one rank would run for a resolved configuration, as tables for a terminal:
+///
+/// - with several ranks, the tensors that the rank holds (explain_held.h);
+/// - if attention is compressed, a comparison with plain attention (explain_attention.h);
+/// - every operation of a step: its block, shape, FLOPs and bytes, and whether its results are kept
+///   for the backward pass, recomputed there, or results of the run (explain_rows.h);
+/// - totals: parameters, FLOPs per token, bytes sent by axis, memory.
 std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options);
 
-/// Returns a line if the step needs more memory than this process may use or than is free now, or
-/// if the configuration's device is not known here. Returns an empty text if it fits.
+/// Returns a warning if the step needs more memory than this process may use, or than is free now.
+/// For a GPU returns how to ask what fits there. Returns an empty text if the step fits.
 std::string explain_fit(const RunConfig& config, const StepPlan& plan);
 
 /// Returns the content of explain() as JSON, with every layer and all types: {"layout": {...},
-/// "held": [...], "operations": [...], "totals": {...}}. Three entries are there only if they
-/// apply: "attention", the comparison of compressed attention; "fit"; and "phases", the phases of
-/// the run.
+/// "held": [...], "operations": [...], "totals": {...}}. It has "attention" only if attention is
+/// compressed, "fit" only if `fit` is given, and "phases" only if `phases` are.
 std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit = nullptr,
                          std::span<const PhaseAccount> phases = {});
 

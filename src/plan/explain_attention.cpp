@@ -16,8 +16,7 @@
 namespace tessera {
 namespace {
 
-/// Returns plain attention at the width of the residual stream, with `group` query heads per key
-/// head.
+/// Returns plain attention as wide as the stream, with `group` query heads per key head.
 ModelConfig plain_attention(ModelConfig config, int64_t group) {
   config.attention = AttentionKind::grouped_query;
   config.head_dim = config.head_size();
@@ -70,7 +69,7 @@ AttentionAccount account_of(const RunConfig& config, ModelConfig layer, std::str
   return account;
 }
 
-/// The ratios of an account's numbers to those of the first account.
+/// The numbers of an account, divided by those of the first account.
 struct Ratios {
   double flops;
   double cache;
@@ -80,7 +79,7 @@ Ratios ratios(const AttentionAccount& account, const AttentionAccount& first) {
                                                static_cast<double>(first.cache_bytes_per_token)};
 }
 
-/// Returns the notes below the table: what the numbers count, and what is compared.
+/// Returns the notes below the table. They explain the numbers and the comparison.
 std::string notes_below(const RunConfig& config, size_t accounts) {
   const ModelConfig& model = config.model;
   std::string text = fmt::format(

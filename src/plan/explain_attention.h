@@ -9,32 +9,32 @@
 
 namespace tessera {
 
-/// The cost of the attention of one layer, whole: not divided over ranks.
+/// The cost of one layer's attention, on all ranks together.
 struct AttentionAccount {
   std::string kind;  ///< "compressed convolutional", "grouped-query" or "multi-head"
   int64_t heads = 0;
   int64_t kv_heads = 0;
-  /// Forward FLOPs per token, on the average over a sequence of `data.context` tokens. As in
-  /// Cost::flops, only matrix products count; a depthwise convolution has none.
+  /// Forward FLOPs per token, averaged over a sequence of `data.context` tokens. As in Cost::flops,
+  /// only matrix products count; a depthwise convolution has none.
   double projection_flops = 0;
   double convolution_flops = 0;
-  double score_flops = 0;  ///< of scores and of values
-  /// The bytes that a decoding program keeps for each position: keys and values, in the compute
-  /// type.
+  double score_flops = 0;  ///< of queries times keys, and of weights times values
+  /// The bytes that a decoding program keeps for each position: keys and values.
   int64_t cache_bytes_per_token = 0;
-  /// The bytes that it keeps at any length: the last rows of a convolution and of delayed values.
+  /// The bytes that it keeps whatever the length: last rows of convolutions and delayed values.
   int64_t cache_constant_bytes = 0;
 
   double flops() const { return projection_flops + convolution_flops + score_flops; }
 };
 
-/// Returns the account of the model's attention if it is compressed, followed by those of the plain
-/// attention that it is compared with (ZAYA1, appendix C). Plain attention has the width of the
-/// residual stream: as many query heads of the same size as hidden_size holds. The grouped-query
-/// one has as many query heads per key head as the model. The multi-head one, last, has a key head
-/// for each; ZAYA1 states its cache's compression against it. With groups of one head the two are
-/// the same and are listed once, as multi-head. Plain attention whose sizes do not divide is left
-/// out. Returns an empty list for a model with other attention.
+/// Returns the account of compressed attention, followed by those of the plain attention with which
+/// ZAYA1 (appendix C) compares it; empty if the model's attention is not compressed. Plain
+/// attention has hidden_size / head_size query heads of the same size:
+///
+/// - grouped-query: with as many query heads per key head as the model. It is left out if that is
+///   one, or if the numbers do not divide.
+/// - multi-head: with a key head for each query head. ZAYA1 states the compression of the cache
+///   against it. It is left out if head_size does not divide hidden_size.
 ///
 /// The numbers are read from programs of one layer, written as for evaluation and for decoding.
 std::vector<AttentionAccount> attention_accounts(const RunConfig& config);

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-/// One line of the table.
+/// One row of the table.
 struct HeldTensor {
   std::string name;
   std::string dtype;
@@ -34,8 +34,8 @@ int layer_of(const std::string& name) {
   return name.starts_with(kLayers) ? std::stoi(name.substr(kLayers.size())) : -1;
 }
 
-/// Returns the distribution of a parameter's main gradient: that of the parameter, but partial on
-/// the axes where the gradient of its unit is partial. None if it has no main gradient.
+/// Returns the distribution of a parameter's main gradient: the parameter's own, but partial on the
+/// axes where the gradient of its unit is partial. None if it has no main gradient.
 std::optional<Distribution> gradient_of(const Mesh& mesh, const ParameterSpec& spec,
                                         const ParameterUnit& unit) {
   if (!unit.has_gradients()) return std::nullopt;
@@ -47,8 +47,7 @@ std::optional<Distribution> gradient_of(const Mesh& mesh, const ParameterSpec& s
   return result;
 }
 
-/// Returns the optimizer that updates a parameter of the plan; none for a router's balancing
-/// biases.
+/// Returns the optimizer that updates a parameter; none for a router's balancing biases.
 std::optional<OptimizerName> optimizer_of(const StepPlan& plan, const ParameterSpec& parameter) {
   const auto unit = static_cast<size_t>(parameter.unit_index);
   if (!plan.programs.chunks.front().parameters.units()[unit].has_gradients()) return {};

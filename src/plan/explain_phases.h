@@ -13,25 +13,24 @@
 
 namespace tessera {
 
-/// The needs of a step of a phase, planned as if the phase were all of the run.
+/// What a step of a phase needs, planned as if the phase were the whole run.
 struct PhaseNeeds {
-  double step_flops = 0;     ///< useful ones, of this rank
+  double step_flops = 0;     ///< FlopCount::useful() of this rank
   int64_t memory_bytes = 0;  ///< of this rank
   /// The least seconds of a step on the accelerator of a hardware file (see Fit).
   std::optional<double> least_seconds = {};
 };
 
-/// Returns the needs of a phase that is planned as a run, without the time.
+/// Returns the needs of the phase that `plan` is for, without the time.
 PhaseNeeds phase_needs(const StepPlan& plan);
 
-/// A phase with its needs.
 struct PhaseAccount {
   RunPhase phase;
   PhaseNeeds needs;
 };
 
-/// Returns the accounts of all phases. `needs_of` returns those of a configuration; it is asked
-/// once for all phases whose steps are the same work.
+/// Returns the accounts of all phases. `needs_of` returns the needs of a phase's configuration. It
+/// is called once for all phases whose steps are the same work.
 std::vector<PhaseAccount> phase_accounts(
     const RunConfig& config, const std::function<PhaseNeeds(const RunConfig&)>& needs_of);
 

@@ -23,12 +23,12 @@ std::map<std::string, double> sent_by_axes(const Mesh& mesh, const Cost& cost) {
   return sent;
 }
 
-ExplainRow row_of(const StepPlan& plan, const Program& program, int number, int index) {
-  const ProgramMemory& memory = plan.memory.programs[static_cast<size_t>(number)];
-  const Node& node = program.nodes()[static_cast<size_t>(index)];
+ExplainRow row_of(const StepPlan& plan, const Program& program, int program_index, int node_index) {
+  const ProgramMemory& memory = plan.memory.programs[static_cast<size_t>(program_index)];
+  const Node& node = program.nodes()[static_cast<size_t>(node_index)];
   const std::vector<Spec> outputs = program.specs(node.outputs);
-  ExplainRow row{.program = number,
-                 .node = index,
+  ExplainRow row{.program = program_index,
+                 .node = node_index,
                  .operation = std::string(node.operation->name()),
                  .block = std::string(word(node.block)),
                  .phase = std::string(word(node.phase)),
@@ -53,18 +53,18 @@ ExplainRow row_of(const StepPlan& plan, const Program& program, int number, int 
                                program.info(node.inputs[static_cast<size_t>(updated[i])]).name);
   }
   if (updated.size() > kNamed) row.outputs += fmt::format(" and {} more", updated.size() - kNamed);
-  bool result = false;
+  bool has_result = false;
   for (const Value output : node.outputs) {
-    result = result || program.is_output(output);
+    has_result = has_result || program.is_output(output);
     if (memory.saved[static_cast<size_t>(output.id)]) {
       row.saved_bytes += program.spec(output).bytes();
     }
   }
   row.results = node.phase == Phase::recompute ? "recomputed"
                 : row.saved_bytes > 0          ? "saved"
-                : result                       ? "result"
+                : has_result                   ? "result"
                                                : "";
-  row.memory_bytes = memory.live_bytes[static_cast<size_t>(index)];
+  row.memory_bytes = memory.live_bytes[static_cast<size_t>(node_index)];
   return row;
 }
 
@@ -76,17 +76,18 @@ std::vector<int> all_nodes(const Program& program) {
 
 }  // namespace
 
-std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool views) {
+std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool with_views) {
   const StepPrograms& programs = plan.programs;
   const std::vector<const Program*> list = programs.list();
   std::vector<int> order{programs.start_number()};
   for (int chunk = 0; chunk < programs.start_number(); ++chunk) order.push_back(chunk);
   order.push_back(programs.update_number());
   std::vector<ExplainRow> rows;
-  for (const int number : order) {
-    const auto p = static_cast<size_t>(number);
-    for (const int node : views ? all_nodes(*list[p]) : segment_nodes(*list[p], Segment::whole)) {
-      rows.push_back(row_of(plan, *list[p], number, node));
+  for (const int program_index : order) {
+    const Program& program = *list[static_cast<size_t>(program_index)];
+    for (const int node :
+         with_views ? all_nodes(program) : segment_nodes(program, Segment::whole)) {
+      rows.push_back(row_of(plan, program, program_index, node));
     }
   }
   return rows;
@@ -102,9 +103,9 @@ std::map<std::string, double> sent_in_step(const StepPlan& plan,
                                            const std::vector<ExplainRow>& rows) {
   std::map<std::string, double> sent;
   for (const ExplainRow& row : rows) {
-    const bool model_program = row.program < plan.programs.start_number();
+    const bool is_chunk = row.program < plan.programs.start_number();
     for (const auto& [axes, bytes] : row.sent) {
-      sent[axes] += bytes * static_cast<double>(model_program ? plan.micro_batches : 1);
+      sent[axes] += bytes * static_cast<double>(is_chunk ? plan.micro_batches : 1);
     }
   }
   return sent;

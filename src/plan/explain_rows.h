@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// A node as the tables show it. "saved" values are those that a later segment of the program uses:
-/// they stay in memory from the forward to the backward pass.
+/// A node as the tables show it. Its results are "saved" if a later segment of the program uses
+/// them: they stay in memory from the forward to the backward pass.
 struct ExplainRow {
   int program = 0;  // index of StepPrograms::list()
   int node = 0;     // index of the program's node
@@ -21,21 +21,21 @@ struct ExplainRow {
   std::vector<Distribution> types;  // of the outputs
   int layer = -1;
   Cost cost;
-  std::map<std::string, double> sent;  // bytes by the axes, "tensor" or "tensor+data"
+  std::map<std::string, double> sent;  // bytes, by the axes: "tensor" or "tensor+data"
   int64_t saved_bytes = 0;             // of the results
   int64_t memory_bytes = 0;            // in use while the node runs
 };
 
 /// Returns the nodes of a step's programs on one rank, for one micro-batch, in the order in which
-/// they run. Views, which only give existing memory another name (retype operations are views,
-/// too), are left out unless they are wanted.
-std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool views);
+/// they run. Views only give existing memory another name, as retype operations do. They are left
+/// out unless `with_views`.
+std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool with_views);
 
 /// Returns the bytes of a row over all axes.
 double total(const std::map<std::string, double>& sent);
 
-/// Returns the bytes that the rank sends in a step, by axes. Its model's programs run once per
-/// micro-batch.
+/// Returns the bytes that the rank sends in a step, by axes: the rows of the chunk once for each
+/// micro-batch, and the other rows once.
 std::map<std::string, double> sent_in_step(const StepPlan& plan,
                                            const std::vector<ExplainRow>& rows);
 

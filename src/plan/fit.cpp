@@ -1,5 +1,5 @@
-// fit_on() compares a plan with an accelerator: whether its arena fits the memory, which
-// micro-batch is the largest that does, and the least time of a step by the roofline, operation by
+// fit_on() compares a plan with an accelerator: whether the plan's arena fits the memory, the
+// largest micro-batch that fits, and the least time of a step by the roofline, operation by
 // operation.
 
 #include "plan/fit.h"

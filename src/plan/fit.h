@@ -15,13 +15,13 @@ namespace tessera {
 /// is measured and nothing runs: memory is the plan's, times are floors.
 struct Fit {
   AcceleratorFacts accelerator;
-  int64_t needed_bytes = 0;  ///< of the unchanged configuration
+  int64_t needed_bytes = 0;  ///< of the configuration as it is
   /// The largest number of sequences in a micro-batch that fits and divides the global batch; 0 if
   /// not even one fits.
   int64_t largest_micro_batch = 0;
-  int64_t least_bytes = 0;  ///< with one sequence per micro-batch
-  int64_t state_bytes = 0;  ///< weights, gradients and the optimizer's states
-  int ranks = 1;            ///< of the run; all numbers are of one rank, except `tokens`
+  int64_t least_bytes = 0;  ///< needed with one sequence in a micro-batch
+  int64_t state_bytes = 0;  ///< of weights, gradients and the optimizer's states
+  int ranks = 1;            ///< of the run; all numbers are one rank's, except `tokens`
   bool measured = false;    ///< true if the ceilings were measured, not taken from a data sheet
 
   double gemm_flops = 0;        ///< ceiling of matrix products per second
@@ -34,8 +34,8 @@ struct Fit {
   /// Returns the memory that a plan may take: all but kDeviceReserve.
   int64_t usable_bytes() const { return accelerator.memory_bytes.value - kDeviceReserve; }
   bool fits() const { return needed_bytes <= usable_bytes(); }
-  /// Returns the least seconds of a step by the roofline: each operation takes as long as its
-  /// products at the peak or as its bytes at the bandwidth, whichever is more.
+  /// Returns the least seconds of a step by the roofline. An operation takes as long as its
+  /// products take at the peak, or as its bytes take at the bandwidth, whichever is longer.
   double seconds() const { return compute_seconds + memory_seconds; }
   /// Returns the highest MFU that is possible in that time.
   double mfu() const { return useful_flops / seconds() / gemm_flops; }

@@ -15,7 +15,7 @@ ProgramSize size_of(const RunConfig& config, const Mesh& mesh) {
           .document_mask = config.data.document_mask};
 }
 
-/// Returns the passes of a run that has no phases.
+/// Returns the passes of one phase, or of a run without phases.
 PhasePrograms passes_of(const RunConfig& config, const MeshRank& mesh_rank) {
   const DType compute = compute_dtype(config.train.precision);
   const ProgramSize size = size_of(config, mesh_rank.mesh);
@@ -112,12 +112,13 @@ StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
   StepPrograms programs = step_programs(std::move(first.chunk), config.optimizer, config.shard);
   programs.evaluation = std::move(first.evaluation);
   for (size_t i = 1; i < phases.size(); ++i) {
-    const auto equal = std::ranges::find_if(
-        phases, [&](const RunPhase& other) { return other.same_programs(phases[i]); });
-    const auto at = static_cast<size_t>(equal - phases.begin());
-    if (at == i) programs.further.push_back(passes_of(phases[i].config, mesh_rank));
-    programs.set_of_phase.push_back(at == i ? static_cast<int>(programs.further.size())
-                                            : programs.set_of_phase[at]);
+    const auto first_equal = std::ranges::find_if(
+        phases, [&](const RunPhase& phase) { return phase.same_programs(phases[i]); });
+    const auto equal_index = static_cast<size_t>(first_equal - phases.begin());
+    const bool is_new = equal_index == i;
+    if (is_new) programs.further.push_back(passes_of(phases[i].config, mesh_rank));
+    programs.set_of_phase.push_back(is_new ? static_cast<int>(programs.further.size())
+                                           : programs.set_of_phase[equal_index]);
   }
   return programs;
 }

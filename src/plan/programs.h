@@ -25,13 +25,13 @@ struct PhasePrograms {
 
 /// Every program that a rank runs in training. The programs are numbered in the order of list().
 struct StepPrograms {
-  std::vector<Chunk> chunks;                    ///< of the model; there is one
+  std::vector<Chunk> chunks;                    ///< one, which is the whole model
   Program start;                                ///< runs before the micro-batches of a step
   UpdateProgram update;                         ///< runs after them
-  Program rounding;                             ///< rounds masters to weights, after these were set
+  Program rounding;                             ///< rounds masters to weights after they were set
   std::optional<EvaluationProgram> evaluation;  ///< set if the run evaluates
-  std::vector<PhasePrograms> further;           ///< of phases that cannot use those of the first
-  std::vector<int> set_of_phase{0};             ///< by phase: its set of passes
+  std::vector<PhasePrograms> further;           ///< of phases that cannot use the programs above
+  std::vector<int> set_of_phase{0};             ///< by phase: the number of its set of passes
 
   std::vector<const Program*> list() const;
   int start_number() const { return static_cast<int>(chunks.size()); }
@@ -39,17 +39,16 @@ struct StepPrograms {
   int rounding_number() const { return start_number() + 2; }
   int evaluation_number() const { return start_number() + 3; }
 
-  /// Returns a part of a set of passes: the chunk, its program's number, and the evaluation and its
-  /// number if the run evaluates. Set 0 is that of the first phase, the others are `further`.
+  // A *set of passes* is a chunk and, if the run evaluates, an evaluation. Set 0 is the first
+  // phase's, and the others are in `further`.
   const Chunk& chunk(int set) const;
   int chunk_number(int set) const;
   const std::optional<EvaluationProgram>& evaluation_of(int set) const;
   int evaluation_number(int set) const;
   int sets() const { return static_cast<int>(further.size()) + 1; }
 
-  /// Returns the actions of a step with one micro-batch, in order, followed by an evaluation and
-  /// the passes of further phases. Micro-batches run one after the other and all have the number 0,
-  /// because they reuse one frame of memory.
+  /// Returns the actions of a step with one micro-batch, of an evaluation and of further phases.
+  /// All micro-batches have the number 0: they run one after the other in one frame of memory.
   std::vector<Action> actions() const;
 };
 
@@ -57,8 +56,8 @@ struct StepPrograms {
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
                            const ShardConfig& shard = {});
 
-/// Writes the programs that a rank runs for a resolved configuration, those of all its phases. Each
-/// rank along the data axis has micro-batches of train.micro_batch sequences.
+/// Writes the programs that a rank runs in all phases of a resolved configuration. Each rank along
+/// the data axis has micro-batches of train.micro_batch sequences.
 StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank = {});
 
 /// Returns the training state of a rank, in the memory of the executor that runs its programs. Both

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// Gives a target what the configuration chooses about its kernels.
+/// Returns the target with the configuration's choices of kernels.
 Target with_choices(Target target, const RunConfig& config) {
   target.tf32 = config.train.tf32;
   target.deterministic = config.run.deterministic;

@@ -16,9 +16,9 @@ std::unique_ptr<Accelerator> open_device(const RunConfig& config, const LocalRan
 /// Returns the target of a run on an accelerator that need not be here.
 Target run_target(const RunConfig& config, const AcceleratorFacts& facts);
 
-/// Returns the target of a run on this machine: its processor with the configured threads, and the
-/// configured device. `accelerator` is that device if it is open; otherwise nothing is known of the
-/// device. Each of several ranks has the same share of the threads, at least one.
+/// Returns the target of a run on this machine: the configured device beside the processor, whose
+/// threads the `ranks` ranks share equally, each with one at least. `accelerator` is the device if
+/// it is open; otherwise the target has none of the facts that only the device reports.
 Target run_target(const RunConfig& config, const Accelerator* accelerator = nullptr, int ranks = 1);
 
 }  // namespace tessera

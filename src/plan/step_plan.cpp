@@ -31,10 +31,10 @@ int64_t input_bytes(const Program& program) {
 }  // namespace
 
 int64_t beside_arena_bytes(const StepPlan& plan) {
-  // A rank keeps the batches of its own micro-batches: those read ahead, the one being read, and
-  // those of two steps: the one that computes and the one that is being finished.
+  // A rank keeps the batches that were read ahead, the one that is being read, and the batches of
+  // two steps: of the one that computes and of the one that is being finished.
   constexpr int64_t kTokenBytes = 4 * sizeof(int32_t);  // of the four arrays of a Batch
-  int64_t tokens = 0;  // of the batches of the phase that has the most
+  int64_t tokens = 0;  // of all these batches, in the phase with the most tokens
   for (const PhaseWork& phase : plan.phases) {
     const int64_t batches =
         std::max(LoaderOptions{}.read_ahead, phase.micro_batches) + 1 + 2 * phase.micro_batches;
@@ -79,8 +79,8 @@ StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank
   return plan;
 }
 
-std::string memory_advice(const RunConfig& config, int64_t state_bytes, int64_t bytes) {
-  if (state_bytes > bytes) {
+std::string memory_advice(const RunConfig& config, int64_t state_bytes, int64_t usable_bytes) {
+  if (state_bytes > usable_bytes) {
     return "only a smaller model or more memory helps, because weights, gradients and the "
            "optimizer's states alone do not fit";
   }
@@ -102,12 +102,12 @@ std::string memory_advice(const RunConfig& config, int64_t state_bytes, int64_t 
 
 namespace {
 
-/// The memory that ranks of a run take together from one machine or device.
+/// The memory that `ranks` ranks of a run take together from one machine or device.
 struct MemoryNeeds {
   int ranks = 0;
-  int64_t arenas = 0;
-  int64_t states = 0;  // of the arenas: weights, gradients and the optimizer's states
-  int64_t beside = 0;  // beside_arena_bytes(), if there are several ranks
+  int64_t arena_bytes = 0;
+  int64_t state_bytes = 0;   // a part of arena_bytes: weights, gradients, optimizer's states
+  int64_t beside_bytes = 0;  // beside_arena_bytes(), if there are several ranks
 };
 
 /// Throws Error if this machine or the accelerator has less memory.
@@ -117,25 +117,26 @@ void require_fits(const RunConfig& config, const MemoryNeeds& needs,
   const int64_t free = accelerator == nullptr ? memory.bytes : accelerator->free_bytes();
   const int64_t reserve = accelerator == nullptr ? 0 : kDeviceReserve;
   const int64_t usable = free - reserve;
-  if (needs.arenas + needs.beside <= usable) return;
+  if (needs.arena_bytes + needs.beside_bytes <= usable) return;
   const std::string where =
       accelerator == nullptr
           ? memory.text()
           : fmt::format("{} has {} free, {} of it for its libraries, kernels and graphs",
                         accelerator->name(), format_bytes(free), format_bytes(reserve));
-  const std::string advice = memory_advice(config, needs.states, usable);
+  const std::string advice = memory_advice(config, needs.state_bytes, usable);
   if (needs.ranks == 1) {
     throw Error(
         "the run needs {} of memory, {} of it weights, gradients and the optimizer's states, and "
         "{}; {} (`tessera explain` shows what takes it)",
-        format_bytes(needs.arenas), format_bytes(needs.states), where, advice);
+        format_bytes(needs.arena_bytes), format_bytes(needs.state_bytes), where, advice);
   }
   throw Error(
       "the run needs {} of memory for its {} ranks together ({} for weights, gradients and the "
       "optimizer's states, {} for the other values, {} for the ranks' programs, threads and "
       "batches), and {}; give fewer --ranks; otherwise {} (`tessera explain` shows what takes it)",
-      format_bytes(needs.arenas + needs.beside), needs.ranks, format_bytes(needs.states),
-      format_bytes(needs.arenas - needs.states), format_bytes(needs.beside), where, advice);
+      format_bytes(needs.arena_bytes + needs.beside_bytes), needs.ranks,
+      format_bytes(needs.state_bytes), format_bytes(needs.arena_bytes - needs.state_bytes),
+      format_bytes(needs.beside_bytes), where, advice);
 }
 
 }  // namespace
@@ -148,21 +149,23 @@ StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
   MemoryNeeds own;
   control.together([&] {
     plan = plan_step(config, target, mesh_rank);
-    own = {.ranks = 1, .arenas = plan->memory.arena_bytes, .states = plan->memory.kept_bytes};
+    own = {.ranks = 1,
+           .arena_bytes = plan->memory.arena_bytes,
+           .state_bytes = plan->memory.kept_bytes};
     if (own_memory) require_fits(config, own, accelerator);
-    if (control.several()) own.beside = beside_arena_bytes(*plan);
+    if (control.several()) own.beside_bytes = beside_arena_bytes(*plan);
   });
-  const std::array<uint64_t, 3> bytes{static_cast<uint64_t>(own.arenas),
-                                      static_cast<uint64_t>(own.states),
-                                      static_cast<uint64_t>(own.beside)};
+  const std::array<uint64_t, 3> bytes{static_cast<uint64_t>(own.arena_bytes),
+                                      static_cast<uint64_t>(own.state_bytes),
+                                      static_cast<uint64_t>(own.beside_bytes)};
   const std::vector<uint64_t> all = control.gather(bytes);
   MemoryNeeds needs;
   for (const int rank : ranks_here) {
     const auto of_rank = std::span(all).subspan(static_cast<size_t>(rank) * bytes.size());
     ++needs.ranks;
-    needs.arenas += static_cast<int64_t>(of_rank[0]);
-    needs.states += static_cast<int64_t>(of_rank[1]);
-    needs.beside += static_cast<int64_t>(of_rank[2]);
+    needs.arena_bytes += static_cast<int64_t>(of_rank[0]);
+    needs.state_bytes += static_cast<int64_t>(of_rank[1]);
+    needs.beside_bytes += static_cast<int64_t>(of_rank[2]);
   }
   if (!own_memory) control.together([&] { require_fits(config, needs, accelerator); });
   return std::move(*plan);

@@ -22,20 +22,19 @@ struct PhaseWork {
 };
 
 /// The work and memory of one rank, known before anything runs. In a run of several phases the
-/// memory covers all of them, and the numbers of a step are those of the first.
+/// memory is for all of them, and the numbers of a step are the first phase's.
 struct StepPlan {
   StepPrograms programs;
-  MemoryPlan memory;  ///< the run reserves and takes its arena
+  MemoryPlan memory;
   int64_t parameters = 0;
   int64_t active_parameters = 0;
-  int64_t embedding_parameters = 0;  ///< of the embedding and of a head of its own
+  int64_t embedding_parameters = 0;  ///< of the embedding, and of the head unless it is tied
   int64_t input_bytes = 0;           ///< of one micro-batch: tokens, targets and the like
   FlopCount flops;                   ///< of one micro-batch
   int64_t tokens = 0;                ///< of one micro-batch of a data-parallel rank
   int64_t micro_batches = 1;         ///< of a step
   std::vector<PhaseWork> phases;
 
-  /// Returns the rank that the plan is for.
   MeshRank mesh_rank() const;
 };
 
@@ -49,13 +48,13 @@ StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank
 inline constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 
 /// Returns the plan of one rank of a run, if the run fits on its machines. All ranks call it.
-/// Throws Error on all ranks when the step needs more memory than a machine has, or than the
-/// accelerator on which it runs has free beside kDeviceReserve, so that a run that cannot fit stops
-/// before it takes any memory. The message says what takes the memory and what to change.
+/// Throws Error on all ranks if one machine or accelerator has too little memory, so that such a
+/// run stops before it takes any. The message says what takes the memory and what to change.
 ///
-/// `accelerator` is null if the run computes on the processor. Each rank has a GPU of its own;
-/// emulated devices share the machine's memory, as ranks on the processor do. `ranks_here` are the
-/// ranks on this machine. With several ranks, beside_arena_bytes() counts too.
+/// A rank with a GPU must fit into the memory that is free there, less kDeviceReserve. Ranks on the
+/// processor and on emulated devices must fit into the machine's memory together, with
+/// beside_arena_bytes() of each if there are several. `accelerator` is null for the processor;
+/// `ranks_here` are the ranks on this machine.
 StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
                              const Accelerator* accelerator, const MeshRank& mesh_rank,
                              const RankControl& control, std::span<const int> ranks_here);
@@ -64,19 +63,19 @@ StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
 /// too if the configuration is laid out over several ranks.
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator = nullptr);
 
-/// Bounds of the memory that a rank takes beside its arena if it is one of several threads of a
-/// process. kValueBytes is for each value of its programs: the programs and their executor's
+/// Upper bounds of the memory that a rank takes beside its arena if it is one of several threads of
+/// a process. kValueBytes is for each value of its programs: the programs and their executor's
 /// tables. kRankBytes is for its stack, oneDNN's code and the allocator's memory for a thread. They
-/// are upper bounds, measured on small models in bf16, whose products are widened, which takes the
-/// most. A test compares them with runs.
+/// were measured on small models in bf16, which take the most because their products are widened. A
+/// test compares them with runs.
 inline constexpr int64_t kValueBytes = int64_t{1} << 10;
 inline constexpr int64_t kRankBytes = int64_t{9} << 19;
 
 /// Returns the sum of these bounds, plus the bytes of the batches that the rank reads ahead.
 int64_t beside_arena_bytes(const StepPlan& plan);
 
-/// Returns advice on making a step of this configuration fit into `bytes` of memory, which are too
-/// few for it as it is. `state_bytes` are those of its weights, gradients and optimizer's states.
-std::string memory_advice(const RunConfig& config, int64_t state_bytes, int64_t bytes);
+/// Returns advice on making a step fit into `usable_bytes` of memory, which are too few for the
+/// configuration as it is. `state_bytes` are for weights, gradients and the optimizer's states.
+std::string memory_advice(const RunConfig& config, int64_t state_bytes, int64_t usable_bytes);
 
 }  // namespace tessera

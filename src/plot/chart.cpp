@@ -95,7 +95,8 @@ Ticks y_ticks_of(const ChartAxis& y) { return ticks_of(y, 8); }
 /// Returns the distance of the label from the axis. The label stays clear of the tick labels.
 double label_distance(const Ticks& y_ticks) {
   size_t longest = 0;
-  for (const std::string& label : y_ticks.labels) longest = std::max(longest, letters(label));
+  for (const std::string& label : y_ticks.labels)
+    longest = std::max(longest, character_count(label));
   return std::max(kLabelDistance, static_cast<double>(longest) * kDigit + 2 * kTickGap);
 }
 
@@ -223,7 +224,7 @@ double add_legend(const Chart& chart, double width, double left, double top, std
   double y = top;
   for (size_t run = 0; run < chart.runs.size(); ++run) {
     const std::string name = shortened(chart.runs[run], std::min<size_t>(longest, 60));
-    const double needed = kLegendLine + 6 + static_cast<double>(letters(name)) * kLetter;
+    const double needed = kLegendLine + 6 + static_cast<double>(character_count(name)) * kLetter;
     if (x + needed > width - kMargin && x > left) {
       x = left;
       y += kLegendHeight;

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// One run's data in one panel, in units of the data, with x ascending. Points that an axis cannot
-/// show are gaps, such as zero on a logarithmic axis.
+/// One run's data in one panel, in units of the data, with x ascending. A point that an axis cannot
+/// show, such as zero on a logarithmic axis, becomes a gap.
 struct Curve {
   size_t run = 0;            ///< index into Chart::runs; decides colour, dashes and marker
   std::vector<Point> faint;  ///< the line behind a smoothed one

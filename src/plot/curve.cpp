@@ -9,8 +9,8 @@ namespace {
 
 bool lower(const Point& a, const Point& b) { return a.y < b.y; }
 
-/// Returns the sum of all y before each point and, last, of all points. The mean of consecutive
-/// points then takes constant time.
+/// Returns the sum of all y before each point, and at the end the sum of all. The mean of
+/// consecutive points then takes constant time.
 std::vector<long double> sums_before(std::span<const Point> points) {
   std::vector<long double> sums{0};
   for (const Point& point : points) sums.push_back(sums.back() + point.y);
@@ -49,11 +49,11 @@ std::vector<Point> smoothed(std::span<const Point> curve, int64_t window) {
   return result;
 }
 
-std::vector<Point> thinned(std::span<const Point> curve, double column) {
+std::vector<Point> thinned(std::span<const Point> curve, double column_width) {
   std::vector<Point> result;
   for (size_t begin = 0, end = 0; begin < curve.size(); begin = end) {
-    const double column_index = std::floor(curve[begin].x / column);
-    while (end < curve.size() && std::floor(curve[end].x / column) == column_index) ++end;
+    const double column_index = std::floor(curve[begin].x / column_width);
+    while (end < curve.size() && std::floor(curve[end].x / column_width) == column_index) ++end;
     const auto points = curve.subspan(begin, end - begin);
     const auto [lowest, highest] = std::minmax_element(points.begin(), points.end(), lower);
     // In the order of x; a point may be several of the four.

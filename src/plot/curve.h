@@ -20,12 +20,13 @@ std::vector<std::span<const Point>> pieces(std::span<const Point> curve);
 /// odd. At the beginning of a piece, which is often steep, the window shrinks on both sides, so
 /// that the line begins at the first value. At the end, it shrinks only on the side without points,
 /// so that the line ends at a mean and not at a single noisy value. Gaps stay, and no mean crosses
-/// one.
+/// a gap.
 std::vector<Point> smoothed(std::span<const Point> curve, int64_t window);
 
 /// Returns the points of a curve that a picture needs. The curve has no gaps, and x ascends. The
-/// picture is cut into columns of width `column`. The first, the lowest, the highest and the last
-/// point of each remain. A line through them covers the same pixels, and no spike is lost.
-std::vector<Point> thinned(std::span<const Point> curve, double column);
+/// picture is cut into columns of width `column_width`. Of each column the first, the lowest, the
+/// highest and the last point remain. A line through them covers the same pixels, and no spike is
+/// lost.
+std::vector<Point> thinned(std::span<const Point> curve, double column_width);
 
 }  // namespace tessera

@@ -27,8 +27,8 @@ struct Colour {
   double red, green, blue;
 };
 
-/// Colours from dark to bright, even in lightness, distinct with any kind of colour vision: points
-/// of matplotlib's "viridis" (CC0).
+/// Colours from dark to bright, in even steps of lightness, distinct with any kind of colour
+/// vision: points of matplotlib's "viridis" (CC0).
 constexpr std::array<Colour, 6> kHeatColours{
     {{68, 1, 84}, {65, 68, 135}, {42, 120, 142}, {34, 168, 132}, {122, 209, 81}, {253, 231, 37}}};
 
@@ -51,8 +51,8 @@ std::string rectangle(Point corner, double width, double height, const std::stri
                      pixels(corner.x), pixels(corner.y), pixels(width), pixels(height), fill);
 }
 
-/// Returns the value with two decimals below 1, one below 10, none above: "0.42", "9.1", "87",
-/// "1240".
+/// Returns the value with two decimals below 1, one decimal below 10, and none from 10 on: "0.42",
+/// "9.1", "87", "1240".
 std::string figures(double value) {
   return fmt::format("{:.{}f}", value, value < 1 ? 2 : value < 10 ? 1 : 0);
 }

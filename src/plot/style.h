@@ -17,11 +17,12 @@ inline constexpr size_t kStyles = 42;
 /// (M. Okabe and K. Ito, "Color Universal Design").
 std::string colour(size_t run);
 
-/// Returns the attribute that dashes a run's line; empty for the first. There are six patterns: a
-/// few runs are distinct in grey, and no two of kStyles look the same.
+/// Returns the attribute that dashes a run's line; empty for the first run. There are six patterns,
+/// so that a few runs are distinct in grey too. No two of kStyles runs have both the colour and the
+/// pattern in common.
 std::string dashes(size_t run);
 
-/// Returns a run's marker at that point. It is one of five shapes.
+/// Returns a run's marker, one of five shapes, at a point.
 std::string marker(size_t run, Point at);
 
 }  // namespace tessera

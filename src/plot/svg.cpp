@@ -51,7 +51,7 @@ std::string xml_text(std::string_view text) {
   return result;
 }
 
-size_t letters(std::string_view text) { return character_offsets(valid_utf8(text)).size(); }
+size_t character_count(std::string_view text) { return character_offsets(valid_utf8(text)).size(); }
 
 std::string shortened(std::string_view text, size_t length) {
   TESSERA_CHECK(length > 0, "a text of no characters");

@@ -16,7 +16,7 @@ namespace tessera {
 std::string xml_text(std::string_view text);
 
 /// Returns the number of characters of a text.
-size_t letters(std::string_view text);
+size_t character_count(std::string_view text);
 
 /// Returns the text as valid UTF-8 of at most `length` characters. `length` is at least 1. "…"
 /// replaces the middle of a longer text: "runs/a…/b".
@@ -28,7 +28,7 @@ std::string pixels(double value);
 /// The part of a text that its x and y refer to.
 enum class Anchor { start, middle, end };
 
-/// Returns a <text> element. `text` is not yet escaped. `attributes` are further ones of the
+/// Returns a <text> element. `text` is not yet escaped. `attributes` are further attributes of the
 /// element.
 std::string svg_text(Point at, Anchor anchor, std::string_view text, int size = 12,
                      std::string_view attributes = "");

@@ -26,7 +26,7 @@ bool share_exchange_rows(const Mesh& mesh, const Spec& a, const Spec& b) {
   });
 }
 
-/// Returns the rows of a computed value: those of an input with the same rows, if there is one.
+/// Returns the Rows of an input that has the same rows as a computed value; none without such one.
 std::optional<Rows> inherited_rows(const Program& program, std::span<const Value> inputs,
                                    const Spec& spec) {
   for (const Value input : inputs) {
@@ -70,7 +70,8 @@ std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
                                   std::vector<Value> inputs) {
   for (const Value input : inputs) refuse_replaced(operation->name(), input);
   const std::vector<Spec> input_specs = program_.specs(inputs);
-  // On several ranks, wrong types also make the shapes of one rank wrong, and an error about types
+  // Neither types nor shapes need the other, so the order only decides which error comes first. On
+  // several ranks, wrong types also make the shapes of one rank wrong, and an error about types
   // says more.
   const bool types_first = program_.mesh().ranks() > 1;
   std::vector<Distribution> distributions;
@@ -124,6 +125,7 @@ std::vector<Distribution> Builder::distributions_of(const Operation& operation,
   const Labels& labels = labels_of(operation, specs);
   std::vector<Distribution> distributions = derive_distributions(
       program_.mesh(), operation.name(), labels, operands, operation.hand_rule());
+  // The labels list the updated inputs after the outputs.
   const size_t outputs = distributions.size() - std::min(distributions.size(), updated.size());
   for (size_t i = 0; i < updated.size(); ++i) {
     const auto index = static_cast<size_t>(updated[i]);
@@ -153,7 +155,7 @@ bool Builder::has_rows_of_inputs(const Operation& operation, std::span<const Val
     return names;
   };
   const std::vector<int> updated = operation.updated_inputs();
-  size_t read = 0;
+  size_t read = 0;  // the number of inputs so far that labels list: those that are only read
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (std::ranges::find(updated, static_cast<int>(i)) != updated.end()) continue;
     const LabelledOperand& operand = labels.inputs[read++];
@@ -194,20 +196,21 @@ void Builder::refuse_replaced(std::string_view reader, Value value) const {
                   now.spec.distribution.text(program_.mesh())));
 }
 
-void Builder::replace(Value value, Value by) {
+void Builder::replace(Value value, Value replacement) {
   const ViewOf replaced = program_.info(value).view.value_or(ViewOf{.base = value});
   const int64_t end = replaced.byte_offset + program_.spec(value).bytes();
-  TESSERA_CHECK(program_.base(by) == replaced.base, "'{}' does not lie in the memory of '{}'",
-                program_.info(by).name, program_.info(value).name);
+  TESSERA_CHECK(program_.base(replacement) == replaced.base,
+                "'{}' does not lie in the memory of '{}'", program_.info(replacement).name,
+                program_.info(value).name);
   for (size_t id = 0; id < program_.values_.size(); ++id) {
     ValueInfo& other = program_.values_[id];
-    const Value own{static_cast<int>(id)};
-    const ViewOf view = other.view.value_or(ViewOf{.base = own});
+    const Value candidate{static_cast<int>(id)};
+    const ViewOf view = other.view.value_or(ViewOf{.base = candidate});
     const bool overlaps = view.base == replaced.base && view.byte_offset < end &&
                           replaced.byte_offset < view.byte_offset + other.spec.bytes();
-    if (!overlaps || own == by || other.replaced_by) continue;
-    other.replaced_by = by;
-    if (program_.is_output(own)) refuse_replaced("output", own);
+    if (!overlaps || candidate == replacement || other.replaced_by) continue;
+    other.replaced_by = replacement;
+    if (program_.is_output(candidate)) refuse_replaced("output", candidate);
   }
 }
 

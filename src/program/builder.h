@@ -18,7 +18,6 @@ class Builder {
  public:
   explicit Builder(Program& program) : program_(program) {}
 
-  /// Returns the program as written so far.
   const Program& program() const { return program_; }
   const Spec& spec(Value value) const { return program_.spec(value); }
 
@@ -33,8 +32,8 @@ class Builder {
   Value state(std::string name, Spec spec);
 
   /// Appends a node and returns its outputs. Their shapes come from the operation's infer(), and
-  /// their distributions from its labels. Throws DistributionError if the labels refuse the inputs'
-  /// distributions, or if an updated input has another distribution than what is added into it.
+  /// their distributions from its labels and rules. Throws DistributionError if these refuse the
+  /// inputs' distributions, or if something is added into a value of another distribution.
   std::vector<Value> apply(std::shared_ptr<const Operation> operation, std::vector<Value> inputs);
   /// Appends a node and returns its output. Throws as apply() does, and InternalError unless there
   /// is exactly one output.
@@ -46,13 +45,13 @@ class Builder {
   /// memory under the type of the conversion's gradient. Returns null for any other value, and if
   /// the main gradient is partial on axes where gradients of `value` are not.
   Value main_gradient(Value value);
-  /// Returns the same value also where it is partial on more axes than gradients of `value`. A main
-  /// gradient is partial where any use of the parameter so far is replicated. A gradient that is
-  /// not partial there must be added by one rank alone (invariant -> partial).
+  /// Returns main_gradient(), but also if it is partial on axes where gradients of `value` are not.
+  /// It is partial where any use of the parameter so far is replicated. The caller must convert a
+  /// gradient that is invariant there to partial, so that one rank alone adds it.
   Value main_gradient_of_any_type(Value value);
 
-  /// Declares the main gradient of a parameter whose gradient another program computes with this
-  /// distribution. Returns the one that the parameter has if it is declared already.
+  /// Declares the main gradient of a parameter, with the distribution that it has in the program
+  /// which computes it. If the parameter has a main gradient already, returns that one.
   Value declare_main_gradient(Value parameter, const Distribution& distribution);
 
   /// Marks a value that the caller reads after the run.
@@ -61,14 +60,13 @@ class Builder {
   void keep(Value value, Keep keep);
   /// Marks a value whose number of rows is known only at run time (see Rows).
   void rows(Value value, Rows rows);
-  /// Marks such a value that is allocated for the largest possible number of rows and has no Rows,
-  /// as the rows of experts on one rank are. The outputs that have the same rows follow from the
-  /// labels.
+  /// Marks a value whose number of rows is known only at run time, but whose memory is planned for
+  /// the largest possible number (ValueInfo::has_run_time_rows without Rows). Outputs that have the
+  /// same labels in dim 0 as a marked input are marked, too.
   void run_time_rows(Value value);
-  /// Marks that the memory of a value now holds `by`, a view of it. Later nodes cannot read the
-  /// value, nor any other value that overlaps this memory. They read only `by` and what is made
-  /// from it.
-  void replace(Value value, Value by);
+  /// Marks that the memory of a value now holds `replacement`, a view of it. Later nodes cannot
+  /// read the value, nor any other value so far that overlaps this memory, except `replacement`.
+  void replace(Value value, Value replacement);
   /// Gives a computed value its own name for tables and errors, below the current scope.
   void name(Value value, std::string_view name);
   /// Gives a value a name that is taken as it is.
@@ -79,8 +77,8 @@ class Builder {
   /// input has another spec than the input that it replaces.
   void rewrite_backward(const std::function<std::vector<Value>(const Node&)>& inputs_of);
 
-  /// A guard: during its lifetime, new nodes belong to a block and a layer, and names of values
-  /// begin with `path`.
+  /// A guard: during its lifetime, new nodes belong to a block and a layer, and the names of their
+  /// values begin with `path`.
   class Scope {
    public:
     Scope(Builder& builder, std::string_view path, Block block, int layer);
@@ -120,8 +118,7 @@ class Builder {
                                              std::span<const Value> inputs,
                                              std::span<const Spec> specs);
   const Labels& labels_of(const Operation& operation, std::span<const Spec> inputs);
-  /// Returns whether an output has the rows of an input whose number of rows is known only at run
-  /// time.
+  /// Returns whether an output has the rows of an input that is marked (see run_time_rows()).
   bool has_rows_of_inputs(const Operation& operation, std::span<const Value> inputs,
                           std::span<const Spec> specs, size_t output);
   void note_view(const Operation& operation, int output, std::span<const Value> inputs,

@@ -18,6 +18,7 @@ namespace {
 constexpr auto kRules = [] {
   using enum Placement;
   return std::to_array<ConversionRule>({
+      // from, to, dual_from, dual_to, movement
       {invariant, replicated, partial, invariant, Movement::nothing},
       {partial, invariant, invariant, replicated, Movement::all_reduce},
       {partial, replicated, partial, replicated, Movement::all_reduce},
@@ -36,8 +37,9 @@ constexpr auto kRules = [] {
   });
 }();
 
-/// Returns whether the table has each conversion, and the conversion of its gradient, exactly once.
-constexpr bool complete() {
+/// Returns whether each row is the only one of its conversion, and the conversion of each row's
+/// gradient has exactly one row, too.
+constexpr bool rows_are_unique_with_duals() {
   return std::ranges::all_of(kRules, [](const ConversionRule& rule) {
     const auto same = [&](const ConversionRule& other) {
       return other.from == rule.from && other.to == rule.to;
@@ -48,7 +50,7 @@ constexpr bool complete() {
     return std::ranges::count_if(kRules, same) == 1 && std::ranges::count_if(kRules, dual) == 1;
   });
 }
-static_assert(complete());
+static_assert(rows_are_unique_with_duals());
 
 const ConversionRule* find_rule(Placement from, Placement to) {
   const auto found = std::ranges::find_if(
@@ -109,11 +111,12 @@ Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view)
                                         before.text(mesh), why));
   };
   const TypeOnAxis& first = before.on(axes[0]);
+  const bool one_type =
+      std::ranges::all_of(axes, [&](Axis axis) { return before.on(axis) == first; });
+  // A value that is not split gets the same type on all axes of the other view.
   if (!first.split()) {
+    if (!one_type) refuse_crossing("expected one type over all axes");
     Distribution after(view);
-    for (const Axis axis : axes) {
-      if (before.on(axis) != first) refuse_crossing("expected one type over all axes");
-    }
     for (const Axis axis : mesh.of_view(view)) after = after.with(axis, first);
     return after;
   }
@@ -122,18 +125,19 @@ Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view)
       refuse_crossing("expected splits of dim 0 over all axes");
     }
   }
+  // Tokens that come back from the expert view get the distribution that they had before.
   if (view == MeshView::dense) {
-    for (const Axis axis : axes) {
-      if (before.on(axis) != first) refuse_crossing("expected the tokens of one crossing");
-    }
-    if (!first.pieces.origin) refuse_crossing("expected the tokens of one crossing");
+    const bool same_crossing = one_type && first.pieces.origin != nullptr;
+    if (!same_crossing) refuse_crossing("expected the tokens of one crossing");
     return *first.pieces.origin;
   }
+  // Tokens that go to the expert view become each rank's own tokens, on all its axes.
   const Pieces own_tokens{.kind = PieceKind::tokens,
                           .origin = std::make_shared<const Distribution>(before)};
   Distribution after(view);
+  // with() makes each new split the innermost one, so the outermost axis comes first.
   const std::span<const Axis> levels = mesh.expert_data();
-  for (auto level = levels.rbegin(); level != levels.rend(); ++level) {  // the outermost first
+  for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
     after = after.with(*level, varying(0, own_tokens));
   }
   return after.with(mesh.expert(), varying(0, own_tokens));

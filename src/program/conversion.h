@@ -14,21 +14,21 @@ namespace tessera {
 /// The data movement of a conversion: what each rank of the axis does.
 enum class Movement : uint8_t {
   nothing,         ///< keeps its memory as it is
-  all_gather,      ///< gets the whole of which the ranks have pieces
+  all_gather,      ///< gets the pieces of all ranks
   reduce_scatter,  ///< gets its piece of the sum
   all_reduce,      ///< gets the sum
-  own_piece,       ///< keeps its piece of what it has
-  zeros_around,    ///< puts its piece into zeros
-  one_keeps,       ///< the first rank keeps what it has, the others have zeros
-  all_to_all,      ///< gets its piece of another split
+  own_piece,       ///< keeps its own piece of the whole
+  zeros_around,    ///< puts its piece into a whole of zeros
+  one_keeps,       ///< the first rank keeps its value, the others get zeros
+  all_to_all,      ///< gets its piece of a split along another dim
 };
 template <>
 inline constexpr std::array<std::string_view, 8> kWords<Movement>{
     "nothing",   "all_gather",   "reduce_scatter", "all_reduce",
     "own_piece", "zeros_around", "one_keeps",      "all_to_all"};
 
-/// A change of a value's type on one axis. It names both ends: with the target alone, a mistake in
-/// the program could turn into a conversion that does nothing.
+/// A change of a value's type on one axis. It names the type before, too: with the type afterwards
+/// alone, a mistake in the program could turn into a conversion that does nothing.
 ///
 ///   from -> to                forward               backward
 ///   invariant -> replicated   nothing               partial -> invariant: all-reduce
@@ -40,14 +40,14 @@ inline constexpr std::array<std::string_view, 8> kWords<Movement>{
 ///   partial -> sharded        reduce-scatter        sharded -> replicated: all-gather
 ///   replicated -> sharded     keep own piece        sharded -> partial: own piece in zeros
 ///   sharded -> partial        own piece in zeros    replicated -> sharded: keep own piece
-///   replicated -> partial     one rank keeps it     replicated -> partial
+///   replicated -> partial     one rank keeps it     replicated -> partial: one rank keeps it
 ///   replicated -> invariant   nothing               invariant -> partial: one rank keeps it
 ///   invariant -> partial      one rank keeps it     replicated -> invariant: nothing
 ///   sharded -> sharded        all-to-all            sharded -> sharded: all-to-all
-///   varying -> replicated     gather of rows        partial -> varying
-///   partial -> varying        scatter of sums       varying -> replicated
+///   varying -> replicated     gather of rows        partial -> varying: scatter of sums
+///   partial -> varying        scatter of sums       varying -> replicated: gather of rows
 ///
-/// Sharded to varying and back is an exchange of rows, an operation of its own.
+/// A change between sharded and varying is an exchange of rows, an operation of its own.
 struct Conversion {
   Axis axis;
   Placement from = Placement::invariant;
@@ -55,7 +55,8 @@ struct Conversion {
   TypeOnAxis to;
 };
 
-/// One row of the table above: the conversion, that of the gradient, and the data movement.
+/// One row of the table above: a conversion, the conversion of its gradient (`dual_from` to
+/// `dual_to`), and the data movement of the forward one.
 struct ConversionRule {
   Placement from;
   Placement to;
@@ -71,19 +72,18 @@ std::span<const ConversionRule> conversion_rules();
 Movement movement(const Conversion& conversion);
 
 /// Returns the distribution after a conversion. Throws DistributionError, which names the value and
-/// the axis, if the value does not have the type that the conversion begins with, if there is no
-/// such conversion, or if the pieces that it joins are not the innermost of their dim.
+/// the axis, if the value does not have the type `from`, if the table has no such conversion, or if
+/// the axis splits a dim that another axis splits inside it.
 Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conversion& conversion);
 
-/// Returns the distribution of a value in the other view of the mesh. The value can cross if its
-/// type is the same over all axes of its view: all split along dim 0, all invariant, all replicated
-/// or all partial. Split tokens become `tokens` pieces, which remember the distribution before the
-/// crossing; only such pieces cross back as split. Throws DistributionError if the value cannot
-/// cross.
+/// Returns the distribution of a value in `view` of the mesh. A value can cross to the other view
+/// if all axes of its own view split dim 0, or if its type is invariant, replicated or partial on
+/// all of them. Crossing to the expert view makes split tokens `tokens` pieces, which remember
+/// their distribution in the dense view. Only such pieces cross back. Throws DistributionError if
+/// the value cannot cross.
 Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view);
 
-/// Returns the conversion of the gradient. `before` is the type, on the axis, of the converted
-/// value.
+/// Returns the conversion of the gradient. `before` is the value's type before the conversion.
 Conversion dual(const Conversion& conversion, const TypeOnAxis& before);
 
 }  // namespace tessera

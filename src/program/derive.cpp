@@ -2,6 +2,19 @@
 // one axis of the mesh after the other: a hand-written rule of the operation answers if there is
 // one, and otherwise AxisRule, from the labels of the dims. Then the types on all axes become one
 // Distribution for each output, in the order in which the axes split each label (split_orders.h).
+//
+// The rules of AxisRule in short:
+//
+// 1. Invariant operands combine with invariant ones, or replicated values without a gradient.
+// 2. A label split in one operand is split alike in all that have it. The others are replicated.
+// 3. An output that has the split label is split there. One that lacks it is a sum: partial.
+// 4. A partial operand needs an operation that is linear in it. Then the output is partial too.
+// 5. A label marked whole is not split.
+//
+// The feed-forward block on the tensor axis, with the labels `~t i, ~o i -> t o` of a linear map:
+//
+//   gate: t i replicated, o i split along o -> t o split along o
+//   down: t i and o i both split along i    -> t o partial
 
 #include "program/derive.h"
 
@@ -25,8 +38,8 @@ struct LabelOnAxis {
   size_t input;
 };
 
-/// Rules 1 to 5 of derive_distributions() on one axis: outputs() returns the outputs' types there,
-/// given those of the inputs, or throws DistributionError. For example with `~t i, ~o i -> t o`
+/// Rules 1 to 5 of derive_distributions() on one axis. outputs() returns the types of the outputs
+/// for those of the inputs, or throws DistributionError. Examples, for `~t i, ~o i -> t o`:
 ///
 ///   t sharded, the weight replicated -> t o is sharded along t
 ///   i sharded in both                -> t o is partial
@@ -60,14 +73,14 @@ class AxisRule {
 
   bool all_invariant() const {
     for (size_t k = 0; k < types_.size(); ++k) {
-      if (types_[k].placement != Placement::invariant && !same(k)) return false;
+      if (types_[k].placement != Placement::invariant && !is_neutral_here(k)) return false;
     }
     return true;
   }
 
   void refuse_invariant() const {
     for (size_t k = 0; k < types_.size(); ++k) {
-      if (types_[k].placement != Placement::invariant || same(k)) continue;
+      if (types_[k].placement != Placement::invariant || is_neutral_here(k)) continue;
       std::vector<std::string> others;
       for (size_t other = 0; other < types_.size(); ++other) {
         if (types_[other].placement == Placement::invariant) continue;
@@ -160,7 +173,7 @@ class AxisRule {
     }
     const bool counts_by_shape =
         type.placement == Placement::partial && labels_.inputs[k].shape_only;
-    if (type.placement == Placement::replicated || same(k) || counts_by_shape) return;
+    if (type.placement == Placement::replicated || is_neutral_here(k) || counts_by_shape) return;
     refuse(k, fmt::format("it lacks the label {}, which is split in '{}'; expected replicated",
                           split.label, input_name(split.input)));
   }
@@ -222,7 +235,8 @@ class AxisRule {
 
   // ---- inputs
 
-  bool same(size_t k) const { return operation_.same_on_all(k, types_[k]); }
+  /// Returns whether invariant and replicated mean the same for an input.
+  bool is_neutral_here(size_t k) const { return operation_.same_on_all(k, types_[k]); }
   const std::string& input_name(size_t k) const { return operation_.inputs[k].name; }
   std::string axis_name() const { return std::string(operation_.mesh.name(axis_)); }
 
@@ -252,8 +266,8 @@ bool is_neutral(const LabelledOperation& operation, size_t input) {
   });
 }
 
-/// Returns the view of all inputs, except those that mean the same in both. Throws if it is not one
-/// view.
+/// Returns the view that all inputs have, except neutral ones. Throws DistributionError if they
+/// have different views.
 MeshView common_view(const LabelledOperation& operation) {
   const std::span<const TypedOperand> inputs = operation.inputs;
   std::optional<size_t> first;
@@ -311,7 +325,7 @@ std::vector<Distribution> derive_distributions(const Mesh& mesh, std::string_vie
   const LabelledOperation labelled{mesh, operation, labels, inputs};
   labelled.check_labels();
   const MeshView view = common_view(labelled);
-  // By output and axis.
+  // The types by output and by axis.
   std::vector<std::vector<TypeOnAxis>> outputs(labels.outputs.size(),
                                                std::vector<TypeOnAxis>(mesh.axes().size()));
   std::vector<Axis> answered;  // by the hand-written rule

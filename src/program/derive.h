@@ -30,10 +30,10 @@ struct TypedOperand {
   bool differentiable = true;
 };
 
-/// A hand-written rule of an operation, for one axis. It returns the types of the outputs, given
-/// those of the inputs, or none where the labels decide. It throws a DistributionError that says
-/// what it expected; the caller puts the axis and the operands before that message. Operations that
-/// communicate inside, or that change rows, have such a rule.
+/// A hand-written rule of an operation, for one axis. It returns the types of the outputs for these
+/// types of the inputs, or none if the labels decide. It throws a DistributionError that says what
+/// it expected; the caller puts the axis and the operands before that message. Operations that
+/// communicate inside, or that change which rows a rank has, have such a rule.
 using HandRule = std::function<std::optional<std::vector<TypeOnAxis>>(
     Axis axis, std::span<const TypeOnAxis> inputs)>;
 

@@ -14,16 +14,16 @@ class Stream;
 /// Each sum is rounded to T, as on the processor.
 template <typename T>
 struct PartSums {
-  static constexpr int kMostParts = 64;  // their list is a kernel's argument, which must be small
+  static constexpr int kMaxParts = 64;  // the list is a kernel's argument, whose size is limited
   struct Part {
     const T* elements;
-    int64_t first, end;  // its elements of the whole
+    int64_t first, end;  // the part is added to elements [first, end) of the whole
   };
-  std::array<Part, kMostParts> parts;
-  int count;
-  bool onto_zeros;   // true if the whole has undefined contents; it then begins as zeros
-  T* whole;          // aligned to 64 bytes
-  int64_t elements;  // of the whole
+  std::array<Part, kMaxParts> parts;
+  int part_count;
+  bool onto_zeros;  // true if the whole has undefined contents; the sums then begin with zero
+  T* whole;         // aligned to 64 bytes
+  int64_t whole_elements;
 };
 
 /// Launches the sums on the stream, for T = float and BFloat16. All pointers are the device's.

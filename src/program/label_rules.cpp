@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Calls function(label) for each label by which a dim can be split. If the first factor of a dim
-/// stands for all of it, that is the only one.
+/// Calls function(label) for each label by which a dim can be split. If the label of a dim's first
+/// factor stands for the whole dim, the labels of the other factors are skipped.
 template <typename Function>
 void for_each_splittable(const LabelledOperand& operand, Function function) {
   for (const std::vector<Label>& dim : operand.dims) {
@@ -28,7 +28,7 @@ bool has_label(const Labels& labels, const LabelledOperand& operand, std::string
   });
 }
 
-bool whole_somewhere(const Labels& labels, std::string_view tied) {
+bool is_whole_in_an_input(const Labels& labels, std::string_view tied) {
   bool whole = false;
   for (const LabelledOperand& input : labels.inputs) {
     for_each_splittable(input, [&](const Label& label) {
@@ -38,8 +38,8 @@ bool whole_somewhere(const Labels& labels, std::string_view tied) {
   return whole;
 }
 
-/// Returns whether every term has the label. Only then can it be summed over: each rank would add
-/// the terms without it.
+/// Returns whether every term has the label. Otherwise a sum over the label is refused, because
+/// each rank would add the terms that lack it.
 bool every_term_has(const Labels& labels, std::string_view tied) {
   return std::ranges::all_of(labels.terms, [&](const std::vector<int>& term) {
     return std::ranges::any_of(term, [&](int input) {
@@ -48,25 +48,25 @@ bool every_term_has(const Labels& labels, std::string_view tied) {
   });
 }
 
-SplitDim effect_of_split(const Labels& labels, std::string_view tied) {
-  if (whole_somewhere(labels, tied)) return SplitDim::refused;
+SplitEffect effect_of_split(const Labels& labels, std::string_view tied) {
+  if (is_whole_in_an_input(labels, tied)) return SplitEffect::refused;
   const auto has_it = [&](const LabelledOperand& output) {
     return has_label(labels, output, tied);
   };
-  if (std::ranges::all_of(labels.outputs, has_it)) return SplitDim::stays;
-  return every_term_has(labels, tied) ? SplitDim::summed : SplitDim::refused;
+  if (std::ranges::all_of(labels.outputs, has_it)) return SplitEffect::stays;
+  return every_term_has(labels, tied) ? SplitEffect::summed : SplitEffect::refused;
 }
 
-std::string dims_text(const std::vector<DimRule>& rules, SplitDim split) {
+std::string dims_text(const std::vector<DimRule>& rules, SplitEffect effect) {
   std::vector<std::string> dims;
   for (const DimRule& rule : rules) {
-    if (rule.split == split) dims.push_back(join(rule.labels, " = "));
+    if (rule.effect == effect) dims.push_back(join(rule.labels, " = "));
   }
   return join(dims, ", ");
 }
 
-/// Returns the operands, counted from 1, that may be partial: the operation is linear in them. Each
-/// term needs one.
+/// Returns the operands, counted from 1, that may be partial because the operation is linear in
+/// them. One of each term must be: "1 or 2, with 3 or 4". Empty if a term has no such operand.
 std::string sums_text(const Labels& labels) {
   std::vector<std::string> terms;
   for (const std::vector<int>& term : labels.terms) {
@@ -86,16 +86,16 @@ std::string sums_text(const Labels& labels) {
 
 std::vector<DimRule> dim_rules(const Labels& labels) {
   std::vector<DimRule> rules;
-  std::vector<std::string> seen;
+  std::vector<std::string> seen_labels;
   for (const LabelledOperand& input : labels.inputs) {
     for_each_splittable(input, [&](const Label& label) {
       const std::string tied(labels.tied(label.name));
-      if (std::ranges::find(seen, tied) != seen.end()) return;
-      const auto in = [&](const LabelledOperand& output) {
+      if (std::ranges::find(seen_labels, tied) != seen_labels.end()) return;
+      const auto has_it = [&](const LabelledOperand& output) {
         return has_label(labels, output, tied);
       };
-      if (input.shape_only && std::ranges::none_of(labels.outputs, in)) return;
-      seen.push_back(tied);
+      if (input.shape_only && std::ranges::none_of(labels.outputs, has_it)) return;
+      seen_labels.push_back(tied);
       const auto tie = std::ranges::find_if(
           labels.ties, [&](const std::vector<std::string>& names) { return names[0] == tied; });
       rules.push_back(
@@ -107,17 +107,17 @@ std::vector<DimRule> dim_rules(const Labels& labels) {
 
 std::string in_words(const Labels& labels) {
   const std::vector<DimRule> rules = dim_rules(labels);
-  std::vector<std::string> parts;
-  const auto add = [&](SplitDim split, std::string_view rule) {
-    const std::string dims = dims_text(rules, split);
-    if (!dims.empty()) parts.push_back(fmt::format("{}: {}", rule, dims));
+  std::vector<std::string> sentences;
+  const auto add = [&](SplitEffect effect, std::string_view rule) {
+    const std::string dims = dims_text(rules, effect);
+    if (!dims.empty()) sentences.push_back(fmt::format("{}: {}", rule, dims));
   };
-  add(SplitDim::stays, "split stays");
-  add(SplitDim::summed, "split leaves a sum");
-  add(SplitDim::refused, "whole");
+  add(SplitEffect::stays, "split stays");
+  add(SplitEffect::summed, "split leaves a sum");
+  add(SplitEffect::refused, "whole");
   const std::string sums = sums_text(labels);
-  if (!sums.empty()) parts.push_back("may be a sum: operand " + sums);
-  return join(parts, "; ");
+  if (!sums.empty()) sentences.push_back("may be a sum: operand " + sums);
+  return join(sentences, "; ");
 }
 
 bool labels_decide(const Program& program, const Node& node) {

@@ -8,33 +8,35 @@
 
 namespace tessera {
 
-/// The effect of an operation on a dim that ranks split.
-enum class SplitDim {
-  stays,    ///< its results are split in the same way
+// A summary, for readers, of the distributions that derive_distributions() derives from labels.
+// `explain` prints it, and tests compare it with the derived distributions.
+
+/// The effect on an operation's results if ranks split a dim of its inputs.
+enum class SplitEffect {
+  stays,    ///< the results are split in the same way
   summed,   ///< each rank has one addend of a result
-  refused,  ///< the operation needs all of it on each rank
+  refused,  ///< the operation needs the whole dim on each rank
 };
 
-/// A dim, by its label (or several dims that split together), and the effect of the operation on
-/// its split.
+/// The effect of a split of one dim, or of several dims whose labels are tied: they split together.
 struct DimRule {
   std::vector<std::string> labels;
-  SplitDim split = SplitDim::refused;
+  SplitEffect effect = SplitEffect::refused;
 
   bool operator==(const DimRule&) const = default;
 };
 
-/// Returns the rules of derive_distributions() for each dim of the inputs, in the order in which
-/// the labels name them. A dim on which one result is split and another is a sum counts as summed.
+/// Returns a rule for each dim of the inputs, in the order in which the labels name the dims. If a
+/// split of a dim splits one result and makes another one a sum, the effect is `summed`.
 std::vector<DimRule> dim_rules(const Labels& labels);
 
-/// Returns the rules as text for people: "split stays: t, o; split leaves a sum: i; may be a sum:
-/// operand 1 or 2". "h = g" are dims that split together.
+/// Returns the rules as text. For `~t i, ~o i -> t o` it is "split stays: t, o; split leaves a sum:
+/// i; may be a sum: operand 1 or 2". The last: one factor may be partial. "h = g" are tied.
 std::string in_words(const Labels& labels);
 
-/// Returns whether the labels alone determine the distributions of a node's outputs. They do not
-/// for operations that meet other ranks, that change the rows of a rank, or that are given the
-/// distribution of a part.
+/// Returns whether the labels alone determine the distributions of a node's outputs. They do not if
+/// the operation runs on the network lane, has a hand-written rule, or gives the distributions
+/// itself (see Operation::distributions()).
 bool labels_decide(const Program& program, const Node& node);
 
 }  // namespace tessera

@@ -71,13 +71,13 @@ bool LabelledOperation::same_on_all(size_t input, const TypeOnAxis& type) const 
 
 namespace {
 
-/// Returns the index of a split's label among those of its dim.
+/// Returns the index, in a dim, of the label that a split divides.
 size_t label_of(const std::vector<Label>& dim, const TypeOnAxis& type) {
   return is_whole_dim(dim) ? 0 : static_cast<size_t>(type.factor);
 }
 
 /// Returns the extent of a label over all ranks, from an input that has it as a dim of its own.
-/// Inputs whose shapes do not fit their pieces are skipped.
+/// Inputs whose shapes do not fit their pieces, for which logical_extent() throws, are skipped.
 std::optional<int64_t> known_extent(const LabelledOperation& operation, std::string_view label) {
   for (size_t k = 0; k < operation.inputs.size(); ++k) {
     const auto& dims = operation.labels.inputs[k].dims;
@@ -128,7 +128,7 @@ void cancel(std::vector<std::string>& dividends, std::vector<std::string>& divis
 }
 
 /// Returns whether another axis splits a factor inside the label before this axis splits the label.
-/// The sizes then count elements of the remaining part.
+/// The sizes of uneven pieces then count elements of what the other axis left to this rank.
 bool split_before(const Distribution& distribution, Axis axis, const TypeOnAxis& type) {
   const std::span<const Axis> order = distribution.order(type.dim);
   return std::any_of(order.begin(), std::ranges::find(order, axis),

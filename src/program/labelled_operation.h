@@ -11,19 +11,19 @@
 
 namespace tessera {
 
-/// Returns whether a dim has no factors that could be split alone: it has one label, or the first
-/// stands for all ("n*"). Its first label stands for it then.
+/// Returns whether the first label of a dim stands for the whole dim: it is the only one, or it is
+/// marked so ("n*"). No other factor can be split then.
 bool is_whole_dim(const std::vector<Label>& dim);
 
-/// The index of a label in an operand: of its dim, and of its factor of the dim.
+/// The position of a label in an operand: the index of the dim, and of the factor in the dim.
 struct LabelIndex {
   int dim = 0;
   int factor = 0;
 };
 
 /// An operation with its operands and the labels of their dims: all that the rules of distribution
-/// need. It only refers to these. Tied labels (which split together) count as one, under the name
-/// of the first.
+/// need. The members are references to objects of the caller. Tied labels, which split together,
+/// count as one label with the name of the first.
 struct LabelledOperation {
   const Mesh& mesh;
   std::string_view name;
@@ -56,11 +56,12 @@ struct LabelledOperation {
   bool same_on_all(size_t input, const TypeOnAxis& type) const;
 };
 
-/// Returns an input's pieces of a label, as they are in a dim of another operand. Sizes of uneven
-/// pieces count elements of a dim. If the dim has labels inside the label, as d in `(h d)`, such an
-/// element is a part of one of h. So sizes are multiplied by the extents of the labels inside the
-/// label there, and divided by those inside it in the input. Returns none if no operand gives these
-/// extents. Throws DistributionError if a size does not divide.
+/// Returns an input's pieces of a label, as they are in the dim of another operand at `index`. Only
+/// sizes of uneven pieces differ there, because they count elements of a dim. For example 2 of the
+/// h are 2 elements of a dim `h`, but 2 · d elements of a dim `(h d)`. So sizes are divided by the
+/// extents of the labels inside the label in the input, and multiplied by those inside it in the
+/// other dim. Returns none if no operand gives these extents. Throws DistributionError if a size
+/// does not divide.
 std::optional<Pieces> pieces_in(const LabelledOperation& operation, size_t input, Axis axis,
                                 const TypeOnAxis& type, const LabelledOperand& operand,
                                 LabelIndex index);

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// A parser of this grammar, in which spaces separate names:
+/// Parses labels by this grammar, in which spaces separate names:
 ///
 ///   labels  = [term {"+" term}] "->" operand {"," operand} [";" tie {"," tie}]
 ///   term    = ["#" number] operand {"," ["#" number] operand}
@@ -49,9 +49,9 @@ class LabelReader {
       expect(take("+"), "',', '+' or '->'");
       labels.terms.emplace_back();
     }
-    size_t named = 0;
-    for (const auto& term : labels.terms) named += term.size();
-    expect(named == labels.inputs.size(), "one place for each operand");
+    size_t operand_count = 0;
+    for (const auto& term : labels.terms) operand_count += term.size();
+    expect(operand_count == labels.inputs.size(), "one place for each operand");
   }
 
   std::string_view rest() {

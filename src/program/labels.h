@@ -13,17 +13,17 @@ struct Label {
   bool opaque = false;  ///< "n*": as the first factor, it stands for all splits of the dim
 };
 
-/// The labels and marks of one operand of an operation.
+/// The labels of one operand's dims, and the operand's marks.
 struct LabelledOperand {
   /// The labels of each dim; more than one for a dim that is a product of factors, outermost first.
   std::vector<std::vector<Label>> dims;
   bool linear = false;      ///< "~": the operation is linear in this operand
   bool shape_only = false;  ///< "?": only its shape counts
-  bool added = false;  ///< "+=", of outputs: added into (or written over) an operand of that type
+  bool added = false;       ///< "+=", of outputs: added into, or written over, an updated input
 };
 
-/// The dims of an operation's operands by name. The distribution of the outputs follows from them
-/// (derive.h). They are written as einsum's subscripts are:
+/// Names for the dims of an operation's operands, from which the distributions of the outputs
+/// follow (derive.h). They are written like the subscripts of einsum:
 ///
 /// - `~t i, ~o i -> t o`: a linear map.
 /// - `~t i, ~o i + ~o -> t o`: with a bias. `+` separates terms, `,` factors.
@@ -32,8 +32,8 @@ struct LabelledOperand {
 ///   tied: they split together.
 /// - `~, ?n E -> n E`: the dual of a sum. Only the shape of an operand marked `?` counts.
 /// - `~t o, t i -> += o i`: the output is added into an operand.
-/// - `-> += ?a b`: an operand that is written whatever its type.
-/// - `~n k c -> (n* k) c`: `*` carries all of n's splits to the product.
+/// - `-> += ?a b`: the output is written into an operand of any type.
+/// - `~n k c -> (n* k) c`: `*` lets n stand for the whole dim, which is then split as n is.
 /// - `#0 ~t o, #2 ~o i + #1 ~t p, #3 ~p i -> t i`: `#` gives the index of the operand where the
 ///   terms are not in the order of the operands.
 ///

@@ -1,13 +1,14 @@
 // Finds and declares main gradients: the values, in the accumulation dtype, into which the backward
 // pass adds the gradients of parameters.
 //
-// A parameter has one main gradient. The first request for it declares it, with a distribution that
-// follows from all uses of the parameter. A value in the parameter's memory has a view of it:
+// A parameter has one main gradient. The first request declares it, with a distribution that
+// follows from all uses of the parameter. Each other value in the parameter's memory has a view of
+// the main gradient:
 //
-// - a part of the parameter: the same part, under the type that gradients of the part have;
-// - the result of an elided conversion (see View): the main gradient of the conversion's input,
-//   under the type that gradients of the result have;
-// - a part of such a result: the same part of the result's main gradient.
+// - a part of the parameter has the same part, under the type of the part's gradients;
+// - the result of an elided conversion (see View) has the main gradient of the conversion's input,
+//   under the type of the result's gradients;
+// - a part of such a result has the same part of the result's main gradient.
 //
 // Builder::main_gradient_of_any_type() distinguishes these cases. The functions before it do the
 // work of one case each. ParameterUses finds the uses of a parameter.
@@ -25,11 +26,11 @@
 namespace tessera {
 namespace {
 
-/// Returns whether a value in a parameter's memory would be there with more ranks too: no elided
-/// conversion is between them.
+/// Returns whether a value is in a parameter's memory whatever the number of ranks: no elided
+/// conversion is between the two.
 bool in_stored_memory(const ValueInfo& value) { return !value.view || !value.view->converted; }
 
-/// Returns whether a node only gives memory another name, and would do only that on more ranks too.
+/// Returns whether a node only gives memory another name, whatever the number of ranks.
 bool only_renames(const Program& program, const Node& node) {
   const std::optional<ViewOf>& view = program.info(node.outputs[0]).view;
   return view && view->converted != node.outputs[0];
@@ -65,9 +66,9 @@ Distribution main_gradient_distribution(const Program& program, Value parameter,
   return result;
 }
 
-/// Returns the distribution in which gradients of a value of the distribution `value` are added
-/// into `main`: the dual of `value`, but partial where that is invariant and other uses of the
-/// parameter make `main` partial.
+/// Returns the distribution in which gradients of a value are added into a main gradient: the dual
+/// of the value's distribution `value`. But it is partial where the dual is invariant and other
+/// uses of the parameter make the main gradient, with the distribution `main`, partial.
 Distribution addend_distribution(const Mesh& mesh, const Distribution& value,
                                  const Distribution& main) {
   Distribution result = value.dual();
@@ -174,7 +175,7 @@ class Builder::ParameterUses {
   size_t nodes_ = 0;                         // the number read so far
   size_t values_ = 0;                        // the number read so far
   std::map<int, std::vector<Value>> uses_;   // by the parameter's id
-  std::map<int, std::vector<Value>> views_;  // by the id of what they are views of
+  std::map<int, std::vector<Value>> views_;  // by the id of the base
   std::map<int, size_t> makers_;             // by the value's id
 };
 

@@ -1,5 +1,5 @@
-// What an operation has by default: a cost that follows from its labels, no gradient, a
-// recomputation that applies it again, memory of its own.
+// The defaults of Operation: the cost follows from the labels, there is no gradient, recomputation
+// applies the operation again, and outputs have memory of their own.
 
 #include "program/operation.h"
 
@@ -26,11 +26,11 @@ Names names_of(const LabelledOperand& operand) {
 bool spans_output(std::span<const LabelledOperand> outputs, const Names& a, const Names& b) {
   return std::ranges::any_of(outputs, [&](const LabelledOperand& output) {
     const Names names = names_of(output);
-    const auto own = [&](const Names& mine, const Names& other) {
+    const auto has_name_of_first_alone = [&](const Names& first, const Names& second) {
       return std::ranges::any_of(
-          names, [&](const auto& name) { return mine.contains(name) && !other.contains(name); });
+          names, [&](const auto& name) { return first.contains(name) && !second.contains(name); });
     };
-    return own(a, b) && own(b, a);
+    return has_name_of_first_alone(a, b) && has_name_of_first_alone(b, a);
   });
 }
 
@@ -50,6 +50,7 @@ bool is_product(const Labels& labels, int first, int second) {
 double extents(const Labels& labels, std::span<const Shape> operands, int first, int second) {
   Names counted;
   double result = 1;
+  // Dims of several factors come first, so that their labels are not counted again one by one.
   for (const bool several : {true, false}) {
     for (const int k : {first, second}) {
       const auto& dims = labels.inputs[static_cast<size_t>(k)].dims;

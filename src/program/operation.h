@@ -19,18 +19,19 @@ namespace tessera {
 class Builder;
 struct Node;
 
-/// The executor's lane of an operation: compute, or waiting for other ranks. Traces show a row for
-/// each lane. The executor of one rank runs all operations in the program's order.
+/// The lane on which the executor runs an operation: computation, or messages between ranks. On an
+/// accelerator the lanes overlap; on the processor all operations run in the program's order.
+/// Traces show a row for each lane.
 enum class Lane { compute, network };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Lane>{"compute", "network"};
 
-/// The part of an input's memory that an output without memory of its own occupies.
+/// An output that has no memory of its own: its memory is a part of an input's.
 struct View {
   int input = 0;
   int64_t byte_offset = 0;
-  /// True if the output is all of the input under another type. Its gradient is then the
-  /// operation's own rule, and not a part of the input's gradient.
+  /// True if the output is all of the input under another type. The operation's own rule then gives
+  /// the gradient. Otherwise the output's gradient is a part of the input's gradient.
   bool retyped = false;
   /// True for a conversion on axes of one rank, which would move data if the axes had more ranks.
   bool elided = false;
@@ -44,8 +45,8 @@ struct WireBytes {
 
 /// The cost of one run of an operation, known without running it.
 struct Cost {
-  /// The floating-point operations of its matrix products (2 per multiply-add) that the model
-  /// requires. A model's FLOPs per token and its MFU count these.
+  /// The floating-point operations of the matrix products that the model requires, 2 for each
+  /// multiply-add. FLOPs per token and MFU count these.
   double flops = 0;
   /// The part of `flops` that belongs to the backward pass but is done by a node of the forward
   /// pass.
@@ -57,8 +58,8 @@ struct Cost {
   /// touched counts with those rows. A cache counts in full, because its filled part is known only
   /// at run time.
   double bytes = 0;
-  /// The bytes that a rank sends, by the axes of the collective. Where the ranks of the group
-  /// differ, it is their average.
+  /// The bytes that a rank sends, by the axes of the collective. If the ranks of the group send
+  /// different numbers of bytes, this is their average.
   std::vector<WireBytes> wire;
 };
 
@@ -68,10 +69,10 @@ double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs
                      std::span<const int> updated = {});
 
 /// Returns the FLOPs of the matrix products that labels name, 2 for each multiply-add. Two factors
-/// of a term form a product if they share a label that no output has (it is summed over), and an
-/// output has a label of each that the other lacks: `t i, o i -> t o`. Rows of several experts
-/// count once, each with the matrix of its expert: `(E r) i, E o i -> (E r) o`. `operands` are the
-/// shapes of the labels' inputs; operands that only lend their shape may be left out at the end.
+/// of a term form a product, as in `t i, o i -> t o`, if they share a label that no output has, and
+/// each has a label of an output that the other lacks. In `(E r) i, E o i -> (E r) o` each row
+/// counts once, with the matrix of its expert. `operands` are the shapes of the labels' inputs;
+/// operands marked `?` may be left out at the end.
 double matrix_product_flops(const Labels& labels, std::span<const Shape> operands);
 
 /// One run of an operation. On an accelerator the run is enqueued on a stream and happens later.
@@ -86,8 +87,7 @@ struct Execution {
   /// are in the accelerator's memory: run() passes their addresses to kernels and never reads them
   /// itself.
   Stream* stream = nullptr;
-  /// The name in messages: that of the node's first output, or of its first input if it has no
-  /// output.
+  /// For messages: the name of the node's first output, or of its first input if it has no output.
   std::string_view name;
   /// The groups of ranks for collectives (see Operation::meets()).
   std::span<Communicator* const> groups = {};
@@ -107,16 +107,17 @@ class Operation {
   /// Returns the name in tables, traces and errors: "linear", "attention_gradient".
   virtual std::string_view name() const = 0;
 
-  /// Returns the dims of its operands by name (see program/labels.h): first the inputs that it only
-  /// reads, in their order, and the shape_operands(); then the outputs, and after them, marked
-  /// `+=`, the updated_inputs(). The distributions of the outputs follow from them.
+  /// Returns names for the dims of its operands (see program/labels.h), from which the
+  /// distributions of the outputs follow. Before the arrow are the inputs that it only reads, in
+  /// their order, and the shape_operands(); after it the outputs, and then the updated_inputs(),
+  /// marked `+=`.
   virtual std::string labels(std::span<const Spec> inputs) const = 0;
 
   /// Returns the hand-written rule of distribution, if it has one.
   virtual HandRule hand_rule() const { return {}; }
 
-  /// Returns the distributions of the outputs if they follow neither from labels nor from a rule
-  /// for each axis: those of conversions, which change the distribution, and of parts of a unit.
+  /// Returns the distributions of the outputs if the operation gives them itself, without labels or
+  /// a rule for each axis. Conversions do, which change the distribution, and parts of a unit.
   /// Throws DistributionError if the inputs do not fit.
   virtual std::optional<std::vector<Distribution>> distributions(
       const Mesh& mesh, std::span<const TypedOperand> inputs) const;
@@ -130,21 +131,20 @@ class Operation {
 
   /// Builds the operations that compute the gradients of the inputs; never calls kernels.
   /// `output_gradients` has a value per output: null if nothing depends on the output. Returns one
-  /// value per input: null if it has no gradient, or builder.main_gradient(input) itself if the
-  /// built operation already adds into it. A gradient may have a wider dtype than its input. The
-  /// operations for inputs are built before those for weights, so that a chunk can send its
-  /// boundary's gradients first. The default returns no gradients.
+  /// value per input: null if the input has no gradient, or builder.main_gradient(input) itself if
+  /// a built operation already adds into it. A gradient may have a wider dtype than its input.
+  /// Gradients of weights come last, so that a chunk can send its boundary's gradients early. The
+  /// default returns no gradients.
   virtual std::vector<Value> gradient(Builder& builder, const Node& self,
                                       std::span<const Value> output_gradients) const;
 
-  /// Returns the inputs that recompute() needs. An input that it does not need is null, and need
-  /// not be kept either. `kept` has the outputs that stayed in memory, null for one that did not.
-  /// The default needs all inputs.
+  /// Returns the inputs, with null for those that recompute() does not need: they need not be kept.
+  /// `kept` has the outputs that stayed in memory, with null for the others. By default recompute()
+  /// needs all inputs.
   virtual std::vector<Value> recompute_inputs(const Node& self, std::span<const Value> kept) const;
 
-  /// Builds the outputs again and returns them. `inputs` are those that recompute_inputs()
-  /// returned, as they are available in the backward pass. The default applies the operation once
-  /// more.
+  /// Builds the outputs again and returns them. `inputs` are those of recompute_inputs(), or their
+  /// own recomputed copies. The default applies the operation once more.
   virtual std::vector<Value> recompute(Builder& builder, const Node& self,
                                        std::span<const Value> inputs,
                                        std::span<const Value> kept) const;
@@ -153,8 +153,8 @@ class Operation {
   /// are read or written once, and the matrix products are those of matrix_product_flops().
   virtual Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const;
 
-  /// Returns whether repeating it in the backward pass is always better than keeping its results (a
-  /// cast).
+  /// Returns whether it is always better to repeat it in the backward pass than to keep its
+  /// results, as for a cast.
   virtual bool cheap_to_repeat() const { return false; }
 
   /// Returns the lane on which it runs; by default the compute lane.
@@ -171,8 +171,8 @@ class Operation {
   virtual std::vector<int> updated_inputs() const { return {}; }
 
   /// Returns whether gradient() accepts gradients in the accumulation dtype for outputs of another
-  /// dtype. If such an operation makes a weight from parameters (a part of a gathered unit, say),
-  /// the parameters get a gradient that was never rounded.
+  /// dtype. If all operations between a parameter and the weight that is read do (such as gathering
+  /// a unit), the parameter gets a gradient that was never rounded.
   virtual bool takes_wide_gradients() const { return false; }
 
   /// Returns the part of an input's memory that an output is, or none if the output has its own
@@ -183,8 +183,8 @@ class Operation {
   /// for none. run() must be right when both are the same memory.
   virtual int in_place_input(int output) const;
 
-  /// Opens the libraries that run() needs on the runtime's accelerator for such inputs. Throws
-  /// Error if one is missing. By default nothing is needed but the accelerator.
+  /// Opens the libraries that run() needs on the runtime's accelerator for inputs of these specs.
+  /// Throws Error if one is missing. The default opens nothing.
   virtual void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const;
 
   /// Computes the outputs and adds into updated_inputs(). Equal inputs give equal bits.

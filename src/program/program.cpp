@@ -44,7 +44,7 @@ Value Program::main_gradient(Value parameter) const {
   if (found != main_gradients_.end()) return found->second;
   const ValueInfo& part = info(parameter);
   if (!part.view) return {};
-  // A part of a unit may be used under another type. Then the view of that type has the gradient.
+  // Views of the same memory may have different types, and one of them has the main gradient.
   for (const auto& [id, gradient] : main_gradients_) {
     const ValueInfo& other = values_[static_cast<size_t>(id)];
     if (other.view == part.view && other.spec.shape == part.spec.shape) return gradient;

@@ -51,9 +51,9 @@ template <>
 inline constexpr std::array<std::string_view, 4> kWords<Phase>{"forward", "recompute", "backward",
                                                                "update"};
 
-/// Whether a value stays in memory for the backward pass although the blocks around it are
-/// recomputed there. One marked `block` stays when norms, attention or experts are recomputed, but
-/// not when the whole layer is. One marked `layer` always stays.
+/// Whether a value stays in memory for the backward pass although the nodes around it are
+/// recomputed there. A value marked `block` stays if its block is recomputed, but not if its whole
+/// layer is. A value marked `layer` always stays.
 enum class Keep { no, block, layer };
 
 /// The value whose memory a view is a part of. It is not a view itself.
@@ -61,17 +61,17 @@ struct ViewOf {
   Value base;
   int64_t byte_offset = 0;
   /// The last value between the base and this view that an elided conversion made (see View); null
-  /// if there is none. With more ranks, the memory from that value on would not be the base's.
+  /// if there is none. If the conversion's axes had more ranks, that value would have own memory.
   Value converted;
   bool operator==(const ViewOf&) const = default;
 };
 
-/// The rows of a value whose number is known only at run time. The value's first dim is an upper
-/// bound, and an output of a node holds the number. Plans give such values a region of their own
-/// (see RunTimeRows). The rows beyond the number are neither written nor read.
+/// The number of rows of a value if it is known only at run time, when an output of a node holds
+/// it. The value's first dim is an upper bound. The rows beyond the number are neither written nor
+/// read. Plans give such values a region of their own (see RunTimeRows).
 struct Rows {
   int64_t expected = 0;  ///< the number of rows when the load is even
-  std::string key;       ///< the configuration key that sets the bound
+  std::string key;       ///< the configuration key that sets the upper bound
 };
 
 /// The facts that a program holds about one value.
@@ -85,7 +85,7 @@ struct ValueInfo {
   std::optional<Rows> rows;
   /// True if the number of rows of dim 0 on each rank is known only at run time, on one rank too.
   bool has_run_time_rows = false;
-  Value replaced_by;  ///< the value that its memory holds now (see Builder::replace()); mostly null
+  Value replaced_by;  ///< the value that its memory holds now, or null (see Builder::replace())
 };
 
 /// One use of an operation in a program.
@@ -103,7 +103,6 @@ struct Node {
 /// this list.
 class Program {
  public:
-  /// Makes an empty program of one rank of a mesh.
   explicit Program(Mesh mesh = {}, int rank = 0) : mesh_(std::move(mesh)), rank_(rank) {}
 
   const Mesh& mesh() const { return mesh_; }
@@ -113,12 +112,11 @@ class Program {
   const std::vector<Node>& nodes() const { return nodes_; }
   /// Returns the values by id.
   const std::vector<ValueInfo>& values() const { return values_; }
-  /// Returns the facts about a value. Throws InternalError if it is null or of another, larger
-  /// program.
+  /// Returns the facts about a value. Throws InternalError if the program has no value with its id.
   const ValueInfo& info(Value value) const;
   const Spec& spec(Value value) const { return info(value).spec; }
 
-  /// Returns the number of nodes of the forward pass; the rest is the backward pass.
+  /// Returns the number of nodes before the first node of another phase.
   int forward_size() const;
 
   /// Returns the values that the caller reads after the run.
@@ -129,8 +127,8 @@ class Program {
   /// Returns the value that owns the memory of a value: its base if it is a view, otherwise itself.
   Value base(Value value) const;
 
-  /// Returns the main gradient of a parameter or of a view of one, under whatever type it is used;
-  /// null if nothing adds into one.
+  /// Returns the main gradient of a parameter, or of a view of one; null if there is none. Views of
+  /// the same memory under different types share it.
   Value main_gradient(Value parameter) const;
   /// Returns the value of that name. Throws InternalError if there is none.
   Value find(std::string_view name) const;
@@ -146,7 +144,7 @@ class Program {
   std::vector<ValueInfo> values_;
   std::vector<Value> outputs_;
   std::map<int, Value> main_gradients_;  // by the parameter's id
-  int exchanges_ = 0;
+  int exchanges_ = 0;                    // the number of calls of Builder::new_exchange()
 };
 
 /// Returns the cost of one run of a program's node. A value whose number of rows is known only at

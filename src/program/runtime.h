@@ -22,15 +22,15 @@ inline Target with_accelerator(Target target, const Accelerator& accelerator) {
   return target;
 }
 
-/// The environment in which a rank runs operations: the machine that it runs on, and caches.
-/// Nothing here is global, so ranks can be threads of one process.
+/// The environment in which a rank runs operations: its target, its open accelerator, its groups of
+/// ranks, and caches. Nothing here is global, so ranks can be threads of one process.
 class Runtime {
  public:
-  /// Opens the target's accelerator if it has one. Used where an option --device chose it (a run's
-  /// is opened by plan/run_target.h). Throws Error if it cannot be opened.
+  /// Opens the target's accelerator if it has one. Throws Error if it cannot be opened. For a run,
+  /// plan/run_target.h opens the accelerator instead.
   explicit Runtime(const Target& target)
       : Runtime(target, target.device == Device::cpu ? nullptr : open_accelerator(target.device)) {}
-  /// Takes an open accelerator, or null. target() includes what the accelerator reports.
+  /// Takes an open accelerator, or null. What it reports fills in unknown facts of target().
   Runtime(const Target& target, std::unique_ptr<Accelerator> accelerator)
       : target_(accelerator == nullptr ? target : with_accelerator(target, *accelerator)),
         accelerator_(std::move(accelerator)) {}
@@ -40,8 +40,7 @@ class Runtime {
   /// Returns the accelerator; null if operations run on the processor.
   Accelerator* accelerator() const { return accelerator_.get(); }
 
-  /// Gives operations the groups in which they meet other ranks. The groups must outlive the
-  /// runtime.
+  /// Gives operations their groups of ranks for collectives, which must outlive the runtime.
   void join(RankGroups& groups) { groups_ = &groups; }
   /// Returns the groups. Throws InternalError if the rank has not joined any.
   RankGroups& groups() const {

@@ -1,6 +1,7 @@
 // If several axes split a dim, their order says which elements a rank has: splits of tokens over
 // data and then context give other elements than context and then data. SplitOrders reads from the
-// inputs the order in which axes split each label, and gives it to the outputs.
+// inputs the order in which axes split each label, and gives it to the outputs. A label names a dim
+// or one of its factors (labels.h).
 
 #include "program/split_orders.h"
 
@@ -38,7 +39,7 @@ class SplitOrders {
     Pieces pieces;
     int factor = 0;
     int64_t repeats = 1;
-    bool whole_dim = false;  ///< the label stands for the whole dim, with all its factors
+    bool whole_dim = false;  ///< true if the label stands for the input's whole dim
   };
 
   /// The splits of a label, outermost first, and the input that has them.
@@ -49,7 +50,7 @@ class SplitOrders {
 
   void note_order(size_t input, int dim, size_t factor);
   void require_agreement(const Order& known, const Order& order, std::string_view label) const;
-  bool same_pieces(size_t input, size_t other, const Split& split, const Split& other_split,
+  bool same_pieces(size_t input, size_t other_input, const Split& split, const Split& other_split,
                    std::string_view label) const;
   std::vector<Split> checked(const Order& order) const;
   int64_t repeats_after_outer(size_t input, Axis axis) const;
@@ -61,8 +62,10 @@ class SplitOrders {
   const LabelledOperation& operation_;
   MeshView view_;
   std::vector<Axis> by_hand_;
-  std::map<std::string_view, Order> orders_;        // by label, like the next
-  std::map<std::string_view, Order> whole_orders_;  // of labels that stand for a whole dim
+  // By label: the order in the first input that has it, and in the first input where it is a whole
+  // dim. Repeats are compared between whole dims alone, and orders_ may have a factor.
+  std::map<std::string_view, Order> orders_;
+  std::map<std::string_view, Order> whole_orders_;
 };
 
 SplitOrders::SplitOrders(const LabelledOperation& operation, MeshView view,
@@ -72,8 +75,8 @@ SplitOrders::SplitOrders(const LabelledOperation& operation, MeshView view,
     if (operation.inputs[k].spec.distribution.view() != view) continue;
     const auto& dims = operation.labels.inputs[k].dims;
     for (size_t d = 0; d < dims.size(); ++d) {
-      const size_t labels = is_whole_dim(dims[d]) ? 1 : dims[d].size();
-      for (size_t f = 0; f < labels; ++f) note_order(k, static_cast<int>(d), f);
+      const size_t label_count = is_whole_dim(dims[d]) ? 1 : dims[d].size();
+      for (size_t f = 0; f < label_count; ++f) note_order(k, static_cast<int>(d), f);
     }
   }
 }
@@ -95,9 +98,10 @@ void SplitOrders::note_order(size_t input, int dim, size_t factor) {
   require_agreement(whole_orders_.try_emplace(label, order).first->second, order, label);
 }
 
-/// Returns the repeats of a split if the splits of the factors outside it come first, as they do in
-/// outputs. Splits of outer factors that come after it reduce its repeats. How far an uneven one
-/// does so follows from the extent on this rank.
+/// Returns the repeats that a split would have if all splits of the factors outside it came first,
+/// as they do in outputs. Example: in a dim of 8 sequences × 6 positions, context splits the
+/// positions, with 8 repeats, before data splits the sequences. If data leaves this rank 4 of the
+/// 8, the result is 4. For uneven pieces of 3 + 5 it is 3 or 5, by the dim's extent on this rank.
 int64_t SplitOrders::repeats_after_outer(size_t input, Axis axis) const {
   const Spec& spec = operation_.inputs[input].spec;
   const Distribution& distribution = spec.distribution;
@@ -105,24 +109,25 @@ int64_t SplitOrders::repeats_after_outer(size_t input, Axis axis) const {
   const std::span<const Axis> order = distribution.order(type.dim);
   int64_t repeats = type.repeats;
   for (auto later = std::ranges::find(order, axis) + 1; later != order.end(); ++later) {
-    const TypeOnAxis& other = distribution.on(*later);
-    if (other.factor >= type.factor) continue;
+    const TypeOnAxis& later_type = distribution.on(*later);
+    if (later_type.factor >= type.factor) continue;
     const int ranks = operation_.mesh.size(*later);
     int64_t own = 1, whole = ranks;  // this rank has own / whole of the outer factor
-    if (other.pieces.kind == PieceKind::uneven) {
+    if (later_type.pieces.kind == PieceKind::uneven) {
       own = spec.shape[type.dim];
       for (auto inner = order.end() - 1; inner != later; --inner) {
         own = joined_extent(distribution.on(*inner), operation_.mesh.size(*inner), own);
       }
-      whole = joined_extent(other, ranks, own);
+      whole = joined_extent(later_type, ranks, own);
     }
+    // Pieces that are empty or cut an outer element have no whole number of repeats to reduce to.
     if (own > 0 && repeats * own % whole == 0) repeats = repeats * own / whole;
   }
   return repeats;
 }
 
-/// Throws DistributionError unless two inputs with one label have the same elements of it. Where it
-/// is the whole dim of both, the repeats of the pieces must agree too.
+/// Throws DistributionError unless two inputs give each rank the same elements of a label. Where
+/// the label is the whole dim of both inputs, the repeats of the splits must agree, too.
 void SplitOrders::require_agreement(const Order& known, const Order& order,
                                     std::string_view label) const {
   const auto agree = [&](const Split& a, const Split& b) {
@@ -137,11 +142,11 @@ void SplitOrders::require_agreement(const Order& known, const Order& order,
 }
 
 /// Returns whether the splits of two inputs on one axis give a rank the same elements of a label.
-/// Sizes count elements of each input's dim.
-bool SplitOrders::same_pieces(size_t input, size_t other, const Split& split,
+/// The sizes of uneven pieces count elements of the dim, so pieces_in() first converts them.
+bool SplitOrders::same_pieces(size_t input, size_t other_input, const Split& split,
                               const Split& other_split, std::string_view label) const {
   if (split.pieces == other_split.pieces) return true;
-  const LabelledOperand& operand = operation_.labels.inputs[other];
+  const LabelledOperand& operand = operation_.labels.inputs[other_input];
   const TypeOnAxis& type = operation_.inputs[input].spec.distribution.on(split.axis);
   const auto index = operation_.find_label(operand, label);
   return index && pieces_in(operation_, input, split.axis, type, operand, *index) ==
@@ -192,19 +197,20 @@ void SplitOrders::add_splits(Distribution& result, std::vector<TypeOnAxis>& type
     const bool splits_label =
         type.split() && type.dim == index.dim && (alone || type.factor == index.factor);
     if (!splits_label) continue;
+    // A label that is a whole dim on both sides carries the factor that is split within it.
     if (split.whole_dim && (alone || labels[factor].opaque)) type.factor = split.factor;
     if (split.whole_dim || split.factor == 0) {
-      // The repeats within the label occur once for each element of the factors outside it.
+      // In the input nothing is outside the label. The output repeats it for its outer factors.
       type.repeats = extent_outside(labels, factor) * split.repeats;
-    } else if (!alone) {
-      type.repeats = split.repeats;  // the factors outside it are those of the input
+    } else if (!alone) {  // the input's outer factors are the output's, too
+      type.repeats = split.repeats;
     }
     result = result.with(split.axis, type);
   }
 }
 
-/// Returns the product of the extents of the factors outside one, from the inputs that have them as
-/// dims of their own.
+/// Returns the product of the extents of the factors outside factor `factor` of a dim. An input
+/// must have each of them as a dim of its own.
 int64_t SplitOrders::extent_outside(const std::vector<Label>& labels, size_t factor) const {
   int64_t product = 1;
   for (size_t f = 0; f < factor; ++f) product *= operation_.extent(labels[f].name);

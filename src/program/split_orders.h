@@ -7,11 +7,12 @@
 
 namespace tessera {
 
-/// Returns the distributions of an operation's outputs in a view of the mesh. `types` has the
-/// outputs' types, by output and by axis. Each label of an output is split by its axes in the order
-/// in which the inputs split it, and splits repeat as often as the factors outside them say (see
-/// TypeOnAxis). Throws DistributionError if two inputs with one label have it in another order or
-/// in other pieces. Axes of `by_hand` are not compared, because a hand-written rule decides those.
+/// Joins the types of an operation's outputs on single axes, which `types` has by output and by
+/// axis, into distributions in a view of the mesh. The axes that split a label of an output do so
+/// in the order in which they split it in the inputs. The repeats of a split follow from the
+/// factors outside it (see TypeOnAxis). Throws DistributionError if two inputs with the same label
+/// split it in different orders or into different pieces. Axes of `by_hand` are not compared: a
+/// hand-written rule answered for them.
 std::vector<Distribution> in_split_order(const LabelledOperation& operation, MeshView view,
                                          std::span<const Axis> by_hand,
                                          const std::vector<std::vector<TypeOnAxis>>& types);

@@ -14,9 +14,9 @@ enum class Kernels { fast, plain };
 /// The instructions that a processor has for matrix products. Each value includes those before it.
 enum class MatrixInstructions {
   none,         ///< no library of matrix products: plain loops
-  avx2,         ///< or any other processor without those below
-  avx512,       ///< for f32
-  avx512_bf16,  ///< for bf16 too
+  avx2,         ///< AVX2, or a processor that has none of the following
+  avx512,       ///< AVX-512 products of f32
+  avx512_bf16,  ///< and of bf16
   amx,          ///< bf16 in tiles
 };
 
@@ -30,7 +30,7 @@ struct Target {
   MatrixInstructions instructions = MatrixInstructions::none;
   CacheSizes caches;
   int64_t memory_bytes = 0;  ///< the memory of the accelerator; 0 if not known
-  int multiprocessors = 0;   ///< those of the accelerator; 0 if not known
+  int multiprocessors = 0;   ///< of the accelerator; 0 if not known
   /// True if products of f32 on the device cuda may round their operands to TF32, which has 10 bits
   /// after the point.
   bool tf32 = false;

@@ -1,6 +1,6 @@
-// Two operations. ViewOperation names a part of a value's memory; nothing runs for it. Its gradient
-// is not its own: differentiate() collects the gradients of a value's views, and JoinParts adds
-// them up into one value.
+// Two operations. ViewOperation names a part of a value's memory; nothing runs for it. It has no
+// gradient rule: differentiate() collects the gradients of a value's views, and JoinParts adds them
+// up into the value's gradient.
 
 #include "program/view.h"
 
@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-/// Returns labels for the dims of an output that no input has. Such dims are whole.
+/// Returns labels for the dims of an output which no input has, so that the dims are whole.
 std::string numbered_labels(int rank) {
   std::string labels;
   for (int dim = 0; dim < rank; ++dim) labels += fmt::format(" d{}", dim);
@@ -91,7 +91,7 @@ class JoinParts final : public Operation {
         parallel_ranges(execution.runtime.threads(), execution.inputs[i].elements(), kGrain,
                         [=](int64_t begin, int64_t end, int) {
                           for (int64_t e = begin; e < end; ++e) {
-                            // Parts may overlap, so each is added. One part has each element once.
+                            // Parts may overlap each other, so they are added, not copied.
                             to[e] = static_cast<T>(static_cast<Compute<T>>(to[e]) +
                                                    static_cast<Compute<T>>(part[e]));
                           }
@@ -101,21 +101,21 @@ class JoinParts final : public Operation {
   }
 
  private:
-  /// Launches the kernel for up to kMostParts parts at a time.
+  /// Launches the kernel for up to kMaxParts parts at a time.
   void run_on_device(const Execution& execution, const Tensor& whole) const {
     for_vendor(*execution.stream, [&](auto vendor) {
       dispatch_device(whole.dtype(), [&](auto type) {
         using T = decltype(type);
-        constexpr size_t kMostParts = PartSums<T>::kMostParts;
-        for (size_t begin = 0; begin < firsts_.size(); begin += kMostParts) {
+        constexpr size_t kMaxParts = PartSums<T>::kMaxParts;
+        for (size_t begin = 0; begin < firsts_.size(); begin += kMaxParts) {
           PartSums<T> sums{};
           sums.onto_zeros = begin == 0;
           sums.whole = whole.pointer<T>();
-          sums.elements = whole.elements();
-          for (size_t i = begin; i < std::min(begin + kMostParts, firsts_.size()); ++i) {
+          sums.whole_elements = whole.elements();
+          for (size_t i = begin; i < std::min(begin + kMaxParts, firsts_.size()); ++i) {
             const Tensor& part = execution.inputs[i];
-            sums.parts[static_cast<size_t>(sums.count++)] = {part.pointer<T>(), firsts_[i],
-                                                             firsts_[i] + part.elements()};
+            sums.parts[static_cast<size_t>(sums.part_count++)] = {part.pointer<T>(), firsts_[i],
+                                                                  firsts_[i] + part.elements()};
           }
           sum_parts_device<decltype(vendor)>(sums, *execution.stream);
         }

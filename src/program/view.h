@@ -14,10 +14,9 @@ namespace tessera {
 /// main gradient. Throws InternalError if the view is not within `whole`.
 Value view(Builder& builder, Value whole, int64_t first, const Shape& shape);
 
-/// Returns a view of a unit, whose parts each have their own distribution: `distribution` is that
-/// of the part `name` (the name is taken as it is). A part has the unit's view of the mesh. On each
-/// axis it is split along one of its dims if the unit is flat there, and otherwise has the unit's
-/// type. Throws DistributionError if it does not.
+/// Returns the part of a unit named `name`, as it is, with its own distribution. The part has the
+/// unit's view of the mesh. On an axis where the unit is split into flat pieces, the part is split
+/// along one of its dims; on the others it has the unit's type. Throws DistributionError otherwise.
 Value view(Builder& builder, Value unit, int64_t first, const Shape& shape,
            const Distribution& distribution, std::string name);
 
@@ -31,14 +30,14 @@ Value retype_on_single_ranks(Builder& builder, Value value, const Distribution& 
 /// cannot cross (see crossed()).
 Value in_view(Builder& builder, Value value, MeshView view, std::string name);
 
-/// Returns a value of the shape `whole` that contains `parts`, each from its element of `firsts`
-/// on. They are added up where they overlap; the rest is zeros. The parts have one floating dtype.
-/// There is no gradient.
+/// Returns a value of the shape `whole` in which part i begins at element `firsts[i]`. Parts are
+/// added up where they overlap, and elements that no part has are zero. All parts have the same
+/// floating dtype. There is no gradient.
 Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t> firsts,
                  const Shape& whole);
 
-/// Returns such a value for parts of a unit, each of which has its own distribution, as those that
-/// view() makes of a unit of this distribution. Throws DistributionError if one does not fit.
+/// Returns such a value, a unit of this distribution, for parts with distributions of their own.
+/// Throws DistributionError if a part could not be a view() of such a unit.
 Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t> firsts,
                  const Shape& whole, const Distribution& distribution);
 

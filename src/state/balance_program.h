@@ -8,17 +8,14 @@
 
 namespace tessera {
 
-/// The biases that balance routers in a step.
+/// The biases that balance routers in a step. Forward passes read and change a working copy of
+/// them, so a step that cannot be completed leaves no trace.
 struct BalanceOfStep {
   std::vector<std::string> units = {};  ///< unit names by mixture layer; may be empty
   double rate = 0;                      ///< as in balance_by_sign()
 };
 
-// Forward passes read and change a working copy of the biases, so a step that cannot be completed
-// leaves no trace.
-
-/// Appends to the program before the micro-batches the copy from the kept biases to the working
-/// ones.
+/// Appends to the program before the micro-batches the copy from kept to working biases.
 void begin_balance(Builder& builder, std::span<const ParameterUnit> units);
 /// Appends to the program after the micro-batches the copy back, which is left out in a step whose
 /// `scale` is NaN (see clip_gradients()). Biases that follow the sign of the difference to an even

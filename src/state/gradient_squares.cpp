@@ -17,6 +17,8 @@ struct SquareSums {
   std::vector<Section> sections;  // by parameter; empty for those of other units
 };
 
+/// Writes the sum of squares: within groups of units of one distribution, then over the groups
+/// whose sums have one distribution, then over the ranks.
 class SquaresWriter {
  public:
   SquaresWriter(Builder& builder, std::span<const Value> gradients,
@@ -36,7 +38,7 @@ class SquaresWriter {
     };
     for (const UnitGroup& group : group_by(
              all.size(), [](size_t) { return true; }, sums_distribution)) {
-      const Value own = added_up(all, group);
+      const Value own = sum_in_order(all, group);
       const std::vector<Axis> axes = axes_of_sum(builder_, own, {Placement::invariant});
       addends.push_back(cross(builder_, take_sum(builder_, own, axes), MeshView::dense));
     }
@@ -80,14 +82,14 @@ class SquaresWriter {
     }
     std::vector<Value> values;
     for (const size_t unit : group.units) values.push_back(gradients_[unit]);
-    result.sums = taken(sum_of_squares(builder_, values, std::move(own), sums),
-                        shard_.cut(group.units.front()).axes);
+    result.sums = summed_over_cut(sum_of_squares(builder_, values, std::move(own), sums),
+                                  shard_.cut(group.units.front()).axes);
     return result;
   }
 
   /// Adds up over the axes of a cut, where at most one addend is not zero, and over axes of one
   /// rank. A result that is then the same on all ranks passes to the dense view.
-  Value taken(Value sums, std::span<const Axis> cut) {
+  Value summed_over_cut(Value sums, std::span<const Axis> cut) {
     const Mesh& mesh = builder_.program().mesh();
     std::vector<Axis> axes = axes_of_sum(builder_, sums, {Placement::invariant});
     const size_t all = axes.size();
@@ -100,7 +102,7 @@ class SquaresWriter {
   }
 
   /// Returns the sum over some groups, added up in the order of the parameters.
-  Value added_up(std::span<const SquareSums> all, const UnitGroup& group) {
+  Value sum_in_order(std::span<const SquareSums> all, const UnitGroup& group) {
     std::vector<Section> sections;
     for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
       for (size_t i = 0; i < group.units.size(); ++i) {

@@ -8,17 +8,14 @@
 namespace tessera {
 namespace {
 
-int64_t matrix_elements(const Shape& shape) { return shape.dim(-2) * shape.dim(-1); }
-
-/// Returns the ranks that pieces of work go to if no rank may have more than `most`. Each piece
-/// goes to the first of its ranks that can take it. The result is empty if a piece has no such
-/// rank.
-std::vector<int> assigned(std::span<const SharedWork> shared, std::vector<double> work,
-                          double most) {
+/// Returns the rank of each piece of work if no rank may have more than `limit`. Each piece goes to
+/// the first of its ranks that can take it. The result is empty if a piece has no such rank.
+std::vector<int> first_fit(std::span<const SharedWork> shared, std::vector<double> work,
+                           double limit) {
   std::vector<int> owners;
   for (const SharedWork& piece : shared) {
     const auto owner = std::ranges::find_if(piece.ranks, [&](int rank) {
-      return work[static_cast<size_t>(rank)] + piece.work <= most;
+      return work[static_cast<size_t>(rank)] + piece.work <= limit;
     });
     if (owner == piece.ranks.end()) return {};
     work[static_cast<size_t>(*owner)] += piece.work;
@@ -37,6 +34,7 @@ std::vector<int> ranks_with_pieces(const MatrixChain::Cut& cut) {
   return positions;
 }
 
+/// Adds parameters to chains, in the order of the memory, and then chooses owners.
 class ChainMaker {
  public:
   ChainMaker(const StateShard& shard, std::span<const ParameterSpec> specs, MuonSplit split)
@@ -44,7 +42,7 @@ class ChainMaker {
 
   void add(size_t parameter, MatrixChain& chain) {
     const ParameterSpec& spec = specs_[parameter];
-    const int64_t size = matrix_elements(spec.piece_shape);
+    const int64_t size = spec.piece_shape.dim(-2) * spec.piece_shape.dim(-1);
     const std::vector<int>& ranks = chain.ranks;
     chain.work.resize(ranks.size());
     MatrixChain::Run run{.parameter = parameter};
@@ -62,12 +60,15 @@ class ChainMaker {
         run.first = first;
         run.count = count;
       }
+      // Pieces of matrices that begin or end within the run; whole matrices are passed over.
       for (int64_t at = held.begin; at < end;) {
         const int64_t matrix = at / size;
         const int64_t stop = std::min(end, (matrix + 1) * size);
         if (stop - at < size) {
-          note_piece(parameter, matrix, position, ranks.size(), {at - matrix * size, stop - at},
-                     cuts);
+          if (cuts.empty() || cuts.back().matrix != matrix) {
+            cuts.push_back({parameter, matrix, std::vector<ElementRun>(ranks.size()), 0});
+          }
+          cuts.back().pieces[position] = {at - matrix * size, stop - at};
         }
         at = stop - at < size ? stop : end / size * size;
       }
@@ -91,13 +92,6 @@ class ChainMaker {
     const Shape& shape = split_ == MuonSplit::blocks ? spec.piece_shape : spec.shape;
     return newton_schulz_step_flops(shape.dim(-2), shape.dim(-1));
   }
-  static void note_piece(size_t parameter, int64_t matrix, size_t position, size_t ranks,
-                         const ElementRun& piece, std::vector<MatrixChain::Cut>& cuts) {
-    if (cuts.empty() || cuts.back().matrix != matrix) {
-      cuts.push_back({parameter, matrix, std::vector<ElementRun>(ranks), 0});
-    }
-    cuts.back().pieces[position] = piece;
-  }
 
   const StateShard& shard_;
   std::span<const ParameterSpec> specs_;
@@ -108,16 +102,17 @@ class ChainMaker {
 
 std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double>& work) {
   if (shared.empty()) return {};
+  // Finds the least limit that is enough, by bisection. 60 halvings exhaust the digits of a double.
   double enough = 0, most_of_one = 0;
   for (const double rank_work : work) most_of_one = std::max(most_of_one, rank_work);
   for (const SharedWork& piece : shared) enough += piece.work;
   double too_little = 0;
   enough += most_of_one;
-  std::vector<int> owners = assigned(shared, work, enough);
+  std::vector<int> owners = first_fit(shared, work, enough);
   for (int halving = 0; halving < 60; ++halving) {
-    const double most = (too_little + enough) / 2;
-    std::vector<int> found = assigned(shared, work, most);
-    (found.empty() ? too_little : enough) = most;
+    const double limit = (too_little + enough) / 2;
+    std::vector<int> found = first_fit(shared, work, limit);
+    (found.empty() ? too_little : enough) = limit;
     if (!found.empty()) owners = std::move(found);
   }
   TESSERA_CHECK(owners.size() == shared.size(), "{} owners of {} matrices", owners.size(),

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// The matrices of parameters whose units are cut together, one after the other, and the ranks that
-/// share out their states. A rank has a run of them whole. Where its run begins or ends within a
-/// matrix, that matrix is cut between ranks.
+/// A chain: the matrices of parameters whose units are cut together as if they followed one
+/// another, and the ranks that share out their states. Each rank has a run of whole matrices. A
+/// matrix at the border of two runs may be cut between ranks.
 struct MatrixChain {
   /// Consecutive matrices of a parameter of which a rank has all states.
   struct Run {
@@ -38,14 +38,12 @@ struct MatrixChain {
   std::vector<double> work;  ///< FLOPs of one step of Newton-Schulz, by position
 };
 
-/// Returns the matrices of `parameters`, indices in the list of `shard`, by the ranks that share
-/// out their states (Muon's part of ZeRO-1; ZAYA1, section V-D, algorithm 1). Most matrices are
-/// whole on a rank. The ranks that have a piece of a cut one send it to its owner, one of them.
-/// Owners are chosen so that the most work of any rank is as small as can be.
-///
-/// The work of a matrix that tensor parallelism splits is that of the whole matrix, or with
-/// MuonSplit::blocks that of a rank's block. All ranks of the tensor axis cut the same ones of
-/// these matrices. All ranks compute the same result.
+/// Returns the chains of `parameters`, which are indices in the list of `shard` (Muon's part of
+/// ZeRO-1; ZAYA1, section V-D, algorithm 1). The ranks that have a piece of a cut matrix send it to
+/// its owner, one of them. Owners are chosen so that the largest work of a rank is as small as can
+/// be. The work of a matrix that tensor parallelism splits is the work of the whole matrix, or with
+/// MuonSplit::blocks of a rank's block. All ranks of the tensor axis cut the same matrices, and all
+/// ranks compute the same result.
 std::vector<MatrixChain> matrix_chains(const StateShard& shard,
                                        std::span<const ParameterSpec> specs,
                                        std::span<const size_t> parameters,
@@ -58,9 +56,8 @@ struct SharedWork {
 };
 
 /// Returns the rank that does each piece of work, so that the largest sum of a rank is as small as
-/// can be. `work` is what each rank has to do besides; the pieces are added to it. Pieces come in
-/// the order of the ranks: a rank that two of them may go to is the last of one and the first of
-/// the next.
+/// can be. `work` is each rank's other work; the pieces are added to it. Pieces come in the order
+/// of the ranks: if two of them share a rank, it is the last of one and the first of the next.
 std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double>& work);
 
 }  // namespace tessera

@@ -16,6 +16,12 @@
 #include "state/matrix_shares.h"
 #include "state/update_program.h"
 
+// The update by Muon: momentum, Newton-Schulz, then the update of the weights. MuonWriter takes the
+// matrices as parts (views of this rank's memory). Without shared states a part is a parameter.
+// With them, a rank goes chain by chain (see MatrixChain): cut matrices first, which their owners
+// gather and orthogonalise, then its run of whole matrices. Parts of one distribution and element
+// type form groups, which bound the memory of Newton-Schulz.
+
 namespace tessera {
 namespace {
 
@@ -33,9 +39,9 @@ struct MatrixPart {
   std::string suffix;  // added to the parameter's name in the name of the value
 };
 
-/// Returns the distribution of a value that has matrices of a parameter in its last dims. The ranks
-/// of a chain have different elements of its dim `dim`: `sizes` of them. `type_of_value` maps a
-/// split of the parameter to that of the value, with the dim and the pieces that it has there.
+/// Returns the distribution of a value that has matrices of a parameter in its last dims. Along dim
+/// `dim` the ranks of a chain have `sizes` elements each. `type_of_value` maps a split of the
+/// parameter to the split of the value, with the dim and the pieces that it has there.
 template <typename TypeOfValue>
 Distribution chain_distribution(const Mesh& mesh, const ParameterSpec& spec,
                                 const MatrixChain& chain, int dim, std::vector<int64_t> sizes,
@@ -56,8 +62,7 @@ Distribution chain_distribution(const Mesh& mesh, const ParameterSpec& spec,
   return distribution;
 }
 
-/// Returns the distribution of matrices of a chain, [matrices, rows, columns]: `counts` by
-/// position.
+/// Returns the distribution of a chain's matrices. Each rank has its entry of `counts`.
 Distribution whole_matrices(const Mesh& mesh, const ParameterSpec& spec, const MatrixChain& chain,
                             std::vector<int64_t> counts) {
   const int more_dims = 3 - spec.shape.rank();
@@ -69,11 +74,6 @@ Distribution whole_matrices(const Mesh& mesh, const ParameterSpec& spec, const M
 
 int64_t elements_of_matrix(const ParameterSpec& spec) {
   return spec.piece_shape.dim(-2) * spec.piece_shape.dim(-1);
-}
-
-/// Returns all that this rank has of a parameter.
-MatrixPart whole_part(const ParameterSpec& spec) {
-  return {&spec, 0, spec.piece_shape, spec.distribution, ""};
 }
 
 /// Returns the matrices of a chain of which this rank has all states, a part for each run.
@@ -156,7 +156,10 @@ class MuonWriter {
     }
     if (part_.shard.sharing().over == ShardOver::none) {
       std::vector<MatrixPart> parts;
-      for (const size_t i : parameters) parts.push_back(whole_part(part_.parameters[i]));
+      for (const size_t i : parameters) {
+        const ParameterSpec& spec = part_.parameters[i];
+        parts.push_back({&spec, 0, spec.piece_shape, spec.distribution, ""});
+      }
       write_groups(parts);
       return added_by_type();
     }
@@ -191,8 +194,7 @@ class MuonWriter {
     }
   }
 
-  /// Appends the update of the cut matrices of which this rank has a piece. Their owners
-  /// orthogonalise them.
+  /// Appends the update of this rank's pieces of cut matrices, which owners orthogonalise.
   void write_cuts(const MatrixChain& chain) {
     MatrixSharing sharing{.name = fmt::format("muon/{}", chain_++),
                           .axes = chain.axes,
@@ -219,7 +221,7 @@ class MuonWriter {
     write_update(pieces, updates);
   }
 
-  /// Updates the momenta of these parts. Returns what is to be orthogonalised.
+  /// Updates the momenta of these parts. Returns the matrices to orthogonalise.
   std::vector<Value> momenta_of(std::span<const MatrixPart> parts) {
     std::vector<MuonMomentum> momenta;
     for (const MatrixPart& part : parts) {

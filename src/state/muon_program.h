@@ -15,7 +15,6 @@ namespace tessera {
 /// dims that are neither embedding nor head, which includes routers, and those of experts. AdamW
 /// updates all else: embeddings, heads, norms and other vectors, and convolutions.
 OptimizerName updated_by(const OptimizerConfig& config, const ParameterSpec& parameter);
-/// Returns the optimizer that updates all parameters of a unit.
 OptimizerName updated_by(const OptimizerConfig& config, const ParameterUnit& unit);
 
 /// The operands of Muon's part of an update program.
@@ -38,10 +37,9 @@ struct MuonPart {
 /// Matrices that ranks split by rows or columns are gathered for Newton-Schulz over the axes that
 /// split them, and each rank takes its piece of the result; or each rank's piece counts as a matrix
 /// (MuonSplit). Where ranks share out the states, each orthogonalises its own matrices, and a cut
-/// matrix goes to one of the ranks that have a piece (see matrix_chains()).
-///
-/// Returns the muon_measures() of the matrices, in one value for each distribution, or with shared
-/// states for each chain. All ranks have the same number of them, in the same order.
+/// matrix goes to one of the ranks that have a piece (see matrix_chains()). Returns the
+/// muon_measures(), one value for each distribution, or for each chain if ranks share out the
+/// states: equally many on all ranks, in the same order.
 std::vector<Value> write_muon(Builder& builder, const MuonPart& part);
 
 }  // namespace tessera

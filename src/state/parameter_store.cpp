@@ -70,7 +70,7 @@ ParameterStore::ParameterStore(Executor& executor, const UpdateProgram& update, 
       if (!shard_.shared_out(i, tensor.kind)) {
         tensor.memory = unit_memory.view(spec.unit_offset, spec.piece_shape);
       } else {
-        // A master that is the weight itself lies in the memory of the whole unit, and so does the
+        // A master that is the weight itself is in the memory of the whole unit, and so is the
         // summed gradient. Other states have memory for this rank's piece of the unit alone.
         const bool in_whole_unit = name == unit.name || tensor.kind == Kept::summed_gradient;
         const ElementRun held = shard_.held(i);

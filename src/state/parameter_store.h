@@ -40,8 +40,7 @@ struct KeptTensor {
   /// by the moment's: "layers.0.attention.query.first_moment".
   std::string saved_name() const;
 
-  /// Calls visit(piece, memory) for each piece that this rank holds, with its memory in the piece's
-  /// shape.
+  /// Calls visit(piece, memory) for each piece that this rank holds, in the piece's shape.
   template <typename Visit>
   void for_each_piece(Visit&& visit) const {
     int64_t offset = 0;
@@ -54,9 +53,9 @@ struct KeptTensor {
   }
 };
 
-/// The training state of this rank, in the memory that the plan gave it. All that goes through the
-/// state (loading, saving, first values, checks of copies and of NaN, verification) walks over
-/// tensors(). A store does not change after it was made; its tensors do.
+/// The training state of this rank, in the memory that the plan gave it. Loading, saving, first
+/// values, checks of copies and of NaN, and verification all go through tensors(). A store does not
+/// change after it was made; its tensors do.
 class ParameterStore {
  public:
   /// Finds the tensors of the units that `update` updates. `update_number` and `rounding_number`
@@ -73,7 +72,7 @@ class ParameterStore {
   /// Returns this rank's memory of a parameter's tensor; undefined if it has none of that kind.
   /// Throws InternalError when no parameter has the name.
   Tensor memory(std::string_view parameter, Kept kind) const;
-  /// Returns the name of the value in the programs that a tensor is a part of.
+  /// Returns the name of the program's value of which a tensor is a part.
   std::string value_name(const KeptTensor& tensor) const;
   /// Returns a sum of this rank's micro-batches since the step began.
   Tensor sum(const StepSum& sum) const { return executor_.tensor(sum.name, update_number_); }
@@ -81,7 +80,6 @@ class ParameterStore {
   Tensor total(const StepSum& sum) const {
     return executor_.tensor(update_.totals.at(sum.name), update_number_);
   }
-  /// Returns the description of the elements of the state that each rank holds.
   const StateShard& shard() const { return shard_; }
 
   /// Draws the first values from the seed (see initialize()).

@@ -1,3 +1,14 @@
+// A unit is a list of parameters in one flat memory, each padded to a multiple of kAlignment. If
+// ranks share the states out, memory_of_rank() puts the units that are cut together one after the
+// other, cuts them into a piece for each rank (cut_evenly()), and notes which run of each unit is
+// in which piece. held() is the part of a parameter in this rank's piece. pieces() gives it as
+// boxes of the whole tensor, the form in which checkpoints store it.
+//
+// With shard.optimizer = "all" (ZeRO-1) masters and moments are cut over the data axis, or over
+// expert_data for experts. Weights and main gradients are not cut, nor is what no optimizer changes
+// (biases that balance routers). Without this setting each rank has the masters and moments of all
+// of its piece of a parameter.
+
 #include "state/state_shard.h"
 
 #include <algorithm>
@@ -185,7 +196,7 @@ StateShard::Memory StateShard::memory_of_rank() const {
   result.begins.resize(units.size());
   for (size_t first = 0; first < units.size(); ++first) {
     const std::span<const Axis> axes = axes_of_cut(first);
-    if (axes.empty() || result.cuts[first].cut()) continue;
+    if (axes.empty() || result.cuts[first].is_cut()) continue;
     FlatMemory together;
     std::vector<std::pair<size_t, int64_t>> offsets;  // of the units in it
     for (size_t unit = first; unit < units.size(); ++unit) {
@@ -226,7 +237,7 @@ RankShards::RankShards(const StateShard& own) {
   known_.emplace(own.memory_key(own.rank()), &shards_.emplace(own.rank(), own).first->second);
 }
 
-const StateShard& RankShards::of(int rank) {
+const StateShard& RankShards::shard_of(int rank) {
   const auto shard = shards_.find(rank);
   if (shard != shards_.end()) return shard->second;
   const StateShard& any = shards_.begin()->second;
@@ -261,7 +272,7 @@ std::vector<TensorPiece> StateShard::pieces(size_t parameter, Kept kind) const {
 }
 
 ElementRun StateShard::own_run(size_t unit) const {
-  const size_t position = cut(unit).position(mesh_, rank_);
+  const size_t position = cut(unit).piece_index(mesh_, rank_);
   return {memory_->begins[unit][position], cut(unit).sizes[position]};
 }
 
@@ -275,13 +286,13 @@ bool StateShard::cut_together(size_t unit, size_t other) const {
 
 ElementRun StateShard::held(size_t parameter) const {
   const size_t unit = unit_of(parameter);
-  if (!cut(unit).cut()) return {0, memory_->in_unit[parameter].length};
+  if (!cut(unit).is_cut()) return {0, memory_->in_unit[parameter].length};
   return held_of(parameter, own_run(unit));
 }
 
 int64_t StateShard::offset_in_states(size_t parameter) const {
   const size_t unit = unit_of(parameter);
-  const int64_t first = cut(unit).cut() ? own_run(unit).begin : 0;
+  const int64_t first = cut(unit).is_cut() ? own_run(unit).begin : 0;
   return memory_->in_unit[parameter].begin - first;
 }
 
@@ -293,7 +304,7 @@ ElementRun StateShard::held_of(size_t parameter, const ElementRun& piece_of_unit
 
 std::vector<ElementRun> StateShard::held_by_sharers(size_t parameter) const {
   const FlatPieces& pieces = cut(unit_of(parameter));
-  if (!pieces.cut()) return {held(parameter)};
+  if (!pieces.is_cut()) return {held(parameter)};
   const std::vector<int64_t>& begins = memory_->begins[unit_of(parameter)];
   std::vector<ElementRun> held;
   for (size_t i = 0; i < begins.size(); ++i) {
@@ -310,7 +321,7 @@ std::span<const Axis> StateShard::axes_of_cut(size_t unit) const {
 std::vector<int> StateShard::sharers(size_t parameter) const {
   const FlatPieces& pieces = cut(unit_of(parameter));
   std::vector<int> ranks = mesh_.group(rank_, pieces.axes);
-  std::ranges::sort(ranks, {}, [&](int other) { return pieces.position(mesh_, other); });
+  std::ranges::sort(ranks, {}, [&](int other) { return pieces.piece_index(mesh_, other); });
   return ranks;
 }
 

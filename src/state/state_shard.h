@@ -17,21 +17,19 @@
 
 namespace tessera {
 
-/// Returns the sizes of the `pieces` consecutive pieces that flat memory of `elements` elements is
-/// cut into. A cut is at the begin of a parameter or a multiple of `grain` elements after it;
-/// within that the pieces are as equal as can be. `parameters` are the runs of the memory that
-/// parameters have. What is between two of them is padding and goes with the one before. The result
-/// depends on the arguments alone, so all ranks compute the same cuts.
+/// Returns the sizes of the `pieces` consecutive pieces into which flat memory of `elements`
+/// elements is cut. `parameters` are the parameters' runs of it; padding goes with the parameter
+/// before it. A cut is at the begin of a parameter or a multiple of `grain` elements after it, and
+/// the pieces are as equal as that allows. The result depends on the arguments alone, so all ranks
+/// agree.
 ///
-/// With the grain of sum_of_squares() the squares of a piece are added up as those of the whole
-/// parameter are, so the norm has the bits that it has without cuts. A matrix below the grain is
-/// whole on one rank.
+/// With the grain of sum_of_squares() the squares of a piece are added up as in the whole
+/// parameter, so cuts do not change the norm's bits. A matrix below the grain is whole on one rank.
 std::vector<int64_t> cut_evenly(std::span<const ElementRun> parameters, int64_t elements,
                                 int pieces, int64_t grain = kSquaresElements);
 
-/// Returns the boxes of a tensor that make up a run of its elements, counted row by row, in the
-/// order of the run. A matrix has at most three: the end of a row, whole rows, and the begin of a
-/// row. Each box is consecutive in memory.
+/// Returns the boxes of a tensor that make up a run of its elements, counted row by row. Each is
+/// consecutive in memory. A matrix has at most three: end of a row, whole rows, begin of a row.
 std::vector<std::vector<ElementRun>> boxes_of_run(const Shape& shape, const ElementRun& run);
 
 /// The way in which ranks share out masters and moments.
@@ -62,11 +60,10 @@ inline constexpr std::array<std::string_view, 6> kWords<Kept>{
 /// other ranks hold the rest or a copy.
 ///
 /// Weights and main gradients are divided as the parameters' distributions say. So are masters and
-/// moments, unless ranks share them out (ZeRO-1): then the flat memory of each unit, or of several
-/// units one after the other, is cut over the data axis, or over expert_data for experts, and a
-/// rank has the states of its piece. The division follows from the parameters, the mesh and the
-/// setting alone, so each rank knows what the others have. A shard never changes; several threads
-/// may use it.
+/// moments (the states), unless ranks share them out (ZeRO-1): then the flat memory of each unit,
+/// or of several units one after the other, is cut over the data axis, or over expert_data for
+/// experts, and a rank has the states of its piece. Each rank knows what the others have, because
+/// parameters, mesh and setting decide it. A shard never changes; several threads may use it.
 class StateShard {
  public:
   /// The lists must outlive the shard.
@@ -87,7 +84,7 @@ class StateShard {
   /// Returns whether ranks share out a kept tensor of a parameter. Otherwise this rank has all of
   /// its piece of the parameter.
   bool shared_out(size_t parameter, Kept kind) const {
-    return kind != Kept::weight && kind != Kept::gradient && cut(unit_of(parameter)).cut();
+    return kind != Kept::weight && kind != Kept::gradient && cut(unit_of(parameter)).is_cut();
   }
   /// Returns the distribution of a kept tensor of a parameter. Ranks whose coordinates agree on the
   /// axes that split it hold the same elements.
@@ -102,17 +99,14 @@ class StateShard {
   const FlatPieces& cut(size_t unit) const { return memory_->cuts[unit]; }
   /// Returns whether two units are cut as if one followed the other in memory.
   bool cut_together(size_t unit, size_t other) const;
-  /// Returns the elements, counted row by row in this rank's piece of a parameter, whose states
-  /// this rank has.
+  /// Returns the elements of this rank's piece of a parameter whose states it has, row by row.
   ElementRun held(size_t parameter) const;
-  /// Returns the offset that the first element of this rank's piece has from the begin of its
-  /// memory of the unit's states. The element is in that memory only if this rank has its states.
+  /// Returns the offset of the first element of this rank's piece in its memory of the unit's
+  /// states, or the offset that it would have (perhaps below 0) if another rank has its states.
   int64_t offset_in_states(size_t parameter) const;
-  /// Returns what held() is on each of the ranks that share the states out, in the order of
-  /// sharers().
+  /// Returns held() of each of the ranks that share the states out, in the order of sharers().
   std::vector<ElementRun> held_by_sharers(size_t parameter) const;
-  /// Returns the ranks that share out the states of a parameter, this one among them, in the order
-  /// of their pieces.
+  /// Returns the ranks that share out a parameter's states, in the order of their pieces.
   std::vector<int> sharers(size_t parameter) const;
 
  private:
@@ -145,15 +139,14 @@ class StateShard {
   std::shared_ptr<const Memory> memory_;
 };
 
-/// The shards of all ranks, each made when it is first needed. Not safe for several threads at
-/// once.
+/// The shards of all ranks, each made when it is first needed. Not thread-safe.
 class RankShards {
  public:
   explicit RankShards(const StateShard& own);
   RankShards(const RankShards&) = delete;
   RankShards& operator=(const RankShards&) = delete;
   /// Returns the shard of a rank, which stays as long as this.
-  const StateShard& of(int rank);
+  const StateShard& shard_of(int rank);
 
  private:
   std::map<int, StateShard> shards_;                     // by rank

@@ -9,21 +9,20 @@
 
 namespace tessera {
 
-/// Units, or items of another list, that an operation takes together because a property of theirs
-/// is equal.
+/// Units, or items of another list, that share a property, so that one operation takes them all.
 struct UnitGroup {
   std::vector<size_t> units;  ///< indices in the list of all units
   std::vector<int> indices;   ///< by unit: its index in `units`, or -1
 };
 
-/// Returns the items of a list of `count` for which `taken` is true, grouped by a property of
-/// theirs, in the order in which its values first appear.
-template <typename Taken, typename Property>
-std::vector<UnitGroup> group_by(size_t count, Taken&& taken, Property&& property) {
+/// Returns the indices below `count` for which `belongs` is true, grouped by a property, in the
+/// order in which its values first appear.
+template <typename Belongs, typename Property>
+std::vector<UnitGroup> group_by(size_t count, Belongs&& belongs, Property&& property) {
   std::vector<decltype(property(size_t{}))> known;
   std::vector<UnitGroup> groups;
   for (size_t i = 0; i < count; ++i) {
-    if (!taken(i)) continue;
+    if (!belongs(i)) continue;
     const auto own = property(i);
     const auto found = std::ranges::find(known, own);
     const auto index = static_cast<size_t>(found - known.begin());

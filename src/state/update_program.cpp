@@ -14,10 +14,77 @@
 #include "state/gradient_squares.h"
 #include "state/muon_program.h"
 #include "state/unit_groups.h"
-#include "state/unit_states.h"
+
+// The update of a step, in the order of UpdateWriter::write(): declare each unit's weights, main
+// gradient and states, and sum the gradient over the ranks; sum the losses; compute the norm and
+// clip; apply AdamW and Muon; gather the updated weights where ranks share the states out. A unit
+// is a run of parameters in one flat memory, and "cut" where each of some ranks has a piece of it.
 
 namespace tessera {
 namespace {
+
+/// Returns a builder for a program of the update. All nodes get one block and one phase.
+Builder update_builder(Program& program) {
+  Builder builder(program);
+  Node node;
+  node.block = Block::optimizer;
+  builder.follow(node, Phase::update);
+  return builder;
+}
+
+/// Returns the spec of the masters and moments of a unit on a rank: all of the unit, or a piece.
+Spec state_spec(const ParameterUnit& unit, const FlatPieces& pieces, const MeshRank& mesh_rank) {
+  const DType wide = accumulation_dtype(unit.dtype);
+  if (!pieces.is_cut()) return {{unit.elements}, wide, unit.distribution};
+  return {{pieces.run_of(mesh_rank.mesh, mesh_rank.rank).length},
+          wide,
+          pieces.distribution(unit.distribution)};
+}
+
+/// A unit's weights in a program of the update.
+struct UnitWeights {
+  Value whole;
+  /// What this rank updates: the whole, or a view of its piece. give_pieces() must follow.
+  Value own;
+  Value master;  ///< the master of `own`, and the same value if the weights are not rounded
+};
+
+/// Declares and returns the weights of a unit and their masters.
+UnitWeights declare_weights(Builder& builder, const ParameterUnit& unit, const FlatPieces& pieces) {
+  const Program& program = builder.program();
+  UnitWeights weights;
+  weights.whole = builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution});
+  weights.own = pieces.is_cut() ? own_flat_piece(builder, weights.whole, pieces) : weights.whole;
+  weights.master = rounds(unit)
+                       ? builder.state(master_name(unit),
+                                       state_spec(unit, pieces, {program.mesh(), program.rank()}))
+                       : weights.own;
+  return weights;
+}
+
+/// Appends the all-gather of the pieces of the weights that the ranks have updated. Appends nothing
+/// if the weights are not cut.
+void give_pieces(Builder& builder, const UnitWeights& weights, const FlatPieces& pieces) {
+  if (pieces.is_cut()) gather_pieces(builder, weights.own, weights.whole, pieces);
+}
+
+/// Declares and returns the states of a unit. `gradient` has their distribution. A unit that Muon
+/// updates has no second moment.
+AdamWUnit unit_states(Builder& builder, const ParameterUnit& unit, const FlatPieces& pieces,
+                      const UnitWeights& weights, Value gradient, OptimizerName optimizer) {
+  const Program& program = builder.program();
+  const Spec spec = state_spec(unit, pieces, {program.mesh(), program.rank()});
+  AdamWUnit states{.gradient = gradient,
+                   .first_moment = builder.state(first_moment_name(unit), spec),
+                   .second_moment = {},
+                   .master = weights.master,
+                   .weight = {}};
+  if (optimizer == OptimizerName::adamw) {
+    states.second_moment = builder.state(second_moment_name(unit), spec);
+  }
+  if (rounds(unit)) states.weight = weights.own;
+  return states;
+}
 
 /// Declares and returns the main gradient of a unit whose weights the program has declared.
 Value main_gradient(Builder& builder, Value weights, const ParameterUnit& unit) {
@@ -91,10 +158,9 @@ class UpdateWriter {
  private:
   const FlatPieces& pieces(size_t unit) const { return shard_.cut(unit); }
 
-  /// Returns the sum of a gradient over all ranks: all of it, or this rank's piece if the unit is
-  /// cut.
+  /// Returns the sum of a gradient over all ranks: whole, or this rank's piece of a cut unit.
   Value total_gradient(Value gradient, const FlatPieces& pieces) {
-    if (pieces.cut()) return take_piece_of_sum(builder_, gradient, pieces, wire_);
+    if (pieces.is_cut()) return take_piece_of_sum(builder_, gradient, pieces, wire_);
     return take_sum_by_level(
         builder_, gradient,
         axes_of_sum(builder_, gradient, {Placement::invariant, Placement::sharded}), wire_);
@@ -149,8 +215,8 @@ class UpdateWriter {
     if (own.empty()) return;
     std::vector<Value> measures;
     for (const Value value : own) {
-      // Ranks that have different matrices have different numbers of nodes before this one, which
-      // would be in its name.
+      // Ranks with different matrices have had different numbers of nodes, on which the name that
+      // the builder gives depends.
       builder_.name(value, fmt::format("muon_measures/{}", measures.size()));
       measures.push_back(cross(builder_, total(builder_, value), MeshView::dense));
     }
@@ -213,7 +279,7 @@ Program write_rounding(std::span<const ParameterUnit> units,
     std::vector<Value> masters, weights;
     for (const size_t unit : group.units) {
       const FlatPieces& pieces = shard.cut(unit);
-      if (!rounds(units[unit]) && !pieces.cut()) continue;
+      if (!rounds(units[unit]) && !pieces.is_cut()) continue;
       all.push_back(declare_weights(builder, units[unit], pieces));
       if (!rounds(units[unit])) continue;
       masters.push_back(all.back().master);
@@ -223,7 +289,7 @@ Program write_rounding(std::span<const ParameterUnit> units,
     size_t next = 0;
     for (const size_t unit : group.units) {
       const FlatPieces& pieces = shard.cut(unit);
-      if (rounds(units[unit]) || pieces.cut()) give_pieces(builder, all[next++], pieces);
+      if (rounds(units[unit]) || pieces.is_cut()) give_pieces(builder, all[next++], pieces);
     }
   }
   return program;

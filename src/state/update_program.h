@@ -36,15 +36,14 @@ struct UpdateProgram {
   std::optional<Value> muon_measures;     ///< f64 [4] (see muon_measures()), an output; with Muon
 };
 
-/// Returns the way in which ranks share out the states under these settings.
 StateSharing sharing_of(const OptimizerConfig& config, const ShardConfig& shard);
 
 /// Writes the update program. `parameters` are those of `units`, in the order in which their
 /// squares are added up. Nothing is updated if the norm or a sum of one number is not finite.
 /// `shard` says in which format gradients are sent, and whether ranks share out the masters and
-/// moments. Then each takes its piece of the summed gradients, updates that piece and sends its
-/// weights to the others; the result has the same bits. The last sums are those of the layers that
-/// `balance` names.
+/// moments. If so, each takes its piece of the summed gradients, updates that piece and sends its
+/// weights to the others, with the same bits as a result. The last of `sums` are those of the
+/// layers that `balance` names.
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
                            const OptimizerConfig& config, const MeshRank& mesh_rank = {},

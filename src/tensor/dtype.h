@@ -10,8 +10,8 @@
 namespace tessera {
 
 /// Element types. Files store their names (see dtype_name()), not the numbers of the enum. Nothing
-/// is computed in f16: it is only a type of weights in files, which are widened when they are
-/// loaded.
+/// is computed in f16, which is only a type of weights in files. Such weights are widened when they
+/// are loaded.
 enum class DType : uint8_t { f64, f32, bf16, f16, i32, u16, u8 };
 
 /// Returns the bytes of one element.

@@ -14,7 +14,7 @@
 namespace tessera {
 
 Tensor::Tensor(const Shape& shape, DType dtype) : shape_(shape), dtype_(dtype) {
-  const bool large = bytes() >= kHugePage;  // then it gets huge pages, which need their alignment
+  const bool large = bytes() >= kHugePage;  // huge pages need memory that is aligned to them
   const auto alignment = static_cast<std::align_val_t>(large ? kHugePage : kAlignment);
   const auto size = static_cast<size_t>(aligned_bytes(bytes()));
   auto* memory = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
@@ -47,8 +47,8 @@ Tensor Tensor::reshape(const Shape& shape) const {
 Tensor Tensor::slice(int64_t begin, int64_t end) const {
   TESSERA_CHECK(begin >= 0 && begin <= end && end <= shape_[0], "rows {} to {} of {}", begin, end,
                 shape_.text());
-  const int64_t row = shape_[0] == 0 ? 0 : elements() / shape_[0];
-  return view(begin * row, shape_.with_dim(0, end - begin));
+  const int64_t row_size = shape_[0] == 0 ? 0 : elements() / shape_[0];
+  return view(begin * row_size, shape_.with_dim(0, end - begin));
 }
 
 Tensor Tensor::view(int64_t offset, const Shape& shape) const {
@@ -62,10 +62,10 @@ Tensor Tensor::view(int64_t offset, const Shape& shape) const {
 
 void Tensor::fill_zero() const { std::fill_n(raw(), bytes(), std::byte{0}); }
 
-void Tensor::copy_from(const Tensor& other) const {
-  TESSERA_CHECK(other.shape_ == shape_ && other.dtype_ == dtype_, "copy of {} {} to {} {}",
-                dtype_name(other.dtype_), other.shape_.text(), dtype_name(dtype_), shape_.text());
-  std::copy_n(other.raw(), bytes(), raw());
+void Tensor::copy_from(const Tensor& source) const {
+  TESSERA_CHECK(source.shape_ == shape_ && source.dtype_ == dtype_, "copy of {} {} to {} {}",
+                dtype_name(source.dtype_), source.shape_.text(), dtype_name(dtype_), shape_.text());
+  std::copy_n(source.raw(), bytes(), raw());
 }
 
 void upload(std::span<const std::byte> from, const Tensor& to) {

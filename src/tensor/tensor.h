@@ -18,7 +18,7 @@ class Accelerator;
 
 /// A contiguous array: a shape, an element type and a reference to memory. Copies and views share
 /// the memory. A const Tensor is a const handle, not const data. Only tensors in the processor's
-/// memory can be read and written in place. upload() and readback() copy to and from those in an
+/// memory can be read and written in place. upload() and readback() copy to and from tensors in an
 /// accelerator's memory.
 class Tensor {
  public:
@@ -40,7 +40,7 @@ class Tensor {
   int64_t elements() const { return shape_.elements(); }
   int64_t bytes() const { return elements() * dtype_size(dtype_); }
 
-  /// Returns the elements. T must be the tensor's element type, and its device the processor.
+  /// Returns the elements. T must be their type, and the tensor must be on the processor.
   template <typename T>
   T* data() const {
     require_type(dtype_of<T>);
@@ -75,7 +75,7 @@ class Tensor {
 
   void fill_zero() const;
   /// Copies the elements of a tensor of the same shape and type.
-  void copy_from(const Tensor& other) const;
+  void copy_from(const Tensor& source) const;
 
  private:
   void require_type(DType dtype) const {

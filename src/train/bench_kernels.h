@@ -24,13 +24,10 @@ struct KernelMeasurement {
 struct SegmentMeasurement {
   std::string segment;  ///< "start", "forward", "backward", "update"; "forward and backward"
   double flops = 0;     ///< of its matrix products, without recomputed ones
-  /// The time from the beginning of its first operation to the end of its last, for each measured
-  /// step.
-  std::vector<double> seconds;
+  std::vector<double> seconds;  ///< from its first operation to its last, for each measured step
 };
 
-/// The measurements of each operation of a configuration's step on a device, timed by the device's
-/// events.
+/// The measurements of each operation of a step on a device, timed by the device's events.
 struct KernelsReport {
   MeasuredOn on;
   MemoryRate copy;     ///< of the largest working set, within the device's memory
@@ -45,10 +42,8 @@ struct KernelsReport {
   /// Returns the FLOP/s of an operation in the median step, as a fraction of the GEMM peak.
   double share_of_peak(const KernelMeasurement& operation) const;
 
-  /// Returns the report as lines of text.
   std::string text() const;
-  /// Returns the report as a JSON object on one line.
-  std::string json() const;
+  std::string json() const;  ///< on one line
 };
 
 /// Runs steps with one micro-batch and measures their operations. Steps run as in measure_step(),

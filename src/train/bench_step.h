@@ -45,30 +45,27 @@ enum class StepTokens {
   prepared  ///< the tokens of the data, as training reads them from the beginning
 };
 
-/// Runs optimizer steps as train() does and measures them: forward and backward passes of all
-/// micro-batches, gradient norm, clipping, the optimizer. There is no evaluation, no metrics and no
-/// run folder. The weights are the configuration's initial ones, or those of checkpoint.initial. On
-/// a device one step is in flight while the next one is issued, as in training; a step's time is
-/// then that between its results and the results of the step before. Every step is waited for if
-/// `repeats` lets another program take turns with this one. Takes a resolved configuration of one
-/// phase and a runtime for it. Throws Error if the run does not fit into memory or cannot run on
-/// the device, or if a loss or gradient norm is not finite.
+/// Runs optimizer steps as train() does, without evaluation, metrics and run folder, and measures
+/// them. The weights are the configuration's initial ones, or those of checkpoint.initial. On a
+/// device one step is in flight while the next one is issued, as in training; a step's time is then
+/// the time from the results of the step before to its own. If `repeats` lets another program take
+/// turns with this one, every step is waited for. Takes a resolved configuration of one phase and a
+/// runtime for it. Throws Error if the run does not fit into memory or cannot run on the device, or
+/// if a loss or gradient norm is not finite.
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime,
                              StepTokens tokens = StepTokens::random);
 
-/// Runs one step of each phase on the configuration's device, then measures the algorithms of each
-/// matrix product in it and the libraries of each grouped product. Returns the fastest. Calls
-/// `progress` before each product with its sizes, the number of products done and the number of
-/// all. Throws Error for a device that has no algorithms to choose from.
+/// Runs one step of each phase on the configuration's device, measures the algorithms of each
+/// matrix product in it and the libraries of each grouped product, and returns the fastest. Calls
+/// `progress` before each product with its sizes and the numbers of products done and in all.
+/// Throws Error for a device that has no algorithms to choose from.
 TunedTable tune_step_products(
     const RunConfig& config, const TuningBudget& budget,
     const std::function<void(const std::string& sizes, size_t done, size_t all)>& progress);
 
-/// Returns the measurement as a JSON object on one line, with the name of the phase if there is
-/// one.
+/// Returns the measurement as a JSON object on one line, with the phase's name if it has one.
 std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on,
                       const std::string& phase = "");
-/// Returns the measurement as lines of text.
 std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on);
 
 }  // namespace tessera

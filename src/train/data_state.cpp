@@ -14,7 +14,7 @@ struct SavedSource {
   std::string fingerprint;
   double weight = 0;
   SourcePosition position;
-  bool taken = false;
+  bool continued = false;  // by a source of the resumed run
 };
 
 std::string key(size_t source, const char* field) {
@@ -40,7 +40,7 @@ SavedSource* find_saved(std::vector<SavedSource>& saved, const DataSource& sourc
                         const std::string& fingerprint) {
   SavedSource* found = nullptr;
   for (SavedSource& candidate : saved) {
-    if (candidate.taken || candidate.fingerprint != fingerprint) continue;
+    if (candidate.continued || candidate.fingerprint != fingerprint) continue;
     if (candidate.name == source.name) return &candidate;
     if (found == nullptr) found = &candidate;
   }
@@ -105,13 +105,13 @@ LoaderState restored_state(const CheckpointState& saved, const TrainingData& dat
       state.sources.emplace_back();
       continue;
     }
-    found->taken = true;
+    found->continued = true;
     same_mix = same_mix && found->weight / saved_sum == source.weight / sum;
     state.sources.push_back(found->position);
   }
   const bool none_left = fresh.size() == data.sources.size();
   for (const SavedSource& source : sources) {
-    if (source.taken) continue;
+    if (source.continued) continue;
     if (source.weight == 0 && source.position == SourcePosition{}) continue;  // never drawn from
     same_mix = same_mix && source.weight == 0;
     if (none_left || std::ranges::find(fresh, source.name) != fresh.end()) {

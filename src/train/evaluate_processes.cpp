@@ -25,8 +25,7 @@ SameFact readable(const std::string& what, const std::string& value) {
           }};
 }
 
-/// Returns a text that identifies a checkpoint. The same path may be another folder on another
-/// machine.
+/// Returns a text that identifies a checkpoint, which its path does not on several machines.
 std::string manifest_of(const LoadedModel& model) {
   const std::string text = read_file(model.checkpoint / kCheckpointManifestName);
   return fmt::format("step {} with the hash {}", model.step, hash_text(hash(text)));

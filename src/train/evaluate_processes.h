@@ -8,9 +8,8 @@
 namespace tessera {
 
 /// Evaluates a checkpoint as evaluate_checkpoint() does, with ranks that are processes. All ranks
-/// call it, and each reads the checkpoint and the data. Returns the result on the first rank and
-/// none on the others. Throws Error that names a rank if its program, options, checkpoint or data
-/// differ from those of the first.
+/// call it, and each reads the checkpoint and the data. The first rank gets the result. Throws
+/// Error that names a rank if its program, options, checkpoint or data differ from the first's.
 std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOptions options,
                                                         Processes& processes);
 

@@ -42,20 +42,16 @@ ModelConfig model_of(const CheckpointReader& reader) {
   return config_of_weights(saved, reader.state().step).model;
 }
 
-/// Returns whether a run changes the routers' biases by another rule than the run of the weights.
-/// All rules change the same parameters.
-bool other_rule(const ModelConfig& initial, const ModelConfig& given) {
-  return initial.balance_biases != BiasBalancing::none &&
-         given.balance_biases != BiasBalancing::none;
-}
-
 void require_same_model(const ModelConfig& initial, const RunConfig& config, const Logger& logger) {
   RunConfig saved = config;
   saved.model = initial;
+  // All rules that change the routers' biases change the same parameters, so the rule may change.
+  const bool both_balance = initial.balance_biases != BiasBalancing::none &&
+                            config.model.balance_biases != BiasBalancing::none;
   std::vector<std::string> lines;
   for (const auto& [key, weights_value, given] : differences(saved, config)) {
     if (std::ranges::find(kTrainingKeys, key) != kTrainingKeys.end()) continue;
-    if (key == "model.balance_biases" && other_rule(initial, config.model)) continue;
+    if (key == "model.balance_biases" && both_balance) continue;
     if (key.starts_with("model.rope_")) {
       logger.warn("{} is {} for the initial weights and {} from here on", key, weights_value,
                   given);

@@ -16,18 +16,16 @@ namespace tessera {
 /// the run's checkpoints or one checkpoint. Throws Error when there is no checkpoint.
 ModelConfig initial_model(const RunConfig& named);
 
-/// Fills the store with the weights of checkpoint.initial. All ranks call it, and each gets the
-/// pieces that it holds. The moments stay zero. The checkpoint must hold every parameter with its
+/// Fills the store with the weights of checkpoint.initial; the moments stay zero. All ranks call
+/// it, and each gets the pieces that it holds. The checkpoint must hold every parameter with its
 /// shape. Throws Error that lists the keys of [model] that differ and change the meaning of the
-/// weights. Keys that concern training only, such as those of losses and initialization, may
-/// differ. Warns if the rotary embedding differs, as in training for a longer context.
+/// weights. Warns if the rotary embedding differs, as in training for a longer context.
 void load_initial_weights(const RunConfig& config, const ParameterStore& store,
                           const Logger& logger, const StateRanks& ranks);
 
 /// Returns the files that the checkpoints of a new run carry: the tokenizer of its data, and the
-/// other files of the initial checkpoint (config.json), with which exports are complete. If the
-/// data has another tokenizer than the initial checkpoint, that checkpoint's files would be wrong
-/// and are left out.
+/// other files of the initial checkpoint (config.json), with which exports are complete. They are
+/// left out if the data has another tokenizer, because they would be wrong.
 std::vector<CarriedFile> initial_files(const RunConfig& config, const DataTokenizer& tokenizer,
                                        const Logger& logger);
 

@@ -113,7 +113,7 @@ void require_same_checkpoint(const CheckpointReader& reader, const RankControl& 
 void load_state(const CheckpointReader& reader, std::span<const KeptTensor* const> tensors,
                 const std::optional<std::string>& group, const StateRanks& ranks) {
   const Readers readers(tensors, ranks);
-  std::vector<NamedTensor> wanted, own;
+  std::vector<NamedTensor> wanted, own;  // what must be in the checkpoint; what this rank reads
   for (size_t i = 0; i < tensors.size(); ++i) {
     const KeptTensor& tensor = *tensors[i];
     const std::string group_name = tensor.saved_group(), name = tensor.saved_name();

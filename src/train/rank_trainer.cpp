@@ -4,9 +4,20 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/text.h"
 #include "train/initial_weights.h"
 #include "train/save_state.h"
 #include "train/source_metrics.h"
+
+// The loop of one rank: issue a step, finish it at once or leave it in flight, agree with the other
+// ranks whether the run ends, and save where a checkpoint is due. On the first rank `keeper_` does
+// what is done once for all ranks. `control_` has the calls that all ranks make together:
+// together() runs an action on every rank, on_first() on the first alone, and an error on one rank
+// is thrown on all.
+//
+// save() checks the weights, writes the metrics through to the disk, and calls save_training(), in
+// which each rank writes its share of the tensors and the first rank completes the checkpoint. Then
+// the first rank removes old checkpoints.
 
 namespace tessera {
 
@@ -54,7 +65,10 @@ void RankTrainer::enter_phase_of(int64_t step) {
 
 TrainReport RankTrainer::run(const TrainOptions& options) {
   start(options.resume);
-  if (position_.step >= run_.last_step()) return nothing_to_do();
+  if (position_.step >= run_.last_step()) {
+    return keeper_ != nullptr ? keeper_->nothing_to_do(position_)
+                              : TrainReport{.step = position_.step};
+  }
   require_savable(checkpoints_directory(config_), control_);
   if (keeper_ != nullptr) keeper_->begin(chunk(), position_);
   on_batches_ = options.on_batches;
@@ -81,7 +95,10 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
   }
   report.loss = loss_;
   report.step = position_.step;
-  if (keeper_ != nullptr) keeper_->console().finish(report, contributions());
+  if (keeper_ != nullptr) {
+    keeper_->console().finish(report,
+                              source_metrics(data_.all_sources(loader_.phase()), position_.data));
+  }
   return report;
 }
 
@@ -92,7 +109,12 @@ void RankTrainer::start(bool resume) {
                               {runtime_, control_.during("the load of a checkpoint")});
     loader_.seek(phase_at(run_.phases, position_.step), position_.data);
   } else {
-    start_weights();
+    if (config_.checkpoint.initial.empty()) {
+      store_.initialize(config_.train.seed, runtime_.threads());
+    } else {
+      load_initial_weights(config_, store_, logger_,
+                           {runtime_, control_.during("the load of initial weights")});
+    }
     position_.data = loader_.state();
     if (keeper_ != nullptr) {
       position_.carried = initial_files(config_, data_.tokenizer(), logger_);
@@ -102,20 +124,6 @@ void RankTrainer::start(bool resume) {
   if (replicas_) require_equal_copies(position_.step);
   if (keeper_ != nullptr) keeper_->write_config(config_);
   use_programs();
-}
-
-void RankTrainer::start_weights() {
-  if (config_.checkpoint.initial.empty()) {
-    store_.initialize(config_.train.seed, runtime_.threads());
-  } else {
-    load_initial_weights(config_, store_, logger_,
-                         {runtime_, control_.during("the load of initial weights")});
-  }
-}
-
-TrainReport RankTrainer::nothing_to_do() {
-  if (keeper_ != nullptr) return keeper_->nothing_to_do(position_);
-  return {.step = position_.step};
 }
 
 bool RankTrainer::saves_after(int64_t step) const {
@@ -212,12 +220,9 @@ void RankTrainer::finish_step() {
 /// Makes all ranks decide together whether the run ends, so that all finish the same steps. A
 /// signal may have reached any of them, and only the first writes the records.
 void RankTrainer::agree(TrainReport& report) {
-  report.interrupted = is_interrupted();
+  report.interrupted = control_.any(InterruptGuard::requested());
   ending_ = control_.any_text(ending_);
 }
-
-/// Returns whether any rank got a signal that ends the run. All ranks call it.
-bool RankTrainer::is_interrupted() const { return control_.any(InterruptGuard::requested()); }
 
 std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
   const Trace::Span span(trace, "next_batches", "data");
@@ -255,16 +260,13 @@ void RankTrainer::report(StepMetrics& metrics, const StepResults& results) {
     metrics.phase = phase().number;
     metrics.phase_name = phase().name;
   }
-  if (data_.all_sources(0).sources.size() > 1) metrics.sources = contributions();
+  if (const TrainingData& all = data_.all_sources(loader_.phase()); all.sources.size() > 1) {
+    metrics.sources = source_metrics(all, position_.data);
+  }
   evaluate(metrics);
   if (keeper_ == nullptr) return;
   end_run_on_failure([&] { keeper_->append(metrics); });
   keeper_->show(metrics);
-}
-
-/// Returns what each source of the data has contributed so far.
-std::vector<SourceMetrics> RankTrainer::contributions() const {
-  return source_metrics(data_.all_sources(loader_.phase()), position_.data);
 }
 
 /// Logs once that a source repeats, because data seen again teaches less than new data.
@@ -273,8 +275,9 @@ void RankTrainer::announce_repetition(const LoaderState& before, const LoaderSta
   for (size_t i = 0; i < now.sources.size(); ++i) {
     if (before.sources[i].epoch > 0 || now.sources[i].epoch == 0) continue;
     const DataSource& source = data_.all_sources(loader_.phase()).sources[i];
-    keeper_->console().announce_repetition(
-        source.name, source.instances->instances(Split::train) * source.instances->context());
+    const int64_t tokens = source.instances->instances(Split::train) * source.instances->context();
+    keeper_->console().info("{}: all {} tokens were trained on once; from here on they repeat",
+                            source.name, format_count(static_cast<double>(tokens)));
   }
 }
 
@@ -284,8 +287,7 @@ std::string RankTrainer::resume_advice() const {
   return fmt::format("go on from step {} with --resume", saved_step_);
 }
 
-/// Ends the run after a step with a loss or a gradient that is not finite. The weights are those
-/// before the step.
+/// Ends the run after a step that is not finite and therefore has not changed the weights.
 void RankTrainer::report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
   if (keeper_ != nullptr) keeper_->console().clear();
   step_->set_micro_batches(position_.micro_batches);  // the step is computed once more
@@ -312,7 +314,7 @@ void RankTrainer::evaluate(StepMetrics& metrics) {
   if (!begun) return;
   for (int64_t batch = 0; !evaluation->done(); ++batch) {
     if (before_evaluation_batch_) before_evaluation_batch_(rank_, batch);
-    if (is_interrupted()) {
+    if (control_.any(InterruptGuard::requested())) {
       logger_.warn(
           "a signal ended the evaluation of step {}, which has no held-out loss in metrics.jsonl: "
           "tessera eval --checkpoint {} computes it once the step is saved",
@@ -330,8 +332,7 @@ void RankTrainer::evaluate(StepMetrics& metrics) {
   }
 }
 
-/// Returns the error if copies of a value differ between ranks, the same on all ranks; none if all
-/// are equal.
+/// Returns the error if copies of a value differ between ranks, the same on all of them.
 template <typename Check>
 std::optional<std::string> RankTrainer::unequal_copies(int64_t step, Check&& check) const {
   try {

@@ -50,8 +50,6 @@ class RankTrainer {
   void enter_phase_of(int64_t step);
 
   void start(bool resume);
-  void start_weights();
-  TrainReport nothing_to_do();
 
   bool saves_after(int64_t step) const;
   bool evaluates_after(int64_t step) const;
@@ -63,13 +61,11 @@ class RankTrainer {
   [[noreturn]] void end_before_step(const std::string& failure);
   void finish_step();
   void agree(TrainReport& report);
-  bool is_interrupted() const;
   std::vector<Batch> next_batches(Trace* trace);
   void traced_step(int64_t step);
 
   void report(StepMetrics& metrics, const StepResults& results);
   void evaluate(StepMetrics& metrics);
-  std::vector<SourceMetrics> contributions() const;
   void announce_repetition(const LoaderState& before, const LoaderState& now);
   [[noreturn]] void report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches);
 

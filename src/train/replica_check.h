@@ -12,10 +12,8 @@ namespace tessera {
 
 /// Checks that replicas are equal, as the types of values say. It checks the leaves of the
 /// programs, the values that no node computes: weights, main gradients, states and inputs. The
-/// ranks of an axis on which a leaf is invariant or replicated must hold the same bytes. All ranks
-/// make the same calls.
-///
-/// Ranks exchange a hash of each leaf, so a check costs one pass over this rank's memory.
+/// ranks of an axis on which a leaf is invariant or replicated must hold the same bytes, of which
+/// they exchange a hash: a check costs one pass over the memory. All ranks make the same calls.
 class ReplicaCheck {
  public:
   /// Keeps references to the executor and the control. The executor runs `programs` programs.
@@ -24,9 +22,8 @@ class ReplicaCheck {
   ReplicaCheck(const Executor& executor, int programs, const ParameterStore& store,
                const RankControl& control);
 
-  /// Checks the leaves that are kept between steps. Call it between two steps. Throws Error on all
-  /// ranks if copies differ. The error names the first such leaf, its type and the ranks that hold
-  /// each copy.
+  /// Checks the leaves that are kept between steps; call it between two steps. If copies differ,
+  /// throws Error on all ranks, which names the first such leaf, its type and each copy's ranks.
   void check_kept() const;
   /// Checks the inputs of a program, after they were written. Throws as check_kept() does.
   void check_inputs(int program) const;

@@ -10,7 +10,6 @@
 #include "plan/product_peak.h"
 
 namespace tessera {
-
 namespace {
 
 /// Returns "2 threads", or "4 ranks (2 tensor x 2 data) on 4 threads".
@@ -59,32 +58,19 @@ void RunConsole::announce_phase(const RunPhase& phase, size_t phases) {
        phase.config.data.context, phase.config.model.rope_theta);
 }
 
-void RunConsole::announce_position(int64_t step, int64_t tokens) {
-  info("going on after step {} ({} tokens)", step, format_count(static_cast<double>(tokens)));
-}
-
-void RunConsole::announce_repetition(const std::string& source, int64_t tokens) {
-  info("{}: all {} tokens were trained on once; from here on they repeat", source,
-       format_count(static_cast<double>(tokens)));
-}
-
 void RunConsole::show(const StepMetrics& metrics, int64_t last_step) {
   if (!options_.progress) return;
-  // The time between steps includes evaluations and checkpoints.
+  // The time between steps includes evaluations and checkpoints. The mean is over some 20 steps.
   const double seconds = since_last_.seconds();
   since_last_ = Stopwatch();
-  seconds_each_ = seconds_each_ == 0 ? seconds : 0.95 * seconds_each_ + 0.05 * seconds;
-  const double left = seconds_each_ * static_cast<double>(last_step - metrics.step);
+  step_seconds_ = step_seconds_ == 0 ? seconds : 0.95 * step_seconds_ + 0.05 * seconds;
+  const double left = step_seconds_ * static_cast<double>(last_step - metrics.step);
   std::string line = fmt::format(
       "step {}/{}  loss {:.4f}  gradient norm {:.2f}  {} tokens/s  MFU {:.0f}%  {}", metrics.step,
       last_step, metrics.loss, metrics.grad_norm, format_count(metrics.tokens_per_second),
       100 * metrics.mfu, format_bytes(metrics.memory_bytes));
   if (metrics.held_out_loss) line += fmt::format("  held-out {:.4f}", *metrics.held_out_loss);
   progress_.show(line + fmt::format("  {} left", format_duration(left)), metrics.step == last_step);
-}
-
-void RunConsole::nothing_to_do(int64_t step, int64_t last_step) {
-  info("nothing to do: step {} of {} is done", step, last_step);
 }
 
 void RunConsole::finish(const TrainReport& report, const std::vector<SourceMetrics>& sources) {

@@ -29,18 +29,11 @@ class RunConsole {
                 double peak_flops);
   /// Writes the phase of the next steps. `phases` is the number of phases of the run.
   void announce_phase(const RunPhase& phase, size_t phases);
-  /// Writes the step after which a resumed run continues.
-  void announce_position(int64_t step, int64_t tokens);
-  /// Writes that a source, which has this number of tokens, begins to repeat.
-  void announce_repetition(const std::string& source, int64_t tokens);
   /// Shows the progress line for a step of a run that ends after `last_step`.
   void show(const StepMetrics& metrics, int64_t last_step);
-  /// Writes that the run has no step left to do.
-  void nothing_to_do(int64_t step, int64_t last_step);
   /// Writes how the run ended and, if there are several sources, the tokens of each.
   void finish(const TrainReport& report, const std::vector<SourceMetrics>& sources);
 
-  /// Writes a message.
   template <typename... Arguments>
   void info(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
     progress_.clear();
@@ -66,7 +59,7 @@ class RunConsole {
   const Logger& logger_;
   Progress progress_;
   std::set<std::string> failed_;  // names of the actions that failed
-  double seconds_each_ = 0;       // running mean of the time between steps
+  double step_seconds_ = 0;       // exponential mean of the time between steps
   Stopwatch since_last_;
 };
 

@@ -13,8 +13,8 @@ const DataSource* find_source(const TrainingData& data, const std::string& name)
   return found == data.sources.end() ? nullptr : &*found;
 }
 
-/// Makes phases share the instances of a source if its context is the same, so that what they have
-/// read is kept once.
+/// Makes phases share the instances of a source if its context is the same, so that what was read
+/// is kept once.
 void share_sources(std::vector<TrainingData>& phases) {
   for (size_t i = 1; i < phases.size(); ++i) {
     for (DataSource& source : phases[i].sources) {

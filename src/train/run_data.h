@@ -17,12 +17,10 @@ class RunData {
  public:
   /// Takes the data of a run without phases.
   RunData(TrainingData data) : phases_{std::move(data)} {}  // NOLINT(google-explicit-constructor)
-  /// Takes the data of each phase, which is open already and lists all sources, as all_sources()
-  /// returns it.
+  /// Takes the open data of each phase, which lists all sources (see all_sources()).
   explicit RunData(std::vector<TrainingData> phases) : phases_(std::move(phases)) {}
   /// Opens the data of a resolved configuration with these phases. Throws Error as open_data()
-  /// does, if a phase has no data to train on, or if the run evaluates and a phase has no held-out
-  /// data.
+  /// does, and if a phase lacks data to train on, or held-out data though the run evaluates.
   RunData(const RunConfig& config, std::span<const RunPhase> phases);
 
   /// Returns the tokenizer, which is the same in all phases.
@@ -31,7 +29,6 @@ class RunData {
   /// phase does not draw from has the weight 0. Its position is counted in the context of the last
   /// phase before this one that draws from it or, if there is none, of the first one after it.
   const TrainingData& all_sources(size_t phase) const { return phases_[phase]; }
-  /// Returns the sources that a phase draws from.
   TrainingData drawn_sources(size_t phase) const;
   /// Returns the positions of the drawn sources, selected from those of all sources.
   LoaderState drawn_positions(size_t phase, const LoaderState& all) const;
@@ -39,12 +36,11 @@ class RunData {
   LoaderState with_drawn_positions(size_t phase, LoaderState all, const LoaderState& drawn) const;
 
   /// Returns the positions at which a phase begins, given those at the end of the phase before.
-  /// Each source continues where it was. If its context changes, its position in the epoch, counted
-  /// in tokens, is rounded up to whole instances of the new context. The counts of instances drawn
-  /// from each source start at 0 again, unless the shares of the mix stay the same.
+  /// Each source continues where it was; if its context changes, its position in the epoch is
+  /// rounded up to whole instances of the new context. The counts of drawn instances start at 0
+  /// again, unless the shares of the mix stay the same.
   LoaderState entry_position(size_t phase, LoaderState end_of_previous) const;
 
-  /// Returns the number of phases.
   size_t phases() const { return phases_.size(); }
 
  private:

@@ -1,13 +1,17 @@
 #include "train/run_keeper.h"
 
+#include <algorithm>
 #include <cmath>
-#include <utility>
 
+#include <fmt/format.h>
+
+#include "base/text.h"
 #include "config/load_config.h"
 #include "hardware/gemm_rate.h"
+#include "hardware/processor.h"
+#include "metrics/plot/plot.h"
 
 namespace tessera {
-
 namespace {
 
 constexpr const char* kPictureFailed = "loss.svg was not drawn";
@@ -22,12 +26,11 @@ void RunKeeper::write_config(const RunConfig& config) const {
 
 void RunKeeper::begin(const Chunk& chunk, const TrainingPosition& position) {
   lock_.keep_folder();
-  records_.open(position);
+  metrics_.emplace(run_.config.run, metrics_start(position), logger_);
   // Files that cannot be written are reported before the first step, though the run continues.
-  console_.attempt(kPictureFailed, [&] { records_.require_picture(); });
+  console_.attempt(kPictureFailed, [&] { require_writable(file("loss.svg")); });
   if (run_.config.run.trace_step > position.step) {
-    console_.attempt(kTraceFailed,
-                     [&] { require_writable(fs::path(run_.config.run.directory) / "trace.json"); });
+    console_.attempt(kTraceFailed, [&] { require_writable(file("trace.json")); });
   }
   if (run_.peak_flops == 0) {
     run_.peak_flops =
@@ -36,19 +39,38 @@ void RunKeeper::begin(const Chunk& chunk, const TrainingPosition& position) {
   const RunPhase& phase = run_.phase_of(position.step);
   console_.announce(chunk, runtime_.target(), phase, run_.flops_of(position.step), run_.peak_flops);
   if (run_.phases.size() > 1) console_.announce_phase(phase, run_.phases.size());
-  if (position.step > 0) console_.announce_position(position.step, position.tokens);
+  if (position.step == 0) return;
+  console_.info("going on after step {} ({} tokens)", position.step,
+                format_count(static_cast<double>(position.tokens)));
 }
 
 TrainReport RunKeeper::nothing_to_do(const TrainingPosition& position) {
   lock_.keep_folder();
-  records_.complete(position);
-  console_.nothing_to_do(position.step, run_.last_step());
-  return {.step = position.step, .loss = records_.loss_of(position.step)};
+  MetricsStart start = metrics_start(position);
+  start.steps_follow = false;
+  MetricsWriter(run_.config.run, start, logger_).sync();
+  console_.info("nothing to do: step {} of {} is done", position.step, run_.last_step());
+  return {.step = position.step, .loss = recorded_loss(position.step)};
+}
+
+MetricsStart RunKeeper::metrics_start(const TrainingPosition& position) const {
+  return {.last_step = position.step,
+          .unsaved = position.unsaved_metrics,
+          .phases = !run_.config.train.phases.empty()};
+}
+
+/// Returns the loss of a finished step, or NaN if metrics.jsonl lacks it.
+double RunKeeper::recorded_loss(int64_t step) const {
+  const fs::path path = file("metrics.jsonl");
+  if (!path_exists(path)) return std::nan("");
+  const auto metrics = read_metrics(path);
+  const auto found = std::ranges::find(metrics, step, &StepMetrics::step);
+  return found == metrics.end() ? std::nan("") : found->loss;
 }
 
 void RunKeeper::append(const StepMetrics& metrics) {
   require_folder();
-  records_.append(metrics);
+  metrics_->append(metrics);
 }
 
 void RunKeeper::complete(StepMetrics& metrics, int64_t tokens_of_step) const {
@@ -63,15 +85,35 @@ void RunKeeper::tidy(int64_t parameters, int64_t tokens) {
   require_folder();
   console_.attempt("old checkpoints were not removed", [&] { prune_training(run_.config); });
   // A failure does no harm: the plot can be drawn from the metrics later.
-  console_.attempt(kPictureFailed, [&] { records_.plot(parameters, tokens); });
+  console_.attempt(kPictureFailed, [&] { plot(parameters, tokens); });
+}
+
+/// Draws loss.svg. Its title has the model's number of parameters and the number of tokens.
+void RunKeeper::plot(int64_t parameters, int64_t tokens) const {
+  const PlotOptions options{.title = fmt::format("{}: {} parameters, {} tokens",
+                                                 fs::path(run_.config.run.directory).string(),
+                                                 format_count(static_cast<double>(parameters)),
+                                                 format_count(static_cast<double>(tokens)))};
+  const RunMetrics run(run_.config.run.directory);
+  write_file(file("loss.svg"), plot_metrics({&run, 1}, options));
 }
 
 void RunKeeper::write_trace(StepTrace trace, int64_t step) {
   require_folder();
   console_.attempt(kTraceFailed, [&] {
-    const fs::path path =
-        records_.write_trace(std::move(trace), run_.peak_flops / run_.mesh.ranks(),
-                             run_.phase_of(step).tokens_of_step());
+    const Processor processor = this_processor(runtime_.threads());
+    trace.origin = {.processor = processor.name,
+                    .features = processor.features,
+                    .threads = runtime_.threads(),
+                    .precision = run_.config.train.precision,
+                    .gemm_peak = run_.peak_flops / run_.mesh.ranks(),
+                    .tokens = run_.phase_of(step).tokens_of_step(),
+                    .device = run_.config.run.device};
+    if (const Accelerator* const accelerator = runtime_.accelerator()) {
+      trace.origin.accelerator = accelerator->name();
+    }
+    const fs::path path = file("trace.json");
+    tessera::write_trace(path, trace);
     console_.info(
         "wrote the trace of step {} to {}; tessera trace summarize says where its time went", step,
         path.string());

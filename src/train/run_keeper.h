@@ -1,23 +1,25 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "base/log.h"
 #include "engine/step_trace.h"
-#include "metrics/metrics.h"
+#include "metrics/metrics_writer.h"
 #include "model/chunk.h"
 #include "program/runtime.h"
 #include "train/run_console.h"
 #include "train/run_lock.h"
-#include "train/run_records.h"
 #include "train/shared_run.h"
 #include "train/trainer.h"
 #include "train/training_state.h"
 
 namespace tessera {
 
-/// The work that the first rank does for all ranks of a run: the console, the records, the folder.
+/// The work that the first rank does for all ranks of a run: the console, and in the run's folder
+/// the configuration, the records (metrics.jsonl, its plot loss.svg, trace.json) and the removal of
+/// old checkpoints.
 class RunKeeper {
  public:
   /// Keeps references to all arguments. `lock` is held on the run's folder.
@@ -26,12 +28,12 @@ class RunKeeper {
       : run_(run),
         runtime_(runtime),
         lock_(lock),
-        console_(run.config, options, logger),
-        records_(run.config, runtime, logger) {}
+        logger_(logger),
+        console_(run.config, options, logger) {}
 
   /// Writes the configuration as the run uses it.
   void write_config(const RunConfig& config) const;
-  /// Keeps the folder from now on, opens the records for the steps after a position, and writes to
+  /// Keeps the folder from now on, opens the metrics for the steps after a position, and writes to
   /// the console what the run trains. Measures the machine's rate of matrix products if it is not
   /// known. Throws Error if the metrics cannot be written, and warns of other records that cannot.
   void begin(const Chunk& chunk, const TrainingPosition& position);
@@ -40,20 +42,19 @@ class RunKeeper {
 
   /// Completes a step's metrics, in which losses, tokens and seconds are set.
   void complete(StepMetrics& metrics, int64_t tokens_of_step) const;
-  /// Throws Error unless the run's folder is still the one that the lock holds (see RunLock). Every
-  /// method that writes into the folder calls it first.
+  /// Throws Error unless the run's folder is still the one that the lock holds (see RunLock).
+  /// Methods that write into the folder call it first.
   void require_folder() const { lock_.require_held(); }
-  /// Writes a step's metrics. Throws Error if the file system refuses.
+  /// Appends a step to the metrics. Throws Error if the file system refuses.
   void append(const StepMetrics& metrics);
-  /// Shows a step in the progress line.
   void show(const StepMetrics& metrics) { console_.show(metrics, run_.last_step()); }
 
-  /// Writes the records through to the disk. Throws Error if the file system refuses.
-  void sync() { records_.sync(); }
+  /// Writes the metrics through to the disk. Throws Error if the file system refuses.
+  void sync() { metrics_->sync(); }
   /// Returns the lines of metrics that may not be on the disk (see MetricsFile).
-  const std::string& unsaved_metrics() const { return records_.unsaved(); }
-  /// Removes old checkpoints by the keep rule and draws the plot of losses. Call it after a
-  /// checkpoint was saved. Failures are logged.
+  const std::string& unsaved_metrics() const { return metrics_->unsaved(); }
+  /// Removes old checkpoints by the keep rule and draws the plot of losses, after a checkpoint was
+  /// saved. Failures are logged.
   void tidy(int64_t parameters, int64_t tokens);
   /// Writes the trace of a step. A failure is logged.
   void write_trace(StepTrace trace, int64_t step);
@@ -61,11 +62,17 @@ class RunKeeper {
   RunConsole& console() { return console_; }
 
  private:
+  MetricsStart metrics_start(const TrainingPosition& position) const;
+  double recorded_loss(int64_t step) const;
+  void plot(int64_t parameters, int64_t tokens) const;
+  fs::path file(const char* name) const { return fs::path(run_.config.run.directory) / name; }
+
   SharedRun& run_;
   Runtime& runtime_;
   RunLock& lock_;
+  const Logger& logger_;
   RunConsole console_;
-  RunRecords records_;
+  std::optional<MetricsWriter> metrics_;  // from begin() on
 };
 
 }  // namespace tessera

@@ -1,3 +1,10 @@
+// A phase draws from some of the run's sources. The Loader of the phase sees these alone:
+// RunData::drawn_positions() selects their positions. state() puts them back among the positions of
+// all sources (RunData::with_drawn_positions()). Sources that the phase does not draw from stay
+// where they were at the last seek().
+//
+// A new phase gets a new Loader. Each rank has the rows of its part of the data axis.
+
 #include "train/run_loader.h"
 
 #include "config/mesh_of.h"

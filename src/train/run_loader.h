@@ -20,10 +20,8 @@ class RunLoader {
 
   /// Moves to a position of a phase.
   void seek(size_t phase, const LoaderState& state);
-  /// Moves from the end of the phase before to the beginning of a phase (see
-  /// RunData::entry_position()).
+  /// Moves from the end of the phase before to a phase's RunData::entry_position().
   void enter(size_t phase);
-  /// Returns the index of the current phase.
   size_t phase() const { return phase_; }
 
   /// Returns the rank's micro-batches of the next step. Throws Error as Loader::next() does.

@@ -18,7 +18,6 @@
 namespace tessera {
 namespace {
 
-/// Returns the command line of this process.
 std::string own_command() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -34,8 +33,8 @@ std::string describe_this_process() {
                      fmt::gmtime(std::time(nullptr)), own_command());
 }
 
-/// Returns what the holder wrote about itself. It writes right after it takes the lock, so this may
-/// wait a moment.
+/// Returns what the holder wrote about itself. It writes right after it takes the lock, so this
+/// waits for it, at most 100 ms.
 std::string describe_holder(const fs::path& path) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     std::ifstream file(path, std::ios::binary);
@@ -59,11 +58,10 @@ std::optional<std::string> text_of_lock(const fs::path& path) {
   return read_file(path);
 }
 
-/// The time after which a new file must be visible: network file systems may show it to other
-/// machines late.
+/// The time after which a new file must be visible: network file systems may show it late.
 constexpr std::chrono::seconds kTimeToBeSeen{5};
 
-/// Returns whether the file has a text, for which it waits.
+/// Waits until the file has this text. Returns whether it has.
 bool is_seen(const fs::path& path, const std::optional<std::string>& text) {
   constexpr std::chrono::milliseconds kLook{50};
   for (auto waited = kLook; text_of_lock(path) != text; waited += kLook) {

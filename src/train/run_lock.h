@@ -9,12 +9,11 @@
 
 namespace tessera {
 
-/// A lock on a run's folder, for one process. Take it before anything is read or written there, and
-/// keep it until the process ends: two processes that train in one folder would mix their steps. It
-/// is the operating system's lock on the file run.lock, which is released however the process ends.
-/// The text in the file names the holder and is for people only. If the file system has no locks, a
-/// warning is logged and a second process is not kept out. A process that only reads a run needs no
-/// lock.
+/// A lock on a run's folder for one process, because two that train in one folder would mix their
+/// steps. Take it before anything is read or written there, and keep it until the process ends. A
+/// process that only reads needs none. It is the operating system's lock on the file run.lock,
+/// which is released however the process ends; the text in the file is for people only. If the file
+/// system has no locks, a warning is logged and a second process is not kept out.
 class RunLock {
  public:
   /// Makes the folder if it is missing. Throws Error if another process holds the lock. The error
@@ -29,10 +28,9 @@ class RunLock {
   /// Keeps the folder however the run ends, and writes it through to the disk.
   void keep_folder() { created_.keep(); }
 
-  /// Throws Error if the folder at the run's path is not the one that was locked, because that was
-  /// moved or removed. Another run may have begun at the path, and its files would be mixed with
-  /// what this run writes there. The error says where the folder is now, and who holds the path.
-  /// Call it before each write into the folder.
+  /// Throws Error if the locked folder was moved or removed: another run may have begun at the
+  /// path, and its files would be mixed with this run's. The error says where the folder is now,
+  /// and who holds the path. Call it before each write into the folder.
   void require_held() const;
 
  private:

@@ -19,10 +19,6 @@ namespace {
 /// Returns no text, for values that people cannot read.
 std::string only_different(const std::string& /*first_value*/) { return ""; }
 
-SameFact program() {
-  return {"the program", hash_text(hash(read_file("/proc/self/exe"))), only_different};
-}
-
 SameFact configuration(const RunConfig& config) {
   const auto difference = [config](const std::string& first_value) {
     std::vector<std::string> parts;
@@ -72,8 +68,9 @@ void require_same(std::span<const SameFact> facts, const Processes& processes,
 
 void require_same_start(const RunConfig& config, const Processes& processes,
                         const RankControl& control) {
-  const std::vector<SameFact> facts{program(), configuration(config)};
-  require_same(facts, processes, control);
+  const SameFact program{"the program", hash_text(hash(read_file("/proc/self/exe"))),
+                         only_different};
+  require_same(std::vector{program, configuration(config)}, processes, control);
 }
 
 void require_same_data(const RunData& data, const Processes& processes,

@@ -26,8 +26,7 @@ void require_same_training(const CheckpointState& state, const RunConfig& saved,
 /// Records the token sets of a run in the state of a checkpoint: the numbers of tokens among which
 /// the result of one token depends on the others. They are the tokens of a balance loss, those that
 /// share an expert's capacity, and those that a controller of router biases counts per change. With
-/// other sets the same weights and batches give other losses. `config` is that of the current
-/// phase.
+/// other sets the same weights and batches give other losses. `config` is the current phase's.
 void put_token_sets(CheckpointState& state, const RunConfig& config, const Mesh& mesh);
 
 }  // namespace tessera

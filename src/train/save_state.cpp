@@ -1,3 +1,19 @@
+// A save of all ranks. The first rank makes the partial folder. Each rank writes its share of every
+// tensor into files of its own there, and gives the first rank the manifest of these files. The
+// first rank joins the manifests and completes the checkpoint (SharedSave::commit()).
+//
+// A share is a list of regions, which are boxes of consecutive elements of each dim. Every rank
+// works out the shares of all ranks from the layout: held_pieces() lists each piece with the ranks
+// that hold it, cut() divides large ones among these, and each goes to its least loaded holder.
+//
+// For example, four ranks are 2 data × 2 tensor, and the tensor axis splits one large matrix into
+// halves:
+//
+// - Without shard.optimizer each half has two holders. They divide it so that both write the same
+//   number of bytes: each rank writes a quarter of the matrix.
+// - With shard.optimizer = "all" each of the four ranks has its own run of elements, which no other
+//   rank has. It writes all of it, as up to three boxes (boxes_of_run()).
+
 #include "train/save_state.h"
 
 #include <algorithm>
@@ -29,7 +45,7 @@ std::vector<HeldPiece> held_pieces(std::span<const KeptTensor* const> tensors,
   for (size_t number = 0; number < tensors.size(); ++number) {
     const KeptTensor& tensor = *tensors[number];
     for (const RankSet& ranks : sets_with_equal_parts(shard.mesh(), tensor.distribution)) {
-      for (TensorPiece& piece : shards.of(ranks.front()).pieces(tensor.index, tensor.kind)) {
+      for (TensorPiece& piece : shards.shard_of(ranks.front()).pieces(tensor.index, tensor.kind)) {
         pieces.push_back({number, ranks, std::move(piece), dtype_size(tensor.dtype)});
       }
     }

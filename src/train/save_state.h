@@ -19,7 +19,6 @@ struct StateRanks {
   Runtime& runtime;
   const RankControl& control;
 
-  /// Returns the mesh of the ranks; that of one rank if there are no others.
   Mesh mesh() const { return control.several() ? runtime.groups().mesh() : Mesh(); }
 };
 
@@ -32,10 +31,9 @@ struct StateToSave {
   std::span<const CarriedFile> carried;
 };
 
-/// Saves a checkpoint. All ranks call it, and each writes its share of the tensors (see
-/// save_shares()) from the pieces in its memory. The first rank begins and commits the checkpoint.
-/// No rank needs more memory than the buffer of a file's writer. Throws Error on every rank if one
-/// of them cannot write, and leaves no partial checkpoint.
+/// Saves a checkpoint. All ranks call it, and each writes its share of the tensors (save_shares())
+/// from the pieces in its memory. No rank needs more memory than the buffer of a file's writer.
+/// Throws Error on every rank if one of them cannot write, and leaves no partial checkpoint.
 void save_state(const StateToSave& save, const SaveOptions& options, const StateRanks& ranks);
 
 /// Pieces of fewer bytes are never cut to make the shares more equal.

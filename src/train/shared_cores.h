@@ -6,16 +6,15 @@
 
 namespace tessera {
 
-/// The ranks that share their cores with this rank. Ranks that are threads of one process all share
-/// its cores. Ranks that are processes share those of their machine, unless their launcher has
-/// bound them to cores of their own.
+/// The ranks that share their cores with this rank: all ranks that are threads of one process, or
+/// the processes of a machine that their launcher has not bound to cores of their own.
 struct SharedCores {
   int ranks = 1;  ///< the number of ranks that share the cores
   int index = 0;  ///< the index of this rank among them
 };
 
-/// Returns the shared cores of a rank that is a process. All ranks call it. `host` is the name of
-/// the machine.
+/// Returns the shared cores of a rank that is a process. All ranks call it. `host` names the
+/// machine.
 SharedCores find_shared_cores(const std::string& host, const RankControl& control);
 
 }  // namespace tessera

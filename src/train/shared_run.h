@@ -19,12 +19,18 @@ struct SharedRun {
   double peak_flops = 0;      ///< FLOP/s of all ranks; 0 until the run has measured it
   int64_t memory_bytes = 0;   ///< of the arenas of all ranks
 
-  /// Returns the phase that a step belongs to.
   const RunPhase& phase_of(int64_t step) const { return phases[phase_at(phases, step)]; }
-  /// Returns the useful FLOPs of a step.
   double flops_of(int64_t step) const { return flops[phase_at(phases, step)]; }
   /// Returns the useful FLOPs of all steps up to and including a step.
-  double flops_until(int64_t step) const;
+  double flops_until(int64_t step) const {
+    const size_t current = phase_at(phases, step);
+    double sum = 0;
+    for (size_t phase = 0; phase <= current; ++phase) {
+      const int64_t end = phase == current ? step : phases[phase].last_step;
+      sum += flops[phase] * static_cast<double>(end - phases[phase].first_step + 1);
+    }
+    return sum;
+  }
   /// Returns the step after which this call of train() ends.
   int64_t last_step() const {
     return config.train.stop_after > 0 ? config.train.stop_after : config.train.steps;

@@ -17,8 +17,7 @@ struct StepResults {
   /// The number of tokens of the fullest expert, divided by the mean over a layer's experts: the
   /// largest of all layers. 0 without experts.
   double expert_load = 0;
-  /// The fraction of the tokens, over all layers, that a router sent to no expert; none without a
-  /// skip class.
+  /// The fraction of all layers' tokens that went to no expert; none without a skip class.
   std::optional<double> skipped = {};
   double gradient_norm = 0;  ///< Euclidean, of all main gradients, before clipping
   /// True if the weights changed: every loss and the gradient norm were finite.
@@ -28,16 +27,13 @@ struct StepResults {
   std::optional<double> orthogonality_error = {};
 
   /// Returns whether the results have the same bits; a NaN equals itself. The measures of Muon's
-  /// updates are left out, because ranks add them up in an order that depends on the matrices that
-  /// each holds.
+  /// updates are left out, because the order of their sums depends on the layout.
   bool operator==(const StepResults& other) const;
 };
 
-/// Returns the results as bits, to be sent to another rank. The number of elements is the same for
-/// all results.
+/// Returns the results as bits, equally many for all results, to be sent to another rank.
 std::vector<uint64_t> bits_of(const StepResults& results);
-/// Returns the results that bits_of() has given as `bits`. Throws InternalError if their number is
-/// wrong.
+/// Returns the results from their bits. Throws InternalError if there are too many or too few.
 StepResults step_results_of(std::span<const uint64_t> bits);
 
 }  // namespace tessera

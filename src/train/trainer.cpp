@@ -166,10 +166,11 @@ void train_rank(const RunConfig& config, const RunRank& rank, const TrainOptions
   const double peak_flops = prepare_products(config, configured_flops, runtime, rank);
   const auto memory_bytes =
       static_cast<int64_t>(rank.sum(static_cast<double>(plan.memory.arena_bytes)));
-  control.together([&] {
-    if (rank.processes == nullptr && !control.first()) return;
+  const auto open_run = [&] {
     process.run = shared_run(config, rank.mesh_rank.mesh, peak_flops, plan, memory_bytes);
-  });
+  };
+  // Each process opens the data for itself; of ranks that are threads the first does it for all.
+  rank.processes != nullptr ? control.together(open_run) : control.on_first(open_run);
   if (rank.processes != nullptr) require_same_data(process.run->data, *rank.processes, control);
   std::optional<RunKeeper> keeper;
   if (control.first()) keeper.emplace(*process.run, options, runtime, *process.lock, logger);
@@ -184,8 +185,9 @@ void train_rank(const RunConfig& config, const RunRank& rank, const TrainOptions
 
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger) {
   const RunConfig resolved = resolve(config);
-  const Mesh mesh = mesh_of_run(resolved, options.processes, options.ranks,
-                                [&](const std::string& sentence) { logger.warn("{}", sentence); });
+  const Mesh mesh =
+      mesh_of_started_ranks(resolved, options.processes, options.ranks,
+                            [&](const std::string& sentence) { logger.warn("{}", sentence); });
   for (const std::string& sentence : without_effect(resolved, mesh.ranks())) {
     logger.warn("{}", sentence);
   }

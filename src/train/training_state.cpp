@@ -24,8 +24,7 @@
 // carried files (the tokenizer). save_training() collects all of these on every rank and gives them
 // to save_state(), in which each rank writes a share of the tensors. load_training() tries the
 // complete checkpoints from the newest on until one is undamaged, checks that it is of this run,
-// and fills the tensors. The other functions say what a run's folder holds before it begins or
-// resumes.
+// and fills the tensors. The other functions look at a run's folder before it begins or resumes.
 
 namespace tessera {
 namespace {
@@ -112,8 +111,7 @@ std::string steps_text(const CheckpointListing& listing) {
   return "those of step " + join(steps, ", ");
 }
 
-/// Throws Error on all ranks, which names a rank, if that rank sees other checkpoints than the
-/// first.
+/// Throws Error on all ranks, which names a rank that sees other checkpoints than the first.
 void require_same_listing(const CheckpointListing& listing, const fs::path& directory,
                           const RankControl& control) {
   const std::string own = steps_text(listing);
@@ -132,8 +130,7 @@ bool empty(const CheckpointListing& listing) {
   return listing.complete.empty() && listing.broken.empty();
 }
 
-/// Throws Error if `checkpoint import` wrote its model into the run's folder, beside the folder of
-/// the run's checkpoints.
+/// Throws Error if `checkpoint import` wrote its model into the run's folder itself.
 void require_no_import_beside(const RunConfig& config) {
   const fs::path directory = config.run.directory;
   const CheckpointListing beside = list_checkpoints(directory);
@@ -167,6 +164,7 @@ void save_training(const RunConfig& config, const ParameterStore& store,
                    const TrainingPosition& position, const RunData& data, const StateRanks& ranks) {
   const std::vector<RunPhase> phases = phases_of(config);
   const size_t phase = phase_at(phases, position.step);
+  // Only the first rank's state is written.
   CheckpointState state;
   state.step = position.step;
   state.config = to_toml(config);

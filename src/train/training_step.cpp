@@ -1,3 +1,20 @@
+// One optimizer step, in this order:
+//
+// 1. begin() writes the seeds, which are the gradients of the losses, and runs the program `start`:
+//    it sets main gradients and sums to zero.
+// 2. forward_backward() fills the inputs with a micro-batch, runs the forward pass and then the
+//    backward pass. It does so for each micro-batch.
+// 3. update() writes the learning rate, the clip norm and the number of the step, and runs the
+//    program `update`.
+// 4. results() reads the losses, the norm of the gradients and the experts' tokens.
+//
+// The forward passes add their losses to sums, which are states of f64. The update adds these up
+// over the ranks. results() reads the totals, and wait() divides them by targets or tokens.
+//
+// A *set* is a chunk with its evaluation, if the run evaluates. passes_ is the number, in the
+// executor's list, of the program of the current phase's chunk. All micro-batches have the number
+// 0, because they run one after the other in one frame.
+
 #include "train/training_step.h"
 
 #include <algorithm>

@@ -52,12 +52,13 @@ struct WeightUpdate {
   int64_t course_begin = 0;  ///< the number of steps before the schedule (see RunPhase)
 };
 
-/// One optimizer step: forward_backward(), update(), then results(). On a device no call waits:
+/// One optimizer step: forward_backward() of all micro-batches, update(), then results(). The first
+/// is begin(), and forward_backward() of each micro-batch. On a device these calls do not wait:
 /// each one puts work into the device's streams.
 class TrainingStep {
  public:
-  /// Takes the executor that runs these programs, and the number of the set of passes to use. All
-  /// arguments must outlive the step.
+  /// Takes the executor that runs these programs, and the index of the set of passes to use (see
+  /// StepPrograms). All arguments must outlive the step.
   TrainingStep(const StepPrograms& programs, Executor& executor, const ParameterStore& store,
                int set = 0);
 
@@ -76,14 +77,15 @@ class TrainingStep {
   /// norm is not finite. Returns the learning rate.
   double update(const OptimizerConfig& config, const WeightUpdate& update);
 
-  /// Returns the results of the last forward_backward() and update(). Call it before the next ones.
+  /// Returns the results of the last forward_backward() and update(). Call it before the next
+  /// begin().
   PendingResults results();
 
-  /// Computes the micro-batches once more, from zero gradients, and checks every result. Returns a
-  /// text that names the first value that is NaN or infinite or, if every value is finite, the
-  /// first parameter whose weight or gradient is not. All ranks return the same: the earliest value
-  /// in the order of the program, and its rank, because other ranks got their values from that one.
-  /// Call it when a loss or a gradient norm is not finite.
+  /// Computes the micro-batches once more, from zero gradients, after a loss or gradient norm that
+  /// is not finite. Returns a text that names the first value that is NaN or infinite or, if there
+  /// is none, the first parameter whose weight or gradient is. All ranks return the same text: that
+  /// of the rank whose value comes first in the program's order, because later ones may follow from
+  /// it. Waits for the device and for all ranks.
   std::string find_non_finite(std::span<const Batch> micro_batches,
                               const RankControl& control = {});
 

@@ -82,15 +82,15 @@ LayoutResults CollectedResults::results() const {
     }
   }
   for (const auto& [key, tensors] : wholes_) {
-    NamedTensors& named = key.what == Collected::gradient ? results.gradients.emplace_back()
-                          : key.what == Collected::weight ? results.weights
+    NamedTensors& named = key.kind == Collected::gradient ? results.gradients.emplace_back()
+                          : key.kind == Collected::weight ? results.weights
                                                           : results.computed_weights;
     for (const auto& [name, whole] : tensors) named.emplace(name, whole.values(name));
   }
   if (first_difference_) {
     results.unequal_copies = fmt::format(
         "ranks that hold the same piece of {} {} hold different numbers at element {}",
-        word(first_difference_->key.what), first_difference_->name, first_difference_->element);
+        word(first_difference_->key.kind), first_difference_->name, first_difference_->element);
   }
   return results;
 }

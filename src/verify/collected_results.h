@@ -22,7 +22,7 @@ class WholeTensor {
       : values_(shape, dtype), known_(static_cast<size_t>(shape.elements())) {}
 
   /// Copies the elements that are not known yet. Returns the index, in the whole tensor, of the
-  /// first element for which another rank has given other bits; none if there is none.
+  /// first element that another rank has given with other bits; none if there is none.
   std::optional<size_t> put(const TensorPiece& piece, const Tensor& part);
   /// Returns the whole tensor. Throws InternalError if the pieces left out some of it.
   const Tensor& values(const std::string& name) const;
@@ -37,27 +37,25 @@ enum class Collected { gradient, weight, computed_weight };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Collected>{"gradient", "weight",
                                                                    "computed weight"};
-/// A kind of result, and the step that it is of.
+/// A kind of result, and its step.
 struct CollectedKey {
-  Collected what = Collected::weight;
+  Collected kind = Collected::weight;
   size_t step = 0;  ///< for gradients only
   bool operator<(const CollectedKey& other) const {
-    return std::tie(what, step) < std::tie(other.what, other.step);
+    return std::tie(kind, step) < std::tie(other.kind, other.step);
   }
 };
 
 /// The results of all ranks of a layout, put together. Thread-safe but for results().
 class CollectedResults {
  public:
-  /// Adds a rank's piece of a tensor. The results name the first element in which another rank that
-  /// holds it has other bits.
+  /// Adds a rank's piece of a tensor. The results name the first element in which two ranks differ.
   void put(const CollectedKey& key, const std::string& name, const TensorPiece& piece,
            const Tensor& part);
-  /// Adds the report of a rank on a step. The results have that of the first rank, and name the
-  /// step if another rank reported something else.
+  /// Adds the report of a rank on a step. The results have the first rank's, and name the step if
+  /// another rank reported something else.
   void put_step(int rank, size_t number, const LayoutStep& step);
   void put_choices(StepChoices step) { choices_.push_back(std::move(step)); }
-  /// Adds the bytes that a rank received to those of the others.
   void put_bytes(const GradientBytes& rank_bytes);
   void put_stream(int rank, int ranks, ValueStream stream);
   LayoutResults results() const;
@@ -94,8 +92,7 @@ class ResultSink {
   virtual void put_stream(ValueStream stream) = 0;
 };
 
-/// Trains on one rank of a trial's mesh and gives the results to `sink`. `groups` are those of the
-/// mesh.
+/// Trains on one rank of a trial, whose mesh has these groups, and gives the results to `sink`.
 void run_layout_rank(const LayoutTrial& trial, int threads, RankGroups& groups,
                      const TrialBatches& batches, ResultSink& sink);
 

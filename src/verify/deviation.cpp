@@ -110,18 +110,6 @@ class Comparison {
   std::vector<Deviation> found_;
 };
 
-/// Returns the largest deviation of each quantity, in the order of `all`.
-std::vector<Deviation> largest_of(const std::vector<Deviation>& all) {
-  std::vector<Deviation> result;
-  for (const Deviation& deviation : all) {
-    if (result.empty() || result.back().quantity != deviation.quantity) {
-      result.push_back({.quantity = deviation.quantity});
-    }
-    if (deviation.relative > result.back().relative) result.back() = deviation;
-  }
-  return result;
-}
-
 /// Returns the largest relative change that rounding to a type makes.
 double rounding_of(DType type) {
   if (type == DType::bf16) return std::ldexp(1.0, -9);
@@ -157,7 +145,14 @@ std::vector<Deviation> all_deviations(const LayoutResults& one, const LayoutResu
 }
 
 std::vector<Deviation> deviations(const LayoutResults& one, const LayoutResults& layout) {
-  return largest_of(all_deviations(one, layout));
+  std::vector<Deviation> result;
+  for (const Deviation& deviation : all_deviations(one, layout)) {
+    if (result.empty() || result.back().quantity != deviation.quantity) {
+      result.push_back({.quantity = deviation.quantity});
+    }
+    if (deviation.relative > result.back().relative) result.back() = deviation;
+  }
+  return result;
 }
 
 RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& rounded,
@@ -171,8 +166,8 @@ RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& 
   for (const Deviation& deviation : all_deviations(rounded, layout)) {
     if (deviation.difference == 0) continue;
     const double least = deviation.largest * rounding_of(type_of(deviation, compute, wire));
-    const double to_expect = expected.at({deviation.quantity, deviation.tensor});
-    const double times = deviation.difference / std::max(to_expect, least);
+    const double of_one_rank = expected.at({deviation.quantity, deviation.tensor});
+    const double times = deviation.difference / std::max(of_one_rank, least);
     if (times > result.times) result = {deviation, times};
   }
   return result;

@@ -11,9 +11,9 @@ namespace tessera {
 /// The deviation of a quantity of a layout from that of one rank.
 struct Deviation {
   std::string quantity;  ///< "loss", "gradients", "router counts"
-  /// The largest difference, divided by the largest number of the same tensor. A gradient may be
-  /// zero but for rounding, so its largest number counts as at least kZeroGradient times that of
-  /// all gradients.
+  /// The largest difference, divided by the largest number of the tensor. A gradient may be zero
+  /// but for rounding: its largest number counts as at least kZeroGradient times that of all
+  /// gradients.
   double relative = 0;
   std::string where;      ///< the tensor and the step with the largest difference
   std::string tensor;     ///< the tensor's name; empty for a number of a step
@@ -23,8 +23,8 @@ struct Deviation {
 
 inline constexpr double kZeroGradient = 1e-3;
 
-/// Returns the deviations of a layout's results from one rank's: by quantity, and within a quantity
-/// by tensor or step.
+/// Returns the deviations of a layout's results from one rank's: by quantity, then by tensor or
+/// step.
 std::vector<Deviation> all_deviations(const LayoutResults& one, const LayoutResults& layout);
 
 /// Returns the largest deviation of each quantity.
@@ -37,10 +37,9 @@ struct RoundingRatio {
 };
 
 /// Returns the deviation of a layout from one rank that is largest in multiples of the expected
-/// one. The expected deviation is that of one rank from f64, with the layout and the rank in the
-/// run's precision. Each gradient and each weight has its own expected deviation, so none is judged
-/// by the rounding of another. A number may be right by chance, so the largest deviation of all
-/// steps is expected.
+/// one. What is expected is the deviation of one rank in the run's precision (`rounded`) from f64
+/// (`exact`): for each gradient and weight by itself, the largest of all steps, because a number
+/// may be right by chance.
 ///
 /// The expected deviation is at least the rounding of one number. Losses are rounded to `compute`,
 /// the run's type, and gradients to `wire`, in which they are sent. Numbers that follow from
@@ -50,11 +49,10 @@ RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& 
                                const LayoutResults& layout, DType compute, DType wire);
 
 /// Returns the name of the first weight for which the ranks' programs use other numbers than its
-/// master, rounded to the program's type; none if there is none.
+/// rounded master; none if there is none.
 std::optional<std::string> first_stale_weight(const LayoutResults& layout);
 
-/// Returns the first loss, gradient or weight of a layout whose bits differ from those of one rank;
-/// none if all bits are the same.
+/// Returns a layout's first loss, gradient or weight with other bits than one rank's, if any.
 std::optional<std::string> first_different_bits(const LayoutResults& one,
                                                 const LayoutResults& layout);
 

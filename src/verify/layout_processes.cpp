@@ -18,8 +18,7 @@
 namespace tessera {
 namespace {
 
-/// The message about the next trial that the first rank sends to the others. An empty message ends
-/// the trials.
+/// The next trial, as the first rank sends it to the others. An empty message ends the trials.
 class TrialMessage {
  public:
   static std::string encode(const LayoutTrial& trial) {
@@ -92,7 +91,7 @@ class SendingSink final : public ResultSink {
       auto* next = reinterpret_cast<std::byte*>(texts[rank].data());
       const std::byte* const end = next + texts[rank].size();
       for (const TensorPiece& piece :
-           shards_->of(static_cast<int>(rank)).pieces(tensor.index, tensor.kind)) {
+           shards_->shard_of(static_cast<int>(rank)).pieces(tensor.index, tensor.kind)) {
         const Tensor part = Tensor::wrap(next, piece.shape(), host.dtype());
         TESSERA_CHECK(next + part.bytes() <= end, "rank {} sends {} bytes of {}", rank,
                       texts[rank].size(), tensor.name());

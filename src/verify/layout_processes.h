@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// One rank of a layout, whose ranks are processes. The first rank runs trials together with the
-/// others, which call serve() until the first one calls finish().
+/// One rank of a layout whose ranks are processes. The first rank runs trials together with the
+/// others, which serve() until it calls finish().
 class LayoutProcesses {
  public:
   /// All ranks construct one. Throws Error that names a rank with another program or configuration.
@@ -20,22 +20,19 @@ class LayoutProcesses {
   /// Returns the largest `own` of all ranks. All ranks call it.
   size_t largest(size_t own) const;
   /// Sets the trial and the batches, which are the same on all ranks; the precision and the pinned
-  /// choices of each run come from the first rank. Throws Error if the ranks of a machine do not
-  /// fit in its memory. All ranks call it, before the methods below. Keeps a reference to the
-  /// batches.
+  /// choices of each run come from the first rank. Keeps a reference to the batches. All ranks call
+  /// it first. Throws Error if the ranks of a machine do not fit in its memory.
   void begin(const LayoutTrial& trial, const TrialBatches& batches);
 
-  /// Returns whether this is the first rank.
   bool first() const { return control_.first(); }
   /// Returns the number of ranks that share this machine's cores.
   int ranks_on_machine() const { return cores_.ranks; }
-  /// Runs a trial on all ranks and returns its results. The trial must be that of begin(), but for
-  /// the precision and the choices. Only the first rank calls it.
+  /// On the first rank: runs a trial on all ranks and returns its results. The trial must be the
+  /// one of begin(), except for the precision and the choices.
   LayoutResults run(const LayoutTrial& trial);
-  /// Takes part in the trials that the first rank runs, until it calls finish(). The other ranks
-  /// call it.
+  /// On the other ranks: takes part in the trials of the first rank, until it calls finish().
   void serve();
-  /// Ends serve() on the other ranks. Only the first rank calls it.
+  /// On the first rank: ends serve() on the others.
   void finish();
 
  private:

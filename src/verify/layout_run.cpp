@@ -18,7 +18,10 @@
 namespace tessera {
 namespace {
 
-/// The training of one rank of a trial.
+/// The training of one rank of a trial, whose results go to a sink. In each step it runs the
+/// micro-batches (with pinned experts, or part by part, if the trial says so), replaces the
+/// gradients if it follows another run, updates the weights, and counts the bytes of sums of
+/// gradients.
 class RankRun {
  public:
   RankRun(const LayoutTrial& trial, int threads, RankGroups& groups)
@@ -37,43 +40,42 @@ class RankRun {
     }
   }
 
-  void run(const StepBatches& steps, ResultSink& collected) {
+  void run(const StepBatches& steps, ResultSink& sink) {
     GradientBytes bytes;
     for (size_t i = 0; i < steps.size(); ++i) {
-      forward_backward(steps[i], i, collected);
+      forward_backward(steps[i], i, sink);
       if (!trial_.followed.empty()) {
-        put_gradients(i, collected);
+        put_gradients(i, sink);
         follow(trial_.followed[i]);
       }
       bytes.counted += update({.step = static_cast<int64_t>(i) + 1, .steps = std::ssize(steps)});
-      if (trial_.followed.empty()) put_gradients(i, collected);
-      collected.put_step(i, {step_.results().wait(), expert_tokens()});
+      if (trial_.followed.empty()) put_gradients(i, sink);
+      sink.put_step(i, {step_.results().wait(), expert_tokens()});
     }
     bytes.expected = static_cast<double>(steps.size()) *
                      gradient_bytes_of_rank(mesh_rank(), chunk().parameters, store_.shard(),
                                             trial_.shard.gradients_wire);
-    collected.put_bytes(bytes);
-    put_weights(collected);
+    sink.put_bytes(bytes);
+    put_weights(sink);
   }
 
  private:
   const Chunk& chunk() const { return programs_.chunks.front(); }
   MeshRank mesh_rank() const { return {groups_.mesh(), groups_.rank()}; }
 
-  /// Gives the gradients to the sink: before an update those of this rank, after it the sums over
-  /// all ranks.
-  void put_gradients(size_t step, ResultSink& collected) const {
+  /// Gives the gradients to the sink: this rank's before an update, all ranks' sums after it.
+  void put_gradients(size_t step, ResultSink& sink) const {
     for (const KeptTensor* sum : store_.tensors({Kept::summed_gradient})) {
-      collected.put({Collected::gradient, step}, *sum, store_.shard());
+      sink.put({Collected::gradient, step}, *sum, store_.shard());
     }
   }
 
-  void put_weights(ResultSink& collected) const {
+  void put_weights(ResultSink& sink) const {
     for (const KeptTensor* tensor : store_.tensors({Kept::weight, Kept::master})) {
       const bool is_master = tensor->kind == Kept::master;
       if (!is_master && groups_.mesh().ranks() == 1) continue;
-      collected.put({is_master ? Collected::weight : Collected::computed_weight}, *tensor,
-                    store_.shard());
+      sink.put({is_master ? Collected::weight : Collected::computed_weight}, *tensor,
+               store_.shard());
     }
   }
 
@@ -85,8 +87,7 @@ class RankRun {
     }
   }
 
-  /// Updates the weights. Returns the bytes that this rank received meanwhile for sums of
-  /// gradients.
+  /// Updates the weights. Returns the bytes that this rank received for sums of gradients.
   double update(const WeightUpdate& update) {
     for (const Node& node : programs_.update.program.nodes()) newly_received(node);
     int64_t gradient_bytes = 0;
@@ -133,7 +134,7 @@ class RankRun {
   using Layers = std::vector<std::vector<int32_t>>;  // the choices of each mixture layer
 
   /// Runs a step's micro-batches, and gives the values and choices of experts to the sink.
-  void forward_backward(std::span<const Batch> batches, size_t step, ResultSink& collected) {
+  void forward_backward(std::span<const Batch> batches, size_t step, ResultSink& sink) {
     const bool streams = trial_.streams && step == 0;
     const bool chooses = trial_.mesh.ranks() == 1 && trial_.pinned.empty();
     ValueStream stream;
@@ -153,8 +154,8 @@ class RankRun {
     }
     executor_.set_observer({});
     if (trial_.parts > 1) sums.write_back();
-    if (streams) collected.put_stream(std::move(stream));
-    if (chooses) collected.put_choices(std::move(choices));
+    if (streams) sink.put_stream(std::move(stream));
+    if (chooses) sink.put_choices(std::move(choices));
   }
 
   /// Records the values and choices of the passes that run from now on.

@@ -41,16 +41,14 @@ struct LayoutTrial {
   ShardConfig shard = {};
   /// By step: the choices of experts that replace the routers' own. If empty, routers choose.
   std::vector<StepChoices> pinned = {};
-  /// By step: the whole gradients that replace one rank's own in its update. The rank then begins
-  /// each step with the weights of the run that computed these gradients. If empty, it takes its
-  /// own.
+  /// By step: the whole gradients that replace one rank's own in its update, so that it begins each
+  /// step with the weights of the run that computed them. If empty, it takes its own.
   std::vector<NamedTensors> followed = {};
-  /// The number of data ranks whose parts of a micro-batch one rank computes one after the other.
-  /// Their gradients are added up as those ranks would do it.
+  /// The number of data ranks whose parts of a micro-batch one rank computes one after the other,
+  /// adding up their gradients as those ranks would.
   int parts = 1;
   SumOrder sum_order = {};
-  /// Changes the programs of each rank before they run, if there are several ranks. Tests introduce
-  /// mistakes with it.
+  /// Changes the programs of each of several ranks: tests introduce mistakes with it.
   std::function<void(StepPrograms&)> change = {};
   int threads = 1;                                   ///< of the machine, divided among the ranks
   std::chrono::seconds rank_timeout = kRankTimeout;  ///< for which a rank waits for another
@@ -70,16 +68,13 @@ struct LayoutResults {
   std::vector<StepChoices> choices;     ///< by step, if there is one rank; empty for several
   std::vector<NamedTensors> gradients;  ///< by step, before the update
   NamedTensors weights;                 ///< the masters after the last step
-  /// The weights that the programs of several ranks compute with after the last step: the masters,
-  /// rounded.
+  /// The rounded masters, with which programs compute after the last step; only of several ranks.
   NamedTensors computed_weights;
   GradientBytes gradient_bytes;      ///< the sum over all steps and ranks
   std::vector<ValueStream> streams;  ///< by rank, if LayoutTrial::streams is set
-  /// Names the first gradient or weight of which two ranks hold the same piece with different
-  /// numbers; the results have one of the copies. None if all copies are the same.
+  /// The first gradient or weight of which two ranks hold different copies; the results have one.
   std::optional<std::string> unequal_copies;
-  /// Names the first step of which ranks report different results; the results have those of one
-  /// rank. None if all ranks report the same.
+  /// The first step of which ranks report different results, if any; the results have one rank's.
   std::optional<std::string> unequal_results;
 };
 
@@ -89,22 +84,18 @@ using StepBatches = std::vector<std::vector<Batch>>;
 /// The batches of a trial, as the loaders of a run return them.
 struct TrialBatches {
   StepBatches whole;  ///< the batches of all ranks together, for a trial with one rank
-  /// The batches of each rank of the mesh. If empty, each rank takes its sequences from the whole
-  /// batches.
+  /// The batches of each rank of the mesh. If empty, each takes its sequences from the whole ones.
   std::vector<StepBatches> parts;
 
-  /// Returns the batches that a rank of a mesh is given.
   const StepBatches& of_rank(const MeshRank& mesh_rank) const;
 };
 
-/// Returns the programs of a rank of a trial.
 StepPrograms layout_programs(const LayoutTrial& trial, int rank);
 
 /// Trains for some steps, with ranks that are threads of this process, and returns the results.
 /// Throws Error if the model does not divide over the mesh.
 LayoutResults try_layout(const LayoutTrial& trial, const TrialBatches& batches);
-/// Runs a trial as try_layout() does. Throws Error, too, if ranks hold unequal copies or report
-/// different results.
+/// Does the same. Throws Error, too, if ranks hold unequal copies or report different results.
 LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches);
 /// Runs a trial with whole batches, from which each rank takes its sequences.
 LayoutResults run_layout(const LayoutTrial& trial, const StepBatches& steps);

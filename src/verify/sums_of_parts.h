@@ -12,25 +12,20 @@ namespace tessera {
 /// Returns the sequences of data rank `part`, of `parts`, in a batch of all data ranks.
 Batch part_of_batch(const Batch& batch, int part, int parts);
 
-/// The order in which the data ranks of a layout sum their gradients, and the format in which they
-/// send them.
+/// The order in which the data ranks of a layout sum their gradients, and their wire format.
 struct SumOrder {
-  /// The sizes of the levels of the data axis, innermost first: gradients are summed within the
-  /// innermost level first, for example the ranks of a node. If empty, all parts are added one
-  /// after the other.
+  /// The sizes of the levels of the data axis, in the order of the sums: the innermost level first,
+  /// for example the ranks of a node. If empty, all parts are added one after the other.
   std::vector<int> levels = {};
   /// If bf16, f32 gradients are rounded to bf16 before each sum and after it.
   WireFormat wire = WireFormat::fp32;
 };
 
 /// Sums of gradients and of step sums (StepSum) over the parts of a batch, for one rank that
-/// computes the parts of all data ranks one after the other. They are added in the order in which
-/// those ranks would add theirs (Llama 3, section 6.2), so that the rank gets the same bits: each
-/// part by itself, then the parts in their order, level by level. Gradients are rounded where ranks
-/// would send them.
-///
-/// For each part: run the programs, which begin with zero gradients and sums, then call add_part().
-/// After the last part, call write_back().
+/// computes the parts of all data ranks one after the other. It adds each part by itself, then the
+/// parts in their order, level by level, and rounds gradients where ranks would send them. So it
+/// gets the same bits as those ranks (Llama 3, section 6.2). For each part, run the programs from
+/// zero gradients and sums, then call add_part(). After the last part, call write_back().
 class SumsOfParts {
  public:
   /// Takes the state that the passes of the chunk add to.

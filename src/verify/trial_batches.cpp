@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-constexpr int32_t kEndOfDocument = 0;
+constexpr int32_t kEndOfDocument = 0;  // a token that ends a document
 
 /// A source of random tokens, cut into documents of about ten tokens.
 class RandomTokens final : public InstanceSource {
@@ -51,8 +51,8 @@ class RandomTokens final : public InstanceSource {
   int64_t instances_;
 };
 
-/// Returns a phase with the trial's sizes, as a loader reads it. `sequences` is the micro-batch of
-/// a data rank.
+/// Returns a phase with the trial's sizes, as a loader reads it. `sequences` are those of a data
+/// rank.
 RunPhase phase_of(const LayoutTrial& trial, int64_t sequences, int micro_batches) {
   RunPhase phase;
   phase.config.model.vocabulary_size = trial.model.vocabulary_size;
@@ -87,8 +87,7 @@ class TargetRemover {
   }
 
  private:
-  /// `row` is the index among the rows of all parts of the batch, `number` among those of all
-  /// steps.
+  /// `row` is an index among the rows of all parts of the batch, `number` among those of all steps.
   void remove_from(Batch& batch, int64_t row, int64_t number) const {
     const int64_t own = row - batch.part * batch.rows;
     for (int64_t position = 0; position + 1 < size_.context; ++position) {

@@ -15,8 +15,7 @@ StepBatches random_batches(const ProgramSize& size, int64_t vocabulary_size, int
 /// and one for each rank of the trial's mesh. The same targets are left out of all of them.
 TrialBatches loader_batches(const LayoutTrial& trial, int steps, int micro_batches);
 
-/// Throws Error with the rank's number if a rank of a mesh has other batches than another rank that
-/// shares its sequences.
+/// Throws Error, which names a rank, if two ranks that share sequences have other batches.
 void require_shared_batches(const Mesh& mesh, const TrialBatches& batches);
 
 }  // namespace tessera

@@ -33,8 +33,7 @@ std::vector<double> numbers_of(const Tensor& tensor) {
   return numbers;
 }
 
-/// Returns the distribution of a value as pieces of a logical tensor; none if it is not made of
-/// such pieces.
+/// Returns the distribution of a value as pieces of a logical tensor, if it has any.
 std::optional<Distribution> as_pieces(const Mesh& mesh, const Distribution& distribution) {
   const std::span<const Axis> axes = mesh.of_view(distribution.view());
   const auto varies = [&](Axis axis) {
@@ -96,8 +95,7 @@ int addends_of(const Mesh& mesh, const Distribution& distribution) {
   return addends;
 }
 
-/// Returns the relative difference of a value between one rank and several; none if it cannot be
-/// compared.
+/// Returns the relative difference of a value between one rank and several, if it can be compared.
 std::optional<double> difference(const ValueStream::Entry& one, const Mesh& mesh,
                                  std::span<const ValueStream::Entry* const> ranks) {
   const std::optional<Distribution> distribution = as_pieces(mesh, ranks[0]->distribution);
@@ -108,8 +106,7 @@ std::optional<double> difference(const ValueStream::Entry& one, const Mesh& mesh
     Whole whole(one.values.shape());
     for (const int rank : members) {
       const Tensor& part = ranks[static_cast<size_t>(rank)]->values;
-      // A value of another logical shape cannot be compared: heads that ranks share are repeated on
-      // each.
+      // Another logical shape cannot be compared: heads that ranks share are repeated on each.
       if (!whole.add(mesh, *distribution, rank, part)) return std::nullopt;
     }
     largest = std::max(largest, whole.difference(numbers, addends_of(mesh, *distribution)));

@@ -13,14 +13,14 @@ namespace tessera {
 
 /// The values that the nodes of a program compute on one rank, in the order in which the nodes run.
 /// The programs of two layouts have the same operations, except those that move values between
-/// ranks. So a node is identified by its pass, its block of the model, its operation, and its index
-/// among nodes that agree in these. If a layout has more or fewer nodes of a name, or their outputs
-/// differ in number, they cannot be matched: ranks that share key heads, for example, project them
-/// apart from the queries.
+/// ranks. So a node is identified by its name (layer, block, operation and pass) and its index
+/// among nodes of that name. If a layout has more or fewer nodes of a name, or other numbers of
+/// outputs, they cannot be matched: ranks that share key heads, for example, project them apart
+/// from the queries.
 class ValueStream {
  public:
-  /// Copies the outputs of a node. Leaves out views and integers: views are no values of their own,
-  /// and integers count rows of one rank.
+  /// Copies the outputs of a node. Leaves out views, which are no values of their own, and
+  /// integers, which count rows of one rank.
   void note(const Program& program, const Node& node, std::span<const Tensor> outputs);
 
   /// One output of a node.
@@ -30,11 +30,11 @@ class ValueStream {
     Distribution distribution;
     Tensor values;
   };
-  /// Returns all entries, in the order in which the nodes ran.
+  // All lists are in the order in which the nodes ran.
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Returns the indices of the entries with a name, in the order in which the nodes ran.
+  /// Returns the indices of the entries with a name.
   std::span<const size_t> at(const std::string& name) const;
-  /// Returns the number of outputs of each node with a name, in the order in which the nodes ran.
+  /// Returns the number of outputs of each node with a name.
   std::span<const size_t> outputs_of(const std::string& node_name) const;
 
  private:

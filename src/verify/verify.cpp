@@ -12,6 +12,11 @@
 #include "verify/trial_batches.h"
 #include "verify/verify_memory.h"
 
+// compare() trains a layout and one rank: first in f64, where any mistake shows (compare_exact()),
+// then in the run's precision, where only the size of the rounding and the bits can be compared
+// (compare_rounded()). If quantities differ in f64, compare_values() finds the first value inside
+// the model that differs.
+
 namespace tessera {
 namespace {
 
@@ -65,9 +70,8 @@ LayoutTrial one_rank_trial(const LayoutTrial& layout_trial, DType compute) {
   return trial;
 }
 
-/// Runs the first micro-batch once more and compares all values. A difference that needs more than
-/// one micro-batch is not found. Here one rank does not divide the micro-batch: in both trials the
-/// balance loss and the capacity are of all its tokens.
+/// Runs the first micro-batch once more and compares all values. Here one rank does not divide the
+/// micro-batch: in both trials the balance loss and the capacity are of all its tokens.
 StreamComparison compare_values(const LayoutTrial& layout_trial, const TrialBatches& batches) {
   const auto first_of = [](const StepBatches& steps) { return StepBatches{{steps[0][0]}}; };
   TrialBatches first{.whole = first_of(batches.whole), .parts = {}};

@@ -36,20 +36,15 @@ struct Verification {
   int micro_batches = 0;  ///< of a step
   std::string cut;        ///< the sizes of the run that were cut and why, in words; may be empty
   std::vector<Deviation> exact;  ///< in f64
-  /// Of the first run of the layout in which the bytes are not the expected ones; of its last run
-  /// if they always are.
+  /// Of the layout's first run with other bytes than expected, or else of its last run.
   GradientBytes gradient_bytes;
-  /// The first weight for which ranks compute with other numbers than the rounded master, if any.
-  std::optional<std::string> stale_weight;
-  /// Names the first copies that should be equal on all ranks and are not (see LayoutResults).
-  std::optional<std::string> unequal_copies;
-  /// Names the first step of which ranks report different results (see LayoutResults).
-  std::optional<std::string> unequal_results;
+  std::optional<std::string> stale_weight;     ///< see first_stale_weight()
+  std::optional<std::string> unequal_copies;   ///< see LayoutResults
+  std::optional<std::string> unequal_results;  ///< see LayoutResults
   /// The comparison of the values inside the model in f64, if a quantity differs.
   std::optional<StreamComparison> values;
   /// The deviations in the configured precision: of the layout from one rank, and of one rank from
-  /// f64, which is the expected rounding. Both have the choices of experts that one rank made in
-  /// f64.
+  /// f64, which is the expected rounding. Both take the experts that one rank chose in f64.
   std::vector<Deviation> rounded;
   std::vector<Deviation> expected;
   RoundingRatio rounding;             ///< the largest ratio of `rounded` to `expected`
@@ -57,9 +52,9 @@ struct Verification {
 
   /// The largest relative difference in f64 that counts as rounding. A mistake is larger.
   static constexpr double kBound = 1e-10;
-  /// The largest ratio that counts as rounding. A layout rounds other sums than one rank, and no
-  /// more often, so it is about as far from one rank as that is from f64: in small models of all
-  /// families, on 2 to 8 ranks, at most 2.2 times.
+  /// The largest ratio that counts as rounding. A layout rounds other sums than one rank, but no
+  /// more often, so it is about as far from one rank as that is from f64: at most 2.2 times in
+  /// small models of all families, on 2 to 8 ranks.
   static constexpr double kRoundingBound = 10;
 
   /// Returns whether the layout computes the same model as one rank, in f64.
@@ -73,23 +68,21 @@ struct Verification {
   }
 };
 
-/// Returns whether one rank can get the same bits as a layout. This is so if each rank of the
-/// layout computes a part of the batch by itself until sums are taken at the end of a step: one
-/// rank gets the same bits if it adds up the parts in the same order and rounds them where they
-/// would be sent (Llama 3, section 6.2). All axes but data must be 1, and no balance loss or
-/// capacity may be of the tokens of all ranks.
+/// Returns whether one rank can get the same bits as a layout (Llama 3, section 6.2). It can if
+/// each rank of the layout computes a part of the batch by itself until sums are taken at the end
+/// of a step (see SumsOfParts): all axes but data are 1, and no balance loss or capacity spans all
+/// ranks.
 bool can_compare_bits(const LayoutTrial& trial);
 /// Returns why can_compare_bits() is false, in words; empty if it is true.
 std::string why_bits_not_compared(const LayoutTrial& trial);
 
 /// Trains the configured model for a few steps of random tokens, on one rank and on the ranks of a
-/// mesh, which are threads of this process. Returns the comparison of losses, gradients, the
-/// gradient norm, router counts and weights. Each rank takes its tokens from a loader of its own,
-/// as in a run. The single rank takes the layout's gradients for its update, so that it begins each
-/// step with the layout's weights: a rounding of gradients is then not compared again in weights
-/// and later losses. The micro-batch and the context are the configured ones, or the largest of
-/// trial_sizes() that takes no more work than the options allow and fits in memory. The
-/// configuration must be resolved.
+/// mesh, which are threads of this process, and compares losses, gradients, the gradient norm,
+/// router counts and weights. Each rank takes its tokens from a loader of its own, as in a run. The
+/// single rank takes the layout's gradients for its update: it begins each step with the layout's
+/// weights, so a rounding of gradients is not compared again in weights and later losses. The
+/// micro-batch and the context are the largest of trial_sizes() that fit the options' work and the
+/// memory. The configuration must be resolved.
 ///
 /// Throws Error if the run is for a device; if the configuration could not have the options'
 /// context; if one rank cannot see together the tokens that the layout's balance loss and capacity
@@ -104,10 +97,9 @@ Verification verify(const LayoutTrial& trial, int steps,
 Verification verify(const LayoutTrial& trial, const TrialBatches& batches,
                     const std::function<void(const std::string& part)>& on_part = {});
 
-/// Verifies as verify() does, with ranks that are processes. All ranks call it. The first rank also
-/// runs the trials of one rank. Returns the result on the first rank and none on the others. Does
-/// not find the first value that differs. Throws Error that names a rank with another program or
-/// configuration.
+/// Verifies as verify() does, with ranks that are processes, but does not find the first value that
+/// differs. All ranks call it; the first also runs the trials of one rank, and it alone gets the
+/// result. Throws Error that names a rank with another program or configuration.
 std::optional<Verification> verify_as_process(const RunConfig& config, const Mesh& mesh,
                                               const VerifyOptions& options, Processes& processes);
 

@@ -18,18 +18,16 @@ struct VerifyMemory {
   int64_t states = 0;         ///< the part of `one_rank` that does not shrink with the batch
   int64_t layout_states = 0;  ///< the same part of `layout`
 
-  /// Returns the memory of the phase that takes the most. The layout trains; one rank trains while
-  /// the layout's results are kept; then, to find a difference, each trains again while the values
-  /// of both are kept.
+  /// Returns the memory of the phase that takes the most: the layout trains; one rank trains beside
+  /// the layout's results; to find a difference, each trains again beside the values of both.
   VerifyMemory peak() const;
   /// Returns the sum of all parts at the peak.
   int64_t bytes() const;
 };
 
-/// Returns the memory that the verification of a layout takes. Runs nothing. If `here` is not
-/// given, the ranks are threads of one process. If it is given, the ranks are processes, and the
-/// memory is that of the ranks `here`, on one machine; then the first rank has the results, and no
-/// values of a micro-batch are kept. `here` is ascending.
+/// Returns the memory that the verification of a layout takes. Runs nothing. Without `here` the
+/// ranks are threads of one process. Otherwise they are processes, and `here` lists the ranks on
+/// one machine, ascending: the first rank has the results, and no values of a micro-batch are kept.
 VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
                            const std::optional<std::vector<int>>& here = {});
 

@@ -10,8 +10,7 @@
 
 namespace tessera {
 
-/// The number of micro-batches in a step of a verification: enough to see that gradients are added
-/// up.
+/// The number of micro-batches in a step: enough to see that gradients are added up.
 inline constexpr int kTrialMicroBatches = 2;
 
 /// The part of a run's micro-batch that a verification computes.
@@ -29,8 +28,7 @@ std::vector<TrialSize> trial_sizes(const RunConfig& config, const Mesh& mesh, in
 /// Returns the trial of a resolved configuration. Throws Error if the run is for a device.
 LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const TrialSize& size);
 
-/// The largest number of FLOPs of all steps on one rank that a verification takes by default, so
-/// that it takes minutes.
+/// The default limit on the FLOPs of all steps on one rank: a verification then takes minutes.
 inline constexpr double kWorkLimit = 1e11;
 
 /// Returns the FLOPs of all steps on one rank.

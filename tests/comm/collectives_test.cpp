@@ -27,7 +27,7 @@ RC_GTEST_PROP(Collectives, AllGatherPutsPiecesInTheirPlaces, ()) {
     const std::vector<int64_t> own = elements_of(whole, size, group.position());
     const Tensor to = random_tensor(whole.shape, expected.dtype(), 1);
     Tensor from = piece_of(expected, own);
-    if (in_place && layout.one_block(group.position()) && !own.empty()) {
+    if (in_place && layout.is_contiguous(group.position()) && !own.empty()) {
       const Tensor place = to.view(own[0], from.shape());
       place.copy_from(from);
       from = place;
@@ -53,7 +53,7 @@ RC_GTEST_PROP(Collectives, ReduceScatterSumsInTheOrderOfTheRanks, ()) {
     const std::vector<int64_t> own = elements_of(whole, size, group.position());
     const Tensor from = copy_of(addends[position]);
     Tensor to = piece_of(from, own);
-    if (in_place && layout.one_block(group.position()) && !own.empty()) {
+    if (in_place && layout.is_contiguous(group.position()) && !own.empty()) {
       to = from.view(own[0], to.shape());
     }
     group.reduce_scatter("gradient", layout, from, to);

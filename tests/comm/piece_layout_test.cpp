@@ -16,8 +16,8 @@ using Block = std::vector<int64_t>;
 /// Places in the whole, places in the piece and lengths.
 std::vector<Block> blocks(const PieceLayout& layout, int position) {
   std::vector<Block> result;
-  layout.for_each_block(position, [&](int64_t in_whole, int64_t in_piece, int64_t length) {
-    result.push_back({in_whole, in_piece, length});
+  layout.for_each_range(position, [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
+    result.push_back({whole_offset, piece_offset, length});
   });
   return result;
 }
@@ -26,16 +26,16 @@ TEST(PieceLayout, OfRowsIsOneBlock) {
   const PieceLayout layout = pieces_of(Shape{4, 3}, sharded(0), 2);
   EXPECT_EQ(blocks(layout, 0), (std::vector<Block>{{0, 0, 6}}));
   EXPECT_EQ(blocks(layout, 1), (std::vector<Block>{{6, 0, 6}}));
-  EXPECT_TRUE(layout.one_block(1));
-  EXPECT_TRUE(layout.even_blocks());
+  EXPECT_TRUE(layout.is_contiguous(1));
+  EXPECT_TRUE(layout.is_even());
   EXPECT_EQ(layout.text(), "1 x [4] x 3: 0-1 | 2-3");
 }
 
 TEST(PieceLayout, OfColumnsHasABlockInEachRow) {
   const PieceLayout layout = pieces_of(Shape{2, 4}, sharded(1), 2);
   EXPECT_EQ(blocks(layout, 1), (std::vector<Block>{{2, 0, 2}, {6, 2, 2}}));
-  EXPECT_FALSE(layout.one_block(1));
-  EXPECT_FALSE(layout.even_blocks());
+  EXPECT_FALSE(layout.is_contiguous(1));
+  EXPECT_FALSE(layout.is_even());
 }
 
 /// Two sequences of four positions: each rank has half of each sequence.
@@ -49,7 +49,7 @@ TEST(PieceLayout, OfZigzagHasTwoBlocksButForTheLastRank) {
   const PieceLayout layout = pieces_of(Shape{8}, sharded(0, {.kind = PieceKind::zigzag}), 2);
   EXPECT_EQ(blocks(layout, 0), (std::vector<Block>{{0, 0, 2}, {6, 2, 2}}));
   EXPECT_EQ(blocks(layout, 1), (std::vector<Block>{{2, 0, 4}}));
-  EXPECT_FALSE(layout.even_blocks());
+  EXPECT_FALSE(layout.is_even());
 }
 
 TEST(PieceLayout, OfUnevenPiecesMayHaveEmptyOnes) {
@@ -59,14 +59,14 @@ TEST(PieceLayout, OfUnevenPiecesMayHaveEmptyOnes) {
   EXPECT_EQ(layout.elements(1), 0);
   EXPECT_EQ(blocks(layout, 1), std::vector<Block>{});
   EXPECT_EQ(blocks(layout, 2), (std::vector<Block>{{6, 0, 4}}));
-  EXPECT_FALSE(layout.even_blocks());
+  EXPECT_FALSE(layout.is_even());
   EXPECT_EQ(layout.text(), "1 x [5] x 2: 0-2 | none | 3-4");
 }
 
 TEST(PieceLayout, EvenBlocksAreInTheOrderOfTheRanks) {
-  EXPECT_TRUE(PieceLayout(1, 4, 1, {{{0, 2}}, {{2, 2}}}).even_blocks());
-  EXPECT_FALSE(PieceLayout(1, 4, 1, {{{2, 2}}, {{0, 2}}}).even_blocks());
-  EXPECT_TRUE(PieceLayout(3, 4, 1, {{{0, 4}}}).even_blocks());
+  EXPECT_TRUE(PieceLayout(1, 4, 1, {{{0, 2}}, {{2, 2}}}).is_even());
+  EXPECT_FALSE(PieceLayout(1, 4, 1, {{{2, 2}}, {{0, 2}}}).is_even());
+  EXPECT_TRUE(PieceLayout(3, 4, 1, {{{0, 4}}}).is_even());
 }
 
 TEST(PieceLayout, RefusesRunsThatOverlapOrLeaveHoles) {
@@ -81,11 +81,10 @@ TEST(PieceLayout, RefusesWhatDoesNotDivide) {
 
 TEST(PieceLayout, DifferentLayoutsHaveDifferentFingerprints) {
   const PieceLayout layout = even_pieces(8, 2);
-  EXPECT_EQ(layout.fingerprint(), PieceLayout(1, 8, 1, {{{0, 1}, {1, 3}}, {{4, 4}}}).fingerprint());
-  EXPECT_NE(layout.fingerprint(), PieceLayout(1, 8, 1, {{{4, 4}}, {{0, 4}}}).fingerprint());
-  EXPECT_NE(layout.fingerprint(), PieceLayout(2, 4, 1, {{{0, 2}}, {{2, 2}}}).fingerprint());
-  EXPECT_NE(layout.fingerprint(),
-            pieces_of(Shape{8}, sharded(0, {.kind = PieceKind::zigzag}), 2).fingerprint());
+  EXPECT_EQ(layout.hash(), PieceLayout(1, 8, 1, {{{0, 1}, {1, 3}}, {{4, 4}}}).hash());
+  EXPECT_NE(layout.hash(), PieceLayout(1, 8, 1, {{{4, 4}}, {{0, 4}}}).hash());
+  EXPECT_NE(layout.hash(), PieceLayout(2, 4, 1, {{{0, 2}}, {{2, 2}}}).hash());
+  EXPECT_NE(layout.hash(), pieces_of(Shape{8}, sharded(0, {.kind = PieceKind::zigzag}), 2).hash());
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ std::vector<Request> call_requests() {
                        .shape = Shape{3, 4},
                        .from = from,
                        .to = to,
-                       .layout = pieces ? layout.fingerprint() : 0};
+                       .layout = pieces ? layout.hash() : 0};
   };
   const auto add = [&](const char* name, Collective collective, const auto& put) {
     WireWriter writer;
@@ -101,7 +101,7 @@ bool fits(const TcpCall& call) {
   const int64_t size = dtype_size(call.mark.mark.dtype);
   const int64_t whole = call.mark.mark.shape.elements() * size;
   const auto rows = [&](const std::vector<int64_t>& counts) {
-    return std::accumulate(counts.begin(), counts.end(), int64_t{0}) * call.row * size;
+    return std::accumulate(counts.begin(), counts.end(), int64_t{0}) * call.row_elements * size;
   };
   switch (call.moves) {
     case Collective::all_gather:

@@ -71,7 +71,7 @@ void say(TcpSocket& socket, std::string_view text) { socket.send(std::as_bytes(s
 TEST(TcpStrangers, AreClosedSoonAndDoNotKeepRanksOut) {
   const TcpAddress address = free_address();
   std::jthread first([&] {
-    const HandshakeLimits limits{.most_connections = 4, .patience = milliseconds(50)};
+    const HandshakeLimits limits{.max_connections = 4, .patience = milliseconds(50)};
     FirstProcess processes(address, 2, "host0", kToken, kPatience, limits);
     // Nobody listens any more.
     EXPECT_THAT(error_of([&] { TcpSocket::connect(address, milliseconds(0)); }),

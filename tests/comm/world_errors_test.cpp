@@ -104,7 +104,7 @@ TEST(WorldErrors, FindEachDifference) {
 TEST(WorldErrors, FindAllToAllsOfOtherPieces) {
   const auto exchange = [](const Shape& whole, int before, int after, bool in_rows) {
     return [=](Communicator& group) {
-      const auto pieces = [&](int dim) { return pieces_of(whole, sharded(dim), 2).fingerprint(); };
+      const auto pieces = [&](int dim) { return pieces_of(whole, sharded(dim), 2).hash(); };
       const Repartition what{whole, pieces(before), pieces(after)};
       const Tensor from = zeros(Shape{8}), to = zeros(Shape{8});
       const std::vector<int64_t> rows{4, 4};

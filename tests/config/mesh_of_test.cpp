@@ -77,8 +77,8 @@ TEST(MeshOf, TakesTheNodesThatWereFoundWhereTheKeyIsNotSet) {
 /// An evaluation sums no gradients, and may have fewer ranks than a node of the training.
 TEST(MeshOf, OfAModelThatDoesNotTrainHasNoNodes) {
   const RunConfig config = layout({"parallel.node_ranks=4"});
-  EXPECT_EQ(mesh_of_model(config, 1).ranks(), 1);
-  EXPECT_EQ(mesh_of_model(config, 8).text(), "8 data");
+  EXPECT_EQ(mesh_for_inference(config, 1).ranks(), 1);
+  EXPECT_EQ(mesh_for_inference(config, 8).text(), "8 data");
 }
 
 /// Processes of which no more is known than their machines.
@@ -109,7 +109,7 @@ struct OfRun {
         int rank = 0) {
     const NamedProcesses processes(machines, rank);
     const auto note = [&](const std::string& sentence) { said.push_back(sentence); };
-    mesh = mesh_of_run(layout(keys, true), &processes, 1, note).text();
+    mesh = mesh_of_started_ranks(layout(keys, true), &processes, 1, note).text();
   }
   std::string mesh;
   std::vector<std::string> said;
@@ -137,8 +137,8 @@ TEST(MeshOf, SaysWhatOfTheGradientsIsNotSummedByNode) {
   EXPECT_EQ(model.mesh, "4 tensor x 2 data.1");
   EXPECT_THAT(model.said, ElementsAre(HasSubstr("4 ranks share a model, and a node has 2")));
   std::vector<std::string> of_threads;
-  mesh_of_run(layout({"parallel.node_ranks=3", "parallel.expert=2"}, true), nullptr, 6,
-              [&](const std::string& sentence) { of_threads.push_back(sentence); });
+  mesh_of_started_ranks(layout({"parallel.node_ranks=3", "parallel.expert=2"}, true), nullptr, 6,
+                        [&](const std::string& sentence) { of_threads.push_back(sentence); });
   EXPECT_EQ(of_threads, experts.said);
 }
 

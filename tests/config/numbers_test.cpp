@@ -69,7 +69,7 @@ void require_sound(const RunConfig& config) {
   for (const ConfigSection& section : all_sections()) {
     for (const Key& key : section.keys) {
       const auto* rule = std::get_if<NumberRule>(&key.rule);
-      if (rule == nullptr || !rule->single) continue;
+      if (rule == nullptr || !rule->is_f32) continue;
       const auto exact = std::get<double>(key.get(config));
       const auto used = static_cast<float>(exact);
       RC_ASSERT(std::isfinite(used) && std::fpclassify(used) != FP_SUBNORMAL);

@@ -118,7 +118,7 @@ TEST(Ngram, ATokenOutsideTheVocabularyIsAnErrorInEitherSplit) {
   for (const Split split : {Split::train, Split::held_out}) {
     EXPECT_THAT(
         error_of([&] { ngram_baseline(Foreign(source, split), 257); }),
-        ::testing::HasSubstr("foreign has the token 1048576, but its tokenizer 257 tokens"));
+        ::testing::HasSubstr("foreign has the token 1048576, but its tokenizer has 257 tokens"));
   }
 }
 

@@ -27,7 +27,7 @@ std::string file_with(const std::string& dictionary, size_t data_bytes) {
 }
 
 NpyHeader parsed(const std::string& file, const std::string& name = "x") {
-  const std::string head = file.substr(0, static_cast<size_t>(kMostNpyHeaderBytes));
+  const std::string head = file.substr(0, static_cast<size_t>(kMaxNpyHeaderBytes));
   return parse_npy_header(bytes_of(head), static_cast<int64_t>(file.size()), name);
 }
 

@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       text.add(piece);
     }
     text.finish();
-    if (!SentencePieceMerger::takes(description)) return;
+    if (!SentencePieceMerger::supports(description)) return;
     const UnknownText unknown(description);
     const SentencePieceMerger merger(description, unknown);
     SentencePieceMerger::Scratch scratch;

@@ -1,5 +1,3 @@
-#include "hardware/memory_rate.h"
-
 #include <array>
 #include <csignal>
 
@@ -7,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/interrupt.h"
+#include "hardware/memory_rate.h"
 #include "support/error_of.h"
 
 namespace tessera {

@@ -1,9 +1,8 @@
-#include "hardware/processor.h"
-
 #include <cstdlib>
 
 #include <gtest/gtest.h>
 
+#include "hardware/processor.h"
 #include "ops/host_target.h"
 
 namespace tessera {

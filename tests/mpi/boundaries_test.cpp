@@ -183,9 +183,9 @@ class MeetingInTurn : public ::testing::Test {
 };
 
 TEST_F(MeetingInTurn, GivesWhatEachRankGaveToAll) {
-  MpiMeeting meeting(comm_, ranks_, rank_, /*most_direct=*/1);
+  MpiMeeting meeting(comm_, ranks_, rank_, /*max_direct_ranks=*/1);
   EXPECT_FALSE(meeting.is_direct());
-  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1000}, meeting.most_bytes()}) {
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1000}, meeting.max_bytes()}) {
     const auto text_of = [&](int rank) {
       return std::string(static_cast<size_t>(bytes), static_cast<char>('a' + rank + bytes % 7));
     };
@@ -201,9 +201,9 @@ TEST_F(MeetingInTurn, GivesWhatEachRankGaveToAll) {
 }
 
 TEST_F(MeetingInTurn, TellsAllRanksOfOneThatMakesAnotherCall) {
-  MpiMeeting meeting(comm_, ranks_, rank_, /*most_direct=*/1);
+  MpiMeeting meeting(comm_, ranks_, rank_, /*max_direct_ranks=*/1);
   const bool astray = rank_ == ranks_ - 1;
-  meeting.begin(astray ? meeting.most_bytes() : 3);
+  meeting.begin(astray ? meeting.max_bytes() : 3);
   EXPECT_FALSE(meeting.meet(astray ? 7 : 5, /*blocks=*/false, wait));
 }
 

@@ -56,11 +56,12 @@ TEST(MpiCollectives, GatherAndScatterAsThreadsDo) {
         const Tensor addend = random_tensor(own_shape, dtype, 50 + of.position());
         of.reduce_scatter("scatter", layout, addend, piece);
         result += bytes_of(piece);
-        if (layout.one_block(of.position()) && own > 0) {
+        if (layout.is_contiguous(of.position()) && own > 0) {
           int64_t place = 0;
-          layout.for_each_block(of.position(), [&](int64_t in_whole, int64_t in_piece, int64_t) {
-            place = in_whole - in_piece;
-          });
+          layout.for_each_range(of.position(),
+                                [&](int64_t whole_offset, int64_t piece_offset, int64_t) {
+                                  place = whole_offset - piece_offset;
+                                });
           const Tensor in_place = addend.view(place, Shape{own});
           of.reduce_scatter("scatter in place", layout, addend, in_place);
           of.all_gather("gather in place", layout, in_place, addend);

@@ -173,14 +173,14 @@ RC_GTEST_PROP(DeviceGrouped, ATablesProductsAreThoseOfTheLinearMap, ()) {
   GroupedOperands operands;
   if (kind == GroupedKind::forward) {
     grouped_linear_plain<BFloat16>(host, x, weight, offsets, expected);
-    operands = {.rows = x.address(), .other = weight.address(), .result = result.address()};
+    operands = {.rows = x.address(), .second = weight.address(), .result = result.address()};
   } else if (kind == GroupedKind::input_gradient) {
     const Tensor gradients[] = {y}, weights[] = {weight};
     grouped_linear_input_gradient_plain<BFloat16>(host, gradients, weights, offsets, expected);
-    operands = {.rows = y.address(), .other = weight.address(), .result = result.address()};
+    operands = {.rows = y.address(), .second = weight.address(), .result = result.address()};
   } else {
     grouped_linear_weight_gradient_plain<BFloat16>(host, x, y, offsets, expected_wide);
-    operands = {.rows = y.address(), .other = x.address(), .result = wide.address()};
+    operands = {.rows = y.address(), .second = x.address(), .result = wide.address()};
   }
   testing::expect_equal_bits_on_devices(
       testing::any_lanes(),
@@ -209,7 +209,7 @@ TEST(DeviceGrouped, AnInputGradientIsAddedToASumBeforeItIsRounded) {
   const Tensor sum = testing::random_tensor({shape.rows, 4}, DType::f32, "sum");
   const Tensor result({shape.rows, 4}, DType::bf16), without({shape.rows, 4}, DType::f32);
   const GroupedOperands operands{.rows = y.address(),
-                                 .other = weight.address(),
+                                 .second = weight.address(),
                                  .result = result.address(),
                                  .sum = sum.data<float>()};
   GroupedShape wide = shape;

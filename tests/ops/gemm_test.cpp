@@ -8,7 +8,6 @@
 
 #include "base/parallel.h"
 #include "base/threads.h"
-#include "ops/gemm/widened_gemm.h"
 #include "ops/host_target.h"
 #include "support/gradient_check.h"
 #include "support/larger.h"

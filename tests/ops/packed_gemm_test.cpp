@@ -1,10 +1,9 @@
-#include "ops/gemm/gemm.h"
-
 #include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "ops/gemm/gemm.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/host_target.h"
 #include "support/gradient_check.h"

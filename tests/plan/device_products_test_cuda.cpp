@@ -182,7 +182,7 @@ TEST(CublasLt, DescribesProductsOfGroups) {
   const Loaded loaded;
   if (!loaded.library) GTEST_SKIP() << loaded.missing;
   const CublasLt& library = *loaded.library;
-  if (!CublasLtGroupedProduct::known_to(library)) GTEST_SKIP() << library.version();
+  if (!CublasLtGroupedProduct::is_right_with(library)) GTEST_SKIP() << library.version();
   // The lists lie in a device's memory, which describing does not read.
   auto* const memory = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
   for (const GroupedKind kind :
@@ -238,7 +238,7 @@ TEST(CublasLt, ProductsOfGroupsAreDescribedOnceForEachPlaceOfTheirTable) {
   const Loaded loaded;
   if (!loaded.library) GTEST_SKIP() << loaded.missing;
   const CublasLt& library = *loaded.library;
-  if (!CublasLtGroupedProduct::known_to(library)) GTEST_SKIP() << library.version();
+  if (!CublasLtGroupedProduct::is_right_with(library)) GTEST_SKIP() << library.version();
   GroupedShape shape{.groups = 8,
                      .rows = 4096,
                      .in = 2048,

@@ -102,11 +102,11 @@ TEST(LabelRules, SayWhatTheBuilderDerives) {
     for (const DimRule& rule : dim_rules(labels)) {
       const std::string where = text + ": " + rule.labels.front();
       const auto types = derived.of_split(rule.labels.front());
-      ASSERT_EQ(types.has_value(), rule.split != SplitDim::refused) << where;
+      ASSERT_EQ(types.has_value(), rule.effect != SplitEffect::refused) << where;
       if (!types) continue;
       bool split = true;
       for (const TypeOnAxis& type : *types) split = split && type.split();
-      EXPECT_EQ(split, rule.split == SplitDim::stays) << where;
+      EXPECT_EQ(split, rule.effect == SplitEffect::stays) << where;
     }
     for (size_t k = 0; k < labels.inputs.size(); ++k) {
       if (labels.terms.size() > 1 || labels.inputs[k].shape_only) continue;

@@ -144,7 +144,7 @@ TEST(StateShard, AreWhatARankHoldsIfNothingIsCut) {
         shard.pieces(i, Kept::master),
         std::vector{TensorPiece(mesh, list.specs()[i].distribution, list.specs()[i].shape, 3)});
   }
-  EXPECT_FALSE(shard.cut(0).cut());
+  EXPECT_FALSE(shard.cut(0).is_cut());
 }
 
 TEST(RankShards, AreThoseThatEachRankMakes) {
@@ -154,7 +154,7 @@ TEST(RankShards, AreThoseThatEachRankMakes) {
   RankShards shards(StateShard({mesh, 5}, list, sharing));
   for (int rank = mesh.ranks() - 1; rank >= 0; --rank) {
     const StateShard alone({mesh, rank}, list, sharing);
-    const StateShard& shared = shards.of(rank);
+    const StateShard& shared = shards.shard_of(rank);
     EXPECT_EQ(shared.rank(), rank);
     for (size_t i = 0; i < list.specs().size(); ++i) {
       EXPECT_EQ(shared.held(i), alone.held(i));
@@ -164,8 +164,8 @@ TEST(RankShards, AreThoseThatEachRankMakes) {
     }
   }
   // Ranks whose coordinates differ on the data axis alone share what was computed.
-  EXPECT_EQ(&shards.of(0).cut(0), &shards.of(2).cut(0));
-  EXPECT_NE(&shards.of(0).cut(0), &shards.of(1).cut(0));
+  EXPECT_EQ(&shards.shard_of(0).cut(0), &shards.shard_of(2).cut(0));
+  EXPECT_NE(&shards.shard_of(0).cut(0), &shards.shard_of(1).cut(0));
 }
 
 }  // namespace

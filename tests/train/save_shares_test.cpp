@@ -1,5 +1,3 @@
-#include "train/save_state.h"
-
 #include <map>
 #include <numeric>
 #include <set>
@@ -9,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/tensor_piece.h"
+#include "train/save_state.h"
 
 namespace tessera {
 namespace {

@@ -28,7 +28,8 @@ class ConfigFields {
   bool has(const std::string& key) const;
 
   // The readers of values return nothing, or `standard`, if the key is left out. They throw Error
-  // on a value of another kind or out of range. The required_ ones throw Error if it is left out.
+  // on a value of another kind or out of range. A reader named required_... also throws Error if
+  // the key is left out.
 
   /// Returns a whole number.
   std::optional<int64_t> size(const std::string& key, int64_t minimum, int64_t maximum);

@@ -27,18 +27,18 @@ struct ImportReport {
   int64_t bytes = 0;
 };
 
-/// Returns the text of the configuration of an imported model. Its keys of the training have
-/// arbitrary values, because nothing is known about the training. The text can be read back, like
-/// the configuration of every checkpoint: throws Error, with a message that starts with `origin`,
-/// when the model breaks the rule of a key.
+/// Returns the text of the configuration of an imported model. The keys about training have
+/// arbitrary values, because nothing is known about the model's training. Throws Error, with a
+/// message that starts with `origin`, when the model breaks the rule of a key: like the
+/// configuration of every checkpoint, the text must be readable.
 std::string imported_config(const ModelConfig& model, Precision precision,
                             const std::string& origin);
 
 /// Imports a transformers model from `folder` as the checkpoint of step 0 in `output`. Evaluation,
-/// generation and (as checkpoint.initial) training can use it. Logs, in lines that start with
-/// "note:", the settings with which transformers would train the model differently. Warns when the
-/// tokenizer has more tokens than the model. Throws Error as SourceModel does, and when the token
-/// that ends documents is not a token of the model.
+/// generation and (as checkpoint.initial) training can use the checkpoint. Logs, in lines that
+/// start with "note:", the settings with which transformers would train the model differently.
+/// Warns when the tokenizer has more tokens than the model. Throws Error as SourceModel does, and
+/// when the token that ends documents is not a token of the model.
 ImportReport import_model(const fs::path& folder, const fs::path& output,
                           const ImportOptions& options, const Logger& logger);
 

@@ -171,14 +171,14 @@ void ExportTensors::produce(int64_t index, const ByteSink& sink, CopyProgress& p
 /// The indices of the tensors of one weight file.
 using Shard = std::vector<int64_t>;
 
-/// Distributes the tensors in their order over files of at most `limit` bytes. A larger tensor gets
-/// a file of its own.
-std::vector<Shard> plan_shards(const ExportTensors& tensors, int64_t limit) {
+/// Distributes the tensors in their order over files of at most `max_bytes`. A larger tensor gets a
+/// file of its own.
+std::vector<Shard> plan_shards(const ExportTensors& tensors, int64_t max_bytes) {
   std::vector<Shard> shards;
   int64_t bytes = 0;
   for (int64_t i = 0; i < tensors.count(); ++i) {
     const int64_t size = tensors.bytes(i);
-    if (shards.empty() || (bytes > 0 && size > limit - bytes)) {
+    if (shards.empty() || (bytes > 0 && size > max_bytes - bytes)) {
       shards.emplace_back();
       bytes = 0;
     }
@@ -199,11 +199,11 @@ std::map<std::string, int64_t> write_shards(const fs::path& folder, const Export
                                             CopyProgress& progress) {
   std::vector<int64_t> bytes(shards.size());
   parallel_tasks(kThreads, static_cast<int64_t>(shards.size()), [&](int64_t index) {
-    const auto at = static_cast<size_t>(index);
+    const auto shard = static_cast<size_t>(index);
     std::vector<TensorStream> streams;
-    for (const int64_t tensor : shards[at]) streams.push_back(tensors.stream(tensor, progress));
-    const fs::path path = folder / shard_name(at, shards.size());
-    bytes[at] = write_streams(path, streams, {{"format", "pt"}}).bytes;
+    for (const int64_t tensor : shards[shard]) streams.push_back(tensors.stream(tensor, progress));
+    const fs::path path = folder / shard_name(shard, shards.size());
+    bytes[shard] = write_streams(path, streams, {{"format", "pt"}}).bytes;
   });
   std::map<std::string, int64_t> files;
   for (size_t i = 0; i < shards.size(); ++i) files[shard_name(i, shards.size())] = bytes[i];
@@ -223,7 +223,7 @@ std::string index_text(const ExportTensors& tensors, const std::vector<Shard>& s
   return json.dump(2) + "\n";
 }
 
-/// Returns whether a file is that of the byte tokenizer, which only Tessera can read.
+/// Returns whether a file is a byte tokenizer, which only Tessera can read.
 bool is_byte_tokenizer(const CheckpointReader& checkpoint, const CheckpointFile& file) {
   if (file.name != "tokenizer.json") return false;
   try {

@@ -16,7 +16,7 @@ struct ExportOptions {
   /// The type of all weights: bf16, f16 or f32. None: each weight keeps its type in the checkpoint;
   /// a tensor made from parameters of different types is f32.
   std::optional<DType> dtype;
-  int64_t shard_bytes = 5'000'000'000;  ///< bytes of a file at most; a larger tensor has its own
+  int64_t shard_bytes = 5'000'000'000;  ///< the most bytes of a file, unless one tensor has more
   ExpertNaming experts = ExpertNaming::single;
   bool progress = false;
 };
@@ -32,16 +32,17 @@ struct ExportReport {
   int64_t files = 0;                 ///< number of weight files
   std::vector<std::string> carried;  ///< files that came with the checkpoint
   bool tokenizer = false;            ///< true if a tokenizer is among them
-  std::string note;                  ///< why some versions of the library refuse it; empty: none do
+  std::string note;  ///< why some versions of the library refuse the model; empty: none do
 };
 
 /// Writes a checkpoint's parameters as a transformers model: config.json, safetensors files with an
 /// index if there are several, the files that the checkpoint carries and generation_config.json.
-/// The folder appears whole or not at all. Memory does not grow with the model. Throws Error when
-/// `output` cannot be the folder (see ModelFolder), when no architecture of transformers has the
-/// model's layers (the error names the keys), when the checkpoint is damaged, when a weight is not
-/// finite or out of the range of the element type (the error names tensor and element), and when
-/// interrupted.
+/// The folder appears whole or not at all. Memory does not grow with the model. Throws Error
+///  - when `output` cannot be the folder (see ModelFolder),
+///  - when no architecture of transformers has the model's layers, naming the keys,
+///  - when the checkpoint is damaged,
+///  - when a weight is not finite or beyond the element type, naming tensor and element,
+///  - and when interrupted.
 ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::path& output,
                                const ExportOptions& options);
 

@@ -50,7 +50,8 @@ bool names_fused_experts(const WeightFolder& weights) {
   });
 }
 
-/// Returns the difference between two tensors that should be equal, or an empty text.
+/// Returns the difference between two tensors that should be equal, or an empty text. The text
+/// stands between their names in a sentence: "differs from", or "is F32 [2], not BF16 [2] as".
 std::string difference(const FolderTensor& first, const FolderTensor& second) {
   const SafetensorsEntry& a = *first.entry;
   const SafetensorsEntry& b = *second.entry;

@@ -23,10 +23,10 @@ inline constexpr std::string_view kGenerationConfigName = "generation_config.jso
 /// have not.
 class SourceModel {
  public:
-  /// Reads the configuration and matches every tensor of the folder with the model's parameters, by
-  /// name, shape and element type. Throws Error that names every tensor that is missing, left over
-  /// or of another shape, or a tensor of a type other than bf16, f16 or f32. Throws Error also when
-  /// the experts of one layer differ in type, and as read_config() does with `accepted_keys`.
+  /// Reads the configuration as read_config() does, and matches every tensor of the folder with the
+  /// model's parameters, by name and shape. Throws Error that names every tensor that is missing,
+  /// left over or of another shape. Throws Error also for a tensor of a type other than bf16, f16
+  /// or f32, and when the experts of one layer differ in type.
   explicit SourceModel(const fs::path& folder, std::span<const std::string> accepted_keys = {});
 
   const ReadConfig& config() const { return config_; }
@@ -40,10 +40,10 @@ class SourceModel {
   int64_t elements() const;
 
   /// Writes the checkpoint of step 0, with the configuration `config_toml` and the folder's
-  /// tokenizer files, into `output`. Returns its path. Weights keep their bytes and are copied a
-  /// little at a time, so memory does not grow with the model. Throws Error when `output`
-  /// already holds a checkpoint, when a weight is NaN or infinite (the error names tensor and
-  /// element), and when interrupted. It then leaves nothing behind.
+  /// tokenizer files, into `output`. Returns the checkpoint's path. Weights keep their bytes and
+  /// are copied a little at a time, so memory does not grow with the model. Throws Error, and
+  /// leaves nothing behind, when `output` already holds a checkpoint, when a weight is NaN or
+  /// infinite (the error names tensor and element), and when interrupted.
   fs::path import(const fs::path& output, const std::string& config_toml, bool progress) const;
 
  private:

@@ -12,9 +12,10 @@
 namespace tessera::hugging_face {
 
 /// A new folder of files that appears whole or not at all. The files are written into a partial
-/// folder beside it, with ".tessera-partial" after its name, which publish() renames. The partial
-/// folder is locked: of several processes with one output, the first writes it, and the constructor
-/// throws in the others. The constructor removes files that a killed process left there.
+/// folder beside it, whose name ends in ".tessera-partial", and publish() renames that folder. The
+/// partial folder is locked: if several processes have the same output, the first writes it, and
+/// the constructor throws in the others. The constructor removes files that a killed process left
+/// there.
 class ModelFolder {
  public:
   /// Throws Error, before anything is created, when `output` cannot become the folder: it is an
@@ -27,8 +28,8 @@ class ModelFolder {
   const fs::path& path() const { return partial_->path(); }
 
   /// Gives the folder its final name. `files` are the files that it must hold, with their sizes in
-  /// bytes. Throws Error when one is missing or of another size, and when another folder has taken
-  /// the name meanwhile.
+  /// bytes. Throws Error when a file is missing or has another size, and when another folder has
+  /// taken the name meanwhile.
   void publish(const std::map<std::string, int64_t>& files);
 
  private:

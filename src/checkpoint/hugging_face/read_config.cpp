@@ -28,8 +28,8 @@ constexpr int64_t kMostLayers = 1 << 12;
 constexpr int64_t kMostHeads = 1 << 16;
 constexpr double kInitializerRange = 0.02;  // the default of every class
 
-/// Returns the architecture that "architectures" names, or that model_type names if the former is
-/// left out.
+/// Returns the architecture that "architectures" names, or that model_type names if "architectures"
+/// is left out.
 const Architecture& read_architecture(ConfigFields& fields) {
   std::string name;
   if (const Json* list = fields.find("architectures")) {

@@ -18,12 +18,12 @@ struct ReadConfig {
   std::vector<std::string> notes;
 };
 
-/// Returns the content of a config.json with that text; `origin` names it in errors. There are
-/// three kinds of keys: keys that describe the model, keys that change the mathematics in ways that
-/// Tessera does not support (they must have the value that changes nothing), and keys without
-/// effect. Throws Error that names the key, its value and what is supported: for an unknown
-/// architecture, a key of the second kind, a value out of range, keys that contradict each other,
-/// and every unknown key that is not in `accepted_keys`.
+/// Returns the content of a config.json with that text; `origin` names the file in errors. A known
+/// key describes the model, or has no effect, or changes the mathematics in a way that Tessera does
+/// not support. A key of the last kind must have the value that changes nothing. Throws Error if
+/// that key has another value, and for an unknown architecture, a value out of range, keys that
+/// contradict each other, and unknown keys that are not in `accepted_keys`. The error names the
+/// key, its value and what is supported.
 ReadConfig read_config(std::string_view text, const std::string& origin,
                        std::span<const std::string> accepted_keys = {});
 

@@ -50,11 +50,12 @@ int64_t default_token_id(const Architecture& architecture, std::string_view key,
 }
 
 std::vector<int32_t> read_end_tokens(std::string_view text, const std::string& origin,
-                                     int64_t left_out) {
+                                     int64_t default_token) {
   const nlohmann::json json = parse_strict_json(text, origin, kDeepestIds);
   ConfigFields fields(json, origin);
   const nlohmann::json* ids = fields.find("eos_token_id");
-  if (left_out >= 0 && !fields.has("eos_token_id")) return {static_cast<int32_t>(left_out)};
+  if (default_token >= 0 && !fields.has("eos_token_id"))
+    return {static_cast<int32_t>(default_token)};
   if (ids == nullptr || is_no_token(*ids)) return {};
   if (!is_ids(*ids, std::numeric_limits<int32_t>::max())) {
     fields.refuse("eos_token_id", *ids, "null or -1 (none), a token's number or a list of them");

@@ -25,10 +25,10 @@ int64_t default_token_id(const Architecture& architecture, std::string_view key,
                          int64_t vocabulary_size);
 
 /// Returns the tokens that end a generated text. `text` is a config.json or generation_config.json;
-/// its eos_token_id is a number or a list of numbers. Returns none if the key is null or -1. If it
-/// is left out, returns `left_out`, or none if that is -1. Throws Error that names `origin` when
-/// the value is anything else.
+/// its eos_token_id is a number or a list of numbers. Returns none if the key is null or -1. If the
+/// key is left out, returns `default_token`, or none if that is -1. Throws Error that names
+/// `origin` when the value is anything else.
 std::vector<int32_t> read_end_tokens(std::string_view text, const std::string& origin,
-                                     int64_t left_out = -1);
+                                     int64_t default_token = -1);
 
 }  // namespace tessera::hugging_face

@@ -11,7 +11,7 @@ inline constexpr std::string_view kWeightsExtension = ".safetensors";
 
 /// The content of a model.safetensors.index.json.
 struct WeightIndex {
-  std::map<std::string, std::string> file_of;  ///< the name of a tensor -> that of its file
+  std::map<std::string, std::string> file_of;  ///< the file's name by the tensor's name
   std::set<std::string> files;
   std::string total_size;  ///< the number of bytes as written there; empty: none
 };

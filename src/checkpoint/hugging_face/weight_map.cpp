@@ -1,3 +1,6 @@
+// Tables say which tensor of transformers holds each of our parameters. MapWriter turns the rows of
+// a table into segments. count_tensors() needs no map: it counts with a model of two layers.
+
 #include "checkpoint/hugging_face/weight_map.h"
 
 #include <algorithm>
@@ -15,8 +18,9 @@ namespace {
 /// channels of queries come before those of keys.
 enum class Joined { none, by_expert, by_channels };
 
-/// The names of one kind of weight. Both names leave out the layer: "layers.3." before `ours` and
-/// "model.layers.3." before `theirs`. '@' stands for the number of the expert.
+/// The names of one kind of weight: `ours` and, in transformers, `theirs`. Both leave out the
+/// layer, which is "layers.3." before `ours` and "model.layers.3." before `theirs`. '@' stands for
+/// the number of the expert.
 struct WeightNames {
   std::string_view ours;
   std::string_view theirs;
@@ -25,7 +29,7 @@ struct WeightNames {
   int inner_dims = 0;  ///< dims of size 1 that `theirs` has after the channels, for convolutions
 };
 
-/// All weights of a dense model; those of a mixture but the experts.
+/// All weights of a dense model, and those of a mixture apart from its router and experts.
 constexpr std::array<WeightNames, 14> kDense{{
     {"embedding.weight", "model.embed_tokens.weight"},
     {"attention_norm.weight", "input_layernorm.weight"},

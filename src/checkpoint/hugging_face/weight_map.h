@@ -9,8 +9,9 @@
 namespace tessera::hugging_face {
 
 /// The names of a mixture's expert weights. `single`: one tensor for each expert and projection, as
-/// in published checkpoints. `fused`: one tensor for all experts of a layer, in which the rows of
-/// `gate` precede the rows of `up`, as in the library's newer classes. ZAYA1's are always fused.
+/// in published checkpoints. `fused`: one tensor for all experts of a layer, in which each expert's
+/// rows of `gate` precede its rows of `up`, as in the library's newer classes. The experts of ZAYA1
+/// are always fused.
 enum class ExpertNaming { single, fused };
 
 /// A parameter or a tensor: its name and its shape.
@@ -19,8 +20,8 @@ struct NamedShape {
   Shape shape;
 };
 
-/// Consecutive elements of one of our parameters that are stored, in the same order, in a tensor of
-/// transformers.
+/// Consecutive elements of one of our parameters that a tensor of transformers holds in the same
+/// order.
 struct MappedSegment {
   size_t parameter;  ///< index in WeightMap::parameters
   int64_t parameter_begin;
@@ -29,8 +30,9 @@ struct MappedSegment {
   int64_t count;
 };
 
-/// Maps the parameters of a model to the tensors of a transformers checkpoint. Every element of one
-/// side corresponds to exactly one of the other. Import and export both use this map.
+/// Maps the parameters of a model to the tensors of a transformers checkpoint. Every element of a
+/// parameter corresponds to exactly one element of a tensor, and the reverse. Import and export
+/// both use this map.
 struct WeightMap {
   std::vector<NamedShape> parameters;
   std::vector<NamedShape> tensors;
@@ -45,8 +47,8 @@ struct WeightMap {
 int64_t count_tensors(const Architecture& architecture, const ModelConfig& config,
                       ExpertNaming naming);
 
-/// Returns the map of a model. Every parameter of the model must have a name in transformers, as
-/// those of architecture_of() do.
+/// Returns the map of a model. Every parameter of the model must have a name in transformers. That
+/// is so if `architecture` is architecture_of(config).
 WeightMap weight_map(const Architecture& architecture, const ModelConfig& config,
                      ExpertNaming naming);
 

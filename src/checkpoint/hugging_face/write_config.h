@@ -11,8 +11,8 @@ namespace tessera::hugging_face {
 struct ConfigSurroundings {
   int64_t max_context = 0;  ///< tokens
   std::string dtype;        ///< "bfloat16", "float16", "float32"
-  /// A config.json to copy values from; empty: none. The values are the token ids (bos, eos, pad),
-  /// output_router_logits, and sliding_window if it is not shorter than max_context.
+  /// A config.json from which values are copied; empty: none. These are the token ids (bos, eos,
+  /// pad), output_router_logits, and sliding_window if it is not shorter than max_context.
   std::string_view original;
   int64_t end_of_document = -1;  ///< the eos_token_id if `original` is empty; -1: none
 };

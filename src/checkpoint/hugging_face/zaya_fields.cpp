@@ -11,7 +11,7 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr int64_t kTaps = 2;  // the width of each convolution over positions
+constexpr int64_t kTaps = 2;  // the width, in positions, of each convolution
 constexpr std::array kTapKeys{"cca_time0", "cca_time1"};
 // The types of layers. rope_parameters has an object for each type, even if no layer has the
 // second.

@@ -12,8 +12,8 @@ namespace tessera::hugging_face {
 /// token, convolutions of other widths, a scaled rotary embedding.
 void read_zaya(ConfigFields& fields, ModelConfig& model);
 
-/// Writes the keys that read_zaya() reads into a config.json, and those of its layers' types and
-/// of its head.
+/// Writes the keys that read_zaya() reads into a config.json, and two that ZAYA1 has beside them:
+/// layer_types and lm_head_bias.
 void write_zaya(const ModelConfig& model, nlohmann::ordered_json& json);
 
 }  // namespace tessera::hugging_face

@@ -16,9 +16,8 @@ int64_t sum_before(std::span<const int64_t> counts, size_t end) {
                          int64_t{0});
 }
 
-/// The transport among threads. Each collective is enter(), copies from the other ranks' memory,
-/// and leave(). Nothing may throw between enter() and leave(), because the others wait for this
-/// rank.
+/// The transport among threads. Each collective calls enter(), copies from the memory of other
+/// ranks, and calls leave(). Nothing may throw between the two: leave() waits without a timeout.
 class InProcessTransport final : public Transport {
  public:
   InProcessTransport(std::shared_ptr<Meeting> meeting, size_t position)
@@ -33,10 +32,10 @@ class InProcessTransport final : public Transport {
            .to = to.raw()});
     const int64_t size = dtype_size(to.dtype());
     for_others_first([&](size_t other, const RankCall& call) {
-      layout.for_each_block(
-          static_cast<int>(other), [&](int64_t in_whole, int64_t in_piece, int64_t length) {
-            take(other, call.from + in_piece * size, to.raw() + in_whole * size, length * size);
-          });
+      layout.for_each_range(static_cast<int>(other), [&](int64_t whole_offset, int64_t piece_offset,
+                                                         int64_t length) {
+        take(other, call.from + piece_offset * size, to.raw() + whole_offset * size, length * size);
+      });
     });
     leave();
   }
@@ -50,10 +49,10 @@ class InProcessTransport final : public Transport {
            .to = to.raw()});
     const int64_t size = dtype_size(to.dtype());
     collect_addends();
-    layout.for_each_block(
-        static_cast<int>(position_), [&](int64_t in_whole, int64_t in_piece, int64_t length) {
-          take_reduced(mark, to.dtype(), in_whole, length, to.raw() + in_piece * size);
-        });
+    layout.for_each_range(static_cast<int>(position_), [&](int64_t whole_offset,
+                                                           int64_t piece_offset, int64_t length) {
+      take_reduced(mark, to.dtype(), whole_offset, length, to.raw() + piece_offset * size);
+    });
     leave();
   }
 
@@ -63,58 +62,60 @@ class InProcessTransport final : public Transport {
     const auto begin = [&](size_t position) {
       return slice_begin(to.elements(), ranks(), static_cast<int>(position));
     };
-    const int64_t first = begin(position_);
+    const int64_t own = begin(position_);
     collect_addends();
-    take_reduced(mark, to.dtype(), first, begin(position_ + 1) - first, to.raw() + first * size);
-    meeting_->synchronize();  // all slices are summed
+    take_reduced(mark, to.dtype(), own, begin(position_ + 1) - own, to.raw() + own * size);
+    meeting_->synchronize();  // waits until all slices are summed
     for_others_first([&](size_t other, const RankCall& call) {
-      const int64_t start = begin(other) * size;
-      take(other, call.to + start, to.raw() + start, begin(other + 1) * size - start);
+      const int64_t offset = begin(other) * size;
+      take(other, call.to + offset, to.raw() + offset, begin(other + 1) * size - offset);
     });
     leave();
   }
 
   void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    const int64_t block = to.bytes() / ranks();
+    const int64_t block_bytes = to.bytes() / ranks();
     enter({.mark = &mark,
            .moves = Collective::all_to_all,
            .from = from.raw(),
            .to = to.raw(),
-           .block_bytes = block});
+           .block_bytes = block_bytes});
     for_others_first([&](size_t other, const RankCall& call) {
-      take(other, call.from + static_cast<int64_t>(position_) * block,
-           to.raw() + static_cast<int64_t>(other) * block, block);
+      take(other, call.from + static_cast<int64_t>(position_) * block_bytes,
+           to.raw() + static_cast<int64_t>(other) * block_bytes, block_bytes);
     });
     leave();
   }
 
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
                        const Tensor& to, std::span<const int64_t> received_rows) override {
-    const int64_t row = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
+    const int64_t row_bytes = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
     enter({.mark = &mark,
            .moves = Collective::all_to_all_rows,
            .from = from.raw(),
            .to = to.raw(),
            .sent = sent,
            .received = received_rows,
-           .block_bytes = row});
+           .block_bytes = row_bytes});
     for_others_first([&](size_t other, const RankCall& call) {
-      take(other, call.from + sum_before(call.sent, position_) * row,
-           to.raw() + sum_before(received_rows, other) * row, received_rows[other] * row);
+      take(other, call.from + sum_before(call.sent, position_) * row_bytes,
+           to.raw() + sum_before(received_rows, other) * row_bytes,
+           received_rows[other] * row_bytes);
     });
     leave();
   }
 
   void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
     enter({.mark = &mark, .moves = Collective::broadcast, .to = tensor.raw()});
-    const auto other = static_cast<size_t>(root);
-    take(other, meeting_->call_of(other).to, tensor.raw(), tensor.bytes());
+    const auto source = static_cast<size_t>(root);
+    take(source, meeting_->call_of(source).to, tensor.raw(), tensor.bytes());
     leave();
   }
 
   void exchange(std::span<const MarkedMessage> sends,
                 std::span<const MarkedMessage> receives) override {
-    // raw() throws for memory of a device. Here no other rank has seen the messages yet.
+    // Only calls raw() because it throws for memory of a device: no other rank sees the messages
+    // yet.
     for (const MarkedMessage& message : sends) message.tensor.raw();
     for (const MarkedMessage& message : receives) message.tensor.raw();
     received(meeting_->exchange(position_, sends, receives));
@@ -132,21 +133,21 @@ class InProcessTransport final : public Transport {
   void enter(const RankCall& call) { meeting_->enter(position_, call); }
   void leave() { meeting_->leave(position_); }
 
-  /// Copies bytes from the memory of the rank at a position.
+  /// Copies bytes from the memory of the rank at position `other`, and counts them.
   void take(size_t other, const std::byte* from, std::byte* to, int64_t bytes) {
     if (bytes > 0 && from != to) std::memcpy(to, from, static_cast<size_t>(bytes));
     if (other != position_) received(bytes);
   }
 
-  /// Reduces elements in the memory of all ranks. Reads each addend once.
+  /// Reduces elements in the memory of all ranks (addends_), and counts the other ranks' bytes.
   void take_reduced(const Fingerprint& mark, DType dtype, int64_t begin, int64_t elements,
                     std::byte* to) {
     reduce(mark.reduction, dtype, addends_, begin, elements, to);
     received((ranks() - 1) * elements * dtype_size(dtype));
   }
 
-  /// Visits all ranks, this one last. Each rank begins with a different one, so that they do not
-  /// all read the same memory at once.
+  /// Visits all ranks, this rank last. Each rank begins with its next neighbour, so that they do
+  /// not all read the same memory at once.
   template <typename Body>
   void for_others_first(Body&& body) const {
     const size_t count = meeting_->ranks().size();
@@ -165,7 +166,7 @@ class InProcessTransport final : public Transport {
 
   std::shared_ptr<Meeting> meeting_;
   size_t position_;
-  std::vector<const std::byte*> addends_;
+  std::vector<const std::byte*> addends_;  // of the call that is being made, by position
 };
 
 }  // namespace

@@ -78,31 +78,32 @@ void Meeting::wait_for_all(Lock& lock) {
 std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_t> missing,
                                   std::chrono::milliseconds timeout) const {
   std::vector<int> there;
-  std::vector<int> not_there;
-  std::vector<std::string> last;
+  std::vector<int> missing_ranks;
+  std::vector<std::string> last_calls;
   for (size_t position = 0; position < ranks_.size(); ++position) {
-    const bool absent = std::ranges::find(missing, position) != missing.end();
-    (absent ? not_there : there).push_back(ranks_[position]);
-    if (absent) last.push_back(about_.describe(ranks_[position]));
+    const bool is_missing = std::ranges::find(missing, position) != missing.end();
+    (is_missing ? missing_ranks : there).push_back(ranks_[position]);
+    if (is_missing) last_calls.push_back(about_.describe(ranks_[position]));
   }
+  // Of a message, only the other of its two ranks has waited.
   if (mark.collective == Collective::message) {
-    there = {not_there.front() == mark.to ? mark.from : mark.to};
+    there = {missing_ranks.front() == mark.to ? mark.from : mark.to};
   }
-  return timeout_text(mark.text(), text(), timeout, there, not_there, last);
+  return timeout_text(mark.text(), text(), timeout, there, missing_ranks, last_calls);
 }
 
 std::string Meeting::ended_ranks_text(const Fingerprint& mark,
                                       std::span<const size_t> ended) const {
   std::vector<int> ranks;
-  std::vector<std::string> last;
+  std::vector<std::string> last_calls;
   for (const size_t position : ended) {
     ranks.push_back(ranks_[position]);
-    last.push_back(about_.describe(ranks_[position]));
+    last_calls.push_back(about_.describe(ranks_[position]));
   }
-  return ended_text(mark, text(), ranks, last);
+  return ended_text(mark, text(), ranks, last_calls);
 }
 
-/// Compares the rank that came last with the one that came first.
+/// Compares the call of the rank that came last with that of the first.
 void Meeting::check_same() {
   const RankCall& last = calls_[arrived_.back()];
   const RankCall& first = calls_[arrived_.front()];
@@ -135,9 +136,9 @@ std::string Meeting::different_calls_text(std::span<const size_t> positions) con
   return disagreement_text(text(), calls);
 }
 
-/// Checks that each rank receives as many rows from another as that one sends to it.
+/// Checks, for each pair of ranks, that one receives as many rows as the other sends.
 void Meeting::check_rows() {
-  if (calls_[0].sent.empty()) return;
+  if (calls_[0].sent.empty()) return;  // the call is not all_to_all_rows
   for (size_t from = 0; from < ranks_.size(); ++from) {
     for (size_t to = 0; to < ranks_.size(); ++to) {
       const int64_t sent = calls_[from].sent[to];

@@ -23,72 +23,71 @@ namespace tessera {
 /// read until all of them have left the call.
 struct RankCall {
   const Fingerprint* mark = nullptr;
-  /// The kind of movement of the memory. It is a barrier if nothing moves here, even if the
-  /// fingerprint is of another call: devices then move its bytes.
+  /// The collective that moves bytes between the ranks' memory here. If devices move the bytes of
+  /// the call, it is a barrier, whatever call the fingerprint has.
   Collective moves = Collective::barrier;
   const PieceLayout* layout = nullptr;
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   std::span<const int64_t> sent{};      ///< rows, by position
   std::span<const int64_t> received{};  ///< rows, by position
-  int64_t block_bytes = 0;              ///< of a row, or of a block from one rank to another
+  int64_t block_bytes = 0;  ///< of a block of all_to_all, or of a row of all_to_all_rows
 };
 
 /// The meeting point of the ranks of one group, which are threads of one process. A *position* is
-/// an index in the group. Waiting threads sleep. Ranks may call any function at the same time.
+/// an index in the group. Any thread may call any function. Threads sleep while they wait.
 ///
-/// A collective is enter(), reads of the other ranks' memory (call_of()), and leave(). Messages
-/// between two ranks are exchange(). The first error breaks the group: then all calls throw it.
+/// In a collective, a rank calls enter(), reads the memory of the other ranks (call_of()), and
+/// calls leave(). It sends and receives messages by exchange(). The first error breaks the group:
+/// enter() and exchange() throw it from then on.
 class Meeting {
  public:
-  /// The functions by which a meeting asks its world about a rank.
+  /// The functions by which a meeting asks the World about a rank.
   struct AboutRanks {
-    std::function<std::string(int rank)> text;  ///< its name in messages
-    /// Returns what the rank did last in any group. Is called without any lock of the meeting.
+    std::function<std::string(int rank)> text;  ///< returns the rank's name in messages
+    /// Returns what the rank did last in any group. The meeting calls it without its lock.
     std::function<std::string(int rank)> describe;
-    std::function<std::chrono::milliseconds(int rank)> timeout;  ///< the most it waits for others
+    /// Returns the longest time that the rank waits for others.
+    std::function<std::chrono::milliseconds(int rank)> timeout;
   };
 
   Meeting(std::vector<int> ranks, std::string lane, AboutRanks about);
 
   std::span<const int> ranks() const { return ranks_; }
   const std::string& lane() const { return lane_; }
-  /// Returns group_text().
   std::string text() const { return group_text(ranks_, lane_); }
 
   /// Begins a collective: waits until all ranks have entered it. Throws Error if the ranks do not
-  /// make the same call, if one of them has ended or does not come in time, or if the group is
-  /// broken. Also throws if one waits in exchange() for a message to or from a rank that has
-  /// entered, because neither call would end.
+  /// make the same call, if a rank has ended or does not come in time, or if the group is broken.
+  /// Also throws if a rank waits in exchange() for a message to or from a rank that has entered,
+  /// because neither call would end.
   void enter(size_t position, const RankCall& call);
-  /// Waits within a collective until all ranks call it too. It has no timeout and does not throw: a
-  /// rank that has entered always leaves, and no rank's memory may be freed while another reads it.
+  /// Waits within a collective until all ranks have called synchronize(). It has no timeout and
+  /// does not throw, because no rank's memory may be freed while another rank reads it. It does not
+  /// wait for ever: a rank that has entered always leaves.
   void synchronize();
   /// Waits as synchronize() does, and then ends the collective.
   void leave(size_t position);
   /// Returns the call of the rank at a position, between enter() and leave().
   const RankCall& call_of(size_t position) const { return calls_[position]; }
 
-  /// Sends messages to others and receives theirs. Returns the bytes of those from other positions.
+  /// Sends and receives messages. Returns how many bytes it has received from other positions.
   /// Throws Error as enter() does.
   int64_t exchange(size_t position, std::span<const MarkedMessage> sends,
                    std::span<const MarkedMessage> receives);
 
-  /// Breaks the group, unless it is broken: waiting calls and all later ones throw Error of this
-  /// text.
+  /// Breaks the group, if it is not broken yet: waiting and later calls throw Error of this text.
   void fail(const std::string& message);
-  /// Throws Error if the group is broken.
   void throw_if_failed() const;
   /// Notes that the rank at a position makes no more calls. A call that waits for it, now or later,
   /// breaks the group.
   void end(size_t position);
-  /// Returns the last call of the rank at a position in this group.
   LastCall last_call(size_t position) const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  /// The message from one position to another that the sender offers and the receiver copies.
+  /// The message from one position to another. The sender offers it, the receiver copies it.
   struct Channel {
     enum class State : uint8_t { empty, offered, copying };
     State state = State::empty;
@@ -130,19 +129,20 @@ class Meeting {
   std::condition_variable changed_;
   std::optional<std::string> failure_;
   std::vector<RankCall> calls_;  // by position
-  std::vector<size_t> arrived_;  // positions that wait in enter(), in the order in which they came
+  std::vector<size_t> arrived_;  // positions that wait in enter(), in the order of arrival
   size_t waiting_ = 0;           // the number of ranks that wait in synchronize()
   uint64_t begun_calls_ = 0;     // the number of collectives that all have entered
   uint64_t barriers_ = 0;    // the number of times that all have called synchronize() or leave()
-  std::vector<bool> ended_;  // by position
+  std::vector<bool> ended_;  // by position: end() was called
   std::vector<Exchange> exchanges_;     // by position, of the ranks in exchange()
   std::vector<CallRecord> last_calls_;  // by position
   std::vector<Channel> channels_;       // from * ranks + to
 };
 
 /// Waits, as the rank at `position`, until the condition holds. Throws if the group breaks before.
-/// `needs(other)` says whether the wait still depends on the rank at that position. If such a rank
-/// has ended, or the rank's timeout is over, breaks the group with an error that names such ranks.
+/// `needs(other)` says whether the wait still depends on the rank at position `other`. If such a
+/// rank has ended, or if the timeout is over, breaks the group with an error that names these
+/// ranks.
 template <typename Condition, typename Needs>
 void Meeting::wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
                        Needs&& needs) {
@@ -160,8 +160,7 @@ void Meeting::wait_for(Lock& lock, size_t position, const Fingerprint& mark, Con
   if (!failure_) {
     const std::vector<size_t> positions =
         in_time ? positions_where(needs_ended) : positions_where(needs);
-    // The texts ask other meetings what ranks do. Those meetings have locks, so this one is
-    // released.
+    // Releases the lock: the texts lock all meetings of a rank, this one too, to say what it does.
     lock.unlock();
     const std::string message =
         in_time ? ended_ranks_text(mark, positions) : missing_text(mark, positions, timeout);

@@ -6,9 +6,9 @@
 #include "comm/in_process/meeting.h"
 
 // A sender writes a pointer to its message into the channel to the receiver, and waits until the
-// channel no longer has it. The receiver waits for the pointer, copies the bytes from the sender's
-// memory, and empties the channel. Each rank offers all its messages before it waits for any, so
-// ranks that send to each other do not deadlock.
+// channel no longer has the pointer. The receiver waits for the pointer, copies the bytes from the
+// sender's memory, and empties the channel. Each rank offers all its messages before it waits for
+// any, so ranks that send to each other do not deadlock.
 
 namespace tessera {
 
@@ -27,7 +27,7 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
   own = {sends, receives};
   try {
     for (const size_t other : arrived_) check_messages(other, position);
-    // The remaining messages are what check_messages() compares with collectives.
+    // A message that is done is removed from `own`: check_messages() looks at the others.
     for (; !own.receives.empty(); own.receives = own.receives.subspan(1)) {
       const MarkedMessage& receive = own.receives.front();
       receive_one(lock, position, receive);
@@ -50,8 +50,8 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
   return bytes;
 }
 
-/// Breaks the group if a rank waits in a collective, while another waits for a message to or from
-/// it: neither would end.
+/// Breaks the group if one rank waits in a collective, while another rank waits for a message to or
+/// from the first: neither wait would end.
 void Meeting::check_messages(size_t in_collective, size_t in_exchange) {
   const auto fail_by = [&](const MarkedMessage& message) {
     fail_locked(fmt::format(
@@ -71,7 +71,7 @@ void Meeting::check_messages(size_t in_collective, size_t in_exchange) {
   }
 }
 
-/// Waits for a message and copies it. Copies without the lock, so that other ranks need not wait.
+/// Waits for a message and copies its bytes, without the lock, so that other ranks need not wait.
 void Meeting::receive_one(Lock& lock, size_t position, const MarkedMessage& message) {
   const auto peer = static_cast<size_t>(message.peer);
   Channel& from = channel(peer, position);
@@ -94,8 +94,8 @@ void Meeting::receive_one(Lock& lock, size_t position, const MarkedMessage& mess
   changed_.notify_all();
 }
 
-/// Withdraws the messages of a failed exchange, whose memory is freed next. Waits for those that a
-/// rank copies at this moment.
+/// Withdraws the messages of a failed exchange, whose memory the caller then frees. Waits for ranks
+/// that are copying such a message.
 void Meeting::withdraw(Lock& lock, size_t position, std::span<const MarkedMessage> sends) {
   for (const MarkedMessage& send : sends) {
     Channel& to = channel(position, static_cast<size_t>(send.peer));

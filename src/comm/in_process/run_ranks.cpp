@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// The first error of several threads.
+/// The earliest error of several threads.
 class FirstError {
  public:
   /// Keeps the exception that is being handled, unless there is one already.
@@ -28,7 +28,8 @@ class FirstError {
   std::exception_ptr error_;
 };
 
-/// Runs one rank. Keeps its error before the others are told of it, because theirs follow from it.
+/// Runs one rank. Keeps its error before the other ranks are told of the failure: their errors
+/// follow from it.
 void run_rank(World& world, int rank, const std::function<void(int)>& body, FirstError& first) {
   try {
     body(rank);
@@ -41,22 +42,22 @@ void run_rank(World& world, int rank, const std::function<void(int)>& body, Firs
   }
 }
 
-/// Holds threads back until all of them are started. If one cannot be started, none runs its rank:
-/// the others would wait for it.
+/// Holds threads back until all of them are started. If a thread cannot be started, none runs its
+/// rank: the others would wait for it.
 class Gate {
  public:
-  void open(bool to_run) {
-    state_ = to_run ? State::run : State::end;
+  void open(bool all_started) {
+    state_ = all_started ? State::all_started : State::failed;
     state_.notify_all();
   }
-  /// Waits, and returns whether to run.
-  bool passed() const {
+  /// Waits until the gate is open, and returns whether all threads are started.
+  bool all_started() const {
     state_.wait(State::closed);
-    return state_ == State::run;
+    return state_ == State::all_started;
   }
 
  private:
-  enum class State { closed, run, end };
+  enum class State { closed, all_started, failed };
   std::atomic<State> state_{State::closed};
 };
 
@@ -84,16 +85,16 @@ void run_ranks(World& world, const std::function<void(int rank)>& body) {
     world.end(rank);
   };
   const std::function<void(int)> run_one = [&](int rank) {
-    if (gate.passed()) run_rank(world, rank, body_to_end, first);
+    if (gate.all_started()) run_rank(world, rank, body_to_end, first);
   };
   {
     std::list<Thread> threads;  // joined before the variables above go out of scope
     try {
       start_threads(threads, world.ranks(), run_one);
-      gate.open(true);
+      gate.open(/*all_started=*/true);
     } catch (...) {
       first.keep();
-      gate.open(false);
+      gate.open(/*all_started=*/false);
     }
   }
   first.rethrow();

@@ -18,18 +18,18 @@
 
 namespace tessera {
 
-/// The ranks of a run. Each is a thread of this process, or another process for which a thread here
-/// makes the calls (serve_rank()). The world outlives the communicators that are made from it. Any
-/// thread may call any function at any time.
+/// The ranks of a run. Each rank is a thread of this process, or another process for which a thread
+/// here makes the calls (serve_rank()). The world must outlive the communicators that are made from
+/// it. Any thread may call any function at any time.
 ///
 /// The ranks communicate in groups. A *lane* is a name that separates communicators of the same
 /// ranks, each with its own order of calls: "network" for the work of programs, kControlLane for
 /// agreement between steps.
 class World {
  public:
-  /// Creates a world in which calls fail that wait longer than `timeout` for another rank. `hosts`
-  /// are the names of the ranks' machines, for messages, if they are not all threads of this
-  /// process.
+  /// Creates a world in which a call fails if it waits longer than `timeout` for another rank.
+  /// `hosts` are the names of the ranks' machines, for messages. It is empty if all ranks are
+  /// threads of this process.
   explicit World(int ranks, std::chrono::milliseconds timeout = kRankTimeout,
                  std::vector<std::string> hosts = {});
   World(const World&) = delete;
@@ -37,32 +37,31 @@ class World {
 
   int ranks() const { return ranks_; }
 
-  /// Returns the communicator of `rank` in a group: an ordered list of ranks with `rank` among
-  /// them. Every rank of the group asks for it once with the same list; the call does not wait.
-  /// Throws Error if another rank asked for the same ranks in
-  /// another order, and if the world has failed.
+  /// Returns the communicator of `rank` in a group: an ordered list of ranks, one of which is
+  /// `rank`. Every rank of the group asks for it once with the same list; the call does not wait.
+  /// Throws Error if another rank asked for the same ranks in another order, or if the world has
+  /// failed.
   Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "network");
   /// Returns what group() does, as a Transport alone.
   std::unique_ptr<Transport> transport(int rank, std::span<const int> ranks, std::string_view lane);
-  /// Waits until all ranks of a group have asked for it. Throws Error that names those that do not
-  /// in time, and if the world fails.
+  /// Waits until all ranks of a group have asked for it. Throws Error that names the ranks that do
+  /// not ask in time. Also throws if the world fails.
   void await_group(int rank, std::span<const int> ranks, std::string_view lane);
 
   /// Sets the time that the calls of a rank wait for others from now on.
   void set_timeout(int rank, std::chrono::milliseconds timeout) {
     timeouts_[static_cast<size_t>(rank)] = timeout;
   }
-  /// Returns the time that the calls of a rank wait for others.
   std::chrono::milliseconds timeout(int rank) const { return timeouts_[static_cast<size_t>(rank)]; }
 
-  /// Notes that a rank has ended and makes no more calls. Calls that need it, in all groups, throw
-  /// Error that names the call and the rank.
+  /// Notes that a rank has ended and makes no more calls. Calls that need the rank, in all groups,
+  /// throw Error that names the call and the rank.
   void end(int rank);
-  /// Notes that a rank has ended by an error: waiting and later calls of all groups throw Error
-  /// with that message. Of several failures the first counts.
+  /// Notes that a rank has ended by an error. Waiting and later calls of all groups throw Error
+  /// with this message. If several ranks fail, the first failure counts.
   void fail(int rank, std::string_view message);
-  /// Notes a failure as fail() does, for all lanes but kControlLane, on which the ranks agree what
-  /// to do then.
+  /// Notes a failure as fail() does, but not for kControlLane, where the ranks then agree what to
+  /// do.
   void end_work(int rank, std::string_view message);
 
  private:
@@ -90,11 +89,11 @@ class World {
   std::optional<std::string> work_failure_;  // of all but kControlLane
 };
 
-/// Calls body(rank) for every rank of the world, each on a thread of its own, and waits for all to
-/// end. No body begins before the threads of all are started; throws Error if the system refuses
-/// one. If bodies throw, World::fail() wakes the others, and the earliest exception is rethrown
-/// here: the others follow from it. A rank whose body has returned makes no more calls
-/// (World::end()).
+/// Calls body(rank) for every rank of the world, each on a thread of its own, and waits for all of
+/// them. No body begins before all threads are started; throws Error if the system refuses one. A
+/// rank whose body has returned makes no more calls (World::end()). If bodies throw, World::fail()
+/// wakes the others, and this function rethrows the earliest exception, from which the others
+/// follow.
 void run_ranks(World& world, const std::function<void(int rank)>& body);
 
 }  // namespace tessera

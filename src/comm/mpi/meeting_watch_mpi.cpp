@@ -16,8 +16,8 @@
 namespace tessera {
 namespace {
 
-/// The time from the message to the end of this process. When the first process ends, the launcher
-/// ends all others. By then they should have printed their messages.
+/// The time from the message to the end of this process. When one process ends, the launcher ends
+/// all others, which should have printed their messages by then.
 constexpr std::chrono::seconds kTimeToPrint{1};
 
 [[noreturn]] void end_process(const std::string& why) {

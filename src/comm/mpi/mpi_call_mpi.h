@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Throws Error with MPI's description if one of its calls failed.
+/// Throws Error with MPI's description if a call of MPI failed. `call` is the function's name.
 inline void check_mpi(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
   std::array<char, MPI_MAX_ERROR_STRING> text{};

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-/// The time in which a rank that does not come must answer what it does.
+/// The time within which a rank must answer the question what it does.
 constexpr std::chrono::seconds kAnswerPatience{3};
 constexpr size_t kMostTextBytes = 1024;  // of the description of a call
 
@@ -44,7 +44,7 @@ MpiGroup::MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::s
     mail_ = SharedMail::make(marks);
   }
   for (int position = 0; position < size(); ++position) {
-    if (position != position_) all_.push_back(position);
+    if (position != position_) others_.push_back(position);
   }
 }
 
@@ -61,15 +61,15 @@ void MpiGroup::begin_small(int64_t bytes) {
 bool MpiGroup::meet_all(const Fingerprint& mark, uint64_t number, bool blocks) {
   if (!shared_) {
     return meeting_.meet(number, blocks,
-                         [&](std::span<MPI_Request> requests) { wait(mark, requests, all_); });
+                         [&](std::span<MPI_Request> requests) { wait(mark, requests, others_); });
   }
-  return shared_->meet(number, blocks, [&](auto&& arrived) { wait_for(mark, arrived, all_); });
+  return shared_->meet(number, blocks, [&](auto&& arrived) { wait_for(mark, arrived, others_); });
 }
 
 void MpiGroup::meet_small(const Fingerprint& mark, const PieceLayout* layout, bool blocks) {
   const uint64_t number = std::max<uint64_t>(1, mark.hash());  // 0 stands for a difference
   if (meet_all(mark, number, blocks)) return;
-  // All ranks see the difference, so all of them send the texts of their calls.
+  // All ranks see that their calls differ, so all of them send the texts of their calls.
   std::string text = mark.text();
   if (layout != nullptr) text += fmt::format(" ({})", layout->text());
   text.resize(kMostTextBytes);  // padded with zeros
@@ -94,8 +94,8 @@ void MpiGroup::meet_with_rows(const Fingerprint& mark, std::span<const int64_t> 
   std::memcpy(own_bytes(), sent.data(), bytes);
   std::memcpy(own_bytes() + bytes, received.data(), bytes);
   meet_small(mark);
-  // Each rank gave its `sent` and then its `received`. All ranks have all of them, so all find the
-  // same difference.
+  // Each rank gave its `sent` and then its `received`. All ranks have these numbers of all ranks,
+  // so all find the same difference.
   const auto count_of = [&](int rank, size_t offset, int peer) {
     int64_t count = 0;
     std::memcpy(&count, bytes_of(rank) + offset + static_cast<size_t>(peer) * sizeof count,
@@ -140,7 +140,7 @@ std::optional<MpiGroup::Stuck> MpiGroup::stuck() {
     if (moving_ == nullptr || MpiNews::Clock::now() - moving_since_ < timeout_.load()) return {};
     mark = moving_->text();
   }
-  return timed_out(mark, all_);
+  return timed_out(mark, others_);
 }
 
 void MpiGroup::throw_if_ended(const Fingerprint& mark, std::span<const int> peers) {
@@ -157,7 +157,7 @@ void MpiGroup::throw_if_ended(const Fingerprint& mark, std::span<const int> peer
 }
 
 /// Returns the error of a call that has timed out, and the rank that reports it. Asks the ranks at
-/// `peers` which calls they wait in. Those that wait in this call have come to it.
+/// `peers` in which calls they wait: a rank that waits in this call is not to blame.
 MpiGroup::Stuck MpiGroup::timed_out(const std::string& mark, std::span<const int> peers) {
   std::vector<int> asked;
   for (const int position : peers) asked.push_back(ranks_[static_cast<size_t>(position)]);

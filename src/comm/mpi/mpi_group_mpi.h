@@ -24,21 +24,21 @@ namespace tessera {
 /// One group of processes, as one lane of this rank uses it. Its functions wait for the other ranks
 /// of a call, and throw the errors of calls that fail.
 ///
-/// A call begins with meet(). The ranks then compare the hashes of their fingerprints. meet() waits
-/// for all ranks with a timeout, and can end by an error. Ranks of one machine meet in memory that
-/// they share (SharedMeeting), others by messages (MpiMeeting). Small operands go with the hashes
-/// (meet_small()). For larger ones, one of MPI's collectives follows meet(). All ranks are there,
-/// so it does not wait long, unless a rank is stopped or lost at that moment. MPI would then wait
-/// for ever: the watch thread finds that by stuck().
+/// A call begins with a *meeting*: all ranks wait for each other, with a timeout, and compare the
+/// hashes of their fingerprints. Ranks of one machine meet in memory that they share
+/// (SharedMeeting), others by messages (MpiMeeting). Small operands are exchanged with the hashes
+/// (meet_small()). For larger operands, one of MPI's collectives follows meet(). All ranks have
+/// come then, so the collective waits for none of them, unless a rank is stopped or lost at that
+/// moment. MPI would then wait for ever: the watch thread finds that by stuck().
 ///
-/// One thread makes the calls. Another may call stuck().
+/// One thread makes the calls. The watch thread may call stuck() at the same time.
 class MpiGroup {
  public:
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
-  /// Creates the group of `ranks`. `data` and `marks` are communicators of these ranks: for
-  /// operands, and for what ranks compare. MPI keeps both until the program ends, and the group
-  /// must be kept as long. Refers to the other arguments.
+  /// Creates the group of `ranks`. `data` and `marks` are communicators of these ranks: `data` for
+  /// operands, `marks` for meetings. MPI keeps both until the program ends, and the group must be
+  /// kept as long. Refers to the other arguments.
   MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::string lane,
            const Processes& processes, MpiNews& news,
            const std::atomic<std::chrono::milliseconds>& timeout);
@@ -50,8 +50,7 @@ class MpiGroup {
   int position() const { return position_; }
   const std::string& text() const { return text_; }
 
-  /// Runs a call. If the call throws Error, the group is broken: later calls throw the same at
-  /// once.
+  /// Runs a call. If it throws an error, the group is broken: later calls throw the same at once.
   template <typename Body>
   void call(const Fingerprint& mark, Body&& body) {
     if (failure_) throw Error("{}", *failure_);
@@ -68,38 +67,39 @@ class MpiGroup {
     news_.end_call(*calls_);
   }
 
-  /// Throws Error if the group is broken, or the work of another rank failed.
+  /// Throws Error if the group is broken, or if the work of another rank failed.
   void throw_if_broken() {
     if (failure_) throw Error("{}", *failure_);
     news_.listen();
     if (const auto failure = news_.failure(lane_)) throw Error("{}", *failure);
   }
 
-  /// Waits for all ranks, and compares their calls. Throws Error on all ranks if they differ. One
-  /// of MPI's collectives may follow.
+  /// Waits for all ranks, and compares their calls. Throws Error on all ranks if their calls
+  /// differ. One of MPI's collectives may follow.
   void meet(const Fingerprint& mark, const PieceLayout* layout = nullptr) {
     begin_small(0);
     meet_small(mark, layout);
     set_moving(&mark);
   }
-  /// Meets as meet() does, and compares the numbers of rows of an all-to-all, by position, too.
+  /// Meets as meet() does. Also compares the numbers of rows of an all-to-all, which are by
+  /// position.
   void meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
                       std::span<const int64_t> received);
 
-  /// Returns whether ranks can give each other this many bytes as they meet. The result is the same
+  /// Returns whether ranks can give each other this many bytes in a meeting. The result is the same
   /// on all ranks of a call.
   bool is_small(int64_t bytes) const {
-    return bytes <= (shared_ ? shared_->most_bytes() : meeting_.most_bytes());
+    return bytes <= (shared_ ? shared_->max_bytes() : meeting_.max_bytes());
   }
-  /// Returns is_small() for the operands of a sum. Each rank reads those of all others from shared
-  /// memory, so the limit falls with the number of ranks.
+  /// Returns is_small() for the operands of a sum. Each rank reads the operands of all others from
+  /// shared memory, so the limit falls with the number of ranks.
   bool is_small_for_all(int64_t bytes) const {
     return shared_ ? is_small(bytes * size() / 2) : is_small(bytes);
   }
-  /// Returns is_small() for bytes that one rank alone gives. Outside shared memory, the other ranks
-  /// send as many bytes, which no rank reads, so the limit is lower there.
+  /// Returns is_small() for bytes that only one rank gives. By messages, the other ranks send as
+  /// many bytes that no rank reads, so the limit is lower there.
   bool is_small_of_one(int64_t bytes) const { return is_small(shared_ ? bytes : bytes * size()); }
-  /// Returns whether each rank can give each other one a different block of this many bytes.
+  /// Returns whether each rank can give each other rank a different block of this many bytes.
   bool are_small_blocks(int64_t bytes) const {
     return (shared_ ? shared_->is_direct() : meeting_.is_direct()) && is_small(bytes);
   }
@@ -110,23 +110,23 @@ class MpiGroup {
   std::byte* own_bytes_for(int position) {
     return shared_ ? shared_->own_for(position) : meeting_.own_for(position);
   }
-  /// Meets as meet() does. bytes_of() then has the bytes that the ranks gave. `blocks` says that
-  /// they wrote them to own_bytes_for(), not to own_bytes().
+  /// Meets as meet() does. bytes_of() then returns the bytes that a rank gave. `blocks` says that
+  /// the ranks wrote to own_bytes_for(), not to own_bytes().
   void meet_small(const Fingerprint& mark, const PieceLayout* layout = nullptr,
                   bool blocks = false);
   const std::byte* bytes_of(int position) {
     return shared_ ? shared_->of(position) : meeting_.of(position);
   }
 
-  /// Returns the memory in which ranks compare messages. Null if they are not all on one machine,
-  /// or if that machine has no memory for it.
+  /// Returns the memory in which ranks compare messages. Null if the ranks are not all on one
+  /// machine, or if that machine has no memory for it.
   SharedMail* mail() { return mail_.get(); }
-  /// Waits until `is_done()`, which the ranks at `peers` make true. Throws Error if they do not
-  /// come in time, or have ended.
+  /// Waits until `is_done()`, which the ranks at `peers` make true. Throws Error if a peer does not
+  /// come in time or has ended.
   template <typename Done>
   void wait_for(const Fingerprint& mark, Done&& is_done, std::span<const int> peers) {
-    constexpr int kBriefLooks = 2000;  // reads of shared memory
-    wait_until(is_done, kBriefLooks, news_, lane_, [&](auto waited) {
+    constexpr int kBriefPolls = 2000;  // reads of shared memory
+    wait_until(is_done, kBriefPolls, news_, lane_, [&](auto waited) {
       try {
         throw_if_hopeless(mark, peers, waited);
       } catch (const Error&) {
@@ -134,16 +134,15 @@ class MpiGroup {
       }
     });
   }
-  /// Waits for messages of MPI, whose other ranks are those at `peers`. Throws Error if they do not
-  /// come in time, or have ended. If the other ranks are known to be in the call, `between` is
-  /// `yields`.
+  /// Waits for messages of MPI to or from the ranks at `peers`. Throws Error if a peer does not
+  /// come in time or has ended. `between` is `yields` if the peers are known to be in the call.
   void wait(const Fingerprint& mark, std::span<MPI_Request> messages, std::span<const int> peers,
             Backoff::Between between = Backoff::Between::sleeps);
 
   /// The reason why a collective of MPI that runs cannot end.
   struct Stuck {
     std::string error;
-    int reporter;  ///< the first rank that waits in the collective; it reports the error
+    int reporter;  ///< the rank that reports the error: the first that waits in the collective
   };
   /// Returns why this rank's collective of MPI cannot end, if it has run for longer than the
   /// timeout; none otherwise. The watch thread calls it.
@@ -167,9 +166,9 @@ class MpiGroup {
   const std::atomic<std::chrono::milliseconds>& timeout_;
   MpiNews::GroupCalls* calls_;
   int position_;
-  std::vector<int> all_;  // positions of all ranks but this one
+  std::vector<int> others_;  // the positions of all ranks but this one
   MpiMeeting meeting_;
-  // Used instead of meeting_ if all ranks are on one machine. Null if not.
+  // Used instead of messages if all ranks are on one machine; otherwise null.
   std::unique_ptr<SharedMeeting> shared_;
   std::unique_ptr<SharedMail> mail_;
   std::optional<std::string> failure_;

@@ -8,29 +8,29 @@
 namespace tessera {
 namespace {
 
-constexpr int kTag = 3;
-/// The most bytes that a rank gives in a group that is not direct. There other ranks forward them.
+constexpr int kTag = 3;  // MpiMessages has other tags on the same communicator
+/// The most bytes that a rank gives in a group that is not direct, where other ranks forward them.
 constexpr int64_t kMostForwardedBytes = 2048;
 
 }  // namespace
 
-MpiMeeting::MpiMeeting(MPI_Comm comm, int size, int position, int most_direct)
+MpiMeeting::MpiMeeting(MPI_Comm comm, int size, int position, int max_direct_ranks)
     : comm_(comm),
       size_(size),
       position_(position),
-      direct_(size <= most_direct),
+      direct_(size <= max_direct_ranks),
       // Enough for the numbers of rows of an all-to-all, which go to all ranks.
-      most_bytes_(std::max<int64_t>(direct_ ? kSmallCallBytes : kMostForwardedBytes,
-                                    2 * size * int64_t{sizeof(int64_t)})) {}
+      max_bytes_(std::max<int64_t>(direct_ ? kSmallCallBytes : kMostForwardedBytes,
+                                   2 * size * int64_t{sizeof(int64_t)})) {}
 
 void MpiMeeting::begin(int64_t bytes) {
-  TESSERA_CHECK(bytes <= most_bytes_, "a rank gives {} bytes of at most {}", bytes, most_bytes_);
+  TESSERA_CHECK(bytes <= max_bytes_, "a rank gives {} bytes of at most {}", bytes, max_bytes_);
   // Rounded up, so that the elements in a slot are aligned.
   bytes_ = kHead + (bytes + 7) / 8 * 8;
-  // If not direct, several slots are sent in one message, so they are contiguous.
+  // If the group is not direct, several slots are sent in one message, so they are contiguous.
   stride_ = direct_ ? MpiPagedMessages::room(bytes_) : bytes_;
   // Always the largest size: MPI may still write to this memory (MpiPagedMessages).
-  const int64_t most = 2 * size_ * MpiPagedMessages::room(kHead + most_bytes_ + 7);
+  const int64_t most = 2 * size_ * MpiPagedMessages::room(kHead + max_bytes_ + 7);
   slots_ = memory_.bytes(most);
   blocks_ = slots_ + most / 2;
   same_ = true;
@@ -45,8 +45,8 @@ void MpiMeeting::put_number(uint64_t number, bool blocks) {
   }
 }
 
-/// Begins to send and receive the slots that are new at this distance, or at all distances if
-/// direct.
+/// Begins to send and receive the slots of the round at this distance. A direct group has one
+/// round, of all distances.
 void MpiMeeting::begin_round(int distance, bool blocks) {
   const int last = direct_ ? size_ - 1 : distance;
   const int slots = direct_ ? 1 : std::min(distance, size_ - distance);
@@ -59,7 +59,7 @@ void MpiMeeting::begin_round(int distance, bool blocks) {
   }
 }
 
-/// Returns whether the slots received from this distance, or from all if direct, have the number.
+/// Returns whether the slots that this round has received have the number.
 bool MpiMeeting::has_number(int distance, uint64_t number) {
   const int last = direct_ ? size_ - 1 : distance;
   for (int at = distance; at <= last; ++at) {
@@ -68,7 +68,8 @@ bool MpiMeeting::has_number(int distance, uint64_t number) {
   return true;
 }
 
-/// Notes that the numbers differ, and sets this rank's to zero for those that still receive it.
+/// Notes that the numbers differ. Sets this rank's number to zero for the ranks that still receive
+/// it.
 void MpiMeeting::spoil() {
   same_ = false;
   std::memset(slot(0), 0, sizeof(uint64_t));

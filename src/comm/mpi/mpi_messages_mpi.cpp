@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// The tags of MPI's messages. MpiMeeting has 3, on the same communicator.
+// The tags of MPI's messages. MpiMeeting has the tag 3 on the same communicator.
 constexpr int kPiece = 0;         // the bytes of a message that is not small
 constexpr int kHeader = 1;        // from a sender to a receiver
 constexpr int kAnswer = 2;        // from a receiver to a sender
@@ -24,8 +24,8 @@ void copy(const std::byte* from, int64_t bytes, std::byte* to) {
 
 constexpr int64_t kNumber = sizeof(uint64_t);
 
-/// The headers of a message (MpiPagedMessages): the sender's has its number and the bytes of a
-/// small message, the receiver's answer has its number.
+/// The two headers of a message (MpiPagedMessages). The header of the sender has the sender's
+/// number and the bytes of a small message. The answer of the receiver has the receiver's number.
 struct Headers {
   static constexpr int64_t kAnswerRoom = MpiPagedMessages::room(kNumber);
 
@@ -72,10 +72,10 @@ void MpiMessages::exchange(const Fingerprint& mark, std::span<const MarkedMessag
   if (!out.empty() || !in.empty()) exchange_pieces(mark, out, in);
 }
 
-/// Returns whether a message goes with its number.
+/// Returns whether the bytes of a message are sent together with its number.
 bool MpiMessages::is_small(const MarkedMessage& message) const {
-  const int64_t most = group_.mail() != nullptr ? group_.mail()->most_bytes() : kSmallCallBytes;
-  return message.tensor.bytes() <= most;
+  const int64_t max_bytes = group_.mail() != nullptr ? group_.mail()->max_bytes() : kSmallCallBytes;
+  return message.tensor.bytes() <= max_bytes;
 }
 
 /// Compares messages as compare() does, for ranks of one machine.
@@ -118,7 +118,7 @@ void MpiMessages::compare_by_mail(SharedMail& mail, const Fingerprint& mark,
   }
 }
 
-/// Compares the numbers of each message on both of its ranks. Small messages have arrived then.
+/// Compares the numbers of each message on both of its ranks. Small messages arrive with them.
 void MpiMessages::compare(const Fingerprint& mark, std::span<const MarkedMessage> sends,
                           std::span<const MarkedMessage> receives) {
   std::vector<Headers> headers;
@@ -174,8 +174,8 @@ void MpiMessages::compare(const Fingerprint& mark, std::span<const MarkedMessage
   }
 }
 
-/// Sends the descriptions of these messages to their other ranks, which know too that they do not
-/// agree, and throws Error.
+/// Throws Error for messages about which their two ranks do not agree. Both ranks know this, and
+/// send each other their descriptions of the messages.
 void MpiMessages::throw_different(const Fingerprint& mark,
                                   std::span<const MarkedMessage* const> sent,
                                   std::span<const MarkedMessage* const> received) {

@@ -12,9 +12,9 @@
 
 namespace tessera {
 
-/// Bytes that one rank sends to another.
+/// Bytes that are sent to, or received from, another rank.
 struct MpiPiece {
-  int peer;
+  int peer;  ///< the position of the other rank
   std::byte* memory;
   int64_t bytes;
 };
@@ -25,10 +25,10 @@ inline constexpr int64_t kMostMessageBytes = int64_t{1} << 30;
 
 /// Messages between processes of a group.
 ///
-/// The two ranks of a message first send each other a number: the hash of their fingerprints of the
-/// message. A small message goes with the sender's number. A large one follows after both ranks
-/// have seen that the numbers are equal. Ranks of one machine do this in memory that they share
-/// (SharedMail), others by messages of MPI (MpiPagedMessages).
+/// The two ranks of a message first send each other a number: the hash of their own fingerprint of
+/// the message. The bytes of a small message go with the sender's number. The bytes of a large one
+/// follow after both ranks have seen that the numbers are equal. Ranks of one machine exchange the
+/// numbers in memory that they share (SharedMail), others by messages of MPI (MpiPagedMessages).
 class MpiMessages {
  public:
   /// Refers to the group.
@@ -60,10 +60,10 @@ class MpiMessages {
   MpiGroup& group_;
   // The state of the call that is being made.
   std::vector<uint64_t> numbers_;  // this rank's numbers, of sends and then of receives
-  StagingMemory memory_;           // of the paged messages
+  StagingMemory memory_;           // of the headers (MpiPagedMessages)
   MpiPagedMessages paged_;
   std::vector<MPI_Request> requests_;
-  std::vector<int> peers_;  // the other ranks of the requests
+  std::vector<int> peers_;  // the positions of the other ranks of the requests
 };
 
 }  // namespace tessera

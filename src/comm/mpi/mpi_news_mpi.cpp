@@ -14,10 +14,10 @@ namespace {
 
 // The kinds of news are MPI's tags.
 constexpr int kWorkFailed = 1;
-constexpr int kOwnEnd = 2;     // the rank ended, by an error of its own or without one
-constexpr int kCausedEnd = 3;  // the rank ended by an error of another rank
+constexpr int kOwnEnd = 2;     // the rank has ended, by an error of its own or without one
+constexpr int kCausedEnd = 3;  // the rank has ended because of another rank's error
 constexpr int kQuestion = 4;   // asks a rank what it does
-constexpr int kAnswer = 5;     // lines: calls_text(), and each of Answer::came_to
+constexpr int kAnswer = 5;     // lines: Answer::text, and then each of Answer::came_to
 
 }  // namespace
 
@@ -79,7 +79,7 @@ void MpiNews::tell_work_failed(std::string_view why) {
 void MpiNews::tell_end(const End& end) {
   const std::scoped_lock lock(mutex_);
   if (!ends_.emplace(rank_, end).second) return;
-  tell_all(end.cause ? kOwnEnd : kCausedEnd, end.error);
+  tell_all(end.is_cause ? kOwnEnd : kCausedEnd, end.error);
 }
 
 /// Sends a text to all other ranks. The caller holds the lock.
@@ -174,8 +174,8 @@ std::optional<std::string> MpiNews::failure_of_other() const {
   const auto before = Clock::now() - kEndMoment;
   const std::pair<const int, End>* first = nullptr;
   for (const auto& entry : ends_) {
-    const bool counts = entry.first != rank_ && !entry.second.error.empty() && entry.second.cause &&
-                        entry.second.heard < before;
+    const bool counts = entry.first != rank_ && !entry.second.error.empty() &&
+                        entry.second.is_cause && entry.second.heard < before;
     if (counts && (first == nullptr || entry.second.heard < first->second.heard)) first = &entry;
   }
   if (first == nullptr) return std::nullopt;

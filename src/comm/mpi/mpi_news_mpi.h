@@ -17,14 +17,14 @@
 
 namespace tessera {
 
-/// The time after which the end of a rank makes calls of others fail. All ranks may end for the
-/// same reason, one shortly after the other. This time lets each report its own error.
+/// The time from the end of a rank to the failure of other ranks' calls. All ranks may end for the
+/// same reason, one shortly after another. This time lets each of them report its own error.
 inline constexpr std::chrono::milliseconds kEndMoment{500};
 
 /// The messages about their state that the processes of a run send each other, apart from
-/// collectives: one has ended, one cannot go on, or one asks which calls another waits in. A
-/// process receives them while it waits for others, and its watch thread (processes_mpi.cpp) does
-/// so four times a second. So a process that does not answer is stopped or gone.
+/// collectives: a process has ended, or cannot go on, or asks another process in which calls it
+/// waits. A process receives news while it waits for others, and its watch thread
+/// (processes_mpi.cpp) four times a second. So a process that does not answer is stopped or gone.
 ///
 /// Any thread may call any function.
 class MpiNews {
@@ -34,11 +34,11 @@ class MpiNews {
   /// The end of a rank's work, by this error, or without one if the text is empty.
   struct End {
     std::string error;
-    bool cause = true;  ///< true if the error is the rank's own, not one heard of another
-    Clock::time_point heard;
+    bool is_cause = true;     ///< false if the rank failed because it heard of another rank's error
+    Clock::time_point heard;  ///< when this process heard of the end
   };
 
-  /// Creates the news of this process. `world` has all processes, and is for the news alone.
+  /// Creates the news of this process. `world` has all processes, and is used for nothing else.
   explicit MpiNews(MPI_Comm world);
 
   /// The last call of this rank in a group, about which others may ask.
@@ -46,12 +46,12 @@ class MpiNews {
     std::string group;  ///< group_text()
     CallRecord last;
   };
-  /// Adds a group. The pointer stays valid.
+  /// Adds a group. The pointer stays valid while this object lives.
   GroupCalls* add_group(std::string group);
   void begin_call(GroupCalls& calls, const Fingerprint& mark);
   void end_call(GroupCalls& calls);
-  /// Notes that the call failed. Ranks that still wait in it may ask, and learn that this rank was
-  /// there.
+  /// Notes that the call failed. Ranks that still wait in it learn, if they ask, that this rank had
+  /// come to it.
   void fail_call(GroupCalls& calls);
 
   /// Tells all others that this rank cannot go on with the work of the programs.
@@ -59,14 +59,14 @@ class MpiNews {
   /// Tells all others that this rank makes no more calls.
   void tell_end(const End& end);
 
-  /// Receives the messages that have come. Does nothing if another thread is doing so.
+  /// Receives the messages that have come. Does nothing if another thread receives them now.
   void listen();
-  /// Returns why calls on a lane cannot end, from what was heard: the work of a rank failed, or a
-  /// rank ended by an error more than kEndMoment ago.
+  /// Returns why calls on a lane cannot end; none if they can. The reason is that the work of a
+  /// rank failed, or that a rank ended by an error more than kEndMoment ago.
   std::optional<std::string> failure(std::string_view lane);
-  /// Returns whether an error is one of another rank, of which this rank has heard.
+  /// Returns whether this rank has heard of this error from another rank.
   bool heard(std::string_view error);
-  /// Returns the ends that were heard, by rank, and this rank's own.
+  /// Returns the ends of ranks, by rank: those that were heard, and this rank's own.
   std::map<int, End> ends();
 
   /// The answer of a rank that is asked what it does.
@@ -79,6 +79,7 @@ class MpiNews {
   std::map<int, Answer> ask(std::span<const int> ranks, std::chrono::milliseconds patience);
 
  private:
+  /// A message that MPI sends.
   struct Sent {
     std::string bytes;
     MPI_Request request;
@@ -97,18 +98,18 @@ class MpiNews {
   std::mutex asking_;  // one thread asks at a time
   std::mutex mutex_;   // guards what follows
   std::list<GroupCalls> groups_;
-  std::list<Sent> sent_;  // kept while MPI reads them
+  std::list<Sent> sent_;  // kept while MPI reads the bytes
   std::optional<std::string> work_failure_;
   std::map<int, End> ends_;
   std::map<int, Answer> answers_;
 };
 
-/// Waits between two polls, without taking a core from other threads for long.
+/// The waits between two polls, so that polling does not keep a core from other threads for long.
 class Backoff {
  public:
   enum class Between : uint8_t {
-    yields,  ///< lets other threads run: for data that MPI moves only while this thread polls
-    sleeps,  ///< yields for 2 ms and sleeps after that: for what may take long
+    yields,  ///< only lets other threads run: MPI moves data only while this thread polls
+    sleeps,  ///< yields for 2 ms and then sleeps: the wait may take long
   };
   explicit Backoff(Between between = Between::sleeps) : between_(between) {}
 
@@ -128,12 +129,12 @@ bool are_done(std::span<MPI_Request> requests);
 void cancel(std::span<MPI_Request> messages);
 
 /// Waits until `is_done()`, and receives news meanwhile. Throws Error if calls on the lane cannot
-/// end. `look(waited)` is called after each poll, and throws Error to give up. The first
-/// `brief_looks` polls do neither: most waits end within these microseconds.
+/// end. Calls `look(waited)` after each poll; it throws Error to give up. The first `brief_polls`
+/// polls only call `is_done()`: most waits end within these microseconds.
 template <typename Done, typename Look>
-void wait_until(Done&& is_done, int brief_looks, MpiNews& news, std::string_view lane, Look&& look,
+void wait_until(Done&& is_done, int brief_polls, MpiNews& news, std::string_view lane, Look&& look,
                 Backoff::Between between = Backoff::Between::sleeps) {
-  for (int looks = 0; looks < brief_looks; ++looks) {
+  for (int polls = 0; polls < brief_polls; ++polls) {
     if (is_done()) return;
   }
   for (Backoff backoff(between); !is_done(); backoff.wait()) {
@@ -143,14 +144,14 @@ void wait_until(Done&& is_done, int brief_looks, MpiNews& news, std::string_view
   }
 }
 
-/// Waits for messages of MPI as wait_until() does. If it throws, it cancels those that are not
-/// done, so that MPI does not use their memory any more.
+/// Waits for messages of MPI as wait_until() does. Before it throws, it cancels the messages that
+/// are not done, so that MPI does not use their memory any more.
 template <typename Look>
 void wait_for_messages(std::span<MPI_Request> requests, MpiNews& news, std::string_view lane,
                        Look&& look, Backoff::Between between = Backoff::Between::sleeps) {
-  const int brief_looks = between == Backoff::Between::yields ? 400 : 64;  // calls of MPI_Testall
+  const int brief_polls = between == Backoff::Between::yields ? 400 : 64;  // calls of MPI_Testall
   try {
-    wait_until([&] { return are_done(requests); }, brief_looks, news, lane, look, between);
+    wait_until([&] { return are_done(requests); }, brief_polls, news, lane, look, between);
   } catch (...) {
     cancel(requests);
     throw;

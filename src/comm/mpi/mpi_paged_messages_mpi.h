@@ -17,9 +17,9 @@ namespace tessera {
 /// message begins with a number, which stands for the call and so for the length of the message.
 ///
 /// A message is sent in pages. Each page is so short that MPI sends it without asking the receiver
-/// first. The first page has the number. If it differs from the expected number, the sender may
-/// send more or fewer pages than this rank expects, so this rank does not wait for them. MPI may
-/// still write such pages to their memory later. So the memory of messages must live as long as the
+/// first. The first page has the number. If it is not the expected number, the sender may send more
+/// or fewer pages than this rank expects, so this rank does not wait for the other pages. MPI may
+/// still write them to their memory later. So the memory of messages must live as long as the
 /// communicator.
 class MpiPagedMessages {
  public:
@@ -37,7 +37,6 @@ class MpiPagedMessages {
       requests.push_back(begin_receive(memory + done, kPageBytes, peer, tag, comm));
     }
   }
-  /// Begins to send a message of this many bytes.
   void send(const std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
     for (int64_t done = 0; done < bytes; done += kPageBytes) {
       const int64_t page = std::min(kPageBytes, bytes - done);
@@ -45,9 +44,9 @@ class MpiPagedMessages {
     }
   }
 
-  /// Waits for the first pages by `wait(requests)`. If `same()` then says that all of them have the
-  /// expected numbers, waits for the other pages, and cancels them otherwise. Returns the result of
-  /// `same()`. No request is under way after that.
+  /// Waits for the first pages by `wait(requests)`. `same()` then says whether all of them have the
+  /// expected numbers. If so, waits for the other pages; otherwise cancels them. Returns the result
+  /// of `same()`. No request is under way afterwards.
   template <typename Wait, typename Same>
   bool finish(Wait&& wait, Same&& same) {
     wait(std::span(first_));

@@ -21,39 +21,41 @@ void wait_for_all(std::vector<MPI_Request>& requests) {
   requests.clear();
 }
 
-/// A reader of a rank's piece of a whole. A piece of one block is read where it is; other pieces
-/// are copied.
-class PieceInWhole {
+/// A reader of a rank's piece of a whole. A contiguous piece is read where it is; other pieces are
+/// copied.
+class PieceReader {
  public:
-  PieceInWhole(const PieceLayout& layout, int rank, const Tensor& whole)
-      : whole_(whole.raw()), size_(dtype_size(whole.dtype())) {
-    if (layout.elements(rank) > 0 && layout.one_block(rank)) {
-      layout.for_each_block(rank, [&](int64_t in_whole, int64_t in_piece, int64_t /*length*/) {
-        whole_ = whole.raw() + (in_whole - in_piece) * size_;
-      });
+  PieceReader(const PieceLayout& layout, int rank, const Tensor& whole)
+      : memory_(whole.raw()), size_(dtype_size(whole.dtype())) {
+    if (layout.elements(rank) > 0 && layout.is_contiguous(rank)) {
+      layout.for_each_range(rank,
+                            [&](int64_t whole_offset, int64_t piece_offset, int64_t /*length*/) {
+                              memory_ = whole.raw() + (whole_offset - piece_offset) * size_;
+                            });
     } else {
       cursor_.emplace(layout, rank, size_);
     }
   }
 
-  /// Returns the elements from `begin` on: in the whole, or copied to `staging`.
+  /// Returns the elements of the piece from `begin` on, where they are contiguous: in the whole, or
+  /// copied to `staging`. Calls read a piece that is not contiguous from its beginning on.
   const std::byte* part(int64_t begin, int64_t elements, std::byte* staging) {
-    if (!cursor_) return whole_ + begin * size_;
-    cursor_->gather(whole_, elements, staging);
+    if (!cursor_) return memory_ + begin * size_;
+    cursor_->gather(memory_, elements, staging);
     return staging;
   }
 
  private:
-  const std::byte* whole_;
-  int64_t size_;
-  std::optional<PieceCursor> cursor_;  // if the piece is not one block
+  const std::byte* memory_;            // of the piece if it is contiguous, otherwise of the whole
+  int64_t size_;                       // bytes of an element
+  std::optional<PieceCursor> cursor_;  // if the piece is not contiguous
 };
 
 }  // namespace
 
 void MpiSums::reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                              const Tensor& to) {
-  std::vector<PieceInWhole> pieces;
+  std::vector<PieceReader> pieces;
   for (int rank = 0; rank < group_.size(); ++rank) pieces.emplace_back(layout, rank, from);
   reduce_in_rounds(
       mark, to, [&](int rank) { return layout.elements(rank); },
@@ -79,15 +81,15 @@ void MpiSums::reduce_slice(const Fingerprint& mark, const Tensor& from, const Te
 /// `elements_of(rank)` elements. `part_of(rank, begin, elements, staging)` returns this rank's
 /// addends for some elements of a part. It may use the memory `staging` for them.
 ///
-/// A round has the next elements of each part. It sends the addends of the other ranks' parts and
-/// receives those of its own. Two rounds are under way at a time, each with one half of the staging
-/// memory: while one is summed, the next one is sent.
+/// In a round, this rank sends its addends of the next elements of the other ranks' parts, and
+/// receives the addends of its own part. Two rounds are under way at a time, each with one half of
+/// the staging memory: while one is summed, the next one is sent.
 template <typename ElementsOf, typename PartOf>
 void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, ElementsOf&& elements_of,
                                PartOf&& part_of) {
   const int ranks = group_.size();
   const int64_t size = dtype_size(to.dtype());
-  // The elements of each rank's part in one round, so that those of all ranks fit.
+  // The elements of each rank's part in one round: those of all ranks fit into the memory.
   const int64_t round = std::max<int64_t>(1, kStagingBytes / (size * ranks));
   int64_t longest = 0;
   for (int rank = 0; rank < ranks; ++rank) longest = std::max(longest, elements_of(rank));

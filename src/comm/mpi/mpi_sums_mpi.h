@@ -8,12 +8,12 @@
 namespace tessera {
 
 /// Sums over the processes of a group, in the order of its ranks. MPI does not promise an order for
-/// its own sums. So each rank sums one part of the result: its piece or slice. It receives the
-/// other ranks' addends of that part in rounds, which fit into the staging memory, and sums them as
-/// reduce() does. While it sums one round, the next one is under way.
+/// its own sums. So each rank sums one *part* of the result, its piece or slice, as reduce() does.
+/// It receives the other ranks' addends of this part in rounds, which fit into the staging memory.
+/// While it sums one round, the next one is under way.
 class MpiSums {
  public:
-  /// Creates the sums of a group, to which they refer.
+  /// Refers to the group.
   explicit MpiSums(MpiGroup& group) : group_(group) {}
 
   /// Sums as Transport::reduce_scatter() does, with its operands. Follows MpiGroup::meet().
@@ -28,8 +28,8 @@ class MpiSums {
                         PartOf&& part_of);
 
   MpiGroup& group_;
-  StagingMemory packed_;
-  StagingMemory arrived_;
+  StagingMemory packed_;   // addends to send, of parts that are not contiguous
+  StagingMemory arrived_;  // addends of other ranks
 };
 
 }  // namespace tessera

@@ -30,12 +30,12 @@ struct ByteBlocks {
   std::vector<int> offsets;
 };
 
-/// The transport over MPI. The ranks of each call meet (MpiGroup). Small operands go with the
-/// fingerprints that they compare there. Larger ones are moved by one of MPI's collectives after
-/// the meeting. Sums are taken by MpiSums. MPI 3 counts bytes in int, so operands above INT_MAX
-/// bytes go in messages or rounds.
+/// The transport over MPI. The ranks of each call meet (MpiGroup), and compare their fingerprints.
+/// Small operands are exchanged in the meeting. One of MPI's collectives moves larger operands
+/// after the meeting, and MpiSums takes their sums. MPI 3 counts bytes in int, so operands above
+/// INT_MAX bytes go in messages or rounds.
 ///
-/// A call of small operands counts the bytes that one of larger operands would receive.
+/// A call of small operands counts received bytes as a call of larger operands does.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(MpiGroup& group) : group_(group), sums_(group), messages_(group) {}
@@ -176,15 +176,15 @@ class MpiTransport final : public Transport {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 
-  /// Meets the other ranks and gives them a tensor, in slots of as many bytes as the longest of the
-  /// ranks.
+  /// Meets the other ranks and gives them a tensor. All ranks use slots of `longest` bytes, the
+  /// size of the largest of their tensors.
   void give(const Fingerprint& mark, const PieceLayout* layout, const Tensor& from,
             int64_t longest) {
     group_.begin_small(longest);
     copy(from.raw(), from.bytes(), group_.own_bytes());
     group_.meet_small(mark, layout);
   }
-  /// Returns what all ranks gave.
+  /// Returns the bytes that each rank gave.
   std::span<const std::byte* const> given() {
     given_.clear();
     for (int rank = 0; rank < ranks(); ++rank) given_.push_back(group_.bytes_of(rank));
@@ -197,8 +197,7 @@ class MpiTransport final : public Transport {
     return longest;
   }
 
-  /// Meets the other ranks and gives each its piece of a whole, in slots of as many bytes as the
-  /// longest.
+  /// Meets the other ranks and gives each its piece of a whole, in slots of `longest` bytes.
   void give_pieces(const Fingerprint& mark, const PieceLayout& layout, const Tensor& whole,
                    int64_t longest) {
     group_.begin_small(longest);
@@ -247,11 +246,11 @@ class MpiTransport final : public Transport {
     return pieces;
   }
 
-  /// Returns whether MPI can receive all pieces directly into the whole.
+  /// Returns whether MPI can receive all pieces directly into the whole: they are contiguous there.
   bool can_receive_in_place(const PieceLayout& layout, const Tensor& whole) const {
     if (whole.bytes() > INT_MAX) return false;
     for (int rank = 0; rank < ranks(); ++rank) {
-      if (!layout.one_block(rank)) return false;
+      if (!layout.is_contiguous(rank)) return false;
     }
     return true;
   }
@@ -259,7 +258,7 @@ class MpiTransport final : public Transport {
   void gather_pieces(const PieceLayout& layout, const Tensor& from, const Tensor& to) {
     if (!can_receive_in_place(layout, to)) {
       gather_in_rounds(layout, from, to);
-    } else if (layout.even_blocks()) {
+    } else if (layout.is_even()) {
       const bool in_place = from.raw() == to.raw() + position() * from.bytes();
       gather_even(in_place ? nullptr : from.raw(), from.bytes(), to.raw());
     } else {
@@ -278,11 +277,12 @@ class MpiTransport final : public Transport {
     const int64_t size = dtype_size(to.dtype());
     ByteBlocks blocks(static_cast<size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) {
-      // for_each_block() may visit a piece of one block as several that follow each other.
-      layout.for_each_block(rank, [&](int64_t in_whole, int64_t in_piece, int64_t /*length*/) {
-        blocks.set(static_cast<size_t>(rank), layout.elements(rank) * size,
-                   (in_whole - in_piece) * size);
-      });
+      // for_each_range() may visit a contiguous piece as several ranges, with the same difference.
+      layout.for_each_range(rank,
+                            [&](int64_t whole_offset, int64_t piece_offset, int64_t /*length*/) {
+                              blocks.set(static_cast<size_t>(rank), layout.elements(rank) * size,
+                                         (whole_offset - piece_offset) * size);
+                            });
     }
     std::byte* const own = to.raw() + blocks.offsets[static_cast<size_t>(position())];
     gather(from.raw() == own ? nullptr : from.raw(), from.bytes(), to.raw(), blocks);
@@ -296,7 +296,7 @@ class MpiTransport final : public Transport {
         "MPI_Allgatherv");
   }
 
-  /// Gathers pieces of several blocks, or those of a whole with more bytes than MPI counts.
+  /// Gathers pieces that are not contiguous, or whose whole has more bytes than MPI counts.
   void gather_in_rounds(const PieceLayout& layout, const Tensor& from, const Tensor& to) {
     const int64_t size = dtype_size(to.dtype());
     const int64_t round = std::max<int64_t>(1, kStagingBytes / (size * ranks()));
@@ -313,7 +313,8 @@ class MpiTransport final : public Transport {
         blocks.set(static_cast<size_t>(rank), count(rank) * size, rank * round * size);
       }
       const int64_t own = count(position());
-      // Without elements there is no address in `from`; null would mean that the block is in place.
+      // Without elements `from` may have a null address, which would mean that the block is in
+      // place.
       gather(own == 0 ? arrived : from.raw() + begin * size, own * size, arrived, blocks);
       for (int rank = 0; rank < ranks(); ++rank) {
         cursors[static_cast<size_t>(rank)].scatter(arrived + rank * round * size, count(rank),

@@ -9,47 +9,49 @@
 namespace tessera {
 
 /// A cursor that goes through a rank's piece of a whole (PieceLayout) from its beginning. Each call
-/// copies the next elements between the whole, where the piece may be several blocks, and memory
-/// where the piece is contiguous.
+/// copies the next elements between the whole, where the piece may consist of several ranges, and
+/// memory where the elements are contiguous.
 class PieceCursor {
  public:
-  /// Creates a cursor at the beginning of the piece. It refers to the layout. An element has `size`
-  /// bytes.
+  /// Begins with the first element of the piece. Elements have `size` bytes. Refers to the layout.
   PieceCursor(const PieceLayout& layout, int position, int64_t size)
-      : blocks_(layout, position), size_(size) {}
+      : range_(layout, position), size_(size) {}
 
   /// Copies the next elements of the piece from the whole to `to`, where they are contiguous.
   void gather(const std::byte* whole, int64_t elements, std::byte* to) {
-    step(elements, [&](int64_t in_whole, int64_t done, int64_t count) {
-      std::memcpy(to + done * size_, whole + in_whole * size_, static_cast<size_t>(count * size_));
+    step(elements, [&](int64_t whole_offset, int64_t done, int64_t count) {
+      std::memcpy(to + done * size_, whole + whole_offset * size_,
+                  static_cast<size_t>(count * size_));
     });
   }
   /// Copies the next elements of the piece from `from`, where they are contiguous, to the whole.
   void scatter(const std::byte* from, int64_t elements, std::byte* whole) {
-    step(elements, [&](int64_t in_whole, int64_t done, int64_t count) {
-      std::memcpy(whole + in_whole * size_, from + done * size_,
+    step(elements, [&](int64_t whole_offset, int64_t done, int64_t count) {
+      std::memcpy(whole + whole_offset * size_, from + done * size_,
                   static_cast<size_t>(count * size_));
     });
   }
 
  private:
+  /// Calls copy(offset in the whole, offset in the contiguous memory, length) for the ranges of the
+  /// next elements.
   template <typename Copy>
   void step(int64_t elements, Copy&& copy) {
     for (int64_t done = 0; done < elements;) {
-      const int64_t count = std::min(elements - done, blocks_.length() - in_block_);
-      copy(blocks_.in_whole() + in_block_, done, count);
+      const int64_t count = std::min(elements - done, range_.length() - range_offset_);
+      copy(range_.whole_offset() + range_offset_, done, count);
       done += count;
-      in_block_ += count;
-      if (in_block_ == blocks_.length()) {
-        blocks_.next();
-        in_block_ = 0;
+      range_offset_ += count;
+      if (range_offset_ == range_.length()) {
+        range_.next();
+        range_offset_ = 0;
       }
     }
   }
 
-  PieceLayout::Blocks blocks_;
+  PieceLayout::RangeIterator range_;
   int64_t size_;
-  int64_t in_block_ = 0;
+  int64_t range_offset_ = 0;  // of the next element in the range
 };
 
 }  // namespace tessera

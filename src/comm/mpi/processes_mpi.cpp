@@ -31,7 +31,7 @@ namespace tessera {
 namespace {
 
 constexpr std::chrono::milliseconds kWatchPeriod{250};  // between two polls of the watch thread
-/// The time in which the rank that reports an error prints it, before others end the run.
+/// The time that the rank which reports an error has to print it, before other ranks end the run.
 constexpr std::chrono::seconds kTimeToReport{5};
 
 /// Returns a new communicator of all processes. Its calls return errors.
@@ -45,7 +45,7 @@ MPI_Comm copy_of_world() {
 /// The processes of a run, joined by MPI.
 ///
 /// MPI waits for ever for a rank that does not come. So ranks first wait for each other by polling,
-/// with a timeout, and only then call MPI together: make_group() does so before MPI makes a
+/// with a timeout, and then call MPI together: make_group() does so before MPI makes a
 /// communicator, MpiGroup::meet() before a collective. Still, a rank may stop while others are in a
 /// collective. The watch thread finds that and ends the run. MeetingWatch guards the start and the
 /// end of MPI.
@@ -126,9 +126,10 @@ class MpiProcesses final : public Processes {
 
 Processes::Report MpiProcesses::report_end(std::string_view error,
                                            std::chrono::milliseconds patience) {
-  // An error that this rank has heard of another one is not the cause: that rank reports it.
-  const bool cause = !news_.heard(error);
-  news_.tell_end({.error = std::string(error), .cause = cause, .heard = MpiNews::Clock::now()});
+  // If this rank has heard of the error from another rank, that rank is the cause and reports it.
+  const bool is_cause = !news_.heard(error);
+  news_.tell_end(
+      {.error = std::string(error), .is_cause = is_cause, .heard = MpiNews::Clock::now()});
   for (Backoff backoff; backoff.waited() < patience; backoff.wait()) {
     news_.listen();
     if (std::ssize(news_.ends()) == ranks()) break;
@@ -142,12 +143,12 @@ Processes::Report MpiProcesses::report_end(std::string_view error,
   if (all_ended_ && std::ranges::all_of(ends, same)) {
     return rank_ == 0 ? Report::for_all : Report::none;
   }
-  const auto causes = [&](const auto& end) { return end.second.cause && failed(end); };
-  return cause || std::ranges::none_of(ends, causes) ? Report::own : Report::none;
+  const auto causes = [&](const auto& end) { return end.second.is_cause && failed(end); };
+  return is_cause || std::ranges::none_of(ends, causes) ? Report::own : Report::none;
 }
 
-/// Notes, for abort() to print, which ranks have not come to the end of a run without an error.
-/// Only the lowest rank that has come calls it, for all.
+/// Notes, for abort() to print, which ranks have not come to the end of a run in which no rank has
+/// failed. Only the lowest rank that has come calls it, so that one rank prints the error.
 void MpiProcesses::note_missing(std::chrono::milliseconds patience) {
   const auto ends = news_.ends();
   for (int rank = 0; rank < ranks(); ++rank) {
@@ -193,7 +194,7 @@ void MpiProcesses::end_stuck(const MpiGroup::Stuck& stuck) {
 /// Initializes MPI for calls by several threads. Throws Error if this MPI does not support them.
 void initialize_mpi() {
   // By default, a rank that waits keeps a core from the threads that compute. If there are more
-  // ranks than cores, a step then takes twenty times as long. A value that the user has set stays.
+  // ranks than cores, a step then takes twenty times as long. Values that the user has set stay.
   ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
   // By default, Open MPI handles SIGSEGV, SIGBUS, SIGFPE and SIGABRT, and prints the stack. Its
   // handlers would overwrite the heap if they interrupt a kernel (see SignalThread). Without them

@@ -13,7 +13,7 @@ constexpr int64_t kMostPartBytes = int64_t{256} << 10;  // of all messages of a 
 
 SharedMail::SharedMail(int size, int position)
     : position_(position),
-      most_bytes_(
+      max_bytes_(
           std::clamp<int64_t>(kMostPartBytes / (2 * size) / kLine * kLine, kLine, kMostMailBytes)),
       sent_to_(static_cast<size_t>(size)),
       received_from_(static_cast<size_t>(size)) {}

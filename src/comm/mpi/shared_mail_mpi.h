@@ -11,21 +11,21 @@
 
 namespace tessera {
 
-/// The memory in which the processes of a group on one machine compare messages. Each rank has a
-/// part of it, with a *box* for each other rank. The sender of a message writes its number and, if
-/// they are few, the message's bytes to its box for the receiver. The receiver writes its own
-/// number, the *answer*, to its box for the sender. Each then sets a counter in its box to the
-/// count of such messages, and polls the other's counter. The receiver may read the sender's bytes
-/// until it comes to the next message, so there are two slots, which the messages use in turn.
+/// The memory in which the processes of a group on one machine compare messages (MpiMessages). Each
+/// rank has a part of the memory, with a *box* for each other rank. The sender of a message writes
+/// its number and, if they are few, the message's bytes to its box for the receiver. The receiver
+/// writes its own number, the *answer*, to its box for the sender. Each then sets a counter in its
+/// box to the number of messages so far, and polls the other's counter. The receiver may read the
+/// sender's bytes until it comes to the next message. So messages use two slots in turn.
 class SharedMail {
  public:
-  /// Returns the mail of the ranks of `comm`, which are on one machine and all call it. Null on all
-  /// of them if the machine has no memory for them to share. The memory stays until the process
+  /// Returns the mail of the ranks of `comm`, which are on one machine and all call it. Returns
+  /// null on all of them if the machine has no memory to share. The memory stays until the process
   /// ends.
   static std::unique_ptr<SharedMail> make(MPI_Comm comm);
 
   /// Returns the most bytes that go with a sender's number.
-  int64_t most_bytes() const { return most_bytes_; }
+  int64_t max_bytes() const { return max_bytes_; }
 
   /// Begins a message to the rank at a position. Returns the memory for its bytes.
   std::byte* begin_send(int to) {
@@ -45,13 +45,13 @@ class SharedMail {
     counter_at(answers(position_, from)).store(count, std::memory_order_release);
   }
 
-  /// Returns whether the other rank of the last message to (if `sent`) or from a position has come
-  /// to it.
+  /// Returns whether the peer has come to the last message that was sent to it, if `sent`, or else
+  /// received from it.
   bool has_come(int peer, bool sent) {
     const Counter& counter = counter_at(sent ? answers(peer, position_) : box(peer, position_));
     return counter.load(std::memory_order_acquire) >= count_of(peer, sent);
   }
-  /// Returns the other rank's number, when it has come.
+  /// Returns the peer's number of that message, after has_come() has returned true.
   uint64_t number_of(int peer, bool sent) {
     const uint64_t count = count_of(peer, sent);
     return number_at(sent ? answer(peer, position_, count) : message(peer, position_, count));
@@ -71,9 +71,9 @@ class SharedMail {
   uint64_t count_of(int peer, bool sent) const {
     return (sent ? sent_to_ : received_from_)[static_cast<size_t>(peer)];
   }
-  // A rank's part has, for each other rank, what it sends to it and how it answers. Both are a
-  // cache line with a counter, then two slots.
-  int64_t message_bytes() const { return kLine + most_bytes_; }
+  // A box has the messages to the other rank, and then the answers to its messages. Both begin with
+  // a cache line that has a counter. Two slots follow.
+  int64_t message_bytes() const { return kLine + max_bytes_; }
   int64_t peer_bytes() const { return kLine + 2 * message_bytes() + kLine + 2 * kLine; }
   std::byte* box(int from, int to) { return parts_[static_cast<size_t>(from)] + to * peer_bytes(); }
   std::byte* message(int from, int to, uint64_t count) {
@@ -88,8 +88,8 @@ class SharedMail {
 
   std::vector<std::byte*> parts_;  // by position
   int position_;
-  int64_t most_bytes_;
-  std::vector<uint64_t> sent_to_;  // messages, by position
+  int64_t max_bytes_;
+  std::vector<uint64_t> sent_to_;  // the number of messages, by position
   std::vector<uint64_t> received_from_;
 };
 

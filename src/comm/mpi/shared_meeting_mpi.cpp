@@ -10,7 +10,7 @@ namespace tessera {
 SharedMeeting::SharedMeeting(int size, int position)
     : size_(size),
       position_(position),
-      most_bytes_(std::max<int64_t>(kMostBytes, 2 * size * int64_t{sizeof(int64_t)})) {}
+      max_bytes_(std::max<int64_t>(kMostBytes, 2 * size * int64_t{sizeof(int64_t)})) {}
 
 std::unique_ptr<SharedMeeting> SharedMeeting::make(MPI_Comm comm) {
   auto meeting =

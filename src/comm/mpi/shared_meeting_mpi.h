@@ -13,23 +13,23 @@ namespace tessera {
 /// The meeting of the processes of a group that are on one machine. It has the interface of
 /// MpiMeeting, and works in memory that the processes share. Each rank has a part of that memory.
 /// It writes its number and its bytes there, and then the count of its meetings, which the other
-/// ranks poll. They may read them until they come to the next meeting. So a rank alternates between
-/// two slots: when it begins a meeting, all have come to the last one, and nobody reads the slot of
-/// the meeting before that.
+/// ranks poll. The others may read the bytes until they come to the next meeting. So a rank uses
+/// two slots in turn: when it begins a meeting, all ranks have come to the last one, and no rank
+/// reads the slot of the meeting before the last any more.
 class SharedMeeting {
  public:
-  /// The most bytes that a rank gives, in groups of up to 512. MPI moves larger operands faster.
+  /// The most bytes that a rank gives, in groups of up to 512 ranks. MPI moves larger operands
+  /// faster.
   static constexpr int64_t kMostBytes = int64_t{8} << 10;
-  /// The most ranks of a group in which a rank can give different bytes to each.
+  /// The most ranks of a direct group, in which a rank can give different bytes to each other rank.
   static constexpr int kMostDirect = 8;
 
-  /// Returns the meeting of the ranks of `comm`, which are on one machine and all call it. Null on
-  /// all of them if the machine has no memory for them to share. The memory stays until the process
-  /// ends.
+  /// Returns the meeting of the ranks of `comm`, which are on one machine and all call it. Returns
+  /// null on all of them if the machine has no memory to share. It stays until the process ends.
   static std::unique_ptr<SharedMeeting> make(MPI_Comm comm);
 
   bool is_direct() const { return size_ <= kMostDirect; }
-  int64_t most_bytes() const { return most_bytes_; }
+  int64_t max_bytes() const { return max_bytes_; }
 
   void begin() { ++meetings_; }
   std::byte* own() { return bytes(position_, is_direct() ? position_ : 0); }
@@ -63,8 +63,8 @@ class SharedMeeting {
 
   SharedMeeting(int size, int position);
 
-  int64_t slot_bytes() const { return kLine + (is_direct() ? size_ : 1) * most_bytes_; }
-  /// Returns the number of meetings of the rank at a position, which is first in its part.
+  int64_t slot_bytes() const { return kLine + (is_direct() ? size_ : 1) * max_bytes_; }
+  /// Returns the count of meetings of the rank at a position. It is at the beginning of its part.
   Counter& met(int position) {
     return *reinterpret_cast<Counter*>(parts_[static_cast<size_t>(position)]);
   }
@@ -74,14 +74,14 @@ class SharedMeeting {
            static_cast<int64_t>(meetings_ % 2) * slot_bytes();
   }
   uint64_t* number(int position) { return reinterpret_cast<uint64_t*>(slot(position)); }
-  std::byte* bytes(int position, int block) { return slot(position) + kLine + block * most_bytes_; }
+  std::byte* bytes(int position, int block) { return slot(position) + kLine + block * max_bytes_; }
 
   std::vector<std::byte*> parts_;  // by position
   int size_;
   int position_;
-  int64_t most_bytes_;  // enough for the numbers of rows of an all-to-all
+  int64_t max_bytes_;  // at least those of the numbers of rows of an all-to-all
   uint64_t meetings_ = 0;
-  bool blocks_ = false;
+  bool blocks_ = false;  // in this meeting, the bytes are those of own_for()
 };
 
 }  // namespace tessera

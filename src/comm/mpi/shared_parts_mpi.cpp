@@ -24,8 +24,8 @@ bool on_all(bool own, MPI_Comm comm) {
 
 using Name = std::array<char, 64>;
 
-/// Makes shared memory of this many bytes, and returns its name; empty if it cannot. Allocates it
-/// at once: otherwise a write would end the process by SIGBUS when /dev/shm is full.
+/// Makes shared memory of this many bytes, and returns its name; empty if there is no memory.
+/// Allocates it at once: otherwise a write would end the process by SIGBUS when /dev/shm is full.
 Name make_memory(int64_t bytes) {
   static std::atomic<int> number = 0;
   Name name{};
@@ -68,8 +68,7 @@ std::vector<std::byte*> share_parts(MPI_Comm comm, int64_t bytes) {
   check_mpi(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, comm), "MPI_Bcast");
   std::byte* const memory = map_memory(name, size * bytes);
   const bool all = on_all(memory != nullptr, comm);
-  // The memory lives while it is mapped. Without a name it is freed even if the processes are
-  // killed.
+  // The memory lives while a process maps it. Without a name it is freed even if all are killed.
   if (position == 0 && name[0] != 0) ::shm_unlink(name.data());
   if (!all) {
     if (memory != nullptr) ::munmap(memory, static_cast<size_t>(size * bytes));

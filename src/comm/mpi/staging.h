@@ -6,14 +6,14 @@
 
 namespace tessera {
 
-/// The bytes of memory in which a process stages what others sent until it is summed or copied into
-/// the whole. Each group stages as much of what it sends. Larger operands go through it in rounds.
-/// The size is about that of a processor's cache, from which sums are taken.
+/// The size of the memory in which a process stages bytes that others sent, until they are summed
+/// or copied into the whole. A second memory of this size stages bytes to send. Larger operands go
+/// through both in rounds. Sums are taken from a processor's cache, which has about this size.
 inline constexpr int64_t kStagingBytes = int64_t{2} << 20;
 
-/// The most bytes that a rank gives to all others in the message that compares their calls. Larger
-/// calls compare first, and MPI's collectives move their operands. Smaller ones copy their operands
-/// twice more.
+/// The most bytes that a rank gives to all others in the messages that compare their calls. This
+/// copies the bytes twice more. Larger operands are moved by MPI's collectives after the
+/// comparison.
 inline constexpr int64_t kSmallCallBytes = int64_t{8} << 10;
 
 /// Memory that is allocated when it is first used, and then kept.

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// The functions of NCCL that links between devices use. The constructor loads them.
+/// The functions of NCCL that links between devices use.
 struct NcclLibrary {
-  /// Loads NCCL. Throws Error if it is not found, or is older than it must be.
+  /// Loads NCCL. Throws Error if it is not found or too old.
   NcclLibrary();
 
   SharedLibrary library;

@@ -9,19 +9,19 @@
 
 namespace tessera {
 
-/// Returns links that move bytes between NVIDIA's GPUs by NCCL. All ranks of the group call it.
-/// They get NCCL's address from the group's first rank, by a broadcast of the group. Throws Error
-/// on all ranks if one has no NCCL, one that is too old or another version than the first rank, or
-/// if they do not come together in time. The links refer to the group.
+/// Returns links that move bytes between NVIDIA's GPUs by NCCL. All ranks of the group call it. The
+/// first rank broadcasts the address at which NCCL joins them. Throws Error on all ranks if a rank
+/// has no NCCL, has one that is too old or another version than the first rank, or does not come in
+/// time. The links refer to the group. Exists in builds with TESSERA_CUDA only.
 ///
-/// Later work is aborted if it does not end within the timeout, or if NCCL reports that it failed.
-/// The host's wait for that work then throws Error. Exists in builds with TESSERA_CUDA only.
+/// If work does not end within the timeout, or NCCL reports that it failed, it is aborted. The
+/// host's wait for the work then throws Error.
 std::unique_ptr<DeviceLinks> nccl_links(Communicator& group, Accelerator& accelerator,
                                         std::chrono::milliseconds timeout);
 
-/// Throws Error if NCCL is missing here or too old. Configures NCCL by an environment variable, so
-/// it is called before any links are made, while no other thread runs. Exists in builds with
-/// TESSERA_CUDA only.
+/// Throws Error if NCCL is missing or too old. Sets an environment variable for NCCL, so it is
+/// called before any links are made, while no other thread runs. Exists in builds with TESSERA_CUDA
+/// only.
 void require_nccl();
 
 }  // namespace tessera

@@ -16,12 +16,12 @@ namespace {
 /// The data that the first rank of a group broadcasts to the others.
 struct Invitation {
   int32_t version = 0;
-  ncclUniqueId id{};
+  ncclUniqueId id{};  // the address at which NCCL joins the ranks
 };
 
-/// Links by NCCL. The communicator does not block: calls return at once, and check() polls until
+/// Links by NCCL. NCCL's communicator does not block: calls return at once, and check() polls until
 /// NCCL has accepted them. While the host waits for the device, look() polls NCCL's errors, the
-/// group and the time. On a failure, fail() aborts the work.
+/// state of the group and the time. On a failure, fail() aborts the work.
 class NcclLinks final : public DeviceLinks {
  public:
   NcclLinks(Communicator& group, Accelerator& accelerator, std::chrono::milliseconds timeout)
@@ -77,10 +77,12 @@ class NcclLinks final : public DeviceLinks {
                 std::span<const DeviceBuffer> receives, Stream& stream) override {
     begin(name);
     // NCCL only notes the calls between group_start() and group_end(), and begins them at the end.
+    // So group_end() follows even if a call fails.
     check(nccl_->group_start(), "begin an exchange");
-    ncclResult_t noted = ncclSuccess;
+    ncclResult_t failure = ncclSuccess;
     const auto note = [&](ncclResult_t result) {
-      if (result != ncclSuccess && result != ncclInProgress && noted == ncclSuccess) noted = result;
+      const bool failed = result != ncclSuccess && result != ncclInProgress;
+      if (failed && failure == ncclSuccess) failure = result;
     };
     for (const DeviceBuffer& buffer : receives) {
       note(nccl_->receive(buffer.memory, static_cast<size_t>(buffer.bytes), ncclUint8, buffer.peer,
@@ -91,7 +93,7 @@ class NcclLinks final : public DeviceLinks {
                        communicator_, handle(stream)));
     }
     const ncclResult_t ended = nccl_->group_end();
-    check(noted != ncclSuccess ? noted : ended, "exchange");
+    check(failure != ncclSuccess ? failure : ended, "exchange");
   }
 
  private:
@@ -111,8 +113,8 @@ class NcclLinks final : public DeviceLinks {
     last_ = name;
   }
 
-  /// Waits until NCCL has accepted a call. If that fails or takes too long, throws Error and aborts
-  /// what is under way.
+  /// Waits until NCCL has accepted a call. If NCCL refuses the call or takes too long, throws Error
+  /// and aborts the work. `what` completes "NCCL cannot ...".
   void check(ncclResult_t result, const char* what) {
     const auto begun = std::chrono::steady_clock::now();
     while (result == ncclInProgress) {
@@ -131,8 +133,8 @@ class NcclLinks final : public DeviceLinks {
     }
   }
 
-  /// Throws Error if the device's work has failed or takes too long. Is called while the host waits
-  /// for that work.
+  /// Throws Error if the device's work has failed or takes too long. The host calls it while it
+  /// waits for that work.
   void look(std::chrono::nanoseconds waited) {
     if (failure_) throw Error("{}", *failure_);
     if (communicator_ == nullptr) return;  // not joined yet
@@ -169,8 +171,8 @@ class NcclLinks final : public DeviceLinks {
   int rank() const { return group_.ranks()[static_cast<size_t>(group_.position())]; }
 
   /// Aborts the device's work, which would otherwise wait for ever, and throws Error. NCCL's abort
-  /// returns only when no graph holds a call any more. So it has a thread, for which end() waits:
-  /// graphs are destroyed before links.
+  /// returns only when no graph holds a call any more, and graphs are destroyed before links. So
+  /// the abort runs on a thread, for which end() waits.
   [[noreturn]] void fail(std::string text) {
     failure_ = std::move(text);
     if (communicator_ != nullptr) {
@@ -181,7 +183,7 @@ class NcclLinks final : public DeviceLinks {
     throw Error("{}", *failure_);
   }
 
-  /// Waits for the rest of the work, unless some of it failed, and releases the communicator.
+  /// Waits for the remaining work, unless some work failed, and releases NCCL's communicator.
   void end() noexcept {
     look_.reset();
     if (communicator_ != nullptr) {
@@ -189,7 +191,7 @@ class NcclLinks final : public DeviceLinks {
         check(nccl_->finalize(communicator_), "end");
         (void)nccl_->destroy(communicator_);
         communicator_ = nullptr;
-      } catch (const Error&) {  // check() has aborted the work
+      } catch (const Error&) {  // a destructor cannot throw it; check() has aborted the work
       }
     }
     if (aborts_.joinable()) aborts_.join();
@@ -199,7 +201,7 @@ class NcclLinks final : public DeviceLinks {
   std::chrono::milliseconds timeout_;
   std::optional<NcclLibrary> nccl_;
   ncclComm_t communicator_ = nullptr;
-  std::string last_;                    // name of the last call
+  std::string last_;                    // the name of the last call, for messages
   std::optional<std::string> failure_;  // the first one, which all later calls throw
   std::shared_ptr<void> look_;          // calls look() while it lives
   std::jthread aborts_;                 // aborts the communicator
@@ -208,8 +210,8 @@ class NcclLinks final : public DeviceLinks {
 }  // namespace
 
 void require_nccl() {
-  // Communicators of both lanes have work at once. Its order must be the same on all ranks. NCCL
-  // ensures that from 2.26 on, if the variable is set before NCCL is loaded.
+  // Communicators of two lanes may have work at once, whose order must be the same on all ranks.
+  // From 2.26 on NCCL ensures this order, if the variable is set before NCCL is loaded.
   ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   const NcclLibrary nccl;
 }

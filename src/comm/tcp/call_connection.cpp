@@ -42,7 +42,7 @@ int64_t CallConnection::request(int group, const WireWriter& message, ConstBuffe
     throw;
   }
   if (!pending.error.empty()) throw Error("{}", pending.error);
-  return pending.received;
+  return pending.received_bytes;
 }
 
 void CallConnection::send(const WireWriter& message, ConstBuffers operands,
@@ -52,8 +52,8 @@ void CallConnection::send(const WireWriter& message, ConstBuffers operands,
   for (const auto& buffer : operands) socket_.send(buffer, look);
 }
 
-/// Notes that the operands are sent, so that the result may be written: a collective in place has
-/// both in the same memory.
+/// Notes that the operands are sent, so that the receiver may write the result. Of a collective in
+/// place, both are in the same memory.
 void CallConnection::end_sending(Pending& pending) {
   {
     const Lock lock(mutex_);
@@ -73,8 +73,8 @@ void CallConnection::await_reply(const Pending& pending, const TcpSocket::Look& 
   }
 }
 
-/// Ends a request that has failed. Shuts the connection down, because half of a message may be on
-/// it. Then waits until the receiver has ended, so that nothing writes to the result any more.
+/// Ends a request that has failed. Shuts the connection down, because only half of a message may
+/// have been sent. Then waits until the receiver has ended: it does not write to the result then.
 void CallConnection::give_up(int group, Pending& pending, std::optional<std::string> why) {
   end_sending(pending);
   Lock lock(mutex_);
@@ -110,7 +110,7 @@ void CallConnection::receive_replies() {
 void CallConnection::receive_reply(WireReader& reply) {
   const auto group = reply.take<int>();
   std::string error = reply.take_text();
-  const auto received = reply.take<int64_t>();
+  const auto received_bytes = reply.take<int64_t>();
   reply.end();
   Pending* pending = nullptr;
   {
@@ -120,15 +120,15 @@ void CallConnection::receive_reply(WireReader& reply) {
     pending = found->second;
     if (error.empty()) changed_.wait(lock, [&] { return pending->sent; });
   }
-  // Without the lock, because other groups send requests meanwhile. give_up() waits for the end of
-  // this thread before the request is destroyed.
+  // Receives without the lock, so that other groups can send requests meanwhile. `pending` stays
+  // valid: give_up() waits for the end of this thread before the request is destroyed.
   if (error.empty()) {
     for (const auto& buffer : pending->result) socket_.receive(buffer);
   }
   {
     const Lock lock(mutex_);
     pending->error = std::move(error);
-    pending->received = received;
+    pending->received_bytes = received_bytes;
     pending->answered = true;
     pending_.erase(group);
   }

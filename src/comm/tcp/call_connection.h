@@ -17,9 +17,9 @@
 
 namespace tessera {
 
-/// The connection by which the groups of a rank send requests to the first rank (CallRequest) and
-/// get the replies. Each group has a number, and one request at a time. Several threads may call
-/// request() at once; a thread of this object receives the replies.
+/// The connection on which the groups of a rank send requests to the first rank (CallRequest). Each
+/// group has a number, and waits for one reply at a time. Several threads may call request() at
+/// once; a thread of this object receives the replies.
 class CallConnection {
  public:
   explicit CallConnection(TcpSocket socket);
@@ -33,10 +33,12 @@ class CallConnection {
   /// Returns a number for a new group.
   int next_group() { return groups_++; }
 
-  /// Sends a request of a group and the bytes of `operands`. Waits for the reply, and receives the
-  /// bytes that follow it into `result`, which may be the same memory as `operands`. Returns how
-  /// many bytes the call has received from other ranks. Throws Error with the text of the reply,
-  /// and ConnectionLost. If `look` throws, so does this, and so do all later requests.
+  /// Sends a request of a group, and then the bytes of `operands`. Waits for the reply, and
+  /// receives the bytes that follow the reply into `result`, which may be the same memory as
+  /// `operands`. Returns how many bytes the call has received from other ranks.
+  ///
+  /// Throws Error if the reply has the text of an error, and ConnectionLost. Calls `look` while it
+  /// waits. If `look` throws, this request and all later ones throw the same.
   int64_t request(int group, const WireWriter& message, ConstBuffers operands, Buffers result,
                   const TcpSocket::Look& look);
 
@@ -48,8 +50,8 @@ class CallConnection {
     Buffers result;
     bool sent = false;  // the operands are sent: the result may overwrite them
     bool answered = false;
-    std::string error;
-    int64_t received = 0;
+    std::string error;           // of the reply; empty if the call succeeded
+    int64_t received_bytes = 0;  // by the call, from other ranks
   };
 
   void send(const WireWriter& message, ConstBuffers operands, const TcpSocket::Look& look);
@@ -61,13 +63,13 @@ class CallConnection {
   void receive_reply(WireReader& reply);
 
   TcpSocket socket_;
-  std::mutex sending_;  // one request is sent at a time
-  std::atomic<int> groups_ = 0;
-  std::mutex mutex_;  // guards what follows
+  std::mutex sending_;           // held while a request is sent
+  std::atomic<int> groups_ = 0;  // the number of groups
+  std::mutex mutex_;             // guards what follows, and each Pending
   std::condition_variable changed_;
   std::map<int, Pending*> pending_;      // by group
-  std::optional<std::string> lost_;      // why no more replies come
-  std::optional<std::string> given_up_;  // the error that a look has thrown
+  std::optional<std::string> lost_;      // why no more replies come; the receiver has ended
+  std::optional<std::string> given_up_;  // the error that a `look` has thrown
   std::jthread receiver_;
 };
 

@@ -9,8 +9,9 @@
 
 namespace tessera {
 
-/// The first rank of processes that meet by TCP. The other ranks connect to its process, which
-/// makes their calls (TcpHub). Its own calls are those of a rank that is a thread.
+/// The process of the first rank, if processes meet by TCP. The other ranks connect to this
+/// process, which makes their calls (TcpHub). The first rank makes its own calls directly in the
+/// hub's World.
 class FirstProcess final : public Processes {
  public:
   /// Waits at the address for the other processes, and admits those that know the token. Throws
@@ -19,7 +20,6 @@ class FirstProcess final : public Processes {
                std::string_view token, std::chrono::milliseconds patience,
                const HandshakeLimits& limits = {});
 
-  /// Returns TcpHub::network().
   const std::string& network() const { return hub_.network(); }
 
   int rank() const override { return 0; }
@@ -38,7 +38,7 @@ class FirstProcess final : public Processes {
   TcpHub hub_;
   bool all_ended_ = false;
   bool reports_ = false;                  // this rank reports an error
-  std::chrono::milliseconds patience_{};  // that report_end() was given
+  std::chrono::milliseconds patience_{};  // the argument of report_end()
 };
 
 }  // namespace tessera

@@ -17,27 +17,28 @@
 #include "comm/tcp/tcp_listener.h"
 #include "comm/tcp/wire.h"
 
-// One thread serves all connections. It polls the listener, the connections whose handshake has not
-// ended, and those of the ranks that have come. A connection must send a whole hello (tcp_hello.h)
-// in time. Then it becomes a connection of its rank, or is told why not and closed.
+// One thread serves all connections. It polls the listener, the pending connections, whose
+// handshake has not ended, and the connections of the ranks that have come. A pending connection
+// must send a whole hello (tcp_hello.h) in time. Then it becomes a connection of its rank, or gets
+// the reason why not and is closed.
 
 namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The longest poll. It bounds how late the end of a time is noticed.
+/// The longest poll, and so the delay with which a time limit is noticed.
 constexpr std::chrono::milliseconds kGatherPoll{250};
-/// The connections that are accepted before hellos are read again.
+/// The most connections that are accepted before hellos are read again.
 constexpr int kMostAcceptedAtOnce = 64;
 
 /// A connection whose handshake has not ended.
 struct PendingConnection {
   TcpSocket socket;
-  Clock::time_point end;  ///< when the time for the handshake is over
+  Clock::time_point deadline;  ///< for the handshake
   TcpChallenge challenge;
   TcpSignedHello hello{};
-  size_t received = 0;  ///< bytes of the hello
+  size_t received_bytes = 0;  ///< of the hello
 };
 
 class RankGatherer {
@@ -108,11 +109,11 @@ class RankGatherer {
   void read_hellos() {
     const auto now = Clock::now();
     for (auto at = pending_.begin(); at != pending_.end();) {
-      bool stays = now < at->end;
+      bool stays = now < at->deadline;
       try {
-        const std::span missing = std::span(at->hello).subspan(at->received);
-        at->received += at->socket.receive_some(missing);
-        if (at->received == at->hello.size()) {
+        const std::span missing = std::span(at->hello).subspan(at->received_bytes);
+        at->received_bytes += at->socket.receive_some(missing);
+        if (at->received_bytes == at->hello.size()) {
           admit(*at);
           stays = false;
         }
@@ -123,7 +124,7 @@ class RankGatherer {
     }
   }
 
-  /// Makes a connection whose hello has come one of its rank, or sends the reason why not.
+  /// Answers a hello. Makes the connection one of its rank, or sends the reason why not.
   void admit(PendingConnection& pending) {
     const auto hello = read_hello(std::span(pending.hello).first<kHelloBytes>());
     if (!hello) return;
@@ -149,7 +150,7 @@ class RankGatherer {
     rank.member.emplace(std::move(pending.socket));
   }
 
-  /// Returns why this process cannot be that rank; empty if it can.
+  /// Returns why the sender of the hello cannot be the rank that it names; empty if it can.
   std::string refusal_of(const TcpHello& hello) const {
     const std::string& first_host = ranks_[0].host;
     if (hello.ranks != std::ssize(ranks_)) {
@@ -175,9 +176,9 @@ class RankGatherer {
     for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
       std::optional<TcpSocket> socket = accept();
       if (!socket) return;
-      if (pending_.size() >= limits_.most_connections) close_random_pending();
+      if (pending_.size() >= limits_.max_connections) close_random_pending();
       pending_.push_back({.socket = std::move(*socket),
-                          .end = Clock::now() + limits_.patience,
+                          .deadline = Clock::now() + limits_.patience,
                           .challenge = fresh_challenge()});
       PendingConnection& added = pending_.back();
       if (!added.socket.try_send(added.challenge)) pending_.pop_back();
@@ -196,8 +197,8 @@ class RankGatherer {
     }
   }
 
-  /// Closes a pending connection. If that were always the oldest one, a program that connects often
-  /// enough would keep all ranks out. A rank whose connection is closed connects again
+  /// Closes a random pending connection. If the oldest one were closed, a program that connects
+  /// often enough would keep all ranks out. A rank whose connection is closed connects again
   /// (connect_to_first_rank()).
   void close_random_pending() {
     std::uniform_int_distribution<size_t> any(0, pending_.size() - 1);

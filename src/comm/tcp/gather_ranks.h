@@ -12,23 +12,23 @@
 
 namespace tessera {
 
-/// A rank that has connected to the first rank. The first rank's own entry has a host alone.
+/// A rank that has connected to the first rank. The entry of the first rank has only a host.
 struct GatheredRank {
   std::string host;
-  TcpNonce process{};               ///< the same for both connections of one process
+  TcpNonce process{};               ///< a number that both connections of one process give
   std::optional<TcpSocket> member;  ///< the connection of TcpPurpose::member
   std::optional<TcpSocket> calls;   ///< the connection of TcpPurpose::calls
 };
 
-/// The limits on connections whose handshake (tcp_hello.h) has not ended. Anyone who reaches the
-/// port can open them. Each takes a descriptor and less than a kilobyte.
+/// The limits on pending connections, whose handshake (tcp_hello.h) has not ended. Anyone who
+/// reaches the port can open connections. Each takes a descriptor and less than a kilobyte.
 struct HandshakeLimits {
-  size_t most_connections = 256;             ///< a new connection beyond them replaces one of them
+  size_t max_connections = 256;              ///< one more connection replaces a pending one
   std::chrono::milliseconds patience{5000};  ///< the time for a handshake
 };
 
-/// Listens at the address until both connections of every other rank are there. Returns all ranks
-/// in rank order, and stops listening. A rank whose connection closes meanwhile may connect again.
+/// Listens at the address until every other rank has made both of its connections. Returns all
+/// ranks in rank order. A rank whose connection closes meanwhile may connect again.
 ///
 /// Throws Error if the address is not one of this machine. If ranks are missing after `patience`,
 /// throws Error that names them, and sends its text to the ranks that have come.

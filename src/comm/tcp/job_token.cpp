@@ -22,14 +22,14 @@ TcpNonce fresh_nonce() {
 
 TcpProof prove(std::string_view token, TcpSide side, std::span<const std::byte> challenge,
                std::span<const std::byte> hello) {
-  std::vector<std::byte> said{static_cast<std::byte>(side)};
-  said.insert(said.end(), challenge.begin(), challenge.end());
-  said.insert(said.end(), hello.begin(), hello.end());
+  std::vector<std::byte> text{static_cast<std::byte>(side)};
+  text.insert(text.end(), challenge.begin(), challenge.end());
+  text.insert(text.end(), hello.begin(), hello.end());
   TcpProof proof;
   unsigned length = 0;
   const unsigned char* const made =
       HMAC(EVP_sha256(), token.empty() ? "" : token.data(), static_cast<int>(token.size()),
-           reinterpret_cast<const unsigned char*>(said.data()), said.size(),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
            reinterpret_cast<unsigned char*>(proof.data()), &length);
   TESSERA_CHECK(made != nullptr && length == proof.size(), "a proof of {} bytes", length);
   return proof;

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-/// The least silence after which the first rank counts as lost. It sends a sign of life every
+/// The least silence after which the first rank counts as lost, which sends a sign of life every
 /// second.
 constexpr std::chrono::milliseconds kLeastSilence{5000};
 /// The extra time that this rank waits for the first one, which itself waits until `patience` ends.
@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kReportLook{250};
 OtherProcess::OtherProcess(const TcpAddress& address, int ranks, int rank, const std::string& host,
                            std::string_view token, std::chrono::milliseconds patience)
     : rank_(rank), hosts_{""}, last_received_(Clock::now()) {
-  const auto end = Clock::now() + patience + kGrace;
+  const auto deadline = Clock::now() + patience + kGrace;
   TcpHello hello{.purpose = TcpPurpose::member,
                  .ranks = ranks,
                  .rank = rank,
@@ -41,7 +41,7 @@ OtherProcess::OtherProcess(const TcpAddress& address, int ranks, int rank, const
     member_->watch_machine();
     hello.purpose = TcpPurpose::calls;
     calls_.emplace(connect_to_first_rank(address, hello, token, patience));
-    await_begin(ranks, end);
+    await_begin(ranks, deadline);
   } catch (const ConnectionLost& lost) {
     throw Error(
         "rank {} ({}) has come to {}, but what listens there is no first rank of a run of this "
@@ -56,11 +56,11 @@ OtherProcess::~OtherProcess() {
   receiver_.join();
 }
 
-void OtherProcess::await_begin(int ranks, Clock::time_point end) {
+void OtherProcess::await_begin(int ranks, Clock::time_point deadline) {
   std::vector<std::byte> memory;
   for (;;) {
     WireReader message = receive_message(*member_, memory, [&] {
-      if (Clock::now() > end) throw ConnectionLost("it does not answer");
+      if (Clock::now() > deadline) throw ConnectionLost("it does not answer");
     });
     last_received_ = Clock::now();
     const auto kind = message.take_enum(FirstRankMessage::abort, "what the first rank says");
@@ -100,7 +100,7 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
   const auto position = static_cast<int>(own - ranks.begin());
   TcpCaller caller{.timeout = [this] { return timeout_.load(); },
                    .look = look_around,
-                   .lost = [this](std::string_view why) { return lost_text(why); },
+                   .lost_text = [this](std::string_view why) { return lost_text(why); },
                    .failure = [this, lane = std::string(lane)] { return failure(lane); }};
   return {tcp_transport(*calls_, number, position, std::move(caller)),
           std::vector<int>(ranks.begin(), ranks.end()), position};
@@ -124,12 +124,12 @@ Processes::Report OtherProcess::report_end(std::string_view error,
     ended_ = true;
   }
   send_to_first(message);
-  const auto until = Clock::now() + patience + kGrace;
+  const auto deadline = Clock::now() + patience + kGrace;
   std::unique_lock lock(mutex_);
-  while (!report_ && !lost_ && !is_silent() && Clock::now() < until) {
+  while (!report_ && !lost_ && !is_silent() && Clock::now() < deadline) {
     changed_.wait_for(lock, kReportLook);
   }
-  // Without an answer of the first rank, each rank reports its own error.
+  // If the first rank does not answer, each rank reports its own error.
   has_report_ = report_.has_value();
   if (!report_) report_.emplace(error.empty() ? Report::none : Report::own, false);
   reports_ = report_->first != Report::none;
@@ -143,7 +143,7 @@ void OtherProcess::abort(int status) {
   message.put(status);
   send_to_first(message);
   {
-    // If the first rank is lost, no other process can say so.
+    // If the first rank is lost, it cannot report an error, so this rank does.
     const std::scoped_lock lock(mutex_);
     if (!has_report_ && !reports_ && (lost_ || is_silent())) {
       fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_),

@@ -19,9 +19,9 @@
 
 namespace tessera {
 
-/// A rank, other than the first, of processes that meet by TCP. It has two connections to the first
-/// rank's process (TcpPurpose): that process makes the calls of this rank's groups (serve_rank()).
-/// The first rank counts as lost if it sends nothing for too long.
+/// The process of a rank other than the first, if processes meet by TCP. It has two connections to
+/// the first rank's process (TcpPurpose), which makes the calls of this rank's groups
+/// (serve_rank()). The first rank counts as lost if it sends nothing for too long.
 class OtherProcess final : public Processes {
  public:
   /// Connects to the first rank at the address, and waits for the other ranks. Throws Error if the
@@ -31,7 +31,8 @@ class OtherProcess final : public Processes {
                std::string_view token, std::chrono::milliseconds patience);
   ~OtherProcess() override;
 
-  /// Returns the network by which this machine and others meet; empty if it is not known.
+  /// Returns the network interface by which this machine reaches other machines of the run, for
+  /// NCCL: "eth0". Empty if it is not known.
   const std::string& network() const { return network_; }
 
   int rank() const override { return rank_; }
@@ -47,7 +48,7 @@ class OtherProcess final : public Processes {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void await_begin(int ranks, Clock::time_point end);
+  void await_begin(int ranks, Clock::time_point deadline);
   void receive_messages();
   void handle(FirstRankMessage kind, WireReader& message);
   void note_lost(std::string_view why);
@@ -62,14 +63,14 @@ class OtherProcess final : public Processes {
   int rank_;
   std::vector<std::string> hosts_;
   std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
-  std::atomic<Clock::time_point> last_received_;  // from the first rank
+  std::atomic<Clock::time_point> last_received_;  // when the last message of the first rank came
   std::string network_;
   bool all_ended_ = false;
   bool has_report_ = false;  // the first rank has answered report_end()
   bool reports_ = false;     // this rank reports an error
   std::optional<TcpSocket> member_;
   std::optional<CallConnection> calls_;
-  std::mutex sending_;        // guards sending to the first rank
+  std::mutex sending_;        // held while a message is sent by member_
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::optional<std::string> lost_;                // why the first rank is lost

@@ -14,7 +14,7 @@ Processes::Report report_of(int rank, const std::map<int, std::string>& ends, in
   if (std::ssize(ends) == ranks && std::ranges::all_of(ends, same)) {
     return rank == 0 ? Report::for_all : Report::none;
   }
-  // Whether this rank was told of that end.
+  // Whether the error of this rank says that the rank of `end` failed.
   const auto is_cause = [&](const auto& end) {
     return !end.second.empty() && own == failed_text(end.first, end.second);
   };

@@ -7,12 +7,13 @@
 
 namespace tessera {
 
-/// Returns what a rank that has ended is to report. `ends` has the error of each rank that has
-/// ended; the text is empty if the rank did its work. `ranks` is the number of all ranks.
+/// Returns which error `rank` is to report, which has ended. `ends` has the error of each rank that
+/// has ended; its text is empty if the rank did its work. `ranks` is the number of all ranks.
 ///
-/// If all ranks have the same error, the first rank reports it. An error "rank N failed: ..." is
-/// one that other ranks were told of; rank N reports it, if N has ended by it. If several ranks
-/// have the same error, the first of them reports it.
+/// - If all ranks have ended by the same error, the first rank reports it for all.
+/// - "rank N failed: ..." is the error of a rank that was told of another rank's failure. If rank N
+///   has ended by that failure, N alone reports it.
+/// - If several ranks have the same error, the lowest of them reports it.
 Processes::Report report_of(int rank, const std::map<int, std::string>& ends, int ranks);
 
 }  // namespace tessera

@@ -27,12 +27,12 @@
 namespace tessera {
 namespace {
 
-/// The most groups of a rank, each of which has a thread. A mesh has some for each of its axes and
-/// lanes.
+/// The most groups of a rank, and so the most threads that it can start here. A mesh has a few
+/// groups for each of its axes and lanes.
 constexpr int kMostGroups = 1024;
 constexpr size_t kMostLaneBytes = 256;
 
-/// Returns contiguous elements as a tensor.
+/// Returns the elements in this memory as a tensor of one dim.
 Tensor flat(std::byte* memory, int64_t elements, DType dtype) {
   return Tensor::wrap(memory, {elements}, dtype);
 }
@@ -40,7 +40,7 @@ Tensor flat(std::byte* memory, int64_t elements, DType dtype) {
 using Bytes = std::unique_ptr<std::byte[]>;
 
 /// Returns memory that is not initialized; null if there is none. A rank states the size before it
-/// sends the bytes: the system provides pages only when they are written.
+/// sends the bytes, but a false size costs little: the system provides pages when they are written.
 Bytes reserve(int64_t bytes) {
   return Bytes(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
 }
@@ -70,7 +70,7 @@ class ReplySocket {
       send_message(socket_, reply);
       socket_.send(result);
     } catch (const ConnectionLost&) {
-      // The thread that reads from the connection finds that too.
+      // serve_rank(), which reads from the connection, finds the loss too and ends.
     }
   }
 
@@ -82,8 +82,8 @@ class ReplySocket {
 /// One group of the rank. Its thread makes the calls that the rank requests, one at a time.
 class ServedGroup {
  public:
-  /// Serves the group with a number, in which the rank is one of `ranks`. Refers to `replies` and
-  /// `world`.
+  /// Serves the group that the rank calls `number`. The rank is one of `ranks`. Refers to `replies`
+  /// and `world`.
   ServedGroup(ReplySocket& replies, World& world, int number, int rank, std::vector<int> ranks,
               std::string lane)
       : replies_(replies),
@@ -98,9 +98,8 @@ class ServedGroup {
           while (await_call(stop)) make_call();
         }) {}
 
-  /// Reads a call from a request, receives its operands, and lets the thread make it. Throws
-  /// BadMessage if the request is not a call of the group, or if the call before it is still being
-  /// made.
+  /// Reads a call from a request, receives its operands, and lets the thread make the call. Throws
+  /// BadMessage if the request is not a call of the group, or if the group is not ready for a call.
   void begin(WireReader& request) {
     {
       const std::scoped_lock lock(mutex_);
@@ -116,9 +115,9 @@ class ServedGroup {
  private:
   enum class State : uint8_t {
     busy,    ///< the thread joins the group or makes a call
-    idle,    ///< it waits for a call
-    called,  ///< call_ is ready for it
-    broken,  ///< the rank did not get the group
+    idle,    ///< the thread waits for a call
+    called,  ///< call_ is ready for the thread
+    broken,  ///< the thread could not join the group, and has ended
   };
 
   void set_state(State state) {
@@ -129,8 +128,8 @@ class ServedGroup {
     changed_.notify_all();
   }
 
-  /// Receives what the rank gives. If there is no memory for it, reads and drops it, so that the
-  /// connection stays usable, and returns null.
+  /// Receives the bytes that the rank gives. If there is no memory for them, returns null, but
+  /// reads and drops them, so that the next request can be read.
   Bytes receive_given() {
     TcpSocket& socket = replies_.socket();
     Bytes given = reserve(call_.given_bytes);
@@ -143,10 +142,10 @@ class ServedGroup {
       const auto next = static_cast<size_t>(std::min(left, std::ssize(dropped)));
       socket.receive(std::span(dropped).first(next));
     }
-    return given;
+    return nullptr;
   }
 
-  /// Asks for the group on behalf of the rank, and replies. Returns whether the rank has it.
+  /// Joins the group in the world on behalf of the rank, and replies. Returns whether it succeeded.
   bool join() {
     std::string error;
     try {
@@ -184,7 +183,7 @@ class ServedGroup {
     replies_.send(number_, error, received, std::span(result.get(), bytes));
   }
 
-  /// Makes the call: moves the operands to `result`, which is null if there is no memory for it.
+  /// Makes the call, with its result in `result`, which is null if there is no memory for it.
   void move_bytes(std::byte* result) {
     if (given_ == nullptr || result == nullptr) {
       throw Error("the first rank has no memory for a call's operands of {} bytes",
@@ -206,8 +205,8 @@ class ServedGroup {
         return transport_->all_to_all(mark, from, to);
       case Collective::all_to_all_rows:
         return transport_->all_to_all_rows(
-            mark, from.reshape({total_rows(call_.sent), call_.row}), call_.sent,
-            to.reshape({total_rows(call_.received), call_.row}), call_.received);
+            mark, from.reshape({total_rows(call_.sent), call_.row_elements}), call_.sent,
+            to.reshape({total_rows(call_.received), call_.row_elements}), call_.received);
       case Collective::broadcast:
         return transport_->broadcast(mark, call_.root, call_.root == position_ ? from : to);
       case Collective::barrier:
@@ -246,7 +245,7 @@ class ServedGroup {
   std::condition_variable_any changed_;
   State state_ = State::busy;
   TcpCall call_;
-  Bytes given_;  // null if there is no memory for it
+  Bytes given_;  // the bytes that the rank gives to the call; null if there is no memory for them
   std::jthread thread_;
 };
 

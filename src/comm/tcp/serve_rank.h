@@ -9,12 +9,12 @@
 namespace tessera {
 
 /// Makes the calls that a rank of another process requests (CallRequest), in the first rank's
-/// process, and sends the results back. Each group of the rank has a thread here. That thread is
-/// the rank in a group of `world`, so its calls are those of a rank that is a thread.
+/// process, and sends the results back. Each group of the rank has a thread here, which makes the
+/// calls in a group of `world` on behalf of the rank.
 ///
-/// Serves until the connection is lost, or something comes that no rank of this version requests.
-/// Then calls `end(error)`, with ConnectionLost or BadMessage, and waits for the calls that are
-/// still being made. So `end` must end them, by World::fail().
+/// Serves until the connection is lost, or a message comes that no rank of this version sends. Then
+/// calls `end(error)`, with ConnectionLost or BadMessage, and waits for the calls that are still
+/// being made. So `end` must end them, by World::fail().
 void serve_rank(TcpSocket& socket, World& world, int rank,
                 const std::function<void(const std::exception& error)>& end);
 

@@ -20,8 +20,8 @@ namespace {
 
 std::string_view first_label(std::string_view host) { return host.substr(0, host.find('.')); }
 
-/// Returns whether a name is that of this machine. "localhost" is not: every machine has that name
-/// for its loopback.
+/// Returns whether a host is this machine's own name. "localhost" is not: every machine has that
+/// name for its loopback.
 bool is_own_name(std::string_view host) {
   std::array<char, 256> own{};
   ::gethostname(own.data(), own.size() - 1);
@@ -46,8 +46,8 @@ std::vector<SystemAddress> all_networks(uint16_t port) {
 }  // namespace
 
 std::string TcpAddress::text() const {
-  const bool number = host.find(':') != std::string::npos;
-  return number ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return is_ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
 TcpAddress parse_tcp_address(std::string_view variable, std::string_view text) {

@@ -9,17 +9,16 @@
 
 namespace tessera {
 
-/// The address at which ranks meet: a port of a machine, which is given by its name or by the IP
-/// address of one of its networks.
+/// The address at which ranks meet: a machine and a port.
 struct TcpAddress {
-  std::string host;
+  std::string host;  ///< the machine's name, or the IP address of one of its networks
   uint16_t port = 0;
 
   std::string text() const;
 };
 
-/// Reads "node0:29500", "10.0.0.1:29500" or "[fd00::1]:29500". Throws Error that names the variable
-/// if the text is none of these.
+/// Reads "node0:29500", "10.0.0.1:29500" or "[fd00::1]:29500". Throws Error, with the name of the
+/// environment variable that has the text, if the text has no such form.
 TcpAddress parse_tcp_address(std::string_view variable, std::string_view text);
 
 /// An IP address with a port, in the form that system calls take.
@@ -32,20 +31,20 @@ struct SystemAddress {
   bool is_loopback() const;
 };
 
-/// Returns the IP addresses of a name. Sets `problem` to the error of getaddrinfo(), or to 0.
+/// Returns the IP addresses of the host. Sets `problem` to the error of getaddrinfo(), or to 0.
 std::vector<SystemAddress> look_up(const TcpAddress& address, int& problem);
 
-/// Throws Error for an address that look_up() does not know.
+/// Throws Error for a host that look_up() does not know, with the reason `problem`.
 [[noreturn]] void throw_unknown(const TcpAddress& address, int problem);
 
-/// Returns the IP addresses at which the first rank listens: those of the name. There is one
-/// exception. Debian writes a machine's own name to /etc/hosts as an address of its loopback
-/// (127.0.1.1), which no other machine reaches. Such a name stands for all networks of the machine.
-/// Throws Error if the name is unknown.
+/// Returns the IP addresses at which the first rank listens: those of the host. If the host is this
+/// machine's own name and stands for its loopback alone, they are all networks of the machine. The
+/// reason is that Debian writes a machine's name to /etc/hosts as 127.0.1.1, which no other machine
+/// reaches. Throws Error if the host is unknown.
 std::vector<SystemAddress> listening_addresses(const TcpAddress& address);
 
-/// Returns whether all of listening_addresses() are of the loopback, which no other machine
-/// reaches. Returns false for an unknown name.
+/// Returns whether no other machine reaches listening_addresses(), because all are of the loopback.
+/// Returns false for an unknown host.
 bool is_loopback(const TcpAddress& address);
 
 }  // namespace tessera

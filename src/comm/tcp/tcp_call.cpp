@@ -9,9 +9,9 @@ namespace tessera {
 namespace {
 
 // A request comes from another process, and its numbers decide how much memory this process
-// allocates and copies. So each number is checked against the fingerprint and the group: first what
-// all calls have, then the fields of the collective or of the messages. The sizes of the operands
-// are computed from checked numbers alone.
+// allocates and copies. So each number is checked against the fingerprint and the group: first the
+// fields of all calls, then those of the collective or of the messages. The numbers of bytes are
+// computed from checked numbers only.
 
 constexpr int64_t kMostMessages = int64_t{1} << 20;
 
@@ -41,8 +41,7 @@ int64_t checked_sum(std::span<const int64_t> sizes, const Fingerprint& mark) {
 void take_layout(WireReader& request, const Caller& caller, TcpCall& call) {
   const Fingerprint& mark = call.mark.get();
   call.layout = request.take_layout(caller.size());
-  if (call.layout->fingerprint() != mark.layout ||
-      call.layout->elements() != mark.shape.elements()) {
+  if (call.layout->hash() != mark.layout || call.layout->elements() != mark.shape.elements()) {
     refuse(mark, "its pieces are those of another tensor");
   }
 }
@@ -51,12 +50,12 @@ void take_rows(WireReader& request, const Caller& caller, TcpCall& call) {
   const Fingerprint& mark = call.mark.get();
   call.sent = request.take_all<int64_t>();
   call.received = request.take_all<int64_t>();
-  call.row = request.take_between<int64_t>(0, kMostElements, "the elements of a row");
+  call.row_elements = request.take_between<int64_t>(0, kMostElements, "the elements of a row");
   if (std::ssize(call.sent) != caller.size() || std::ssize(call.received) != caller.size()) {
     refuse(mark, "its numbers of rows are not those of the group");
   }
   for (const std::vector<int64_t>* rows : {&call.sent, &call.received}) {
-    if (checked_sum(*rows, mark) > kMostElements / std::max<int64_t>(call.row, 1)) {
+    if (checked_sum(*rows, mark) > kMostElements / std::max<int64_t>(call.row_elements, 1)) {
       refuse(mark, "its rows are too many");
     }
   }
@@ -85,13 +84,14 @@ void take_messages(WireReader& request, const Caller& caller, bool sent,
     if (message.elements != 0 && message.elements != mark.shape.elements()) {
       refuse(mark, "its elements are not those of its shape");
     }
-    const int64_t size = message.elements * dtype_size(mark.dtype);
-    if (__builtin_add_overflow(bytes, size, &bytes)) refuse(mark, "its messages are too large");
+    const int64_t message_bytes = message.elements * dtype_size(mark.dtype);
+    if (__builtin_add_overflow(bytes, message_bytes, &bytes))
+      refuse(mark, "its messages are too large");
   }
 }
 
-/// Takes the fields that a collective has after its fingerprint. Sets the numbers of elements that
-/// the rank gives and gets.
+/// Takes the fields that a collective has after its fingerprint. Sets `given` and `result` to the
+/// numbers of elements of the rank's operands and results.
 void take_collective(WireReader& request, const Caller& caller, TcpCall& call, int64_t& given,
                      int64_t& result) {
   const Fingerprint& mark = call.mark.get();
@@ -116,8 +116,8 @@ void take_collective(WireReader& request, const Caller& caller, TcpCall& call, i
       return;
     case Collective::all_to_all_rows:
       take_rows(request, caller, call);
-      given = checked_sum(call.sent, mark) * call.row;
-      result = checked_sum(call.received, mark) * call.row;
+      given = checked_sum(call.sent, mark) * call.row_elements;
+      result = checked_sum(call.received, mark) * call.row_elements;
       return;
     case Collective::broadcast:
       call.root = request.take_between<int>(0, caller.size() - 1, "the root of a broadcast");

@@ -53,8 +53,8 @@ TcpSignedHello sign(const TcpHello& hello, std::string_view token, const TcpChal
   return bytes_of<sizeof(TcpSignedHello)>(writer);
 }
 
-/// Makes the handshake on the side of another rank. Throws ConnectionLost if the first rank does
-/// not answer, and Error if it is not that of this run or refuses this process.
+/// Makes the handshake on the side of a rank that is not the first. Throws ConnectionLost if the
+/// first rank does not answer, and Error if it is not of this run or refuses this process.
 void shake_hands(TcpSocket& socket, const TcpAddress& address, const TcpHello& hello,
                  std::string_view token) {
   const auto end = std::chrono::steady_clock::now() + kAnswerPatience;

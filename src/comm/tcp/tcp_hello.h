@@ -15,12 +15,12 @@
 namespace tessera {
 
 // The handshake by which two processes prove to each other that they belong to the same run, before
-// either reads a message of the other. All that they send has a fixed size:
+// either reads a message of the other. Its three parts have fixed sizes:
 //
 //   first rank  challenge  version, nonce
 //   other rank  hello      version, purpose, number of ranks, rank, host, number of the process,
-//                          nonce; its proof
-//   first rank  verdict    whether it accepts the proof; if so, its own proof
+//                          nonce; then the proof of this side
+//   first rank  verdict    1 if it accepts the proof, and then its own proof; otherwise zeros
 //
 // Both proofs (job_token.h) are made from the token, the challenge and the hello. What follows the
 // handshake is neither encrypted nor signed.
@@ -38,12 +38,12 @@ struct TcpHello {
   int ranks = 0;
   int rank = 0;
   std::string host;    ///< at most 255 bytes
-  TcpNonce process{};  ///< the number of the process: the same for both its connections
+  TcpNonce process{};  ///< a random number, which both connections of the process give
 };
 
 TcpChallenge fresh_challenge();
 
-/// Returns the hello if it is one of this version; none if not. It does not check the proof.
+/// Returns the hello; none if it is not one of this version. Does not check the proof.
 std::optional<TcpHello> read_hello(std::span<const std::byte, kHelloBytes> bytes);
 
 /// Returns whether the hello's proof answers the challenge, so that its sender knows the token.
@@ -51,11 +51,12 @@ std::optional<TcpHello> read_hello(std::span<const std::byte, kHelloBytes> bytes
 bool verify_hello(std::string_view token, const TcpChallenge& challenge,
                   const TcpSignedHello& signed_hello, TcpVerdict& verdict);
 
-/// Connects to the first rank at the address and makes the handshake. Tries again, until `patience`
-/// is over, if nothing listens there or the connection is lost before the first rank has answered:
-/// other connections may keep it busy. Throws Error if what listens there is not a first rank of
-/// this version, does not know the token or refuses this process. Throws ConnectionLost if it does
-/// not answer.
+/// Connects to the first rank at the address and makes the handshake. Until `patience` is over, it
+/// tries again if nothing listens there, or if the connection is lost before the first rank has
+/// answered: the first rank may have closed it in favour of others (HandshakeLimits).
+///
+/// Throws Error if what listens there is not a first rank of this version, does not know the token
+/// or refuses this process. Throws ConnectionLost if it does not answer.
 TcpSocket connect_to_first_rank(const TcpAddress& address, const TcpHello& hello,
                                 std::string_view token, std::chrono::milliseconds patience);
 

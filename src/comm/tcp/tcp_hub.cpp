@@ -17,19 +17,19 @@
 namespace tessera {
 namespace {
 
-constexpr std::chrono::seconds kAliveEvery{1};
-/// The longest wait for threads that send ranks their reports.
-constexpr std::chrono::seconds kReportPatience{2};
+constexpr std::chrono::seconds kAlivePeriod{1};
+/// The longest wait for threads that are to send ranks the results of end().
+constexpr std::chrono::seconds kReplyPatience{2};
 constexpr int kMostStatus = 255;  // of a process
 
-WireWriter message_of(FirstRankMessage what) {
+WireWriter message_of(FirstRankMessage kind) {
   WireWriter message;
-  message.put(what);
+  message.put(kind);
   return message;
 }
 
-WireWriter message_of(FirstRankMessage what, std::string_view text) {
-  WireWriter message = message_of(what);
+WireWriter message_of(FirstRankMessage kind, std::string_view text) {
+  WireWriter message = message_of(kind);
   message.put_text(text);
   return message;
 }
@@ -51,12 +51,12 @@ TcpHub::TcpHub(std::vector<GatheredRank> ranks)
       members_(gathered_.size()) {
   for (int rank = 1; rank < ranks_; ++rank) {
     Member& member = members_[static_cast<size_t>(rank)];
-    member.socket = &*gathered_[static_cast<size_t>(rank)].member;
-    member.calls = &*gathered_[static_cast<size_t>(rank)].calls;
-    member.socket->watch_machine();
+    member.member_socket = &*gathered_[static_cast<size_t>(rank)].member;
+    member.calls_socket = &*gathered_[static_cast<size_t>(rank)].calls;
+    member.member_socket->watch_machine();
   }
   try {
-    start();
+    start_threads();
   } catch (const std::system_error& error) {  // the system has no more threads
     const std::string why = fmt::format(
         "rank 0 ({}) cannot serve the other ranks: {}. It has {} threads for them, and one more "
@@ -67,7 +67,7 @@ TcpHub::TcpHub(std::vector<GatheredRank> ranks)
       const Lock lock(mutex_);
       closing_ = true;
     }
-    shut_down_all();
+    shut_down_connections();
     throw Error("{}", why);
   }
   WireWriter begun = message_of(FirstRankMessage::begun);
@@ -76,45 +76,42 @@ TcpHub::TcpHub(std::vector<GatheredRank> ranks)
   send_to_all(begun);
 }
 
-void TcpHub::start() {
+void TcpHub::start_threads() {
   for (int rank = 1; rank < ranks_; ++rank) {
     Member& member = members_[static_cast<size_t>(rank)];
-    member.listener = std::jthread([this, rank] { receive_from(rank); });
+    member.listener = std::jthread([this, rank] { receive_messages(rank); });
     member.server = std::jthread([this, rank] {
-      serve_rank(*members_[static_cast<size_t>(rank)].calls, world_, rank,
-                 [&](const std::exception& error) { note_lost(rank, why_lost(rank, error)); });
+      serve_rank(*members_[static_cast<size_t>(rank)].calls_socket, world_, rank,
+                 [&](const std::exception& error) { note_lost(rank, lost_text(rank, error)); });
     });
   }
-  alive_sender_ = std::jthread([this](const std::stop_token& stop) { send_signs_of_life(stop); });
+  sign_of_life_sender_ =
+      std::jthread([this](const std::stop_token& stop) { send_signs_of_life(stop); });
 }
 
 TcpHub::~TcpHub() {
   {
     Lock lock(mutex_);
-    await_reports(lock);
+    await_replies(lock);
   }
   world_.fail(0, "it has ended");  // wakes threads that wait in calls
-  shut_down_all();
+  shut_down_connections();
 }
 
-void TcpHub::shut_down_all() {
+void TcpHub::shut_down_connections() {
   for (int rank = 1; rank < ranks_; ++rank) {
     Member& member = members_[static_cast<size_t>(rank)];
-    member.socket->shut_down();
-    member.calls->shut_down();
+    member.member_socket->shut_down();
+    member.calls_socket->shut_down();
   }
 }
 
-/// Wakes the threads that wait in end() before they send ranks their reports, and gives them time
-/// to do so.
-void TcpHub::await_reports(Lock& lock) {
+void TcpHub::await_replies(Lock& lock) {
   closing_ = true;
   changed_.notify_all();
-  changed_.wait_for(lock, kReportPatience, [&] { return pending_reports_ == 0; });
+  changed_.wait_for(lock, kReplyPatience, [&] { return pending_replies_ == 0; });
 }
 
-/// Ranks of this machine connect by its loopback, which other machines do not reach. So the network
-/// is that of the first rank of another machine.
 std::string TcpHub::find_network() const {
   std::string result;
   for (size_t rank = 1; rank < gathered_.size(); ++rank) {
@@ -128,19 +125,20 @@ std::string TcpHub::text(int rank) const {
   return fmt::format("rank {} ({})", rank, hosts_[static_cast<size_t>(rank)]);
 }
 
-void TcpHub::receive_from(int rank) {
+void TcpHub::receive_messages(int rank) {
   try {
     std::vector<std::byte> memory;
     for (;;) {
-      WireReader message = receive_message(*members_[static_cast<size_t>(rank)].socket, memory);
-      handle(rank, message);
+      WireReader message =
+          receive_message(*members_[static_cast<size_t>(rank)].member_socket, memory);
+      handle_message(rank, message);
     }
   } catch (const std::exception& error) {
-    note_lost(rank, why_lost(rank, error));
+    note_lost(rank, lost_text(rank, error));
   }
 }
 
-void TcpHub::handle(int rank, WireReader& message) {
+void TcpHub::handle_message(int rank, WireReader& message) {
   switch (message.take_enum(MemberMessage::abort, "what a rank says")) {
     case MemberMessage::work_failed: {
       const std::string why = message.take_text();
@@ -148,7 +146,7 @@ void TcpHub::handle(int rank, WireReader& message) {
       return end_work(rank, why);
     }
     case MemberMessage::ended:
-      return handle_end(rank, message);
+      return reply_to_end(rank, message);
     case MemberMessage::abort: {
       const int status = message.take_between(0, kMostStatus, "a status");
       message.end();
@@ -157,25 +155,23 @@ void TcpHub::handle(int rank, WireReader& message) {
   }
 }
 
-/// Handles the end of a rank's work. The rank waits for the reply: whether it reports its error.
-void TcpHub::handle_end(int rank, WireReader& ended) {
-  const PendingReport pending(*this);
-  const std::string error = ended.take_text();
-  const std::chrono::milliseconds patience = ended.take_wait();
-  ended.end();
+void TcpHub::reply_to_end(int rank, WireReader& message) {
+  const PendingReply pending(*this);
+  const std::string error = message.take_text();
+  const std::chrono::milliseconds patience = message.take_wait();
+  message.end();
   {
     const Lock lock(mutex_);
     if (ends_.contains(rank)) throw BadMessage("a rank ends twice");
   }
-  const auto [who, all] = end(rank, error, patience);
-  WireWriter message = message_of(FirstRankMessage::report);
-  message.put(who);
-  message.put(all);
-  send_to(rank, message);
+  const auto [report, all] = end(rank, error, patience);
+  WireWriter reply = message_of(FirstRankMessage::report);
+  reply.put(report);
+  reply.put(all);
+  send_to(rank, reply);
 }
 
-/// Returns the error of a rank whose connection ended by this exception.
-std::string TcpHub::why_lost(int rank, const std::exception& error) const {
+std::string TcpHub::lost_text(int rank, const std::exception& error) const {
   const std::string& host = hosts_[static_cast<size_t>(rank)];
   const bool is_lost = dynamic_cast<const ConnectionLost*>(&error) != nullptr;
   if (is_lost && dynamic_cast<const BadMessage*>(&error) == nullptr) {
@@ -185,21 +181,20 @@ std::string TcpHub::why_lost(int rank, const std::exception& error) const {
   return fmt::format("the first rank cannot serve its process on {}: {}", host, error.what());
 }
 
-/// Notes that a rank's process is lost. The rank has failed, if it has not ended before.
 void TcpHub::note_lost(int rank, std::string_view why) {
   {
     const Lock lock(mutex_);
-    if (closing_ || ends_.contains(rank) || !gone_.emplace(rank, why).second) return;
+    if (closing_ || ends_.contains(rank) || !lost_.emplace(rank, why).second) return;
   }
-  fail(rank, why);
+  fail_all(rank, why);
   changed_.notify_all();
   Member& member = members_[static_cast<size_t>(rank)];
   {
     const std::scoped_lock lock(member.mutex);
     member.is_gone = true;
   }
-  member.socket->shut_down();
-  member.calls->shut_down();
+  member.member_socket->shut_down();
+  member.calls_socket->shut_down();
 }
 
 std::string TcpHub::missing_text(std::chrono::milliseconds patience) {
@@ -207,34 +202,32 @@ std::string TcpHub::missing_text(std::chrono::milliseconds patience) {
   std::vector<std::string> missing;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (ends_.contains(rank)) continue;
-    const auto gone = gone_.find(rank);
-    std::string what = gone != gone_.end() ? failed_text(rank, gone->second)
-                                           : not_ended_text(text(rank), patience);
-    const auto is_reported = [&](const auto& end) { return end.second == what; };
-    if (std::ranges::none_of(ends_, is_reported)) missing.push_back(std::move(what));
+    const auto lost = lost_.find(rank);
+    std::string error = lost != lost_.end() ? failed_text(rank, lost->second)
+                                            : not_ended_text(text(rank), patience);
+    const auto is_reported = [&](const auto& end) { return end.second == error; };
+    if (std::ranges::none_of(ends_, is_reported)) missing.push_back(std::move(error));
   }
   return fmt::format("{}", fmt::join(missing, "; "));
 }
 
-void TcpHub::fail(int rank, std::string_view why) {
-  note_failure(rank, why);
+void TcpHub::fail_all(int rank, std::string_view why) {
+  remember_failure(rank, why);
   world_.fail(rank, why);
   send_to_all(message_of(FirstRankMessage::failed, failed_text(rank, why)));
 }
 
-void TcpHub::note_failure(int rank, std::string_view why) {
+void TcpHub::remember_failure(int rank, std::string_view why) {
   const Lock lock(mutex_);
   failures_.insert(failed_text(rank, why));
 }
 
 void TcpHub::end_work(int rank, std::string_view why) {
-  note_failure(rank, why);
+  remember_failure(rank, why);
   world_.end_work(rank, why);
   send_to_all(message_of(FirstRankMessage::work_failed, failed_text(rank, why)));
 }
 
-/// Returns whether an error is one that all ranks were told of. A rank that ends by it has failed
-/// because of another.
 bool TcpHub::is_known_failure(std::string_view error) {
   const Lock lock(mutex_);
   return failures_.contains(std::string(error));
@@ -249,19 +242,19 @@ TcpHub::End TcpHub::end(int rank, std::string_view error, std::chrono::milliseco
   if (error.empty() || is_known_failure(error)) {
     world_.end(rank);
   } else {
-    fail(rank, error);
+    fail_all(rank, error);
   }
   Lock lock(mutex_);
   changed_.wait_for(lock, patience,
-                    [&] { return closing_ || std::ssize(ends_) + std::ssize(gone_) == ranks_; });
+                    [&] { return closing_ || std::ssize(ends_) + std::ssize(lost_) == ranks_; });
   return {report_of(rank, ends_, ranks_), std::ssize(ends_) == ranks_};
 }
 
 void TcpHub::abort_others(int rank, int status) {
-  bool first_ends_itself = false;
+  bool first_ends_itself = false;  // its report_end() has been called: it ends its own process
   {
     Lock lock(mutex_);
-    await_reports(lock);
+    await_replies(lock);
     first_ends_itself = ends_.contains(0);
   }
   WireWriter message = message_of(FirstRankMessage::abort);
@@ -280,9 +273,9 @@ void TcpHub::send_to(int rank, const WireWriter& message) {
   const std::scoped_lock lock(member.mutex);
   if (member.is_gone) return;
   try {
-    send_message(*member.socket, message);
+    send_message(*member.member_socket, message);
   } catch (const ConnectionLost&) {
-    // The thread that listens to the rank finds that too.
+    // receive_messages() finds the loss too, and notes it.
   }
 }
 
@@ -290,18 +283,16 @@ void TcpHub::send_to_all(const WireWriter& message) {
   for (int rank = 1; rank < ranks_; ++rank) send_to(rank, message);
 }
 
-/// Sends all ranks a sign of life every second. Skips a rank that another thread is sending to, or
-/// that does not receive: the others must not wait for it.
 void TcpHub::send_signs_of_life(const std::stop_token& stop) {
   const std::vector<std::byte> message = message_bytes(message_of(FirstRankMessage::alive));
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock waiting(mutex);
-  while (!stopped.wait_for(waiting, stop, kAliveEvery, [&] { return stop.stop_requested(); })) {
+  while (!stopped.wait_for(waiting, stop, kAlivePeriod, [&] { return stop.stop_requested(); })) {
     for (int rank = 1; rank < ranks_; ++rank) {
       Member& member = members_[static_cast<size_t>(rank)];
       const std::unique_lock lock(member.mutex, std::try_to_lock);
-      if (lock && !member.is_gone) member.socket->try_send(message);
+      if (lock && !member.is_gone) member.member_socket->try_send(message);
     }
   }
 }

@@ -22,28 +22,26 @@
 
 namespace tessera {
 
-/// The meeting point of the processes of a run that meet by TCP, in the process of the first rank.
-/// Each other rank has two connections (TcpPurpose). By one it reports how it ended, and learns of
-/// failures. By the other it requests the calls of its groups. Threads here make them in a World,
-/// in which the first rank takes part directly.
+/// The meeting point, in the process of the first rank, of processes that meet by TCP. The ranks
+/// meet in a World, in which the first rank makes its calls directly.
 ///
-/// Each other rank has two threads: `listener` reads the messages of the first connection, `server`
-/// runs serve_rank() on the second. Any thread may call any public function.
+/// Each other rank has two connections (TcpPurpose), with a thread here for each. A rank reports
+/// how it ended on the member connection, and learns of failures there. On the calls connection it
+/// requests calls, which serve_rank() makes. Any thread may call any public function.
 class TcpHub {
  public:
-  /// Creates the hub of ranks that have all come (gather_ranks()), and tells them so. Throws Error,
-  /// which is sent to them too, if the system has no threads for them.
+  /// Creates the hub of ranks that have all come (gather_ranks()), and tells them so. If the system
+  /// has no threads for them, throws Error and sends its text to them.
   explicit TcpHub(std::vector<GatheredRank> ranks);
   TcpHub(const TcpHub&) = delete;
   TcpHub& operator=(const TcpHub&) = delete;
   ~TcpHub();
 
-  /// Returns the world in which the ranks meet.
   World& world() { return world_; }
   const World& world() const { return world_; }
   const std::vector<std::string>& hosts() const { return hosts_; }
-  /// Returns the network of this machine by which the first rank of another machine came, or the
-  /// last rank if there is none; empty if it is not known.
+  /// Returns the network interface of this machine by which the first rank of another machine came,
+  /// for NCCL: "eth0". Without another machine it is that of the last rank; empty if not known.
   const std::string& network() const { return network_; }
 
   /// Ends the work on behalf of a rank: see Processes::end_work().
@@ -60,8 +58,9 @@ class TcpHub {
   /// reports as its own. `patience` is how long they were waited for.
   std::string missing_text(std::chrono::milliseconds patience);
 
-  /// Ends all processes but those of `rank` and, if it has called end(), the first rank. Those that
-  /// wait for the result of end() get it first.
+  /// Ends the other processes, when `rank` ends the run (Processes::abort()). If `rank` is not the
+  /// first, this process ends too, unless the first rank has called end() and so ends by itself.
+  /// Ranks that wait for the result of end() get it first.
   void abort_others(int rank, int status);
 
  private:
@@ -69,47 +68,60 @@ class TcpHub {
 
   /// The state of another rank.
   struct Member {
-    std::mutex mutex;      // held while something is sent to the rank
+    std::mutex mutex;      // held while something is sent by member_socket; guards is_gone
     bool is_gone = false;  // nothing is sent to the rank any more
-    TcpSocket* socket = nullptr;
-    TcpSocket* calls = nullptr;
-    std::jthread listener;
-    std::jthread server;
+    TcpSocket* member_socket = nullptr;  // in gathered_, like calls_socket
+    TcpSocket* calls_socket = nullptr;
+    std::jthread listener;  // runs receive_messages()
+    std::jthread server;    // runs serve_rank()
   };
 
+  /// Returns what network() does. Ranks of this machine connect by its loopback, which other
+  /// machines do not reach, so it looks for a rank of another machine.
   std::string find_network() const;
-  void start();
-  void shut_down_all();
-  void receive_from(int rank);
-  void handle(int rank, WireReader& message);
-  void handle_end(int rank, WireReader& ended);
-  void await_reports(Lock& lock);
+  /// Starts all threads. Throws std::system_error if it cannot.
+  void start_threads();
+  /// Ends all connections, and so wakes the threads that read from them.
+  void shut_down_connections();
+  /// Handles the messages of a rank, until its member connection is lost.
+  void receive_messages(int rank);
+  void handle_message(int rank, WireReader& message);
+  /// Waits in end() for a rank whose work has ended, and replies whether it reports its error.
+  void reply_to_end(int rank, WireReader& message);
+  /// Wakes the threads that wait in end() for a rank, and gives them time to send their replies.
+  void await_replies(Lock& lock);
+  /// Notes that the process of a rank is lost. The rank has failed, if it has not ended before.
   void note_lost(int rank, std::string_view why);
-  std::string why_lost(int rank, const std::exception& error) const;
-  void fail(int rank, std::string_view why);
-  void note_failure(int rank, std::string_view why);
+  /// Returns why a rank is lost, whose connection ended by this exception.
+  std::string lost_text(int rank, const std::exception& error) const;
+  /// Ends the calls of all ranks on all lanes, because a rank has failed, and tells the ranks why.
+  void fail_all(int rank, std::string_view why);
+  /// Adds failed_text() to failures_, before ranks are told of it.
+  void remember_failure(int rank, std::string_view why);
+  /// Returns whether all ranks were told of this error: it is then another rank's.
   bool is_known_failure(std::string_view error);
   void send_to(int rank, const WireWriter& message);
   void send_to_all(const WireWriter& message);
+  /// Sends ranks a sign of life every second, but skips a rank for which it would have to wait.
   void send_signs_of_life(const std::stop_token& stop);
-  std::string text(int rank) const;
+  std::string text(int rank) const;  // "rank 3 (node1)"
 
-  /// A report that a thread is to send to a rank, counted while this object lives.
-  class PendingReport {
+  /// Counts, while it lives, one thread that is to send a rank the result of end().
+  class PendingReply {
    public:
-    explicit PendingReport(TcpHub& hub) : hub_(hub) {
+    explicit PendingReply(TcpHub& hub) : hub_(hub) {
       const Lock lock(hub_.mutex_);
-      ++hub_.pending_reports_;
+      ++hub_.pending_replies_;
     }
-    ~PendingReport() {
+    ~PendingReply() {
       {
         const Lock lock(hub_.mutex_);
-        --hub_.pending_reports_;
+        --hub_.pending_replies_;
       }
       hub_.changed_.notify_all();
     }
-    PendingReport(const PendingReport&) = delete;
-    PendingReport& operator=(const PendingReport&) = delete;
+    PendingReply(const PendingReply&) = delete;
+    PendingReply& operator=(const PendingReply&) = delete;
 
    private:
     TcpHub& hub_;
@@ -120,15 +132,15 @@ class TcpHub {
   const std::vector<std::string> hosts_;  // by rank
   World world_;
   std::string network_;
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  std::map<int, std::string> ends_;  // by rank: its error or an empty text
-  std::map<int, std::string> gone_;  // ranks that were lost before they ended, and why
-  std::set<std::string> failures_;   // errors that were sent to all ranks
-  int pending_reports_ = 0;          // threads that are to send a rank a report
-  bool closing_ = false;             // the run ends: lost connections are no failures any more
-  std::vector<Member> members_;      // by rank; the first rank's is not used
-  std::jthread alive_sender_;
+  std::mutex mutex_;                  // guards what follows, down to closing_
+  std::condition_variable changed_;   // notified when one of these changes
+  std::map<int, std::string> ends_;   // by rank that has ended: its error or an empty text
+  std::map<int, std::string> lost_;   // by rank that was lost before it ended: why
+  std::set<std::string> failures_;    // errors that were sent to all ranks
+  int pending_replies_ = 0;           // threads that are to send a rank the result of end()
+  bool closing_ = false;              // the run ends: lost connections are no failures any more
+  std::vector<Member> members_;       // by rank; the first rank's is not used
+  std::jthread sign_of_life_sender_;  // runs send_signs_of_life()
 };
 
 }  // namespace tessera

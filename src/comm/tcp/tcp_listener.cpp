@@ -9,13 +9,14 @@
 #include "base/error.h"
 
 namespace tessera {
+
 TcpListener::TcpListener(const TcpAddress& address) {
   int problem = 0;
   for (const SystemAddress& at : listening_addresses(address)) {
     const int error = listen_at(at);
     if (error == 0) continue;
     problem = error;
-    // A name may have an IPv6 address on a machine without an IPv6 network.
+    // Goes on: a name may have an IPv6 address on a machine without an IPv6 network.
     if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) {
       close_all();
       break;
@@ -74,7 +75,7 @@ std::optional<TcpSocket> TcpListener::accept() {
           "limit on open files (ulimit -n)",
           system_reason(problem));
     }
-    // Otherwise no connection waits, or its other side is gone again.
+    // No connection waits at this address, or its other side is gone again.
   }
   return std::nullopt;
 }

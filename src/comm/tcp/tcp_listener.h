@@ -10,23 +10,22 @@
 
 namespace tessera {
 
-/// A TCP listener at all system addresses that an address stands for (listening_addresses()). Each
-/// has a descriptor.
+/// A TCP listener at all IP addresses that an address stands for (listening_addresses()). It has a
+/// descriptor for each of them.
 class TcpListener {
  public:
-  /// Begins to listen. Port 0 stands for a free one. Throws Error that names the address, if it is
-  /// not one of this machine or something else listens there.
+  /// Begins to listen. Port 0 lets the system choose a free port. Throws Error that names the
+  /// address if it is not one of this machine, or if something else listens there.
   explicit TcpListener(const TcpAddress& address);
   TcpListener(const TcpListener&) = delete;
   TcpListener& operator=(const TcpListener&) = delete;
   ~TcpListener();
 
-  /// Returns the port that it listens at.
   uint16_t port() const;
   /// Returns the descriptors to poll for the next connection.
   std::span<const int> descriptors() const { return descriptors_; }
-  /// Returns a connection that waits; none if there is none. Throws Error if the system has no
-  /// descriptor left for it.
+  /// Returns the next connection that waits to be accepted; none if none waits. Throws Error if the
+  /// system has no descriptor left for it.
   std::optional<TcpSocket> accept();
 
  private:

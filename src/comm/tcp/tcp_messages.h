@@ -5,9 +5,8 @@
 namespace tessera {
 
 // The messages between the first rank and the others. Each other rank has two connections to the
-// first one. Both begin with a handshake (tcp_hello.h) before the run begins. Then messages go both
-// ways, each after its length in 64 bits. Failures have a connection of their own, so they do not
-// wait behind the operands of calls.
+// first one, so that news of failures does not wait behind the operands of calls. Both begin with a
+// handshake (tcp_hello.h). Then messages go both ways, each after its length in 64 bits.
 
 /// The purpose of a connection.
 enum class TcpPurpose : uint8_t {
@@ -15,16 +14,17 @@ enum class TcpPurpose : uint8_t {
   calls,   ///< to make the calls of the rank's groups
 };
 
-/// The kinds of messages from a member to the first rank, with their fields.
+/// The kinds of messages from another rank to the first rank, with their fields, on the connection
+/// of TcpPurpose::member.
 enum class MemberMessage : uint8_t {
   work_failed,  ///< why
   ended,        ///< error, patience in ms
   abort,        ///< status
 };
 
-/// The kinds of messages from the first rank to a member, with their fields.
+/// The kinds of messages from the first rank to another rank on that connection, with their fields.
 enum class FirstRankMessage : uint8_t {
-  alive,        ///< nothing: a sign of life
+  alive,        ///< a sign of life, without fields
   refused,      ///< why the run does not begin
   begun,        ///< hosts, network: all ranks have come
   failed,       ///< why; all lanes
@@ -33,12 +33,12 @@ enum class FirstRankMessage : uint8_t {
   abort,        ///< status
 };
 
-/// The kinds of requests by the connection for calls. The rank gives its groups numbers. Each
-/// request has one reply: the group's number, an error or an empty text, the bytes that the call
-/// has received from other ranks. If there is no error, the result's bytes follow.
+/// The kinds of requests on the connection of TcpPurpose::calls. The rank numbers its groups. Each
+/// request has one reply: the group's number; the text of an error, or an empty text; and how many
+/// bytes the call has received from other ranks. Without an error, the bytes of the results follow.
 enum class CallRequest : uint8_t {
-  group,  ///< to join a group: number, timeout in ms, ranks, lane
-  call,   ///< to make a call: number, a TcpCall; then the bytes of the rank's operands
+  group,  ///< to join a group: group number, timeout in ms, ranks, lane
+  call,   ///< to make a call: group number, a TcpCall; then the bytes of the rank's operands
 };
 
 }  // namespace tessera

@@ -24,7 +24,8 @@ class ConnectionLost : public Error {
 /// One end of a TCP connection. One thread may send while another receives.
 class TcpSocket {
  public:
-  /// A function that is called about four times a second during a wait. It throws to end the wait.
+  /// A function that is called about four times a second during a wait. If it throws, the wait ends
+  /// and throws the same.
   using Look = std::function<void()>;
 
   /// Takes the descriptor of a connection, and lets small messages be sent at once.
@@ -33,30 +34,29 @@ class TcpSocket {
   TcpSocket& operator=(TcpSocket&&) = delete;
   ~TcpSocket();
 
-  /// Connects to an address, and tries again until something listens there. Throws Error with the
-  /// system's reason after `patience`, and what `look` throws.
+  /// Connects to an address. Tries again until something listens there, for `patience` at most;
+  /// then throws Error with the system's reason.
   static TcpSocket connect(const TcpAddress& address, std::chrono::milliseconds patience,
                            const Look& look = {});
 
-  /// Makes the system report the other machine as lost if it does not acknowledge sent bytes within
-  /// half a minute. A process that is stopped for as long is then lost too, once its buffers are
-  /// full. So this is only for connections of small messages.
+  /// Makes the system report the connection as lost if the other machine does not acknowledge sent
+  /// bytes within half a minute. A process that is stopped does not read. Once its buffers are
+  /// full, its machine acknowledges no more, so this is only for connections of small messages.
   void watch_machine();
 
-  /// Sends all bytes. Throws ConnectionLost, and what `look` throws.
+  /// Sends all bytes. Throws ConnectionLost.
   void send(std::span<const std::byte> bytes, const Look& look = {});
-  /// Sends a few bytes if the system takes them at once. Returns whether it has taken them all.
+  /// Sends a few bytes without a wait. Returns whether the system has taken all of them.
   bool try_send(std::span<const std::byte> bytes);
-  /// Receives until `bytes` is full. Throws ConnectionLost, and what `look` throws.
+  /// Receives until `bytes` is full. Throws ConnectionLost.
   void receive(std::span<std::byte> bytes, const Look& look = {});
-  /// Receives what is there, until `bytes` is full, and returns how many bytes. Throws
-  /// ConnectionLost.
+  /// Receives bytes that have arrived, as many as `bytes` holds at most, without a wait. Returns
+  /// how many they are. Throws ConnectionLost.
   size_t receive_some(std::span<std::byte> bytes);
 
-  /// Returns whether the other side has closed the connection, and nothing of it is left to
-  /// receive.
+  /// Returns whether the connection is closed or lost, and no byte is left to receive.
   bool is_closed() const;
-  /// Ends the connection: the other side, and threads that wait here, find it lost.
+  /// Ends the connection. The other side, and threads that wait in this object, find it lost.
   void shut_down();
 
   /// Returns the descriptor to poll.

@@ -19,8 +19,8 @@ std::span<std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.raw(), static_cast<size_t>(tensor.bytes())};
 }
 
-/// Writes each call as a request (CallRequest::call): its fingerprint, and the fields from which
-/// read_call() finds the sizes of the operands.
+/// Sends each call as a request (CallRequest::call): its fingerprint, and the fields from which
+/// read_call() computes the sizes of the operands.
 class TcpTransport final : public Transport {
  public:
   TcpTransport(CallConnection& connection, int group, int position, TcpCaller caller)
@@ -46,16 +46,17 @@ class TcpTransport final : public Transport {
 
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
                        const Tensor& to, std::span<const int64_t> received_rows) override {
-    const int64_t row = to.shape().with_dim(0, 1).elements();  // elements of one row
+    const int64_t row_elements = to.shape().with_dim(0, 1).elements();
     const auto rows_of = [&](const Tensor& tensor, std::span<const int64_t> counts) {
       int64_t rows = 0;
       for (const int64_t count : counts) rows += count;
-      return bytes_of(tensor).first(static_cast<size_t>(rows * row * dtype_size(tensor.dtype())));
+      return bytes_of(tensor).first(
+          static_cast<size_t>(rows * row_elements * dtype_size(tensor.dtype())));
     };
     call(mark, {rows_of(from, sent)}, {rows_of(to, received_rows)}, [&](WireWriter& request) {
       request.put_all(sent);
       request.put_all(received_rows);
-      request.put(row);
+      request.put(row_elements);
     });
   }
 
@@ -88,7 +89,7 @@ class TcpTransport final : public Transport {
     make_call(first, request, operands, results);
   }
 
-  /// Waits for all ranks. The fingerprint may be that of another call, whose work devices do.
+  /// Waits for all ranks. If devices do the work of a call, the fingerprint is that of the call.
   void barrier(const Fingerprint& mark) override {
     WireWriter request = begin(Collective::barrier);
     request.put_mark(mark);
@@ -101,7 +102,7 @@ class TcpTransport final : public Transport {
   }
 
  private:
-  /// Makes a collective. `put_fields` writes what its request has after the fingerprint.
+  /// Makes a collective. `put_fields` writes the fields of its request after the fingerprint.
   template <typename PutFields>
   void call(const Fingerprint& mark, const Operands& operands, const Results& results,
             PutFields&& put_fields) {
@@ -114,7 +115,7 @@ class TcpTransport final : public Transport {
     call(mark, operands, results, [](WireWriter& /*request*/) {});
   }
 
-  /// Begins a request with the fields that all calls have. `moves` is the kind of movement of the
+  /// Begins a request with the fields that all calls have. `moves` is the collective that moves the
   /// operands: a barrier if devices move them.
   WireWriter begin(Collective moves) {
     WireWriter request;
@@ -125,15 +126,15 @@ class TcpTransport final : public Transport {
     return request;
   }
 
-  /// Sends a request with its operands, and waits for its results. If it throws, so do all later
-  /// ones.
+  /// Sends a request with its operands, and waits for its results. If a call throws, all later
+  /// calls throw the same.
   void make_call(const Fingerprint& mark, const WireWriter& request, const Operands& operands,
                  const Results& results) {
     if (failure_) throw Error("{}", *failure_);
     try {
       received(connection_.request(group_, request, operands, results, caller_.look));
     } catch (const ConnectionLost& lost) {
-      failure_ = fmt::format("{}: {}", mark.text(), caller_.lost(lost.what()));
+      failure_ = fmt::format("{}: {}", mark.text(), caller_.lost_text(lost.what()));
     } catch (const Error& error) {
       failure_ = error.what();
     }

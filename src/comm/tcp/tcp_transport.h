@@ -12,12 +12,12 @@
 
 namespace tessera {
 
-/// The functions by which the calls of a rank ask its process, an OtherProcess.
+/// The functions of an OtherProcess that the transports of its rank call.
 struct TcpCaller {
-  std::function<std::chrono::milliseconds()> timeout;  ///< returns the most that a call waits
+  std::function<std::chrono::milliseconds()> timeout;  ///< returns the longest wait of a call
   TcpSocket::Look look;                                ///< throws Error if the first rank is silent
-  /// Returns the text of the error after the connection to the first rank is lost.
-  std::function<std::string(std::string_view why)> lost;
+  /// Returns the error of a call in which the connection to the first rank was lost.
+  std::function<std::string(std::string_view why)> lost_text;
   /// Returns why calls of the lane cannot be made any more; none if they can.
   std::function<std::optional<std::string>()> failure;
 };
@@ -25,10 +25,10 @@ struct TcpCaller {
 /// Returns the transport of the rank at `position` of a group, over a connection to the first
 /// rank's process. It refers to the connection. `group` is the group's number there.
 ///
-/// In that process, a thread stands for this rank among ranks that are threads, and makes each call
-/// (see serve_rank()). So calls, their order, their bits and their errors are those of threads. All
-/// operands go through the first rank. That is fast enough for agreement among ranks and for the
-/// loading of checkpoints; devices have links of their own.
+/// In the first rank's process, a thread makes each call on behalf of this rank (serve_rank()),
+/// among ranks that are threads. So the order, the bits and the errors of calls are those of
+/// threads. All operands go through the first rank's process. That is fast enough for agreement
+/// among ranks and for the loading of checkpoints; devices have links of their own.
 std::unique_ptr<Transport> tcp_transport(CallConnection& connection, int group, int position,
                                          TcpCaller caller);
 

@@ -9,12 +9,12 @@ namespace {
 
 /// The memory that a message gets before any of its bytes has come.
 constexpr size_t kFirstMessageBytes = size_t{64} << 10;
-/// The most bytes of a message, which has texts and numbers of rows. Operands are not part of it.
+/// The most bytes of a message. It has texts and numbers of rows, but no operands.
 constexpr int64_t kMostTcpMessageBytes = int64_t{64} << 20;
-constexpr std::chrono::milliseconds kMostWait = std::chrono::hours(366 * 24);
+constexpr std::chrono::milliseconds kMostWait = std::chrono::hours(366 * 24);  // a year
 
-/// Returns whether numbers are sizes of dims with at most kMostElements elements. A size of 0
-/// counts as 1, so that the other sizes are limited too.
+/// Returns whether numbers can be the extents of dims with at most kMostElements elements. An
+/// extent of 0 counts as 1, so that the other extents are limited too.
 bool are_sizes(std::span<const int64_t> sizes) {
   int64_t product = 1;
   for (const int64_t size : sizes) {
@@ -61,11 +61,11 @@ const std::byte* WireReader::next(size_t bytes) {
   return at;
 }
 
-/// Takes a number of values that follow. It is at most as many as the rest of the message can hold,
-/// so a false number cannot make the reader allocate more than that.
-size_t WireReader::take_count(size_t size_of_each) {
-  const auto most = static_cast<int64_t>(bytes_.size() / size_of_each);
-  return static_cast<size_t>(take_between<int64_t>(0, most, "a number of values"));
+/// Takes the number of values that follow. Throws if the rest of the message has not so many bytes,
+/// so that a false number cannot make the reader allocate more.
+size_t WireReader::take_count(size_t value_bytes) {
+  const auto max_count = static_cast<int64_t>(bytes_.size() / value_bytes);
+  return static_cast<size_t>(take_between<int64_t>(0, max_count, "a number of values"));
 }
 
 void WireReader::throw_out_of_range(std::string_view name, int64_t value, int64_t least,
@@ -135,7 +135,7 @@ std::vector<std::byte> message_bytes(const WireWriter& message) {
 }
 
 void send_message(TcpSocket& socket, const WireWriter& message, const TcpSocket::Look& look) {
-  // In one call: the socket sends the bytes of each call at once (TCP_NODELAY).
+  // The length and the values in one call: the socket sends each call at once (TCP_NODELAY).
   socket.send(message_bytes(message), look);
 }
 
@@ -147,7 +147,7 @@ WireReader receive_message(TcpSocket& socket, std::vector<std::byte>& memory,
     throw BadMessage("a letter of {} bytes has come, expected {} at most", length,
                      kMostTcpMessageBytes);
   }
-  // The memory doubles as bytes come, so a stated length alone does not make this process allocate.
+  // The memory doubles as bytes come: a false length alone does not make this process allocate.
   memory.clear();
   for (auto left = static_cast<size_t>(length); left > 0;) {
     const size_t before = memory.size();

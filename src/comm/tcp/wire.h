@@ -19,18 +19,19 @@
 
 namespace tessera {
 
-/// The error of received data that is not a message of this version: a number in it is out of
-/// range, or it ends early.
+/// The error of received bytes that are not a message of this version: a number in them is out of
+/// range, or they end early.
 class BadMessage : public ConnectionLost {
  public:
   using ConnectionLost::ConnectionLost;
 };
 
-/// The most elements that a request may state for a call, of all ranks together. Their bytes, and
-/// sums of a few such numbers, fit into 64 bits.
+/// The most elements that a request may state for a call, of all ranks together. With this limit,
+/// numbers of bytes, and sums of a few such numbers, fit into 64 bits.
 inline constexpr int64_t kMostElements = int64_t{1} << 48;
 
-/// A writer that appends values to a message, as this machine has them in memory.
+/// A writer of a message (tcp_messages.h). It appends values as this machine has them in memory.
+/// The handshake refuses machines with another byte order.
 class WireWriter {
  public:
   template <typename T>
@@ -70,8 +71,8 @@ struct OwnedMark {
 };
 
 /// A reader that takes the values of a message in their order. All functions throw BadMessage if a
-/// value is out of its range, or if the message ends before it. Whether the values agree with each
-/// other is checked by the caller.
+/// value is out of its range, or if the message ends before the value does. The caller checks
+/// whether the values agree with each other.
 class WireReader {
  public:
   explicit WireReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -82,7 +83,7 @@ class WireReader {
     std::memcpy(&value, next(sizeof value), sizeof value);
     return value;
   }
-  /// Takes a number from `least` to `most`. `name` says what it is, for errors.
+  /// Takes a number from `least` to `most`. `name` names it in errors.
   template <std::integral T>
   T take_between(T least, T most, std::string_view name) {
     const T value = take<T>();
@@ -119,7 +120,7 @@ class WireReader {
   }
   /// Takes a fingerprint whose shape has kMostElements at most.
   OwnedMark take_mark();
-  /// Takes a layout of the pieces of `ranks` ranks, of kMostElements at most.
+  /// Takes a layout for `ranks` ranks, of kMostElements at most.
   PieceLayout take_layout(int ranks);
   /// Throws BadMessage if the message has more values.
   void end() const;
@@ -128,17 +129,16 @@ class WireReader {
   [[noreturn]] static void throw_out_of_range(std::string_view name, int64_t value, int64_t least,
                                               int64_t most);
   const std::byte* next(size_t bytes);
-  size_t take_count(size_t size_of_each);
+  size_t take_count(size_t value_bytes);
 
   std::span<const std::byte> bytes_;
 };
 
-/// Returns the bytes of a message as it is sent, with its length before it.
+/// Returns the bytes that are sent for a message: its length in 64 bits, then its values.
 std::vector<std::byte> message_bytes(const WireWriter& message);
-/// Sends a message.
 void send_message(TcpSocket& socket, const WireWriter& message, const TcpSocket::Look& look = {});
-/// Receives a message into `memory`, which grows as its bytes come, and returns its reader. Throws
-/// BadMessage if it is longer than any message of this program.
+/// Receives a message into `memory`, and returns its reader. Throws BadMessage if the message is
+/// longer than any message of this program.
 WireReader receive_message(TcpSocket& socket, std::vector<std::byte>& memory,
                            const TcpSocket::Look& look = {});
 

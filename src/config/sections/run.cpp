@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostRankTimeout = 365LL * 24 * 3600;  // a year
+constexpr int64_t kMaxRankTimeout = 365LL * 24 * 3600;  // a year
 
 }  // namespace
 
@@ -28,15 +28,15 @@ ConfigSection run_section() {
            "each thread stays on a core of its own, where there are as many threads as cores")
       .key("graphs", &RunSection::graphs, FlagRule{}, {on_a_device, false},
            "on a device, work that repeats is captured once (a CUDA graph) and launched as a whole")
-      .key("check_replicas", &RunSection::check_replicas, whole(0, kMostSteps),
+      .key("check_replicas", &RunSection::check_replicas, whole(0, kMaxSteps),
            {several_ranks, int64_t{0}},
            "every so many steps, and at the start, compare what several ranks must hold alike; 0: "
            "never")
-      .key("rank_timeout", &RunSection::rank_timeout, whole(1, kMostRankTimeout),
+      .key("rank_timeout", &RunSection::rank_timeout, whole(1, kMaxRankTimeout),
            {several_ranks, RunSection().rank_timeout},
            "seconds that a rank waits for another one before the run ends and names the call and "
            "the ranks that did not come; it must be longer than it takes to write a checkpoint")
-      .key("trace_step", &RunSection::trace_step, whole(0, kMostSteps), {traces_a_step, int64_t{0}},
+      .key("trace_step", &RunSection::trace_step, whole(0, kMaxSteps), {traces_a_step, int64_t{0}},
            "the step whose timeline is written to trace.json; 0: none")
       .key("tensorboard", &RunSection::tensorboard, FlagRule{}, {always},
            "write metrics as TensorBoard's events too, to tensorboard/")

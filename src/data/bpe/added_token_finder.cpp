@@ -42,7 +42,7 @@ size_t white_space_after(std::string_view text, size_t begin) {
   }
 }
 
-size_t first_two(char first, char second) {
+size_t first_two_bytes(char first, char second) {
   return static_cast<size_t>(static_cast<unsigned char>(first)) << 8 |
          static_cast<unsigned char>(second);
 }
@@ -61,10 +61,10 @@ AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens)
 void AddedTokenFinder::insert(std::string_view content, uint32_t token) {
   first_bytes_.set(static_cast<unsigned char>(content[0]));
   if (content.size() > 1) {
-    starts_.set(first_two(content[0], content[1]));
+    starts_.set(first_two_bytes(content[0], content[1]));
   } else {
     for (int second = 0; second < 256; ++second) {
-      starts_.set(first_two(content[0], static_cast<char>(second)));
+      starts_.set(first_two_bytes(content[0], static_cast<char>(second)));
     }
   }
   uint32_t node = 0;
@@ -87,7 +87,7 @@ uint32_t AddedTokenFinder::child(uint32_t node, char byte) const {
 }
 
 bool AddedTokenFinder::may_start(std::string_view text, size_t offset) const {
-  return offset + 1 < text.size() ? starts_[first_two(text[offset], text[offset + 1])]
+  return offset + 1 < text.size() ? starts_[first_two_bytes(text[offset], text[offset + 1])]
                                   : first_bytes_[static_cast<unsigned char>(text[offset])];
 }
 

@@ -52,9 +52,9 @@ struct TokenSearch {
   /// Returns whether an offset of the whole text is in a token that stays text. The offset must not
   /// be below that of an earlier call.
   bool is_in_ignored(int64_t text_offset) {
-    const auto wanted = static_cast<size_t>(text_offset);
-    while (!ignored.empty() && ignored.front().end <= wanted) ignored.pop_front();
-    return !ignored.empty() && ignored.front().begin <= wanted;
+    const auto position = static_cast<size_t>(text_offset);
+    while (!ignored.empty() && ignored.front().end <= position) ignored.pop_front();
+    return !ignored.empty() && ignored.front().begin <= position;
   }
 };
 
@@ -262,7 +262,7 @@ class BpeDocumentEncoder : public DocumentEncoder {
   TokenSearch raw_;
   std::string part_;         // the text of a part between tokens that is not normalised yet
   int64_t part_offset_ = 0;  // the offset of `part_` in the whole text
-  size_t part_seen_ = 0;     // no offset at which `part_` can be cut is before it
+  size_t part_seen_ = 0;     // `part_` has no safe cut before it
   std::string normal_form_;
   int64_t normal_offset_ = 0;  // bytes of normal form passed on so far
   OffsetMap raw_offsets_;      // maps the normal form to the raw text
@@ -271,11 +271,11 @@ class BpeDocumentEncoder : public DocumentEncoder {
   int64_t plain_begin_ = 0;    // the offset of the plain text in the normal form
   bool needs_prefix_ = false;  // the next plain text gets a prefix space if the tokenizer adds one
   SplitChain chain_;
-  /// Cuts that are not reported yet. Their counts of tokens are those in ids_ during a call, and
-  /// those of all calls between two calls.
+  /// Cuts that are not reported yet. During a call their counts of tokens are indices in *ids_.
+  /// Between two calls they count the ids that all calls gave.
   std::vector<TokenCut> cuts_;
   int64_t last_boundary_ = 0;  // the offset of the last reported boundary
-  Boundary given_;             // the bytes added so far, and the number of ids of earlier calls
+  Boundary given_;             // the bytes added and the number of ids given in earlier calls
 
   // Valid during a call:
   std::vector<int32_t>* ids_ = nullptr;

@@ -15,12 +15,12 @@ namespace tessera {
 ///
 /// Each stage keeps the text whose result later text may change:
 ///   - a search: the beginning of a token, and white space that a token may include,
-///   - normalisation: the text from the last character on that does not change with the text
-///     before it,
+///   - normalisation: the text after the last safe cut (see BpeNormalizer::last_cut()),
 ///   - the splits and the merges: see SplitChain and OpenPiece.
-/// An offset is a boundary if all stages could restart there. A piece ends there, outside any match
-/// of an earlier split and any added token that stays text. No text that got a prefix space begins
-/// there. This depends only on the text around the offset, and every boundary is reported.
+/// An offset is a boundary if all stages could restart there: a piece ends there, no match of an
+/// earlier split and no added token that stays text contains the offset, and no text that got a
+/// prefix space begins there. This depends only on the text around the offset. Every boundary is
+/// reported.
 /// `stages` must outlive the encoder.
 std::unique_ptr<DocumentEncoder> make_bpe_document_encoder(const BpeStages& stages);
 

@@ -33,7 +33,7 @@ class BpeModel {
   void encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& tokens) const;
 
   /// Encodes `piece`, valid UTF-8 or a part of it, by merges alone and leaves the tokens in
-  /// scratch.tokens. They are those of encode(), unless the piece is one token as a whole.
+  /// scratch.tokens. encode() gives the same tokens unless the piece is one token as a whole.
   void merge(std::string_view piece, Scratch& scratch) const;
 
   /// Returns whether a byte, a character or a merge gives this token.

@@ -19,7 +19,7 @@ namespace tessera {
 
 /// A byte-level byte-pair encoding, as the `tokenizers` library stores it in a tokenizer.json:
 /// GPT-2, GPT-NeoX (OLMo, OLMoE), Llama 3, Qwen and others. It can also be a byte-pair encoding of
-/// characters that fall back to bytes, into which the library converts SentencePiece's models:
+/// characters that falls back to bytes. The library converts SentencePiece's models to this form:
 /// Gemma 3 (ZAYA1).
 ///
 /// The ids are those that the library gives without adding special tokens and with

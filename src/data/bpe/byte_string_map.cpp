@@ -24,9 +24,9 @@ uint64_t half_word(const char* bytes) {
 
 }  // namespace
 
-/// Nearly all keys have at most 16 bytes. For these, two overlapping loads mixed by two
-/// multiplications take a fraction of the time of a hash for any length. (The factors are 2^64 by
-/// the golden ratio, and two of wyhash's.)
+/// Nearly all keys have at most 16 bytes. Two overlapping loads then cover the key, and two
+/// multiplications mix them, in a fraction of the time of a hash for any length. (The factors are
+/// 2^64 divided by the golden ratio, and two of wyhash's.)
 uint64_t hash_of_key(std::string_view key) {
   const size_t size = key.size();
   if (size > 16) return hash(key);

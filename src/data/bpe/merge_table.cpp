@@ -13,7 +13,7 @@ constexpr uint64_t kEmpty = ~uint64_t{0};    // not a pair, because ids are not 
 constexpr uint64_t kNoMerge = ~uint64_t{0};  // above all ranks
 constexpr uint32_t kNoRank = ~uint32_t{0};
 /// The number of tokens up to which a scan of all pairs in each step is faster than a heap.
-constexpr size_t kMostTokensToScan = 96;
+constexpr size_t kMaxTokensToScan = 96;
 
 uint64_t pair_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
@@ -55,7 +55,7 @@ uint64_t MergeTable::find(int32_t left, int32_t right) const {
 
 void MergeTable::merge(std::vector<int32_t>& tokens, Scratch& scratch) const {
   if (tokens.size() < 2) return;
-  if (tokens.size() <= kMostTokensToScan) {
+  if (tokens.size() <= kMaxTokensToScan) {
     merge_by_scan(tokens, scratch);
   } else {
     merge_by_heap(tokens, scratch);
@@ -92,7 +92,7 @@ void MergeTable::merge_by_heap(std::vector<int32_t>& tokens, Scratch& scratch) c
   next.resize(count);
   heap.clear();
   for (size_t i = 0; i < count; ++i) {
-    previous[i] = static_cast<uint32_t>(i) - 1;  // that of the first is never read
+    previous[i] = static_cast<uint32_t>(i) - 1;  // the first one's is never read
     next[i] = static_cast<uint32_t>(i) + 1;
     if (i + 1 < count) ranks[i] = rank_of(find(tokens[i], tokens[i + 1]));
     if (ranks[i] != kNoRank) heap.push_back(uint64_t{ranks[i]} << 32 | i);

@@ -27,7 +27,7 @@ int combining_class(int32_t code) { return utf8proc_get_property(code)->combinin
 
 /// Writes the full canonical decomposition: one character if there is none. Returns its length.
 size_t decompose(uint32_t code, std::array<int32_t, kLongestDecomposition>& result) {
-  int boundary = 0;
+  int boundary = 0;  // utf8proc uses it only for grapheme boundaries
   const auto length = utf8proc_decompose_char(
       static_cast<int32_t>(code), result.data(), static_cast<utf8proc_ssize_t>(result.size()),
       static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &boundary);

@@ -19,12 +19,12 @@ class NfcNormalizer : public BpeNormalizer {
   Change next_change(std::string_view text, size_t begin) const override;
   /// Needs n log n operations for any part.
   void append_normalized(std::string_view part, std::string& result) const override;
-  /// Returns the offset of the last character at or after `begin` that normalisation leaves
-  /// unchanged, whatever precedes it.
+  /// Returns the offset of the last stable character at or after `begin`.
   size_t last_cut(std::string_view text, size_t begin) const override;
 
  private:
-  /// Returns whether normalisation leaves this character unchanged, whatever precedes it.
+  /// Returns whether the character is stable: normalisation leaves it unchanged, whatever precedes
+  /// it.
   bool is_stable(uint32_t code) const { return (stable_[code / 64] >> code % 64 & 1) != 0; }
   /// Returns the end of the run of stable characters from `begin` on. Sets `last` to the offset of
   /// the last of them.

@@ -72,9 +72,9 @@ size_t OpenPiece::count_certain() {
 size_t OpenPiece::count_common(size_t end) {
   const std::string_view text = text_;
   for (size_t length = 8 * model_.longest_token();; length *= 2) {
-    // Start at the last token end that leaves at least this many bytes.
-    const size_t wanted = end > length ? end - length : 0;
-    size_t i = static_cast<size_t>(std::ranges::upper_bound(ends_, wanted) - ends_.begin());
+    // Start at the last token end that leaves at least `length` bytes.
+    const size_t limit = end > length ? end - length : 0;
+    size_t i = static_cast<size_t>(std::ranges::upper_bound(ends_, limit) - ends_.begin());
     size_t token_begin = i > 0 ? ends_[i - 1] : 0;
     const size_t begin = token_begin;
     model_.merge(text.substr(begin, end - begin), scratch_);

@@ -21,14 +21,14 @@ struct TokenCut {
 /// Two facts make the result exact, for merges of any ranks.
 ///
 /// (1) If a token of merge(s) ends at p, merge(s) is merge(s[:p]) followed by merge(s[p:]). No
-/// merge crossed p, and the merges of each side came in the order they have without the other side.
+/// merge crossed p, so each side had the same merges, in the same order, as it has alone.
 ///
 /// (2) Take a row of tokens in which every two neighbours are the result of merge() of their bytes.
 /// Then the row is the result of merge() of all its bytes: the first merge across the end of a
 /// token would also be made in the two tokens beside that end.
 ///
-/// Let s be the bytes known so far. Some token may reach beyond s; let i be an offset at which it
-/// may begin. By (1), a token that is in merge(s[:i]) for each such i is in every continuation. By
+/// Let s be the bytes known so far, and i an offset at which a token that reaches beyond s may
+/// begin. By (1), a token that is in merge(s[:i]) for each such i is in every continuation. By
 /// (2), merge(s[:i]) can be joined from merge(s) and a merge of the end of s[:i] at a token that
 /// both have.
 class OpenPiece {
@@ -59,7 +59,7 @@ class OpenPiece {
   std::string text_;             // the text whose tokens are not certain yet
   int64_t offset_ = 0;           // the offset of `text_` in the whole text
   bool begun_ = false;           // true if some tokens of the piece have been passed on
-  size_t wanted_ = kWindow;      // the size of `text_` at which to merge it again
+  size_t wanted_ = kWindow;      // the size of `text_` at which it is merged again
   std::vector<int32_t> merged_;  // merge(text_)
   std::vector<size_t> ends_;     // the offsets in text_ at which merged_'s tokens end
 };

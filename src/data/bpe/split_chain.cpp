@@ -7,9 +7,8 @@
 namespace tessera {
 namespace {
 
-/// The size of text not passed on up to which it is searched again whenever more text arrives.
-/// Longer text is searched again only when it has doubled. So a long match does not need quadratic
-/// time.
+/// A step searches the text that it holds back again whenever more arrives, up to this size. Longer
+/// text is searched again only when it has doubled, so a long match does not need quadratic time.
 constexpr size_t kOftenSearched = size_t{32} << 10;
 
 void add_cut(std::vector<TokenCut>* cuts, int64_t offset, const std::vector<int32_t>& tokens) {
@@ -45,7 +44,7 @@ void SplitChain::finish(std::vector<int32_t>& tokens, std::vector<TokenCut>& cut
   end_piece(0, {tokens, has_cuts_ ? &cuts : nullptr});
 }
 
-/// Returns the list that gets the cuts inside a piece for the model, or null. Outside a match, each
+/// Returns the list for the cuts inside a piece of the last step, or null. Outside a match each
 /// token's end is a cut (see OpenPiece), unless the piece could be one token as a whole.
 std::vector<TokenCut>* SplitChain::cuts_in_piece(const Output& output) const {
   return model_.ignores_merges() ? nullptr : output.cuts;
@@ -83,8 +82,8 @@ void SplitChain::end_piece(size_t step, const Output& output) {
 
 void SplitChain::whole_piece(size_t step, std::string_view piece, int64_t offset,
                              const Output& output) {
-  const bool short_piece = piece.size() <= OpenPiece::kWindow && cuts_in_piece(output) == nullptr;
-  if (step == steps_.size() && short_piece) {
+  const bool at_once = piece.size() <= OpenPiece::kWindow && cuts_in_piece(output) == nullptr;
+  if (step == steps_.size() && at_once) {
     model_.encode(piece, scratch_, output.tokens);
     return;
   }
@@ -117,11 +116,11 @@ void SplitChain::divide(size_t step, bool ends, const Output& output) {
     pass_gap(step, state.text.size(), output);
     return;
   }
-  const size_t passed =
+  const size_t dropped =
       character_begin(state.text, state.done - std::min(state.done, pattern.look_behind()));
-  state.text.erase(0, passed);
-  state.offset += static_cast<int64_t>(passed);
-  state.done -= passed;
+  state.text.erase(0, dropped);
+  state.offset += static_cast<int64_t>(dropped);
+  state.done -= dropped;
   const size_t held = state.text.size() - state.done;
   state.wanted = held > kOftenSearched ? state.text.size() + held : 0;
 }

@@ -25,14 +25,14 @@ namespace tessera {
 /// same. Cuts depend only on the text, not on the parts in which it arrives.
 class SplitChain {
  public:
-  /// All arguments must outlive this object. `patterns` are those of `steps`.
+  /// All arguments must outlive this object. `patterns` has one pattern per step.
   SplitChain(const std::vector<SplitStep>& steps, const std::vector<SplitPattern>& patterns,
              const BpeModel& model);
 
   /// Returns whether a text can have cuts before its end.
   bool has_cuts() const { return has_cuts_; }
 
-  /// Begins another text. `offset` is its offset in the text that it is part of.
+  /// Begins another text, a part of a larger text that begins at `offset` of it.
   void begin(int64_t offset);
   /// Appends to `tokens` those that later text cannot change, and to `cuts` the cuts among them, in
   /// ascending order.
@@ -43,11 +43,11 @@ class SplitChain {
  private:
   /// The state of one step. Its text is the whole text or a piece of the step before.
   struct StepState {
-    std::string text;    // the text not passed on yet, after the text that matches may look back at
-    int64_t offset = 0;  // the offset of `text` in the whole text
-    size_t done = 0;     // `text` before this offset is passed on
-    size_t wanted = 0;   // the size of `text` at which to search it again
-    bool in_gap = false;  // the next step has the beginning of a gap that continues at `done`
+    std::string text;     // the text that matches may look back at, then the text not passed on
+    int64_t offset = 0;   // the offset of `text` in the whole text
+    size_t done = 0;      // `text` before this offset is passed on
+    size_t wanted = 0;    // the size of `text` at which to search it again
+    bool in_gap = false;  // a gap continues at `done`; the next step has its beginning
   };
 
   struct Output {

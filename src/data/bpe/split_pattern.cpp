@@ -19,7 +19,7 @@ constexpr size_t kFirstStack = size_t{32} << 10;
 constexpr size_t kLargestStack = size_t{64} << 20;
 /// The most backtracking steps of one match. It is far above what practical patterns need for
 /// megabytes of white space, and far below what would look like a hang.
-constexpr uint32_t kMostBacktracking = 100'000'000;
+constexpr uint32_t kMaxBacktracking = 100'000'000;
 
 std::string message_of(int code) {
   std::array<PCRE2_UCHAR, 256> buffer{};
@@ -60,7 +60,7 @@ struct SplitPattern::Scratch::Data {
 SplitPattern::Scratch::Scratch() : data_(std::make_unique<Data>()) {
   data_->match = own<decltype(data_->match)>(pcre2_match_data_create(1, nullptr));
   data_->context = own<decltype(data_->context)>(pcre2_match_context_create(nullptr));
-  pcre2_set_match_limit(data_->context.get(), kMostBacktracking);
+  pcre2_set_match_limit(data_->context.get(), kMaxBacktracking);
   // Without machine code there is no stack.
   data_->stack.reset(pcre2_jit_stack_create(kFirstStack, kLargestStack, nullptr));
   pcre2_jit_stack_assign(data_->context.get(), nullptr, data_->stack.get());

@@ -26,7 +26,7 @@ std::optional<std::string> bytes_of_symbols(std::string_view symbols);
 /// Returns the token of a byte with byte fallback: "<0x0A>".
 std::string fallback_token(uint8_t byte);
 
-/// Returns the byte of a token that fallback_token() spells, or nothing if `token` is another.
+/// Returns the byte for which fallback_token() gives `token`, or nothing if there is none.
 std::optional<uint8_t> fallback_byte(std::string_view token);
 
 /// Returns the bytes of the normalised text from which merges make this token. Returns nothing for
@@ -35,8 +35,8 @@ std::optional<uint8_t> fallback_byte(std::string_view token);
 std::optional<std::string> merged_bytes(const BpeDescription& description,
                                         const std::string& token);
 
-/// Returns the text that a token of the vocabulary stands for; with byte fallback an added token
-/// too.
+/// Returns the text that a token of the vocabulary stands for. With byte fallback the token may
+/// also be an added one.
 std::string text_of_token(const BpeDescription& description, const std::string& token);
 
 }  // namespace tessera

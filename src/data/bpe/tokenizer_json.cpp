@@ -135,8 +135,8 @@ Json replace_step(std::string_view pattern, std::string_view content) {
   return {{"type", "Replace"}, {"pattern", {{"String", pattern}}}, {"content", content}};
 }
 
-/// Refuses all but the steps that write spaces as U+2581 and back. The pre-tokenizer that such
-/// files have splits at spaces, of which the normalizer leaves none.
+/// Refuses all but the steps that write spaces as U+2581 and back. The pre-tokenizer of such files
+/// splits at spaces. It does nothing, because the normalizer leaves no space.
 void check_space_marks(const Section& file) {
   const auto require = [&](const std::string& key, const Json& known, std::string_view expected) {
     if (file.get(key) != known) file.refuse(key, file.get(key), with_byte_fallback(expected));

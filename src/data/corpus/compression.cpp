@@ -49,7 +49,7 @@ constexpr std::array<OtherEncoding, 4> kOtherEncodings = {{
     {"\xFE\xFF"sv, "UTF-16"},
 }};
 constexpr size_t kLongestStart = 512;  // enough for every signature
-constexpr size_t kLeastToJudge = 16;   // the fewest bytes of which the share of zeros is judged
+constexpr size_t kLeastToJudge = 16;   // fewer bytes do not show a share of zeros
 
 bool is_zstd(std::string_view start) {
   // A skippable frame begins with one of the 32-bit numbers 0x184D2A50 to 0x184D2A5F.
@@ -224,9 +224,9 @@ class Decompressor::GzipStream : public Stream {
 
   size_t inflate_into(std::span<char> buffer) {
     // zlib counts in 32 bits.
-    constexpr size_t kMost = std::numeric_limits<int32_t>::max();
+    constexpr size_t kMaxRoom = std::numeric_limits<int32_t>::max();
     const std::span<const std::byte> bytes = ahead();
-    const size_t room = std::min(buffer.size(), kMost);
+    const size_t room = std::min(buffer.size(), kMaxRoom);
     // zlib does not write through next_in, which is not const.
     state_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
     state_.avail_in = static_cast<uInt>(bytes.size());

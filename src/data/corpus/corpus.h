@@ -45,10 +45,10 @@ struct Corpus {
 Corpus scan_inputs(const std::vector<std::string>& inputs, const fs::path& excluded,
                    const Logger& logger);
 
-/// A part of a file, in bytes. `begin` and `end` are where the file should be cut. The readers move
-/// both to an offset at which it can be cut: read_slice() to the start of the next line. So
-/// consecutive slices divide a file among them. A compressed file is one slice, because it can only
-/// be read from its start.
+/// A part of a file. `begin` and `end` are the byte offsets at which the file should be cut.
+/// Readers move both to an offset at which it can be cut; read_slice() takes the start of the next
+/// line. So consecutive slices have neither gaps nor overlaps. A compressed file is one slice,
+/// because it can only be read from its start.
 struct Slice {
   int64_t file = 0;  // index in Corpus::files
   int64_t begin = 0;

@@ -200,14 +200,14 @@ class SliceReader {
     content_.emplace(file_, begin);
   }
 
-  /// Reads more of the content behind the unused text: up to end_, but at least `beyond` bytes and
-  /// at most kReadAtOnce. Returns false if the content has ended.
-  bool fill(int64_t beyond) {
+  /// Reads more of the content behind the unused text: up to end_, but at least `min_bytes` and at
+  /// most kReadAtOnce. Returns false if the content has ended.
+  bool fill(int64_t min_bytes) {
     documents_.pause();
     const size_t unused = text_.size();
     const int64_t left = std::max<int64_t>(0, end_ - offset_ - static_cast<int64_t>(unused));
     buffer_.erase(0, buffer_.size() - unused);
-    buffer_.resize(unused + std::min(kReadAtOnce, static_cast<size_t>(std::max(left, beyond))));
+    buffer_.resize(unused + std::min(kReadAtOnce, static_cast<size_t>(std::max(left, min_bytes))));
     buffer_.resize(unused + content_->read(std::span(buffer_).subspan(unused)));
     text_ = buffer_;
     return text_.size() > unused;
@@ -242,25 +242,25 @@ class SliceReader {
     // The line end before the slice's begin shows whether a line begins there.
     const bool inside = slice_.begin > 0;
     open(inside ? slice_.begin - 1 : 0, slice_.end);
-    bool ignored = inside;  // the current line belongs to another slice or is too long
-    size_t searched = 0;    // the bytes of the text that are known to contain no line end
+    bool ignores_line = inside;  // the current line belongs to another slice or is too long
+    size_t searched = 0;         // the bytes of the text that are known to contain no line end
     while (offset_ < end_) {
       const size_t line_end = text_.find('\n', searched);
       if (line_end != std::string_view::npos) {
-        if (!ignored) add_line(text_.substr(0, line_end));
-        ignored = false;
+        if (!ignores_line) add_line(text_.substr(0, line_end));
+        ignores_line = false;
         searched = 0;
         drop(line_end + 1);
         continue;
       }
-      if (!ignored && text_.size() > longest_line_) {
+      if (!ignores_line && text_.size() > longest_line_) {
         add_line(text_);  // records it as a bad line
-        ignored = true;
+        ignores_line = true;
       }
-      if (ignored) drop(text_.size());
+      if (ignores_line) drop(text_.size());
       searched = text_.size();
       if (fill(kReadBeyond)) continue;
-      if (!ignored && !text_.empty()) add_line(text_);
+      if (!ignores_line && !text_.empty()) add_line(text_);
       return;
     }
   }

@@ -12,8 +12,8 @@
 namespace tessera {
 
 /// A reader of an uncompressed file of plain text. It can begin at any byte offset of the file. It
-/// repairs the text: broken UTF-8 becomes U+FFFD. An OffsetMap then says which offsets of the file
-/// the offsets of the repaired text come from.
+/// repairs the text: broken UTF-8 becomes U+FFFD. An OffsetMap maps offsets of the repaired text to
+/// offsets of the file.
 class PlainText {
  public:
   /// Both arguments must outlive this object. Throws Error when the file cannot be read or has
@@ -33,7 +33,7 @@ class PlainText {
   /// the file offsets of its parts. Throws Error on broken UTF-8 if the options say so.
   std::string_view read(int64_t begin, int64_t end, int64_t offset, OffsetMap& offsets);
 
-  /// Returns the number of replacements that read() makes between two such offsets.
+  /// Returns the number of replacements that read() makes between two offsets that cut() gave.
   int64_t count_broken(int64_t begin, int64_t end);
 
  private:

@@ -89,14 +89,14 @@ std::vector<Merge> merges_of(const std::vector<SentencePiece>& pieces, const Sym
 class WordCache {
  public:
   static constexpr size_t kLongestWord = 30;  // bytes
-  static constexpr size_t kMostTokens = 8;
+  static constexpr size_t kMaxTokens = 8;
 
   /// An entry fills one cache line of the processor.
   struct alignas(64) Entry {
     uint8_t size = 0;   // bytes of the word
     uint8_t count = 0;  // number of tokens
     std::array<char, kLongestWord> word{};
-    std::array<int32_t, kMostTokens> ids{};
+    std::array<int32_t, kMaxTokens> ids{};
 
     bool holds(std::string_view wanted) const {
       return size == wanted.size() && std::memcmp(word.data(), wanted.data(), size) == 0;
@@ -107,11 +107,11 @@ class WordCache {
 
   WordCache() : entries_(kEntries) {}
 
-  /// Returns the entry for a word. It may hold another word, or none.
+  /// Returns the entry for a word. The entry may hold a different word, or none.
   Entry& entry_of(std::string_view word) { return entries_[hash_of_key(word) % kEntries]; }
 
   static bool fits(std::string_view word, size_t tokens) {
-    return word.size() <= kLongestWord && tokens <= kMostTokens;
+    return word.size() <= kLongestWord && tokens <= kMaxTokens;
   }
 
   /// Stores a word, for which fits() must hold.
@@ -162,7 +162,7 @@ class MergedStretches : public StretchEncoder {
 
 }  // namespace
 
-bool SentencePieceMerger::takes(const SentencePieceDescription& description) {
+bool SentencePieceMerger::supports(const SentencePieceDescription& description) {
   std::unordered_set<std::string_view> merged;
   for (const SentencePiece& piece : description.pieces) {
     if (is_merged(piece)) merged.insert(piece.text);

@@ -16,9 +16,9 @@
 namespace tessera {
 
 /// The byte-pair encoding of SentencePiece. A word is a row of symbols, at first its characters.
-/// Two neighbours whose concatenation is a piece become that piece. The piece with the highest
-/// score is merged first; of equal ones, the leftmost. A symbol is a piece, or a character that is
-/// only part of longer pieces.
+/// Two neighbours that together spell a piece become that piece. The piece with the highest score
+/// is merged first; of equal scores, the leftmost. A symbol is a piece, or a character that occurs
+/// only in longer pieces.
 class SentencePieceMerger {
  public:
   /// Memory that encode() reuses in each call. One thread at a time may use it.
@@ -27,15 +27,15 @@ class SentencePieceMerger {
     std::vector<int32_t> symbols;
   };
 
-  /// takes() must accept `description`. `unknown` must outlive this object.
+  /// supports() must accept `description`. `unknown` must outlive this object.
   SentencePieceMerger(const SentencePieceDescription& description, const UnknownText& unknown);
 
   /// Returns whether text can only become normal pieces and user-defined symbols, and all pieces
   /// are valid UTF-8.
-  static bool takes(const SentencePieceDescription& description);
+  static bool supports(const SentencePieceDescription& description);
 
-  /// Appends the tokens of `word`, which contains no user-defined symbol that is to be found.
-  /// Returns whether all its characters are in pieces.
+  /// Appends the tokens of `word`, which contains no user-defined symbol: the caller encodes those
+  /// apart. Returns whether all characters of the word are in pieces.
   bool encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& tokens) const;
   std::vector<StretchEncoder::Token> encode_with_ends(std::string_view word,
                                                       Scratch& scratch) const;

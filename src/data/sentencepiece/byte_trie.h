@@ -34,7 +34,7 @@ class ByteTrie {
   bool empty() const { return empty_; }
 
   /// Moves from `node` along `byte`. Returns false and leaves `node` unchanged if no key continues
-  /// so.
+  /// with this byte.
   bool step(Node& node, char byte) const {
     const uint32_t next = units_[node].base ^ static_cast<unsigned char>(byte);
     if (units_[next].parent != node) return false;

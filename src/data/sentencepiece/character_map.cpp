@@ -47,18 +47,18 @@ CharacterMap::CharacterMap(std::string_view compiled, const std::string& origin)
   }
 }
 
-/// Checks that everything that a walk may read exists: the units of the children by any byte, and
-/// the replacement. Throws Error otherwise.
+/// Throws Error unless everything that a walk may read exists: the units of the children by any
+/// byte, and the replacement.
 void CharacterMap::check_unit(size_t index, const std::string& origin) const {
   const uint32_t unit = units_[index];
   if (index > 0 && is_value(unit)) return;
   const uint32_t base = static_cast<uint32_t>(index) ^ offset(unit);
-  bool right = (base | 0xFF) < units_.size();
-  if (right && ends_rule(unit)) {
+  bool is_valid = (base | 0xFF) < units_.size();
+  if (is_valid && ends_rule(unit)) {
     const size_t begin = value(units_[base]);
-    right = begin < replacements_.size() && !is_inside_character(replacements_[begin]);
+    is_valid = begin < replacements_.size() && !is_inside_character(replacements_[begin]);
   }
-  if (!right) {
+  if (!is_valid) {
     throw Error("{} is damaged: the rule at unit {} of its precompiled_charsmap leads nowhere",
                 origin, index);
   }

@@ -30,8 +30,8 @@ class CharacterMap {
 
   Match find(std::string_view text) const;
 
-  /// Returns whether a rule is this ASCII character alone, or begins with it and another ASCII
-  /// character.
+  /// Returns whether a rule replaces this ASCII character alone, or a sequence that begins with it
+  /// and a second ASCII character.
   bool may_replace(unsigned char ascii) const { return may_replace_[ascii]; }
   /// Returns whether every replacement is valid UTF-8.
   bool makes_valid_utf8() const;

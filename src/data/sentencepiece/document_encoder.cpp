@@ -15,9 +15,9 @@ constexpr int kLandmarkBits = 8;  // one offset in 256
 /// The number of bytes without a landmark after which every end of a stretch is a boundary.
 constexpr size_t kLandmarksAreRare = size_t{16} << 10;
 
-/// Returns whether `offset` is a landmark: the bytes just before it, none of which is before
-/// `begin`, have a hash that occurs at about one offset in 256. Every reader of the text finds the
-/// same landmarks, wherever it began.
+/// Returns whether `offset` is a landmark: the eight bytes before it have a hash that occurs at
+/// about one offset in 256. Every reader of the text finds the same landmarks, wherever it began.
+/// An offset less than eight bytes after `begin` is none.
 bool is_landmark(std::string_view text, size_t begin, size_t offset) {
   if (offset < begin + kBeforeLandmark) return false;
   uint64_t bytes = 0;
@@ -27,8 +27,8 @@ bool is_landmark(std::string_view text, size_t begin, size_t offset) {
 
 constexpr size_t kLongStretch = size_t{32} << 10;  // bytes
 constexpr size_t kLongestCompared = 1024;          // bytes of a piece; longer ones are slow to find
-constexpr size_t kOffsets = 64;                    // bytes in which the best offset is sought
-constexpr size_t kMostBeginnings = 16;             // texts to compare
+constexpr size_t kSearchedBytes = 64;              // bytes in which the best offset is sought
+constexpr size_t kMaxBeginnings = 16;              // texts to compare
 
 /// Returns the end of the longest piece that begins at `begin` of the text, or `begin` if there is
 /// none.
@@ -43,15 +43,15 @@ size_t longest_piece_end(std::string_view text, size_t begin, const SentencePiec
   return reached;
 }
 
-/// Returns an offset near the end of `stretch`, as the last element, and before it the starts of
-/// all pieces that span it. A token of the text ends at one of these offsets. The last one is
-/// chosen so that there are the fewest.
+/// Returns offsets of `stretch` at one of which a token of the text must end: an offset near the
+/// end of the stretch, as the last element, and before it the starts of all pieces that span that
+/// offset. The offset is chosen so that the fewest pieces span it.
 std::vector<size_t> possible_ends(std::string_view stretch, const SentencePieceModel& model) {
   const size_t longest = model.longest_piece();
   std::vector<size_t> begins;
   std::vector<size_t> piece_ends;
-  size_t offset = character_begin(stretch, stretch.size() - 2 * longest - kOffsets);
-  const size_t first = character_begin(stretch, stretch.size() - longest - kOffsets);
+  size_t offset = character_begin(stretch, stretch.size() - 2 * longest - kSearchedBytes);
+  const size_t first = character_begin(stretch, stretch.size() - longest - kSearchedBytes);
   const size_t last = character_begin(stretch, stretch.size() - longest);
   for (; offset <= last; offset += character_size(stretch.substr(offset))) {
     begins.push_back(offset);
@@ -70,8 +70,8 @@ std::vector<size_t> possible_ends(std::string_view stretch, const SentencePieceM
   return fewest;
 }
 
-/// Returns the tokens that the beginnings of `stretch` up to `ends` all start with. They do not end
-/// within a character.
+/// Returns the tokens with which all beginnings of `stretch` start that end at one of `ends`. The
+/// last token does not end within a character.
 std::vector<StretchEncoder::Token> common_tokens(std::string_view stretch,
                                                  const std::vector<size_t>& ends,
                                                  StretchEncoder& encoder) {
@@ -96,11 +96,11 @@ size_t longest_stretch(const SentencePieceModel& model) {
 /// Returns the tokens of the beginning of `stretch`: half of it or more. `stretch` is as long as
 /// longest_stretch() allows, and no word ends in it.
 ///
-/// With both algorithms (unigram and byte-pair encoding), the tokens up to the end of any token are
-/// those of the text up to there alone. Take an offset near the end of the stretch. Whatever
-/// follows, a token ends at this offset or spans it. So the tokens of the whole text begin with
-/// those of the text up to this offset, or up to the start of a piece that spans it. There are few
-/// such texts. The tokens with which all of them begin are certain.
+/// In unigram models and byte-pair encodings, the tokens up to the end of any token are those of
+/// the text up to that end alone. Take an offset near the end of the stretch. Whatever follows, a
+/// token ends at this offset or spans it. So the tokens of the whole text begin with those of the
+/// text up to this offset, or up to the start of a piece that spans it. There are few such texts.
+/// The tokens with which all of them begin are certain.
 ///
 /// The texts may have too few tokens in common. For example, a unigram model can split a long run
 /// of one character in many equally probable ways, and the last character decides between them. The
@@ -111,7 +111,7 @@ std::vector<StretchEncoder::Token> first_tokens(std::string_view stretch,
                                                 StretchEncoder& encoder) {
   if (model.longest_piece() <= kLongestCompared) {
     const std::vector<size_t> ends = possible_ends(stretch, model);
-    if (ends.size() == 1 || (model.prefixes_have_same_tokens() && ends.size() <= kMostBeginnings)) {
+    if (ends.size() == 1 || (model.prefixes_have_same_tokens() && ends.size() <= kMaxBeginnings)) {
       auto tokens = common_tokens(stretch, ends, encoder);
       if (!tokens.empty() && tokens.back().end >= stretch.size() / 2) return tokens;
     }
@@ -188,7 +188,7 @@ void SentencePieceDocumentEncoder::finish_text(std::vector<Boundary>& boundaries
   encode_certain(true, boundaries);
 }
 
-/// Encodes all text whose tokens later text cannot change; all text if the text ends.
+/// Encodes the text whose tokens later text cannot change. If the text `ends`, that is all of it.
 void SentencePieceDocumentEncoder::encode_certain(bool ends, std::vector<Boundary>& boundaries) {
   const std::string_view text = text_.text();
   const ByteTrie& symbols = model_.symbols_apart();
@@ -210,9 +210,9 @@ void SentencePieceDocumentEncoder::encode_certain(bool ends, std::vector<Boundar
   encode_certain_before(without_symbol_, ends, boundaries);
 }
 
-/// Encodes the part of the text before `end` whose tokens later text cannot change. That text has
-/// no symbol that is encoded apart. The result depends only on the text, not on how much of it is
-/// known at a time.
+/// Encodes the part of the text before `end` whose tokens later text cannot change. That text
+/// contains no symbol that is encoded apart. The result depends only on the text, not on how much
+/// of it is known at a time.
 void SentencePieceDocumentEncoder::encode_certain_before(size_t end, bool ends,
                                                          std::vector<Boundary>& boundaries) {
   const std::string_view text = text_.text().substr(0, end);

@@ -57,16 +57,16 @@ class SentencePieceDocumentEncoder : public DocumentEncoder {
   NormalizedText text_;
   // Offsets in text_.text(), ascending.
   size_t begin_ = 0;           // the start of the text that is not encoded
-  size_t last_cut_ = 0;        // if it is above begin_, a stretch might end here
-  size_t scanned_ = 0;         // a character begins here; no other such end is before it
+  size_t last_cut_ = 0;        // if it is above begin_, a stretch may end here
+  size_t scanned_ = 0;         // of a character; no stretch may end between last_cut_ and it
   size_t without_symbol_ = 0;  // no symbol that is encoded apart is between begin_ and it
   bool in_first_ = false;      // in the text's first stretch, which ignores landmarks
   size_t since_landmark_ = 0;  // bytes since the last landmark
   int64_t text_begin_ = 0;     // the bytes added before the text
   int64_t added_ = 0;
   int64_t given_ = 0;            // the number of ids given
-  std::vector<int32_t> tokens_;  // tokens to be given; if has_last_, the first was given last
-  bool has_last_ = false;
+  std::vector<int32_t> tokens_;  // to be given; if has_last_, the first was given already
+  bool has_last_ = false;        // the next token may join the last one that was given
 };
 
 }  // namespace tessera

@@ -59,7 +59,7 @@ std::string why_not_merged(const SentencePieceDescription& description) {
   if (!std::ranges::all_of(description.pieces, is_valid_utf8)) {
     return "a piece is broken UTF-8";
   }
-  if (!SentencePieceMerger::takes(description)) {
+  if (!SentencePieceMerger::supports(description)) {
     return "it has pieces out of use or control pieces that text can spell";
   }
   return "";

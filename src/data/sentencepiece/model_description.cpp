@@ -14,7 +14,7 @@ struct Field {
   uint64_t number = 0;
   WireType type = WireType::varint;
   uint64_t value = 0;      // the value of a varint or a fixed number
-  std::string_view bytes;  // the content of the other types
+  std::string_view bytes;  // the value of a field of bytes
 
   bool is(uint64_t wanted, WireType wanted_type) const {
     return number == wanted && type == wanted_type;

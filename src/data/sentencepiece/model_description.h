@@ -34,7 +34,7 @@ struct SentencePieceDescription {
   bool adds_dummy_space = true;          ///< a space is added to each text
   bool removes_extra_whitespace = true;  ///< at both ends, and repeated spaces within
   bool escapes_whitespace = true;        ///< spaces become U+2581
-  std::string character_map;             ///< rules that replace characters, see CharacterMap; or ""
+  std::string character_map;             ///< the rules of a CharacterMap; "": none
 };
 
 /// Reads the protocol buffer of a .model file. Skips fields that do not affect encodings. Throws

@@ -114,7 +114,7 @@ void NormalizedText::put_part(std::string_view part, bool kept, int64_t original
   std::optional<int64_t> offset = original;
   while (after_space_ && part.starts_with(' ')) {
     part.remove_prefix(1);
-    offset.reset();
+    offset.reset();  // what is left of the part begins at no offset of the original
   }
   if (part.empty()) return;
   after_space_ = rules_.removes_extra_whitespace() && part.ends_with(' ');
@@ -139,7 +139,7 @@ void NormalizedText::put_part(std::string_view part, bool kept, int64_t original
     put_held_spaces();
     if (offset) anchor(*offset, kept ? part.size() : 0);
     text_ += part;
-    offset.reset();
+    offset.reset();  // nor do the spaces after it
   }
   hold_spaces(spaces, offset);
 }

@@ -12,8 +12,8 @@
 namespace tessera {
 
 /// The normal form of a text that arrives in pieces, by the rules of a model. The text as it
-/// arrives is called the original. What later pieces decide is held back: text for which a longer
-/// rule may apply, and spaces at the end, which are removed if the text ends there.
+/// arrives is called the original. Text whose normal form depends on later pieces is held back: a
+/// longer rule may apply to it, or it is spaces, which are removed if the text ends there.
 class NormalizedText {
  public:
   /// `rules` must outlive this object.

@@ -14,8 +14,8 @@ class StretchEncoder {
  public:
   struct Token {
     int32_t id;
-    /// The offset in the stretch at which the token ends. If a character becomes several tokens of
-    /// bytes, all but the last of them end at the character's start.
+    /// The offset in the stretch at which the token ends. If a character becomes one token per
+    /// byte, all but the last of these tokens end at the character's start.
     size_t end;
     bool operator==(const Token&) const = default;
   };

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// The rules by which a model changes a text before it cuts it into pieces. Characters are replaced
-/// by its map, but not within user-defined symbols. White space is trimmed and marked.
+/// The rules by which a model changes a text before the text is cut into pieces. The model's map
+/// replaces characters, but not within user-defined symbols. White space is trimmed and marked.
 /// NormalizedText applies the rules.
 class TextNormalizer {
  public:
@@ -29,8 +29,8 @@ class TextNormalizer {
   /// Returns the beginning of `text` and its replacement. A byte that is part of no valid character
   /// becomes U+FFFD.
   Part first_part(std::string_view text) const;
-  /// Returns whether first_part() is a space that stays one. It is a fast check. `ends`: nothing
-  /// follows.
+  /// Returns whether first_part() is a space that stays one. It is a fast check. `ends` is true if
+  /// no text follows.
   bool begins_with_plain_space(std::string_view text, bool ends) const;
   /// Returns the length of the unchanged part at the beginning of `text`. It is a fast check.
   size_t plain_length(std::string_view text, bool ends) const;
@@ -52,7 +52,7 @@ class TextNormalizer {
   bool escapes_whitespace_;
   std::string_view space_;
   bool space_is_plain_ = false;  // no rule or symbol of ASCII characters begins with a space
-  std::array<bool, 256> stays_plain_{};  // the other ASCII characters for which this holds
+  std::array<bool, 256> stays_plain_{};  // the same for each other ASCII character
 };
 
 inline bool TextNormalizer::begins_with_plain_space(std::string_view text, bool ends) const {

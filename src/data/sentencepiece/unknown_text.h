@@ -29,7 +29,7 @@ class UnknownText {
   /// Returns whether neighbouring tokens with this id become one: whether it is the unknown token.
   bool joins(int32_t id) const { return id == unknown_id_ && !as_bytes_; }
 
-  /// Appends the tokens of `character` to `tokens`, which are those of the text before it.
+  /// Appends the tokens of `character` to `tokens`, the tokens of the text before it.
   void append(std::string_view character, std::vector<int32_t>& tokens) const {
     if (as_bytes_) {
       for (const char byte : character)

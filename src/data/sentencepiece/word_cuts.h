@@ -12,14 +12,14 @@
 
 namespace tessera {
 
-/// Finds the offsets at which a text can be cut without a change of its pieces: those between two
-/// characters that are neighbours in no piece, so that no piece spans the cut. The parts are called
-/// words. In text with spaces, most of them are words with the space before them.
+/// Finds the offsets at which a text can be cut without a change of its pieces. Such a cut is
+/// between two characters that are neighbours in no piece, so no piece spans it. The text between
+/// two cuts is called a word. In text with spaces, it mostly is a word with the space before it.
 class WordCuts {
  public:
   /// `characters` is about the sum of the lengths of the pieces that will be added.
   explicit WordCuts(size_t characters)
-      : mask_(std::bit_ceil(std::clamp(kBitsPerPair * characters, kFewestBits, kMostBits)) - 1) {
+      : mask_(std::bit_ceil(std::clamp(kBitsPerPair * characters, kFewestBits, kMaxBits)) - 1) {
     others_.resize((mask_ + 1) / 64);
   }
 
@@ -59,7 +59,7 @@ class WordCuts {
   // The size of others_, in bits. With 8 bits per pair, few pairs share a bit.
   static constexpr size_t kBitsPerPair = 8;
   static constexpr size_t kFewestBits = 1024;
-  static constexpr size_t kMostBits = size_t{1} << 24;
+  static constexpr size_t kMaxBits = size_t{1} << 24;
 
   /// Returns the code point. U+2581 counts as the space that it stands for, which makes it ASCII.
   static uint32_t code(std::string_view text) {

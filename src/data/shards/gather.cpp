@@ -57,8 +57,8 @@ int64_t count_token(std::span<const std::byte> bytes, int32_t token) {
   return std::count(values, values + bytes.size() / sizeof(T), static_cast<T>(token));
 }
 
-/// Writes shards one after another, in the order of the permuted instances. The reads of a shard's
-/// instances are sorted by their offsets in the stream and divided among threads.
+/// Writes shards one after another, in the order of the permuted instances. Threads read the
+/// instances of a shard together, in the order of the stream.
 class ShardGatherer {
  public:
   ShardGatherer(const TokenStream& stream, const SplitPlan& plan, const Permutation& permutation,
@@ -182,7 +182,7 @@ class ShardGatherer {
 }  // namespace
 
 int64_t count_held_out(int64_t instances, double fraction) {
-  if (fraction <= 0) return 0;
+  if (!(fraction > 0)) return 0;
   const auto held_out = static_cast<int64_t>(std::ceil(fraction * static_cast<double>(instances)));
   return std::min(std::clamp<int64_t>(held_out, 1, instances), instances - 1);
 }

@@ -40,7 +40,7 @@ void remove_path(const fs::path& path) {
   if (code) throw Error("cannot remove {}: {}", path.string(), code.message());
 }
 
-/// Returns the paths in a folder whose names are wanted; none if the folder does not exist.
+/// Returns the paths in a folder that have a wanted name; none if the folder does not exist.
 template <typename Predicate>
 std::vector<fs::path> entries(const fs::path& folder, Predicate&& is_wanted) {
   if (!path_exists(folder)) return {};

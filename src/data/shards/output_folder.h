@@ -27,8 +27,8 @@ class OutputFolder {
   /// if the folder was moved away meanwhile, another process may be using the path.
   void require_held() const;
 
-  /// Returns whether the folder is complete and was made by `recipe`. Throws Error naming the
-  /// differences when it was made by another recipe.
+  /// Returns whether the folder is complete and was made by `recipe`. Throws Error when the folder
+  /// was made by a different recipe, naming the differences.
   bool is_complete(const Recipe& recipe) const;
 
   /// Begins the work of `recipe`, or continues it. `tokenizer_files` are the files that will be

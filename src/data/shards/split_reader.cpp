@@ -35,8 +35,8 @@ constexpr size_t kOpenedShards = 4;
 
 int64_t block_count(int64_t bytes) { return (bytes + kHashBlockBytes - 1) / kHashBlockBytes; }
 
-/// Returns the hashes of the blocks of a shard without a file of them, after a check of the whole
-/// shard's hash.
+/// Computes the hashes of the blocks of a shard that has no file with them. Throws Error if the
+/// whole shard does not have its hash.
 std::vector<uint64_t> hashes_of_whole(const ReadFile& file, const Shard& shard) {
   FileHashes hashes = hash_file(file);
   if (const std::string found = hash_text(hashes.whole); found != shard.hash) {
@@ -93,7 +93,7 @@ class SplitReader::ShardFile {
  private:
   void check_header(const Manifest& manifest, const Shard& shard) {
     const std::string name = file_.path().string();
-    std::vector<std::byte> head(static_cast<size_t>(std::min(kMostNpyHeaderBytes, file_.size())));
+    std::vector<std::byte> head(static_cast<size_t>(std::min(kMaxNpyHeaderBytes, file_.size())));
     read_verified(0, head);
     const NpyHeader header = parse_npy_header(head, file_.size(), name);
     const auto refuse = [&](std::string_view property, const auto& found, const auto& expected) {
@@ -147,7 +147,7 @@ class SplitReader::ShardFile {
   int64_t data_offset_ = 0;  // the bytes of the header
 
   mutable std::mutex mutex_;    // guards the members below
-  mutable int64_t block_ = -1;  // the number of the block in block_bytes_; -1: none
+  mutable int64_t block_ = -1;  // the index of the block in block_bytes_; -1: none
   mutable std::vector<std::byte> block_bytes_;
   mutable int64_t last_requested_block_ = -1;  // by will_need()
 };

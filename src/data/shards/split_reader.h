@@ -21,7 +21,7 @@ class SplitReader {
  public:
   /// Compares the size of each shard with the manifest. A shard is opened when it is first read.
   /// `context` 0 means the prepared context. Throws Error when the folder is not complete, a shard
-  /// is missing or of another size, the split is empty, or the context does not fit.
+  /// is missing or has a different size, the split is empty, or the context does not fit.
   SplitReader(const fs::path& folder, Split split, int64_t context = 0);
 
   const Manifest& manifest() const { return manifest_; }
@@ -45,7 +45,7 @@ class SplitReader {
   };
 
   Position find(int64_t instance) const;
-  const Shard& shard(size_t number) const { return manifest_.split(split_).shards[number]; }
+  const Shard& shard(size_t index) const { return manifest_.split(split_).shards[index]; }
   int64_t instance_bytes() const { return context_ * dtype_size(manifest_.dtype); }
 
   fs::path folder_;
@@ -54,7 +54,7 @@ class SplitReader {
   int64_t context_ = 0;
   int64_t instances_ = 0;
   std::vector<int64_t> first_instances_;       // of each shard, as an index in the split
-  mutable LruCache<ShardFile> opened_shards_;  // by the shard's number
+  mutable LruCache<ShardFile> opened_shards_;  // by the shard's index
 };
 
 /// Opens a prepared folder as a source of instances. Every epoch has the order of the shards, which

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Instances of `context` tokens each, which follow one another in the token stream.
+/// A source that cuts the token stream into instances of `context` tokens each.
 class DirectSource : public InstanceSource {
  public:
   DirectSource(StoredTokens tokens, const DirectOptions& options, std::string description)
@@ -52,14 +52,16 @@ class DirectSource : public InstanceSource {
 
  private:
   int64_t count_instances() const {
-    if (tokens_.tokens() >= options_.context) return tokens_.tokens() / options_.context;
-    throw Error("{} holds {} tokens, fewer than the context of {}; choose a shorter context",
-                description_, tokens_.tokens(), options_.context);
+    if (tokens_.tokens() < options_.context) {
+      throw Error("{} holds {} tokens, fewer than the context of {}; choose a shorter context",
+                  description_, tokens_.tokens(), options_.context);
+    }
+    return tokens_.tokens() / options_.context;
   }
 
-  /// Returns the stream index of an instance's first token. The instances of an epoch are permuted
-  /// twice: by `order_`, which also divides them into the splits, and after the first epoch those
-  /// of the training split among themselves.
+  /// Returns the stream index of an instance's first token. From the second epoch on, each epoch
+  /// permutes the training split first. Then `order_` permutes all instances: the training split is
+  /// its beginning, the held-out split its end.
   StreamIndex first_token(Split split, int64_t epoch, int64_t instance) const {
     TESSERA_CHECK(instance >= 0 && instance < instances(split), "instance {} of {}", instance,
                   instances(split));

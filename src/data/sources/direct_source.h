@@ -19,11 +19,11 @@ struct DirectOptions {
 };
 
 /// Makes a source of instances directly from token files. The stream is cut every `context` tokens.
-/// Fewer tokens at its end are left out. The instances are permuted by the seed, and the held-out
-/// split is the end of that order. `prepare` does the same with an equal stream and seed. The
-/// training split has that order in the first epoch and a new permutation in each later one. No
-/// order is stored. `description` names the source in errors. Throws Error when the stream is
-/// shorter than one instance.
+/// Tokens at its end that are too few for an instance are left out. The instances are permuted by
+/// the seed, and the held-out split is the end of that order. `prepare` does the same with an equal
+/// stream and seed. The training split has that order in the first epoch and a new permutation in
+/// each later one. No order is stored. `description` names the source in errors. Throws Error when
+/// the stream is shorter than one instance.
 std::unique_ptr<InstanceSource> make_direct_source(StoredTokens tokens,
                                                    const DirectOptions& options,
                                                    std::string description);

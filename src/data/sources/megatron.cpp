@@ -29,7 +29,7 @@ constexpr int64_t kCheckedDocuments = 1024;
 constexpr std::string_view kIndexTypeNames[] = {"",      "uint8",   "int8",    "int16", "int32",
                                                 "int64", "float64", "float32", "uint16"};
 
-/// The index of a dataset, PREFIX.idx (see the header for its layout). The constructor reads the
+/// The index of a dataset, PREFIX.idx (see token_files.h for its layout). The constructor reads the
 /// header. check() must then be called, before document_end(). Each array is read from start to end
 /// through a window of its own, so memory does not grow with the index.
 class MegatronIndex {

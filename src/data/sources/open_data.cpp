@@ -52,8 +52,8 @@ void require_good_name(const std::string& name) {
   }
 }
 
-/// Returns whether a path is a pattern of token files. A pattern may be longer than any file name,
-/// and a folder's name may contain glob characters.
+/// Returns whether a path is a pattern of token files. A folder's name may contain glob characters.
+/// An error of is_directory() is ignored, because a pattern may be longer than any file name.
 bool is_glob(const std::string& path) {
   std::error_code ignored;
   return path.find_first_of("*?[{") != std::string::npos && !fs::is_directory(path, ignored);

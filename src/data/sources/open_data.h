@@ -58,9 +58,9 @@ TrainingData open_data(const DataConfig& config);
 /// Opens all sources of a configuration in the same way, with a tokenizer that is known already.
 TrainingData open_data(const DataConfig& config, const DataTokenizer& tokenizer);
 
-/// Opens data to evaluate a model whose tokenizer is `tokenizer`. The held-out split is that of a
-/// prepared folder, or the whole of any other source. The context is `context`, or the prepared
-/// folder's if that is shorter.
+/// Opens data to evaluate a model whose tokenizer is `tokenizer`. A prepared folder has its
+/// held-out split; any other source is held out as a whole. The context is `context`, or the
+/// prepared folder's if that is shorter.
 TrainingData open_held_out_data(const SourceConfig& source, int64_t context,
                                 const std::string& tokenizer);
 

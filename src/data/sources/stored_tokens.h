@@ -69,8 +69,8 @@ class StoredTokens {
 
   /// Returns the number of tokens in all files, without added ones.
   int64_t stored() const { return begins_.back().value; }
-  /// Returns the id of a stored token. For one thread, while the tokens are set up. Tokens that are
-  /// close to each other are read from disk together.
+  /// Returns the id of a stored token. Only one thread may call it, while the tokens are set up.
+  /// Tokens that are close to each other are read from disk together.
   int64_t stored_token(StoredIndex token);
   /// Returns the index of each file's first token, and stored() as the last element.
   std::span<const StoredIndex> file_begins() const { return begins_; }
@@ -78,7 +78,7 @@ class StoredTokens {
   /// Adds an end-of-document token before the stored token `next`, or at the end if that is
   /// stored(). Calls must come in ascending order of `next`.
   void add_end_of_document(StoredIndex next);
-  /// Adds an end-of-document token there, unless the stored token before it is one.
+  /// Adds an end-of-document token before `next` unless the stored token before it is one.
   void end_document(StoredIndex next);
   int64_t added() const { return static_cast<int64_t>(added_.size()); }
 

@@ -65,7 +65,7 @@ StoredTokens open_token_files(const std::string& pattern, std::optional<TokenTyp
   std::vector<TokenFile> files;
   for (const fs::path& path : find_inputs(pattern)) {
     const ReadFile file(path);
-    std::vector<std::byte> head(static_cast<size_t>(std::min(kMostNpyHeaderBytes, file.size())));
+    std::vector<std::byte> head(static_cast<size_t>(std::min(kMaxNpyHeaderBytes, file.size())));
     file.read_at(0, head);
     files.push_back(has_npy_magic(head) ? open_npy(file, head, type) : open_raw(file, type));
     if (files.back().tokens == 0) {

@@ -38,7 +38,7 @@ MegatronPaths megatron_paths(const fs::path& path);
 ///
 /// The whole index is checked: sequences follow each other without gap or overlap and fill
 /// PREFIX.bin exactly, and boundaries grow from 0 to the number of sequences. Throws Error naming
-/// the file and what is wrong in it. Memory: that of StoredTokens.
+/// the file and what is wrong in it. Needs no more memory than StoredTokens.
 StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenRange& range);
 
 }  // namespace tessera

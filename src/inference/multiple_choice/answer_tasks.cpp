@@ -39,7 +39,8 @@ std::vector<Question> read_all(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     std::vector<Question> added = read_questions(file);
     const std::string name = fs::path(file).stem().string();
-    if (std::ranges::any_of(added, [&](const Question& q) { return q.task == name; })) {
+    if (std::ranges::any_of(added,
+                            [&](const Question& question) { return question.task == name; })) {
       const auto [entry, fresh] = named_by.try_emplace(name, file);
       if (!fresh) {
         throw Error(

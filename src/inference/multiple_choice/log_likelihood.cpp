@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// Lengths are rounded up to multiples of this, so that a few programs serve all of them.
+/// Lengths are rounded up to multiples of this, so that a few programs serve all lengths.
 constexpr size_t kLengthStep = 32;  // tokens
 
 /// Returns the number of tokens that the model reads: all but the last, rounded up.
@@ -69,14 +69,14 @@ Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const i
   const size_t scored = result.tokens.size() - result.first;
   const size_t readable = static_cast<size_t>(limit) + 1;  // the last token is not read
   if (result.tokens.size() > readable) {
-    const size_t cut = result.tokens.size() - readable;
+    const size_t excess = result.tokens.size() - readable;
     // Without a beginning, the first token that the model reads is the last one of the prompt.
     if (scored + std::max(beginning.size(), size_t{1}) > readable) {
       throw Error("the choice has {} tokens, more than the model's context of {}", scored, limit);
     }
     const auto from = result.tokens.begin() + static_cast<int64_t>(beginning.size());
-    result.tokens.erase(from, from + static_cast<int64_t>(cut));
-    result.first -= cut;
+    result.tokens.erase(from, from + static_cast<int64_t>(excess));
+    result.first -= excess;
     result.truncated = true;
   }
   return result;

@@ -19,13 +19,14 @@ struct Continuation {
   bool truncated = false;  ///< true if the start of the prompt was cut to fit the model
 };
 
-/// Returns `text` after `prompt` as tokens, for a model that reads at most `limit` tokens. The two
-/// are tokenized together. The scored part begins at the index that equals the number of tokens of
-/// the prompt alone, without its trailing white space. `beginning` comes first (see
-/// beginning_of_document()); if it and the prompt are empty, an end-of-document token comes first.
-/// Tokens beyond what the model can read are cut from the start of the prompt, after `beginning`.
-/// The last token is only predicted, not read. Throws Error when the text has no token of its own
-/// or does not fit by itself.
+/// Returns `prompt` and `text`, tokenized together, for a model that reads at most `limit` tokens.
+/// The first scored token has an index that equals the number of tokens of the prompt alone,
+/// without its trailing white space. `beginning` comes first (see beginning_of_document()); if it
+/// and the prompt are empty, an end-of-document token comes first.
+///
+/// The model reads all tokens but the last. If they are more than `limit`, the start of the prompt
+/// is cut off, after `beginning`. Throws Error when the text has no token of its own or does not
+/// fit by itself.
 Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const int32_t> beginning,
                                    std::string_view prompt, std::string_view text, int64_t limit);
 

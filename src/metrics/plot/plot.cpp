@@ -30,22 +30,22 @@ struct AxisUnit {
   double scale = 1;  ///< the size of the unit: 60 for minutes, if the runs' numbers are seconds
 };
 
-/// A run with its numbers on the x axis.
+/// A run with its x values.
 struct Run {
   const RunMetrics* metrics;
   size_t number;          ///< in the order of the command
   std::vector<double> x;  ///< by row
 };
 
-/// Returns `value`, or a gap if it cannot be drawn on the axis. Very large and small numbers count
-/// as gaps and zeros, so that differences and quotients of the returned values are finite.
+/// Returns `value`, or a gap if it cannot be drawn on the axis. A very large number becomes a gap,
+/// and a very small one zero, so that differences and quotients of the returned values are finite.
 double drawable(double value, bool logarithmic) {
   const double magnitude = std::abs(value);
   if (!(magnitude < 1e100) || (logarithmic && !(value > 1e-100))) return kGap;
   return magnitude < 1e-100 ? 0 : value;
 }
 
-/// Returns the number of each row on the x axis. Throws Error if one is missing or too small.
+/// Returns the x value of each row. Throws Error if one is missing or below the one before.
 std::vector<double> x_values(const RunMetrics& run, PlotAxis axis) {
   const std::string name(word(axis));
   std::vector<double> result;
@@ -84,7 +84,7 @@ AxisUnit axis_unit(PlotAxis axis, double high) {
   return {"time in steps (d)", 86400};
 }
 
-/// Returns the range of the x axis for all runs, in the runs' numbers.
+/// Returns the range of the x axis for all runs, in the unit of the runs' numbers.
 Range x_range(std::span<const Run> runs, const PlotOptions& options) {
   double low = std::numeric_limits<double>::max();
   double high = std::numeric_limits<double>::lowest();

@@ -55,8 +55,9 @@ namespace session_log {
 constexpr int kStatus = 1, kStart = 1;
 }
 namespace summary {
-constexpr int kValue = 1, kTag = 1, kSimpleValue = 2;  // the latter two in Summary.Value
-}
+constexpr int kValue = 1;
+constexpr int kTag = 1, kSimpleValue = 2;  // of a Summary.Value
+}  // namespace summary
 
 constexpr uint32_t kPolynomial = 0x82F63B78;  // of Castagnoli, bits reversed
 constexpr uint32_t kMask = 0xA282EAD8;        // the constant that TFRecord adds

@@ -36,9 +36,9 @@ std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar
 uint32_t crc32c(std::string_view bytes);
 
 /// Returns a record of a TFRecord file: the payload's length (u64), the masked CRC-32C of the
-/// length (u32), the payload, and its masked CRC-32C (u32). All numbers are little-endian. A mask
-/// rotates the checksum right by 15 bits and adds a constant, because the checksum of data that
-/// itself holds checksums would be trivial.
+/// length (u32), the payload, and its masked CRC-32C (u32). All numbers are little-endian. Masking
+/// rotates a checksum right by 15 bits and adds a constant, because the plain checksum of data that
+/// holds checksums would be trivial.
 std::string tfrecord(std::string_view payload);
 
 }  // namespace tessera

@@ -41,7 +41,7 @@ fs::path new_events_file(const fs::path& folder) {
   sync_directory(folder.has_parent_path() ? folder.parent_path() : fs::path("."));
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  // The time is later than that of every existing file, even if the clock was set back or the last
+  // The time is later than the time of every other file, even if the clock was set back or the last
   // run ended within this second.
   const int64_t time = std::max(static_cast<int64_t>(wall_time()), newest_time(folder) + 1);
   return folder / fmt::format("{}{:010}.{}.{}", kEventsPrefix, time, host.data(), ::getpid());
@@ -79,6 +79,7 @@ struct RecordedEvent {
   bool starts_run = false;               ///< see start_event()
 };
 
+/// Field 2 of an event is its step, 5 its summary, and 7 its session log, which starts a run.
 RecordedEvent parse_event(std::string_view payload) {
   RecordedEvent event;
   for (EventReader reader(payload); !reader.done();) {

@@ -5,9 +5,9 @@
 #include "ops/labels.h"
 #include "ops/support.h"
 
-// The gated activation of feed-forward layers and experts, and its gradient. Experts' rows are in
-// one array, which offsets divide. Only the rows before the last offset exist: the array is made
-// for the most tokens that the experts may get.
+// The gated activation of feed-forward layers and experts, and its gradient. The rows of all
+// experts are in one array, which offsets divide. The array has room for the most tokens that the
+// experts may get. Only the rows before the last offset are computed.
 
 namespace tessera {
 namespace {
@@ -15,23 +15,23 @@ namespace {
 /// Returns `pattern` with labels filled in: {0} becomes the dims of gate, up and tensors like them,
 /// and {1}, after the operands, the label of the offsets. With offsets, only the rows before the
 /// last offset are computed.
-std::string gated_labels(std::string_view pattern, std::span<const Spec> inputs, bool offsets) {
-  const std::string dims = offsets ? "(E r) c" : element_labels(inputs[0].shape.rank());
-  return fmt::format(fmt::runtime(pattern), dims, offsets ? ", (E r)" : "");
+std::string gated_labels(std::string_view pattern, std::span<const Spec> inputs, bool has_offsets) {
+  const std::string dims = has_offsets ? "(E r) c" : element_labels(inputs[0].shape.rank());
+  return fmt::format(fmt::runtime(pattern), dims, has_offsets ? ", (E r)" : "");
 }
 
 bool are_offsets(const Spec& spec) { return spec.dtype == DType::i32 && spec.shape.rank() == 1; }
 
-/// Returns the elements to compute of arrays like the first input. `offsets` is the index of the
-/// input with the offsets, which may be missing.
-GatedExtent extent_of(const Execution& execution, size_t offsets) {
-  const Tensor& first = execution.inputs[0];
-  if (execution.inputs.size() <= offsets) return {.elements = first.elements()};
-  const Tensor& given = execution.inputs[offsets];
-  const int64_t width = first.shape()[1];
-  if (execution.stream == nullptr) return {.elements = given.values<int32_t>().back() * width};
-  return {.elements = first.elements(),
-          .rows = given.pointer<int32_t>() + given.elements() - 1,
+/// Returns the elements to compute of arrays like gate. The offsets are input `offsets_input`, if
+/// there are so many inputs.
+GatedExtent extent_of(const Execution& execution, size_t offsets_input) {
+  const Tensor& gate = execution.inputs[0];
+  if (execution.inputs.size() <= offsets_input) return {.elements = gate.elements()};
+  const Tensor& offsets = execution.inputs[offsets_input];
+  const int64_t width = gate.shape()[1];
+  if (execution.stream == nullptr) return {.elements = offsets.values<int32_t>().back() * width};
+  return {.elements = gate.elements(),
+          .rows = offsets.pointer<int32_t>() + offsets.elements() - 1,
           .width = width};
 }
 
@@ -48,34 +48,22 @@ class GatedActivationGradient final : public Operation {
     return gated_labels("{0}, {0}, ~{0}{1} -> {0}, {0}", inputs, inputs.size() > 3);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this,
-                   inputs.size() >= 3 && inputs[2].shape == inputs[0].shape &&
-                       inputs[2].dtype == inputs[0].dtype,
+    TESSERA_EXPECT(*this, inputs.size() >= 3 && is_like(inputs[2], inputs[0]),
                    "gate, up and a gradient of one shape and type");
     return {inputs[0], inputs[1]};
   }
   int in_place_input(int output) const override { return output; }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      on_device(execution, [&](auto vendor, auto type) {
-        gated_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution), kind_,
-                                                *execution.stream);
-      });
-      return;
-    }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
-      const GatedBackward<T> gated = arguments<T>(execution);
-      const int threads = execution.runtime.threads();
-      if constexpr (std::is_same_v<T, double>) {
-        gated_gradient_plain(gated, kind_, threads);
-      } else {
-        use_plain(execution.runtime.target(), dtype_of<T>)
-            ? gated_gradient_plain(gated, kind_, threads)
-            : gated_gradient_fast(gated, kind_, threads);
-      }
-    });
+    const int threads = execution.runtime.threads();
+    run_kernel(
+        execution, execution.inputs[0].dtype(),
+        [&]<typename T>(T) { return arguments<T>(execution); },
+        [&]<typename Vendor>(Vendor, const auto& gated) {
+          gated_gradient_device<Vendor>(gated, kind_, *execution.stream);
+        },
+        [&](const auto& gated) { gated_gradient_plain(gated, kind_, threads); },
+        [&](const auto& gated) { gated_gradient_fast(gated, kind_, threads); });
   }
 
  private:
@@ -104,9 +92,8 @@ class GatedActivation final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 2 && is_floating(inputs[0].dtype),
                    "a gate and an up of a floating type are needed");
-    TESSERA_EXPECT(*this, inputs[0].shape == inputs[1].shape && inputs[0].dtype == inputs[1].dtype,
-                   "gate is {} {}, up is {} {}", dtype_name(inputs[0].dtype),
-                   inputs[0].shape.text(), dtype_name(inputs[1].dtype), inputs[1].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[0], inputs[1]), "gate is {}, up is {}", text_of(inputs[0]),
+                   text_of(inputs[1]));
     TESSERA_EXPECT(
         *this,
         inputs.size() == 2 ||
@@ -126,24 +113,15 @@ class GatedActivation final : public Operation {
   int in_place_input(int) const override { return 0; }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      on_device(execution, [&](auto vendor, auto type) {
-        gated_device<decltype(vendor)>(arguments<decltype(type)>(execution), kind_,
-                                       *execution.stream);
-      });
-      return;
-    }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
-      const GatedForward<T> gated = arguments<T>(execution);
-      const int threads = execution.runtime.threads();
-      if constexpr (std::is_same_v<T, double>) {
-        gated_plain(gated, kind_, threads);
-      } else {
-        use_plain(execution.runtime.target(), dtype_of<T>) ? gated_plain(gated, kind_, threads)
-                                                           : gated_fast(gated, kind_, threads);
-      }
-    });
+    const int threads = execution.runtime.threads();
+    run_kernel(
+        execution, execution.inputs[0].dtype(),
+        [&]<typename T>(T) { return arguments<T>(execution); },
+        [&]<typename Vendor>(Vendor, const auto& gated) {
+          gated_device<Vendor>(gated, kind_, *execution.stream);
+        },
+        [&](const auto& gated) { gated_plain(gated, kind_, threads); },
+        [&](const auto& gated) { gated_fast(gated, kind_, threads); });
   }
 
  private:

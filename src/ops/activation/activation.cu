@@ -15,7 +15,6 @@ struct GeluAt {
   __device__ ActivationPoint<float> operator()(float x) const { return gelu_on_device(x); }
 };
 
-/// Returns the number of elements to compute.
 __device__ int64_t computed_elements(const GatedExtent& extent) {
   return extent.rows == nullptr ? extent.elements : *extent.rows * extent.width;
 }
@@ -23,10 +22,12 @@ __device__ int64_t computed_elements(const GatedExtent& extent) {
 /// output = activation(gate) · up. Point{}(x) is the activation and its derivative at x.
 template <typename T, typename Point>
 __global__ void gated_kernel(GatedForward<T> gated) {
-  for_my_elements<kPackSize<T>>(computed_elements(gated.extent), [&](int64_t first, auto size) {
-    const auto gates = load_pack<size>(gated.gate + first, 0);
-    auto results = load_pack<size>(gated.up + first, 0);
-    for (int i = 0; i < size; ++i) {
+  const int64_t elements = computed_elements(gated.extent);
+  for_my_elements<kPackSize<T>>(elements, [&](int64_t first, auto pack_size) {
+    const auto gates = load_pack<pack_size>(gated.gate + first, 0);
+    // The pack of up becomes the pack of results.
+    auto results = load_pack<pack_size>(gated.up + first, 0);
+    for (int i = 0; i < pack_size; ++i) {
       const float value = Point{}(static_cast<float>(gates.values[i])).value;
       results.values[i] = round_to<T>(value * static_cast<float>(results.values[i]));
     }
@@ -37,11 +38,12 @@ __global__ void gated_kernel(GatedForward<T> gated) {
 /// The formulas of GatedBackward. The packs of gate and up become those of their gradients.
 template <typename T, typename Point>
 __global__ void gated_gradient_kernel(GatedBackward<T> gated) {
-  for_my_elements<kPackSize<T>>(computed_elements(gated.extent), [&](int64_t first, auto size) {
-    auto gates = load_pack<size>(gated.gate + first, 0);
-    auto ups = load_pack<size>(gated.up + first, 0);
-    const auto gradients = load_pack<size>(gated.output_gradient + first, 0);
-    for (int i = 0; i < size; ++i) {
+  const int64_t elements = computed_elements(gated.extent);
+  for_my_elements<kPackSize<T>>(elements, [&](int64_t first, auto pack_size) {
+    auto gates = load_pack<pack_size>(gated.gate + first, 0);
+    auto ups = load_pack<pack_size>(gated.up + first, 0);
+    const auto gradients = load_pack<pack_size>(gated.output_gradient + first, 0);
+    for (int i = 0; i < pack_size; ++i) {
       const ActivationPoint<float> at = Point{}(static_cast<float>(gates.values[i]));
       const auto gradient = static_cast<float>(gradients.values[i]);
       gates.values[i] = round_to<T>(gradient * static_cast<float>(ups.values[i]) * at.slope);

@@ -8,11 +8,13 @@
 namespace tessera {
 
 /// Computes activation(gate) · up, element by element: SwiGLU or GeGLU. gate and up have the same
-/// shape and the same floating type, which is also the output's. It is computed in the accumulation
-/// type and rounded once. The gradient computes the activation again from gate and up, so only
-/// these two stay in memory. With `offsets`, i32 [experts + 1], of a grouped_linear() that made
-/// gate and up [rows, width], the rows past the last offset are neither read nor written, nor are
-/// those of gradients. Throws InternalError if shapes or types differ.
+/// shape and the same floating type, which is also the output's. Each product is computed in the
+/// accumulation type and rounded once. The gradient computes the activation again from gate and up,
+/// so only these two stay in memory.
+///
+/// `offsets`, i32 [experts + 1], are those of the grouped_linear() that made gate and up [rows,
+/// width]. The rows past the last offset are then neither read nor written, here and in the
+/// gradient. Throws InternalError if shapes or types differ.
 Value gated_activation(Builder& builder, Value gate, Value up, Activation kind,
                        std::optional<Value> offsets = {});
 

@@ -19,6 +19,9 @@ struct Gelu {
 
 constexpr int64_t kGrain = 16384;  // elements of a thread: enough work to be worth its start
 
+// A result may be in an operand's memory, at the same index. "ivdep" holds nevertheless, because
+// the loops read all operands of an index before they write there.
+
 template <typename Point, typename T>
 void forward_range(const GatedForward<T>& gated, int threads) {
   parallel_ranges(
@@ -42,8 +45,8 @@ void gradient_range(const GatedBackward<T>& gated, int threads) {
                     for (int64_t i = begin; i < end; ++i) {
                       const ActivationPoint<float> at = Point{}(static_cast<float>(gate[i]));
                       const auto gradient = static_cast<float>(output_gradient[i]);
-                      const auto factor = static_cast<float>(up[i]);
-                      gate_gradient[i] = static_cast<T>(gradient * factor * at.slope);
+                      const auto up_value = static_cast<float>(up[i]);
+                      gate_gradient[i] = static_cast<T>(gradient * up_value * at.slope);
                       up_gradient[i] = static_cast<T>(gradient * at.value);
                     }
                   });

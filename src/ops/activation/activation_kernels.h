@@ -15,7 +15,7 @@ struct ActivationPoint {
   Wide slope;
 };
 
-/// The elements that a kernel computes: those at the beginning of its arrays.
+/// The number of elements that a kernel computes, from the beginning of its arrays on.
 struct GatedExtent {
   int64_t elements;  ///< all elements of the arrays; on the processor, the number to compute
   /// The number of rows to compute, in the device's memory. Null: all elements are computed.
@@ -33,8 +33,8 @@ struct GatedForward {
 };
 
 /// The arguments of gate_gradient = output_gradient · up · slope and up_gradient = output_gradient
-/// · value, where value and slope are those of the activation at gate. The results may be in gate's
-/// and up's memory.
+/// · value. Here value is the activation at gate, and slope its derivative there. gate_gradient may
+/// be in gate's memory and up_gradient in up's, so kernels read all operands before they write.
 template <typename T>
 struct GatedBackward {
   GatedExtent extent;

@@ -18,37 +18,34 @@ ActivationPoint<Wide> activation_plain(Activation kind, Wide x) {
     const Wide sigmoid = 1 / (1 + std::exp(-x));
     return {x * sigmoid, sigmoid * (1 + x * (1 - sigmoid))};
   }
-  const Wide distribution = (1 + std::erf(x / std::numbers::sqrt2_v<Wide>)) / 2;
-  const Wide density =
+  const Wide cdf = (1 + std::erf(x / std::numbers::sqrt2_v<Wide>)) / 2;  // Φ
+  const Wide pdf =                                                       // φ
       std::exp(-x * x / 2) * std::numbers::inv_sqrtpi_v<Wide> / std::numbers::sqrt2_v<Wide>;
-  return {x * distribution, distribution + x * density};
+  return {x * cdf, cdf + x * pdf};
 }
 
-// output[i] = activation(gate[i]) * up[i]
+/// output[i] = activation(gate[i]) * up[i]
 template <typename T>
 void gated_plain(const GatedForward<T>& gated, Activation kind, int threads) {
   using Wide = Compute<T>;
-  parallel_ranges(threads, gated.extent.elements, 1024, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Wide value = activation_plain(kind, static_cast<Wide>(gated.gate[i])).value;
-      gated.output[i] = static_cast<T>(value * static_cast<Wide>(gated.up[i]));
-    }
+  parallel_each(threads, gated.extent.elements, 1024, [&](int64_t i) {
+    const Wide value = activation_plain(kind, static_cast<Wide>(gated.gate[i])).value;
+    gated.output[i] = static_cast<T>(value * static_cast<Wide>(gated.up[i]));
   });
 }
 
-//   gate_gradient[i] = output_gradient[i] * up[i] * activation'(gate[i])
-//   up_gradient[i] = output_gradient[i] * activation(gate[i])
+/// Reads all operands of an index first, because a gradient may be in the memory of gate or up.
+///   gate_gradient[i] = output_gradient[i] * up[i] * activation'(gate[i])
+///   up_gradient[i] = output_gradient[i] * activation(gate[i])
 template <typename T>
 void gated_gradient_plain(const GatedBackward<T>& gated, Activation kind, int threads) {
   using Wide = Compute<T>;
-  parallel_ranges(threads, gated.extent.elements, 1024, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto [value, slope] = activation_plain(kind, static_cast<Wide>(gated.gate[i]));
-      const auto gradient = static_cast<Wide>(gated.output_gradient[i]);
-      const auto up = static_cast<Wide>(gated.up[i]);
-      gated.gate_gradient[i] = static_cast<T>(gradient * up * slope);
-      gated.up_gradient[i] = static_cast<T>(gradient * value);
-    }
+  parallel_each(threads, gated.extent.elements, 1024, [&](int64_t i) {
+    const auto [value, slope] = activation_plain(kind, static_cast<Wide>(gated.gate[i]));
+    const auto gradient = static_cast<Wide>(gated.output_gradient[i]);
+    const auto up = static_cast<Wide>(gated.up[i]);
+    gated.gate_gradient[i] = static_cast<T>(gradient * up * slope);
+    gated.up_gradient[i] = static_cast<T>(gradient * value);
   });
 }
 

@@ -37,14 +37,22 @@ std::vector<Value> with_positions(std::vector<Value> inputs, const AttentionPosi
 /// the given members of AttentionPositions.
 class AttentionBase : public Operation {
  public:
-  AttentionBase(const AttentionOptions& options, const GivenPositions& given)
-      : options_(options), given_(given) {}
+  AttentionBase(const AttentionOptions& options, const GivenPositions& given, bool backward)
+      : options_(options), given_(given), backward_(backward) {}
+
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (is_gpu(target)) return device_attention_workspace(target, on_device(inputs));
+    const AttentionShape sizes = shape(inputs);
+    return key_range_bytes(sizes) + kernel_workspace_bytes(target, sizes, inputs[0].dtype);
+  }
+  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
+    require_device_attention(runtime, on_device(inputs));
+  }
 
  protected:
   /// Returns the labels of q and of tensors of its shape. If positions are not given, row indices
   /// are positions, so a rank needs whole sequences.
   std::string query_labels() const { return "(b " + sequence_label() + ") (h d!)"; }
-  /// Returns the labels of the given members of AttentionPositions.
   std::string position_labels() const {
     const std::string tokens = ", (b " + sequence_label() + ")";
     std::string labels;
@@ -71,9 +79,8 @@ class AttentionBase : public Operation {
     const auto expect = [&](bool is_given, const char* what, int64_t rows) {
       if (!is_given) return;
       const Spec& given = inputs[next++];
-      TESSERA_EXPECT(*this, given.dtype == DType::i32 && given.shape == Shape({rows}),
-                     "{} {} {} for {} rows", what, dtype_name(given.dtype), given.shape.text(),
-                     rows);
+      TESSERA_EXPECT(*this, is_like(given, {{rows}, DType::i32}), "{} {} for {} rows", what,
+                     text_of(given), rows);
     };
     expect(given_.document_starts, "document starts", sizes.tokens());
     expect(given_.queries, "positions", sizes.tokens());
@@ -90,22 +97,31 @@ class AttentionBase : public Operation {
   }
 
   /// Returns the attention for a run on a device, or for a plan, in which `inputs` are specs.
-  DeviceAttention on_device(std::span<const Tensor> inputs, bool backward) const {
-    return {shape(inputs), inputs[0].dtype(), backward, positions(inputs)};
+  DeviceAttention on_device(std::span<const Tensor> inputs) const {
+    return {shape(inputs), inputs[0].dtype(), backward_, positions(inputs)};
   }
-  DeviceAttention on_device(std::span<const Spec> inputs, bool backward) const {
+  DeviceAttention on_device(std::span<const Spec> inputs) const {
     static constexpr int32_t kAnyPosition = 0;  // a plan asks only whether an address is null
     TokenPositions positions;
     if (given_.document_starts) positions.document_starts = &kAnyPosition;
     if (given_.queries) positions.queries = &kAnyPosition;
     if (given_.keys) positions.keys = &kAnyPosition;
-    return {shape(inputs), inputs[0].dtype, backward, positions};
+    return {shape(inputs), inputs[0].dtype, backward_, positions};
   }
 
   AttentionOptions options_;
   GivenPositions given_;
 
  private:
+  int64_t kernel_workspace_bytes(const Target& target, const AttentionShape& sizes,
+                                 DType dtype) const {
+    if (!use_plain(target, dtype)) {
+      return backward_ ? attention_gradient_fast_workspace(target, sizes, dtype)
+                       : attention_fast_workspace(target, sizes, dtype);
+    }
+    const int64_t numbers = backward_ ? (2 * sizes.keys + 1) * sizes.head_dim : sizes.keys;
+    return target.threads * numbers * dtype_size(accumulation_dtype(dtype));
+  }
   TokenPositions positions(std::span<const Tensor> inputs) const {
     size_t next = inputs.size() - given_.count();
     const auto address = [&](bool is_given) -> const int32_t* {
@@ -121,13 +137,16 @@ class AttentionBase : public Operation {
     shape.aligned = shape.aligned && !given_.queries && !given_.keys;
     return shape;
   }
+
+  bool backward_;
 };
 
 /// inputs: q, k, v, output, log-sum-exp, the gradient of the output, given
 /// AttentionPositions; outputs: the gradients of q, k and v.
 class AttentionGradient final : public AttentionBase {
  public:
-  using AttentionBase::AttentionBase;
+  AttentionGradient(const AttentionOptions& options, const GivenPositions& given)
+      : AttentionBase(options, given, true) {}
   std::string_view name() const override { return "attention_gradient"; }
 
   std::string labels(std::span<const Spec>) const override {
@@ -139,15 +158,12 @@ class AttentionGradient final : public AttentionBase {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     expect_inputs(inputs, 6);
     const AttentionShape sizes = shape(inputs);
-    TESSERA_EXPECT(*this,
-                   inputs[3].shape == inputs[0].shape && inputs[5].shape == inputs[0].shape &&
-                       inputs[3].dtype == inputs[0].dtype && inputs[5].dtype == inputs[0].dtype,
+    TESSERA_EXPECT(*this, is_like(inputs[3], inputs[0]) && is_like(inputs[5], inputs[0]),
                    "an output {} with a gradient {} for queries {}", inputs[3].shape.text(),
                    inputs[5].shape.text(), inputs[0].shape.text());
     TESSERA_EXPECT(*this,
-                   inputs[4].shape == sizes.row_shape() &&
-                       inputs[4].dtype == accumulation_dtype(inputs[0].dtype),
-                   "a log-sum-exp {} {}", dtype_name(inputs[4].dtype), inputs[4].shape.text());
+                   is_like(inputs[4], {sizes.row_shape(), accumulation_dtype(inputs[0].dtype)}),
+                   "a log-sum-exp {}", text_of(inputs[4]));
     return {inputs.begin(), inputs.begin() + 3};
   }
 
@@ -158,59 +174,46 @@ class AttentionGradient final : public AttentionBase {
             .bytes = operand_bytes(inputs, outputs)};
   }
 
-  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
-    if (is_gpu(target)) return device_attention_workspace(target, on_device(inputs, true));
-    const AttentionShape sizes = shape(inputs);
-    const DType dtype = inputs[0].dtype;
-    const int64_t kernel = use_plain(target, dtype)
-                               ? target.threads * (2 * sizes.keys + 1) * sizes.head_dim *
-                                     dtype_size(accumulation_dtype(dtype))
-                               : attention_gradient_fast_workspace(target, sizes, dtype);
-    return key_range_bytes(sizes) + kernel;
-  }
-
-  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    require_device_attention(runtime, on_device(inputs, true));
-  }
-
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return run_on_device(*this, execution, on_device(execution.inputs, true));
+      return run_on_device(*this, execution, on_device(execution.inputs));
     }
-    dispatch_floating(execution.inputs[0].dtype(),
-                      [&](auto type) { run_typed<decltype(type)>(execution); });
+    const AttentionShape sizes = shape(execution.inputs);
+    std::byte* const workspace = kernel_workspace(execution);
+    run_processor_kernel(
+        execution, execution.inputs[0].dtype(),
+        [&]<typename T>(T) { return arguments<T>(execution); },
+        [&]<typename T>(const AttentionGradientOperands<T>& operands) {
+          attention_gradient_plain(sizes, operands, reinterpret_cast<Compute<T>*>(workspace),
+                                   execution.runtime.threads());
+        },
+        [&](const auto& operands) {
+          attention_gradient_fast(execution.runtime, sizes, operands, workspace);
+        });
   }
 
  private:
   template <typename T>
-  void run_typed(const Execution& execution) const {
+  AttentionGradientOperands<T> arguments(const Execution& execution) const {
     const auto& inputs = execution.inputs;
-    const AttentionGradientOperands<T> operands{.q = inputs[0].data<T>(),
-                                                .k = inputs[1].data<T>(),
-                                                .v = inputs[2].data<T>(),
-                                                .output = inputs[3].data<T>(),
-                                                .log_sum_exp = inputs[4].data<Compute<T>>(),
-                                                .output_gradient = inputs[5].data<T>(),
-                                                .ranges = ranges(execution),
-                                                .q_gradient = execution.outputs[0].data<T>(),
-                                                .k_gradient = execution.outputs[1].data<T>(),
-                                                .v_gradient = execution.outputs[2].data<T>()};
-    if constexpr (!std::is_same_v<T, double>) {
-      if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
-        return attention_gradient_fast(execution.runtime, shape(inputs), operands,
-                                       kernel_workspace(execution));
-      }
-    }
-    attention_gradient_plain(shape(inputs), operands,
-                             reinterpret_cast<Compute<T>*>(kernel_workspace(execution)),
-                             execution.runtime.threads());
+    return {.q = inputs[0].data<T>(),
+            .k = inputs[1].data<T>(),
+            .v = inputs[2].data<T>(),
+            .output = inputs[3].data<T>(),
+            .log_sum_exp = inputs[4].data<Compute<T>>(),
+            .output_gradient = inputs[5].data<T>(),
+            .ranges = ranges(execution),
+            .q_gradient = execution.outputs[0].data<T>(),
+            .k_gradient = execution.outputs[1].data<T>(),
+            .v_gradient = execution.outputs[2].data<T>()};
   }
 };
 
 /// inputs: q, k, v, given AttentionPositions; outputs: the result and the log-sum-exp.
 class Attention final : public AttentionBase {
  public:
-  using AttentionBase::AttentionBase;
+  Attention(const AttentionOptions& options, const GivenPositions& given)
+      : AttentionBase(options, given, false) {}
   std::string_view name() const override { return "attention"; }
 
   std::string labels(std::span<const Spec>) const override {
@@ -248,47 +251,26 @@ class Attention final : public AttentionBase {
     return {.flops = 2 * sizes.product_flops(), .bytes = operand_bytes(inputs, outputs)};
   }
 
-  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
-    if (is_gpu(target)) return device_attention_workspace(target, on_device(inputs, false));
-    const AttentionShape sizes = shape(inputs);
-    const DType dtype = inputs[0].dtype;
-    const int64_t kernel = use_plain(target, dtype)
-                               ? target.threads * sizes.keys * dtype_size(accumulation_dtype(dtype))
-                               : attention_fast_workspace(target, sizes, dtype);
-    return key_range_bytes(sizes) + kernel;
-  }
-
-  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    require_device_attention(runtime, on_device(inputs, false));
-  }
-
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return run_on_device(*this, execution, on_device(execution.inputs, false));
+      return run_on_device(*this, execution, on_device(execution.inputs));
     }
-    dispatch_floating(execution.inputs[0].dtype(),
-                      [&](auto type) { run_typed<decltype(type)>(execution); });
-  }
-
- private:
-  template <typename T>
-  void run_typed(const Execution& execution) const {
     const auto& inputs = execution.inputs;
-    const T* q = inputs[0].data<T>();
-    const T* k = inputs[1].data<T>();
-    const T* v = inputs[2].data<T>();
     const KeyRanges attended = ranges(execution);
-    T* output = execution.outputs[0].data<T>();
-    auto* log_sum_exp = execution.outputs[1].data<Compute<T>>();
-    std::byte* workspace = kernel_workspace(execution);
-    if constexpr (!std::is_same_v<T, double>) {
-      if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
-        return attention_fast(execution.runtime, shape(inputs), q, k, v, attended, output,
-                              log_sum_exp, workspace);
-      }
-    }
-    attention_plain(shape(inputs), q, k, v, attended, output, log_sum_exp,
-                    reinterpret_cast<Compute<T>*>(workspace), execution.runtime.threads());
+    std::byte* const workspace = kernel_workspace(execution);
+    run_processor_kernel(
+        execution, inputs[0].dtype(), [](auto type) { return type; },
+        [&]<typename T>(T) {
+          attention_plain(shape(inputs), inputs[0].data<T>(), inputs[1].data<T>(),
+                          inputs[2].data<T>(), attended, execution.outputs[0].data<T>(),
+                          execution.outputs[1].data<Compute<T>>(),
+                          reinterpret_cast<Compute<T>*>(workspace), execution.runtime.threads());
+        },
+        [&]<typename T>(T) {
+          attention_fast(execution.runtime, shape(inputs), inputs[0].data<T>(), inputs[1].data<T>(),
+                         inputs[2].data<T>(), attended, execution.outputs[0].data<T>(),
+                         execution.outputs[1].data<Compute<T>>(), workspace);
+        });
   }
 };
 

@@ -25,11 +25,11 @@ __global__ void find_key_ranges(KeyRangeSearch search) {
   const int token = static_cast<int>(blockIdx.x) * static_cast<int>(blockDim.x) +
                     static_cast<int>(threadIdx.x);
   if (token >= sizes.sequences * sizes.sequence) return;
-  const int sequence = token / sizes.sequence;
+  const int sequence_index = token / sizes.sequence;
   const int32_t* const keys =
       search.key_positions == nullptr
           ? nullptr
-          : search.key_positions + static_cast<int64_t>(sequence) * sizes.keys;
+          : search.key_positions + static_cast<int64_t>(sequence_index) * sizes.keys;
   const int64_t position =
       search.positions == nullptr ? token % sizes.sequence : search.positions[token];
   const int64_t start = search.document_starts == nullptr ? 0 : search.document_starts[token];
@@ -40,7 +40,7 @@ __global__ void find_key_ranges(KeyRangeSearch search) {
 }
 
 /// Computes attention, with a warp for each query of each head.
-template <typename T, int lane_channels, int size>
+template <typename T, int lane_channels, int pack_size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes)
     attend_rows(AttentionForward<T> attention) {
   __shared__ float weights[kAttentionWarps][kLanes];
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
 
   RunningSoftmax<lane_channels> softmax;
   for (int key = attention.begin[row.token]; key < end; key += kLanes) {
-    softmax.template absorb<size>(attention.q + row.offset, attention.k + row.key_offset,
+    softmax.template absorb<pack_size>(attention.q + row.offset, attention.k + row.key_offset,
                                   attention.v + row.key_offset, stride, key, end, sizes,
                                   weights[this_warp()]);
   }
@@ -78,8 +78,8 @@ void key_ranges_device(const KeyRangeSearch& search, Stream& stream) {
 template <typename Vendor, typename T>
 void attention_device(const AttentionForward<T>& attention, Stream& stream) {
   const AttentionSizes& sizes = attention.sizes;
-  with_row_sizes<T>(sizes.head_dim, [&](auto lane_channels, auto size) {
-    launch(attend_rows<T, lane_channels, size>,
+  with_row_sizes<T>(sizes.head_dim, [&](auto lane_channels, auto pack_size) {
+    launch(attend_rows<T, lane_channels, pack_size>,
            rows_grid(sizes.sequences * sizes.heads * sizes.sequence), stream, attention);
   });
 }

@@ -34,14 +34,14 @@ struct AttentionPositions {
 /// per head. A query attends to the keys of its sequence at its own position or before it.
 ///
 /// q is [tokens, heads · head_dim]. k and v are [sequences · keys, kv_heads · head_dim]. The result
-/// is [tokens, heads · head_dim]. Unless `positions` gives it, a row's position is its index in its
-/// sequence. With document starts, a query attends only to keys from the start of its document
-/// on. A query that attends to no key gives zeros.
+/// is [tokens, heads · head_dim]. A row's position is its index in its sequence, unless `positions`
+/// gives another. With document starts, a query attends only to keys at or after the start of its
+/// document. The result of a query that attends to no key is zeros.
 ///
 /// The fast kernels work on tiles with a running softmax (FlashAttention-2, arXiv 2307.08691). The
-/// target determines the size of the tiles. Memory is linear in the sequence length. This holds for
-/// the backward pass too, which computes the probabilities again from q, k and the logarithm of
-/// each softmax's denominator. These logarithms are a second output of the operation,
+/// target determines the size of the tiles. Memory is linear in the sequence length, also in the
+/// backward pass: it computes the probabilities again, from q, k and the log-sum-exp of each
+/// query's scores. The log-sum-exps are a second output of the operation,
 /// [sequences, heads, sequence] in the accumulation type, marked Keep::block.
 ///
 /// Throws InternalError if the shapes do not fit. A run throws InternalError if positions do not
@@ -50,8 +50,8 @@ struct AttentionPositions {
 Value attention(Builder& builder, Value q, Value k, Value v, const AttentionOptions& options,
                 const AttentionPositions& positions = {});
 
-/// Attention to a part of the keys. Parts join by their log-sum-exps: the output of the whole is
-/// the sum of the parts' outputs, each times exp(its log-sum-exp - that of the whole).
+/// Attention to a part of the keys. Let L be its log-sum-exp, and M the log-sum-exp of all keys'
+/// scores. The attention to all keys is the sum over the parts of exp(L - M) · output.
 struct AttentionPart {
   Value output;       ///< [tokens, heads · head_dim]
   Value log_sum_exp;  ///< [sequences, heads, sequence] in the accumulation type; -inf: no key
@@ -60,16 +60,16 @@ struct AttentionPart {
 AttentionPart attention_part(Builder& builder, Value q, Value k, Value v,
                              const AttentionOptions& options, const AttentionPositions& positions);
 
-/// Returns the gradients of q, k and v that a part of the keys contributes. `whole` is the
-/// attention to all parts, joined, and `output_gradient` the gradient of its output.
+/// Returns the contributions of a part of the keys to the gradients of q, k and v. `whole` is the
+/// attention to all keys, and `output_gradient` the gradient of its output.
 std::array<Value, 3> attention_part_gradient(Builder& builder, Value q, Value k, Value v,
                                              const AttentionPart& whole, Value output_gradient,
                                              const AttentionOptions& options,
                                              const AttentionPositions& positions);
 
-/// Returns attention of the newest tokens of one sequence, whose earlier keys and values are in
-/// caches. Writes k and v to the caches from row `position` on, then token i attends to rows 0 to
-/// position + i.
+/// Returns attention of the newest tokens of one sequence. Caches hold the keys and values of the
+/// earlier tokens. First k and v are written to the caches from row `position` on. Then token i
+/// attends to rows 0 to position + i.
 ///
 /// q is [tokens, heads · head_dim]. k and v are [tokens, kv_heads · head_dim]. The caches (states)
 /// are [capacity, kv_heads · head_dim]. `position`, i32 [1], is the index of the first new token.

@@ -8,7 +8,7 @@ namespace {
 
 using ForwardTable = TileTable<ForwardProducts>;
 
-/// The tiles of one attention on a target, and the memory of their products.
+/// The tiles of one attention on a target, and the workspace of their products.
 struct ForwardPlan {
   ForwardPlan(const Target& target, const AttentionShape& sizes, DType dtype)
       : shape(sizes),
@@ -23,7 +23,7 @@ struct ForwardPlan {
   /// kForwardQueries and end at another multiple or at the last key.
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
-    const int64_t limit = std::min(shape.keys, tile_keys);
+    const int64_t max_keys = std::min(shape.keys, tile_keys);
     const int64_t left_queries = shape.sequence % kForwardQueries;
     const int64_t left_keys = shape.keys % kForwardQueries;
     for (const int64_t queries : {kForwardQueries, left_queries}) {
@@ -33,7 +33,7 @@ struct ForwardPlan {
         // If aligned, a whole tile of queries ends at a multiple of kForwardQueries keys, and the
         // last tile, if it is shorter, ends at the last key.
         if (shape.aligned && (queries == left_queries) != (first_step == left_keys)) continue;
-        for (int64_t keys = first_step; keys <= limit; keys += kForwardQueries) {
+        for (int64_t keys = first_step; keys <= max_keys; keys += kForwardQueries) {
           visit(queries, keys);
         }
       }
@@ -86,28 +86,28 @@ void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, c
   // The tiles of a head follow one another, so its keys and values stay in cache. The longest tile
   // comes first.
   parallel_items(runtime.threads(), items, [&](int64_t item, int thread) {
-    const int64_t head_index = item / query_tiles;
+    const int64_t head_item = item / query_tiles;  // in [sequences, heads]
     const int64_t tile = query_tiles - 1 - item % query_tiles;
-    const AttentionHead head(shape, head_index / shape.heads, head_index % shape.heads);
-    const int64_t query = tile * kForwardQueries;
-    const int64_t queries = std::min(kForwardQueries, shape.sequence - query);
-    const KeyRanges attended = ranges.from(head.first_token + query);
-    const int64_t row = head.query_offset + query * shape.query_stride();
+    const AttentionHead head(shape, head_item / shape.heads, head_item % shape.heads);
+    const int64_t first_query = tile * kForwardQueries;
+    const int64_t queries = std::min(kForwardQueries, shape.sequence - first_query);
+    const KeyRanges attended = ranges.from(head.first_token + first_query);
+    const int64_t query_offset = head.query_offset + first_query * shape.query_stride();
 
     Scratch scratch(workspace + thread * thread_bytes);
     ForwardTile<T> running = forward_tile<T>(scratch, shape, tile_keys, product_bytes);
-    running.start(q + row, queries, attended, shape.scale);
-    // Each step of kForwardQueries keys is taken whole or not at all, so the shapes are few.
-    const int64_t last = attended.end[queries - 1];
-    const int64_t end = std::min(round_up(last, kForwardQueries), shape.keys);
-    const int64_t first = attended.begin[0] / kForwardQueries * kForwardQueries;
-    for (int64_t key = first; key < end; key += tile_keys) {
-      const int64_t columns = std::min(tile_keys, end - key);
-      const int64_t offset = head.key_offset + key * shape.key_stride();
-      running.absorb(k + offset, v + offset, key, columns, *table.find(queries, columns));
+    running.start(q + query_offset, queries, attended, shape.scale);
+    // The range of keys is widened to whole steps of kForwardQueries, so the shapes are few.
+    const int64_t attended_end = attended.end[queries - 1];
+    const int64_t end = std::min(round_up(attended_end, kForwardQueries), shape.keys);
+    const int64_t begin = attended.begin[0] / kForwardQueries * kForwardQueries;
+    for (int64_t key = begin; key < end; key += tile_keys) {
+      const int64_t keys = std::min(tile_keys, end - key);
+      const int64_t key_offset = head.key_offset + key * shape.key_stride();
+      running.absorb(k + key_offset, v + key_offset, key, keys, *table.find(queries, keys));
     }
-    running.finish(output + row, queries, shape.query_stride(),
-                   log_sum_exp + head.row_offset + query);
+    running.finish(output + query_offset, queries, shape.query_stride(),
+                   log_sum_exp + head.row_offset + first_query);
   });
 }
 

@@ -1,24 +1,33 @@
 #include "ops/attention/attention_warp.h"
 
+// The plain backward pass of attention on a device (see attention_gradient_plain()), in three
+// kernels. The first writes delta. In the second, a warp for each query sums dQ over its keys. In
+// the third, a warp for each key sums dK and dV over its queries. The last two both compute the
+// probabilities again, so each row of a gradient has one writer, and no sum needs atomics. The 1 in
+// their __launch_bounds__ lets one block take all registers of a multiprocessor, so none spill.
+
 namespace tessera {
 namespace {
 
-/// The probability of one query and one key, and the gradient of their score, times the scale.
+/// P and scale · dS of one query and one key.
 struct ScorePair {
   float probability;
   float score_gradient;
 };
 
-template <int size, typename T>
-__device__ inline ScorePair score_pair(const AttentionBackward<T>& attention, int64_t query,
-                                       int64_t key, int row) {
+/// Computes the pair from the row of a query at `query_offset` and that of a key at `key_offset`.
+/// `query_index` is the query's index in [sequences · heads, sequence].
+template <int pack_size, typename T>
+__device__ inline ScorePair score_pair(const AttentionBackward<T>& attention, int64_t query_offset,
+                                       int64_t key_offset, int query_index) {
   const AttentionSizes& sizes = attention.sizes;
-  const float score =
-      sizes.scale * row_dot<size>(attention.q + query, attention.k + key, sizes.head_dim);
-  const float probability = expf(score - attention.log_sum_exp[row]);
-  const float probability_gradient =
-      row_dot<size>(attention.output_gradient + query, attention.v + key, sizes.head_dim);
-  return {probability, probability * (probability_gradient - attention.delta[row]) * sizes.scale};
+  const float score = sizes.scale * row_dot<pack_size>(attention.q + query_offset,
+                                                       attention.k + key_offset, sizes.head_dim);
+  const float probability = expf(score - attention.log_sum_exp[query_index]);
+  const float probability_gradient = row_dot<pack_size>(
+      attention.output_gradient + query_offset, attention.v + key_offset, sizes.head_dim);
+  const float difference = probability_gradient - attention.delta[query_index];
+  return {probability, probability * difference * sizes.scale};
 }
 
 /// Writes delta = rowsum(dO · O), with a warp for each query of each head.
@@ -37,8 +46,8 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
   if (this_lane() == 0) attention.delta[row.index] = sum;
 }
 
-/// Writes dQ = dS K, with a warp for each query of each head.
-template <typename T, int lane_channels, int size>
+/// Writes dQ = scale · dS K, with a warp for each query of each head.
+template <typename T, int lane_channels, int pack_size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
     sum_query_gradients(AttentionBackward<T> attention) {
   __shared__ float weights[kAttentionWarps][kLanes];
@@ -47,21 +56,22 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
   if (!row.exists) return;
   const int64_t stride = sizes.kv_heads * sizes.head_dim;
   const int end = attention.end[row.token];
-  float* const own_weights = weights[this_warp()];
+  float* const warp_weights = weights[this_warp()];
 
   ChannelSum<lane_channels> sum;
   for (int key = attention.begin[row.token]; key < end; key += kLanes) {
-    const int own_key = key + this_lane();
-    if (own_key < end) {
-      own_weights[this_lane()] =
-          score_pair<size>(attention, row.offset, row.key_offset + own_key * stride, row.index)
+    const int lane_key = key + this_lane();
+    if (lane_key < end) {
+      warp_weights[this_lane()] =
+          score_pair<pack_size>(attention, row.offset, row.key_offset + lane_key * stride,
+                                row.index)
               .score_gradient;
     }
     wait_for_warp();
     const int count = end - key < kLanes ? end - key : kLanes;
     const T* key_row = attention.k + row.key_offset + key * stride;
     for (int i = 0; i < count; ++i, key_row += stride) {
-      sum.add(own_weights[i], key_row, sizes.head_dim);
+      sum.add(warp_weights[i], key_row, sizes.head_dim);
     }
     wait_for_warp();  // before the weights are written again
   }
@@ -82,9 +92,9 @@ __device__ inline int first_above(const int32_t* bounds, int count, int key) {
   return begin;
 }
 
-/// Writes dV = Pᵀ dO and dK = dSᵀ Q, with a warp for each key of each key-value head. The queries
-/// that attend to a key are contiguous, because the ranges of keys ascend.
-template <typename T, int lane_channels, int size>
+/// Writes dV = Pᵀ dO and dK = scale · dSᵀ Q, with a warp for each key of each key-value head. The
+/// queries that attend to a key follow one another, because the ranges of keys ascend.
+template <typename T, int lane_channels, int pack_size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
     sum_key_gradients(AttentionBackward<T> attention) {
   __shared__ ScorePair pairs[kAttentionWarps][kLanes];
@@ -93,40 +103,40 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
   if (index >= sizes.sequences * sizes.kv_heads * sizes.keys) return;
   const int key = index % sizes.keys;
   const int kv_head = index / sizes.keys % sizes.kv_heads;
-  const int sequence = index / (sizes.keys * sizes.kv_heads);
+  const int sequence_index = index / (sizes.keys * sizes.kv_heads);
   const int64_t key_offset =
-      (static_cast<int64_t>(sequence * sizes.keys + key) * sizes.kv_heads + kv_head) *
+      (static_cast<int64_t>(sequence_index * sizes.keys + key) * sizes.kv_heads + kv_head) *
       sizes.head_dim;
-  const int first_token = sequence * sizes.sequence;
-  const int first = first_above(attention.end + first_token, sizes.sequence, key);
-  const int last = first_above(attention.begin + first_token, sizes.sequence, key);
+  const int first_token = sequence_index * sizes.sequence;
+  const int queries_begin = first_above(attention.end + first_token, sizes.sequence, key);
+  const int queries_end = first_above(attention.begin + first_token, sizes.sequence, key);
   const int group = sizes.heads / sizes.kv_heads;
-  ScorePair* const own_pairs = pairs[this_warp()];
+  ScorePair* const warp_pairs = pairs[this_warp()];
 
   ChannelSum<lane_channels> key_gradient, value_gradient;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const int row = (sequence * sizes.heads + head) * sizes.sequence;
+    const int first_index = (sequence_index * sizes.heads + head) * sizes.sequence;
     const auto query_offset = [&](int query) {
       return (static_cast<int64_t>(first_token + query) * sizes.heads + head) * sizes.head_dim;
     };
-    for (int query = first; query < last; query += kLanes) {
-      const int own_query = query + this_lane();
-      if (own_query < last) {
-        own_pairs[this_lane()] = score_pair<size>(attention, query_offset(own_query), key_offset,
-                                                  row + own_query);
+    for (int query = queries_begin; query < queries_end; query += kLanes) {
+      const int lane_query = query + this_lane();
+      if (lane_query < queries_end) {
+        warp_pairs[this_lane()] = score_pair<pack_size>(attention, query_offset(lane_query),
+                                                        key_offset, first_index + lane_query);
       }
       wait_for_warp();
-      const int count = last - query < kLanes ? last - query : kLanes;
+      const int count = queries_end - query < kLanes ? queries_end - query : kLanes;
       const int64_t offset = query_offset(query);
       const int64_t stride = static_cast<int64_t>(sizes.heads) * sizes.head_dim;
       // One sum after the other: both at once would take more registers than there are.
       const T* gradient_row = attention.output_gradient + offset;
       for (int i = 0; i < count; ++i, gradient_row += stride) {
-        value_gradient.add(own_pairs[i].probability, gradient_row, sizes.head_dim);
+        value_gradient.add(warp_pairs[i].probability, gradient_row, sizes.head_dim);
       }
       const T* query_row = attention.q + offset;
       for (int i = 0; i < count; ++i, query_row += stride) {
-        key_gradient.add(own_pairs[i].score_gradient, query_row, sizes.head_dim);
+        key_gradient.add(warp_pairs[i].score_gradient, query_row, sizes.head_dim);
       }
       wait_for_warp();  // before the pairs are written again
     }
@@ -142,9 +152,9 @@ void attention_gradient_device(const AttentionBackward<T>& attention, Stream& st
   const AttentionSizes& sizes = attention.sizes;
   const Grid queries = rows_grid(sizes.sequences * sizes.heads * sizes.sequence);
   launch(sum_deltas<T>, queries, stream, attention);
-  with_row_sizes<T>(sizes.head_dim, [&](auto lane_channels, auto size) {
-    launch(sum_query_gradients<T, lane_channels, size>, queries, stream, attention);
-    launch(sum_key_gradients<T, lane_channels, size>,
+  with_row_sizes<T>(sizes.head_dim, [&](auto lane_channels, auto pack_size) {
+    launch(sum_query_gradients<T, lane_channels, pack_size>, queries, stream, attention);
+    launch(sum_key_gradients<T, lane_channels, pack_size>,
            rows_grid(sizes.sequences * sizes.kv_heads * sizes.keys), stream, attention);
   });
 }

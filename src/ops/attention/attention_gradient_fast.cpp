@@ -30,9 +30,8 @@ void write_scaled(const float* from, int64_t rows, int64_t columns, float factor
   }
 }
 
-/// Returns Σ_e first_e · second_e, summed in order with fused multiply-adds. The compiler compiles
-/// the body of a parallel loop twice, for one thread and for several. If it could reorder the sum,
-/// the two might give different results.
+/// Returns Σ_e first_e · second_e, summed in order with explicit fused multiply-adds. So the bits
+/// do not depend on the compiler's choices.
 template <typename T>
 float row_product(const T* first, const T* second, int64_t count) {
   float sum = 0;
@@ -52,12 +51,12 @@ struct BackwardPlan {
     blocks.for_each_tile([&](int64_t keys, int64_t queries) {
       product_bytes = std::max(product_bytes, layout.workspace_bytes(target, keys, queries));
     });
-    Scratch shared;
-    BackwardSharedMemory(shared, shape, blocks, slots);
-    shared_bytes = shared.bytes();
-    Scratch own;
-    BackwardThreadMemory<T>(own, blocks.block_keys, shape.head_dim, product_bytes);
-    thread_bytes = own.bytes();
+    Scratch shared_scratch;
+    BackwardSharedMemory(shared_scratch, shape, blocks, slots);
+    shared_bytes = shared_scratch.bytes();
+    Scratch thread_scratch;
+    BackwardThreadMemory<T>(thread_scratch, blocks.block_keys, shape.head_dim, product_bytes);
+    thread_bytes = thread_scratch.bytes();
     workspace_bytes = shared_bytes + thread_bytes * target.threads;
   }
 
@@ -82,9 +81,9 @@ struct BackwardPlan {
 
 /// The backward pass of attention_gradient_plain() in tiles. A work item is a block of keys of one
 /// key-value head. It sums dK and dV over the queries that attend to these keys, and adds its share
-/// to their dQ. The shares of one dQ are added in the order of the blocks: each item waits for the
-/// block before it, so the result does not depend on the threads. This cannot deadlock: threads
-/// take items in order, so another thread already has the item of the block before.
+/// to the dQ of these queries. The shares of one dQ are added in the order of the blocks: each item
+/// waits for the block before it. So the result does not depend on the threads. This cannot
+/// deadlock: threads take items in order, so a thread already has the item of the block before.
 template <typename T>
 class FlashBackward {
  public:
@@ -113,12 +112,12 @@ class FlashBackward {
                                            plan_.product_bytes);
       const int64_t count = heads_ * blocks_.key_blocks;
       for (int64_t item = next++; item < count; item = next++) {
-        // Items come in groups of `slots` key-value heads. The blocks of the heads alternate, so
-        // threads rarely wait.
-        const int64_t group = item / (slots_ * blocks_.key_blocks) * slots_;
-        const int64_t size = std::min(slots_, heads_ - group);
-        const int64_t within = item - group * blocks_.key_blocks;
-        add_key_block(group + within % size, within / size, memory);
+        // Items come in rounds of `slots` key-value heads. In a round the blocks of its heads
+        // alternate, so threads rarely wait.
+        const int64_t first_head = item / (slots_ * blocks_.key_blocks) * slots_;
+        const int64_t round_heads = std::min(slots_, heads_ - first_head);
+        const int64_t round_item = item - first_head * blocks_.key_blocks;
+        add_key_block(first_head + round_item % round_heads, round_item / round_heads, memory);
       }
     });
   }
@@ -132,9 +131,9 @@ class FlashBackward {
           for (int64_t head = 0; head < shape_.heads; ++head) {
             for (int64_t token = begin; token < end; ++token) {
               const AttentionHead offsets(shape_, token / shape_.sequence, head);
-              const int64_t row = token * shape_.query_stride() + head * shape_.head_dim;
+              const int64_t offset = token * shape_.query_stride() + head * shape_.head_dim;
               shared_.deltas[offsets.row_offset + token % shape_.sequence] = row_product(
-                  operands_.output_gradient + row, operands_.output + row, shape_.head_dim);
+                  operands_.output_gradient + offset, operands_.output + offset, shape_.head_dim);
             }
           }
         });
@@ -153,15 +152,15 @@ class FlashBackward {
   TileKeys keys_of(int64_t sequence, int64_t tile) const {
     const KeyRanges ranges =
         operands_.ranges.from(sequence * shape_.sequence + tile * kBackwardQueries);
-    const int64_t last = blocks_.queries(tile) - 1;
+    const int64_t last_query = blocks_.queries(tile) - 1;
     const int64_t first = ranges.begin[0];
-    const int64_t end = ranges.end[last];
+    const int64_t end = ranges.end[last_query];
     const int64_t first_block = first / blocks_.block_keys;
     return {.first = first,
             .end = end,
             .first_block = first_block,
             .last_block = first < end ? (end - 1) / blocks_.block_keys : first_block - 1,
-            .latest_first = ranges.begin[last]};
+            .latest_first = ranges.begin[last_query]};
   }
 
   /// Resets the counters, and zeroes the gradient of tiles whose queries attend to nothing.
@@ -171,8 +170,8 @@ class FlashBackward {
       const int64_t tile = index % blocks_.query_tiles;
       const TileKeys keys = keys_of(sequence, tile);
       if (keys.last_block < keys.first_block) {
-        const int64_t row = sequence * shape_.sequence + tile * kBackwardQueries;
-        std::fill_n(operands_.q_gradient + row * shape_.query_stride(),
+        const int64_t token = sequence * shape_.sequence + tile * kBackwardQueries;
+        std::fill_n(operands_.q_gradient + token * shape_.query_stride(),
                     blocks_.queries(tile) * shape_.query_stride(), T{});
       }
       for (int64_t head = 0; head < shape_.heads; ++head) {
@@ -183,9 +182,9 @@ class FlashBackward {
     std::fill_n(shared_.blocks_done, heads_, 0);
   }
 
-  /// Does one work item.
+  /// Does one work item: computes dK and dV of a block of keys, and adds its share to dQ.
   void add_key_block(int64_t kv_head, int64_t block, const BackwardThreadMemory<T>& memory) {
-    // The slot's sums belong to the head `slots` heads before until that head is done.
+    // The head that is `slots` heads before this one used the same slot. It must be done first.
     if (kv_head >= slots_) wait_for(shared_.blocks_done[kv_head - slots_], blocks_.key_blocks);
     const int64_t sequence = kv_head / shape_.kv_heads;
     const int64_t first_head = kv_head % shape_.kv_heads * shape_.group();
@@ -204,17 +203,17 @@ class FlashBackward {
                  memory);
       }
     }
-    const int64_t first_row = AttentionHead(shape_, sequence, first_head).key_offset +
-                              block * blocks_.block_keys * shape_.key_stride();
+    const int64_t key_offset = AttentionHead(shape_, sequence, first_head).key_offset +
+                               block * blocks_.block_keys * shape_.key_stride();
     write_scaled(memory.key_gradients, keys, shape_.head_dim, static_cast<float>(shape_.scale),
-                 operands_.k_gradient + first_row, shape_.key_stride());
+                 operands_.k_gradient + key_offset, shape_.key_stride());
     write_scaled(memory.value_gradients, keys, shape_.head_dim, 1.0f,
-                 operands_.v_gradient + first_row, shape_.key_stride());
+                 operands_.v_gradient + key_offset, shape_.key_stride());
     std::atomic_ref<int32_t>(shared_.blocks_done[kv_head]).fetch_add(1, std::memory_order_release);
   }
 
-  /// Adds the contributions of one tile to dK, dV and dQ. It has keys of one block and the queries
-  /// of one tile of a head. `query_gradients` holds the sums of dQ of these queries.
+  /// Adds the contributions of the keys of one block and the queries of one tile to dK, dV and dQ.
+  /// `query_gradients` holds the sums of dQ of these queries.
   void add_tile(const AttentionHead& head, int64_t block, int64_t tile, const TileKeys& attended,
                 float* query_gradients, const BackwardThreadMemory<T>& memory) {
     const BackwardRange range = blocks_.range(block, tile, attended.first, attended.end);
@@ -235,9 +234,8 @@ class FlashBackward {
     products.key_gradients->run(memory.score_gradients, q, memory.key_gradients + sums_offset,
                                 workspace);
 
-    int32_t& added =
-        shared_
-            .blocks_added[(head.sequence * shape_.heads + head.head) * blocks_.query_tiles + tile];
+    const int64_t head_item = head.sequence_index * shape_.heads + head.head_index;
+    int32_t& added = shared_.blocks_added[head_item * blocks_.query_tiles + tile];
     wait_for(added, block);
     if (block == attended.first_block) {
       std::fill_n(query_gradients, range.queries * shape_.head_dim, 0.0f);
@@ -253,10 +251,10 @@ class FlashBackward {
   }
 
   /// Computes the probabilities and the gradients of the scaled scores, from the scores and the
-  /// gradients of the probabilities. `late` is true if the keys of some query begin after the
-  /// range's first key.
-  void compute_score_gradients(const AttentionHead& head, const BackwardRange& range, bool late,
-                               const BackwardThreadMemory<T>& memory) const {
+  /// gradients of the probabilities. `masks_begin` is true if the keys of some query begin after
+  /// the range's first key.
+  void compute_score_gradients(const AttentionHead& head, const BackwardRange& range,
+                               bool masks_begin, const BackwardThreadMemory<T>& memory) const {
     const int64_t row = head.row_offset + range.first_query;
     const float* log_sum_exp = operands_.log_sum_exp + row;
     const float* deltas = shared_.deltas + row;
@@ -279,7 +277,7 @@ class FlashBackward {
         store_rounded(probability, probabilities[i]);
         store_rounded(score_gradient, score_gradients[i]);
       }
-      if (!late) continue;
+      if (!masks_begin) continue;
       for (int64_t i = first; i < range.queries; ++i) {
         if (attended.begin[i] > key) probabilities[i] = score_gradients[i] = T{};
       }

@@ -12,16 +12,16 @@ class Stream;
 /// devices divide faster.
 struct AttentionSizes {
   int sequences;
-  int sequence;
-  int keys;
+  int sequence;  // queries of one sequence
+  int keys;      // keys of one sequence
   int heads;
   int kv_heads;
   int head_dim;
   float scale;
 };
 inline constexpr int kMostHeadDim = 256;
-/// Low enough that the indices of rows and keys in the last block, some of which exceed it, fit
-/// into 32 bits too.
+/// The last block counts rows and keys beyond the last one. Below this bound their indices, too,
+/// fit into 32 bits.
 inline constexpr int kMostRows = std::numeric_limits<int>::max() - 1024;
 
 /// The arguments of the search for the keys that each query attends to (see fill_key_ranges()).
@@ -42,7 +42,7 @@ struct AttentionForward {
   const T* q;
   const T* k;
   const T* v;
-  const int32_t* begin;
+  const int32_t* begin;  // [tokens]: the ranges of keys (see KeyRanges)
   const int32_t* end;
   T* output;
   float* log_sum_exp;  // [sequences · heads, sequence]
@@ -60,27 +60,27 @@ struct AttentionBackward {
   const T* output_gradient;
   const int32_t* begin;
   const int32_t* end;
-  float* delta;  // [sequences · heads, sequence]: memory for rowsum(dO · O)
+  float* delta;  // [sequences · heads, sequence]: scratch for rowsum(dO · O)
   T* q_gradient;
   T* k_gradient;
   T* v_gradient;
 };
 
-/// The arguments of attention over caches. The new rows are written to the caches first. The keys
-/// of each query are divided into `splits` parts, so that one token keeps a whole device busy, and
-/// the parts are joined.
+/// The arguments of attention over caches. The new rows are written to the caches first. Then the
+/// keys of each query are divided into `splits` parts, so that even one token keeps a whole device
+/// busy. At last the parts are joined.
 template <typename T>
 struct CachedAttentionForward {
   AttentionSizes sizes;     // sequences = 1; sequence = keys = new tokens
   int capacity;             // rows of a cache
   int splits;               // the result of cached_attention_splits()
-  const int32_t* position;  // [1]: that of the first new token
+  const int32_t* position;  // [1]: the index of the first new token
   const T* q;
   const T* k;
   const T* v;
   T* key_cache;
   T* value_cache;
-  float* parts;  // [tokens, heads, splits, head_dim + 2]: sums, their greatest score, total
+  float* parts;  // [tokens, heads, splits, head_dim + 2]: RunningSoftmax's sum, greatest, total
   T* output;
 };
 /// Returns the number of parts into which the keys of each query are divided.

@@ -9,7 +9,6 @@
 
 namespace tessera {
 
-/// Returns sum_e a[e] * b[e].
 template <typename T>
 Compute<T> plain_dot(const T* a, const T* b, int64_t count) {
   Compute<T> sum = 0;
@@ -19,29 +18,29 @@ Compute<T> plain_dot(const T* a, const T* b, int64_t count) {
   return sum;
 }
 
-/// Computes attention of one query of one head to keys [first, end), of which there is at least
-/// one. Rows of keys and values are `stride` elements apart. `probabilities` holds `end` elements.
-/// Returns the log-sum-exp, log(sum_j exp(score[j])).
+/// Computes attention of one query of one head to keys [begin, end). The range must not be empty.
+/// Rows of keys and values are `stride` elements apart. `probabilities` is scratch of `end`
+/// elements. Returns the log-sum-exp, log(sum_j exp(score[j])).
 ///   score[j] = scale * sum_e query[e] * keys[j, e]
 ///   output[e] = sum_j exp(score[j]) * values[j, e] / sum_j exp(score[j])
 template <typename T>
 Compute<T> plain_attend(const T* query, const T* keys, const T* values, int64_t stride,
-                        int64_t first, int64_t end, int64_t head_dim, double scale,
+                        int64_t begin, int64_t end, int64_t head_dim, double scale,
                         Compute<T>* probabilities, T* output) {
   using Wide = Compute<T>;
   Wide maximum = -std::numeric_limits<Wide>::infinity();
-  for (int64_t j = first; j < end; ++j) {
+  for (int64_t j = begin; j < end; ++j) {
     probabilities[j] = static_cast<Wide>(scale) * plain_dot(query, keys + j * stride, head_dim);
     maximum = std::max(maximum, probabilities[j]);
   }
   Wide total = 0;
-  for (int64_t j = first; j < end; ++j) {
+  for (int64_t j = begin; j < end; ++j) {
     probabilities[j] = std::exp(probabilities[j] - maximum);
     total += probabilities[j];
   }
   for (int64_t e = 0; e < head_dim; ++e) {
     Wide sum = 0;
-    for (int64_t j = first; j < end; ++j) {
+    for (int64_t j = begin; j < end; ++j) {
       sum += probabilities[j] * static_cast<Wide>(values[j * stride + e]);
     }
     output[e] = static_cast<T>(sum / total);
@@ -60,17 +59,17 @@ void attention_plain(const AttentionShape& shape, const T* q, const T* k, const 
   parallel_items(threads, shape.sequences * shape.heads, [&](int64_t item, int thread) {
     const AttentionHead head(shape, item / shape.heads, item % shape.heads);
     for (int64_t i = 0; i < shape.sequence; ++i) {
-      const int64_t first = ranges.begin[head.first_token + i];
+      const int64_t begin = ranges.begin[head.first_token + i];
       const int64_t end = ranges.end[head.first_token + i];
-      const int64_t row = head.query_offset + i * shape.query_stride();
-      if (first == end) {
-        std::fill_n(output + row, shape.head_dim, T{});
+      const int64_t offset = head.query_offset + i * shape.query_stride();
+      if (begin == end) {
+        std::fill_n(output + offset, shape.head_dim, T{});
         log_sum_exp[head.row_offset + i] = -std::numeric_limits<Compute<T>>::infinity();
         continue;
       }
       log_sum_exp[head.row_offset + i] = plain_attend(
-          q + row, k + head.key_offset, v + head.key_offset, shape.key_stride(), first, end,
-          shape.head_dim, shape.scale, scratch + thread * shape.keys, output + row);
+          q + offset, k + head.key_offset, v + head.key_offset, shape.key_stride(), begin, end,
+          shape.head_dim, shape.scale, scratch + thread * shape.keys, output + offset);
     }
   });
 }
@@ -94,16 +93,15 @@ void cached_attention_plain(const AttentionShape& shape, const CachedAttentionOp
   parallel_items(threads, shape.heads, [&](int64_t item, int thread) {
     const AttentionHead head(shape, 0, item);
     for (int64_t i = 0; i < shape.sequence; ++i) {
-      const int64_t row = head.query_offset + i * shape.query_stride();
-      plain_attend(operands.q + row, operands.keys + head.key_offset,
+      const int64_t offset = head.query_offset + i * shape.query_stride();
+      plain_attend(operands.q + offset, operands.keys + head.key_offset,
                    operands.values + head.key_offset, shape.key_stride(), 0,
                    operands.position + i + 1, shape.head_dim, shape.scale,
-                   scratch + thread * operands.capacity, operands.output + row);
+                   scratch + thread * operands.capacity, operands.output + offset);
     }
   });
 }
 
-/// The operands of the backward pass.
 template <typename T>
 struct AttentionGradientOperands {
   const T* q;
@@ -111,17 +109,18 @@ struct AttentionGradientOperands {
   const T* v;
   const T* output;
   const Compute<T>* log_sum_exp;  // [sequences * heads, sequence]
-  const T* output_gradient;       // the gradient of the output
+  const T* output_gradient;
   KeyRanges ranges;
   T* q_gradient;
   T* k_gradient;
   T* v_gradient;
 };
 
-/// Computes the backward pass: its definition. P holds the probabilities of one head, dO is the
-/// gradient of its output O, and D = rowsum(dO · O). Then dV = Pᵀ dO, dS = P · (dO Vᵀ - D), dQ =
-/// scale dS K and dK = scale dSᵀ Q. dV and dK are summed over the heads of a group. `scratch` is
-/// [threads, 2 · keys + 1, head_dim].
+/// Computes the backward pass: its definition. Of one head, P are the probabilities, O is the
+/// output and dO the output's gradient. dV and dK are summed over the query heads of a key-value
+/// head. `scratch` is [threads, 2 · keys + 1, head_dim].
+///   delta = rowsum(dO · O), dS = P · (dO Vᵀ - delta)
+///   dV = Pᵀ dO, dQ = scale dS K, dK = scale dSᵀ Q
 template <typename T>
 void attention_gradient_plain(const AttentionShape& shape,
                               const AttentionGradientOperands<T>& operands, Compute<T>* scratch,
@@ -139,10 +138,10 @@ void attention_gradient_plain(const AttentionShape& shape,
     for (int64_t h = first_head; h < first_head + shape.group(); ++h) {
       const AttentionHead head(shape, item / shape.kv_heads, h);
       for (int64_t i = 0; i < shape.sequence; ++i) {
-        const int64_t row = head.query_offset + i * shape.query_stride();
-        const T* query = operands.q + row;
-        const T* output_gradient = operands.output_gradient + row;
-        const Wide delta = plain_dot(output_gradient, operands.output + row, head_dim);
+        const int64_t offset = head.query_offset + i * shape.query_stride();
+        const T* query = operands.q + offset;
+        const T* output_gradient = operands.output_gradient + offset;
+        const Wide delta = plain_dot(output_gradient, operands.output + offset, head_dim);
         std::fill_n(query_gradient, head_dim, Wide{0});
         const KeyRanges ranges = operands.ranges.from(head.first_token + i);
         for (int64_t j = *ranges.begin; j < *ranges.end; ++j) {
@@ -159,15 +158,15 @@ void attention_gradient_plain(const AttentionShape& shape,
           }
         }
         for (int64_t e = 0; e < head_dim; ++e)
-          operands.q_gradient[row + e] = static_cast<T>(query_gradient[e]);
+          operands.q_gradient[offset + e] = static_cast<T>(query_gradient[e]);
       }
     }
-    const int64_t keys_begin = AttentionHead(shape, item / shape.kv_heads, first_head).key_offset;
+    const int64_t key_offset = AttentionHead(shape, item / shape.kv_heads, first_head).key_offset;
     for (int64_t j = 0; j < shape.keys; ++j) {
       for (int64_t e = 0; e < head_dim; ++e) {
-        const int64_t at = keys_begin + j * shape.key_stride() + e;
-        operands.k_gradient[at] = static_cast<T>(key_gradients[j * head_dim + e]);
-        operands.v_gradient[at] = static_cast<T>(value_gradients[j * head_dim + e]);
+        const int64_t offset = key_offset + j * shape.key_stride() + e;
+        operands.k_gradient[offset] = static_cast<T>(key_gradients[j * head_dim + e]);
+        operands.v_gradient[offset] = static_cast<T>(value_gradients[j * head_dim + e]);
       }
     }
   });

@@ -9,7 +9,6 @@
 
 namespace tessera {
 
-/// The sizes of one attention.
 struct AttentionShape {
   int64_t sequences = 0;
   int64_t sequence = 0;  ///< queries of one sequence
@@ -18,8 +17,8 @@ struct AttentionShape {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   double scale = 0;
-  /// True if queries and keys are the same rows, and row indices are positions. Then the last keys
-  /// of a tile of queries are known, and tiles have fewer shapes.
+  /// True if queries and keys are of the same tokens, and row indices are positions. Then the last
+  /// key of a tile of queries is known, and tiles have fewer shapes.
   bool aligned = true;
 
   int64_t tokens() const { return sequences * sequence; }
@@ -27,13 +26,12 @@ struct AttentionShape {
   /// head are contiguous, as in cuDNN.
   Shape row_shape() const { return {sequences, heads, sequence}; }
   int64_t group() const { return heads / kv_heads; }
-  /// Returns the elements from one token's row to the next in q; key_stride(), in k and v.
-  int64_t query_stride() const { return heads * head_dim; }
-  int64_t key_stride() const { return kv_heads * head_dim; }
+  int64_t query_stride() const { return heads * head_dim; }   ///< elements of a token's row in q
+  int64_t key_stride() const { return kv_heads * head_dim; }  ///< the same in k and v
 
   /// Returns the floating-point operations of one matrix product over the causal triangle. The
-  /// forward pass takes two such products, the backward pass five. Queries that are only a part of
-  /// the keys' tokens count as if they were spread evenly over them.
+  /// forward pass takes two such products, the backward pass five. If queries are only a part of
+  /// the keys' tokens, they count as if they were spread evenly over the sequence.
   double product_flops() const {
     return static_cast<double>(sequences * heads * head_dim) * static_cast<double>(sequence) *
            static_cast<double>(keys + 1);
@@ -43,16 +41,16 @@ struct AttentionShape {
 /// One query head of one sequence, and the offsets of its rows, in elements.
 struct AttentionHead {
   AttentionHead(const AttentionShape& shape, int64_t item_sequence, int64_t item_head)
-      : sequence(item_sequence),
-        head(item_head),
-        first_token(sequence * shape.sequence),
-        query_offset(first_token * shape.query_stride() + head * shape.head_dim),
-        key_offset(sequence * shape.keys * shape.key_stride() +
-                   head / shape.group() * shape.head_dim),
-        row_offset((sequence * shape.heads + head) * shape.sequence) {}
+      : sequence_index(item_sequence),
+        head_index(item_head),
+        first_token(sequence_index * shape.sequence),
+        query_offset(first_token * shape.query_stride() + head_index * shape.head_dim),
+        key_offset(sequence_index * shape.keys * shape.key_stride() +
+                   head_index / shape.group() * shape.head_dim),
+        row_offset((sequence_index * shape.heads + head_index) * shape.sequence) {}
 
-  int64_t sequence;
-  int64_t head;
+  int64_t sequence_index;
+  int64_t head_index;
   int64_t first_token;   ///< first token of the sequence
   int64_t query_offset;  ///< offset in q, the output and their gradients
   int64_t key_offset;    ///< offset in k, v and their gradients
@@ -88,17 +86,15 @@ inline AttentionShape checked_attention_shape(const Operation& operation,
   TESSERA_EXPECT(operation, options.scale >= 0, "a scale of {}", options.scale);
   const bool matrices = q.shape.rank() == 2 && k.shape.rank() == 2 && is_floating(q.dtype);
   TESSERA_EXPECT(operation, matrices && q.shape[1] == options.heads * options.head_dim,
-                 "queries {} {} with {} heads of {}", dtype_name(q.dtype), q.shape.text(),
-                 options.heads, options.head_dim);
+                 "queries {} with {} heads of {}", text_of(q), options.heads, options.head_dim);
   TESSERA_EXPECT(operation, sequence > 0 && options.keys >= 0 && q.shape[0] % sequence == 0,
                  "{} tokens are not whole sequences of {}", q.shape[0], sequence);
   const AttentionShape sizes = attention_shape(options, q.shape[0], sequence);
-  TESSERA_EXPECT(operation,
-                 k.shape == Shape({sizes.sequences * sizes.keys, sizes.key_stride()}) &&
-                     v.shape == k.shape && k.dtype == q.dtype && v.dtype == q.dtype,
-                 "keys {} {} and values {} {} with queries {} {} and {} key-value heads of {}",
-                 dtype_name(k.dtype), k.shape.text(), dtype_name(v.dtype), v.shape.text(),
-                 dtype_name(q.dtype), q.shape.text(), options.kv_heads, options.head_dim);
+  TESSERA_EXPECT(
+      operation,
+      is_like(k, {{sizes.sequences * sizes.keys, sizes.key_stride()}, q.dtype}) && is_like(v, k),
+      "keys {} and values {} with queries {} and {} key-value heads of {}", text_of(k), text_of(v),
+      text_of(q), options.kv_heads, options.head_dim);
   return sizes;
 }
 

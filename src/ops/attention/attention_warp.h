@@ -1,8 +1,8 @@
 #pragma once
 
-// The common parts of the attention kernels. A warp works on one row. To compute scores, each of
-// its lanes takes one key; to sum over the keys, the lanes take the channels in turn. Include this
-// in files of kernels only.
+// The common parts of the attention kernels. A warp works on one row. To compute scores, each lane
+// takes one key. To sum over the keys, each lane takes some of the channels. Include this in files
+// of kernels only.
 
 #include <type_traits>
 
@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the index, in the whole grid, of the row that this warp works on. In the last block it
-/// may exceed the rows, by less than the warps of a block.
+/// Returns the index of the row that this warp works on. The last block may have more warps than
+/// there are rows left, so the row may not exist.
 __device__ inline int row_of_warp() { return static_cast<int>(warp_of_grid()); }
 
 /// One query row and its offsets, in elements.
@@ -36,7 +36,7 @@ struct QueryRow {
   int index;  // in [sequences · heads, sequence]
   int token;
   int64_t offset;      // in q and the output
-  int64_t key_offset;  // of the head in the sequence's first key, in k and v
+  int64_t key_offset;  // in k and v: the row of the sequence's first key, at the query's head
 
  private:
   static __device__ int head_of(const AttentionSizes& sizes, int row) {
@@ -44,13 +44,14 @@ struct QueryRow {
   }
 };
 
-/// Returns the dot product of two rows of `count` elements, a multiple of `size`.
-template <int size, typename T>
+/// Returns the dot product of two rows of `count` elements, a multiple of `pack_size`.
+template <int pack_size, typename T>
 __device__ inline float row_dot(const T* a, const T* b, int count) {
   float sum = 0;
-  for (int p = 0; p < count / size; ++p) {
-    const Pack<T, size> left = load_pack<size>(a, p), right = load_pack<size>(b, p);
-    for (int i = 0; i < size; ++i) {
+  for (int pack = 0; pack < count / pack_size; ++pack) {
+    const Pack<T, pack_size> left = load_pack<pack_size>(a, pack);
+    const Pack<T, pack_size> right = load_pack<pack_size>(b, pack);
+    for (int i = 0; i < pack_size; ++i) {
       sum = fmaf(static_cast<float>(left.values[i]), static_cast<float>(right.values[i]), sum);
     }
   }
@@ -91,17 +92,17 @@ struct RunningSoftmax {
   float total = 0;
   ChannelSum<lane_channels> sum;
 
-  /// Adds up to kLanes keys, from `key` on and below `end`, to the sums of a query. `weights` is
-  /// memory of the warp.
-  template <int size, typename T>
-  __device__ void absorb(const T* query, const T* keys, const T* values, int64_t stride, int key,
-                         int end, const AttentionSizes& sizes, float* weights) {
-    const int own_key = key + this_lane();
+  /// Adds the keys from first_key on, at most kLanes and only those below `end`, to the sums of a
+  /// query. `weights` [kLanes] is shared memory of the warp.
+  template <int pack_size, typename T>
+  __device__ void absorb(const T* query, const T* keys, const T* values, int64_t stride,
+                         int first_key, int end, const AttentionSizes& sizes, float* weights) {
+    const int key = first_key + this_lane();
     const float score =
-        own_key < end ? sizes.scale * row_dot<size>(query, keys + own_key * stride, sizes.head_dim)
-                      : -INFINITY;
-    const float largest_score = warp_max(score);
-    const float new_greatest = greatest < largest_score ? largest_score : greatest;
+        key < end ? sizes.scale * row_dot<pack_size>(query, keys + key * stride, sizes.head_dim)
+                  : -INFINITY;
+    const float step_greatest = warp_max(score);
+    const float new_greatest = greatest < step_greatest ? step_greatest : greatest;
     const float correction = expf(greatest - new_greatest);
     const float weight = expf(score - new_greatest);
     greatest = new_greatest;
@@ -109,22 +110,22 @@ struct RunningSoftmax {
     weights[this_lane()] = weight;
     wait_for_warp();
     sum.scale(correction);
-    const int count = end - key < kLanes ? end - key : kLanes;
-    const T* value = values + key * stride;
+    const int count = end - first_key < kLanes ? end - first_key : kLanes;
+    const T* value = values + first_key * stride;
     for (int i = 0; i < count; ++i, value += stride) sum.add(weights[i], value, sizes.head_dim);
     wait_for_warp();  // before the weights are written again
   }
 };
 
-inline constexpr int kRowPack =
-    4;  // elements of a pack of rows; more would take too many registers
+inline constexpr int kRowPack = 4;  // elements of a pack; more would take too many registers
 
-/// Calls body(lane_channels, size) with compile-time constants, which keep arrays in registers: a
-/// bound of the channels of a lane, and the elements of a pack (a few elements loaded at once).
+/// Calls body(lane_channels, pack_size) with two compile-time constants: a bound of the channels of
+/// a lane, and the number of elements that a lane loads at once. Arrays of constant size can stay
+/// in registers.
 template <typename T, typename Body>
 void with_row_sizes(int head_dim, Body&& body) {
   const auto with_size = [&](auto lane_channels) {
-    with_pack_size<kRowPack>(head_dim, [&](auto size) { body(lane_channels, size); });
+    with_pack_size<kRowPack>(head_dim, [&](auto pack_size) { body(lane_channels, pack_size); });
   };
   if (head_dim <= kMostHeadDim / 4) {
     with_size(std::integral_constant<int, kMostHeadDim / 4 / kLanes>{});

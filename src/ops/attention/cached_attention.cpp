@@ -20,14 +20,11 @@ class CachedAttention final : public Operation {
     const Spec &key = inputs[1], &key_cache = inputs[3], &value_cache = inputs[4];
     TESSERA_EXPECT(*this,
                    key_cache.shape.rank() == 2 && key_cache.shape[1] == key.shape[1] &&
-                       value_cache.shape == key_cache.shape && key_cache.dtype == key.dtype &&
-                       value_cache.dtype == key.dtype,
-                   "caches {} {} and {} {} for keys {} {}", dtype_name(key_cache.dtype),
-                   key_cache.shape.text(), dtype_name(value_cache.dtype), value_cache.shape.text(),
-                   dtype_name(key.dtype), key.shape.text());
-    TESSERA_EXPECT(*this, inputs[5].shape == Shape({1}) && inputs[5].dtype == DType::i32,
-                   "a position {} {}; i32 [1] is expected", dtype_name(inputs[5].dtype),
-                   inputs[5].shape.text());
+                       key_cache.dtype == key.dtype && is_like(value_cache, key_cache),
+                   "caches {} and {} for keys {}", text_of(key_cache), text_of(value_cache),
+                   text_of(key));
+    TESSERA_EXPECT(*this, is_like(inputs[5], {{1}, DType::i32}),
+                   "a position {}; i32 [1] is expected", text_of(inputs[5]));
     return {inputs[0]};
   }
 
@@ -61,7 +58,17 @@ class CachedAttention final : public Operation {
                    "{} tokens at position {} of a cache of {}", tokens, position, capacity);
     key_cache.slice(position, position + tokens).copy_from(k);
     value_cache.slice(position, position + tokens).copy_from(v);
-    dispatch_floating(k.dtype(), [&](auto type) { attend<decltype(type)>(execution, position); });
+    const AttentionShape sizes = attention_shape(options_, tokens, tokens);
+    std::byte* const workspace = execution.workspace.data();
+    run_processor_kernel(
+        execution, k.dtype(), [&]<typename T>(T) { return arguments<T>(execution, position); },
+        [&]<typename T>(const CachedAttentionOperands<T>& operands) {
+          cached_attention_plain(sizes, operands, reinterpret_cast<Compute<T>*>(workspace),
+                                 execution.runtime.threads());
+        },
+        [&](const auto& operands) {
+          cached_attention_fast(execution.runtime, sizes, operands, workspace);
+        });
   }
 
  private:
@@ -84,8 +91,7 @@ class CachedAttention final : public Operation {
     const AttentionShape shape =
         attention_shape(options_, inputs[0].shape()[0], inputs[0].shape()[0]);
     const int64_t capacity = inputs[3].shape()[0];
-    on_device(execution, [&](auto vendor, auto type) {
-      using T = decltype(type);
+    on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
       const CachedAttentionForward<T> attention{
           .sizes = kernel_sizes(shape),
           .capacity = static_cast<int>(capacity),
@@ -99,28 +105,19 @@ class CachedAttention final : public Operation {
           .value_cache = inputs[4].pointer<T>(),
           .parts = reinterpret_cast<float*>(execution.workspace.data()),
           .output = execution.outputs[0].pointer<T>()};
-      cached_attention_device<decltype(vendor)>(attention, *execution.stream);
+      cached_attention_device<Vendor>(attention, *execution.stream);
     });
   }
 
   template <typename T>
-  void attend(const Execution& execution, int64_t position) const {
+  static CachedAttentionOperands<T> arguments(const Execution& execution, int64_t position) {
     const Tensor &q = execution.inputs[0], &key_cache = execution.inputs[3];
-    const AttentionShape shape = attention_shape(options_, q.shape()[0], q.shape()[0]);
-    const CachedAttentionOperands<T> operands{.q = q.data<T>(),
-                                              .keys = key_cache.data<T>(),
-                                              .values = execution.inputs[4].data<T>(),
-                                              .output = execution.outputs[0].data<T>(),
-                                              .position = position,
-                                              .capacity = key_cache.shape()[0]};
-    std::byte* workspace = execution.workspace.data();
-    if constexpr (!std::is_same_v<T, double>) {
-      if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
-        return cached_attention_fast(execution.runtime, shape, operands, workspace);
-      }
-    }
-    cached_attention_plain(shape, operands, reinterpret_cast<Compute<T>*>(workspace),
-                           execution.runtime.threads());
+    return {.q = q.data<T>(),
+            .keys = key_cache.data<T>(),
+            .values = execution.inputs[4].data<T>(),
+            .output = execution.outputs[0].data<T>(),
+            .position = position,
+            .capacity = key_cache.shape()[0]};
   }
 
   AttentionOptions options_;

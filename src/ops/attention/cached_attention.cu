@@ -3,23 +3,27 @@
 namespace tessera {
 namespace {
 
+// Attention of new tokens to caches on a device, in three kernels: append_rows() writes the new
+// rows to the caches, attend_parts() computes softmax sums over parts of each query's keys, which
+// keep the whole device busy even for one token, and join_parts() joins the sums.
+
 constexpr int kSplitWarps = 8;  // warps of a block, which attends to one part of the keys
 
 /// Writes the new rows of keys and values to the caches, up to their capacity.
-template <typename T, int size>
+template <typename T, int pack_size>
 __global__ void append_rows(CachedAttentionForward<T> attention, int64_t packs) {
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * static_cast<int>(blockDim.x) +
-                        static_cast<int>(threadIdx.x);
-  const int width = attention.sizes.kv_heads * attention.sizes.head_dim / size;
-  const int64_t to = static_cast<int64_t>(*attention.position) * width + first;
-  if (first >= packs || to < 0 || to >= attention.capacity * width) return;
-  store_pack(attention.key_cache, to, load_pack<size>(attention.k, first));
-  store_pack(attention.value_cache, to, load_pack<size>(attention.v, first));
+  const int64_t from = static_cast<int64_t>(blockIdx.x) * static_cast<int>(blockDim.x) +
+                       static_cast<int>(threadIdx.x);
+  const int width = attention.sizes.kv_heads * attention.sizes.head_dim / pack_size;
+  const int64_t to = static_cast<int64_t>(*attention.position) * width + from;
+  if (from >= packs || to < 0 || to >= attention.capacity * width) return;
+  store_pack(attention.key_cache, to, load_pack<pack_size>(attention.k, from));
+  store_pack(attention.value_cache, to, load_pack<pack_size>(attention.v, from));
 }
 
 /// Attends to parts of the keys, with a block for each query of each head (x) and each part of its
 /// keys (y). The warps take the part's keys in turn, kLanes at a time, and then join their sums.
-template <typename T, int lane_channels, int size>
+template <typename T, int lane_channels, int pack_size>
 __global__ void __launch_bounds__(kSplitWarps* kLanes)
     attend_parts(CachedAttentionForward<T> attention) {
   __shared__ float weights[kSplitWarps][kLanes];
@@ -30,15 +34,15 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
   const QueryRow row(sizes, static_cast<int>(blockIdx.x));
   const int warp = this_warp();
   const int64_t stride = sizes.kv_heads * sizes.head_dim;
-  const int beyond = *attention.position + row.token + 1;
-  const int end = beyond < attention.capacity ? beyond : attention.capacity;
-  const int length = (end + attention.splits - 1) / attention.splits;
-  const int part_begin = static_cast<int>(blockIdx.y) * length;
-  const int part_end = part_begin + length < end ? part_begin + length : end;
+  const int keys = *attention.position + row.token + 1;
+  const int end = keys < attention.capacity ? keys : attention.capacity;
+  const int part_keys = (end + attention.splits - 1) / attention.splits;
+  const int part_begin = static_cast<int>(blockIdx.y) * part_keys;
+  const int part_end = part_begin + part_keys < end ? part_begin + part_keys : end;
 
   RunningSoftmax<lane_channels> softmax;
   for (int key = part_begin + warp * kLanes; key < part_end; key += kSplitWarps * kLanes) {
-    softmax.template absorb<size>(attention.q + row.offset,
+    softmax.template absorb<pack_size>(attention.q + row.offset,
                                   attention.key_cache + row.key_offset,
                                   attention.value_cache + row.key_offset, stride, key, part_end,
                                   sizes, weights[warp]);
@@ -103,13 +107,13 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
   }
 }
 
-template <int size, typename T>
+template <int pack_size, typename T>
 void launch_append(const CachedAttentionForward<T>& attention, Stream& stream) {
   constexpr int kThreads = 256;
   const AttentionSizes& sizes = attention.sizes;
   const int64_t packs =
-      static_cast<int64_t>(sizes.sequence) * sizes.kv_heads * sizes.head_dim / size;
-  launch(append_rows<T, size>,
+      static_cast<int64_t>(sizes.sequence) * sizes.kv_heads * sizes.head_dim / pack_size;
+  launch(append_rows<T, pack_size>,
          {.blocks = (packs + kThreads - 1) / kThreads, .threads = kThreads}, stream, attention,
          packs);
 }
@@ -120,9 +124,9 @@ template <typename Vendor, typename T>
 void cached_attention_device(const CachedAttentionForward<T>& attention, Stream& stream) {
   const AttentionSizes& sizes = attention.sizes;
   const int rows = sizes.heads * sizes.sequence;
-  with_row_sizes<T>(sizes.head_dim, [&](auto lane_channels, auto size) {
-    launch_append<size>(attention, stream);
-    launch(attend_parts<T, lane_channels, size>,
+  with_row_sizes<T>(sizes.head_dim, [&](auto lane_channels, auto pack_size) {
+    launch_append<pack_size>(attention, stream);
+    launch(attend_parts<T, lane_channels, pack_size>,
            {.blocks = rows, .threads = kSplitWarps * kLanes, .blocks_y = attention.splits}, stream,
            attention);
   });

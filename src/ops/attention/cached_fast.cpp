@@ -57,7 +57,6 @@ void attend_row(const T* q, const T* keys, const T* values, int64_t stride, int6
   for (int64_t e = 0; e < head_dim; ++e) output[e] = static_cast<T>(sums[e] / total);
 }
 
-/// Attends row by row, with all threads.
 template <typename T>
 void attend_rows(Runtime& runtime, const AttentionShape& shape,
                  const CachedAttentionOperands<T>& operands, float* scratch) {
@@ -68,22 +67,22 @@ void attend_rows(Runtime& runtime, const AttentionShape& shape,
                     for (int64_t item = begin; item < end; ++item) {
                       const int64_t token = item % shape.sequence;
                       const AttentionHead head(shape, 0, item / shape.sequence);
-                      const int64_t row = head.query_offset + token * shape.query_stride();
-                      attend_row(operands.q + row, operands.keys + head.key_offset,
+                      const int64_t offset = head.query_offset + token * shape.query_stride();
+                      attend_row(operands.q + offset, operands.keys + head.key_offset,
                                  operands.values + head.key_offset, shape.key_stride(),
                                  operands.position + token + 1, shape.head_dim,
                                  static_cast<float>(shape.scale), scratch + thread * scratch_size,
-                                 operands.output + row);
+                                 operands.output + offset);
                     }
                   });
 }
 
-/// Copies `rows` rows without gaps and appends rows of zeros up to `filled` rows. Returns `to`.
+/// Copies `rows` rows without gaps and appends rows of zeros up to `padded` rows. Returns `to`.
 template <typename T>
-const T* gather_rows(const T* from, int64_t stride, int64_t rows, int64_t filled, int64_t columns,
+const T* gather_rows(const T* from, int64_t stride, int64_t rows, int64_t padded, int64_t columns,
                      T* to) {
   for (int64_t i = 0; i < rows; ++i) std::copy_n(from + i * stride, columns, to + i * columns);
-  std::fill_n(to + rows * columns, (filled - rows) * columns, T{});
+  std::fill_n(to + rows * columns, (padded - rows) * columns, T{});
   return to;
 }
 
@@ -106,10 +105,10 @@ struct CachedPlan {
   void for_each_tile(Visit&& visit) const {
     for (const int64_t queries : {std::min(tokens, kForwardQueries), tokens % kForwardQueries}) {
       if (queries == 0) continue;
-      const int64_t filled = round_up(queries, kQueryStep);
-      if (capacity >= tile_keys) visit(whole, filled, tile_keys);
-      const int64_t limit = std::min(tile_keys, round_up(capacity, kKeyStep));
-      for (int64_t keys = kKeyStep; keys <= limit; keys += kKeyStep) visit(last, filled, keys);
+      const int64_t padded = round_up(queries, kQueryStep);
+      if (capacity >= tile_keys) visit(whole, padded, tile_keys);
+      const int64_t max_keys = std::min(tile_keys, round_up(capacity, kKeyStep));
+      for (int64_t keys = kKeyStep; keys <= max_keys; keys += kKeyStep) visit(last, padded, keys);
     }
   }
 
@@ -121,7 +120,6 @@ struct CachedPlan {
   int64_t product_bytes = 0;
 };
 
-/// The products of the tiles of a plan.
 struct CachedTables {
   CachedTables(Runtime& runtime, const CachedPlan& plan) {
     plan.for_each_tile([&](const ForwardLayout& layout, int64_t queries, int64_t keys) {
@@ -147,7 +145,7 @@ struct CachedScratch {
         range_begin(scratch.take<int32_t>(kForwardQueries)),
         range_end(scratch.take<int32_t>(kForwardQueries)) {}
 
-  /// Returns, for each query, all keys up to its memory. The first query is at `position`.
+  /// Returns the ranges of queries from `position` on: each has all keys up to the query itself.
   KeyRanges ranges_from(int64_t position) const {
     std::fill_n(range_begin, kForwardQueries, 0);
     std::iota(range_end, range_end + kForwardQueries, static_cast<int32_t>(position + 1));
@@ -182,22 +180,22 @@ void attend_tiles(Runtime& runtime, const AttentionShape& shape,
     const AttentionHead head(shape, 0, item / query_tiles);
     const int64_t query = (query_tiles - 1 - item % query_tiles) * kForwardQueries;
     const int64_t queries = std::min(kForwardQueries, shape.sequence - query);
-    const int64_t filled = round_up(queries, kQueryStep);
-    const int64_t row = head.query_offset + query * shape.query_stride();
+    const int64_t padded = round_up(queries, kQueryStep);
+    const int64_t query_offset = head.query_offset + query * shape.query_stride();
     const T* keys = operands.keys + head.key_offset;
     const T* values = operands.values + head.key_offset;
 
     Scratch scratch(workspace + thread * thread_bytes);
     CachedScratch<T> memory(scratch, tile_keys, shape.head_dim, plan.product_bytes);
-    memory.tile.start(gather_rows(operands.q + row, shape.query_stride(), queries, filled,
+    memory.tile.start(gather_rows(operands.q + query_offset, shape.query_stride(), queries, padded,
                                   shape.head_dim, memory.queries),
-                      filled, memory.ranges_from(operands.position + query), shape.scale);
+                      padded, memory.ranges_from(operands.position + query), shape.scale);
     const int64_t end = operands.position + query + queries;
     int64_t key = 0;
     for (; key + tile_keys <= end; key += tile_keys) {
       const int64_t offset = key * shape.key_stride();
       memory.tile.absorb(keys + offset, values + offset, key, tile_keys,
-                         *tables.whole.find(filled, tile_keys));
+                         *tables.whole.find(padded, tile_keys));
     }
     if (key < end) {
       const int64_t offset = key * shape.key_stride();
@@ -207,9 +205,9 @@ void attend_tiles(Runtime& runtime, const AttentionShape& shape,
                            to);
       };
       memory.tile.absorb(gather(keys, memory.keys), gather(values, memory.values), key, columns,
-                         *tables.last.find(filled, columns));
+                         *tables.last.find(padded, columns));
     }
-    memory.tile.finish(operands.output + row, queries, shape.query_stride(), nullptr);
+    memory.tile.finish(operands.output + query_offset, queries, shape.query_stride(), nullptr);
   });
 }
 

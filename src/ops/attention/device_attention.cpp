@@ -123,9 +123,7 @@ void run_attention_kernels(const Execution& execution, const DeviceAttention& at
   const AttentionSizes sizes = kernel_sizes(attention.shape);
   const auto& inputs = execution.inputs;
   const auto& outputs = execution.outputs;
-  on_device(execution, [&](auto vendor, auto type) {
-    using Vendor = decltype(vendor);
-    using T = decltype(type);
+  on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
     key_ranges_device<Vendor>(KeyRangeSearch{.sizes = sizes,
                                              .document_starts = attention.positions.document_starts,
                                              .positions = attention.positions.queries,

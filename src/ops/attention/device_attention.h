@@ -13,7 +13,8 @@ struct DeviceAttention {
   AttentionShape shape;
   DType dtype = DType::f32;
   bool backward = false;
-  /// In the device's memory. A plan has no memory: there, those that are given have any address.
+  /// Addresses in the device's memory. A plan has no memory yet. There an address only tells, by
+  /// not being null, that the positions are given.
   TokenPositions positions = {};
 };
 
@@ -34,18 +35,20 @@ inline AttentionSizes kernel_sizes(const AttentionShape& shape) {
 
 /// Enqueues the operation "attention" or "attention_gradient" on the execution's stream.
 ///
-/// The emulated device runs the processor's kernels. On a device of NVIDIA, cuDNN computes bf16.
-/// The plain kernels compute f32, and bf16 for queries that are only a part of the keys' tokens,
-/// which cuDNN does not take. On a device of AMD, the plain kernels compute f32; bf16 would need a
-/// library of AMD's, and throws Error. On both, nothing checks that positions ascend.
+/// The emulated device runs the processor's kernels. On a device of NVIDIA, cuDNN computes bf16,
+/// and the plain kernels compute f32. They also compute bf16 for queries that are only a part of
+/// the keys' tokens, because cuDNN does not take these. On a device of AMD, the plain kernels
+/// compute f32; bf16 would need a library of AMD's, and throws Error. On the GPUs of both, nothing
+/// checks that positions ascend.
 ///
 /// In a run that is not deterministic, cuDNN computes only pairs within groups of documents (see
 /// DocumentGroups). Otherwise a mask hides the keys of other documents, which saves no work.
 void run_on_device(const Operation& operation, const Execution& execution,
                    const DeviceAttention& attention);
 
-/// Prepares such a run: opens cuDNN if it is used, and makes its plan, which takes seconds. Throws
-/// Error if the runtime's device has no such attention, or cuDNN is missing or has no plan.
+/// Prepares runs of an attention: opens cuDNN if it is used, and makes its plan, which takes
+/// seconds. Throws Error if the runtime's device has no such attention, or if cuDNN is missing or
+/// has no plan.
 void require_device_attention(Runtime& runtime, const DeviceAttention& attention);
 
 /// Returns the bytes of workspace on a target that is neither the processor nor emulated. Throws

@@ -21,7 +21,7 @@ struct BackwardProducts {
 
 using BackwardTable = TileTable<BackwardProducts>;
 
-/// The layout in memory of the rows of a tile's keys and queries, and the shapes of its products.
+/// The memory layout of a tile's keys and queries, and the shapes of the tile's products.
 struct BackwardLayout {
   DType dtype;
   int64_t head_dim;
@@ -29,38 +29,23 @@ struct BackwardLayout {
   int64_t key_stride;
 
   GemmShape scores(int64_t keys, int64_t queries) const {
-    return {.m = keys,
-            .n = queries,
-            .k = head_dim,
-            .input = dtype,
-            .output = DType::f32,
-            .transpose_b = true,
-            .lda = key_stride,
-            .ldb = query_stride,
-            .ldc = kBackwardQueries};
+    GemmShape shape = tile_product(dtype, {keys, queries, head_dim},
+                                   {key_stride, query_stride, kBackwardQueries});
+    shape.transpose_b = true;
+    return shape;
   }
   GemmShape key_gradients(int64_t keys, int64_t queries) const {
-    return {.m = keys,
-            .n = head_dim,
-            .k = queries,
-            .input = dtype,
-            .output = DType::f32,
-            .accumulate = true,
-            .lda = kBackwardQueries,
-            .ldb = query_stride,
-            .ldc = head_dim};
+    GemmShape shape =
+        tile_product(dtype, {keys, head_dim, queries}, {kBackwardQueries, query_stride, head_dim});
+    shape.accumulate = true;
+    return shape;
   }
   GemmShape query_gradients(int64_t keys, int64_t queries) const {
-    return {.m = queries,
-            .n = head_dim,
-            .k = keys,
-            .input = dtype,
-            .output = DType::f32,
-            .transpose_a = true,
-            .accumulate = true,
-            .lda = kBackwardQueries,
-            .ldb = key_stride,
-            .ldc = head_dim};
+    GemmShape shape =
+        tile_product(dtype, {queries, head_dim, keys}, {kBackwardQueries, key_stride, head_dim});
+    shape.transpose_a = true;
+    shape.accumulate = true;
+    return shape;
   }
 
   int64_t workspace_bytes(const Target& target, int64_t keys, int64_t queries) const {
@@ -83,14 +68,14 @@ struct BackwardRange {
   int64_t queries;
 };
 
-/// The division of one attention's work: a sequence's keys are cut into blocks of `size` keys, and
-/// its queries into tiles of kBackwardQueries.
+/// The division of one attention's work: a sequence's keys are cut into blocks of `keys_of_block`
+/// keys, and its queries into tiles of kBackwardQueries.
 struct BackwardBlocks {
-  BackwardBlocks(const AttentionShape& sizes, int64_t size)
+  BackwardBlocks(const AttentionShape& sizes, int64_t keys_of_block)
       : shape(sizes),
-        block_keys(size),
+        block_keys(keys_of_block),
         query_tiles((shape.sequence + kBackwardQueries - 1) / kBackwardQueries),
-        key_blocks((shape.keys + size - 1) / size) {}
+        key_blocks((shape.keys + keys_of_block - 1) / keys_of_block) {}
 
   int64_t queries(int64_t tile) const {
     return std::min(kBackwardQueries, shape.sequence - tile * kBackwardQueries);
@@ -98,26 +83,28 @@ struct BackwardBlocks {
   int64_t keys(int64_t block) const {
     return std::min(block_keys, shape.keys - block * block_keys);
   }
-  /// Returns the keys [first, end) that a tile's queries attend to, restricted to a block. They are
-  /// taken in steps of kBackwardQueries, so tiles have few shapes.
-  BackwardRange range(int64_t block, int64_t tile, int64_t first, int64_t end) const {
-    const int64_t begin = std::max(block * block_keys, first / kBackwardQueries * kBackwardQueries);
-    const int64_t last =
-        std::min({block * block_keys + keys(block), round_up(end, kBackwardQueries), shape.keys});
-    return {begin, last - begin, tile * kBackwardQueries, queries(tile)};
+  /// Returns the part of keys [attended_begin, attended_end) that is in a block, with the queries
+  /// of a tile. The keys are widened to whole steps of kBackwardQueries, so tiles have few shapes.
+  BackwardRange range(int64_t block, int64_t tile, int64_t attended_begin,
+                      int64_t attended_end) const {
+    const int64_t begin =
+        std::max(block * block_keys, attended_begin / kBackwardQueries * kBackwardQueries);
+    const int64_t end = std::min(
+        {block * block_keys + keys(block), round_up(attended_end, kBackwardQueries), shape.keys});
+    return {begin, end - begin, tile * kBackwardQueries, queries(tile)};
   }
   /// Visits the keys and queries of every shape of tile that can occur, some twice.
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
-    const int64_t limit = std::min(shape.keys, block_keys);
+    const int64_t max_keys = std::min(shape.keys, block_keys);
     const int64_t left_queries = shape.sequence % kBackwardQueries;
     const int64_t left_keys = shape.keys % kBackwardQueries;
     for (const int64_t first_step : {kBackwardQueries, left_keys}) {
       if (first_step == 0) continue;
-      for (int64_t keys = first_step; keys <= limit; keys += kBackwardQueries) {
+      for (int64_t keys = first_step; keys <= max_keys; keys += kBackwardQueries) {
         // If aligned, only the last tile of queries attends to the keys after the last whole step.
-        const bool whole = first_step != left_keys || !shape.aligned;
-        if (whole && shape.sequence >= kBackwardQueries) visit(keys, kBackwardQueries);
+        const bool by_whole_tiles = first_step != left_keys || !shape.aligned;
+        if (by_whole_tiles && shape.sequence >= kBackwardQueries) visit(keys, kBackwardQueries);
         if (left_queries > 0) visit(keys, left_queries);
       }
     }
@@ -129,7 +116,8 @@ struct BackwardBlocks {
   int64_t key_blocks;
 };
 
-/// The memory that all threads share. A slot holds the sums of dQ of one key-value head.
+/// The memory that all threads share. A slot holds the sums of dQ of one key-value head until that
+/// head is done. Then another head takes the slot.
 struct BackwardSharedMemory {
   BackwardSharedMemory(Scratch& scratch, const AttentionShape& shape, const BackwardBlocks& blocks,
                        int64_t slots)

@@ -18,8 +18,7 @@ struct ForwardProducts {
   const Gemm* output = nullptr;  ///< [queries, head_dim] += probabilities v
 };
 
-/// The layout in memory of the rows of a tile's queries, keys and values, and the shapes of its
-/// products.
+/// The memory layout of a tile's queries, keys and values, and the shapes of the tile's products.
 struct ForwardLayout {
   DType dtype;
   int64_t head_dim;
@@ -28,26 +27,16 @@ struct ForwardLayout {
   int64_t tile_keys;  // elements from one row of scores to the next
 
   GemmShape scores(int64_t queries, int64_t keys) const {
-    return {.m = queries,
-            .n = keys,
-            .k = head_dim,
-            .input = dtype,
-            .output = DType::f32,
-            .transpose_b = true,
-            .lda = query_stride,
-            .ldb = key_stride,
-            .ldc = tile_keys};
+    GemmShape shape =
+        tile_product(dtype, {queries, keys, head_dim}, {query_stride, key_stride, tile_keys});
+    shape.transpose_b = true;
+    return shape;
   }
   GemmShape output(int64_t queries, int64_t keys) const {
-    return {.m = queries,
-            .n = head_dim,
-            .k = keys,
-            .input = dtype,
-            .output = DType::f32,
-            .accumulate = true,
-            .lda = tile_keys,
-            .ldb = key_stride,
-            .ldc = head_dim};
+    GemmShape shape =
+        tile_product(dtype, {queries, head_dim, keys}, {tile_keys, key_stride, head_dim});
+    shape.accumulate = true;
+    return shape;
   }
 
   int64_t workspace_bytes(const Target& target, int64_t queries, int64_t keys) const {
@@ -59,10 +48,10 @@ struct ForwardLayout {
   }
 };
 
-/// The work of one thread on a tile of queries of one head, with a running softmax. Call start(),
+/// Attention of a tile of queries of one head, by one thread, with a running softmax. Call start(),
 /// then absorb() for each tile of keys in ascending order, then finish(). Between the tiles of keys
-/// it keeps for each query the greatest score m, the sum l of the exponentials, and the output o
-/// before the division by l. Scores s of further keys with values v change them to
+/// a query has three numbers: the greatest score m, the sum l of the exponentials, and the output o
+/// before the division by l. Scores s of further keys with values v change these to
 ///   m' = max(m, max s),  l' = e^(m - m') l + Σ e^(s - m'),  o' = e^(m - m') o + Σ e^(s - m') v
 template <typename T>
 class ForwardTile {
@@ -90,7 +79,7 @@ class ForwardTile {
     std::fill_n(sum_, queries, 0.0f);
   }
 
-  /// Adds `columns` keys, from `first_key` on.
+  /// Adds a tile of `columns` keys, from `first_key` on. Of these, each query attends to its range.
   void absorb(const T* keys, const T* values, int64_t first_key, int64_t columns,
               const ForwardProducts& products) {
     products.scores->run(q_, keys, scores_, product_workspace_);
@@ -124,7 +113,8 @@ class ForwardTile {
     }
   }
 
-  /// Turns the scores of one row into probabilities and masks those outside [begin, end).
+  /// Turns the scores of query i into probabilities, masks those outside [begin, end), and updates
+  /// the query's maximum, sum and output.
   void absorb_row(int64_t i, int64_t begin, int64_t end, int64_t columns) {
     const float* scores = scores_ + i * tile_keys_;
     T* probabilities = probabilities_ + i * tile_keys_;

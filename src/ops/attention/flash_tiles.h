@@ -45,6 +45,20 @@ inline void store_rounded(float value, BFloat16& to) {
   to.bits = static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
 }
 
+/// Returns the product C [m, n] = A [m, k] B [k, n] of tiles, in f32. `strides` are the elements
+/// from one stored row to the next of A, B and C.
+inline GemmShape tile_product(DType dtype, const std::array<int64_t, 3>& m_n_k,
+                              const std::array<int64_t, 3>& strides) {
+  return {.m = m_n_k[0],
+          .n = m_n_k[1],
+          .k = m_n_k[2],
+          .input = dtype,
+          .output = DType::f32,
+          .lda = strides[0],
+          .ldb = strides[1],
+          .ldc = strides[2]};
+}
+
 /// Returns the scratch bytes of the product that needs the most.
 inline int64_t largest_workspace(const Target& target, std::initializer_list<GemmShape> products) {
   int64_t bytes = 0;

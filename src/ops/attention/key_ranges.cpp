@@ -20,10 +20,11 @@ struct RangeMemory {
 void check_ascending(const Operation& operation, const int32_t* positions, int64_t sequences,
                      int64_t length, const char* whose) {
   for (int64_t row = 0; positions != nullptr && row < sequences * length; ++row) {
-    const bool first = row % length == 0;
-    TESSERA_EXPECT(operation, positions[row] >= 0 && (first || positions[row] > positions[row - 1]),
+    const bool is_first = row % length == 0;
+    TESSERA_EXPECT(operation,
+                   positions[row] >= 0 && (is_first || positions[row] > positions[row - 1]),
                    "{} {} of its sequence stands at {}, after {}; positions ascend", whose,
-                   row % length, positions[row], first ? -1 : positions[row - 1]);
+                   row % length, positions[row], is_first ? -1 : positions[row - 1]);
   }
 }
 

@@ -16,21 +16,20 @@ struct KeyRanges {
   KeyRanges from(int64_t token) const { return {begin + token, end + token}; }
 };
 
-/// The positions that determine the ranges: those of the starts of the queries' documents, of the
-/// queries and of the keys. Each is null if it is not given.
+/// The positions that determine the ranges. Each array is null if it is not given.
 struct TokenPositions {
-  const int32_t* document_starts = nullptr;  ///< [query tokens]
+  const int32_t* document_starts = nullptr;  ///< [query tokens]: the first token of the document
   const int32_t* queries = nullptr;          ///< [query tokens]; if null, row indices are positions
   const int32_t* keys = nullptr;             ///< [key tokens]; if null, row indices are positions
 };
 
-/// Returns the bytes of memory that fill_key_ranges() takes.
+/// Returns the bytes of the memory for fill_key_ranges().
 int64_t key_range_bytes(const AttentionShape& shape);
 
-/// Returns, for each query, the keys from the start of its document up to the query itself. The
-/// ranges are stored in `memory`. Throws InternalError, naming the operation, if positions do not
-/// ascend within a sequence, or if a document starts after one of its tokens or before the document
-/// of the previous token.
+/// Returns the range of each query: the keys from the start of its document up to the query itself.
+/// The ranges are stored in `memory`. Throws InternalError, which names the operation, if positions
+/// do not ascend within a sequence, or if a document starts after one of its tokens or before the
+/// document of the previous token.
 KeyRanges fill_key_ranges(const Operation& operation, const AttentionShape& shape,
                           const TokenPositions& positions, std::byte* memory);
 

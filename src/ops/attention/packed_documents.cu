@@ -22,19 +22,22 @@ __device__ inline int first_start(const int32_t* starts, int sequence, int posit
   return begin;
 }
 
-/// Finds lengths, offsets and starts, with a block for each group.
+/// Fills the arrays of PackedDocuments, with a block for each group.
 __global__ void pack_documents(PackedDocuments documents) {
   const auto group = static_cast<int>(blockIdx.x);
   const auto thread = static_cast<int>(threadIdx.x);
-  const int number = group % documents.groups_per_sequence;
+  const int stretch_index = group % documents.groups_per_sequence;
   const int first_token = group / documents.groups_per_sequence * documents.sequence;
   const int32_t* const starts = documents.document_starts + first_token;
-  const int after = (number + 1) * documents.stretch;
-  const int begin = first_start(starts, documents.sequence, number * documents.stretch);
-  const int end = after < documents.sequence ? first_start(starts, documents.sequence, after)
-                                             : documents.sequence;
+  const int stretch_begin = stretch_index * documents.stretch;
+  const int stretch_end = stretch_begin + documents.stretch;
+  const int begin = first_start(starts, documents.sequence, stretch_begin);
+  const int end = stretch_end < documents.sequence
+                      ? first_start(starts, documents.sequence, stretch_end)
+                      : documents.sequence;
   const int length = end - begin;
-  if (thread == 0) {  // one thread, unrolled: an index into the parameters would take a stack
+  // One thread, and an unrolled loop: a variable index would copy the parameters to the stack.
+  if (thread == 0) {
     documents.lengths[group] = length;
     for (int which = 0; which < PackedDocuments::kWidths; ++which) {
       const int width = documents.widths[which];
@@ -44,8 +47,8 @@ __global__ void pack_documents(PackedDocuments documents) {
     }
   }
   int32_t* const result = documents.starts + static_cast<int64_t>(group) * documents.sequence;
-  for (int row = thread; row < documents.sequence; row += kThreads) {
-    result[row] = row < length ? starts[begin + row] - begin : 0;
+  for (int query = thread; query < documents.sequence; query += kThreads) {
+    result[query] = query < length ? starts[begin + query] - begin : 0;
   }
 }
 

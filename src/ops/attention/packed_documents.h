@@ -21,9 +21,9 @@ class Stream;
 /// may share a group, where a mask separates them. A document longer than a stretch has a group of
 /// its own, or shares it with those that begin before it in its stretch.
 ///
-/// Long stretches join more documents. Short ones make more groups, and for each group a library
-/// starts blocks for as many tiles as a sequence has, most of which find nothing to do. Stretches
-/// are at least four tiles of 128 tokens, and a sequence has at most 16 stretches.
+/// Long stretches join more documents. Short stretches make more groups. For each group a library
+/// starts blocks for all tiles of a sequence, and most of these blocks find nothing to do. So a
+/// stretch is at least four tiles of 128 tokens, and a sequence has at most 16 stretches.
 struct DocumentGroups {
   DocumentGroups(int64_t all_sequences, int64_t tokens_of_sequence)
       : sequences(all_sequences),
@@ -37,7 +37,6 @@ struct DocumentGroups {
   int64_t sequence;
   int64_t stretch;
 
-  /// Returns the number of groups of one sequence.
   int64_t per_sequence() const { return ceil_div(sequence, stretch); }
   int64_t count() const { return sequences * per_sequence(); }
 };
@@ -78,8 +77,8 @@ struct PackedArrays {
   int64_t bytes;
 };
 
-/// The arguments of a reordering of f32 numbers between [sequences · heads, sequence] and [tokens,
-/// heads].
+/// The arguments of a reordering of f32 numbers, one for each query of each head, between
+/// [sequences · heads, sequence] and [tokens, heads].
 struct RowNumbers {
   int sequences;
   int heads;
@@ -92,8 +91,8 @@ struct RowNumbers {
 /// checked.
 template <typename Vendor>
 void pack_documents_device(const PackedDocuments& documents, Stream& stream);
-/// Enqueues a reordering from [sequences · heads, sequence] to [tokens, heads];
-/// rows_from_tokens_device(), the opposite.
+/// Enqueues a reordering from [sequences · heads, sequence] to [tokens, heads].
+/// rows_from_tokens_device() enqueues the opposite.
 template <typename Vendor>
 void rows_to_tokens_device(const RowNumbers& numbers, Stream& stream);
 template <typename Vendor>

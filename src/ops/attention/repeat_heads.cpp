@@ -30,16 +30,14 @@ class HeadOperation : public Operation {
   template <typename Head, typename Launch>
   void run_heads(const Execution& execution, const Tensor& single, Head head, Launch launch) const {
     if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        launch(vendor, copies<decltype(type)>(execution, single), *execution.stream);
+      return on_device(execution, [&]<typename T>(auto vendor, T) {
+        launch(vendor, copies<T>(execution, single), *execution.stream);
       });
     }
-    dispatch_floating(single.dtype(), [&](auto type) {
-      const auto heads = copies<decltype(type)>(execution, single);
-      parallel_ranges(execution.runtime.threads(), heads.heads, row_grain(head_dim_ * times_),
-                      [=](int64_t begin, int64_t end, int) {
-                        for (int64_t index = begin; index < end; ++index) head(heads, index);
-                      });
+    dispatch_floating(single.dtype(), [&]<typename T>(T) {
+      const auto heads = copies<T>(execution, single);
+      parallel_each(execution.runtime.threads(), heads.heads, row_grain(head_dim_ * times_),
+                    [=](int64_t index) { head(heads, index); });
     });
   }
 
@@ -71,8 +69,8 @@ class RepeatHeadsGradient final : public HeadOperation {
     run_heads(
         execution, execution.outputs[0],
         [](const auto& heads, int64_t index) { add_copies(heads, index); },
-        [](auto vendor, const auto& heads, Stream& stream) {
-          add_head_copies_device<decltype(vendor)>(heads, stream);
+        []<typename Vendor>(Vendor, const auto& heads, Stream& stream) {
+          add_head_copies_device<Vendor>(heads, stream);
         });
   }
 
@@ -112,8 +110,8 @@ class RepeatHeads final : public HeadOperation {
     run_heads(
         execution, execution.inputs[0],
         [](const auto& heads, int64_t index) { copy(heads, index); },
-        [](auto vendor, const auto& heads, Stream& stream) {
-          repeat_heads_device<decltype(vendor)>(heads, stream);
+        []<typename Vendor>(Vendor, const auto& heads, Stream& stream) {
+          repeat_heads_device<Vendor>(heads, stream);
         });
   }
 

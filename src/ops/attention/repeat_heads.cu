@@ -5,29 +5,29 @@ namespace tessera {
 namespace {
 
 /// Repeats heads, with a thread for each pack of a repeated head.
-template <typename T, int size>
+template <typename T, int pack_size>
 __global__ void copy_heads(HeadCopies<T> copies) {
-  const int64_t packs = copies.head_dim / size;
+  const int64_t packs = copies.head_dim / pack_size;
   for_my_elements<1>(copies.heads * copies.times * packs, [&](int64_t pack, auto) {
     const int64_t head = pack / packs / copies.times;
-    store_pack(copies.to, pack, load_pack<size>(copies.from, head * packs + pack % packs));
+    store_pack(copies.to, pack, load_pack<pack_size>(copies.from, head * packs + pack % packs));
   });
 }
 
 /// Adds the copies of each head in their order, with a thread for each pack of a head.
-template <typename T, int size>
+template <typename T, int pack_size>
 __global__ void add_heads(HeadCopies<T> copies) {
-  const int64_t packs = copies.head_dim / size;
+  const int64_t packs = copies.head_dim / pack_size;
   for_my_elements<1>(copies.heads * packs, [&](int64_t pack, auto) {
     const int64_t head = pack / packs;
-    Pack<float, size> sum{};
+    Pack<float, pack_size> sum{};
     for (int64_t copy = 0; copy < copies.times; ++copy) {
       const int64_t from = (head * copies.times + copy) * packs + pack % packs;
-      const auto values = load_pack<size>(copies.from, from);
-      for (int i = 0; i < size; ++i) sum.values[i] += static_cast<float>(values.values[i]);
+      const auto values = load_pack<pack_size>(copies.from, from);
+      for (int i = 0; i < pack_size; ++i) sum.values[i] += static_cast<float>(values.values[i]);
     }
-    Pack<T, size> results;
-    for (int i = 0; i < size; ++i) results.values[i] = round_to<T>(sum.values[i]);
+    Pack<T, pack_size> results;
+    for (int i = 0; i < pack_size; ++i) results.values[i] = round_to<T>(sum.values[i]);
     store_pack(copies.to, pack, results);
   });
 }
@@ -36,17 +36,17 @@ __global__ void add_heads(HeadCopies<T> copies) {
 
 template <typename Vendor, typename T>
 void repeat_heads_device(const HeadCopies<T>& copies, Stream& stream) {
-  with_pack_size<kPackSize<T>>(copies.head_dim, [&](auto size) {
-    const int64_t packs = copies.heads * copies.times * (copies.head_dim / size);
-    launch(copy_heads<T, size>, grid_of_elements<1>(packs), stream, copies);
+  with_pack_size<kPackSize<T>>(copies.head_dim, [&](auto pack_size) {
+    const int64_t packs = copies.heads * copies.times * (copies.head_dim / pack_size);
+    launch(copy_heads<T, pack_size>, grid_of_elements<1>(packs), stream, copies);
   });
 }
 
 template <typename Vendor, typename T>
 void add_head_copies_device(const HeadCopies<T>& copies, Stream& stream) {
-  with_pack_size<kPackSize<T>>(copies.head_dim, [&](auto size) {
-    const int64_t packs = copies.heads * (copies.head_dim / size);
-    launch(add_heads<T, size>, grid_of_elements<1>(packs), stream, copies);
+  with_pack_size<kPackSize<T>>(copies.head_dim, [&](auto pack_size) {
+    const int64_t packs = copies.heads * (copies.head_dim / pack_size);
+    launch(add_heads<T, pack_size>, grid_of_elements<1>(packs), stream, copies);
   });
 }
 

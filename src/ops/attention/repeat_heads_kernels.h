@@ -8,8 +8,8 @@ namespace tessera {
 
 class Stream;
 
-/// The arguments of a repetition of heads, or backward of the sum of their copies. The copies of a
-/// head follow one another.
+/// The arguments of a repetition of heads (forward) or of the sum of their copies (backward). The
+/// copies of a head follow one another.
 template <typename T>
 struct HeadCopies {
   int64_t heads;  // heads of all tokens

@@ -35,16 +35,14 @@ void join_rows(const DelayForward<T>& delay, int threads) {
 template <typename T>
 void separate_rows(const DelayBackward<T>& delay, int threads) {
   const int64_t width = delay.current_width + delay.delayed_width;
-  parallel_ranges(threads, delay.tokens, row_grain(width), [=](int64_t begin, int64_t end, int) {
-    for (int64_t token = begin; token < end; ++token) {
-      const T* from = delay.joined_gradient + token * width;
-      std::copy_n(from, delay.current_width, delay.current_gradient + token * delay.current_width);
-      T* to = delay.delayed_gradient + token * delay.delayed_width;
-      if (token + 1 < delay.tokens && delay.order.follows(token + 1)) {
-        std::copy_n(from + width + delay.current_width, delay.delayed_width, to);
-      } else {
-        std::fill_n(to, delay.delayed_width, static_cast<T>(Compute<T>{0}));
-      }
+  parallel_each(threads, delay.tokens, row_grain(width), [=](int64_t token) {
+    const T* from = delay.joined_gradient + token * width;
+    std::copy_n(from, delay.current_width, delay.current_gradient + token * delay.current_width);
+    T* to = delay.delayed_gradient + token * delay.delayed_width;
+    if (token + 1 < delay.tokens && delay.order.follows(token + 1)) {
+      std::copy_n(from + width + delay.current_width, delay.delayed_width, to);
+    } else {
+      std::fill_n(to, delay.delayed_width, static_cast<T>(Compute<T>{0}));
     }
   });
 }
@@ -66,8 +64,7 @@ class JoinDelayedGradient final : public Operation {
     TESSERA_EXPECT(
         *this,
         joined.shape.rank() == 2 && is_floating(joined.dtype) && joined.shape[1] >= current_width_,
-        "a gradient {} {} of {} columns and others", dtype_name(joined.dtype), joined.shape.text(),
-        current_width_);
+        "a gradient {} of {} columns and others", text_of(joined), current_width_);
     sequences_.expect(*this, inputs, joined.shape[0]);
     const int64_t tokens = joined.shape[0];
     return {{{tokens, current_width_}, joined.dtype},
@@ -76,13 +73,12 @@ class JoinDelayedGradient final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        join_delayed_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution),
-                                                       *execution.stream);
+      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+        join_delayed_gradient_device<Vendor>(arguments<T>(execution), *execution.stream);
       });
     }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      separate_rows(arguments<decltype(type)>(execution), execution.runtime.threads());
+    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
+      separate_rows(arguments<T>(execution), execution.runtime.threads());
     });
   }
 
@@ -127,15 +123,11 @@ class JoinDelayed final : public Operation {
                    current.shape.rank() == 2 && delayed.shape.rank() == 2 &&
                        current.shape[0] == delayed.shape[0] && is_floating(current.dtype) &&
                        current.dtype == delayed.dtype,
-                   "current rows {} {} and delayed rows {} {}", dtype_name(current.dtype),
-                   current.shape.text(), dtype_name(delayed.dtype), delayed.shape.text());
+                   "current rows {} and delayed rows {}", text_of(current), text_of(delayed));
     sequences_.expect(*this, inputs, current.shape[0]);
     if (sequences_.is_continued()) {
-      TESSERA_EXPECT(
-          *this,
-          inputs[2].shape == Shape({1, delayed.shape[1]}) && inputs[2].dtype == delayed.dtype,
-          "a last row {} {} for delayed rows {} {}", dtype_name(inputs[2].dtype),
-          inputs[2].shape.text(), dtype_name(delayed.dtype), delayed.shape.text());
+      TESSERA_EXPECT(*this, is_like(inputs[2], {{1, delayed.shape[1]}, delayed.dtype}),
+                     "a last row {} for delayed rows {}", text_of(inputs[2]), text_of(delayed));
     }
     return {{{current.shape[0], current.shape[1] + delayed.shape[1]}, current.dtype}};
   }
@@ -159,13 +151,12 @@ class JoinDelayed final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      on_device(execution, [&](auto vendor, auto type) {
-        join_delayed_device<decltype(vendor)>(arguments<decltype(type)>(execution),
-                                              *execution.stream);
+      on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+        join_delayed_device<Vendor>(arguments<T>(execution), *execution.stream);
       });
     } else {
-      dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-        join_rows(arguments<decltype(type)>(execution), execution.runtime.threads());
+      dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
+        join_rows(arguments<T>(execution), execution.runtime.threads());
       });
     }
     if (sequences_.is_continued()) {

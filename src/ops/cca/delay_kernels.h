@@ -23,8 +23,8 @@ struct DelayForward {
   T* joined;         // [tokens, current_width + delayed_width]
 };
 
-/// The arguments of its gradient: current_gradient[t] and delayed_gradient[t - 1] are the columns
-/// of joined_gradient[t]. delayed_gradient is zero for the last token of a document.
+/// The arguments of the gradient of this: joined_gradient[t] = (current_gradient[t],
+/// delayed_gradient[t - 1]). delayed_gradient is zero for the last token of a document.
 template <typename T>
 struct DelayBackward {
   TokenOrder order;

@@ -15,21 +15,19 @@ namespace {
 template <typename T>
 void depthwise_plain(const DepthwiseForward<T>& depthwise, int threads) {
   using Wide = Compute<T>;
-  parallel_ranges(threads, depthwise.tokens, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t token = begin; token < end; ++token) {
-      const int reach = depthwise.reach(token);
-      for (int64_t c = 0; c < depthwise.channels; ++c) {
-        const Wide* weight = depthwise.weight + 2 * c;
-        const auto x = [&](int back) {
-          return back <= reach ? static_cast<Wide>(depthwise.row(token - back)[c]) : Wide{0};
-        };
-        const auto y = [&](int back) {
-          return weight[0] * x(back + 1) + weight[1] * x(back) + depthwise.bias[c];
-        };
-        T* taps = depthwise.taps + 2 * (token * depthwise.channels + c);
-        taps[0] = static_cast<T>(reach > 0 ? y(1) : depthwise.bias[c]);
-        taps[1] = static_cast<T>(y(0));
-      }
+  parallel_each(threads, depthwise.tokens, 1, [&](int64_t token) {
+    const int reach = depthwise.reach(token);
+    for (int64_t c = 0; c < depthwise.channels; ++c) {
+      const Wide* weight = depthwise.weight + 2 * c;
+      const auto x = [&](int back) {
+        return back <= reach ? static_cast<Wide>(depthwise.row(token - back)[c]) : Wide{0};
+      };
+      const auto y = [&](int back) {
+        return weight[0] * x(back + 1) + weight[1] * x(back) + depthwise.bias[c];
+      };
+      T* taps = depthwise.taps + 2 * (token * depthwise.channels + c);
+      taps[0] = static_cast<T>(reach > 0 ? y(1) : depthwise.bias[c]);
+      taps[1] = static_cast<T>(y(0));
     }
   });
 }
@@ -44,43 +42,40 @@ void depthwise_plain(const DepthwiseForward<T>& depthwise, int threads) {
 template <typename T>
 void depthwise_gradient_plain(const DepthwiseBackward<T>& depthwise, int threads) {
   using Wide = Compute<T>;
-  parallel_ranges(threads, depthwise.channels, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t c = begin; c < end; ++c) {
-      const auto tap_gradient = [&](int64_t token, int tap) {
-        return static_cast<Wide>(
-            depthwise.taps_gradient[2 * (token * depthwise.channels + c) + tap]);
-      };
-      const auto y_gradient = [&](int64_t token) {
-        return tap_gradient(token, 1) +
-               (depthwise.is_followed(token) ? tap_gradient(token + 1, 0) : Wide{0});
-      };
-      const Wide* weight = depthwise.weight + 2 * c;
-      Wide earlier_weight_gradient = 0, own_weight_gradient = 0, bias_gradient = 0;
-      for (int64_t token = 0; token < depthwise.tokens; ++token) {
-        const int64_t at = token * depthwise.channels + c;
-        const auto x = static_cast<Wide>(depthwise.x[at]);
-        const Wide next_y_gradient = depthwise.is_followed(token) ? y_gradient(token + 1) : Wide{0};
-        depthwise.x_gradient[at] =
-            static_cast<T>(weight[1] * y_gradient(token) + weight[0] * next_y_gradient);
-        earlier_weight_gradient += next_y_gradient * x;
-        own_weight_gradient += y_gradient(token) * x;
-        bias_gradient += tap_gradient(token, 0) + tap_gradient(token, 1);
-      }
-      depthwise.weight_gradient[2 * c] = earlier_weight_gradient;
-      depthwise.weight_gradient[2 * c + 1] = own_weight_gradient;
-      depthwise.bias_gradient[c] = bias_gradient;
+  parallel_each(threads, depthwise.channels, 1, [&](int64_t c) {
+    const auto tap_gradient = [&](int64_t token, int tap) {
+      return static_cast<Wide>(depthwise.taps_gradient[2 * (token * depthwise.channels + c) + tap]);
+    };
+    const auto y_gradient = [&](int64_t token) {
+      return tap_gradient(token, 1) +
+             (depthwise.is_followed(token) ? tap_gradient(token + 1, 0) : Wide{0});
+    };
+    const Wide* weight = depthwise.weight + 2 * c;
+    Wide earlier_weight_gradient = 0, current_weight_gradient = 0, bias_gradient = 0;
+    for (int64_t token = 0; token < depthwise.tokens; ++token) {
+      const int64_t offset = token * depthwise.channels + c;
+      const auto x = static_cast<Wide>(depthwise.x[offset]);
+      const Wide next_y_gradient = depthwise.is_followed(token) ? y_gradient(token + 1) : Wide{0};
+      depthwise.x_gradient[offset] =
+          static_cast<T>(weight[1] * y_gradient(token) + weight[0] * next_y_gradient);
+      earlier_weight_gradient += next_y_gradient * x;
+      current_weight_gradient += y_gradient(token) * x;
+      bias_gradient += tap_gradient(token, 0) + tap_gradient(token, 1);
     }
+    depthwise.weight_gradient[2 * c] = earlier_weight_gradient;
+    depthwise.weight_gradient[2 * c + 1] = current_weight_gradient;
+    depthwise.bias_gradient[c] = bias_gradient;
   });
 }
 
 /// Checks x [tokens, channels] and a weight [channels, 2].
 void expect_channels(const Operation& operation, const Spec& x, const Spec& weight) {
   TESSERA_EXPECT(operation, x.shape.rank() == 2 && is_floating(x.dtype),
-                 "x is {} {}; [tokens, channels] is expected", dtype_name(x.dtype), x.shape.text());
+                 "x is {}; [tokens, channels] is expected", text_of(x));
   const DType wide = accumulation_dtype(x.dtype);
-  TESSERA_EXPECT(operation, weight.shape == Shape({x.shape[1], 2}) && weight.dtype == wide,
-                 "a weight of {} {}; it must be {} [{}, 2]", dtype_name(weight.dtype),
-                 weight.shape.text(), dtype_name(wide), x.shape[1]);
+  TESSERA_EXPECT(operation, is_like(weight, {{x.shape[1], 2}, wide}),
+                 "a weight of {}; it must be {} [{}, 2]", text_of(weight), dtype_name(wide),
+                 x.shape[1]);
 }
 
 Shape taps_shape(const Shape& x) { return {x[0], 2 * x[1]}; }
@@ -101,9 +96,8 @@ class DepthwiseTapsGradient final : public Operation {
     const Spec& weight = inputs[1];
     expect_channels(*this, x, weight);
     sequences_.expect(*this, inputs, x.shape[0]);
-    TESSERA_EXPECT(*this, inputs[2].shape == taps_shape(x.shape) && inputs[2].dtype == x.dtype,
-                   "a gradient {} {} for x {} {}", dtype_name(inputs[2].dtype),
-                   inputs[2].shape.text(), dtype_name(x.dtype), x.shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[2], {taps_shape(x.shape), x.dtype}),
+                   "a gradient {} for x {}", text_of(inputs[2]), text_of(x));
     return {{x.shape, x.dtype}, {weight.shape, weight.dtype}, {{x.shape[1]}, weight.dtype}};
   }
 
@@ -119,9 +113,9 @@ class DepthwiseTapsGradient final : public Operation {
     const int64_t parts = token_parts(execution.runtime.target(), execution.inputs[0].shape()[0]);
     run_kernel(
         execution, execution.inputs[0].dtype(),
-        [&](auto type) { return arguments<decltype(type)>(execution); },
-        [&](auto vendor, const auto& depthwise) {
-          depthwise_gradient_device<decltype(vendor)>(depthwise, parts, *execution.stream);
+        [&]<typename T>(T) { return arguments<T>(execution); },
+        [&]<typename Vendor>(Vendor, const auto& depthwise) {
+          depthwise_gradient_device<Vendor>(depthwise, parts, *execution.stream);
         },
         [&](const auto& depthwise) { depthwise_gradient_plain(depthwise, threads); },
         [&](const auto& depthwise) { depthwise_gradient_fast(depthwise, parts, threads); });
@@ -170,14 +164,11 @@ class DepthwiseTaps final : public Operation {
     const Spec& x = inputs[0];
     expect_channels(*this, x, inputs[1]);
     sequences_.expect(*this, inputs, x.shape[0]);
-    TESSERA_EXPECT(*this,
-                   inputs[2].shape == Shape({x.shape[1]}) && inputs[2].dtype == inputs[1].dtype,
-                   "a bias of {} {} for a weight of {} {}", dtype_name(inputs[2].dtype),
-                   inputs[2].shape.text(), dtype_name(inputs[1].dtype), inputs[1].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[2], {{x.shape[1]}, inputs[1].dtype}),
+                   "a bias of {} for a weight of {}", text_of(inputs[2]), text_of(inputs[1]));
     if (sequences_.is_continued()) {
-      TESSERA_EXPECT(*this, inputs[3].shape == Shape({2, x.shape[1]}) && inputs[3].dtype == x.dtype,
-                     "last rows {} {} for x {} {}", dtype_name(inputs[3].dtype),
-                     inputs[3].shape.text(), dtype_name(x.dtype), x.shape.text());
+      TESSERA_EXPECT(*this, is_like(inputs[3], {{2, x.shape[1]}, x.dtype}), "last rows {} for x {}",
+                     text_of(inputs[3]), text_of(x));
     }
     return {{taps_shape(x.shape), x.dtype}};
   }
@@ -205,9 +196,9 @@ class DepthwiseTaps final : public Operation {
     const int threads = execution.runtime.threads();
     run_kernel(
         execution, execution.inputs[0].dtype(),
-        [&](auto type) { return arguments<decltype(type)>(execution); },
-        [&](auto vendor, const auto& depthwise) {
-          depthwise_device<decltype(vendor)>(depthwise, *execution.stream);
+        [&]<typename T>(T) { return arguments<T>(execution); },
+        [&]<typename Vendor>(Vendor, const auto& depthwise) {
+          depthwise_device<Vendor>(depthwise, *execution.stream);
         },
         [&](const auto& depthwise) { depthwise_plain(depthwise, threads); },
         [&](const auto& depthwise) { depthwise_fast(depthwise, threads); });

@@ -62,25 +62,23 @@ template <int ahead, typename T>
   }
 }
 
+/// Calls body with `count`, the number of a token's neighbours in its document, as a constant 0, 1
+/// or 2.
+template <typename Body>
+void with_neighbours(int count, Body&& body) {
+  if (count == 0) return body(std::integral_constant<int, 0>{});
+  if (count == 1) return body(std::integral_constant<int, 1>{});
+  body(std::integral_constant<int, 2>{});
+}
+
 }  // namespace
 
 template <typename T>
 void depthwise_fast(const DepthwiseForward<T>& depthwise, int threads) {
-  parallel_ranges(threads, depthwise.tokens, row_grain(2 * depthwise.channels),
-                  [&](int64_t begin, int64_t end, int) {
-                    for (int64_t token = begin; token < end; ++token) {
-                      switch (depthwise.reach(token)) {
-                        case 0:
-                          write_taps<0>(depthwise, token);
-                          break;
-                        case 1:
-                          write_taps<1>(depthwise, token);
-                          break;
-                        default:
-                          write_taps<2>(depthwise, token);
-                      }
-                    }
-                  });
+  parallel_each(threads, depthwise.tokens, row_grain(2 * depthwise.channels), [&](int64_t token) {
+    with_neighbours(depthwise.reach(token),
+                    [&](auto reach) { write_taps<reach>(depthwise, token); });
+  });
 }
 
 template <typename T>
@@ -92,16 +90,9 @@ void depthwise_gradient_fast(const DepthwiseBackward<T>& depthwise, int64_t part
     std::fill_n(weight_gradient, 3 * channels, 0.0f);
     const int64_t end = depthwise.tokens * (part + 1) / parts;
     for (int64_t token = depthwise.tokens * part / parts; token < end; ++token) {
-      switch (depthwise.ahead(token)) {
-        case 0:
-          add_token<0>(depthwise, token, weight_gradient, bias_gradient);
-          break;
-        case 1:
-          add_token<1>(depthwise, token, weight_gradient, bias_gradient);
-          break;
-        default:
-          add_token<2>(depthwise, token, weight_gradient, bias_gradient);
-      }
+      with_neighbours(depthwise.ahead(token), [&](auto ahead) {
+        add_token<ahead>(depthwise, token, weight_gradient, bias_gradient);
+      });
     }
   });
   add_weight_parts({.count = parts,

@@ -10,7 +10,7 @@ namespace tessera {
 class Stream;
 
 /// The arguments of the depthwise convolution y[t] = weight[:, 0] x[t - 1] + weight[:, 1] x[t] +
-/// bias. It writes y[t - 1] and y[t] for each token t. x is zero before a document's start, so y is
+/// bias. The taps of a token t are y[t - 1] and y[t]. x is zero before a document's start, so y is
 /// the bias there.
 template <typename T>
 struct DepthwiseForward {
@@ -35,7 +35,7 @@ struct DepthwiseForward {
   }
 };
 
-/// The arguments of the gradients (see depthwise_gradient_plain()).
+/// See depthwise_gradient_plain().
 template <typename T>
 struct DepthwiseBackward {
   using Wide = Compute<T>;

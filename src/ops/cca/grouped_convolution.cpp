@@ -12,10 +12,9 @@ namespace tessera {
 namespace {
 
 // The convolution and its two gradients are one matrix product per head (HeadProducts). They differ
-// in the sizes of the products and in the operands, which are stored for all heads together: a row
-// of a head is a part of a row of all heads, so there are gaps between the rows.
+// in the sizes of the products and in the operands. The operands are stored for all heads together:
+// a head's row is a part of a row of all heads, so there are gaps between a head's rows.
 
-/// The sizes of the products of all heads.
 struct HeadSizes {
   int64_t tokens;
   int64_t heads;
@@ -28,15 +27,15 @@ struct HeadSizes {
   }
 };
 
-/// An operand that holds a part for each head.
+/// An operand of the products of all heads, with a part for each head.
 struct HeadOperand {
   const Tensor& tensor;
   int64_t step;  // elements from one head's part to the next
 
-  /// Returns the address of a head's part, plus `before` elements.
-  void* part(int64_t head, int64_t before = 0) const {
+  /// Returns the address of element `offset` of a head's part.
+  void* part(int64_t head, int64_t offset = 0) const {
     return static_cast<std::byte*>(tensor.address()) +
-           (head * step + before) * dtype_size(tensor.dtype());
+           (head * step + offset) * dtype_size(tensor.dtype());
   }
 };
 
@@ -66,7 +65,6 @@ class HeadProducts : public Operation {
  protected:
   /// Returns the sizes of checked inputs.
   virtual HeadSizes sizes(std::span<const Spec> inputs) const = 0;
-  /// Returns the product of one head.
   virtual GemmShape head_product(const HeadSizes& sizes) const = 0;
 
   HeadSizes sizes_of(const Shape& taps, int64_t columns, DType dtype) const {
@@ -99,7 +97,7 @@ class HeadProducts : public Operation {
     return row_sections(shape.m, shape.transpose_a ? kWeightRows : kTokens);
   }
 
-  /// Returns the product of `rows` rows of C. A single row has no gap after it.
+  /// Returns the product of `rows` rows of C. A single row has no gap after it: 0 says so.
   static GemmShape with_rows(GemmShape shape, int64_t rows, int threads) {
     shape.m = rows;
     shape.threads = threads;
@@ -152,12 +150,12 @@ class GroupedConvolutionWeightGradient final : public HeadProducts {
     TESSERA_EXPECT(*this, inputs.size() == (accumulate_ ? 3U : 2U), "{} inputs", inputs.size());
     const HeadSizes size = sizes(inputs);
     TESSERA_EXPECT(*this, inputs[1].shape[0] == size.tokens && inputs[1].dtype == size.dtype,
-                   "taps {} {} with a gradient {} {}", dtype_name(size.dtype),
-                   inputs[0].shape.text(), dtype_name(inputs[1].dtype), inputs[1].shape.text());
+                   "taps {} {} with a gradient {}", dtype_name(size.dtype), inputs[0].shape.text(),
+                   text_of(inputs[1]));
     const Spec result{{size.heads * size.out, size.in / 2, 2}, accumulation_dtype(size.dtype)};
     if (!accumulate_) return {result};
-    TESSERA_EXPECT(*this, inputs[2].shape == result.shape && inputs[2].dtype == result.dtype,
-                   "adds {} into {}", result.shape.text(), inputs[2].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[2], result), "adds {} into {}", result.shape.text(),
+                   inputs[2].shape.text());
     return {};
   }
   std::vector<int> updated_inputs() const override {
@@ -205,8 +203,7 @@ class GroupedConvolutionInputGradient final : public HeadProducts {
     const Spec& gradient = inputs[0];
     const Spec& weight = inputs[1];
     TESSERA_EXPECT(*this, gradient.shape[1] == weight.shape[0] && gradient.dtype == weight.dtype,
-                   "a gradient {} {} with a weight {} {}", dtype_name(gradient.dtype),
-                   gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
+                   "a gradient {} with a weight {}", text_of(gradient), text_of(weight));
     const HeadSizes size = sizes(inputs);
     return {{{size.tokens, size.heads * size.in}, gradient.dtype}};
   }
@@ -248,12 +245,11 @@ class GroupedConvolution final : public HeadProducts {
     const Spec& taps = inputs[0];
     const Spec& weight = inputs[1];
     TESSERA_EXPECT(*this, taps.shape.rank() == 2 && is_floating(taps.dtype),
-                   "the taps are {} {}; a floating matrix is expected", dtype_name(taps.dtype),
-                   taps.shape.text());
-    TESSERA_EXPECT(
-        *this, weight.shape.rank() == 3 && weight.shape[2] == 2 && weight.dtype == taps.dtype,
-        "a weight {} {} on taps {} {}; [heads * outputs, inputs, 2] is expected",
-        dtype_name(weight.dtype), weight.shape.text(), dtype_name(taps.dtype), taps.shape.text());
+                   "the taps are {}; a floating matrix is expected", text_of(taps));
+    TESSERA_EXPECT(*this,
+                   weight.shape.rank() == 3 && weight.shape[2] == 2 && weight.dtype == taps.dtype,
+                   "a weight {} on taps {}; [heads * outputs, inputs, 2] is expected",
+                   text_of(weight), text_of(taps));
     TESSERA_EXPECT(*this,
                    heads_ > 0 && weight.shape[0] % heads_ == 0 &&
                        taps.shape[1] == heads_ * weight.shape[1] * 2,

@@ -1,7 +1,5 @@
 #include "ops/cca/mean_skip.h"
 
-#include <algorithm>
-
 #include "ops/attention/scratch.h"
 #include "ops/cca/mean_skip_kernels.h"
 #include "ops/cca/mean_skip_plain.h"
@@ -12,8 +10,9 @@
 namespace tessera {
 namespace {
 
-// The gradient comes first, because the operation's gradient() creates it. Both take the same seven
-// operands, which their base checks and hands to the kernels.
+// The skip and the norm of compressed convolutional attention (mean_skip.h), and their gradient.
+// The gradient comes first, because the operation's gradient() creates it. Both operations take the
+// same seven operands. Their base checks the operands and hands them to the kernels.
 
 /// The base of the operation and its gradient. The inputs begin with queries and keys before the
 /// convolutions, queries and keys after them, both biases and the temperature.
@@ -25,7 +24,6 @@ class MeanSkip : public Operation {
   static constexpr size_t kOperands = 7;
   static constexpr std::string_view kQuery = "t (g r! d!)", kKey = "t (g d!)";
 
-  /// Returns the labels of the operands.
   static std::string operand_labels() {
     return fmt::format("{0}, {1}, {0}, {1}, (g r! d!), (g d!), g", kQuery, kKey);
   }
@@ -39,9 +37,8 @@ class MeanSkip : public Operation {
     TESSERA_EXPECT(*this,
                    query.shape.rank() == 2 && key.shape.rank() == 2 && is_floating(query.dtype) &&
                        query.shape[0] == key.shape[0] && query.dtype == key.dtype,
-                   "queries {} {} and keys {} {}; [tokens, heads * head_dim] is expected",
-                   dtype_name(query.dtype), query.shape.text(), dtype_name(key.dtype),
-                   key.shape.text());
+                   "queries {} and keys {}; [tokens, heads * head_dim] is expected", text_of(query),
+                   text_of(key));
     TESSERA_EXPECT(*this,
                    head_dim > 0 && key.shape[1] > 0 && key.shape[1] % head_dim == 0 &&
                        query.shape[1] % key.shape[1] == 0,
@@ -61,9 +58,8 @@ class MeanSkip : public Operation {
                    size_t first = 2) const {
     for (size_t i = 0; i < expected.size(); ++i) {
       const Spec& input = inputs[first + i];
-      TESSERA_EXPECT(*this, input.shape == expected[i].shape && input.dtype == expected[i].dtype,
-                     "input {} is {} {}; {} {} is expected", first + i, dtype_name(input.dtype),
-                     input.shape.text(), dtype_name(expected[i].dtype), expected[i].shape.text());
+      TESSERA_EXPECT(*this, is_like(input, expected[i]), "input {} is {}; {} is expected",
+                     first + i, text_of(input), text_of(expected[i]));
     }
   }
 
@@ -105,8 +101,7 @@ class MeanSkipNormGradient final : public MeanSkip {
 
   std::string labels(std::span<const Spec>) const override {
     return fmt::format(
-        "{0}, ~{1} + ~{2} -> t (g r d), t (g d), t (g r d), t (g d), (g r d), "
-        "(g d), g",
+        "{0}, ~{1} + ~{2} -> t (g r d), t (g d), t (g r d), t (g d), (g r d), (g d), g",
         operand_labels(), kQuery, kKey);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -129,8 +124,8 @@ class MeanSkipNormGradient final : public MeanSkip {
     return Work<float>(*this, target, weight_elements(inputs), parts).bytes;
   }
 
-  /// Lets the gradients of the convolutions' results overwrite those of the outputs. The kernels
-  /// read a row of the latter before they write it.
+  /// Lets the gradients of the convolutions' results overwrite the gradients of the outputs: the
+  /// kernels read a row before they write it.
   int in_place_input(int output) const override {
     if (output == 2) return static_cast<int>(kOperands);
     return output == 3 ? static_cast<int>(kOperands) + 1 : -1;
@@ -142,9 +137,9 @@ class MeanSkipNormGradient final : public MeanSkip {
     const int64_t parts =
         parts_of(execution.runtime.target(), dtype, execution.inputs[0].shape()[0]);
     run_kernel(
-        execution, dtype, [&](auto type) { return arguments<decltype(type)>(execution, parts); },
-        [&](auto vendor, const auto& skip) {
-          mean_skip_gradient_device<decltype(vendor)>(skip, parts, *execution.stream);
+        execution, dtype, [&]<typename T>(T) { return arguments<T>(execution, parts); },
+        [&]<typename Vendor>(Vendor, const auto& skip) {
+          mean_skip_gradient_device<Vendor>(skip, parts, *execution.stream);
         },
         [&](const auto& skip) { mean_skip_gradient_plain(skip, threads); },
         [&](const auto& skip) { mean_skip_gradient_fast(skip, parts, threads); });
@@ -156,12 +151,10 @@ class MeanSkipNormGradient final : public MeanSkip {
     const bool plain = target.device == Device::cpu && use_plain(target, dtype);
     return plain ? 0 : token_parts(target, tokens);
   }
-  /// Returns the number of elements in the gradients of all weights.
   static int64_t weight_elements(std::span<const Spec> inputs) {
     return inputs[4].shape[0] + inputs[5].shape[0] + inputs[6].shape[0];
   }
 
-  /// The parts of the workspace.
   template <typename Wide>
   struct Work {
     Work(const MeanSkipNormGradient& operation, const Target& target, int64_t width, int64_t parts,
@@ -228,17 +221,17 @@ class MeanSkipNorm final : public MeanSkip {
     return target.threads * 2 * options_.head_dim * static_cast<int64_t>(sizeof(double));
   }
 
-  /// Lets the outputs overwrite the convolutions' results. The kernels read a row of these before
-  /// they write it.
+  /// Lets the outputs overwrite the convolutions' results: the kernels read a row before they write
+  /// it.
   int in_place_input(int output) const override { return 2 + output; }
 
   void run(const Execution& execution) const override {
     const int threads = execution.runtime.threads();
     run_kernel(
         execution, execution.inputs[0].dtype(),
-        [&](auto type) { return arguments<decltype(type)>(execution); },
-        [&](auto vendor, const auto& skip) {
-          mean_skip_device<decltype(vendor)>(skip, *execution.stream);
+        [&]<typename T>(T) { return arguments<T>(execution); },
+        [&]<typename Vendor>(Vendor, const auto& skip) {
+          mean_skip_device<Vendor>(skip, *execution.stream);
         },
         [&](const auto& skip) { mean_skip_plain(skip, threads); },
         [&](const auto& skip) { mean_skip_fast(skip, threads); });

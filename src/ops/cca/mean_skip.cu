@@ -10,25 +10,25 @@ constexpr int kSkipWarps = 4;  // of a block, at most
 /// The elements of a pack. A head of 128 channels then has one pack for each lane.
 constexpr int kHeadPack = kLanes == 32 ? 4 : 2;
 
-/// A row [head_dim] of a head in f32, held by a warp. A pack is `size` elements that are moved in
-/// one access. Lane i has the packs i, i + kLanes and so on, at most `lane_packs` of them.
-template <int lane_packs, int size>
+/// A row [head_dim] of a head in f32, held by a warp. A pack is `pack_size` elements that are moved
+/// in one access. Lane i has the packs i, i + kLanes and so on, at most `lane_packs` of them.
+template <int lane_packs, int pack_size>
 struct HeadRow {
-  Pack<float, size> packs[lane_packs] = {};
+  Pack<float, pack_size> packs[lane_packs] = {};
 
   /// Calls body(i, p) for the packs of this lane: pack p of the row is number i of them.
   template <typename Body>
   __device__ static void for_mine(int64_t head_dim, Body&& body) {
     for (int i = 0; i < lane_packs; ++i) {
       const int p = this_lane() + i * kLanes;
-      if (p * size < head_dim) body(i, p);
+      if (p * pack_size < head_dim) body(i, p);
     }
   }
   template <typename T>
   __device__ HeadRow(const T* row, int64_t head_dim) {
     for_mine(head_dim, [&](int i, int p) {
-      const Pack<T, size> pack = load_pack<size>(row, p);
-      for (int k = 0; k < size; ++k) packs[i].values[k] = static_cast<float>(pack.values[k]);
+      const Pack<T, pack_size> pack = load_pack<pack_size>(row, p);
+      for (int k = 0; k < pack_size; ++k) packs[i].values[k] = static_cast<float>(pack.values[k]);
     });
   }
   HeadRow() = default;
@@ -36,8 +36,8 @@ struct HeadRow {
   template <typename T>
   __device__ void store(T* row, int64_t head_dim) const {
     for_mine(head_dim, [&](int i, int p) {
-      Pack<T, size> pack;
-      for (int k = 0; k < size; ++k) pack.values[k] = round_to<T>(packs[i].values[k]);
+      Pack<T, pack_size> pack;
+      for (int k = 0; k < pack_size; ++k) pack.values[k] = round_to<T>(packs[i].values[k]);
       store_pack(row, p, pack);
     });
   }
@@ -46,7 +46,7 @@ struct HeadRow {
   __device__ static HeadRow from_values(Value&& value) {
     HeadRow row;
     for (int i = 0; i < lane_packs; ++i) {
-      for (int k = 0; k < size; ++k) row.packs[i].values[k] = value(i, k);
+      for (int k = 0; k < pack_size; ++k) row.packs[i].values[k] = value(i, k);
     }
     return row;
   }
@@ -57,7 +57,7 @@ struct HeadRow {
   __device__ float dot(const HeadRow& other) const {
     float total = 0;
     for (int i = 0; i < lane_packs; ++i) {
-      for (int k = 0; k < size; ++k) total += at(i, k) * other.at(i, k);
+      for (int k = 0; k < pack_size; ++k) total += at(i, k) * other.at(i, k);
     }
     return warp_sum(total);
   }
@@ -65,9 +65,9 @@ struct HeadRow {
 
 /// The sums s = convolved + bias + mean before the norm, for one token and one group of heads (see
 /// mean_skip_plain.h). A group is the query heads that share a key head, and that key head.
-template <typename T, int lane_packs, int size>
+template <typename T, int lane_packs, int pack_size>
 struct SkipSums {
-  using Row = HeadRow<lane_packs, size>;
+  using Row = HeadRow<lane_packs, pack_size>;
   const MeanSkipOperands<T>& operands;
   int64_t group;
   int64_t key_row;    // offset of the key head's row
@@ -114,13 +114,13 @@ struct SkipSums {
 };
 
 /// Writes queries and keys, with a warp for the heads of a token that share a key head.
-template <typename T, int lane_packs, int size>
+template <typename T, int lane_packs, int pack_size>
 __global__ void __launch_bounds__(kSkipWarps* kLanes) skip_heads(MeanSkipForward<T> skip) {
-  using Row = HeadRow<lane_packs, size>;
+  using Row = HeadRow<lane_packs, pack_size>;
   const MeanSkipOperands<T>& operands = skip.operands;
   const int64_t item = warp_of_grid();
   if (item >= operands.tokens * operands.groups) return;  // a whole warp
-  const SkipSums<T, lane_packs, size> sums(operands, item / operands.groups,
+  const SkipSums<T, lane_packs, pack_size> sums(operands, item / operands.groups,
                                            item % operands.groups);
   const auto write = [&](const Row& sum, float scale, T* to) {
     const float factor = scale * sums.inverse_norm(sum);
@@ -133,19 +133,19 @@ __global__ void __launch_bounds__(kSkipWarps* kLanes) skip_heads(MeanSkipForward
   }
 }
 
-/// The gradient of a sum s through its norm, and the gradient of the factor `scale` on the
-/// normalised sum (see NormGradientFactors).
+/// The gradients of a sum s and of `scale`, the factor on the normalised sum (see
+/// NormGradientFactors in mean_skip_plain.h).
 template <typename Row>
 struct SumGradient {
   Row sum_gradient;
   float scale_gradient;
 };
 
-template <typename T, int lane_packs, int size>
-__device__ SumGradient<HeadRow<lane_packs, size>> gradient_of_sum(
-    const SkipSums<T, lane_packs, size>& sums, const HeadRow<lane_packs, size>& sum,
+template <typename T, int lane_packs, int pack_size>
+__device__ SumGradient<HeadRow<lane_packs, pack_size>> gradient_of_sum(
+    const SkipSums<T, lane_packs, pack_size>& sums, const HeadRow<lane_packs, pack_size>& sum,
     const T* output_gradient, float scale) {
-  using Row = HeadRow<lane_packs, size>;
+  using Row = HeadRow<lane_packs, pack_size>;
   const Row gradient(output_gradient, sums.operands.head_dim);
   const float inverse = sums.inverse_norm(sum);
   const float products = sum.dot(gradient);
@@ -158,38 +158,40 @@ __device__ SumGradient<HeadRow<lane_packs, size>> gradient_of_sum(
 }
 
 /// Adds a row to sums of the warp in shared memory. Each lane has its lane_packs elements.
-template <int lane_packs, int size>
-__device__ void add_to_sums(const HeadRow<lane_packs, size>& row, float* sums, int64_t head_dim) {
-  HeadRow<lane_packs, size>::for_mine(head_dim, [&](int i, int p) {
-    for (int k = 0; k < size; ++k) sums[p * size + k] += row.at(i, k);
+template <int lane_packs, int pack_size>
+__device__ void add_to_sums(const HeadRow<lane_packs, pack_size>& row, float* sums,
+                            int64_t head_dim) {
+  HeadRow<lane_packs, pack_size>::for_mine(head_dim, [&](int i, int p) {
+    for (int k = 0; k < pack_size; ++k) sums[p * pack_size + k] += row.at(i, k);
   });
 }
 
 /// Writes the gradients, with a block for each part of the tokens (x) and each group (y). The
 /// tokens of the part are divided among the block's warps. A warp adds up, in shared memory, the
 /// gradients of the group's biases and of its temperature. At the end the block adds up the warps'
-/// sums, in order, and writes them to its part.
-template <typename T, int lane_packs, int size>
+/// sums, in order, and writes them to its part. The 1 in __launch_bounds__ lets one block take all
+/// registers of a multiprocessor.
+template <typename T, int lane_packs, int pack_size>
 __global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
     skip_gradient_heads(MeanSkipBackward<T> skip, int64_t parts) {
-  using Row = HeadRow<lane_packs, size>;
+  using Row = HeadRow<lane_packs, pack_size>;
   const MeanSkipOperands<T>& operands = skip.operands;
   const int64_t group = blockIdx.y, part = blockIdx.x;
   const int64_t head_dim = operands.head_dim, width = (operands.heads + 1) * head_dim + 1;
   float* const warp_sums = dynamic_shared<float>();  // [warps, width]
-  float* const own_sums = warp_sums + this_warp() * width;
-  for (int64_t i = this_lane(); i < width; i += kLanes) own_sums[i] = 0;
+  float* const warp_part = warp_sums + this_warp() * width;
+  for (int64_t i = this_lane(); i < width; i += kLanes) warp_part[i] = 0;
   wait_for_warp();
 
   float temperature_gradient = 0;
   const int64_t end = operands.tokens * (part + 1) / parts;
   for (int64_t token = operands.tokens * part / parts + this_warp(); token < end;
        token += block_warps()) {
-    const SkipSums<T, lane_packs, size> sums(operands, token, group);
+    const SkipSums<T, lane_packs, pack_size> sums(operands, token, group);
     const auto [key_sum_gradient, scale_gradient] = gradient_of_sum(
         sums, sums.key(), skip.key_gradient + sums.key_row, operands.temperature[group]);
     temperature_gradient += scale_gradient;
-    add_to_sums(key_sum_gradient, own_sums + operands.heads * head_dim, head_dim);
+    add_to_sums(key_sum_gradient, warp_part + operands.heads * head_dim, head_dim);
     key_sum_gradient.store(skip.convolved_key_gradient + sums.key_row, head_dim);
     Row total;
     const float share = 0.5f / static_cast<float>(operands.heads);
@@ -197,11 +199,11 @@ __global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
       const int64_t row = sums.query_row + head * head_dim;
       const Row sum_gradient =
           gradient_of_sum(sums, sums.query(head), skip.query_gradient + row, 1.0f).sum_gradient;
-      add_to_sums(sum_gradient, own_sums + head * head_dim, head_dim);
+      add_to_sums(sum_gradient, warp_part + head * head_dim, head_dim);
       sum_gradient.store(skip.convolved_query_gradient + row, head_dim);
       Row projected_gradient;
       for (int i = 0; i < lane_packs; ++i) {
-        for (int k = 0; k < size; ++k) {
+        for (int k = 0; k < pack_size; ++k) {
           total.at(i, k) += sum_gradient.at(i, k);
           projected_gradient.at(i, k) =
               0.5f * sum_gradient.at(i, k) + share * key_sum_gradient.at(i, k);
@@ -210,13 +212,13 @@ __global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
       projected_gradient.store(skip.projected_query_gradient + row, head_dim);
     }
     for (int i = 0; i < lane_packs; ++i) {
-      for (int k = 0; k < size; ++k) {
+      for (int k = 0; k < pack_size; ++k) {
         total.at(i, k) = 0.5f * (total.at(i, k) + key_sum_gradient.at(i, k));
       }
     }
     total.store(skip.projected_key_gradient + sums.key_row, head_dim);
   }
-  if (this_lane() == 0) own_sums[width - 1] = temperature_gradient;
+  if (this_lane() == 0) warp_part[width - 1] = temperature_gradient;
   __syncthreads();
 
   float* const result = skip.parts + part * skip.part_width();
@@ -234,8 +236,8 @@ __global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
   }
 }
 
-/// Calls body(lane_packs, size) with the packs of a lane and the elements of a pack as compile-time
-/// constants.
+/// Calls body(lane_packs, pack_size) with the packs of a lane and the elements of a pack as
+/// compile-time constants.
 template <typename Body>
 void with_head_packs(int64_t head_dim, Body&& body) {
   constexpr int kMost = static_cast<int>(kMostSkipHeadDim);
@@ -254,8 +256,8 @@ void with_head_packs(int64_t head_dim, Body&& body) {
 template <typename Vendor, typename T>
 void mean_skip_device(const MeanSkipForward<T>& skip, Stream& stream) {
   const int64_t items = skip.operands.tokens * skip.operands.groups;
-  with_head_packs(skip.operands.head_dim, [&](auto lane_packs, auto size) {
-    launch(skip_heads<T, lane_packs, size>,
+  with_head_packs(skip.operands.head_dim, [&](auto lane_packs, auto pack_size) {
+    launch(skip_heads<T, lane_packs, pack_size>,
            {.blocks = (items + kSkipWarps - 1) / kSkipWarps, .threads = kSkipWarps * kLanes},
            stream, skip);
   });
@@ -266,8 +268,8 @@ void mean_skip_gradient_device(const MeanSkipBackward<T>& skip, int64_t parts, S
   const MeanSkipOperands<T>& operands = skip.operands;
   const int64_t width = (operands.heads + 1) * operands.head_dim;
   const int64_t warps = std::min<int64_t>(kSkipWarps, (kMostSkipChannels + 1) / (width + 1));
-  with_head_packs(operands.head_dim, [&](auto lane_packs, auto size) {
-    launch(skip_gradient_heads<T, lane_packs, size>,
+  with_head_packs(operands.head_dim, [&](auto lane_packs, auto pack_size) {
+    launch(skip_gradient_heads<T, lane_packs, pack_size>,
            {.blocks = parts,
             .threads = static_cast<int>(warps * kLanes),
             .blocks_y = operands.groups,

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// The rows of one token's heads that share a key head, and the rows of their biases.
+/// The rows of one token and one group of heads, which share a key head, and their biases.
 template <typename T>
 struct SkipRows {
   SkipRows(const MeanSkipOperands<T>& operands, int64_t token, int64_t group)
@@ -81,15 +81,15 @@ void scale_row(const float* sum, float factor, T* row, int64_t head_dim) {
   for (int64_t c = 0; c < head_dim; ++c) row[c] = static_cast<T>(factor * sum[c]);
 }
 
-/// The numbers of a head's norm: the factors √head_dim and, for keys, the temperature; epsilon.
+/// The numbers of a head's norm.
 struct SkipScale {
-  float root;
-  float temperature = 1;
+  float root;             // √head_dim
+  float temperature = 1;  // of keys only
   double epsilon;
 };
 
-/// Replaces a sum by its gradient (see NormGradientFactors). Returns the gradient of the
-/// temperature.
+/// Replaces a sum by the sum's gradient (see NormGradientFactors in mean_skip_plain.h). Returns the
+/// gradient of the temperature.
 template <typename T>
 [[gnu::noinline]] float replace_by_gradient(const SkipScale& scale, const T* output_gradient,
                                             float* sum, int64_t head_dim) {
@@ -105,7 +105,7 @@ template <typename T>
   return scale.root * inverse * products;
 }
 
-/// The addresses of one group's sums in a part of the sums over tokens.
+/// The addresses of one group's gradients in a part (see MeanSkipBackward::parts).
 struct SkipPart {
   template <typename T>
   SkipPart(const MeanSkipBackward<T>& skip, int64_t part, int64_t group) {
@@ -120,7 +120,7 @@ struct SkipPart {
   float* temperature_gradient;
 };
 
-/// Writes the gradients of one query head, given the gradient of its sum, and adds that to `total`.
+/// Writes the gradients of one query head, and adds the gradient of the head's sum to `total`.
 template <typename T>
 [[gnu::noinline]] void write_query_gradients(const MeanSkipBackward<T>& skip, int64_t start,
                                              const float* sum_gradient,

@@ -30,7 +30,6 @@ struct MeanSkipOperands {
   constexpr int64_t key_channels() const { return groups * head_dim; }
 };
 
-/// The arguments of mean_skip_norm().
 template <typename T>
 struct MeanSkipForward {
   using Wide = Compute<T>;
@@ -40,10 +39,10 @@ struct MeanSkipForward {
   Wide* scratch;  // [threads, 2, head_dim], for the processor's kernels
 };
 
-/// The arguments of its gradient. With s the sum that is normalised, r = (‖s‖² + epsilon)^(-1/2), f
-/// = √head_dim (times the temperature, for keys) and g the gradient of the output: the gradient of
-/// s is f r (g - s r² Σ s g), and that of the temperature is the sum over the tokens of √head_dim r
-/// Σ s g.
+/// The arguments of the gradient. Let s be the sum that is normalised, g the gradient of the
+/// output, r = (‖s‖² + epsilon)^(-1/2), and f = √head_dim, times the temperature for keys. Then
+///   s_gradient = f r (g - s r² Σ s g)
+///   temperature_gradient = the sum over the tokens of √head_dim r Σ s g
 template <typename T>
 struct MeanSkipBackward {
   using Wide = Compute<T>;

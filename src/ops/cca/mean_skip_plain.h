@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// The sums s = convolved + bias + mean before the norm, for one token and one group: the query
-/// heads that share a key head, and that key head. Names in the formulas are those of
+/// The sums s = convolved + bias + mean that the norm takes, for one token and one group. A group
+/// is the query heads that share a key head, and that key head. The formulas have the names of
 /// MeanSkipOperands.
 template <typename T>
 class SkipSums {
@@ -21,11 +21,12 @@ class SkipSums {
         key_row_((token * operands.groups + group) * operands.head_dim),
         query_row_(key_row_ * operands.heads) {}
 
-  /// Returns the offset of a head's row [head_dim] in the tensors of queries; key_row(), in those
-  /// of keys.
+  /// Returns the offset of a head's row [head_dim] in tensors of queries. key_row() is the same in
+  /// tensors of keys.
   int64_t query_row(int64_t head) const { return query_row_ + head * operands_.head_dim; }
   int64_t key_row() const { return key_row_; }
-  /// Returns the offset of a head's row [head_dim] in query_bias; key_channel(), in key_bias.
+  /// Returns the offset of a head's row [head_dim] in query_bias. key_channel() is the same in
+  /// key_bias.
   int64_t query_channel(int64_t head) const {
     return (group_ * operands_.heads + head) * operands_.head_dim;
   }
@@ -65,8 +66,7 @@ Wide inverse_norm(int64_t head_dim, double epsilon, const Value& value) {
   return 1 / std::sqrt(squares + static_cast<Wide>(epsilon));
 }
 
-/// Defines mean_skip_norm(). s_query and s_key are the sums of SkipSums. For each
-/// token and group:
+/// Defines mean_skip_norm(), for each token and group. s_query and s_key are the sums of SkipSums.
 ///   query[head, c] = √head_dim * s_query[head, c] / sqrt(sum_c s_query[head, c]^2 + epsilon)
 ///   key[c] = temperature[group] * √head_dim * s_key[c] / sqrt(sum_c s_key[c]^2 + epsilon)
 template <typename T>
@@ -74,29 +74,25 @@ void mean_skip_plain(const MeanSkipForward<T>& skip, int threads) {
   using Wide = Compute<T>;
   const MeanSkipOperands<T>& operands = skip.operands;
   const Wide root = std::sqrt(static_cast<Wide>(operands.head_dim));
-  parallel_ranges(
-      threads, operands.tokens * operands.groups, 1, [&](int64_t begin, int64_t end, int) {
-        for (int64_t item = begin; item < end; ++item) {
-          const int64_t group = item % operands.groups;
-          const SkipSums<T> sums(operands, item / operands.groups, group);
-          for (int64_t head = 0; head < operands.heads; ++head) {
-            const auto sum = [&](int64_t c) { return sums.query(head, c); };
-            const Wide factor = root * inverse_norm<Wide>(operands.head_dim, operands.epsilon, sum);
-            T* query = skip.query + sums.query_row(head);
-            for (int64_t c = 0; c < operands.head_dim; ++c)
-              query[c] = static_cast<T>(factor * sum(c));
-          }
-          const auto sum = [&](int64_t c) { return sums.key(c); };
-          const Wide factor = operands.temperature[group] * root *
-                              inverse_norm<Wide>(operands.head_dim, operands.epsilon, sum);
-          T* key = skip.key + sums.key_row();
-          for (int64_t c = 0; c < operands.head_dim; ++c) key[c] = static_cast<T>(factor * sum(c));
-        }
-      });
+  parallel_each(threads, operands.tokens * operands.groups, 1, [&](int64_t item) {
+    const int64_t group = item % operands.groups;
+    const SkipSums<T> sums(operands, item / operands.groups, group);
+    for (int64_t head = 0; head < operands.heads; ++head) {
+      const auto sum = [&](int64_t c) { return sums.query(head, c); };
+      const Wide factor = root * inverse_norm<Wide>(operands.head_dim, operands.epsilon, sum);
+      T* query = skip.query + sums.query_row(head);
+      for (int64_t c = 0; c < operands.head_dim; ++c) query[c] = static_cast<T>(factor * sum(c));
+    }
+    const auto sum = [&](int64_t c) { return sums.key(c); };
+    const Wide factor = operands.temperature[group] * root *
+                        inverse_norm<Wide>(operands.head_dim, operands.epsilon, sum);
+    T* key = skip.key + sums.key_row();
+    for (int64_t c = 0; c < operands.head_dim; ++c) key[c] = static_cast<T>(factor * sum(c));
+  });
 }
 
-/// The gradient of y[c] = scale * root * s[c] * r, where r = 1 / sqrt(sum_c s[c]^2 + epsilon). With
-/// g the gradient of y (a query or a key):
+/// The gradient of y[c] = scale * root * s[c] * r, where r = 1 / sqrt(sum_c s[c]^2 + epsilon). y is
+/// a query or a key, and g is its gradient.
 ///   s_gradient[c] = factor * (g[c] - s[c] * projection)
 ///   factor = scale * root * r, projection = r^2 * sum_c s[c] * g[c]
 ///   scale_gradient = root * r * sum_c s[c] * g[c]
@@ -122,8 +118,8 @@ struct NormGradientFactors {
   Wide scale_gradient;  ///< the gradient of `scale`
 };
 
-/// Defines the gradients of mean_skip_norm(). A thread takes whole groups and
-/// adds up a group's tokens in order. s_query_gradient and s_key_gradient are those of s (see
+/// Defines the gradients of mean_skip_norm(). A thread takes whole groups and adds up a group's
+/// tokens in order. s_query_gradient and s_key_gradient are the gradients of SkipSums' sums (see
 /// NormGradientFactors):
 ///   convolved_query_gradient[head, c] = s_query_gradient[head, c]
 ///   convolved_key_gradient[c] = s_key_gradient[c]

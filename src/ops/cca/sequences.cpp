@@ -27,9 +27,8 @@ void SequenceInputs::expect(const Operation& operation, std::span<const Spec> in
   if (count() == 0) return;
   const Spec& last = inputs.back();
   const Shape expected{continued_ ? 1 : tokens};
-  TESSERA_EXPECT(operation, last.dtype == DType::i32 && last.shape == expected,
-                 "{} {} {}; i32 {} is expected", continued_ ? "a position" : "document starts",
-                 dtype_name(last.dtype), last.shape.text(), expected.text());
+  TESSERA_EXPECT(operation, is_like(last, {expected, DType::i32}), "{} {}; i32 {} is expected",
+                 continued_ ? "a position" : "document starts", text_of(last), expected.text());
 }
 
 TokenOrder SequenceInputs::order(std::span<const Tensor> inputs) const {

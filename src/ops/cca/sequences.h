@@ -20,9 +20,9 @@ struct SequenceOptions {
   std::optional<Value> document_starts = {};
 };
 
-/// The last inputs of an operation that tell how its tokens follow one another. For whole sequences
-/// that is one input, the document starts, or none if these are not given. For tokens that continue
-/// one sequence it is the position of the first of them.
+/// The inputs that tell an operation how its tokens follow one another. They are the last inputs.
+/// For whole sequences they are the document starts, if these are given. For tokens that continue
+/// one sequence, there is one such input: the position of the first token.
 class SequenceInputs {
  public:
   /// The inputs for whole sequences.
@@ -51,9 +51,9 @@ class SequenceInputs {
   bool continued_ = false;
 };
 
-/// Updates a state that holds the rows of the newest tokens of a sequence that is continued, the
-/// latest last. `rows`, [tokens, width], are those of the tokens that follow. If they are fewer
-/// than the state's rows, the state's last rows move up first.
+/// Updates the state of a sequence that is continued: the rows of its newest tokens, the latest
+/// last. `rows`, [tokens, width], are the rows of the tokens that follow. If there are fewer of
+/// them than of the state's rows, the state's last rows move up first.
 void keep_last_rows(const Execution& execution, const Tensor& rows, const Tensor& state);
 
 /// Returns the inputs of an operation, followed by the document starts if `options` has them.

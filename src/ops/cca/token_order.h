@@ -6,7 +6,7 @@ namespace tessera {
 
 /// The order of an operation's tokens. They are either whole sequences, one after another, or the
 /// next tokens of a single sequence that is being continued. A sequence may have several documents.
-/// Kernels of devices use it too, so it counts in 32 bits.
+/// Counts have 32 bits, because devices divide these faster.
 struct TokenOrder {
   int32_t sequence = 1;  ///< tokens of one sequence
   /// [tokens]: for each token, the position of the first token of its document within its

@@ -97,7 +97,7 @@ std::shared_ptr<const Operation> make_operation(Move move) {
 }
 
 /// Throws DistributionError if a conversion would join rows whose number is known only at run time,
-/// such as the rows that a rank's experts get. A rank reserves memory for the most rows that it can
+/// such as the rows that a rank's experts get. A rank reserves memory for all rows that it could
 /// get, so the offset of its rows in the whole value is unknown.
 void refuse_run_time_rows(const Builder& builder, Value value,
                           std::span<const Conversion> conversions) {
@@ -145,8 +145,8 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
   const ValueInfo& info = builder.program().info(value);
   converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // checks the types
   refuse_run_time_rows(builder, value, conversions);
-  // Conversions that would move something on more ranks have a node of their own. That node's view
-  // is `elided`, those of conversions that never move are not.
+  // Conversions that would move something on more ranks get a node of their own, whose view is
+  // `elided`. The views of conversions that never move are not.
   const auto in_one_node = [&](const Conversion& conversion) {
     return moves_nothing(mesh, conversion) &&
            never_moves(conversion) == never_moves(conversions.front());

@@ -13,14 +13,14 @@ namespace tessera {
 /// Converts a value from one type to another on one axis. program/conversion.h lists the
 /// conversions, what the ranks send for each, and the dual conversion, which is the gradient. If
 /// several axes split a dim, a conversion joins only the pieces of the innermost split, and a new
-/// split becomes the innermost. A varying value is gathered in the order of the ranks, which have
-/// equally many rows or the rows of uneven tokens.
+/// split becomes the innermost. A varying value is gathered in the order of the ranks. The ranks
+/// have equally many rows, or the rows of uneven tokens.
 ///
 /// If nothing has to move, as on every axis of one rank, the result is the same memory.
 ///
 /// Throws DistributionError if the value is not of the placement `from`, if there is no such
-/// conversion, or if a sum is to become rows of an exchange, which only the gradient of a gather
-/// does. Throws Error, which names the value, the axis and the numbers, if the pieces do not
+/// conversion, or if a sum would become rows of an exchange: only the gradient of a gather may make
+/// such rows. Throws Error, which names the value, the axis and the numbers, if the pieces do not
 /// divide evenly.
 Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to);
 
@@ -30,7 +30,7 @@ Value cross(Builder& builder, Value value, MeshView view);
 
 /// Returns the value with its type changed from invariant to replicated on these axes, which moves
 /// nothing. An operation needs this if it combines a parameter with data that is not invariant
-/// there. Axes on which the value is not invariant stay as they are. The others change in one node.
+/// on them. Axes on which the value is not invariant stay as they are. One node changes the others.
 Value use(Builder& builder, Value value, std::span<const Axis> axes);
 
 /// Returns the value after use() on the axes where `like` is not invariant.
@@ -44,8 +44,8 @@ std::vector<Axis> axes_of_sum(const Builder& builder, Value value,
 
 /// Returns the sum of a partial value over several axes at once. All ranks of the axes get it
 /// (partial -> invariant). The sum is taken in the value's own memory, of which the result is a
-/// view, and the Builder refuses every later use of the value (see Builder::replace()). It serves
-/// update programs, for main gradients and other sums, and has no gradient. Throws
+/// view, and the Builder refuses every later use of the value (see Builder::replace()). Update
+/// programs use it for main gradients and other sums. It has no gradient. Throws
 /// DistributionError if the value is not partial on all of these axes.
 Value take_sum(Builder& builder, Value value, std::span<const Axis> axes);
 

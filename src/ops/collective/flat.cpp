@@ -10,24 +10,25 @@
 #include "ops/collective/convert.h"
 #include "ops/collective/move.h"
 #include "ops/collective/narrow.h"
-#include "ops/labels.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
 
-// A sum over ranks is a reduce-scatter per level, from the innermost level outwards. Each of them
-// leaves a rank a smaller run of the memory to sum (SumRuns). If several ranks keep the same piece,
-// each of them sums a slice of it, and an all-gather among them joins the slices at the end.
-// Gathering pieces is an all-gather per level, from the outermost level inwards.
+// Flat memory is split level by level. The innermost level (the ranks of a node) makes the
+// outermost split: its ranks divide the memory first, and the ranks of the next level divide each
+// of these parts. A sum takes the levels in this order, with one reduce-scatter each. Every one of
+// them leaves a rank a smaller run of the memory to sum (SumRuns). If several ranks keep the same
+// piece, each of them sums a slice of it, and at the end an all-gather among them joins the slices.
+// A gather joins the pieces in the opposite order, with one all-gather per level.
 
 /// One level of a sum or of a gather, as seen by one rank: the ranks of its group, the run of the
 /// flat memory that they divide, and their pieces of this run.
 struct FlatLevel {
   std::vector<Axis> axes;  // on which the coordinates of the group's ranks differ
   ElementRun whole;
-  PieceLayout pieces;  // by position in the group
-  int position = 0;    // of this rank in the group
+  PieceLayout pieces;  // the pieces of the run, by position in the group
+  int position = 0;    // the position of this rank in the group
 
   Tensor whole_of(const Tensor& memory) const { return memory.view(whole.begin, {whole.length}); }
   Tensor piece_of(const Tensor& memory) const {
@@ -35,8 +36,8 @@ struct FlatLevel {
   }
 };
 
-/// Returns the level over these axes, whose ranks divide the run `whole`. run_of(rank) returns the
-/// run that a rank of the group gets; what lies outside `whole` is left out.
+/// Returns the level over these axes, whose ranks divide the run `whole`. A rank of the group gets
+/// the part of run_of(rank) that is within `whole`.
 template <typename RunOf>
 FlatLevel level_of(const Program& program, std::vector<Axis> axes, const ElementRun& whole,
                    RunOf&& run_of) {
@@ -52,8 +53,7 @@ FlatLevel level_of(const Program& program, std::vector<Axis> axes, const Element
           static_cast<int>(position)};
 }
 
-/// The runs of the flat memory that ranks sum, if a sum over several axes is taken level by level.
-/// It keeps references to its arguments.
+/// The runs of flat memory that ranks sum, level by level. It keeps references to its arguments.
 class SumRuns {
  public:
   /// `levels` are Mesh::by_level() of the axes of the sum.
@@ -68,10 +68,10 @@ class SumRuns {
   /// piece, and then gather the slices.
   const std::vector<Axis>& sharing_axes() const { return sharing_axes_; }
 
-  /// Returns the run that a rank still has to sum after the first `levels` levels.
-  ElementRun after(int rank, size_t levels) const {
-    if (levels == 0) return {0, pieces_.elements()};
-    const ElementRun run = pieces_.of(mesh_, rank, summed_axes(levels));
+  /// Returns the run that a rank still has to sum after the first `level_count` levels.
+  ElementRun run_after(int rank, size_t level_count) const {
+    if (level_count == 0) return {0, pieces_.elements()};
+    const ElementRun run = pieces_.run_of(mesh_, rank, summed_axes(level_count));
     if (sharing_axes_.empty()) return run;
     // The rank's position in Mesh::group(), computed without a list of all ranks of the group.
     int position = 0, ranks = 1;
@@ -79,19 +79,20 @@ class SumRuns {
       position += ranks * mesh_.coordinate(rank, axis);
       ranks *= mesh_.size(axis);
     }
-    const ElementRun first = pieces_.of(mesh_, rank, summed_axes(1));
-    const int64_t begin = slice_begin(first.length, ranks, position);
-    const int64_t end = slice_begin(first.length, ranks, position + 1);
-    return common(run, {first.begin + begin, end - begin});
+    // The ranks that share a piece are of the first level. They slice the run that it leaves.
+    const ElementRun first_run = pieces_.run_of(mesh_, rank, summed_axes(1));
+    const int64_t begin = slice_begin(first_run.length, ranks, position);
+    const int64_t end = slice_begin(first_run.length, ranks, position + 1);
+    return common(run, {first_run.begin + begin, end - begin});
   }
 
  private:
-  /// Returns how many of the pieces' axes, counted from the outermost split on, the first `levels`
-  /// levels of the sum have covered.
-  size_t summed_axes(size_t levels) const {
+  /// Returns the number of axes of the pieces, from the outermost split on, over which the first
+  /// `level_count` levels have summed.
+  size_t summed_axes(size_t level_count) const {
     const auto is_summed = [&](Axis axis) {
       return mesh_.size(axis) == 1 ||
-             std::ranges::any_of(levels_.first(levels), [&](const std::vector<Axis>& level) {
+             std::ranges::any_of(levels_.first(level_count), [&](const std::vector<Axis>& level) {
                return std::ranges::find(level, axis) != level.end();
              });
     };
@@ -137,12 +138,15 @@ class FlatOperation : public Operation {
   std::vector<FlatLevel> levels_;
 };
 
-/// Updated input: this rank's addend. In this rank's piece, the sum replaces it.
+/// Updated input: this rank's addend. The sum replaces it in this rank's piece. The rest of the
+/// memory is undefined afterwards.
 class TakePieceOfSum final : public FlatOperation {
  public:
-  /// The last `gathers` (0 or 1) of the levels gather slices. The others sum by reduce-scatters.
-  TakePieceOfSum(std::vector<FlatLevel> levels, size_t gathers, WireFormat wire)
-      : FlatOperation(std::move(levels)), scatters_(this->levels().size() - gathers), wire_(wire) {}
+  /// Every level sums by a reduce-scatter, but if `gathers_slices`, the last one gathers slices.
+  TakePieceOfSum(std::vector<FlatLevel> levels, bool gathers_slices, WireFormat wire)
+      : FlatOperation(std::move(levels)),
+        scatters_(this->levels().size() - (gathers_slices ? 1 : 0)),
+        wire_(wire) {}
   std::string_view name() const override { return "take_piece_of_sum"; }
   std::string labels(std::span<const Spec>) const override { return "-> += ?f"; }
   std::vector<int> updated_inputs() const override { return {0}; }
@@ -184,7 +188,7 @@ class TakePieceOfSum final : public FlatOperation {
   }
 
  private:
-  size_t scatters_;
+  size_t scatters_;  // the number of levels that sum by a reduce-scatter
   WireFormat wire_;
 };
 
@@ -213,7 +217,7 @@ class GatherPieces final : public FlatOperation {
   }
 };
 
-/// Input: flat memory. Output: this rank's piece, as a view of the type that conversions give it.
+/// Input: flat memory. Output: this rank's piece, as a view with the type after the conversions.
 class FlatPiece final : public Operation {
  public:
   FlatPiece(std::vector<Conversion> conversions, const ElementRun& run, DType dtype)
@@ -245,7 +249,7 @@ Value flat_piece(Builder& builder, Value whole, std::vector<Conversion> conversi
   const Spec& spec = builder.spec(whole);
   TESSERA_CHECK(spec.shape == Shape{pieces.elements()}, "pieces of {} elements of '{}' {}",
                 pieces.elements(), program.info(whole).name, spec.shape.text());
-  const ElementRun run = pieces.of(program.mesh(), program.rank());
+  const ElementRun run = pieces.run_of(program.mesh(), program.rank());
   return builder.apply_single(std::make_shared<FlatPiece>(std::move(conversions), run, spec.dtype),
                               {whole});
 }
@@ -272,15 +276,16 @@ Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces,
     const SumRuns runs(mesh, pieces, by_level);
     std::vector<FlatLevel> levels;
     for (size_t i = 0; i < by_level.size(); ++i) {
-      levels.push_back(level_of(program, by_level[i], runs.after(program.rank(), i),
-                                [&](int rank) { return runs.after(rank, i + 1); }));
+      levels.push_back(level_of(program, by_level[i], runs.run_after(program.rank(), i),
+                                [&](int rank) { return runs.run_after(rank, i + 1); }));
     }
-    const size_t gathers = runs.sharing_axes().empty() ? 0 : 1;
-    if (gathers > 0) {
-      levels.push_back(level_of(program, runs.sharing_axes(), pieces.of(mesh, program.rank()),
-                                [&](int rank) { return runs.after(rank, by_level.size()); }));
+    const bool gathers_slices = !runs.sharing_axes().empty();
+    if (gathers_slices) {
+      levels.push_back(level_of(program, runs.sharing_axes(), pieces.run_of(mesh, program.rank()),
+                                [&](int rank) { return runs.run_after(rank, by_level.size()); }));
     }
-    builder.apply(std::make_shared<TakePieceOfSum>(std::move(levels), gathers, wire), {value});
+    builder.apply(std::make_shared<TakePieceOfSum>(std::move(levels), gathers_slices, wire),
+                  {value});
   }
   const Value piece = flat_piece(builder, value, std::move(conversions), pieces);
   builder.replace(value, piece);
@@ -307,10 +312,11 @@ void gather_pieces(Builder& builder, Value piece, Value whole, const FlatPieces&
                     program.info(whole).name, distribution.text(mesh)));
   }
   std::vector<FlatLevel> levels;
-  for (size_t i = pieces.axes.size(); i-- > 0;) {  // the innermost split first
+  // The outermost level comes first, which makes the innermost split.
+  for (size_t i = pieces.axes.size(); i-- > 0;) {
     if (mesh.size(pieces.axes[i]) == 1) continue;
-    levels.push_back(level_of(program, {pieces.axes[i]}, pieces.of(mesh, program.rank(), i),
-                              [&](int rank) { return pieces.of(mesh, rank, i + 1); }));
+    levels.push_back(level_of(program, {pieces.axes[i]}, pieces.run_of(mesh, program.rank(), i),
+                              [&](int rank) { return pieces.run_of(mesh, rank, i + 1); }));
   }
   if (levels.empty()) return;
   builder.apply(std::make_shared<GatherPieces>(std::move(levels)), {piece, whole});

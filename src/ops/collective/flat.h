@@ -12,12 +12,13 @@ namespace tessera {
 // of a node), sums and gathers go level by level, so that less is sent between nodes.
 
 /// Returns this rank's piece of the sum of a flat value over all axes on which it is partial. The
-/// value must be partial on the axes of `pieces`, which become sharded; its other partial axes
-/// become invariant. The sum is taken in the value's own memory, of which the result is a view. It
-/// is taken in the order of take_sum_by_level(), so the piece has the same bits as in the whole
-/// sum. The whole sum is not gathered, which halves the bytes that are sent. `wire` is the format
-/// in which f32 is sent. There is no gradient. Throws DistributionError if the value is of another
-/// type.
+/// value must be partial on the axes of `pieces`, on which the result is sharded. On the other
+/// partial axes the result is invariant. f32 is sent in the format `wire`.
+///
+/// The sum is taken in the value's own memory, of which the result is a view. The order is that of
+/// take_sum_by_level(), so the piece has the same bits as in the whole sum. The whole sum is not
+/// gathered, which halves the bytes that are sent. There is no gradient. Throws DistributionError
+/// if the value is of another type.
 Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, WireFormat wire);
 
 /// Returns this rank's piece of a flat value that all ranks have (invariant -> sharded), as a view.

@@ -28,11 +28,12 @@ class OwnPiece final : public MoveOperation {
       return copy_from_whole(*move().after, move().position, {0, move().after->outer()},
                              element_bytes, memory_of(whole), memory_of(piece), *execution.stream);
     }
-    move().after->for_each_block(move().position, [&](int64_t in_whole, int64_t in_piece,
-                                                      int64_t length) {
-      std::memcpy(piece.raw() + in_piece * element_bytes, whole.raw() + in_whole * element_bytes,
-                  static_cast<size_t>(length * element_bytes));
-    });
+    move().after->for_each_range(move().position,
+                                 [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
+                                   std::memcpy(piece.raw() + piece_offset * element_bytes,
+                                               whole.raw() + whole_offset * element_bytes,
+                                               static_cast<size_t>(length * element_bytes));
+                                 });
   }
 };
 
@@ -52,11 +53,12 @@ class ZerosAround final : public MoveOperation {
                            element_bytes, memory_of(piece), memory_of(whole), *execution.stream);
     }
     whole.fill_zero();
-    move().before->for_each_block(move().position, [&](int64_t in_whole, int64_t in_piece,
-                                                       int64_t length) {
-      std::memcpy(whole.raw() + in_whole * element_bytes, piece.raw() + in_piece * element_bytes,
-                  static_cast<size_t>(length * element_bytes));
-    });
+    move().before->for_each_range(move().position,
+                                  [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
+                                    std::memcpy(whole.raw() + whole_offset * element_bytes,
+                                                piece.raw() + piece_offset * element_bytes,
+                                                static_cast<size_t>(length * element_bytes));
+                                  });
   }
 };
 

@@ -47,26 +47,26 @@ class MoveShapes {
  public:
   MoveShapes(std::string context, Move& move) : context_(std::move(context)), move_(move) {}
 
-  /// Sets the whole, own_after and the layouts of the move, given own_before and its type on the
-  /// axis before and after.
+  /// Sets the whole, own_shape_after and the layouts of the move, given own_shape_before and its
+  /// type on the axis before and after.
   void fill(const TypeOnAxis& before, const TypeOnAxis& after) {
-    move_.whole = move_.own_before;
+    move_.whole = move_.own_shape_before;
     if (before.split()) {
       move_.whole = joined(before);
       move_.before = layout(before);
     }
-    move_.own_after = move_.whole;
+    move_.own_shape_after = move_.whole;
     if (after.split()) {
       move_.after = layout(after);
-      move_.own_after = own_piece(after);
+      move_.own_shape_after = own_piece(after);
     }
   }
 
  private:
   Shape joined(const TypeOnAxis& type) const {
-    const int64_t own = move_.own_before[type.dim];
+    const int64_t own = move_.own_shape_before[type.dim];
     if (type.pieces.kind == PieceKind::uneven) require_own_size(type, own);
-    return joined_shape(move_.own_before, type, move_.ranks);
+    return joined_shape(move_.own_shape_before, type, move_.ranks);
   }
 
   void require_own_size(const TypeOnAxis& type, int64_t own) const {
@@ -122,7 +122,8 @@ class MoveShapes {
 Move plan_move(const Program& program, Value value, std::span<const Conversion> conversions) {
   const Mesh& mesh = program.mesh();
   const ValueInfo& info = program.info(value);
-  Move move{.conversions = {conversions.begin(), conversions.end()}, .own_before = info.spec.shape};
+  Move move{.conversions = {conversions.begin(), conversions.end()},
+            .own_shape_before = info.spec.shape};
   // The ranks have the same order, whatever the order in which a caller names the axes.
   std::ranges::sort(move.conversions, {},
                     [](const Conversion& conversion) { return conversion.axis.index; });
@@ -184,9 +185,9 @@ std::optional<std::vector<Distribution>> MoveOperation::distributions(
 }
 
 std::vector<Spec> MoveOperation::infer(std::span<const Spec> inputs) const {
-  TESSERA_EXPECT(*this, inputs.size() == 1 && inputs[0].shape == move_.own_before,
-                 "{}; expected {}", inputs[0].shape.text(), move_.own_before.text());
-  return {{move_.own_after, inputs[0].dtype, {}}};
+  TESSERA_EXPECT(*this, inputs.size() == 1 && inputs[0].shape == move_.own_shape_before,
+                 "{}; expected {}", inputs[0].shape.text(), move_.own_shape_before.text());
+  return {{move_.own_shape_after, inputs[0].dtype, {}}};
 }
 
 std::vector<Value> MoveOperation::gradient(Builder& builder, const Node& self,

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "comm/piece_layout.h"
@@ -16,27 +14,27 @@ namespace tessera {
 
 /// A conversion for which data moves within or between ranks, as seen by one of the ranks.
 struct Move {
-  /// One conversion, or several that give a sum to all ranks, each on another axis, in the order of
-  /// the axes.
+  /// One conversion, or several on different axes that together give a sum to all ranks. They are
+  /// in the order of the axes.
   std::vector<Conversion> conversions;
   std::vector<Axis> axes;  ///< the axes of more than one rank
   int ranks = 1;           ///< the number of ranks on these axes
-  int position = 0;        ///< the position of this rank among them
+  int position = 0;        ///< the position of this rank among these ranks
   TypeOnAxis from;         ///< the type before, on the axis of the first conversion
   /// The shape that the ranks hold together. If a value is not split, each rank holds the whole.
   Shape whole;
-  Shape own_before;                   ///< the shape that this rank holds before the conversion
-  Shape own_after;                    ///< the shape that this rank holds after it
+  Shape own_shape_before;             ///< the shape that this rank holds before the conversion
+  Shape own_shape_after;              ///< the shape that this rank holds after it
   std::optional<PieceLayout> before;  ///< the pieces of the whole, if the value is split before
   std::optional<PieceLayout> after;   ///< the pieces of the whole, if the value is split afterwards
 
   /// Returns whether every rank has the same piece before and after, so that nothing moves.
-  bool stays() const { return before && after && before->fingerprint() == after->fingerprint(); }
+  bool stays() const { return before && after && before->hash() == after->hash(); }
 };
 
-/// Returns the move of a value by conversions that fit it. If another axis splits the same dim, the
-/// whole is the part that the other axis leaves these ranks. Throws Error, which names the value,
-/// the axis and the numbers, if the pieces do not divide evenly.
+/// Returns the move of a value by conversions that fit it. If another axis also splits the dim,
+/// `whole` is the part that this other axis leaves to these ranks. Throws Error, which names the
+/// value, the axis and the numbers, if the pieces do not divide evenly.
 Move plan_move(const Program& program, Value value, std::span<const Conversion> conversions);
 
 /// Returns the distribution after conversions on different axes.
@@ -51,8 +49,8 @@ std::vector<Conversion> duals(std::span<const Conversion> conversions, const Dis
 /// Throws as convert() does.
 Value convert_all(Builder& builder, Value value, std::span<const Conversion> conversions);
 
-/// The base of the operations of conversions that move something. It derives shapes, types, the
-/// gradient (the dual conversions) and the cost from the move. A derived class adds the kernel.
+/// The base of the operations that move something. It derives shapes, types, the gradient (the dual
+/// conversions) and the cost from the move. A derived class adds the kernel.
 class MoveOperation : public Operation {
  public:
   explicit MoveOperation(Move move) : move_(std::move(move)) {}
@@ -69,8 +67,7 @@ class MoveOperation : public Operation {
 
  protected:
   const Move& move() const { return move_; }
-  /// Returns the bytes of workspace on a device. By default there are none. The processor needs
-  /// none.
+  /// Returns the bytes of workspace on a device, by default none. The processor needs none.
   virtual int64_t staged_bytes(DType dtype) const;
   /// Returns the bytes that the rank at `position` sends. By default the ranks send nothing.
   virtual int64_t sent_bytes(int position, int64_t element_bytes) const;
@@ -79,7 +76,6 @@ class MoveOperation : public Operation {
   Move move_;
 };
 
-/// The base of the conversions that are collectives.
 class CollectiveOperation : public MoveOperation {
  public:
   using MoveOperation::MoveOperation;

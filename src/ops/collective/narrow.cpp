@@ -15,8 +15,8 @@ namespace {
 /// The number of elements that are read before any of them is overwritten.
 constexpr int64_t kBlock = 1024;
 
-/// Converts elements [begin, end) of a tensor in its own memory, by way of the stack: element i is
-/// at another address before than afterwards.
+/// Converts elements [begin, end) of a tensor in its own memory. They are read to the stack first,
+/// because a converted element may overwrite one that is not converted yet.
 template <typename From, typename To>
 void convert_block(const Tensor& memory, int64_t begin, int64_t end) {
   const auto count = static_cast<size_t>(end - begin);
@@ -34,8 +34,8 @@ Tensor narrow_in_place(const Tensor& wide, Stream* stream) {
                 dtype_name(wide.dtype()));
   const int64_t elements = wide.elements();
   if (stream != nullptr) {
-    for_vendor(*stream, [&](auto vendor) {
-      narrow_device<decltype(vendor)>(wide.address(), elements, *stream);
+    for_vendor(*stream, [&]<typename Vendor>(Vendor) {
+      narrow_device<Vendor>(wide.address(), elements, *stream);
     });
   } else {
     for (int64_t begin = 0; begin < elements; begin += kBlock) {
@@ -47,8 +47,8 @@ Tensor narrow_in_place(const Tensor& wide, Stream* stream) {
 
 void widen_in_place(const Tensor& wide, Stream* stream) {
   if (stream != nullptr) {
-    return for_vendor(*stream, [&](auto vendor) {
-      widen_device<decltype(vendor)>(wide.address(), wide.elements(), *stream);
+    return for_vendor(*stream, [&]<typename Vendor>(Vendor) {
+      widen_device<Vendor>(wide.address(), wide.elements(), *stream);
     });
   }
   // From the last block to the first: a widened block overwrites narrow elements of later blocks.

@@ -11,7 +11,7 @@ namespace {
 // converts the first kHead elements. It reads all of them before it writes any.
 
 constexpr int kHeadThreads = kMostThreads / 2;
-constexpr int kThreadElements = 4;  // that a thread of convert_head() converts
+constexpr int kThreadElements = 4;  // elements that a thread of convert_head() converts
 constexpr int64_t kHead = int64_t{kThreadElements} * kHeadThreads;
 
 /// Converts the first `elements` elements, kHead at most.
@@ -20,23 +20,23 @@ __global__ void convert_head(void* memory, int64_t elements) {
   To converted[kThreadElements];
   const auto* const from = static_cast<const From*>(memory);
   for (int i = 0; i < kThreadElements; ++i) {
-    const int64_t at = static_cast<int64_t>(threadIdx.x) + i * static_cast<int64_t>(blockDim.x);
-    if (at < elements) converted[i] = static_cast<To>(static_cast<float>(from[at]));
+    const int64_t index = static_cast<int64_t>(threadIdx.x) + i * static_cast<int64_t>(blockDim.x);
+    if (index < elements) converted[i] = static_cast<To>(static_cast<float>(from[index]));
   }
   __syncthreads();
   auto* const to = static_cast<To*>(memory);
   for (int i = 0; i < kThreadElements; ++i) {
-    const int64_t at = static_cast<int64_t>(threadIdx.x) + i * static_cast<int64_t>(blockDim.x);
-    if (at < elements) to[at] = converted[i];
+    const int64_t index = static_cast<int64_t>(threadIdx.x) + i * static_cast<int64_t>(blockDim.x);
+    if (index < elements) to[index] = converted[i];
   }
 }
 
 /// Converts elements [begin, begin + count), where begin is a multiple of kHead.
-template <typename From, typename To, int widest>
+template <typename From, typename To, int pack_size>
 __global__ void convert_range(void* memory, int64_t begin, int64_t count) {
   const auto* const from = static_cast<const From*>(memory) + begin;
   auto* const to = static_cast<To*>(memory) + begin;
-  for_my_elements<widest>(count, [&](int64_t first, auto size) {
+  for_my_elements<pack_size>(count, [&](int64_t first, auto size) {
     const auto values = load_pack<size>(from + first, 0);
     Pack<To, size> converted;
     for (int i = 0; i < size; ++i) {
@@ -56,9 +56,9 @@ void launch_head(void* memory, int64_t elements, Stream& stream) {
 template <typename From, typename To>
 void launch_range(void* memory, int64_t begin, int64_t elements, Stream& stream) {
   const int64_t count = begin < elements - begin ? begin : elements - begin;
-  constexpr int kWidest = kPackSize<float>;
+  constexpr int kMaxPack = kPackSize<float>;
   if (reinterpret_cast<uintptr_t>(memory) % 16 == 0) {
-    launch(convert_range<From, To, kWidest>, grid_of_elements<kWidest>(count), stream, memory,
+    launch(convert_range<From, To, kMaxPack>, grid_of_elements<kMaxPack>(count), stream, memory,
            begin, count);
   } else {
     launch(convert_range<From, To, 1>, grid_of_elements<1>(count), stream, memory, begin, count);

@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-/// The base of both directions. It knows which pieces travel between which ranks. "Owned" matrices
-/// are those that this rank owns.
+/// The base of GatherAtOwners and ReturnToPieces. It knows which pieces travel between which ranks.
+/// "Owned" matrices are those that this rank owns.
 class SharedMatrices : public Operation {
  public:
   SharedMatrices(const Program& program, const MatrixSharing& sharing)
@@ -53,8 +53,7 @@ class SharedMatrices : public Operation {
                    fmt::format("piece {}", i));
       const Shape expected{1, own_piece(matrices()[i]).length};
       TESSERA_EXPECT(*this, pieces[i].shape == expected && pieces[i].dtype == pieces[0].dtype,
-                     "a piece {} {}; expected {}", dtype_name(pieces[i].dtype),
-                     pieces[i].shape.text(), expected.text());
+                     "a piece {}; expected {}", text_of(pieces[i]), expected.text());
     }
   }
 
@@ -63,7 +62,7 @@ class SharedMatrices : public Operation {
     owned,   ///< the other ranks' pieces of the matrices that this rank owns
     foreign  ///< this rank's pieces of the matrices that other ranks own
   };
-  /// Calls visit(matrix number, peer, run of the matrix) for each piece of this traffic.
+  /// Calls visit(matrix index, peer, run of the matrix) for each piece of this traffic.
   template <typename Visit>
   void for_messages(Traffic traffic, Visit&& visit) const {
     for (size_t i = 0; i < matrices().size(); ++i) {
@@ -88,7 +87,7 @@ class SharedMatrices : public Operation {
     const auto bytes = static_cast<double>(elements * dtype_size(piece.dtype));
     return {.bytes = 2 * bytes, .wire = {{sharing_.axes, bytes}}};
   }
-  /// Returns the messages of this traffic. `wholes` are the owned matrices, by matrix number.
+  /// Returns the messages of this traffic. `wholes` are the owned matrices, by matrix index.
   std::vector<Message> messages(Traffic traffic, std::span<const Tensor> pieces,
                                 std::span<const Tensor> wholes) const {
     std::vector<Message> result;
@@ -98,8 +97,8 @@ class SharedMatrices : public Operation {
     });
     return result;
   }
-  /// Returns the owned matrices by matrix number. The entries of the other matrices are empty.
-  std::vector<Tensor> by_matrix_number(std::span<const Tensor> owned_matrices) const {
+  /// Returns the owned matrices by matrix index. The entries of the other matrices are empty.
+  std::vector<Tensor> by_matrix_index(std::span<const Tensor> owned_matrices) const {
     std::vector<Tensor> result(matrices().size());
     size_t next = 0;
     for (size_t i = 0; i < result.size(); ++i) {
@@ -126,7 +125,7 @@ class SharedMatrices : public Operation {
  private:
   MatrixSharing sharing_;
   Mesh mesh_;
-  std::vector<int> peers_;  // the position in the communicator's group, by position in sharing_
+  std::vector<int> peers_;  // positions in the communicator's group, by position in sharing_
 };
 
 /// Inputs: pieces. Outputs: the matrices that this rank owns.
@@ -155,7 +154,7 @@ class GatherAtOwners final : public SharedMatrices {
     return cost_of_sending(Traffic::foreign, inputs[0]);
   }
   void run(const Execution& execution) const override {
-    const std::vector<Tensor> wholes = by_matrix_number(execution.outputs);
+    const std::vector<Tensor> wholes = by_matrix_index(execution.outputs);
     for_own_pieces(execution.inputs, wholes, [&](const Tensor& piece, const Tensor& matrix_run) {
       copy(execution, piece, matrix_run);
     });
@@ -198,7 +197,7 @@ class ReturnToPieces final : public SharedMatrices {
   void run(const Execution& execution) const override {
     const auto pieces = std::span(execution.inputs).first(matrices().size());
     const std::vector<Tensor> wholes =
-        by_matrix_number(std::span(execution.inputs).subspan(matrices().size()));
+        by_matrix_index(std::span(execution.inputs).subspan(matrices().size()));
     for_own_pieces(pieces, wholes, [&](const Tensor& piece, const Tensor& matrix_run) {
       copy(execution, matrix_run, piece);
     });

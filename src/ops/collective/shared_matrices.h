@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,13 +19,13 @@ struct SharedMatrix {
   Shape shape;                      ///< [1, rows, columns] of the whole matrix at its owner
   std::vector<ElementRun> pieces;   ///< the run of each rank, by position among the ranks
   int owner = 0;                    ///< the position of the owner, which gets the whole matrix
-  Distribution distribution;        ///< of the whole matrix
-  Distribution piece_distribution;  ///< of a piece [1, elements]
+  Distribution distribution;        ///< the distribution of the whole matrix
+  Distribution piece_distribution;  ///< the distribution of a piece [1, elements]
 };
 
 /// The ranks that share matrices, and the matrices of which this rank has a piece.
 struct MatrixSharing {
-  std::string name;        ///< of the messages: the same on all ranks
+  std::string name;        ///< the name of the messages, which is the same on all ranks
   std::vector<Axis> axes;  ///< the axes on which the ranks' coordinates differ
   std::vector<int> ranks;  ///< the number of the rank at each position
   int position = 0;        ///< the position of this rank

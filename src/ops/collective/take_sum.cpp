@@ -15,8 +15,8 @@
 namespace tessera {
 namespace {
 
-// A sum over all ranks at once is one all-reduce. A sum by level is nested: a reduce-scatter within
-// a level leaves each rank a slice, the slice is summed over the levels outside it in the same way,
+// A sum over all ranks at once is one all-reduce. A sum by level is nested. A reduce-scatter within
+// a level leaves each rank a slice. The slice is summed over the next outer level in the same way,
 // and an all-gather joins the slices again. The outermost level is one all-reduce.
 
 /// Returns nearly equal slices of a value, in the order of the ranks.
@@ -31,16 +31,15 @@ PieceLayout slices_of(int64_t elements, int ranks) {
   return {1, elements, 1, std::move(runs)};
 }
 
-/// The ranks that sum together in one level of a sum, and their slices of the elements that they
-/// sum.
+/// One level of a sum: the ranks that sum together, and their slices of the elements.
 struct SumLevel {
   std::vector<Axis> axes;
   PieceLayout slices;
-  int position = 0;  ///< of this rank
+  int position = 0;  ///< the position of this rank
 };
 
-/// Returns the levels over these axes, innermost first. Each level sums the slice that the level
-/// before leaves this rank.
+/// Returns the levels over `axes`, which are listed by level, innermost first. Each level sums the
+/// slice that the level before leaves this rank.
 std::vector<SumLevel> levels_of(const Program& program, int64_t elements,
                                 std::span<const std::vector<Axis>> axes) {
   std::vector<SumLevel> levels;
@@ -113,18 +112,19 @@ class TakeSum final : public MoveOperation {
   int64_t staged_bytes(DType dtype) const override {
     int64_t bytes = 0;
     for (const SumLevel& level : levels_) {
-      const bool last = &level == &levels_.back();
+      const bool outermost = &level == &levels_.back();
       bytes = std::max(
-          bytes, last ? all_reduce_workspace(level.slices.elements(), wire_dtype(wire_, dtype),
-                                             level.slices.ranks())
-                      : std::max(reduce_scatter_workspace(level.slices, wire_dtype(wire_, dtype)),
-                                 all_gather_workspace(level.slices, wire_dtype(wire_, dtype))));
+          bytes, outermost
+                     ? all_reduce_workspace(level.slices.elements(), wire_dtype(wire_, dtype),
+                                            level.slices.ranks())
+                     : std::max(reduce_scatter_workspace(level.slices, wire_dtype(wire_, dtype)),
+                                all_gather_workspace(level.slices, wire_dtype(wire_, dtype))));
     }
     return bytes;
   }
 
  private:
-  /// Sums a value over the ranks of a level, and its slices over the levels outside it.
+  /// Sums a value over the ranks of a level and of all levels outside it.
   void sum(const Execution& execution, const Tensor& value, size_t level) const {
     Communicator& group = *execution.groups[level];
     if (level + 1 == levels_.size()) {

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// The number of elements that are worth a thread's start.
+/// The number of elements that are worth the start of a thread.
 constexpr int64_t kElementGrain = 16384;
 
 /// Computes output[i] = function(input[i]) in the input's compute type and converts the result to
@@ -16,10 +16,8 @@ template <typename Function>
 void map_elements(const Execution& execution, Function function) {
   const Tensor& input = execution.inputs[0];
   const Tensor& output = execution.outputs[0];
-  dispatch_floating(input.dtype(), [&](auto from) {
-    dispatch_floating(output.dtype(), [&](auto to) {
-      using From = decltype(from);
-      using To = decltype(to);
+  dispatch_floating(input.dtype(), [&]<typename From>(From) {
+    dispatch_floating(output.dtype(), [&]<typename To>(To) {
       const From* x = input.data<From>();
       To* y = output.data<To>();
       parallel_ranges(execution.runtime.threads(), output.elements(), kElementGrain,
@@ -40,12 +38,9 @@ void map_pairs(const Execution& execution, Function function) {
   const Tensor& first = execution.inputs[0];
   const Tensor& second = execution.inputs[1];
   const Tensor& output = execution.outputs[0];
-  dispatch_floating(first.dtype(), [&](auto first_type) {
-    dispatch_floating(second.dtype(), [&](auto second_type) {
-      dispatch_floating(output.dtype(), [&](auto output_type) {
-        using First = decltype(first_type);
-        using Second = decltype(second_type);
-        using Output = decltype(output_type);
+  dispatch_floating(first.dtype(), [&]<typename First>(First) {
+    dispatch_floating(second.dtype(), [&]<typename Second>(Second) {
+      dispatch_floating(output.dtype(), [&]<typename Output>(Output) {
         const First* x = first.data<First>();
         const Second* y = second.data<Second>();
         Output* z = output.data<Output>();
@@ -66,11 +61,10 @@ void map_pairs(const Execution& execution, Function function) {
 void map_on_device(const Execution& execution, ElementMap map, double argument) {
   const Tensor& input = execution.inputs[0];
   const Tensor& output = execution.outputs[0];
-  on_device(execution, [&](auto vendor, auto from) {
-    dispatch_device(output.dtype(), [&](auto to) {
-      map_device<decltype(vendor)>(map, argument, input.pointer<decltype(from)>(),
-                                   output.pointer<decltype(to)>(), output.elements(),
-                                   *execution.stream);
+  on_device(execution, [&]<typename Vendor, typename From>(Vendor, From) {
+    dispatch_device(output.dtype(), [&]<typename To>(To) {
+      map_device<Vendor>(map, argument, input.pointer<From>(), output.pointer<To>(),
+                         output.elements(), *execution.stream);
     });
   });
 }
@@ -88,8 +82,7 @@ class Add final : public Operation {
     TESSERA_EXPECT(*this, !inputs.empty(), "no addends");
     for (const Spec& input : inputs) {
       TESSERA_EXPECT(*this, input.shape == inputs[0].shape && is_floating(input.dtype),
-                     "an addend is {} {}, the first is {}", dtype_name(input.dtype),
-                     input.shape.text(), inputs[0].shape.text());
+                     "an addend is {}, the first is {}", text_of(input), inputs[0].shape.text());
     }
     return {{inputs[0].shape, dtype_}};
   }
@@ -106,7 +99,7 @@ class Add final : public Operation {
     const Tensor& sum = execution.outputs[0];
     if (execution.stream != nullptr) return add_on_device(execution, sum);
     dispatch_wide(accumulation_dtype(dtype_),
-                  [&](auto wide) { add_all<decltype(wide)>(execution, sum); });
+                  [&]<typename Wide>(Wide) { add_all<Wide>(execution, sum); });
   }
 
  private:
@@ -121,20 +114,19 @@ class Add final : public Operation {
       addends.elements[i] = execution.inputs[i].address();
       addends.are_bf16[i] = dtype == DType::bf16;
     }
-    for_vendor(*execution.stream, [&](auto vendor) {
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
       if (sum.dtype() == DType::f64) {
-        return add_device<decltype(vendor)>(addends, sum.pointer<double>(), sum.elements(),
-                                            *execution.stream);
+        return add_device<Vendor>(addends, sum.pointer<double>(), sum.elements(),
+                                  *execution.stream);
       }
-      dispatch_device(sum.dtype(), [&](auto type) {
-        add_device<decltype(vendor)>(addends, sum.pointer<decltype(type)>(), sum.elements(),
-                                     *execution.stream);
+      dispatch_device(sum.dtype(), [&]<typename T>(T) {
+        add_device<Vendor>(addends, sum.pointer<T>(), sum.elements(), *execution.stream);
       });
     });
   }
 
-  /// Writes sum[i] = Σ_k addends[k][i]. It takes a block of elements at a time, whose totals stay
-  /// in the first-level cache: it starts with zeros, adds all addends and rounds.
+  /// Writes sum[i] = Σ_k addends[k][i], one block of elements at a time. The totals of a block stay
+  /// in the first-level cache until all addends are added, and are then rounded.
   template <typename Wide>
   static void add_all(const Execution& execution, const Tensor& sum) {
     constexpr int64_t kBlock = 2048;
@@ -145,16 +137,14 @@ class Add final : public Operation {
                         const int64_t count = std::min(kBlock, end - first);
                         std::fill_n(total, count, Wide{0});
                         for (const Tensor& addend : execution.inputs) {
-                          dispatch_floating(addend.dtype(), [&](auto type) {
-                            using T = decltype(type);
+                          dispatch_floating(addend.dtype(), [&]<typename T>(T) {
                             const T* values = addend.data<T>() + first;
                             for (int64_t i = 0; i < count; ++i) {
                               total[i] += static_cast<Wide>(static_cast<Compute<T>>(values[i]));
                             }
                           });
                         }
-                        dispatch_floating(sum.dtype(), [&](auto type) {
-                          using T = decltype(type);
+                        dispatch_floating(sum.dtype(), [&]<typename T>(T) {
                           T* result = sum.data<T>() + first;
                           for (int64_t i = 0; i < count; ++i) {
                             result[i] = static_cast<T>(static_cast<Compute<T>>(total[i]));
@@ -186,9 +176,7 @@ class Scale final : public Operation {
   bool takes_wide_gradients() const override { return true; }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return map_on_device(execution, ElementMap::scale, factor_);
-    }
+    if (execution.stream != nullptr) return map_on_device(execution, ElementMap::scale, factor_);
     // y[i] = factor * x[i]
     map_elements(execution, [factor = factor_](auto x) {
       return static_cast<decltype(x)>(x * static_cast<decltype(x)>(factor));
@@ -216,9 +204,8 @@ class ClampGradient final : public Operation {
   int in_place_input(int) const override { return 1; }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        using T = decltype(type);
-        clamp_gradient_device<decltype(vendor)>(
+      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+        clamp_gradient_device<Vendor>(
             bound_, execution.inputs[0].pointer<T>(), execution.inputs[1].pointer<T>(),
             execution.outputs[0].pointer<T>(), execution.outputs[0].elements(), *execution.stream);
       });
@@ -308,11 +295,11 @@ class Accumulate final : public Operation {
   std::vector<int> updated_inputs() const override { return {0}; }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto total) {
-        dispatch_device(execution.inputs[1].dtype(), [&](auto addend) {
-          accumulate_device<decltype(vendor)>(execution.inputs[0].pointer<decltype(total)>(),
-                                              execution.inputs[1].pointer<decltype(addend)>(),
-                                              execution.inputs[0].elements(), *execution.stream);
+      return on_device(execution, [&]<typename Vendor, typename Total>(Vendor, Total) {
+        dispatch_device(execution.inputs[1].dtype(), [&]<typename Addend>(Addend) {
+          accumulate_device<Vendor>(execution.inputs[0].pointer<Total>(),
+                                    execution.inputs[1].pointer<Addend>(),
+                                    execution.inputs[0].elements(), *execution.stream);
         });
       });
     }

@@ -94,7 +94,7 @@ __global__ void add_kernel(Addends addends, To* sum, int64_t count) {
   });
 }
 
-/// Writes the same in f64, for numbers such as sums of squares.
+/// Writes the same sums in f64, for numbers such as sums of squares.
 __global__ void add_doubles(Addends addends, double* sum, int64_t count) {
   for_my_elements<kVector<double>>(count, [&](int64_t first, auto size) {
     Pack<double, size> total = {};

@@ -9,16 +9,16 @@ namespace tessera {
 
 class Stream;
 
-/// The function that map_device() applies to each element, given an argument.
+/// The function that map_device() applies to each element. Some functions have an argument.
 enum class ElementMap {
   copy,   ///< the element itself
-  scale,  ///< times the argument
-  clamp,  ///< moved into [-argument, argument]
+  scale,  ///< the element times the argument
+  clamp,  ///< the element, limited to [-argument, argument]
 };
 
 /// The addends of one sum. Each is of float or BFloat16, or all are of double.
 struct Addends {
-  static constexpr int kMost = 64;  ///< the most addends of a sum on a device
+  static constexpr int kMost = 64;  ///< the largest number of addends of a sum on a device
   std::array<const void*, kMost> elements{};
   std::array<bool, kMost> are_bf16{};
   int count = 0;

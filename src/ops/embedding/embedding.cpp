@@ -8,15 +8,15 @@
 #include "ops/row_piece.h"
 #include "ops/support.h"
 
-// The lookup of token embeddings and its gradient. Ids count the rows of the whole table, of which
-// the rank may have only some: it looks up and adds to its own rows alone.
+// The lookup of token embeddings and its gradient. Ids count the rows of the whole table. A rank
+// may have only some of these rows; then it looks up, and adds to, those alone.
 
 namespace tessera {
 namespace {
 
-/// Returns whether the rank's table has a row. `row` counts from its first row, and it has `rows`.
+/// Returns whether the rank's table of `rows` rows has a row; `row` counts from the table's first.
 /// The casts make one comparison of two: a negative row becomes a huge one.
-bool is_own_row(int64_t row, int64_t rows) {
+bool is_held(int64_t row, int64_t rows) {
   return static_cast<uint64_t>(row) < static_cast<uint64_t>(rows);
 }
 
@@ -39,8 +39,8 @@ class EmbeddingGradient final : public Operation {
     const Spec& gradient = inputs[1];
     const Spec table{{table_.shape[0], gradient.shape[1]}, accumulation_dtype(gradient.dtype)};
     if (!accumulate_) return {table};
-    TESSERA_EXPECT(*this, inputs[2].shape == table.shape && inputs[2].dtype == table.dtype,
-                   "adds {} into {}", table.shape.text(), inputs[2].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[2], table), "adds {} into {}", table.shape.text(),
+                   inputs[2].shape.text());
     return {};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
@@ -72,8 +72,7 @@ class EmbeddingGradient final : public Operation {
     const int64_t hidden = gradient.shape()[1];
     const int64_t rows = table.shape()[0];
     const int64_t first_row = first_row_;
-    dispatch_floating(gradient.dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_floating(gradient.dtype(), [&]<typename T>(T) {
       using Wide = Compute<T>;
       const int32_t* id = ids.data<int32_t>();
       const T* from = gradient.data<T>();
@@ -82,7 +81,7 @@ class EmbeddingGradient final : public Operation {
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t t = 0; t < tokens; ++t) {
                           const int64_t row = id[t] - first_row;
-                          if (!is_own_row(row, rows)) continue;
+                          if (!is_held(row, rows)) continue;
                           const T* source = from + t * hidden;
                           Wide* target = to + row * hidden;
                           for (int64_t h = begin; h < end; ++h) {
@@ -97,9 +96,8 @@ class EmbeddingGradient final : public Operation {
   void run_on_device(const Execution& execution, const Tensor& table) const {
     const Tensor& gradient = execution.inputs[1];
     if (!accumulate_) execution.stream->fill_zero(table.address(), table.bytes());
-    for_vendor(*execution.stream, [&](auto vendor) {
-      dispatch_device(gradient.dtype(), [&](auto type) {
-        using T = decltype(type);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      dispatch_device(gradient.dtype(), [&]<typename T>(T) {
         const EmbeddingBackward<T> embedding{
             .tokens = gradient.shape()[0],
             .hidden = gradient.shape()[1],
@@ -108,7 +106,7 @@ class EmbeddingGradient final : public Operation {
             .gradient = gradient.pointer<T>(),
             .order = reinterpret_cast<int32_t*>(execution.workspace.data()),
             .table = table.pointer<Compute<T>>()};
-        embedding_gradient_device<decltype(vendor)>(embedding, *execution.stream);
+        embedding_gradient_device<Vendor>(embedding, *execution.stream);
       });
     });
   }
@@ -130,10 +128,10 @@ class Embedding final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() == 2, "a table and ids");
     const Spec& table = inputs[0];
     const Spec& ids = inputs[1];
-    TESSERA_EXPECT(*this, table.shape.rank() == 2 && is_floating(table.dtype), "the table is {} {}",
-                   dtype_name(table.dtype), table.shape.text());
-    TESSERA_EXPECT(*this, ids.shape.rank() == 1 && ids.dtype == DType::i32, "the ids are {} {}",
-                   dtype_name(ids.dtype), ids.shape.text());
+    TESSERA_EXPECT(*this, table.shape.rank() == 2 && is_floating(table.dtype), "the table is {}",
+                   text_of(table));
+    TESSERA_EXPECT(*this, ids.shape.rank() == 1 && ids.dtype == DType::i32, "the ids are {}",
+                   text_of(ids));
     return {{{ids.shape[0], table.shape[1]}, table.dtype}};
   }
 
@@ -166,24 +164,21 @@ class Embedding final : public Operation {
     const std::byte* from = table.raw();
     std::byte* to = output.raw();
     // output[t, h] = table[ids[t] - first_row, h], or 0 if the rank does not have that row
-    parallel_ranges(execution.runtime.threads(), output.shape()[0], row_grain(output.shape()[1]),
-                    [=](int64_t begin, int64_t end, int) {
-                      for (int64_t t = begin; t < end; ++t) {
-                        const int64_t row = ids[t] - first_row;
-                        const auto bytes = static_cast<size_t>(row_bytes);
-                        if (is_own_row(row, rows)) {
-                          std::memcpy(to + t * row_bytes, from + row * row_bytes, bytes);
-                        } else {
-                          std::memset(to + t * row_bytes, 0, bytes);
-                        }
-                      }
-                    });
+    parallel_each(execution.runtime.threads(), output.shape()[0], row_grain(output.shape()[1]),
+                  [=](int64_t t) {
+                    const int64_t row = ids[t] - first_row;
+                    const auto bytes = static_cast<size_t>(row_bytes);
+                    if (is_held(row, rows)) {
+                      std::memcpy(to + t * row_bytes, from + row * row_bytes, bytes);
+                    } else {
+                      std::memset(to + t * row_bytes, 0, bytes);
+                    }
+                  });
   }
 
  private:
   void run_on_device(const Execution& execution) const {
-    on_device(execution, [&](auto vendor, auto type) {
-      using T = decltype(type);
+    on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
       const Tensor& table = execution.inputs[0];
       const Tensor& output = execution.outputs[0];
       const EmbeddingForward<T> embedding{.tokens = output.shape()[0],
@@ -192,7 +187,7 @@ class Embedding final : public Operation {
                                           .table = table.pointer<T>(),
                                           .ids = execution.inputs[1].pointer<int32_t>(),
                                           .output = output.pointer<T>()};
-      embedding_device<decltype(vendor)>(embedding, *execution.stream);
+      embedding_device<Vendor>(embedding, *execution.stream);
     });
   }
 

@@ -5,18 +5,18 @@
 namespace tessera {
 
 /// Returns rows of a table, looked up by token id. The table is [vocabulary, hidden], ids are i32
-/// [tokens], and the result is [tokens, hidden]. Ids must be in [0, vocabulary): on the processor,
-/// a run throws Error that names one that is not; on a device, its row is zeros. The gradient adds
-/// each token's row, in token order, to the table's main gradient, or to zeros if the table has
-/// none.
+/// [tokens], and the result is [tokens, hidden]. Ids must be in [0, vocabulary). For another id, a
+/// run on the processor throws Error, which names the id; on a device the id's row is zeros. The
+/// gradient adds each token's row, in token order, to the table's main gradient, or to zeros if the
+/// table has none.
 ///
-/// Ids are rows of the whole table, also where ranks share it. A rank then looks up the rows that
-/// it has, so the result is partial over them. Throws Error if its rows are not consecutive.
+/// Ids are rows of the whole table, also where ranks share it. Then each rank looks up its own
+/// rows, and the result is partial over the ranks. Throws Error if they are not consecutive.
 Value embedding(Builder& builder, Value table, Value ids);
 
-/// The rows of a table that holds consecutive rows of a whole one.
+/// Consecutive rows of a whole table, which a smaller table holds.
 struct RowsOfTable {
-  int64_t first = 0;  ///< index of its first row in the whole table
+  int64_t first = 0;  ///< index of the first of them in the whole table
   int64_t all = 0;    ///< the number of rows of the whole table
 };
 

@@ -8,7 +8,7 @@ namespace tessera {
 
 class Stream;
 
-/// The rows of a table that a rank has. Ids are rows of the whole.
+/// The rows that a rank has, as indices in the whole table. Ids are such indices too.
 struct TableRows {
   int64_t first;
   int64_t count;
@@ -26,8 +26,8 @@ struct EmbeddingForward {
   T* output;           // [tokens, hidden]
 };
 
-/// The arguments of table[ids[t] - rows.first] += gradient[t], row by row, where the table has that
-/// row. The rows of an id are added in the order of their positions, as on the processor.
+/// The arguments of table[ids[t] - rows.first] += gradient[t], row by row, for ids that the table
+/// has. The rows of an id are added in the order of t, as on the processor.
 template <typename T>
 struct EmbeddingBackward {
   int64_t tokens;
@@ -35,7 +35,7 @@ struct EmbeddingBackward {
   TableRows rows;
   const int32_t* ids;  // [tokens]
   const T* gradient;   // [tokens, hidden]
-  int32_t* order;      // [tokens]: memory for the positions sorted by id
+  int32_t* order;      // [tokens]: scratch for the values of t, sorted by id
   Compute<T>* table;   // [rows, hidden]
 };
 

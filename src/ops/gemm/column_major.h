@@ -4,28 +4,28 @@
 
 namespace tessera {
 
-/// A matrix in the form of a library whose matrices are stored column by column.
+/// A matrix as a library describes it whose matrices are stored column by column.
 struct ColumnMajorMatrix {
-  int64_t rows = 0;  ///< as it is stored, before it is transposed
+  int64_t rows = 0;  ///< in memory, before the matrix is transposed
   int64_t columns = 0;
-  int64_t leading = 0;  ///< elements from one column to the next
-  bool transpose = false;
+  int64_t leading = 0;     ///< elements from one column to the next
+  bool transpose = false;  ///< true if the product takes the transposed matrix
 
   bool operator==(const ColumnMajorMatrix&) const = default;
 };
 
-/// A product D = A B in the form of such a library. Memory that holds a matrix row by row holds its
-/// transpose column by column, and Cᵀ = Bᵀ Aᵀ. So the library's A is the GemmShape's B, and its B
-/// is the GemmShape's A.
+/// A product D = A B as such a library describes it. Memory that holds a matrix row by row holds
+/// the transposed matrix column by column, and Cᵀ = Bᵀ Aᵀ. So the library's A is the GemmShape's B,
+/// and the library's B is the GemmShape's A. op() transposes if `transpose` is true.
 struct ColumnMajorProduct {
-  ColumnMajorMatrix a;  ///< op(a) is [n, k] of the GemmShape
+  ColumnMajorMatrix a;  ///< op(a) is [n, k], with m, n and k of the GemmShape
   ColumnMajorMatrix b;  ///< op(b) is [k, m]
   ColumnMajorMatrix d;  ///< [n, m]
 
   bool operator==(const ColumnMajorProduct&) const = default;
 };
 
-/// Returns a product in the form of such a library.
+/// Returns a product as such a library describes it.
 ColumnMajorProduct column_major(const GemmShape& shape);
 
 }  // namespace tessera

@@ -14,8 +14,8 @@ namespace tessera {
 template <typename Pointer>
 using CublasLtOwned = std::unique_ptr<std::remove_pointer_t<Pointer>, cublasStatus_t (*)(Pointer)>;
 
-/// Calls the library's function `create_name`, whose type is Create. Returns the Pointer that it
-/// makes of the arguments. Throws Error, which begins with `what`, if it fails.
+/// Calls the library's function `create_name`, of type Create, with the arguments. Returns the
+/// Pointer that the function makes. Throws Error, which begins with `what`, if the function fails.
 template <typename Pointer, typename Create, typename Destroy, typename... Arguments>
 CublasLtOwned<Pointer> cublaslt_create(const CublasLt& library, const char* create_name,
                                        const char* destroy_name, const std::string& what,
@@ -25,7 +25,7 @@ CublasLtOwned<Pointer> cublaslt_create(const CublasLt& library, const char* crea
   return CublasLtOwned<Pointer>(made, library.function<Destroy>(destroy_name));
 }
 
-/// Returns the operation of a product. `what` begins its errors.
+/// Returns the description of a product's operation. Errors begin with `what`.
 CublasLtOwned<cublasLtMatmulDesc_t> cublaslt_operation(const CublasLt& library,
                                                        cublasComputeType_t compute,
                                                        bool transpose_a, bool transpose_b,
@@ -40,7 +40,8 @@ class CublasLtProduct {
   CublasLtProduct(const CublasLt& library, const GemmShape& shape, bool tf32);
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
-  /// Returns the library's A, which is the GemmShape's B; b() is its A (see ColumnMajorProduct).
+  /// Returns the library's A, which is the GemmShape's B. b() is the GemmShape's A (see
+  /// ColumnMajorProduct).
   cublasLtMatrixLayout_t a() const { return a_.get(); }
   cublasLtMatrixLayout_t b() const { return b_.get(); }
   cublasLtMatrixLayout_t d() const { return d_.get(); }
@@ -52,11 +53,11 @@ class CublasLtProduct {
   CublasLtOwned<cublasLtMatrixLayout_t> d_;
 };
 
-/// The algorithms that a search may choose from.
+/// The limits of a search for algorithms.
 class CublasLtPreference {
  public:
-  /// Allows algorithms that need at most `workspace_bytes`, take operands aligned to `alignment`
-  /// bytes, and add up the parts of a sum in f32, in one order.
+  /// Allows algorithms that need at most `workspace_bytes` and take operands aligned to `alignment`
+  /// bytes. If they divide k, they must add up the parts of a sum in f32, in one order.
   CublasLtPreference(const CublasLt& library, int64_t workspace_bytes, uint32_t alignment);
 
   cublasLtMatmulPreference_t get() const { return preference_.get(); }

@@ -26,9 +26,8 @@ struct CublasLtOperands {
   uint32_t alignment() const;
 };
 
-/// Scratch memory for one product.
 struct CublasLtWorkspace {
-  /// Takes memory of device_gemm_workspace_bytes(), whose beginning it aligns.
+  /// Takes device_gemm_workspace_bytes() of memory, and aligns its beginning.
   CublasLtWorkspace(const Target& target, const GemmShape& shape, std::byte* memory);
   /// Returns the bytes that an algorithm may ask for.
   static int64_t bytes(const Target& target, const GemmShape& shape);
@@ -37,8 +36,8 @@ struct CublasLtWorkspace {
   int64_t size;
 };
 
-/// The rank's handle of cuBLASLt, with the descriptions and the algorithms of the products that it
-/// has run. It is kept in the runtime's cache.
+/// The rank's handle of cuBLASLt, with the descriptions and the algorithms of the products that the
+/// rank has run. It is kept in the runtime's cache.
 class CublasLtProducts {
  public:
   struct Product {
@@ -50,19 +49,18 @@ class CublasLtProducts {
 
   const CublasLt& library() const { return library_; }
   cublasLtHandle_t handle() const { return handle_.get(); }
-  /// Returns the product, which it makes the first time. Its algorithm is that of the runtime's
-  /// table of tuned products, or else the library's first choice.
+  /// Returns the product. The first call makes it. Its algorithm comes from the runtime's table of
+  /// tuned products, or else it is the library's first choice.
   const Product& product(Runtime& runtime, const CublasLtKey& key);
   /// Returns at most `limit` algorithms that the library offers, its own choice first. Throws
   /// NoProductError if there is none.
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const CublasLtProduct& description,
                                                           const CublasLtKey& key,
                                                           int64_t workspace_bytes, int limit) const;
-  /// Enqueues a product on a stream.
   void run(const Product& product, const GemmShape& shape, const CublasLtOperands& operands,
            const CublasLtWorkspace& workspace, Stream& stream) const;
-  /// Returns the shapes of the products whose operands are aligned to kProductAlignment, as in
-  /// tables.
+  /// Returns the shapes of the products whose operands are aligned to kProductAlignment. Tables of
+  /// tuned products have only such products.
   std::vector<GemmShape> shapes() const;
 
  private:
@@ -82,7 +80,7 @@ class CublasLtProducts {
 };
 
 /// The alignment in bytes of the operands of tuned products. It suffices for vector loads and TMA.
-/// A larger one would only give one shape several algorithms, by its addresses.
+/// With a larger alignment, one shape would have several algorithms, by its operands' addresses.
 inline constexpr uint32_t kProductAlignment = 16;
 
 }  // namespace tessera

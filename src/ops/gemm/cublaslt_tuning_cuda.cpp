@@ -9,14 +9,14 @@
 
 // Finds the fastest algorithm of cuBLASLt for one product. The library proposes candidates. Each is
 // warmed up, then timed once to choose how many runs make a sample. After that, every round takes a
-// sample of every candidate, so a change of the GPU's clock meets all of them.
+// sample of every candidate, so a change of the GPU's clock affects all candidates.
 
 namespace tessera {
 namespace {
 
 constexpr int kWarmUpRuns = 2;  // the first loads the kernel
 
-/// The product whose algorithms are measured, and what the measurement needs on the device.
+/// A product whose algorithms are measured, with its operands, a stream and two events.
 struct AlgorithmTimer {
   const CublasLtProducts& products;
   const GemmShape& shape;

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// The error of a device's library that has no algorithm for a product.
+/// Thrown if a device's library has no algorithm for a product.
 class NoProductError : public Error {
  public:
   using Error::Error;
@@ -19,8 +19,9 @@ class NoProductError : public Error {
 /// Enqueues a matrix product on an execution's stream. The operands are in the accelerator's
 /// memory. The emulated device multiplies with the processor's products, the device cuda with
 /// cuBLASLt. The same shape runs by the same algorithm each time, so equal operands give equal
-/// bits. `workspace` has the bytes that device_gemm_workspace_bytes() plans. Throws Error, which
-/// names the shape, if the device's library is missing, NoProductError if it has no such product.
+/// bits. `workspace` has the bytes that device_gemm_workspace_bytes() plans. Throws Error if the
+/// device's library is missing, and NoProductError, which names the shape, if it has no such
+/// product.
 void device_gemm(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
                  void* c, std::byte* workspace);
 
@@ -28,19 +29,19 @@ void device_gemm(const Execution& execution, const GemmShape& shape, const void*
 /// there are no products on that device yet.
 void require_device_gemm(Runtime& runtime);
 
-/// Returns the scratch bytes for one product on an accelerator, a pure function. On GPUs it is the
-/// same for all shapes: the limit within which the library chooses algorithms.
+/// Returns the scratch bytes for one product on an accelerator: a pure function, also for a device
+/// that is not present. GPUs have the same for all shapes: a limit for the library's algorithms.
 int64_t device_gemm_workspace_bytes(const Target& target, const GemmShape& shape);
 
 /// The effort of measuring a product's algorithms.
 struct TuningBudget {
   int rounds = 5;                   ///< in each, every candidate is measured once
-  int candidates = 16;              ///< at most
-  double seconds_a_sample = 0.002;  ///< about
+  int candidates = 16;              ///< the most algorithms that are measured
+  double seconds_a_sample = 0.002;  ///< the time of a measurement, about
 };
 
 /// Returns the version of the library that multiplies on the runtime's device: "cuBLASLt 130100".
-/// Throws Error for a device without algorithms to choose from, here and below.
+/// This and the functions below throw Error for a device without algorithms to choose from.
 std::string device_gemm_library(Runtime& runtime);
 /// Returns the shapes that the runtime has multiplied on its device, in a fixed order.
 std::vector<GemmShape> device_gemm_shapes(Runtime& runtime);

@@ -29,10 +29,9 @@ class PlainGemm final : public Gemm {
   int64_t workspace_bytes() const override { return 0; }
 
   void multiply(const void* a, const void* b, void* c, std::byte*) const override {
-    dispatch_floating(shape_.input, [&](auto input) {
-      dispatch_floating(shape_.output, [&](auto output) {
-        sum_rows(static_cast<const decltype(input)*>(a), static_cast<const decltype(input)*>(b),
-                 static_cast<decltype(output)*>(c));
+    dispatch_floating(shape_.input, [&]<typename In>(In) {
+      dispatch_floating(shape_.output, [&]<typename Out>(Out) {
+        sum_rows(static_cast<const In*>(a), static_cast<const In*>(b), static_cast<Out*>(c));
       });
     });
   }
@@ -82,12 +81,13 @@ std::array<int64_t, 10> fields_of(const GemmShape& shape) {
           shape.threads};
 }
 
-/// The products of a runtime, and what its counter knows of them.
+/// The products of a runtime, and its counter.
 struct GemmCache {
   std::mutex mutex;  // of `products`: streams of the emulated device are threads
   std::unordered_map<GemmShape, std::unique_ptr<Gemm>, GemmShapeHash> products;
-  GemmCounter* counter = nullptr;                                // null: runs are not counted
-  std::unordered_map<GemmShape, int64_t, GemmShapeHash> issued;  // to a device, since the last take
+  GemmCounter* counter = nullptr;  // null: runs are not counted
+  /// How often each product was enqueued on a device since the last GemmCounter::take().
+  std::unordered_map<GemmShape, int64_t, GemmShapeHash> issued;
 };
 
 std::unique_ptr<Gemm> make_gemm(const Target& target, const GemmShape& shape) {
@@ -98,10 +98,10 @@ std::unique_ptr<Gemm> make_gemm(const Target& target, const GemmShape& shape) {
 }
 
 /// The number of rows of A over which packing B saves about as much time as it takes.
-constexpr int64_t kFewestRows = 512;
+constexpr int64_t kMinPackedRows = 512;
 
 GemmShape packed(GemmShape shape, int64_t rows) {
-  shape.packed_b = rows >= kFewestRows;
+  shape.packed_b = rows >= kMinPackedRows;
   return shape;
 }
 
@@ -129,7 +129,8 @@ const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& asked) {
   if (const auto found = cache.products.find(shape); found != cache.products.end()) {
     return *found->second;
   }
-  std::unique_ptr<Gemm> product = make_gemm(runtime.target(), shape);  // no entry if it throws
+  // If this throws, the cache gets no entry.
+  std::unique_ptr<Gemm> product = make_gemm(runtime.target(), shape);
   TESSERA_CHECK(product->workspace_bytes() <= gemm_workspace_bytes(runtime.target(), shape) &&
                     product->packed_bytes() <= gemm_packed_bytes(runtime.target(), shape),
                 "a product that takes more memory than a plan gives it");

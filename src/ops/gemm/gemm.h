@@ -25,7 +25,7 @@ struct GemmShape {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
-  bool packed_b = false;  ///< B is what Gemm::pack() returned
+  bool packed_b = false;  ///< run() takes for B what Gemm::pack() returned
   int64_t lda = 0;
   int64_t ldb = 0;
   int64_t ldc = 0;
@@ -43,7 +43,7 @@ struct GemmShapeHash {
 };
 
 class Gemm;
-/// A function that makes a product, for products that consist of others.
+/// A function that makes a product, for products that consist of smaller products.
 using MakeGemm = std::function<std::unique_ptr<Gemm>(const GemmShape&)>;
 
 /// A matrix product that is ready to run: oneDNN's primitive for this shape, or plain loops for
@@ -56,13 +56,14 @@ class Gemm {
   /// Returns the bytes that pack() writes, at most what gemm_packed_bytes() plans. 0 if the product
   /// reads B in its given layout.
   virtual int64_t packed_bytes() const { return 0; }
-  /// Returns whether the product runs with less memory than the library asked for, because its plan
-  /// has no more. Then it is cut into products of fewer rows, or reads B in its given layout. The
-  /// result is right, but takes longer. It means that the plan's estimate was too low.
+  /// Returns whether the product runs with less memory than the library asked for, because the
+  /// plan's estimate was too low. Then the product is cut into products of fewer rows, or reads B
+  /// in its given layout. The result is right, but takes longer.
   virtual bool reduced() const { return false; }
-  /// Copies B, for a shape with packed_b, to `memory`, which has packed_bytes(), in the layout that
-  /// the product reads fastest. Returns what run() takes for B: `memory`, or `b` if nothing is
-  /// copied. Runs on the product's threads. It pays off if B is used for several hundred rows of A.
+  /// Copies B to `memory`, in the layout that the product reads fastest, if the shape has packed_b.
+  /// `memory` has packed_bytes(). Returns the operand that run() takes for B: `memory`, or `b` if
+  /// nothing is copied. Runs on the product's threads. A copy pays off if B is used for several
+  /// hundred rows of A.
   virtual const void* pack(const void* b, std::byte* memory) const;
   /// Runs the product. Several threads may do so at once, each with its own workspace.
   void run(const void* a, const void* b, void* c, std::byte* workspace) const {
@@ -78,13 +79,13 @@ class Gemm {
   mutable std::atomic<int64_t> runs_{0};
 };
 
-/// Returns the product of this shape from the runtime's cache. The first use makes it, which takes
-/// 0.2 to 3 ms. It must not be called within a parallel region, but the product may run there. m, n
-/// and k may be zero.
+/// Returns the product of this shape from the runtime's cache. The first call makes the product,
+/// which takes 0.2 to 3 ms. Must not be called within a parallel region, but the product may run
+/// there. m, n and k may be zero.
 const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& shape);
 
-/// A product whose B stays the same over several runs. B is copied once, to the caller's memory, in
-/// the layout that the product reads fastest, if that pays off for the rows of A.
+/// A product whose B stays the same over several runs. If a copy pays off for the rows of A, B is
+/// copied once to the caller's memory, in the layout that the product reads fastest.
 class PackedGemm {
  public:
   /// `rows` is the number of rows of A in all runs together. No memory is taken yet.
@@ -92,7 +93,7 @@ class PackedGemm {
 
   /// Returns the bytes of memory for pack() and run().
   int64_t workspace_bytes() const { return packed_bytes_ + scratch_bytes_; }
-  /// Returns the bytes for a product that does not exist yet.
+  /// Returns the same bytes for a product that does not exist yet.
   static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t rows);
   /// Copies B to `workspace`, which belongs to this object until its last run.
   void pack(const void* b, std::byte* workspace);
@@ -106,7 +107,7 @@ class PackedGemm {
   std::byte* scratch_ = nullptr;
 };
 
-// The kinds of products, of which prepare_gemm() chooses one. widened_gemm.h has one more.
+// The kinds of products. prepare_gemm() chooses one of them.
 
 /// Returns a product by its definition: a triple loop in the accumulation type, parallel over rows.
 std::unique_ptr<Gemm> make_plain_gemm(const GemmShape& shape);
@@ -119,7 +120,15 @@ std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, const Target& tar
 /// in its given layout.
 std::unique_ptr<Gemm> make_split_gemm(GemmShape shape, const MakeGemm& make);
 
-/// A product and the number of its runs.
+/// Returns a product of bf16 for a processor that cannot multiply bf16. Parts of the operands are
+/// widened to f32 and multiplied by `make`'s products. As with bf16, the sums are f32 sums of exact
+/// products. Some megabytes are widened at a time, whatever m and n are.
+std::unique_ptr<Gemm> make_widened_gemm(const GemmShape& shape, const MakeGemm& make);
+
+/// Returns the scratch bytes of such a product. `part_bytes` returns the bytes of a product of f32.
+int64_t widened_workspace_bytes(const GemmShape& shape,
+                                const std::function<int64_t(const GemmShape&)>& part_bytes);
+
 struct GemmRuns {
   GemmShape shape;  ///< with explicit leading dimensions
   int64_t runs = 0;
@@ -130,10 +139,10 @@ struct GemmRuns {
 /// Counts a product that is enqueued on a device, for the runtime's counter if it has one.
 void count_issued(Runtime& runtime, const GemmShape& shape);
 
-/// A counter of the runs of a runtime's products while it exists. It shows which products the
+/// Counts the runs of a runtime's products while the counter exists. It shows which products the
 /// operations really ran: these depend on the tokens of each expert and on the tiles that masks
-/// leave. On a device it counts the products that are enqueued. Grouped products, whose sizes only
-/// the device knows, are not counted. A runtime has at most one counter at a time.
+/// leave. On a device it counts the products that are enqueued, but not grouped products, whose
+/// sizes only the device knows. A runtime has at most one counter at a time.
 class GemmCounter {
  public:
   explicit GemmCounter(Runtime& runtime);
@@ -141,8 +150,8 @@ class GemmCounter {
   GemmCounter(const GemmCounter&) = delete;
   GemmCounter& operator=(const GemmCounter&) = delete;
 
-  /// Returns the runs since the last call, those with most FLOPs first. It must not be called while
-  /// a product runs.
+  /// Returns the runs since the last call, ordered by all FLOPs of a product's runs, most first.
+  /// Must not be called while a product runs.
   std::vector<GemmRuns> take();
 
  private:

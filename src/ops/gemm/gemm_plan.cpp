@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/round_up.h"
-#include "ops/gemm/widened_gemm.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -11,23 +10,22 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-/// Returns whether plain loops compute a product.
 bool is_plain(const Target& target, const GemmShape& shape) {
   return shape.is_empty() || use_plain(target, shape.input) ||
          target.instructions == MatrixInstructions::none;
 }
 
-// The functions below bound the scratch memory of oneDNN 2.6's blocked products (brgemm), whose
-// sizes the library does not document. A thread has copies of a part of A and of a part of B, and
-// sums in f32 of a part of C. The constants were fitted to what the library asks for. None of 1,880
-// products of the shipped configurations, with 1, 2 and 16 threads, asks for more than the bound.
-// With AMX, nor does any of 44,000 products drawn at random, with 1 to 32 threads and sides of up
-// to 8,192.
+// The functions below bound the scratch memory of oneDNN 2.6's blocked products (brgemm), which the
+// library does not document. A thread has copies of a part of A and of a part of B, and sums in f32
+// of a part of C. The constants were fitted to the sizes that the library asks for. They were
+// tested with 1,880 products of the shipped configurations, with 1, 2 and 16 threads, and for AMX
+// with 44,000 random products, with 1 to 32 threads and sides of up to 8,192. No product asks for
+// more than the bound.
 
-/// Returns the bound of the rows of A that a thread works on.
+/// Returns a bound of the rows of A that a thread works on at a time.
 int64_t part_rows(const GemmShape& shape) { return std::min<int64_t>(round_up(shape.m, 16), 256); }
 
-/// Returns the columns that a thread works on, in blocks of 64 columns.
+/// Returns the columns of C that a thread works on at a time: at most `max_blocks` blocks of 64.
 int64_t part_columns(const GemmShape& shape, int64_t max_blocks) {
   return 64 * std::min(max_blocks, round_up(shape.n, 64) / 64);
 }
@@ -47,9 +45,7 @@ int64_t avx512_thread_bytes(const GemmShape& shape) {
     const int64_t depth = std::min<int64_t>(round_up(shape.k, 16), shape.transpose_a ? 512 : 1024);
     bytes += part_rows(shape) * (depth + 32) * element;
   }
-  if (!shape.packed_b) {
-    bytes += std::min<int64_t>(round_up(shape.k, 16) + 16, 1040) * 64 * element;
-  }
+  if (!shape.packed_b) bytes += std::min<int64_t>(round_up(shape.k, 16) + 16, 1040) * 64 * element;
   if (sums_outside_c(shape)) {
     bytes += part_rows(shape) * part_columns(shape, copies_a ? 16 : 1) * dtype_size(DType::f32);
   }
@@ -99,7 +95,7 @@ int64_t blocked_bytes(const Target& target, const GemmShape& shape) {
   }
 
   const bool amx = target.instructions == MatrixInstructions::amx && shape.input == DType::bf16;
-  // With too few columns for all threads, they divide k, and each has sums of all of C.
+  // If C has too few columns for all threads, the threads divide k. Then each has sums of all of C.
   const bool shares_k = shape.transpose_a && shape.k >= (amx ? 1024 : 2048) &&
                         shape.threads > round_up(shape.n, 64) / 64;
   const int64_t blocked = amx ? amx_thread_bytes(shape) : avx512_thread_bytes(shape);

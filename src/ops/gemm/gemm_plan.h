@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-// Properties of matrix products that a memory plan needs before the products exist, also for
-// another machine than this one. So all functions but host_instructions() are pure functions of the
-// target and the shape.
+// Properties of matrix products that a memory plan needs. A plan is made before the products exist,
+// and it may be for another machine. So all functions but host_instructions() are pure functions of
+// the target and the shape.
 
-/// Returns the instructions that products use on this processor. Those for bf16 are left out where
-/// f32 is faster: on Intel's processors that have AMX, in virtual machines that hide it.
+/// Returns the instructions that products use on this processor. Instructions for bf16 are left out
+/// where f32 is faster: on Intel's processors that have AMX, in virtual machines that hide AMX.
 MatrixInstructions host_instructions();
 
 /// Returns true if the target multiplies matrices of this type. If it does not, bf16 is widened to
@@ -20,9 +20,9 @@ MatrixInstructions host_instructions();
 bool multiplies(const Target& target, DType dtype);
 
 /// Returns whether the operands of a product are widened to f32 part by part. They are if the
-/// processor cannot multiply their type, and with AMX for an odd k: oneDNN 2.6.3 computes some of
-/// these products wrongly (43 rows, 102 columns and k = 63, for example), and crashes in others on
-/// an illegal instruction.
+/// processor cannot multiply their type. With AMX they also are if k is odd: oneDNN 2.6.3 computes
+/// some of these products wrongly (43 rows, 102 columns and k = 63, for example), and executes an
+/// illegal instruction in others.
 bool widens(const Target& target, const GemmShape& shape);
 
 /// Returns true if the bits of a row of a product depend only on that row and on B. Below AVX-512,

@@ -2,11 +2,11 @@
 
 #include "base/error.h"
 
-// Calls of hipBLASLt belong in this file. It needs the same as cublaslt_gemm_cuda.cpp: the library,
-// loaded when it is first needed (device/shared_library.h), descriptions of a shape by columns
-// (ops/gemm/column_major.h), the choice of an algorithm that sums in f32, and the call. The
-// stream's handle() is a hipStream_t, and plans have the scratch memory already. The build for
-// AMD's GPUs then needs hipBLASLt's headers, and this file the name hipblaslt_gemm_hip.cpp.
+// The place for calls of hipBLASLt. They will need the same steps as cublaslt_gemm_cuda.cpp: load
+// the library at its first use (device/shared_library.h), describe a shape by columns
+// (ops/gemm/column_major.h), choose an algorithm that sums in f32, and call it. The stream's
+// handle() is a hipStream_t, and plans have the scratch memory already. The build for AMD's GPUs
+// will need hipBLASLt's headers, and this file the name hipblaslt_gemm_hip.cpp.
 
 namespace tessera {
 namespace {

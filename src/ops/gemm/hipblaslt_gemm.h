@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// The part of device_gemm.h for the device hip, and of grouped products in bf16. Both need
-// hipBLASLt, AMD's counterpart of cuBLASLt. This version does not call it. Until it does, each of
+// Matrix products on the device hip, for device_gemm.h and for grouped products in bf16. Both need
+// hipBLASLt, AMD's counterpart of cuBLASLt. This version does not call hipBLASLt yet, so each of
 // these functions throws Error, which says what is missing.
 
 [[noreturn]] void hipblaslt_gemm(const Execution& execution, const GemmShape& shape, const void* a,

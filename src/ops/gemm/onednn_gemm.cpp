@@ -8,12 +8,11 @@
 
 #include "base/threads.h"
 #include "ops/gemm/gemm_plan.h"
-#include "ops/gemm/widened_gemm.h"
 #include "ops/support.h"
 
 // Matrix products by oneDNN. make_onednn_gemm() describes a GemmShape to the library, which makes a
 // primitive: a kernel compiled for this shape and this processor. OneDnnGemm runs it. Products of
-// bf16 that the processor does not have are widened to f32 (widened_gemm.h). A product that asks
+// bf16 that the processor does not have are widened to f32 (widened_gemm.cpp). A product that asks
 // for more scratch memory than gemm_plan.h allows is cut into products of fewer rows (SplitGemm).
 
 #ifdef TESSERA_ONEDNN
@@ -26,7 +25,7 @@
 namespace tessera {
 namespace {
 
-/// A product in two halves, which read the same B.
+/// A product in two halves of A's rows. Both halves read the same B.
 class SplitGemm final : public Gemm {
  public:
   SplitGemm(const GemmShape& shape, const MakeGemm& make)
@@ -127,14 +126,14 @@ struct Call {
   std::unordered_map<int, dnnl::memory> arguments;
 };
 
-/// Calls that runs use again, at most one for each thread of a team. Making one takes more than a
-/// microsecond, which is long compared with the product of a tile.
+/// Calls that runs use again, at most one for each thread of a team. To make a call takes more than
+/// a microsecond, which is long compared with the product of a tile.
 class ReusedCalls {
  public:
   explicit ReusedCalls(int threads) : slots_(static_cast<size_t>(threads)) {}
 
-  /// Runs `use` with the calling thread's call, which nobody else has meanwhile. `make` makes one
-  /// if there is none, or if a thread with the same number in another team has it.
+  /// Runs `use` with the calling thread's call, which no other thread has meanwhile. `make` makes a
+  /// call if there is none yet, or if a thread with the same number in another team has it.
   template <typename Make, typename Use>
   void with(const Make& make, const Use& use) {
     Slot& slot = slots_[static_cast<size_t>(omp_get_thread_num()) % slots_.size()];
@@ -176,8 +175,8 @@ dnnl::matmul::primitive_desc describe(const GemmShape& shape, const dnnl::engine
   return {{matrix_a(shape), shape.packed_b ? any_b : matrix_b(shape), c}, attributes, engine};
 }
 
-/// oneDNN's primitive for one shape, and the copy of B to the primitive's layout. `callers` is the
-/// number of threads that may run it at once.
+/// oneDNN's primitive for one shape, and the primitive that copies B to its layout. `callers` is
+/// the number of threads that may run the product at once and find a call to use again.
 class OneDnnGemm final : public Gemm {
  public:
   OneDnnGemm(const GemmShape& shape, int callers)
@@ -264,9 +263,9 @@ class ReducedGemm final : public Gemm {
   std::unique_ptr<Gemm> product_;
 };
 
-/// Returns a product within `limit` bytes of scratch memory. One that asks for more is cut into
-/// products of fewer rows, at last into plain loops. If the packed B would take more than its plan
-/// has, B is read in its given layout.
+/// Returns a product within `limit` bytes of scratch memory. If the library asks for more, the
+/// product is cut into products of fewer rows. If even one row takes too much, plain loops compute
+/// it. If the packed B would take more than its plan has, B is read in its given layout.
 std::unique_ptr<Gemm> make_within(GemmShape shape, const Target& target, int64_t limit) {
   auto product = make_primitive(shape, target.threads);
   if (product->packed_bytes() > gemm_packed_bytes(target, shape)) {

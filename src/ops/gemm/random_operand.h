@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-/// Returns memory of the device that is full of random numbers of bf16 or f32. Zeros would draw
-/// less power, so the GPU would run faster than in training.
+/// Returns memory of the device that is full of random numbers, valid as bf16 and as f32. With
+/// zeros the GPU would draw less power, and so run faster than in training.
 std::unique_ptr<DeviceMemory> random_operand(Accelerator& accelerator, int64_t bytes,
                                              uint64_t seed);
 
-/// Returns the number of runs, of `seconds` each, that one sample of a measurement takes, from 1 to
-/// 1000.
+/// Returns the number of runs in one sample of a measurement, from 1 to 1000. `seconds` is the time
+/// of one run.
 int64_t runs_of_sample(double seconds, const TuningBudget& budget);
 
 }  // namespace tessera

@@ -9,34 +9,32 @@
 namespace tessera {
 namespace {
 
-/// The blocks of columns that C is cut into.
 struct ColumnBlocks {
   int64_t columns;        // of a block
   int concurrent_blocks;  // blocks at a time, each by one thread; 1 if all threads compute each
 };
 
-/// Returns the number of columns of a block below which products are slow.
-int64_t least_columns(const Target& target, DType dtype) {
+/// Returns the smallest number of columns of a block. Products of fewer columns are slow.
+int64_t min_columns(const Target& target, DType dtype) {
   const bool tiles = dtype == DType::bf16 && target.instructions == MatrixInstructions::amx;
   return tiles ? 256 : 64;
 }
 
-/// Returns the blocks of C. A block has a sixteenth of all columns, but at least least_columns().
-/// So a large product takes about 17/32 of the FLOPs. The columns of a block do not depend on the
-/// number of threads, nor do the bits of the result depend on it more than in other products. With
-/// at least two blocks for each thread, each thread computes blocks of its own.
+/// Returns the blocks of C. A block has a sixteenth of all columns, but at least min_columns(). So
+/// a large product takes about 17/32 of the FLOPs. The number of threads does not change the
+/// blocks, and changes the bits of the result no more than in other products. If there are at least
+/// two blocks for each thread, a thread computes whole blocks.
 ColumnBlocks column_blocks(const Target& target, const SymmetricSize& size) {
-  const int64_t least = least_columns(target, size.dtype);
-  if (use_plain(target, size.dtype) || size.n < 4 * least) {
-    return {std::max<int64_t>(size.n, 1), 1};
-  }
-  const int64_t columns = round_up((size.n + 15) / 16, least);
+  const int64_t minimum = min_columns(target, size.dtype);
+  const bool is_small = size.n < 4 * minimum;
+  if (use_plain(target, size.dtype) || is_small) return {std::max<int64_t>(size.n, 1), 1};
+  const int64_t columns = round_up((size.n + 15) / 16, minimum);
   const int64_t count = (size.n + columns - 1) / columns;
   return {columns, count >= 2 * size.threads ? size.threads : 1};
 }
 
-/// Returns whether the rows of A that are a block's right operand are transposed before its
-/// product. Products of few columns are faster then in f32; oneDNN rearranges bf16 in any case.
+/// Returns whether the right operand of a block, some rows of A, is transposed before the product.
+/// That makes products of few columns faster in f32. oneDNN rearranges bf16 in any case.
 bool transposes(const SymmetricSize& size, const ColumnBlocks& blocks) {
   return size.dtype == DType::f32 && blocks.columns < size.n;
 }
@@ -60,7 +58,6 @@ int64_t rows_bytes(const SymmetricSize& size, const ColumnBlocks& blocks) {
                                   : 0;
 }
 
-/// Returns the bytes of scratch memory of a block.
 int64_t block_bytes(const Target& target, const SymmetricSize& size, const ColumnBlocks& blocks) {
   int64_t bytes = 0;
   for (int64_t first = 0; first < size.n; first += blocks.columns) {
@@ -107,8 +104,7 @@ void SymmetricProduct::run_blocks(const void* a, void* c, std::byte* workspace,
 
 void SymmetricProduct::run_block(const Block& block, const void* a, void* c,
                                  std::byte* workspace) const {
-  dispatch_floating(size_.dtype, [&](auto type) {
-    using T = decltype(type);
+  dispatch_floating(size_.dtype, [&]<typename T>(T) {
     const T* right = static_cast<const T*>(a) + block.first * size_.k;
     if (rows_bytes_ > 0) {
       auto* const transposed = reinterpret_cast<T*>(workspace);

@@ -20,11 +20,11 @@ struct SymmetricSize {
   int threads = 1;  ///< 1 for a product called from within a parallel region
 };
 
-/// The product C = A Aᵀ of a matrix A [n, k] on the processor, which is symmetric (ZAYA1, section
-/// V-B1). Each block of columns is computed down to the diagonal, by a product of its own. What is
-/// above the diagonal is written below it, transposed. So a large product takes little more than
-/// half of the FLOPs. The plain kernel and small products compute all of C at once. Below AVX-512,
-/// their C is symmetric except for rounding.
+/// The symmetric product C = A Aᵀ of a matrix A [n, k], on the processor (ZAYA1, section V-B1).
+/// Each block of columns is computed down to the diagonal, by one matrix product. The part above
+/// the diagonal is then copied below it, transposed. So a large product takes little more than half
+/// of the FLOPs. The plain kernel and small products compute all of C at once. Below AVX-512, their
+/// C is symmetric except for rounding.
 class SymmetricProduct {
  public:
   /// Prepares the product. It must not be called within a parallel region; the product may run
@@ -40,8 +40,8 @@ class SymmetricProduct {
                    [=, n = size_.n](int64_t i, int64_t j) { return c[i * n + j]; });
   }
 
-  /// Computes C, then sets each c[i][j] to value(i, j), which must be symmetric if C is, and may
-  /// read c[i][j].
+  /// Computes C, then sets each c[i][j] to value(i, j). value() may read c[i][j], and must be
+  /// symmetric if C is.
   template <typename T, typename Value>
   void run(const T* a, T* c, std::byte* workspace, const Value& value) const {
     if (!is_whole()) return run_and_mirror(a, c, workspace, value);
@@ -119,9 +119,9 @@ class SymmetricProduct {
 
   SymmetricSize size_;
   std::vector<Block> blocks_;
-  int concurrent_blocks_ = 1;  // each by one thread
-  int64_t rows_bytes_ = 0;     // of a block's transposed rows, 0 if none are transposed
-  int64_t block_bytes_ = 0;    // of scratch memory, with those
+  int concurrent_blocks_ = 1;  // blocks that are computed at once, each by one thread
+  int64_t rows_bytes_ = 0;     // of a block's transposed rows; 0 if none are transposed
+  int64_t block_bytes_ = 0;    // of a block's scratch memory, with its transposed rows
 };
 
 }  // namespace tessera

@@ -12,13 +12,13 @@ namespace tessera {
 /// A library's algorithm for a product, in the library's own form.
 using ProductAlgorithm = std::array<std::byte, 64>;
 
-/// The algorithm that was the fastest for a product, of those that a library offered.
+/// The fastest of the algorithms that a library offered for a product.
 struct TunedProduct {
   GemmShape shape;    ///< in the form of tuned_shape()
-  bool tf32 = false;  ///< operands of f32 were rounded to TF32
+  bool tf32 = false;  ///< true if operands of f32 were rounded to TF32
   ProductAlgorithm algorithm = {};
-  double seconds = 0;            ///< of one run, the median
-  double heuristic_seconds = 0;  ///< the same for the algorithm that the library takes by itself
+  double seconds = 0;            ///< the median time of one run
+  double heuristic_seconds = 0;  ///< the same of the algorithm that the library takes by itself
 
   bool operator==(const TunedProduct&) const = default;
 };
@@ -36,9 +36,9 @@ struct TunedProducts {
 /// packed_b. Its leading dimensions are explicit.
 GemmShape tuned_shape(GemmShape shape);
 
-/// Returns the index of the fastest candidate. `seconds` has the samples of each; the first is the
-/// library's own choice. Medians count, and another candidate is taken only if it is faster by more
-/// than 1 %: less may be noise, and the library's choice does not change from run to run.
+/// Returns the index of the candidate with the least median. `seconds` has the samples of each
+/// candidate. Candidate 0 is the library's own choice, and it wins unless another candidate is
+/// faster by more than 1 %: less may be noise, and the library's choice is the same in every run.
 size_t fastest_candidate(std::span<const std::vector<double>> seconds);
 
 }  // namespace tessera

@@ -1,24 +1,22 @@
-#include "ops/gemm/widened_gemm.h"
-
 #include <algorithm>
 #include <array>
-#include <utility>
 
+#include "ops/gemm/gemm.h"
 #include "ops/support.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
 
-/// The bytes of one widened matrix in f32, unless kFewestWidened requires more.
+/// The most bytes of one widened matrix in f32, unless kMinWidened requires more.
 constexpr int64_t kPartBytes = int64_t{4} << 20;
 /// The fewest rows of A, or columns of B, in a part. With fewer, the product itself would be slow.
-constexpr int64_t kFewestWidened = 64;
+constexpr int64_t kMinWidened = 64;
 
 /// Returns how many of `count` rows of A, or columns of B, are widened at once. Each has `k`
 /// elements.
 int64_t widened_at_once(int64_t count, int64_t k) {
-  return std::min(count, std::max(kFewestWidened, kPartBytes / static_cast<int64_t>(4 * k)));
+  return std::min(count, std::max(kMinWidened, kPartBytes / static_cast<int64_t>(4 * k)));
 }
 
 int64_t float_bytes(int64_t elements) {
@@ -30,12 +28,10 @@ int64_t float_bytes(int64_t elements) {
 template <typename From, typename To>
 void copy_rows(const From* from, int64_t from_stride, To* to, int64_t to_stride, int64_t rows,
                int64_t columns, int threads) {
-  parallel_ranges(threads, rows, row_grain(columns), [=](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
-      const From* source = from + row * from_stride;
-      To* target = to + row * to_stride;
-      for (int64_t i = 0; i < columns; ++i) target[i] = static_cast<To>(source[i]);
-    }
+  parallel_each(threads, rows, row_grain(columns), [=](int64_t row) {
+    const From* source = from + row * from_stride;
+    To* target = to + row * to_stride;
+    for (int64_t i = 0; i < columns; ++i) target[i] = static_cast<To>(source[i]);
   });
 }
 
@@ -48,8 +44,8 @@ class WidenedParts {
         rows(widened_at_once(shape.m, narrows ? std::max(shape.k, columns) : shape.k)),
         shape_(shape) {}
 
-  /// Calls visit(i, j, product) for each of at most four products of f32. i is 1 for the rest of
-  /// the rows, and j is 1 for the rest of the columns.
+  /// Calls visit(i, j, product) for each of at most four products of f32. i is 0 for whole parts of
+  /// the rows, and 1 for the rows that are left over. j is the same for the columns.
   template <typename Visit>
   void for_each(Visit&& visit) const {
     const std::array<int64_t, 2> row_counts{rows, shape_.m % rows};
@@ -90,8 +86,8 @@ class WidenedParts {
   GemmShape shape_;
 };
 
-/// For each part of B's columns, widens them; for each part of A's rows, widens these and
-/// multiplies.
+/// A product that widens some columns of B, then some rows of A, and multiplies both, until all
+/// pairs are done.
 class WidenedGemm final : public Gemm {
  public:
   WidenedGemm(const GemmShape& shape, const MakeGemm& make) : shape_(shape), parts_(shape) {
@@ -118,7 +114,7 @@ class WidenedGemm final : public Gemm {
             wide_b);
       for (int64_t row = 0; row < shape_.m; row += parts_.rows) {
         const int64_t rows = std::min(parts_.rows, shape_.m - row);
-        // If all rows of A fit at once, they stay from the first columns on.
+        // If all rows of A fit at once, they are widened once, with the first columns.
         if (column == 0 || parts_.rows < shape_.m) {
           widen(static_cast<const BFloat16*>(a), shape_.lda, shape_.transpose_a, row, rows, wide_a);
         }
@@ -128,8 +124,8 @@ class WidenedGemm final : public Gemm {
   }
 
  private:
-  /// Widens `count` of the vectors of k elements that make up an operand, from vector `first` on.
-  /// The vectors are columns of the operand in memory if `across`, and its rows otherwise.
+  /// Widens `count` rows of A or columns of B, from number `first` on. They are vectors of k
+  /// elements. In memory they are columns of the operand if `across` is true, otherwise rows.
   void widen(const BFloat16* operand, int64_t stride, bool across, int64_t first, int64_t count,
              float* to) const {
     if (across) {

@@ -21,7 +21,7 @@ class Linear final : public Operation {
 
   std::string labels(std::span<const Spec> inputs) const override {
     const size_t weights = inputs.size() - 1;
-    // If one of several weights were partial, the products of the others would not be addends.
+    // One of several weights must not be partial: the products of the other weights are not sums.
     return "~t i, " + repeated(weights == 1 ? "~o# i" : "o# i", weights) + " -> " +
            repeated("t o#", weights) + tied("o#", weights);
   }
@@ -29,8 +29,7 @@ class Linear final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() >= 2, "an input and at least one weight");
     const Spec& x = inputs[0];
     TESSERA_EXPECT(*this, x.shape.rank() == 2 && is_floating(x.dtype),
-                   "the input is {} {}; a floating matrix is expected", dtype_name(x.dtype),
-                   x.shape.text());
+                   "the input is {}; a floating matrix is expected", text_of(x));
     TESSERA_EXPECT(*this, dtype_ == x.dtype || dtype_ == accumulation_dtype(x.dtype), "{} from {}",
                    dtype_name(dtype_), dtype_name(x.dtype));
     std::vector<Spec> outputs;
@@ -38,15 +37,14 @@ class Linear final : public Operation {
       TESSERA_EXPECT(
           *this,
           weight.shape.rank() == 2 && weight.shape[1] == x.shape[1] && weight.dtype == x.dtype,
-          "a weight {} {} on an input {} {}", dtype_name(weight.dtype), weight.shape.text(),
-          dtype_name(x.dtype), x.shape.text());
+          "a weight {} on an input {}", text_of(weight), text_of(x));
       outputs.push_back({{x.shape[0], weight.shape[0]}, dtype_});
     }
     return outputs;
   }
 
-  /// Builds the gradients of x and of the weights. An output that the loss does not depend on has
-  /// no gradient, and then its weight has none.
+  /// Builds the gradients of x and of the weights. If the loss does not depend on an output, the
+  /// output has no gradient, and neither has its weight.
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> output_gradients) const override {
     std::vector<Value> result(self.inputs.size());
@@ -69,7 +67,8 @@ class Linear final : public Operation {
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     int64_t bytes = 0;
     for (size_t i = 0; i + 1 < inputs.size(); ++i) {
-      const GemmShape product = shape(inputs, i, target.threads);  // one runs after the other
+      // The products run one after the other, in the same workspace.
+      const GemmShape product = shape(inputs, i, target.threads);
       bytes = std::max(bytes, target.device == Device::cpu
                                   ? PackedGemm::workspace_bytes(target, product, inputs[0].shape[0])
                                   : device_gemm_workspace_bytes(target, product));
@@ -83,24 +82,21 @@ class Linear final : public Operation {
 
   void run(const Execution& execution) const override {
     const std::vector<Spec> inputs = specs_of(execution.inputs);
-    if (execution.stream != nullptr) return run_on_device(execution, inputs);
     for (size_t i = 0; i < execution.outputs.size(); ++i) {
-      PackedGemm gemm(execution.runtime, shape(inputs, i, execution.runtime.threads()),
-                      inputs[0].shape[0]);
+      const GemmShape product = shape(inputs, i, execution.runtime.threads());
+      if (execution.stream != nullptr) {
+        device_gemm(execution, product, execution.inputs[0].address(),
+                    execution.inputs[i + 1].address(), execution.outputs[i].address(),
+                    execution.workspace.data());
+        continue;
+      }
+      PackedGemm gemm(execution.runtime, product, inputs[0].shape[0]);
       gemm.pack(execution.inputs[i + 1].raw(), execution.workspace.data());
       gemm.run(execution.inputs[0].raw(), execution.outputs[i].raw());
     }
   }
 
  private:
-  void run_on_device(const Execution& execution, std::span<const Spec> inputs) const {
-    for (size_t i = 0; i < execution.outputs.size(); ++i) {
-      device_gemm(execution, shape(inputs, i, execution.runtime.threads()),
-                  execution.inputs[0].address(), execution.inputs[i + 1].address(),
-                  execution.outputs[i].address(), execution.workspace.data());
-    }
-  }
-
   GemmShape shape(std::span<const Spec> inputs, size_t output, int threads) const {
     return {.m = inputs[0].shape[0],
             .n = inputs[output + 1].shape[0],

@@ -25,8 +25,8 @@ Value linear_input_gradient(Builder& builder, std::span<const Value> gradients,
                             std::span<const Value> weights, Value x);
 
 /// Returns gradientᵀ · x, the gradient of the weight. gradient is [tokens, out], x is [tokens, in],
-/// and the result is [out, in] in the accumulation type. For a parameter, the product is added to
-/// its main gradient, which is returned. For another weight the result is a new value.
+/// and the result is [out, in] in the accumulation type. If the weight is a parameter, the product
+/// is added to its main gradient, which is returned. Otherwise the result is a new value.
 Value linear_weight_gradient(Builder& builder, Value x, Value gradient, Value weight);
 
 }  // namespace tessera

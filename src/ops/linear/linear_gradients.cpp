@@ -8,15 +8,15 @@
 #include "ops/support.h"
 #include "tensor/alignment.h"
 
-// The backward pass of a linear layer, in two operations: the gradient of its input, a sum over its
-// weights, and the gradient of one weight. For the outputs' gradients dy_i they are
+// The backward pass of a linear layer, in two operations: the gradient of the layer's input, which
+// is a sum over the weights, and the gradient of one weight. With dy_i the outputs' gradients:
 //   dx = Σ_i dy_i · weight_i
 //   dweight_i = dy_iᵀ · x
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kWideRows = 256;  // rows of a sum in f32 at a time, which fit into the cache
+constexpr int64_t kWideRows = 256;  // rows of a chunk whose sum is in f32; they fit into the cache
 
 /// inputs: n gradients [tokens, out_i], then n weights [out_i, in]; output [tokens, in].
 class LinearInputGradient final : public Operation {
@@ -42,8 +42,7 @@ class LinearInputGradient final : public Operation {
                      gradient.shape[1] == weight.shape[0] && gradient.dtype == weight.dtype &&
                          gradient.shape[0] == inputs[0].shape[0] &&
                          weight.shape[1] == inputs[pairs].shape[1],
-                     "a gradient {} {} with a weight {} {}", dtype_name(gradient.dtype),
-                     gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
+                     "a gradient {} with a weight {}", text_of(gradient), text_of(weight));
     }
     return {{{inputs[0].shape[0], inputs[pairs].shape[1]}, inputs[0].dtype}};
   }
@@ -77,8 +76,8 @@ class LinearInputGradient final : public Operation {
   }
 
  private:
-  /// The plan of the sum of the products. One product writes its result directly. A sum of several
-  /// in bf16 is taken in f32, in chunks of rows that stay in the cache, and then rounded.
+  /// How the products are summed. A single product writes the output directly. Several products in
+  /// bf16 are summed in f32, in chunks of rows that stay in the cache, and then rounded.
   struct Plan {
     explicit Plan(std::span<const Spec> inputs)
         : pairs(inputs.size() / 2),
@@ -126,15 +125,14 @@ class LinearInputGradient final : public Operation {
                   memory + plan.sum_bytes());
     }
     if (!plan.widens()) return;
-    for_vendor(*execution.stream, [&](auto vendor) {
-      map_device<decltype(vendor)>(ElementMap::copy, 0, reinterpret_cast<const float*>(memory),
-                                   result.pointer<BFloat16>(), result.elements(),
-                                   *execution.stream);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      map_device<Vendor>(ElementMap::copy, 0, reinterpret_cast<const float*>(memory),
+                         result.pointer<BFloat16>(), result.elements(), *execution.stream);
     });
   }
 
-  /// Returns the product of `rows` rows of a gradient and its weight, which is added to the
-  /// products of the pairs before it.
+  /// Returns the product of `rows` rows of a gradient and its weight. It is added to the products
+  /// of the pairs before it.
   static GemmShape shape(std::span<const Spec> inputs, const Plan& plan, size_t pair, int64_t rows,
                          int threads) {
     return {.m = rows,
@@ -192,12 +190,11 @@ class LinearWeightGradient final : public Operation {
     const Spec& x = inputs[0];
     const Spec& gradient = inputs[1];
     TESSERA_EXPECT(*this, x.shape[0] == gradient.shape[0] && x.dtype == gradient.dtype,
-                   "an input {} {} with a gradient {} {}", dtype_name(x.dtype), x.shape.text(),
-                   dtype_name(gradient.dtype), gradient.shape.text());
+                   "an input {} with a gradient {}", text_of(x), text_of(gradient));
     const Spec result{{gradient.shape[1], x.shape[1]}, accumulation_dtype(x.dtype)};
     if (!accumulate_) return {result};
-    TESSERA_EXPECT(*this, inputs[2].shape == result.shape && inputs[2].dtype == result.dtype,
-                   "adds {} into {}", result.shape.text(), inputs[2].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[2], result), "adds {} into {}", result.shape.text(),
+                   inputs[2].shape.text());
     return {};
   }
 

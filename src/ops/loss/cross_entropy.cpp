@@ -14,8 +14,8 @@
 // and the weight into logits in f32. The row functions (cross_entropy_rows.h, or loss_rows.cu on a
 // device) turn them into the tokens' losses and, in training, overwrite them with their gradient.
 // From that, LogitChunks computes the chunk's part of the gradients of x and of the weight. So all
-// logits are never in memory at once. If ranks share the vocabulary, each has the logits of its
-// classes (VocabularyPart), and the ranks join three numbers for each token between these steps.
+// logits are never in memory at once. If ranks share the vocabulary, each rank has the logits of
+// its classes (VocabularyPart), and the ranks all-reduce three numbers for each token.
 
 namespace tessera {
 namespace {
@@ -37,18 +37,16 @@ struct LossChunk {
   Wide* log_sum_exp;        // [rows]
 
   const Wide* logits_of(int64_t row) const { return logits + row * classes; }
-  /// Returns the index of a row's target among the rank's classes, or -1 if it is not one of them.
-  int32_t own_target(int64_t row) const { return part->own(targets[row], classes); }
+  /// Returns a row's target as an index among the rank's classes, or -1 if it is not one of them.
+  int32_t rank_target(int64_t row) const { return part->rank_class(targets[row], classes); }
   /// Returns the logit of a row's target, or 0 if the rank does not have it.
   Wide target_logit(int64_t row) const {
-    const int32_t own = own_target(row);
-    return own >= 0 ? logits_of(row)[own] : Wide{0};
+    const int32_t target = rank_target(row);
+    return target >= 0 ? logits_of(row)[target] : Wide{0};
   }
   template <typename Body>
   void for_each_row(Body&& body) const {
-    parallel_ranges(threads, rows, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = begin; row < end; ++row) body(row);
-    });
+    parallel_each(threads, rows, 1, [&](int64_t row) { body(row); });
   }
 };
 
@@ -59,7 +57,7 @@ void finish_row(const LossChunk<T, Wide>& chunk, int64_t row, Wide log_sum_exp, 
   chunk.log_sum_exp[row] = log_sum_exp;
   chunk.token_loss[row] = counts ? log_sum_exp - target_logit : Wide{0};
   if (chunk.seed == nullptr) return;
-  Rows::gradient(chunk.logits_of(row), chunk.classes, log_sum_exp, chunk.own_target(row),
+  Rows::gradient(chunk.logits_of(row), chunk.classes, log_sum_exp, chunk.rank_target(row),
                  counts ? *chunk.seed : Wide{0}, chunk.z,
                  reinterpret_cast<T*>(chunk.logits) + row * chunk.gradient_stride);
 }
@@ -73,9 +71,9 @@ void losses_of_chunk(const LossChunk<T, Wide>& chunk) {
   });
 }
 
-/// Computes the losses and the gradient if ranks share the classes. The ranks all-reduce each row's
-/// largest logit, then its sum of exponentials and its target's logit, so all get the same bits.
-/// `numbers` is scratch memory for two numbers a row.
+/// Computes the losses and the gradient if ranks share the classes. The ranks all-reduce the
+/// largest logit of each row, then the row's sum of exponentials and its target's logit. So all
+/// ranks get the same bits. `numbers` is scratch memory for two numbers a row.
 template <typename Rows, typename T, typename Wide>
 void split_losses_of_chunk(const LossChunk<T, Wide>& chunk, Communicator& ranks,
                            std::string_view name, Wide* numbers) {
@@ -103,11 +101,12 @@ void split_losses_of_chunk(const LossChunk<T, Wide>& chunk, Communicator& ranks,
 /// [1], token loss [tokens], log-sum-exp [tokens].
 ///
 /// With gradients, the loss's gradient [1] is a further input, and the gradient of x is a further
-/// output. The weight's gradient is added to its main gradient, the last input, or is the last
-/// output.
+/// output. If the weight has a main gradient, this is the last input, to which the weight's
+/// gradient is added. Otherwise the weight's gradient is the last output.
 class LinearCrossEntropy final : public Operation {
  public:
-  /// Whether the weight's gradient is not computed, added to its main gradient, or an output.
+  /// none: no gradients are computed. accumulated: the weight's gradient is added to its main
+  /// gradient. returned: the weight's gradient is an output.
   enum class Gradients { none, accumulated, returned };
 
   LinearCrossEntropy(double z_coefficient, Gradients gradients, VocabularyPart part)
@@ -138,25 +137,21 @@ class LinearCrossEntropy final : public Operation {
     TESSERA_EXPECT(*this,
                    x.shape.rank() == 2 && weight.shape.rank() == 2 &&
                        x.shape[1] == weight.shape[1] && x.dtype == weight.dtype,
-                   "x is {} {}, the weight {} {}", dtype_name(x.dtype), x.shape.text(),
-                   dtype_name(weight.dtype), weight.shape.text());
-    TESSERA_EXPECT(*this, targets.shape == Shape{x.shape[0]} && targets.dtype == DType::i32,
-                   "the targets are {} {} for {} tokens", dtype_name(targets.dtype),
-                   targets.shape.text(), x.shape[0]);
+                   "x is {}, the weight {}", text_of(x), text_of(weight));
+    TESSERA_EXPECT(*this, is_like(targets, {{x.shape[0]}, DType::i32}),
+                   "the targets are {} for {} tokens", text_of(targets), x.shape[0]);
     const DType wide = accumulation_dtype(x.dtype);
     std::vector<Spec> outputs{{{1}, wide}, {{x.shape[0]}, wide}, {{x.shape[0]}, wide}};
     if (!gradients_) return outputs;
-    TESSERA_EXPECT(*this, inputs[3].shape == Shape{1} && inputs[3].dtype == wide,
-                   "the loss's gradient is {} {}", dtype_name(inputs[3].dtype),
-                   inputs[3].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[3], {{1}, wide}), "the loss's gradient is {}",
+                   text_of(inputs[3]));
     outputs.push_back(x);
     if (!accumulate_) {
       outputs.push_back({weight.shape, wide});
       return outputs;
     }
-    TESSERA_EXPECT(*this, inputs[4].shape == weight.shape && inputs[4].dtype == wide,
-                   "the weight's main gradient is {} {}", dtype_name(inputs[4].dtype),
-                   inputs[4].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[4], {weight.shape, wide}),
+                   "the weight's main gradient is {}", text_of(inputs[4]));
     return outputs;
   }
 
@@ -210,12 +205,11 @@ class LinearCrossEntropy final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        run_on_device<decltype(vendor), decltype(type)>(execution);
+      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+        run_on_device<Vendor, T>(execution);
       });
     }
-    dispatch_floating(execution.inputs[0].dtype(),
-                      [&](auto type) { run_typed<decltype(type)>(execution); });
+    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) { run_typed<T>(execution); });
   }
 
  private:
@@ -262,8 +256,7 @@ class LinearCrossEntropy final : public Operation {
                             *execution.stream);
   }
 
-  /// Returns the bytes that a chunk of `rows` rows needs besides its logits if ranks share the
-  /// vocabulary.
+  /// Returns the bytes of SplitLossRows' `largest` and `sums` for a chunk of `rows` rows.
   static int64_t split_numbers_bytes(int64_t rows) { return 3 * rows * dtype_size(DType::f32); }
 
   template <typename Vendor, typename T>
@@ -326,8 +319,8 @@ class LinearCrossEntropy final : public Operation {
                                  .token_loss = token_loss + first,
                                  .log_sum_exp = log_sum_exp + first});
         });
-    // loss = Σ token_loss + z_coefficient · log_sum_exp², over tokens with a target. It is summed
-    // by one thread, so its bits do not depend on their number.
+    // loss = Σ token_loss + z_coefficient · log_sum_exp², over tokens with a target. One thread
+    // computes it, so its bits do not depend on the number of threads.
     double total = 0;
     for (int64_t token = 0; token < execution.inputs[2].elements(); ++token) {
       if (targets[token] < 0) continue;

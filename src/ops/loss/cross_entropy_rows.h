@@ -17,17 +17,16 @@ void store_bytes(Out value, Out* to) {
   std::memcpy(to, &value, sizeof(Out));
 }
 
-/// The computations on one token's logits [vocabulary], as the plain kernel does them. FastRows is
-/// their fast version.
+/// The definition of the computations on one token's logits [vocabulary]. FastRows is the fast
+/// version.
 ///
 /// log_sum_exp() returns log Σ exp(logit) = largest + log Σ exp(logit - largest). Ranks that share
 /// a vocabulary call the two parts, largest() and sum_of_exponentials(), one by one.
 ///
 /// gradient() writes scale · (p · (1 + 2 z logsumexp) - hit) for each class, where the probability
-/// p is exp(logit - logsumexp), and hit is 1 for the target and 0 for other classes. A target of -1
-/// is none of these classes. A scale of 0 gives zeros. `gradient` may have the address of the
-/// logits, even if it has another type: each logit is read before gradients, which are not wider,
-/// overwrite it.
+/// p is exp(logit - logsumexp), and hit is 1 for the target and 0 for other classes. With a target
+/// of -1, no class is hit. A scale of 0 gives zeros. `gradient` may have the address of the logits,
+/// even if its type is another, but not a wider one: each logit is read before it is overwritten.
 template <typename Wide>
 struct PlainRows {
   static Wide largest(const Wide* logits, int64_t vocabulary) {
@@ -55,8 +54,8 @@ struct PlainRows {
   }
 };
 
-/// The same in loops that vectorise. The target's class is written last, so the loop over the
-/// classes has no condition.
+/// PlainRows in f32, in loops that vectorise. The target's class is written last, so the loop over
+/// the classes has no condition. "ivdep" holds, because a gradient never overwrites a later logit.
 struct FastRows {
   static float largest(const float* logits, int64_t vocabulary) {
     float largest = logits[0];

@@ -12,15 +12,14 @@
 
 namespace tessera {
 
-/// The gradients of an output head.
 struct HeadGradients {
   Tensor x_gradient;       ///< [tokens, hidden], which is written
   Tensor weight_gradient;  ///< [vocabulary, hidden], which is added to
 };
 
 /// Returns the number of tokens in a chunk: about 128 MiB of f32 logits, a multiple of 64 tokens,
-/// from 256 to 1024. Each chunk adds to the whole gradient of the weight, which is as much memory
-/// traffic as the logits of 2 · hidden tokens.
+/// from 256 to 1024. Small chunks cost traffic: each chunk reads and writes the whole gradient of
+/// the weight, which is as much traffic as to write the logits of 2 · hidden tokens.
 ///
 /// On a device this traffic is slow compared to the products: on a GPU that computes 200 FLOPs
 /// while it moves a byte, it takes as long as the product of the weight's gradient over 800 tokens.
@@ -37,10 +36,10 @@ inline int64_t logit_chunk(Device device, int64_t tokens, int64_t vocabulary) {
   return std::min(tokens, round_up((tokens + chunks - 1) / chunks, 64));
 }
 
-/// The logits of an output head, for the vocabulary's classes of this rank, a chunk of tokens at a
-/// time. LogitChunks determines the number of tokens in a chunk, the memory and the products. The
-/// gradient of the logits overwrites them, row by row. In bf16 it fills the first half of each row
-/// of f32 logits.
+/// The logits of an output head, for this rank's classes, a chunk of tokens at a time. LogitChunks
+/// determines the number of tokens in a chunk, the memory and the matrix products. The gradient of
+/// the logits overwrites them, row by row. In bf16 it fills the first half of each row of f32
+/// logits.
 class LogitChunks {
  public:
   LogitChunks(const Spec& x, const Spec& weight)
@@ -54,9 +53,9 @@ class LogitChunks {
   /// Returns the largest number of tokens in a chunk.
   int64_t max_rows(Device device) const { return logit_chunk(device, tokens_, vocabulary_); }
 
-  /// Returns the scratch bytes of a run, with or without the products of the gradients. A device
-  /// runs the products one after the other in the same memory. The processor packs the weight for a
-  /// whole section, so there each product has memory of its own.
+  /// Returns the scratch bytes of a run, with or without the products of the gradients. On a device
+  /// the products run one after the other in the same memory. On the processor each product has
+  /// separate memory, because it keeps its packed weight for a whole section.
   int64_t workspace_bytes(const Target& target, bool gradients) const {
     const int threads = target.threads;
     int64_t largest = 0;
@@ -82,8 +81,8 @@ class LogitChunks {
   }
 
   /// Calls body(first token, tokens, logits) for each chunk. The logits are at the start of the
-  /// workspace. If there are `gradients`, body() replaces the logits by their gradient, and
-  /// `gradients` are computed from it.
+  /// workspace. If `gradients` is not null, body() must replace the logits by their gradient. The
+  /// products then compute `gradients` from it.
   template <typename Body>
   void for_each(const Execution& execution, const HeadGradients* gradients, Body&& body) const {
     const Tensor& x = execution.inputs[0];

@@ -12,9 +12,9 @@ constexpr int kPackLogits = 8;  // logits of a thread in a round: 16 bytes of bf
 
 using LogitPack = Pack<float, kPackLogits>;
 
-/// A row of numbers, one for each class, that a block reads in rounds. In a round a thread has the
-/// numbers of one pack or, if rows do not begin on packs, numbers that are as far apart as the
-/// block has threads.
+/// A row of numbers, one for each class, that a block reads in rounds. In a round a thread has
+/// kPackLogits numbers. They are one pack if `packed`. If rows do not begin on packs, they are as
+/// far apart as the block has threads.
 template <bool packed>
 struct VocabularyRow {
   int vocabulary;
@@ -24,7 +24,7 @@ struct VocabularyRow {
     const int round = threads() * kPackLogits;
     return (vocabulary + round - 1) / round;
   }
-  /// Returns the class of this thread's number i in a round. It may be past the vocabulary.
+  /// Returns the class of number i of this thread in a round. It may be past the vocabulary.
   __device__ int class_index(int round, int i) const {
     const int thread = static_cast<int>(threadIdx.x);
     return packed ? (round * threads() + thread) * kPackLogits + i
@@ -83,8 +83,8 @@ __device__ void write_gradient(const LossRows<T>& loss, int64_t index, int targe
   T* const gradient = loss.gradient + index * loss.gradient_stride;
   for (int round = 0; round < row.rounds(); ++round) {
     const LogitPack values = row.load(logits, round);
-    // Gradients narrower than f32 overwrite logits from earlier in the row: of this round, or of
-    // one before.
+    // Gradients that are narrower than f32 overwrite logits from earlier in the row. Other threads
+    // may still have to read these in this round.
     if constexpr (sizeof(T) < sizeof(float)) __syncthreads();
     Pack<T, kPackLogits> results;
     for (int i = 0; i < kPackLogits; ++i) {
@@ -106,10 +106,10 @@ __global__ void __launch_bounds__(kMostThreads) loss_rows(LossRows<T> loss) {
   const int target = loss.targets[index];
   const float target_logit = first_thread && target >= 0 ? logits[target] : 0.0f;
 
-  PartialLogSum mine;
-  for (int round = 0; round < row.rounds(); ++round) mine.add(row.load(logits, round));
-  const float largest = block_max(mine.largest);
-  const float sum = block_sum(mine.sum * expf(mine.largest - largest));
+  PartialLogSum partial;  // of this thread
+  for (int round = 0; round < row.rounds(); ++round) partial.add(row.load(logits, round));
+  const float largest = block_max(partial.largest);
+  const float sum = block_sum(partial.sum * expf(partial.largest - largest));
   const float log_sum_exp = largest + logf(sum);
   if (first_thread) {
     loss.log_sum_exp[index] = log_sum_exp;
@@ -120,12 +120,13 @@ __global__ void __launch_bounds__(kMostThreads) loss_rows(LossRows<T> loss) {
   write_gradient<T, packed>(loss, index, target, scale, log_sum_exp);
 }
 
-/// Returns the index of a row's target among this rank's classes, or -1 if it is not one of them.
+/// Returns a row's target as an index among this rank's classes, or -1 if it is not one of them.
 template <typename T>
-__device__ int own_target(const SplitLossRows<T>& split, int64_t index) {
+__device__ int rank_target(const SplitLossRows<T>& split, int64_t index) {
   const int64_t target = split.loss.targets[index];
-  const int64_t own = target - split.first;
-  return target >= 0 && own >= 0 && own < split.loss.vocabulary ? static_cast<int>(own) : -1;
+  const int64_t rank_class = target - split.first;
+  const bool is_held = target >= 0 && rank_class >= 0 && rank_class < split.loss.vocabulary;
+  return is_held ? static_cast<int>(rank_class) : -1;
 }
 
 // If ranks share the vocabulary, three kernels take the place of loss_rows(), with one block per
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(kMostThreads) split_sums(SplitLossRows<T> spli
   }
   sum = block_sum(sum);
   if (threadIdx.x != 0) return;
-  const int target = own_target(split, index);
+  const int target = rank_target(split, index);
   split.sums[index] = sum;
   split.sums[split.loss.rows + index] = target >= 0 ? logits[target] : 0.0f;
 }
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(kMostThreads) split_results(SplitLossRows<T> s
     loss.token_loss[index] = has_target ? log_sum_exp - split.sums[loss.rows + index] : 0.0f;
   }
   if (loss.seed == nullptr) return;
-  write_gradient<T, packed>(loss, index, own_target(split, index), has_target ? *loss.seed : 0.0f,
+  write_gradient<T, packed>(loss, index, rank_target(split, index), has_target ? *loss.seed : 0.0f,
                             log_sum_exp);
 }
 

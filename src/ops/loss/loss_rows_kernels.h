@@ -25,7 +25,8 @@ struct LossRows {
 };
 
 /// The computations if ranks share the vocabulary. `loss` has the logits of this rank's classes.
-/// Between the kernels the ranks all-reduce the maximum of `largest` and the sums of `sums`.
+/// After split_largest_device() the ranks take the maximum of `largest`, and after
+/// split_sums_device() the sum of `sums`. Then split_results_device() writes the results.
 template <typename T>
 struct SplitLossRows {
   LossRows<T> loss;
@@ -44,8 +45,8 @@ struct LossSum {
   float* loss;               // [1]
 };
 
-// Device kernels, for T = float and BFloat16. They put their work into the stream. All pointers
-// are to device memory.
+// These functions enqueue the kernels on a device's stream, for T = float and BFloat16. All
+// pointers are to device memory.
 template <typename Vendor, typename T>
 void loss_rows_device(const LossRows<T>& loss, Stream& stream);
 template <typename Vendor, typename T>

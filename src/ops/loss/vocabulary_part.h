@@ -4,7 +4,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "program/builder.h"
@@ -19,25 +18,27 @@ struct VocabularyPart {
   std::optional<Axis> axis;  ///< none if the rank has all classes
   std::string axis_name;
 
-  /// Returns the index of a target among the rank's `classes`, or -1 if it is not one of them.
-  int32_t own(int32_t target, int64_t classes) const {
+  /// Returns a target as an index among the rank's `classes`, or -1 if it is not one of them.
+  int32_t rank_class(int32_t target, int64_t classes) const {
     const int64_t index = target - first;
     return target >= 0 && index >= 0 && index < classes ? static_cast<int32_t>(index) : -1;
   }
 };
 
 /// Returns the part of a head's weight [vocabulary, hidden] that the program's rank has. Throws
-/// Error if several axes of more than one rank split its rows, or if they are not consecutive.
+/// Error if several axes of more than one rank split the weight's rows, or if the rank's rows are
+/// not consecutive.
 VocabularyPart vocabulary_part(const Program& program, Value weight);
 
-/// Returns the types of linear_cross_entropy()'s outputs on an axis that splits the vocabulary, or
-/// none on another axis, for which its labels give them. `inputs` are the types of x, the weight,
-/// the targets and, if there are gradients, the seed. Throws DistributionError if they do not fit.
+/// Returns the types of linear_cross_entropy()'s outputs on an axis that splits the vocabulary.
+/// Returns nullopt on another axis, where the labels give the types. `inputs` are the types of x,
+/// the weight, the targets and, if there are gradients, the seed. Throws DistributionError if they
+/// do not fit.
 std::optional<std::vector<TypeOnAxis>> split_vocabulary_types(std::span<const TypeOnAxis> inputs,
                                                               bool gradients);
 
-/// Returns the bytes that ranks which share a vocabulary send for the loss of `tokens` tokens: for
-/// each token the largest logit, then its sum of exponentials and its target's logit.
+/// Returns the bytes that a rank sends to all-reduce three numbers of `number_bytes` bytes for each
+/// token: the largest logit, the sum of exponentials and the target's logit.
 std::vector<WireBytes> vocabulary_wire_bytes(const VocabularyPart& part, int64_t tokens,
                                              int64_t number_bytes);
 

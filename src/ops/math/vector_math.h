@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// Elementary functions without branches, calls or tables, so the compiler vectorises the loops
-// around them. The polynomials are our own weighted minimax fits.
+// Elementary functions for loops that the compiler vectorises: they have no branches, calls or
+// tables. The polynomials are our own weighted minimax fits.
 
 /// e^x = power · 2^n, for finite x of moderate size.
 struct ExpParts {
@@ -14,6 +14,7 @@ struct ExpParts {
   float shifted;  ///< 1.5 · 2^23 + n: the low bits hold the integer n
 };
 
+/// 1.5 · 2^23. The sum of this and a small float is rounded to an integer, in its low bits.
 inline constexpr float kExpShift = 12582912.0f;
 
 inline ExpParts exp_parts(float x) {
@@ -47,8 +48,8 @@ inline float exp_fast(float x) {
   return parts.power * std::bit_cast<float>(first) * std::bit_cast<float>(second);
 }
 
-/// Returns e^x for the exponents of a softmax, x < 88, and is a third cheaper than exp_fast().
-/// Below -87 it gives e^-87 (1.6e-38) instead of smaller numbers.
+/// Returns e^x for x < 88, such as the exponents of a softmax. It is a third cheaper than
+/// exp_fast(). Below -87 it returns e^-87 (1.6e-38) instead of smaller numbers.
 inline float exp_softmax(float x) {
   x = -87.0f > x ? -87.0f : x;
   const ExpParts parts = exp_parts(x);

@@ -17,10 +17,10 @@ namespace tessera {
 class CublasLtGroupedProduct {
  public:
   /// Returns whether the library has grouped products that are right on Hopper.
-  static bool known_to(const CublasLt& library);
+  static bool is_right_with(const CublasLt& library);
 
-  /// Describes a shape's product. `table` has cuBLASLt's form. Throws Error, which names the shape,
-  /// if the library refuses it.
+  /// Describes a shape's product, with `table` in cuBLASLt's form (GroupedAreas::table()). Throws
+  /// Error, which names the shape, if the library refuses the shape.
   CublasLtGroupedProduct(const CublasLt& library, const GroupedShape& shape,
                          const GroupTable& table);
   /// Describes a shape's product without device memory. The library can search for an algorithm for
@@ -28,8 +28,8 @@ class CublasLtGroupedProduct {
   CublasLtGroupedProduct(const CublasLt& library, const GroupedShape& shape);
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
-  /// Returns the library's A, which is our B; its B is our A, because it stores matrices by
-  /// columns.
+  /// Returns the library's A, which is our B, because the library stores matrices by columns. Its
+  /// B is our A.
   cublasLtMatrixLayout_t a() const { return a_.get(); }
   cublasLtMatrixLayout_t b() const { return b_.get(); }
   cublasLtMatrixLayout_t c() const { return c_.get(); }
@@ -47,9 +47,8 @@ class CublasLtGroupedProduct {
 /// runtime's cache and is thread-safe. The references that it returns stay valid and unchanged.
 class CublasLtGroupedProducts {
  public:
-  /// Returns the description of a shape's product. It is made at the first call for each shape and
-  /// address of the table's lists, because a description contains their addresses. So each
-  /// workspace of a plan has its own.
+  /// Returns the description of a shape's product. A description contains the addresses of the
+  /// table's lists, so the first call for each shape and workspace makes one.
   const CublasLtGroupedProduct& product(const CublasLt& library, const GroupedShape& shape,
                                         const GroupTable& table);
   /// Returns the algorithm that the library chooses for a shape, or none if it offers none. The
@@ -72,13 +71,13 @@ class CublasLtGroupedProducts {
 CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShape& shape,
                                       int64_t workspace_bytes);
 
-/// Returns why cuBLASLt cannot compute a shape's products here: it is too old, or offers no
-/// algorithm. Returns an empty string if it can. It asks without operands, so that the answer is
-/// known before there is memory for them.
-std::string cublaslt_grouped_missing(Runtime& runtime, const GroupedShape& shape);
+/// Returns the reason why cuBLASLt cannot compute a shape's products here: it is too old, or offers
+/// no algorithm. Returns an empty string if it can. The question needs no operands, so it can be
+/// asked before there is memory for them.
+std::string why_cublaslt_is_missing(Runtime& runtime, const GroupedShape& shape);
 
 /// Puts grouped products in bf16 into a stream of the device cuda (see device_grouped()). Throws
-/// Error if cublaslt_grouped_missing() gives a reason, or if the library fails.
+/// Error if why_cublaslt_is_missing() gives a reason, or if the library fails.
 void multiply_by_cublaslt(const Execution& execution, std::string_view operation,
                           const GroupedShape& shape, const GroupedOperands& operands,
                           std::byte* workspace);

@@ -5,9 +5,15 @@
 namespace tessera {
 namespace {
 
+// cuBLASLt stores matrices by columns, so a matrix of ours is its own transpose there. It computes
+// Dᵀ = Bᵀ Aᵀ for our D = A B: its A is our B, its B is our A, and its rows are our columns.
+
 constexpr size_t kFirstVersion = 130400;  // the first whose grouped products are right on Hopper
 
-// Declarations that headers before 13.3 do not have.
+// Declarations that headers before 13.3 do not have. The numbers are those of
+// CUBLASLT_GROUPED_MATRIX_LAYOUT_LD_ARRAY_INTEGER_WIDTH, CUBLASLT_INTEGER_WIDTH_64, and
+// CUBLASLT_MATMUL_PREF_GROUPED_AVERAGE_REDUCTION_DIM, _DESC_D_AVERAGE_ROWS and
+// _DESC_D_AVERAGE_COLS.
 using CreateGrouped = cublasStatus_t(cublasLtMatrixLayout_t* layout, cudaDataType type, int groups,
                                      const void* rows, const void* columns, const void* strides);
 constexpr const char* kCreateGrouped = "cublasLtGroupedMatrixLayoutCreate";
@@ -17,22 +23,23 @@ constexpr auto kAverageTerms = static_cast<cublasLtMatmulPreferenceAttributes_t>
 constexpr auto kAverageRows = static_cast<cublasLtMatmulPreferenceAttributes_t>(14);
 constexpr auto kAverageColumns = static_cast<cublasLtMatmulPreferenceAttributes_t>(15);
 
-/// Returns an address that is aligned like a workspace. Nothing reads it.
+/// Returns an address that is aligned like a workspace. No memory is there, and nothing reads it.
 std::byte* no_workspace() {
   return reinterpret_cast<std::byte*>(uintptr_t{1} << 40);  // NOLINT(performance-no-int-to-ptr)
 }
 
-/// Returns the layout of one matrix per group, by columns, with strides of 64 bits.
+/// Returns the layout of one matrix per group, by columns, with strides of 64 bits. `rows` and
+/// `columns` are indices of sizes in the table.
 CublasLtOwned<cublasLtMatrixLayout_t> grouped_layout(const CublasLt& library,
                                                      const GroupTable& table, DType dtype, int rows,
                                                      int columns, int operand,
                                                      const std::string& what) {
-  const auto size = [&](int which) { return table.sizes + which * table.size_step; };
+  const auto sizes = [&](int index) { return table.sizes + index * table.size_step; };
   auto layout =
       cublaslt_create<cublasLtMatrixLayout_t, CreateGrouped, decltype(cublasLtMatrixLayoutDestroy)>(
           library, kCreateGrouped, "cublasLtMatrixLayoutDestroy", what, cublaslt_type(dtype),
-          static_cast<int>(table.groups), static_cast<const void*>(size(rows)),
-          static_cast<const void*>(size(columns)),
+          static_cast<int>(table.groups), static_cast<const void*>(sizes(rows)),
+          static_cast<const void*>(sizes(columns)),
           static_cast<const void*>(table.strides[operand]));
   library.check(library.function<decltype(cublasLtMatrixLayoutSetAttribute)>(
                     "cublasLtMatrixLayoutSetAttribute")(
@@ -65,7 +72,7 @@ std::optional<cublasLtMatmulAlgo_t> find_algorithm(const CublasLtProducts& produ
 
 }  // namespace
 
-bool CublasLtGroupedProduct::known_to(const CublasLt& library) {
+bool CublasLtGroupedProduct::is_right_with(const CublasLt& library) {
   return library.number() >= kFirstVersion;
 }
 
@@ -82,7 +89,7 @@ CublasLtGroupedProduct::CublasLtGroupedProduct(const CublasLt& library, const Gr
       c_(grouped_layout(library, table, shape.adds ? DType::f32 : shape.output, kN, kM,
                         shape.adds ? kC : kD, describe(shape))),
       d_(grouped_layout(library, table, shape.output, kN, kM, kD, describe(shape))) {
-  // One factor for all groups, which the product's kernel reads from device memory.
+  // The kernel reads alpha and beta, which all groups share, from device memory.
   const int32_t mode = CUBLASLT_POINTER_MODE_DEVICE;
   library.check(
       library.function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute")(
@@ -117,17 +124,16 @@ CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShap
   const bool rows_are_k = shape.kind == GroupedKind::weight_gradient;
   const int64_t rows = (shape.rows + shape.groups - 1) / shape.groups;
   CublasLtPreference preference(library, workspace_bytes, kProductAlignment);
-  // The library's D is our D by columns: its rows are our columns.
   preference.set(kAverageRows, forward ? shape.out : shape.in);
   preference.set(kAverageColumns, rows_are_k ? shape.out : rows);
   preference.set(kAverageTerms, rows_are_k ? rows : forward ? shape.in : shape.out);
   return preference;
 }
 
-std::string cublaslt_grouped_missing(Runtime& runtime, const GroupedShape& shape) {
+std::string why_cublaslt_is_missing(Runtime& runtime, const GroupedShape& shape) {
   const auto& products = runtime.cache<CublasLtProducts>();
   const CublasLt& library = products.library();
-  if (!CublasLtGroupedProduct::known_to(library)) {
+  if (!CublasLtGroupedProduct::is_right_with(library)) {
     return fmt::format("{} has no products of groups that are right on Hopper: 13.4 has",
                        library.version());
   }
@@ -148,7 +154,7 @@ void multiply_by_cublaslt(const Execution& execution, std::string_view operation
   const CublasLtGroupedProduct& product = grouped.product(library, shape, table);
   const auto& chosen = grouped.algorithm(products, product, shape);
   if (!chosen) {
-    throw Error("{}: {}", operation, cublaslt_grouped_missing(runtime, shape));
+    throw Error("{}: {}", operation, why_cublaslt_is_missing(runtime, shape));
   }
   write_group_table_device<Cuda>(table, *execution.stream);
   const void* const* const c = table.addresses[shape.adds ? kC : kD];

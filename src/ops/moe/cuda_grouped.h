@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// The products of groups (one matrix product per expert) in bf16 on the device cuda. Two libraries
+// Grouped products (one matrix product per expert) in bf16 on the device cuda. Two libraries
 // have kernels for them: CUTLASS and cuBLASLt. The first run of a shape chooses one of them
 // (ops/moe/grouped_choice.h), and the runtime keeps the choice, so equal operands give equal bits.
 
@@ -22,7 +22,7 @@ TunedGrouped tune_cuda_grouped(Runtime& runtime, const GroupedShape& shape,
 /// Returns the libraries for a shape's products, in the order in which a run without a table tries
 /// them. They refer to the runtime.
 std::vector<GroupedCandidate> grouped_libraries(Runtime& runtime, const GroupedShape& shape);
-/// Puts products into an execution's stream by a library, which must not be missing.
+/// Puts products into an execution's stream. `library` must not be missing (grouped_choice.h).
 void multiply_groups(GroupedLibrary library, const Execution& execution, std::string_view operation,
                      const GroupedShape& shape, const GroupedOperands& operands,
                      std::byte* workspace);

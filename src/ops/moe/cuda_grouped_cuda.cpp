@@ -5,9 +5,9 @@
 namespace tessera {
 
 std::vector<GroupedCandidate> grouped_libraries(Runtime& runtime, const GroupedShape& shape) {
-  return {{GroupedLibrary::cutlass, [&runtime] { return cutlass_missing(runtime); }},
+  return {{GroupedLibrary::cutlass, [&runtime] { return why_cutlass_is_missing(runtime); }},
           {GroupedLibrary::cublaslt,
-           [&runtime, shape] { return cublaslt_grouped_missing(runtime, shape); }}};
+           [&runtime, shape] { return why_cublaslt_is_missing(runtime, shape); }}};
 }
 
 void multiply_groups(GroupedLibrary library, const Execution& execution, std::string_view operation,

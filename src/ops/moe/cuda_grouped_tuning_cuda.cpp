@@ -12,9 +12,9 @@
 namespace tessera {
 namespace {
 
-// Measures each library that has a shape's products: two runs load its kernel, two more tell how
-// many runs make a sample that is long enough to time. Then the libraries take turns, one sample a
-// round, so that a change of the device's clock meets both. The faster one by the median is chosen.
+// Measures each library that has a shape's products. Two runs load its kernel, and two more show
+// how many runs make a sample that is long enough to time. Then the libraries take turns, one
+// sample a round, so that a change of the device's clock affects both. The lower median decides.
 
 /// A product's operands, filled with random numbers, and the events that time it.
 class MeasuredGroups {
@@ -23,7 +23,7 @@ class MeasuredGroups {
       : runtime_(runtime),
         shape_(shape),
         rows_(random_operand(accelerator(), bytes(shape.rows * first_width(), shape.input), 1)),
-        other_(random_operand(accelerator(), bytes(other_elements(), shape.input), 2)),
+        second_(random_operand(accelerator(), bytes(second_elements(), shape.input), 2)),
         result_(accelerator().allocate(bytes(result_elements(), shape.output))),
         sum_(accelerator().allocate(bytes(result_elements(), DType::f32))),
         offsets_(balanced_offsets()),
@@ -49,14 +49,16 @@ class MeasuredGroups {
  private:
   Accelerator& accelerator() const { return *runtime_.accelerator(); }
   static int64_t bytes(int64_t elements, DType dtype) { return elements * dtype_size(dtype); }
-  bool makes_weights() const { return shape_.kind == GroupedKind::weight_gradient; }
+  bool is_weight_gradient() const { return shape_.kind == GroupedKind::weight_gradient; }
   int64_t first_width() const {
     return shape_.kind == GroupedKind::forward ? shape_.in : shape_.out;
   }
-  int64_t weights() const { return shape_.groups * shape_.out * shape_.in; }
-  int64_t other_elements() const { return makes_weights() ? shape_.rows * shape_.in : weights(); }
+  int64_t weight_elements() const { return shape_.groups * shape_.out * shape_.in; }
+  int64_t second_elements() const {
+    return is_weight_gradient() ? shape_.rows * shape_.in : weight_elements();
+  }
   int64_t result_elements() const {
-    if (makes_weights()) return weights();
+    if (is_weight_gradient()) return weight_elements();
     return shape_.rows * (shape_.kind == GroupedKind::forward ? shape_.out : shape_.in);
   }
   std::unique_ptr<DeviceMemory> balanced_offsets() const {
@@ -71,7 +73,7 @@ class MeasuredGroups {
   }
   GroupedOperands operands() const {
     return {.rows = rows_->address(),
-            .other = other_->address(),
+            .second = second_->address(),
             .offsets = static_cast<const int32_t*>(offsets_->address()),
             .result = result_->address(),
             .sum = static_cast<const float*>(sum_->address())};
@@ -80,7 +82,7 @@ class MeasuredGroups {
 
   Runtime& runtime_;
   GroupedShape shape_;
-  std::unique_ptr<DeviceMemory> rows_, other_, result_, sum_, offsets_, workspace_;
+  std::unique_ptr<DeviceMemory> rows_, second_, result_, sum_, offsets_, workspace_;
   std::shared_ptr<Stream> stream_;
   std::unique_ptr<Event> begin_, end_;
 };
@@ -90,16 +92,16 @@ class MeasuredGroups {
 std::vector<GroupedLibrary> usable_libraries(const MeasuredGroups& groups,
                                              const GroupedShape& shape) {
   std::vector<GroupedLibrary> usable;
-  std::vector<std::string> missing;
+  std::vector<std::string> reasons;
   for (const GroupedCandidate& candidate : groups.libraries()) {
-    std::string reason = candidate.missing();
+    std::string reason = candidate.why_missing();
     if (reason.empty()) {
       usable.push_back(candidate.library);
     } else {
-      missing.push_back(std::move(reason));
+      reasons.push_back(std::move(reason));
     }
   }
-  if (usable.empty()) throw Error("no library has {}. {}", describe(shape), join(missing, ". "));
+  if (usable.empty()) throw Error("no library has {}. {}", describe(shape), join(reasons, ". "));
   return usable;
 }
 

@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-// CUTLASS's grouped products, whose sizes are in device memory, for Hopper (compute capability
-// 9.0). Each *_cuda.cu file of this folder has one kernel, because nvcc takes most of a minute for
-// each. They are part of builds that have CUTLASS's headers (TESSERA_CUTLASS).
+// CUTLASS's grouped products for Hopper (compute capability 9.0). Their sizes are in device memory.
+// Each *_cuda.cu file of this folder has one kernel, because nvcc takes most of a minute for one.
+// Builds that have CUTLASS's headers (TESSERA_CUTLASS) contain these files.
 
 /// The matrices of one operand, for all groups. Both arrays are in device memory.
 struct GroupedMatrices {
@@ -24,7 +24,7 @@ struct GroupedCall {
   GroupedMatrices c;  ///< is read only if beta is not 0
   GroupedMatrices d;
   float beta;
-  int multiprocessors;  ///< of the device
+  int multiprocessors;  ///< the number of the device's multiprocessors
   void* workspace;      ///< aligned to 128 bytes
   int64_t workspace_bytes;
   void* stream;  ///< a cudaStream_t
@@ -33,7 +33,7 @@ struct GroupedCall {
 /// The result of a call.
 struct GroupedOutcome {
   const char* error = nullptr;  ///< CUTLASS's error text, or null if the product is in the stream
-  int64_t workspace_bytes = 0;  ///< that CUTLASS needs; if the call has fewer, nothing ran
+  int64_t workspace_bytes = 0;  ///< the needed bytes; if the call has fewer, nothing ran
 };
 
 /// Multiplies in bf16: A [m, k], B stored as [n, k], D [m, n].

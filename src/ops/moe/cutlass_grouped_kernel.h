@@ -1,9 +1,9 @@
 #pragma once
 
-// The kernel that the *_cuda.cu files instantiate from CUTLASS's parts: persistent blocks that
-// fetch tiles by TMA, in two groups of warps that multiply one tile together. Its scheduler takes
-// the tiles of all groups one after the other, in a fixed order and without splitting sums, so
-// results have the same bits in every run.
+// The kernel that the *_cuda.cu files instantiate from CUTLASS's parts. Persistent blocks fetch
+// tiles by TMA, and two groups of warps multiply one tile together. The scheduler takes the tiles
+// of all groups one after the other, in a fixed order, and does not split sums. So results have the
+// same bits in every run.
 
 #include <cute/tensor.hpp>
 #include <cutlass/cutlass.h>
@@ -30,7 +30,7 @@ struct Product {
   using Tile = cute::Shape<cute::_128, cute::_256, cute::_64>;
   using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
   template <typename T>
-  static constexpr int kAlignment = 16 / sizeof(T);
+  static constexpr int kAlignment = 16 / sizeof(T);  // elements; TMA reads aligned 16 bytes
   using AnyC = cute::conditional_t<cute::is_void_v<C>, D, C>;
 
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
@@ -56,40 +56,42 @@ struct Product {
   static_assert(sizeof(StrideA) == sizeof(int64_t) && sizeof(StrideB) == sizeof(int64_t) &&
                 sizeof(StrideC) == sizeof(int64_t) && sizeof(StrideD) == sizeof(int64_t));
 
-  /// Returns a list without const, as CUTLASS takes it. CUTLASS only reads it.
+  /// Returns a list without const, because CUTLASS's arguments have none. CUTLASS only reads it.
   template <typename Element>
-  static Element* list(const void* elements) {
+  static Element* without_const(const void* elements) {
     return static_cast<Element*>(const_cast<void*>(elements));
   }
 
   static typename Gemm::Arguments arguments(const GroupedCall& call) {
     typename Gemm::Arguments result{};
     result.mode = cutlass::gemm::GemmUniversalMode::kGrouped;
-    result.problem_shape = {call.groups, list<Size>(call.sizes), nullptr};
-    result.mainloop.ptr_A = list<const Input*>(call.a.addresses);
-    result.mainloop.dA = list<StrideA>(call.a.strides);
-    result.mainloop.ptr_B = list<const Input*>(call.b.addresses);
-    result.mainloop.dB = list<StrideB>(call.b.strides);
+    result.problem_shape = {call.groups, without_const<Size>(call.sizes), nullptr};
+    result.mainloop.ptr_A = without_const<const Input*>(call.a.addresses);
+    result.mainloop.dA = without_const<StrideA>(call.a.strides);
+    result.mainloop.ptr_B = without_const<const Input*>(call.b.addresses);
+    result.mainloop.dB = without_const<StrideB>(call.b.strides);
     result.epilogue.thread.alpha = 1.0f;
     result.epilogue.thread.beta = call.beta;
     if constexpr (!cute::is_void_v<C>) {
-      result.epilogue.ptr_C = list<const C*>(call.c.addresses);
-      result.epilogue.dC = list<StrideC>(call.c.strides);
+      result.epilogue.ptr_C = without_const<const C*>(call.c.addresses);
+      result.epilogue.dC = without_const<StrideC>(call.c.strides);
     }
-    result.epilogue.ptr_D = list<D*>(call.d.addresses);
-    result.epilogue.dD = list<StrideD>(call.d.strides);
+    result.epilogue.ptr_D = without_const<D*>(call.d.addresses);
+    result.epilogue.dD = without_const<StrideD>(call.d.strides);
     result.hw_info.sm_count = call.multiprocessors;
     return result;
   }
 
   static GroupedOutcome run(const GroupedCall& call) {
-    const typename Gemm::Arguments all = arguments(call);
-    GroupedOutcome outcome{.workspace_bytes = static_cast<int64_t>(Gemm::get_workspace_size(all))};
+    const typename Gemm::Arguments gemm_arguments = arguments(call);
+    GroupedOutcome outcome{.workspace_bytes =
+                               static_cast<int64_t>(Gemm::get_workspace_size(gemm_arguments))};
     if (outcome.workspace_bytes > call.workspace_bytes) return outcome;
     Gemm gemm;
     const auto stream = static_cast<cudaStream_t>(call.stream);
-    cutlass::Status status = Gemm::can_implement(all);
-    if (status == cutlass::Status::kSuccess) status = gemm.initialize(all, call.workspace, stream);
+    cutlass::Status status = Gemm::can_implement(gemm_arguments);
+    if (status == cutlass::Status::kSuccess)
+      status = gemm.initialize(gemm_arguments, call.workspace, stream);
     if (status == cutlass::Status::kSuccess) status = gemm.run(stream);
     if (status != cutlass::Status::kSuccess) outcome.error = cutlassGetStatusString(status);
     return outcome;

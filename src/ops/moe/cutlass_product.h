@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-/// Returns why CUTLASS cannot multiply here: this build lacks its headers, or the device is not
-/// Hopper. Returns an empty string if it can.
-std::string cutlass_missing(Runtime& runtime);
+/// Returns the reason why CUTLASS cannot multiply here: this build lacks its headers, or the device
+/// is not Hopper. Returns an empty string if it can.
+std::string why_cutlass_is_missing(Runtime& runtime);
 
 /// Puts grouped products in bf16 into a stream of the device cuda (see device_grouped()). Throws
 /// Error if CUTLASS refuses them.

@@ -12,20 +12,20 @@ namespace tessera {
 
 namespace {
 
-int attribute(cudaDeviceAttr which) {
+int device_attribute(cudaDeviceAttr attribute) {
   int device = 0;
   int value = 0;
   cudaError_t status = cudaGetDevice(&device);
-  if (status == cudaSuccess) status = cudaDeviceGetAttribute(&value, which, device);
+  if (status == cudaSuccess) status = cudaDeviceGetAttribute(&value, attribute, device);
   if (status != cudaSuccess) throw Error("the device cuda: {}", cudaGetErrorString(status));
   return value;
 }
 
-/// The properties of the open device that the kernels need. The runtime's cache has them.
-struct Multiprocessors {
-  int capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
-                   attribute(cudaDevAttrComputeCapabilityMinor);
-  int count = attribute(cudaDevAttrMultiProcessorCount);
+/// The properties of the open device that CUTLASS needs. They are in the runtime's cache.
+struct CutlassDevice {
+  int capability = 10 * device_attribute(cudaDevAttrComputeCapabilityMajor) +
+                   device_attribute(cudaDevAttrComputeCapabilityMinor);
+  int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
 };
 
 GroupedOutcome call_cutlass(const GroupedShape& shape, const GroupedCall& call) {
@@ -37,8 +37,8 @@ GroupedOutcome call_cutlass(const GroupedShape& shape, const GroupedCall& call) 
 
 }  // namespace
 
-std::string cutlass_missing(Runtime& runtime) {
-  const int capability = runtime.cache<Multiprocessors>().capability;
+std::string why_cutlass_is_missing(Runtime& runtime) {
+  const int capability = runtime.cache<CutlassDevice>().capability;
   if (capability == 90) return "";
   return fmt::format(
       "CUTLASS's kernels are for devices of compute capability 9.0 (H100, H200); this one has "
@@ -49,7 +49,7 @@ std::string cutlass_missing(Runtime& runtime) {
 void multiply_by_cutlass(const Execution& execution, std::string_view operation,
                          const GroupedShape& shape, const GroupedOperands& operands,
                          std::byte* workspace) {
-  const auto& device = execution.runtime.cache<Multiprocessors>();
+  const auto& device = execution.runtime.cache<CutlassDevice>();
   const GroupedAreas areas(shape.groups);
   const GroupTable table = areas.table(GroupedLibrary::cutlass, shape, operands, workspace);
   write_group_table_device<Cuda>(table, *execution.stream);
@@ -63,7 +63,7 @@ void multiply_by_cutlass(const Execution& execution, std::string_view operation,
                                                       .c = matrices(2),
                                                       .d = matrices(3),
                                                       .beta = table.beta,
-                                                      .multiprocessors = device.count,
+                                                      .multiprocessors = device.multiprocessors,
                                                       .workspace = areas.library(workspace),
                                                       .workspace_bytes = areas.library_bytes(),
                                                       .stream = execution.stream->handle()});
@@ -71,8 +71,8 @@ void multiply_by_cutlass(const Execution& execution, std::string_view operation,
     throw Error(
         "{}: CUTLASS asks for {} bytes of scratch memory for {} groups with weights [{}, {}] on {} "
         "multiprocessors; the plan has {}. Please report it",
-        operation, outcome.workspace_bytes, shape.groups, shape.out, shape.in, device.count,
-        areas.library_bytes());
+        operation, outcome.workspace_bytes, shape.groups, shape.out, shape.in,
+        device.multiprocessors, areas.library_bytes());
   }
   if (outcome.error != nullptr) {
     throw Error("{}: CUTLASS refuses {} groups of up to {} rows with weights [{}, {}]: {}",
@@ -82,7 +82,7 @@ void multiply_by_cutlass(const Execution& execution, std::string_view operation,
 
 #else
 
-std::string cutlass_missing(Runtime&) {
+std::string why_cutlass_is_missing(Runtime&) {
   return "this build was made without CUTLASS's headers: run `scripts/setup cuda`, configure and "
          "build again";
 }

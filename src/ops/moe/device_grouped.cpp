@@ -18,7 +18,7 @@ void multiply_floats(const Execution& execution, const GroupedShape& shape,
   const GroupedLayout layout = grouped_layout(shape, operands);
   const int64_t a_stride = layout.a.stride, b_stride = layout.b.stride;
   const bool rows_are_k = layout.rows_are_k;
-  const bool b_by_rows = shape.kind == GroupedKind::forward;  // k runs along the weight's rows
+  const bool b_by_rows = shape.kind == GroupedKind::forward;  // k runs along a row of the weight
   const FloatProduct product{.groups = shape.groups,
                              .rows = shape.rows,
                              .offsets = operands.offsets,
@@ -28,12 +28,12 @@ void multiply_floats(const Execution& execution, const GroupedShape& shape,
                              .b = {layout.b, b_by_rows ? b_stride : 1, b_by_rows ? 1 : b_stride},
                              .d = layout.d,
                              .accumulate = rows_are_k || shape.adds};
-  for_vendor(*execution.stream, [&](auto vendor) {
-    float_product_device<decltype(vendor)>(product, *execution.stream);
+  for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+    float_product_device<Vendor>(product, *execution.stream);
   });
 }
 
-[[noreturn]] void no_grouped(std::string_view operation, Device device) {
+[[noreturn]] void refuse_grouped(std::string_view operation, Device device) {
   if (device == Device::hip) require_hipblaslt_groups(operation);
   throw InternalError(
       fmt::format("{}: no products of experts in bf16 on the device {}", operation, word(device)));
@@ -67,7 +67,7 @@ void device_grouped(const Execution& execution, std::string_view operation,
     return cuda_grouped(execution, operation, shape, operands, workspace);
   }
 #endif
-  no_grouped(operation, execution.stream->device());
+  refuse_grouped(operation, execution.stream->device());
 }
 
 void require_device_grouped(Runtime& runtime, std::string_view operation,
@@ -78,7 +78,7 @@ void require_device_grouped(Runtime& runtime, std::string_view operation,
 #if defined(TESSERA_CUDA)
   if (device == Device::cuda) return require_cuda_grouped(runtime, operation, shape);
 #endif
-  no_grouped(operation, device);
+  refuse_grouped(operation, device);
 }
 
 std::vector<GroupedShape> device_grouped_shapes([[maybe_unused]] Runtime& runtime) {

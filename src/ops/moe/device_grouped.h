@@ -11,14 +11,14 @@
 
 namespace tessera {
 
-/// The operands of GroupedShape, in the accelerator's memory.
+/// The operands of a product of a GroupedShape, in the accelerator's memory.
 struct GroupedOperands {
   const void* rows = nullptr;        ///< the first operand: [rows, in] or [rows, out]
-  const void* other = nullptr;       ///< the weights, or for their gradient [rows, in]
+  const void* second = nullptr;      ///< the weights, or for their gradient [rows, in]
   const int32_t* offsets = nullptr;  ///< [groups + 1]
   void* result = nullptr;
-  /// f32 of the result's shape that an input gradient is added to before it is rounded, if the
-  /// shape `adds`. It may be the result itself.
+  /// If the shape `adds`: f32 of the result's shape, to which the input gradient is added before it
+  /// is rounded. It may be the result itself.
   const float* sum = nullptr;
 };
 
@@ -26,7 +26,7 @@ struct GroupedOperands {
 /// the processor's kernels run there.
 bool has_device_grouped(Device device, DType input);
 
-/// Returns the scratch bytes of a product; depends on the arguments alone. Throws Error, which
+/// Returns the scratch bytes of a product. They depend on the arguments alone. Throws Error, which
 /// names the operation, if the target cannot multiply such matrices: in bf16 on the device cuda
 /// both dims of a weight must be multiples of 8.
 int64_t device_grouped_workspace_bytes(const Target& target, std::string_view operation,
@@ -39,10 +39,11 @@ void require_device_grouped(Runtime& runtime, std::string_view operation,
 
 /// Puts products into an execution's stream. `workspace` has the bytes that
 /// device_grouped_workspace_bytes() plans. Groups without rows leave a weight gradient as it is.
-/// Rows past the last offset are not written. For bf16 on the device cuda the runtime's table of
-/// tuned products names the library for each shape. Without a table, or if that library is missing,
-/// CUTLASS multiplies, or else cuBLASLt. It is logged once if a table does not decide, or if
-/// another library replaces CUTLASS. Throws Error as require_device_grouped() does.
+/// Rows past the last offset are not written. Throws Error as require_device_grouped() does.
+///
+/// For bf16 on the device cuda the runtime's table of tuned products names the library for each
+/// shape. Without a table, or if that library is missing, CUTLASS multiplies, or else cuBLASLt. The
+/// log says so if a table does not decide or if cuBLASLt replaces CUTLASS (grouped_choice.h).
 void device_grouped(const Execution& execution, std::string_view operation,
                     const GroupedShape& shape, const GroupedOperands& operands,
                     std::byte* workspace);

@@ -16,10 +16,10 @@
 namespace tessera {
 namespace {
 
-// Over several ranks an exchange is two kinds of nodes. One ExchangeCounts sends the numbers of
-// rows. Each MoveRows then sends rows, forth or back: with these numbers every rank knows how many
-// rows come from each other rank. Over a single rank nothing is sent: an ExchangeInPlace gives the
-// same memory another type.
+// Over several ranks an exchange has two kinds of nodes. One ExchangeCounts sends the numbers of
+// rows, from which every rank knows how many rows come from each rank. Each MoveRows then sends
+// rows, forth or back. On a single rank nothing is sent: an ExchangeInPlace gives the same memory
+// another type.
 
 /// The two sides of an exchange. On the sent side a rank holds the rows that it made of its own
 /// tokens, on the received side the rows of its own experts.
@@ -27,9 +27,8 @@ enum class Side : uint8_t { sent, received };
 
 Side opposite(Side side) { return side == Side::sent ? Side::received : Side::sent; }
 
-/// Returns the rule of an operation whose operands are on these sides: rows that are sent vary over
-/// all axes, and rows that are received are split by experts over the axis of the exchange and vary
-/// over the others.
+/// Returns the rule of an operation whose operands are on these sides. Sent rows vary over all
+/// axes. Received rows are split by experts over the axis of the exchange and vary over others.
 HandRule exchange_rule(const ExchangeOptions& options, std::vector<Side> inputs,
                        std::vector<Side> outputs) {
   return
@@ -136,11 +135,11 @@ class ExchangeCounts final : public ExchangeOperation {
   }
 };
 
-/// A block of rows: those that one rank sends to one local expert. Rows arrive ordered by rank. The
-/// experts need them ordered by expert.
+/// A block of rows: those that one rank sends to one local expert. The blocks arrive ordered by
+/// rank, but the experts need them ordered by expert.
 struct RowsFromRank {
-  int64_t expert_order;  ///< the index of the first row if the rows are ordered by expert
-  int64_t rank_order;    ///< the index of the first row if they are ordered by rank
+  int64_t begin_by_expert;  ///< the index of the first row if the rows are ordered by expert
+  int64_t begin_by_rank;    ///< the index of the first row if they are ordered by rank
   int64_t count;
 };
 
@@ -197,8 +196,8 @@ class MoveRows final : public ExchangeOperation {
     const Spec& sent = from_ == Side::sent ? inputs[0] : outputs[0];
     return cost_of_sending(static_cast<double>(sent.bytes()), inputs, outputs);
   }
-  /// Returns the bytes of the counts, and of a copy of the rows in the order of the ranks. Rows of
-  /// a single local expert need no copy: the order of the ranks is also the order of the expert.
+  /// Returns the bytes of the counts, and of a copy of the rows in the order of the ranks. A single
+  /// local expert needs no copy, because its rows are in the order of the ranks.
   int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
     if (options().local_experts == 1) return counts_bytes();
     return counts_bytes() + options().bound.rows * inputs[0].shape[1] * dtype_size(inputs[0].dtype);
@@ -266,7 +265,8 @@ class MoveRows final : public ExchangeOperation {
       int64_t row = offsets[expert];
       for (size_t rank = 0; rank < sources; ++rank) {
         const int32_t count = counts[expert * sources + rank];
-        blocks[rank * local + expert] = {.expert_order = row, .rank_order = 0, .count = count};
+        blocks[rank * local + expert] = {
+            .begin_by_expert = row, .begin_by_rank = 0, .count = count};
         row += count;
       }
     }
@@ -274,7 +274,7 @@ class MoveRows final : public ExchangeOperation {
     for (size_t rank = 0; rank < sources; ++rank) {
       const int64_t first = row;
       for (RowsFromRank& block : blocks.subspan(rank * local, local)) {
-        block.rank_order = row;
+        block.begin_by_rank = row;
         row += block.count;
       }
       received[rank] = row - first;
@@ -288,8 +288,8 @@ class MoveRows final : public ExchangeOperation {
     const bool into_experts = from_ == Side::sent;
     parallel_items(execution.runtime.threads(), std::ssize(blocks), [&](int64_t item, int) {
       const RowsFromRank& block = blocks[static_cast<size_t>(item)];
-      const int64_t source = into_experts ? block.rank_order : block.expert_order;
-      const int64_t target = into_experts ? block.expert_order : block.rank_order;
+      const int64_t source = into_experts ? block.begin_by_rank : block.begin_by_expert;
+      const int64_t target = into_experts ? block.begin_by_expert : block.begin_by_rank;
       std::memcpy(to.raw() + target * row_bytes, from.raw() + source * row_bytes,
                   static_cast<size_t>(block.count * row_bytes));
     });
@@ -352,7 +352,7 @@ RowExchange exchange_counts(Builder& builder, Value offsets, const ExchangeOptio
   }
   const std::vector<Value> outputs =
       builder.apply(std::make_shared<ExchangeCounts>(options, ranks), {offsets});
-  // These few numbers serve for all exchanges of the layer, even if the layer is recomputed.
+  // These few numbers serve all exchanges of the layer, even if the layer is recomputed.
   for (const Value output : outputs) builder.keep(output, Keep::layer);
   return {options, offsets, outputs[0], outputs[1]};
 }

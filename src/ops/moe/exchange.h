@@ -14,7 +14,7 @@ namespace tessera {
 struct ExchangeOptions {
   Axis axis;                   ///< the axis that splits the experts, in equal parts
   int64_t local_experts = 0;   ///< experts of one rank
-  int64_t sent_rows = 0;       ///< the most rows that a rank sends: one for each choice
+  int64_t sent_rows = 0;       ///< the rows that a rank sends at most: one for each choice
   RowBound bound;              ///< the bound of the rows that a rank receives
   int sent_identity = -1;      ///< RoutingOptions::identity of the rows that are sent
   int received_identity = -1;  ///< the identity of the rows that are received
@@ -23,14 +23,13 @@ struct ExchangeOptions {
 /// An exchange whose numbers of rows are known.
 struct RowExchange {
   ExchangeOptions options;
-  Value sent;      ///< i32 [experts + 1]: the first row of each expert among those sent
+  Value sent;      ///< i32 [experts + 1]: the first row of each expert among the rows sent
   Value received;  ///< i32 [local experts, ranks]: the rows that came from each rank
-  Value offsets;   ///< i32 [local experts + 1]: the first row of each expert among those received
+  Value offsets;   ///< i32 [local experts + 1]: the same among the rows received
 };
 
-/// Exchanges the numbers of rows. `offsets` are the offsets of token_counts() for all experts, of
-/// rows that vary over the axis. A run in which a rank receives more rows than the bound throws
-/// Error.
+/// Exchanges the numbers of rows. `offsets` are TokenCounts::offsets for all experts, and their
+/// rows vary over the axis. A run in which a rank receives more rows than the bound throws Error.
 RowExchange exchange_counts(Builder& builder, Value offsets, const ExchangeOptions& options);
 
 /// Sends rows [sent rows, width] to the ranks of their experts. The result, [bound, width], is

@@ -8,12 +8,11 @@
 namespace tessera {
 namespace {
 
-/// Returns the address of group `group`'s part of an operand, or null if there is no operand. `row`
-/// is the group's first row.
-__device__ inline const void* part_of_group(const GroupedOperand& operand, int64_t row,
+/// Returns the address of group `group`'s part of an operand, or null if there is no operand.
+__device__ inline const void* part_of_group(const GroupedOperand& operand, int64_t first_row,
                                             int64_t group) {
   if (operand.base == nullptr) return nullptr;
-  return static_cast<const std::byte*>(operand.base) + row * operand.row_bytes +
+  return static_cast<const std::byte*>(operand.base) + first_row * operand.row_bytes +
          group * operand.group_bytes;
 }
 

@@ -7,8 +7,8 @@ namespace {
 __global__ void write_group_table(GroupTable table) {
   const int64_t group = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (group >= table.groups) return;
-  const int32_t first = table.offsets[group];
-  const int32_t rows = table.offsets[group + 1] - first;
+  const int32_t first_row = table.offsets[group];
+  const int32_t rows = table.offsets[group + 1] - first_row;
   int32_t* const size = table.sizes + group * table.group_step;
   size[0] = !table.rows_are_k ? rows : rows > 0 ? table.size[0] : 0;
   size[table.size_step] = table.size[1];
@@ -18,7 +18,7 @@ __global__ void write_group_table(GroupTable table) {
     table.factors[1] = table.beta;
   }
   for (int i = 0; i < kGroupedOperands; ++i) {
-    table.addresses[i][group] = part_of_group(table.operands[i], first, group);
+    table.addresses[i][group] = part_of_group(table.operands[i], first_row, group);
     table.strides[i][group] = table.operands[i].stride;
   }
 }

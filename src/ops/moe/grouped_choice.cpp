@@ -13,13 +13,13 @@
 namespace tessera {
 namespace {
 
-/// Returns the remark on a choice. `missing` has the reasons of the candidates before the chosen
-/// one.
+/// Returns the remark on a choice. `reasons` says why each candidate before the chosen one is
+/// missing.
 std::string remark_on(GroupedLibrary chosen, const GroupedShape& shape, const TunedGroups& table,
-                      const TunedGrouped* tuned, const std::vector<std::string>& missing) {
+                      const TunedGrouped* tuned, const std::vector<std::string>& reasons) {
   if (!table.in_use) {
-    if (missing.empty()) return "";
-    return fmt::format("{}. {} multiplies the products of experts instead", join(missing, ". "),
+    if (reasons.empty()) return "";
+    return fmt::format("{}. {} multiplies the products of experts instead", join(reasons, ". "),
                        word(chosen));
   }
   if (tuned == nullptr) {
@@ -30,7 +30,7 @@ std::string remark_on(GroupedLibrary chosen, const GroupedShape& shape, const Tu
   return fmt::format(
       "run.tuned_products has {} for products of groups. {}. {} multiplies them instead; tune "
       "again with `tessera bench products`",
-      word(tuned->library), join(missing, ". "), word(chosen));
+      word(tuned->library), join(reasons, ". "), word(chosen));
 }
 
 }  // namespace
@@ -43,18 +43,18 @@ GroupedChoice choose_grouped(std::string_view operation, const GroupedShape& sha
   std::stable_partition(order.begin(), order.end(), [&](const GroupedCandidate& candidate) {
     return tuned != nullptr && candidate.library == tuned->library;
   });
-  std::vector<std::string> missing;
+  std::vector<std::string> reasons;
   for (const GroupedCandidate& candidate : order) {
-    std::string reason = candidate.missing();
+    std::string reason = candidate.why_missing();
     if (reason.empty()) {
-      return {candidate.library, remark_on(candidate.library, shape, table, tuned, missing)};
+      return {candidate.library, remark_on(candidate.library, shape, table, tuned, reasons)};
     }
-    missing.push_back(std::move(reason));
+    reasons.push_back(std::move(reason));
   }
   throw Error(
       "{}: no library multiplies experts in bf16 here. {}. Mend one of them, or set "
       "train.precision = \"fp32\"",
-      operation, join(missing, ". "));
+      operation, join(reasons, ". "));
 }
 
 const GroupedLibrary* GroupedChoices::find(const GroupedShape& shape) const {

@@ -12,34 +12,34 @@
 
 namespace tessera {
 
-// The choice between the libraries for products of groups, one matrix product per expert. A run's
-// table of tuned products names the faster library for a shape. A library may be missing: it is not
-// in this build or on this machine, or it lacks the shape.
+// The choice between the libraries for grouped products (one matrix product per expert). A run's
+// table of tuned products names the faster library for a shape. A library is called missing if it
+// is not in this build or on this machine, or lacks the shape.
 
 /// A library for grouped products.
 struct GroupedCandidate {
   GroupedLibrary library = GroupedLibrary::cutlass;
-  /// Returns why the library cannot be used here, or an empty string if it can.
-  std::function<std::string()> missing;
+  /// Returns the reason why the library cannot be used here, or an empty string if it can.
+  std::function<std::string()> why_missing;
 };
 
-/// A library that was chosen, and a remark to log about the choice, which is often empty.
+/// A chosen library, and a remark for the log. The remark is empty if a table decided, or if there
+/// is no table and the first candidate was chosen.
 struct GroupedChoice {
   GroupedLibrary library = GroupedLibrary::cutlass;
   std::string remark;
 };
 
-/// Chooses the library that the table names for a shape. If there is no table, or it lacks the
-/// shape, or its library is missing, the first candidate that is not missing is chosen. The remark
-/// says if a table did not decide, and why candidates before the chosen one are missing. Candidates
-/// after it are not asked. Throws Error, which names the operation and all reasons, if all are
-/// missing.
+/// Chooses the library that the table names for a shape. Without such an entry, or if the library
+/// is missing, it chooses the first candidate that is not missing. The remark says that a table did
+/// not decide, and why candidates before the chosen one are missing. Later candidates are not
+/// asked. If all are missing, throws Error, which names the operation and all reasons.
 GroupedChoice choose_grouped(std::string_view operation, const GroupedShape& shape,
                              const TunedGroups& table,
                              std::span<const GroupedCandidate> candidates);
 
 /// The library that was chosen for each shape that a runtime has multiplied. It is in the runtime's
-/// cache.
+/// cache and is not thread-safe.
 class GroupedChoices {
  public:
   /// Returns the library that was kept for a shape, or null.

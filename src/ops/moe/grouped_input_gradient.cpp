@@ -41,8 +41,7 @@ class GroupedLinearInputGradient final : public Operation {
                          gradient.shape[0] == inputs[0].shape[0] &&
                          weight.shape[0] + 1 == inputs.back().shape[0] &&
                          weight.shape[2] == inputs[pairs].shape[2],
-                     "a gradient {} {} with a weight {} {}", dtype_name(gradient.dtype),
-                     gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
+                     "a gradient {} with a weight {}", text_of(gradient), text_of(weight));
     }
     return {{{inputs[0].shape[0], inputs[pairs].shape[2]}, inputs[0].dtype}};
   }
@@ -73,10 +72,10 @@ class GroupedLinearInputGradient final : public Operation {
     const Tensor& dx = execution.outputs[0];
     if (use_plain(execution.runtime.target(), dx.dtype())) {
       const size_t pairs = execution.inputs.size() / 2;
-      dispatch_floating(dx.dtype(), [&](auto type) {
-        grouped_linear_input_gradient_plain<decltype(type)>(
-            execution.runtime, execution.inputs.first(pairs),
-            execution.inputs.subspan(pairs, pairs), execution.inputs.back(), dx);
+      dispatch_floating(dx.dtype(), [&]<typename T>(T) {
+        grouped_linear_input_gradient_plain<T>(execution.runtime, execution.inputs.first(pairs),
+                                               execution.inputs.subspan(pairs, pairs),
+                                               execution.inputs.back(), dx);
       });
     } else if (dx.dtype() == DType::bf16) {
       run_fast<BFloat16>(execution);
@@ -86,8 +85,8 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
  private:
-  /// Returns the product of one pair of a gradient and a weight. The sum of several pairs stays in
-  /// f32 until the last pair. Each pair but the first adds to it.
+  /// Returns the product of one pair of a gradient and a weight. Each pair but the first adds to
+  /// the sum of the pairs, which stays in f32 until the last pair.
   static GroupedShape device_shape(std::span<const Spec> inputs, size_t pair) {
     const size_t pairs = inputs.size() / 2;
     const Spec& gradient = inputs[pair];
@@ -123,7 +122,7 @@ class GroupedLinearInputGradient final : public Operation {
     for (size_t pair = 0; pair < pairs; ++pair) {
       device_grouped(execution, name(), device_shape(inputs, pair),
                      {.rows = execution.inputs[pair].address(),
-                      .other = execution.inputs[pairs + pair].address(),
+                      .second = execution.inputs[pairs + pair].address(),
                       .offsets = execution.inputs.back().pointer<int32_t>(),
                       .result = pair + 1 == pairs ? dx.address() : sum,
                       .sum = static_cast<const float*>(sum)},

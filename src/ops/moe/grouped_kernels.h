@@ -1,15 +1,14 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace tessera {
 
 class Stream;
 
-// Device kernels for grouped products. The rows of each group are counted on the device. All
-// pointers are to device memory. offsets [groups + 1] are non-decreasing from 0; group e has the
-// rows from offsets[e] to offsets[e + 1].
+// Device kernels for grouped products. Only the device knows the rows of each group. All pointers
+// are to device memory. offsets [groups + 1] are non-decreasing from 0. Group e has the rows from
+// offsets[e] to offsets[e + 1].
 
 /// An operand of the products: an array of rows that the groups share, or a matrix for each group.
 /// Group e's part begins offsets[e] · row_bytes + e · group_bytes after `base`.
@@ -23,8 +22,8 @@ struct GroupedOperand {
 /// The operands of D = A B + C, in this order.
 inline constexpr int kGroupedOperands = 4;
 
-/// The arguments of write_group_table_device(), which writes the sizes and the addresses of all
-/// groups, and the factors of all products, for a library's kernel.
+/// The arguments of write_group_table_device(). It writes what a library's kernel reads: the sizes
+/// and the addresses of all groups, and the factors that all groups share.
 struct GroupTable {
   int64_t groups;
   const int32_t* offsets;  // [groups + 1]
@@ -40,7 +39,7 @@ struct GroupTable {
   const void** addresses[kGroupedOperands];  // [groups] each
   int64_t* strides[kGroupedOperands];        // [groups] each
   float beta;                                // 1 if C is added, else 0
-  float* factors;                            // [2]: 1, which A B is multiplied by, and beta
+  float* factors;                            // [2]: alpha, which is 1, and beta
 };
 
 /// A or B in f32. i is the row of A or the column of B. Element (i, k) is i · step + k · step_k
@@ -52,10 +51,11 @@ struct FloatOperand {
 };
 
 /// D_e = A_e B_e, or D_e += A_e B_e, in f32. The sums are taken in a fixed order, so the bits are
-/// the same in every run. It works on every device and is not tuned for speed.
+/// the same in every run. The kernel works on every device and is not tuned
+/// for speed.
 struct FloatProduct {
   int64_t groups;
-  int64_t rows;            // of all groups, at most
+  int64_t rows;            // the largest number of rows of all groups together
   const int32_t* offsets;  // [groups + 1]
   int32_t size[3];         // as in GroupTable
   bool rows_are_k;

@@ -29,7 +29,7 @@ GroupedLayout grouped_layout(const GroupedShape& shape, const GroupedOperands& o
     return {.size = {out_size, in_size, rows},
             .rows_are_k = true,
             .a = shared_rows(operands.rows, out, shape.input),
-            .b = shared_rows(operands.other, in, shape.input),
+            .b = shared_rows(operands.second, in, shape.input),
             .c = result,
             .d = result};
   }
@@ -37,7 +37,7 @@ GroupedLayout grouped_layout(const GroupedShape& shape, const GroupedOperands& o
   return {.size = {rows, forward ? out_size : in_size, forward ? in_size : out_size},
           .rows_are_k = false,
           .a = shared_rows(operands.rows, forward ? in : out, shape.input),
-          .b = matrices(operands.other, out, in, shape.input),
+          .b = matrices(operands.second, out, in, shape.input),
           .c = shared_rows(shape.adds ? operands.sum : nullptr, forward ? out : in, DType::f32),
           .d = shared_rows(operands.result, forward ? out : in, shape.output)};
 }
@@ -55,7 +55,8 @@ GroupTable GroupedAreas::table(GroupedLibrary library, const GroupedShape& shape
                                const GroupedOperands& operands, std::byte* workspace) const {
   const GroupedLayout layout = grouped_layout(shape, operands);
   const bool adds = shape.kind == GroupedKind::weight_gradient || shape.adds;
-  const bool by_groups = library == GroupedLibrary::cutlass;
+  const bool sizes_by_group = library == GroupedLibrary::cutlass;
+  // The factors come first, then the sizes, then the lists of each operand.
   std::byte* memory = align_up(workspace, kAlignment) + kAlignment;
   GroupTable table{.groups = groups_,
                    .offsets = operands.offsets,
@@ -63,8 +64,8 @@ GroupTable GroupedAreas::table(GroupedLibrary library, const GroupedShape& shape
                    .rows_are_k = layout.rows_are_k,
                    .operands = {layout.a, layout.b, layout.c, layout.d},
                    .sizes = reinterpret_cast<int32_t*>(memory),
-                   .group_step = by_groups ? 3 : 1,
-                   .size_step = by_groups ? 1 : groups_,
+                   .group_step = sizes_by_group ? 3 : 1,
+                   .size_step = sizes_by_group ? 1 : groups_,
                    .addresses = {},
                    .strides = {},
                    .beta = adds ? 1.0f : 0.0f,

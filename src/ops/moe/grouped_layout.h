@@ -14,8 +14,8 @@ struct GroupedLayout {
 
 GroupedLayout grouped_layout(const GroupedShape& shape, const GroupedOperands& operands);
 
-/// The parts of the scratch memory of a library's product: the lists that
-/// write_group_table_device() writes, and the library's own memory.
+/// The scratch memory of a library's product. It holds the lists that write_group_table_device()
+/// writes, and the library's own memory.
 class GroupedAreas {
  public:
   /// The alignment of every part, in bytes.
@@ -23,13 +23,13 @@ class GroupedAreas {
 
   explicit GroupedAreas(int64_t groups);
 
-  /// Returns the bytes of all parts, and those that aligning the first part may take.
+  /// Returns the bytes of all parts, with those that the alignment of the first part may take.
   int64_t bytes() const;
   /// Returns the table of a product in the library's form, with its lists in `workspace`: CUTLASS
   /// reads the three sizes of a group together, cuBLASLt each size of all groups.
   GroupTable table(GroupedLibrary library, const GroupedShape& shape,
                    const GroupedOperands& operands, std::byte* workspace) const;
-  std::byte* library(std::byte* workspace) const;
+  std::byte* library(std::byte* workspace) const;  ///< the library's own memory
   int64_t library_bytes() const;
 
  private:

@@ -31,19 +31,15 @@ class GroupedLinear final : public Operation {
     const Spec& x = inputs.front();
     const Spec& offsets = inputs.back();
     TESSERA_EXPECT(*this, x.shape.rank() == 2 && is_floating(x.dtype),
-                   "the input is {} {}; a floating matrix is expected", dtype_name(x.dtype),
-                   x.shape.text());
+                   "the input is {}; a floating matrix is expected", text_of(x));
     std::vector<Spec> outputs;
     for (const Spec& weight : inputs.subspan(1, inputs.size() - 2)) {
       TESSERA_EXPECT(
           *this,
           weight.shape.rank() == 3 && weight.shape[2] == x.shape[1] && weight.dtype == x.dtype,
-          "a weight {} {} on an input {} {}", dtype_name(weight.dtype), weight.shape.text(),
-          dtype_name(x.dtype), x.shape.text());
-      TESSERA_EXPECT(*this,
-                     offsets.dtype == DType::i32 && offsets.shape == Shape({weight.shape[0] + 1}),
-                     "offsets {} {} for {} experts", dtype_name(offsets.dtype),
-                     offsets.shape.text(), weight.shape[0]);
+          "a weight {} on an input {}", text_of(weight), text_of(x));
+      TESSERA_EXPECT(*this, is_like(offsets, {{weight.shape[0] + 1}, DType::i32}),
+                     "offsets {} for {} experts", text_of(offsets), weight.shape[0]);
       outputs.push_back({{x.shape[0], weight.shape[1]}, x.dtype});
     }
     return outputs;
@@ -96,9 +92,9 @@ class GroupedLinear final : public Operation {
     const Tensor& x = execution.inputs.front();
     if (use_plain(execution.runtime.target(), x.dtype())) {
       for (size_t i = 0; i < execution.outputs.size(); ++i) {
-        dispatch_floating(x.dtype(), [&](auto type) {
-          grouped_linear_plain<decltype(type)>(execution.runtime, x, execution.inputs[i + 1],
-                                               execution.inputs.back(), execution.outputs[i]);
+        dispatch_floating(x.dtype(), [&]<typename T>(T) {
+          grouped_linear_plain<T>(execution.runtime, x, execution.inputs[i + 1],
+                                  execution.inputs.back(), execution.outputs[i]);
         });
       }
     } else if (x.shape()[0] > 0) {
@@ -131,7 +127,7 @@ class GroupedLinear final : public Operation {
       const Tensor& weight = execution.inputs[i + 1];
       device_grouped(execution, name(), device_shape(x.shape()[0], spec_of(weight)),
                      {.rows = x.address(),
-                      .other = weight.address(),
+                      .second = weight.address(),
                       .offsets = offsets.pointer<int32_t>(),
                       .result = execution.outputs[i].address()},
                      execution.workspace.data());

@@ -8,18 +8,18 @@
 namespace tessera {
 
 /// Applies each expert's linear maps to its own rows (Grouped_mm in stage 4 of FastSparseMoE). x is
-/// [rows, in]. The weights are [local_experts, out_i, in] in x's type. offsets are i32
-/// [local_experts + 1], non-decreasing from 0. Result i is [rows, out_i] in x's type. Its rows
-/// offsets[e] to offsets[e + 1] are x · weight_i[e]ᵀ, and its rows past the last offset are not
-/// written. Several weights (gate and up) share one pass over x. Their input gradients are summed
-/// in the accumulation type and rounded once. The offsets must have the distribution of the rows,
-/// so those of another exchange are refused.
+/// [rows, in], and weight i is [local_experts, out_i, in] in x's type. Offsets are i32
+/// [local_experts + 1], non-decreasing from 0. They must have the distribution of the rows, so the
+/// offsets of another exchange are refused. Result i is [rows, out_i] in x's type: its rows
+/// offsets[e] to offsets[e + 1] are x · weight_i[e]ᵀ. Rows past the last offset are not written.
+/// Several weights (gate and up) share one pass over x. Their input gradients are summed in the
+/// accumulation type and rounded once.
 std::vector<Value> grouped_linear(Builder& builder, Value x, std::span<const Value> weights,
                                   Value offsets);
 
 /// Computes Σ_i gradient_i · weight_i, expert by expert. Gradients are [rows, out_i]. The result is
-/// [rows, in] in the type of `x`, and not written past the last offset. Only the spec of `x` is
-/// read.
+/// [rows, in] in the type of `x`. Rows past the last offset are not written. Only the spec of `x`
+/// is read.
 Value grouped_linear_input_gradient(Builder& builder, std::span<const Value> gradients,
                                     std::span<const Value> weights, Value offsets, Value x);
 

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Computes gradient[e]ᵀ · x[e] for each expert e. On the processor the fast kernel divides the
+/// Computes gradient[e]ᵀ · x[e] for each expert e. On the processor the fast kernel divides each
 /// expert's weight into tiles of rows, and the expert's rows into pieces (ops/moe/row_pieces.h).
 /// inputs: x [rows, in], gradient [rows, out], offsets i32 [experts + 1] and, with `accumulate`,
 /// the main gradient [experts, out, in], which run() adds to. Otherwise there is one output of that
@@ -31,14 +31,12 @@ class GroupedLinearWeightGradient final : public Operation {
     const Spec& x = inputs[0];
     const Spec& gradient = inputs[1];
     TESSERA_EXPECT(*this, x.shape[0] == gradient.shape[0] && x.dtype == gradient.dtype,
-                   "an input {} {} with a gradient {} {}", dtype_name(x.dtype), x.shape.text(),
-                   dtype_name(gradient.dtype), gradient.shape.text());
+                   "an input {} with a gradient {}", text_of(x), text_of(gradient));
     const Spec result{{inputs[2].shape[0] - 1, gradient.shape[1], x.shape[1]},
                       accumulation_dtype(x.dtype)};
     if (!accumulate_) return {result};
-    TESSERA_EXPECT(*this, inputs[3].shape == result.shape && inputs[3].dtype == result.dtype,
-                   "adds {} {} into {} {}", dtype_name(result.dtype), result.shape.text(),
-                   dtype_name(inputs[3].dtype), inputs[3].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[3], result), "adds {} into {}", text_of(result),
+                   text_of(inputs[3]));
     return {};
   }
 
@@ -69,9 +67,9 @@ class GroupedLinearWeightGradient final : public Operation {
     const Tensor& result = accumulate_ ? execution.inputs[3] : execution.outputs[0];
     if (!accumulate_) result.fill_zero();
     if (use_plain(execution.runtime.target(), x.dtype())) {
-      dispatch_floating(x.dtype(), [&](auto type) {
-        grouped_linear_weight_gradient_plain<decltype(type)>(
-            execution.runtime, x, execution.inputs[1], execution.inputs[2], result);
+      dispatch_floating(x.dtype(), [&]<typename T>(T) {
+        grouped_linear_weight_gradient_plain<T>(execution.runtime, x, execution.inputs[1],
+                                                execution.inputs[2], result);
       });
     } else if (x.shape()[0] > 0) {
       run_fast(execution, result);
@@ -104,7 +102,7 @@ class GroupedLinearWeightGradient final : public Operation {
     device_grouped(execution, name(),
                    device_shape(x.shape(), gradient.shape(), offsets.shape(), x.dtype()),
                    {.rows = gradient.address(),
-                    .other = x.address(),
+                    .second = x.address(),
                     .offsets = offsets.pointer<int32_t>(),
                     .result = result.address()},
                    execution.workspace.data());
@@ -145,7 +143,7 @@ class GroupedLinearWeightGradient final : public Operation {
     int64_t tiles;
     GemmShape whole;
     GemmShape last;
-    int64_t gradient_bytes;  // of the gradient's staged rows; the staged rows of x follow
+    int64_t gradient_bytes;  // bytes of the gradient's staged rows; the staged rows of x follow
     PieceWorkspace areas;
   };
 

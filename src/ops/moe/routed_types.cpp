@@ -37,8 +37,8 @@ Splits find_splits(const std::vector<Routed>& inputs, std::span<const TypeOnAxis
   return splits;
 }
 
-/// Throws DistributionError unless operand k, in token order, fits the splits. The functions below
-/// do so for operands in row order and for block offsets.
+/// Throws DistributionError unless operand k, which is in token order, fits the splits. The two
+/// functions below check operands in row order and block offsets.
 void require_token_order(size_t k, Routed meaning, const TypeOnAxis& type, const Splits& splits) {
   if (splits.tokens != nullptr) {
     if (!same_pieces(type, *splits.tokens)) {

@@ -10,27 +10,28 @@ namespace tessera {
 // their routed rows. Types are in comm/distribution.h, rules in program/derive.h. An exchange is a
 // layer's sending of rows to the ranks of their experts (ops/moe/exchange.h).
 
-/// What dim 0 of an operand counts.
+/// What an operand has along dim 0.
 enum class Routed : uint8_t {
-  tokens,         ///< floats in token order; an output is partial if only some experts are local
-  choices,        ///< integers in token order, such as indices of this rank's rows
-  rows,           ///< routed rows
-  block_offsets,  ///< TokenCounts::block_offsets [token blocks, local experts]
+  tokens,         ///< floats, one row for each token
+  choices,        ///< integers, one row for each token: its experts, or the indices of its rows
+  rows,           ///< one row for each pair of a token and an expert that it chose, by expert
+  block_offsets,  ///< TokenCounts::block_offsets (ops/moe/routing.h), [token blocks, local experts]
 };
 
-/// Returns the rule of such an operation on one axis. If no operand is split along dim 0, the
-/// operation's labels decide. Otherwise
+/// Returns the rule of an operation between tokens and their routed rows, on one axis. If no
+/// operand is split along dim 0, the operation's labels decide. Otherwise
 ///
-///  - if the tokens are split, the rows must be of one exchange, and results in token order are
-///    split like the tokens;
+///  - if the tokens are split, the rows must have the type rows_of_exchange() of one exchange, and
+///    results in token order are split like the tokens;
 ///  - if the tokens are replicated, the rows must be split by experts, and results in token order
 ///    are partial, except choices, which are replicated.
 ///
-/// All operands in token order have the same distribution, and so do all in row order.
+/// All operands in token order have the same distribution, except that choices may be invariant
+/// where the tokens are replicated. All operands in row order have the same distribution.
 HandRule routed_rule(std::vector<Routed> inputs, std::vector<Routed> outputs);
 
-/// Returns the type of rows that ranks make of their own tokens: varying, of the exchange
-/// `identity`. The rows of each expert are the inner factor of the dim.
+/// Returns the type of the rows that ranks make of their own tokens: varying, with the pieces of
+/// the exchange `identity`. The rows of each expert are the inner factor of the dim.
 TypeOnAxis rows_of_exchange(int identity);
 
 /// Returns whether a type splits dim 0.

@@ -23,12 +23,12 @@ class CountTokens final : public Operation {
   std::string_view name() const override { return "token_counts"; }
 
   std::string labels(std::span<const Spec>) const override { return "n! k! -> E, f, b l"; }
-  /// Returns a rule in which the counts are sums over the tokens, and the other outputs belong to
-  /// the rows.
+  /// Returns a rule in which split tokens give partial counts, offsets with the type of the rows,
+  /// and block offsets with the type of the indices.
   HandRule hand_rule() const override {
-    return [over = options_.expert_axis, identity = options_.identity](
+    return [expert_axis = options_.expert_axis, identity = options_.identity](
                Axis axis, std::span<const TypeOnAxis> types) {
-      return output_types(over, identity, axis, types[0]);
+      return output_types(expert_axis, identity, axis, types[0]);
     };
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -40,8 +40,8 @@ class CountTokens final : public Operation {
     TESSERA_EXPECT(*this,
                    options_.local_experts >= 1 && options_.first_expert >= 0 &&
                        options_.first_expert + options_.local_experts <= options_.experts,
-                   "{} experts from {} on, of {}", options_.local_experts, options_.first_expert,
-                   options_.experts);
+                   "the rank holds {} experts from {} on; the layer has {}", options_.local_experts,
+                   options_.first_expert, options_.experts);
     TESSERA_EXPECT(*this, options_.capacity_factor.value_or(1) > 0,
                    "a capacity factor of {}; it must be positive", *options_.capacity_factor);
     const int64_t blocks = token_blocks(inputs[0].shape[0]);
@@ -60,13 +60,11 @@ class CountTokens final : public Operation {
     const int64_t blocks = token_blocks(shape[0]);
     const int32_t* indices = execution.inputs[0].data<int32_t>();
     auto* block_counts = reinterpret_cast<int32_t*>(execution.workspace.data());
-    parallel_ranges(execution.runtime.threads(), blocks, row_grain(kTokenBlock * shape[1]),
-                    [&](int64_t begin, int64_t end, int) {
-                      for (int64_t block = begin; block < end; ++block) {
-                        count_block(indices, BlockChoices(block, shape[0], shape[1]),
-                                    block_counts + block * options_.experts);
-                      }
-                    });
+    parallel_each(execution.runtime.threads(), blocks, row_grain(kTokenBlock * shape[1]),
+                  [&](int64_t block) {
+                    count_block(indices, BlockChoices(block, shape[0], shape[1]),
+                                block_counts + block * options_.experts);
+                  });
     const std::span<int32_t> counts = execution.outputs[0].values<int32_t>();
     add_blocks(block_counts, blocks, counts, execution.outputs[2].data<int32_t>());
     const std::span<int32_t> offsets = execution.outputs[1].values<int32_t>();
@@ -82,7 +80,8 @@ class CountTokens final : public Operation {
   }
 
  private:
-  /// Returns the types of the outputs for indices of this type.
+  /// Returns the types of the counts, the offsets and the block offsets. If the tokens are
+  /// replicated on the expert axis, both kinds of offsets are split by experts.
   static std::optional<std::vector<TypeOnAxis>> output_types(std::optional<Axis> expert_axis,
                                                              int identity, Axis axis,
                                                              const TypeOnAxis& indices) {
@@ -112,12 +111,12 @@ class CountTokens final : public Operation {
         .counts = execution.outputs[0].pointer<int32_t>(),
         .offsets = execution.outputs[1].pointer<int32_t>(),
         .block_offsets = execution.outputs[2].pointer<int32_t>()};
-    for_vendor(*execution.stream, [&](auto vendor) {
-      token_counts_device<decltype(vendor)>(counting, *execution.stream);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      token_counts_device<Vendor>(counting, *execution.stream);
     });
   }
 
-  /// Returns the most tokens that an expert takes.
+  /// Returns the largest number of tokens that an expert takes.
   int64_t capacity(const Shape& shape) const {
     if (!options_.capacity_factor) return shape.elements();
     return expert_capacity(*options_.capacity_factor, shape[0], shape[1], options_.experts);
@@ -148,11 +147,11 @@ class CountTokens final : public Operation {
   /// Writes offsets[e + 1] = Σ_{a <= e} min(counts[first_expert + a], capacity).
   void write_offsets(std::span<const int32_t> counts, const Shape& shape,
                      std::span<int32_t> offsets) const {
-    const int64_t most = capacity(shape);
+    const int64_t max_tokens = capacity(shape);
     int64_t row = 0;
     offsets[0] = 0;
     for (int64_t e = 0; e < options_.local_experts; ++e) {
-      row += std::min<int64_t>(counts[static_cast<size_t>(options_.first_expert + e)], most);
+      row += std::min<int64_t>(counts[static_cast<size_t>(options_.first_expert + e)], max_tokens);
       offsets[static_cast<size_t>(e + 1)] = static_cast<int32_t>(row);
     }
   }
@@ -164,8 +163,8 @@ class CountTokens final : public Operation {
 /// [token blocks, local_experts]; outputs: those of TokenIndices, in order.
 class IndexTokens final : public Operation {
  public:
-  IndexTokens(int64_t first_expert, std::optional<int64_t> row_bound)
-      : first_expert_(first_expert), row_bound_(row_bound) {}
+  IndexTokens(int64_t first_expert, std::optional<int64_t> reserved_rows)
+      : first_expert_(first_expert), reserved_rows_(reserved_rows) {}
   std::string_view name() const override { return "token_indices"; }
 
   std::string labels(std::span<const Spec>) const override { return "n! k!, f!, b! l! -> r, n k"; }
@@ -174,15 +173,15 @@ class IndexTokens final : public Operation {
                        {Routed::rows, Routed::choices});
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == 3, "indices, offsets and places are expected");
+    TESSERA_EXPECT(*this, inputs.size() == 3, "indices, offsets and block offsets are expected");
     for (const Spec& input : inputs) {
       TESSERA_EXPECT(*this, input.dtype == DType::i32, "an input is {}", dtype_name(input.dtype));
     }
     const Shape& indices = inputs[0].shape;
     const Shape block_offsets{token_blocks(indices[0]), inputs[1].shape[0] - 1};
-    TESSERA_EXPECT(*this, inputs[2].shape == block_offsets, "places {} where {} is expected",
+    TESSERA_EXPECT(*this, inputs[2].shape == block_offsets, "block offsets {}; expected {}",
                    inputs[2].shape.text(), block_offsets.text());
-    return {{{row_bound_.value_or(indices.elements())}, DType::i32}, {indices, DType::i32}};
+    return {{{reserved_rows_.value_or(indices.elements())}, DType::i32}, {indices, DType::i32}};
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
@@ -228,8 +227,8 @@ class IndexTokens final : public Operation {
     TESSERA_CHECK(numbering.local_experts <= kMostRoutedExperts,
                   "{} experts on a device; it numbers the tokens of up to {}",
                   numbering.local_experts, kMostRoutedExperts);
-    for_vendor(*execution.stream, [&](auto vendor) {
-      token_indices_device<decltype(vendor)>(numbering, *execution.stream);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      token_indices_device<Vendor>(numbering, *execution.stream);
     });
   }
 
@@ -255,7 +254,7 @@ class IndexTokens final : public Operation {
   }
 
   int64_t first_expert_;
-  std::optional<int64_t> row_bound_;
+  std::optional<int64_t> reserved_rows_;
 };
 
 }  // namespace
@@ -274,10 +273,10 @@ TokenCounts token_counts(Builder& builder, Value indices, const RoutingOptions& 
 
 TokenIndices token_indices(Builder& builder, Value indices, const TokenCounts& counts,
                            const RoutingOptions& options) {
-  std::optional<int64_t> bound;
-  if (options.row_bound) bound = options.row_bound->rows;
+  std::optional<int64_t> reserved_rows;
+  if (options.row_bound) reserved_rows = options.row_bound->rows;
   const std::vector<Value> outputs =
-      builder.apply(std::make_shared<IndexTokens>(options.first_expert, bound),
+      builder.apply(std::make_shared<IndexTokens>(options.first_expert, reserved_rows),
                     {indices, counts.offsets, counts.block_offsets});
   if (options.expert_axis) builder.run_time_rows(outputs[0]);
   if (options.row_bound) {

@@ -51,15 +51,15 @@ __global__ void scan_token_blocks(TokenCounting counting) {
   sums[thread] = sum;
   __syncthreads();
   if (expert >= counting.experts) return;
-  int before = 0;
-  for (int p = 0; p < part; ++p) before += sums[p * kScanColumns + column];
-  if (part == parts - 1) counting.counts[expert] = before + sum;
+  int earlier_choices = 0;
+  for (int p = 0; p < part; ++p) earlier_choices += sums[p * kScanColumns + column];
+  if (part == parts - 1) counting.counts[expert] = earlier_choices + sum;
 
   const int64_t local = expert - counting.first_expert;
   if (local < 0 || local >= counting.local_experts) return;
   for (int64_t b = begin; b < end; ++b) {
-    counting.block_offsets[b * counting.local_experts + local] = before;
-    before += block_counts[b * counting.experts];
+    counting.block_offsets[b * counting.local_experts + local] = earlier_choices;
+    earlier_choices += block_counts[b * counting.experts];
   }
 }
 
@@ -113,7 +113,7 @@ __device__ inline uint64_t lanes_with(unsigned value, int bits) {
 ///   2. These counts become the row of each expert's first choice in each part.
 ///   3. Each warp walks through its part, one choice per lane at a time. Lanes that chose the same
 ///      expert get consecutive rows, and the expert's next row advances by their number.
-/// `bits` is the number of bits of a local expert's index.
+/// `bits` is the number of bits of local_experts, which stands for an expert that is not local.
 __global__ void number_token_blocks(TokenNumbering numbering, int bits) {
   int* const rows = dynamic_shared<int>();
   const auto thread = static_cast<int>(threadIdx.x);
@@ -171,11 +171,11 @@ __global__ void number_token_blocks(TokenNumbering numbering, int bits) {
       numbering.input_indices[row] = static_cast<int32_t>(blockIdx.x * kTokenBlock) + choice / k;
     }
   }
-  // Rows past the last offset hold no token. No other thread writes them.
-  const int64_t last = numbering.offsets[local_experts];
+  // Rows past the last offset hold no token. Each of them is written by one thread alone.
+  const int64_t rows_in_use = numbering.offsets[local_experts];
   const int64_t end_row = std::min<int64_t>(choices.end, numbering.rows);
   for (int64_t row = choices.begin + thread; row < end_row; row += threads) {
-    if (row >= last) numbering.input_indices[row] = -1;
+    if (row >= rows_in_use) numbering.input_indices[row] = -1;
   }
 }
 
@@ -193,6 +193,7 @@ void token_counts_device(const TokenCounting& counting, Stream& stream) {
               static_cast<int>(std::clamp(kTokenBlock * counting.k, kTokenBlock, kMostCounting)),
           .shared_bytes = static_cast<int>(counting.experts * sizeof(int))},
          stream, counting);
+  // Even, to fill warps of 64 lanes: a part has 32 threads.
   const int64_t parts = std::clamp<int64_t>((blocks + 1) / 2 * 2, 2, kMostParts);
   launch(scan_token_blocks,
          {.blocks = (counting.experts + kScanColumns - 1) / kScanColumns,

@@ -33,28 +33,29 @@ struct RowBound {
 /// The experts that this rank holds, and the limits of their tokens and rows.
 struct RoutingOptions {
   int64_t experts = 0;        ///< experts of the whole layer
-  int64_t first_expert = 0;   ///< the first of this rank; choices of other experts are skipped
-  int64_t local_experts = 0;  ///< the number of experts of this rank
+  int64_t first_expert = 0;   ///< the first expert of this rank
+  int64_t local_experts = 0;  ///< its number of experts; choices of others are skipped
   /// The capacity: the largest number of tokens that an expert takes, as a multiple of the balanced
   /// load (see expert_capacity()). Tokens beyond it, in token order, are dropped. Without a value
   /// none are dropped.
   std::optional<double> capacity_factor = {};
-  /// The rows that are reserved. Without a value it is one for each choice.
+  /// The rows that the rank reserves. Without a value it reserves one row for each choice.
   std::optional<RowBound> row_bound = {};
 
   /// The axis that splits the experts, if the tokens are replicated on it.
   std::optional<Axis> expert_axis = {};
-  /// Distinguishes the types of the rows that ranks make of split tokens. Each layer has its own.
+  /// A number in the type of rows that ranks make of split tokens. Each layer has another number,
+  /// so that the rows of different layers cannot be combined.
   int identity = -1;
 };
 
 /// Returns the largest number of tokens that an expert takes, ceil(factor · tokens · k / experts).
 int64_t expert_capacity(double factor, int64_t tokens, int64_t k, int64_t experts);
 
-/// The number of tokens that each expert takes, and the index of its first row.
+/// The number of tokens that choose each expert, and the offsets of the experts' rows.
 struct TokenCounts {
   Value counts;   ///< i32 [experts]: choices of each expert of the layer, before dropping
-  Value offsets;  ///< i32 [local_experts + 1]: first rows of the local experts, then the end
+  Value offsets;  ///< i32 [local_experts + 1]: the first row of each local expert, then the end
   /// i32 [token blocks, local_experts]: the number of tokens of earlier blocks that chose the
   /// expert, which is the index of the block's first token among the expert's tokens
   /// (partial_cum_token_counts in the paper).

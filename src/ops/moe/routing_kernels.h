@@ -13,7 +13,7 @@ class Stream;
 // that kernels of devices can call them.
 
 /// The number of tokens in a block. It is fixed, so the order of rows does not depend on the number
-/// of threads. The paper's GPU kernel has 8.
+/// of threads. FastSparseMoE's GPU kernel has 8.
 inline constexpr int64_t kTokenBlock = 64;
 
 constexpr int64_t token_blocks(int64_t tokens) { return (tokens + kTokenBlock - 1) / kTokenBlock; }
@@ -28,8 +28,8 @@ struct BlockChoices {
 
 // The device kernels. All pointers are to device memory.
 
-/// The most experts that a device can count: a block of threads keeps a number for each in shared
-/// memory.
+/// The largest number of experts that a device can count: a block of threads keeps a number for
+/// each in shared memory.
 inline constexpr int64_t kMostRoutedExperts = 8192;
 
 /// The arguments of one run of token_counts().
@@ -39,7 +39,7 @@ struct TokenCounting {
   int64_t experts;
   int64_t first_expert;
   int64_t local_experts;
-  int32_t capacity;        // the most tokens that an expert takes
+  int32_t capacity;        // the largest number of tokens that an expert takes
   const int32_t* indices;  // [tokens, k]
   int32_t* block_counts;   // [token blocks, experts]: scratch memory
   int32_t* counts;         // [experts]

@@ -9,8 +9,8 @@ namespace tessera {
 
 // The checks of a RowBound (ops/moe/routing.h), the number of rows that a rank reserves.
 
-/// Throws Error if a rank has more routed rows than are reserved. The error names the node with its
-/// layer, the rank, the imbalance of the load and the configuration key.
+/// Throws Error if a rank has more routed rows than `bound` reserves. The error names the node with
+/// its layer, the rank, the imbalance of the load and the configuration key.
 void require_row_bound(const Execution& execution, const RowBound& bound, int64_t rows);
 
 /// Throws Error if the runtime has an accelerator and fewer rows are reserved than `possible_rows`,

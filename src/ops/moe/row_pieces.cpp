@@ -18,27 +18,27 @@ std::span<const RowPiece> cut_rows(std::span<const int32_t> offsets, std::span<R
   return storage.first(count);
 }
 
-PieceProducts::PieceProducts(Runtime& runtime, GemmShape shape, int64_t GemmShape::*varies,
-                             int64_t limit)
-    : limit_(limit) {
+PieceProducts::PieceProducts(Runtime& runtime, GemmShape shape, int64_t GemmShape::*varying_dim,
+                             int64_t max_rows)
+    : max_rows_(max_rows) {
   for (size_t i = 0; i < kSizes; ++i) {
-    shape.*varies = size_at(i, limit);
+    shape.*varying_dim = size_at(i, max_rows);
     products_[i] = &prepare_gemm(runtime, shape);
   }
 }
 
 int64_t PieceProducts::workspace_bytes(const Target& target, GemmShape shape,
-                                       int64_t GemmShape::*varies, int64_t limit) {
+                                       int64_t GemmShape::*varying_dim, int64_t max_rows) {
   int64_t bytes = 0;
   for (size_t i = 0; i < kSizes; ++i) {
-    shape.*varies = size_at(i, limit);
+    shape.*varying_dim = size_at(i, max_rows);
     bytes = std::max(bytes, gemm_workspace_bytes(target, shape));
   }
   return bytes;
 }
 
 int64_t PieceProducts::size(int64_t rows) const {
-  return std::min((rows + kPieceStep - 1) / kPieceStep * kPieceStep, limit_);
+  return std::min((rows + kPieceStep - 1) / kPieceStep * kPieceStep, max_rows_);
 }
 
 const Gemm& PieceProducts::operator[](int64_t rows) const {

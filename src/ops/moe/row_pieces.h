@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-// How the processor multiplies the rows of experts. Their number is known only at run time, but
-// products are prepared for fixed shapes. So each expert's rows are cut into pieces of kPieceRows
-// rows, of which the last may be smaller, and products are prepared for each multiple of kPieceStep
-// rows. A piece uses the smallest product that holds it. Each piece runs on one thread, several
-// pieces at a time. For small matrices that is far faster than all threads on one product.
+// How the processor multiplies the rows of experts. The number of rows is known only at run time,
+// but products are prepared for fixed shapes. So each expert's rows are cut into pieces of
+// kPieceRows rows (the last may be smaller), and products are prepared for each multiple of
+// kPieceStep rows. A piece uses the smallest product that holds it. Each piece runs on one thread,
+// several pieces at a time. For small matrices that is far faster than all threads on one product.
 
 inline constexpr int64_t kPieceRows = 256;
 inline constexpr int64_t kPieceStep = 16;
@@ -22,8 +22,8 @@ inline constexpr int64_t kPieceStep = 16;
 /// Rows [row, row + rows) of the routed rows. They all belong to one local expert.
 struct RowPiece {
   int32_t expert = 0;
-  int32_t row = 0;
-  int32_t rows = 0;
+  int32_t row = 0;   ///< the first row
+  int32_t rows = 0;  ///< the number of rows
 };
 
 /// Returns the largest number of pieces into which `rows` routed rows of `experts` experts can be
@@ -38,15 +38,16 @@ std::span<const RowPiece> cut_rows(std::span<const int32_t> offsets, std::span<R
 /// rows of a piece are one of the product's dims: m, or k for a weight gradient.
 class PieceProducts {
  public:
-  /// Prepares `shape` with the dim `varies` replaced by each size. No size exceeds `limit`, the
-  /// number of all routed rows: a product must not read rows past the end.
-  PieceProducts(Runtime& runtime, GemmShape shape, int64_t GemmShape::*varies, int64_t limit);
-  /// Returns the most scratch bytes that one of the products takes.
-  static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t GemmShape::*varies,
-                                 int64_t limit);
+  /// Prepares `shape` with the dim `varying_dim` replaced by each size. No size exceeds `max_rows`,
+  /// the number of all routed rows, because a product must not read rows past the end.
+  PieceProducts(Runtime& runtime, GemmShape shape, int64_t GemmShape::*varying_dim,
+                int64_t max_rows);
+  /// Returns the scratch bytes of the product that needs the most.
+  static int64_t workspace_bytes(const Target& target, GemmShape shape,
+                                 int64_t GemmShape::*varying_dim, int64_t max_rows);
 
   /// Returns the size of the product for a piece of `rows` rows: the next multiple of kPieceStep,
-  /// within the limit.
+  /// or `max_rows` if that is less.
   int64_t size(int64_t rows) const;
   /// Returns the product for a piece of `rows` rows.
   const Gemm& operator[](int64_t rows) const;
@@ -54,11 +55,11 @@ class PieceProducts {
  private:
   static constexpr size_t kSizes = kPieceRows / kPieceStep;
   /// Returns the size of the product for pieces of up to (index + 1) · kPieceStep rows.
-  static int64_t size_at(size_t index, int64_t limit) {
-    return std::min(static_cast<int64_t>(index + 1) * kPieceStep, limit);
+  static int64_t size_at(size_t index, int64_t max_rows) {
+    return std::min(static_cast<int64_t>(index + 1) * kPieceStep, max_rows);
   }
 
-  int64_t limit_;
+  int64_t max_rows_;
   std::array<const Gemm*, kSizes> products_;
 };
 

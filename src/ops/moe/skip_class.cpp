@@ -15,9 +15,8 @@ void expect_choices(const Operation& operation, const Spec& rows, const Spec& we
                      weights.dtype == accumulation_dtype(rows.dtype) &&
                      indices.dtype == DType::i32 && indices.shape == weights.shape &&
                      weights.shape.rank() == 2 && weights.shape[0] == rows.shape[0],
-                 "rows {} {}, weights {} {} and indices {} {}", dtype_name(rows.dtype),
-                 rows.shape.text(), dtype_name(weights.dtype), weights.shape.text(),
-                 dtype_name(indices.dtype), indices.shape.text());
+                 "rows {}, weights {} and indices {}", text_of(rows), text_of(weights),
+                 text_of(indices));
 }
 
 template <typename Wide>
@@ -40,26 +39,21 @@ class AddSkippedGradientOperation final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 4, "{} inputs", inputs.size());
     expect_choices(*this, inputs[0], inputs[1], inputs[2]);
-    TESSERA_EXPECT(*this, inputs[3].shape == inputs[0].shape && inputs[3].dtype == inputs[0].dtype,
-                   "a gradient {} {} of {} {}", dtype_name(inputs[3].dtype), inputs[3].shape.text(),
-                   dtype_name(inputs[0].dtype), inputs[0].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[3], inputs[0]), "a gradient {} of {}", text_of(inputs[3]),
+                   text_of(inputs[0]));
     return {{inputs[0].shape, inputs[0].dtype}, {inputs[1].shape, inputs[1].dtype}};
   }
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        add_skipped_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution),
-                                                      *execution.stream);
+      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+        add_skipped_gradient_device<Vendor>(arguments<T>(execution), *execution.stream);
       });
     }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      const auto skipped = arguments<decltype(type)>(execution);
-      parallel_ranges(execution.runtime.threads(), skipped.choices.tokens,
-                      row_grain(skipped.hidden), [&](int64_t begin, int64_t end, int) {
-                        for (int64_t token = begin; token < end; ++token)
-                          gradient_of_token(skipped, token);
-                      });
+    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
+      const auto skipped = arguments<T>(execution);
+      parallel_each(execution.runtime.threads(), skipped.choices.tokens, row_grain(skipped.hidden),
+                    [&](int64_t token) { gradient_of_token(skipped, token); });
     });
   }
 
@@ -110,9 +104,7 @@ class AddSkippedOperation final : public Operation {
     return "n c!, n c!, n k!, n k! -> n c";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this,
-                   inputs.size() == 4 && inputs[1].shape == inputs[0].shape &&
-                       inputs[1].dtype == inputs[0].dtype,
+    TESSERA_EXPECT(*this, inputs.size() == 4 && is_like(inputs[1], inputs[0]),
                    "an output and an input of the same shape and type are expected");
     expect_choices(*this, inputs[0], inputs[2], inputs[3]);
     return {{inputs[0].shape, inputs[0].dtype}};
@@ -128,31 +120,27 @@ class AddSkippedOperation final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        add_skipped_device<decltype(vendor)>(arguments<decltype(type)>(execution),
-                                             *execution.stream);
+      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+        add_skipped_device<Vendor>(arguments<T>(execution), *execution.stream);
       });
     }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
       using Wide = Compute<T>;
       const AddSkipped<T> skipped = arguments<T>(execution);
-      parallel_ranges(execution.runtime.threads(), skipped.choices.tokens,
-                      row_grain(skipped.hidden), [&](int64_t begin, int64_t end, int) {
-                        for (int64_t token = begin; token < end; ++token) {
-                          const Wide weight = skipped.choices.weight(token);
-                          const int64_t start = token * skipped.hidden;
-                          const T* output = skipped.output + start;
-                          const T* x = skipped.x + start;
-                          T* result = skipped.result + start;
-          // result[t, i] = output[t, i] + weight[t] * x[t, i]
+      parallel_each(execution.runtime.threads(), skipped.choices.tokens, row_grain(skipped.hidden),
+                    [&](int64_t token) {
+                      const Wide weight = skipped.choices.weight(token);
+                      const int64_t start = token * skipped.hidden;
+                      const T* output = skipped.output + start;
+                      const T* x = skipped.x + start;
+                      T* result = skipped.result + start;
+        // result[t, i] = output[t, i] + weight[t] * x[t, i]
 #pragma GCC ivdep
-                          for (int64_t i = 0; i < skipped.hidden; ++i) {
-                            result[i] = static_cast<T>(static_cast<Wide>(output[i]) +
-                                                       weight * static_cast<Wide>(x[i]));
-                          }
-                        }
-                      });
+                      for (int64_t i = 0; i < skipped.hidden; ++i) {
+                        result[i] = static_cast<T>(static_cast<Wide>(output[i]) +
+                                                   weight * static_cast<Wide>(x[i]));
+                      }
+                    });
     });
   }
 

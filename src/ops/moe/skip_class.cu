@@ -12,9 +12,9 @@ __global__ void add_skipped_rows(AddSkipped<T> skipped) {
   const int64_t token = blockIdx.x;
   const float weight = skipped.choices.weight(token);
   for (int64_t i = threadIdx.x; i < skipped.hidden; i += kSkipThreads) {
-    const int64_t at = token * skipped.hidden + i;
-    skipped.result[at] = static_cast<T>(static_cast<float>(skipped.output[at]) +
-                                        weight * static_cast<float>(skipped.x[at]));
+    const int64_t index = token * skipped.hidden + i;
+    skipped.result[index] = static_cast<T>(static_cast<float>(skipped.output[index]) +
+                                           weight * static_cast<float>(skipped.x[index]));
   }
 }
 
@@ -25,10 +25,10 @@ __global__ void add_skipped_gradient_rows(AddSkippedGradient<T> skipped) {
   const float weight = skipped.choices.weight(token);
   float product = 0;
   for (int64_t i = threadIdx.x; i < skipped.hidden; i += kSkipThreads) {
-    const int64_t at = token * skipped.hidden + i;
-    const auto result_gradient = static_cast<float>(skipped.result_gradient[at]);
-    product += result_gradient * static_cast<float>(skipped.x[at]);
-    skipped.x_gradient[at] = static_cast<T>(weight * result_gradient);
+    const int64_t index = token * skipped.hidden + i;
+    const auto result_gradient = static_cast<float>(skipped.result_gradient[index]);
+    product += result_gradient * static_cast<float>(skipped.x[index]);
+    skipped.x_gradient[index] = static_cast<T>(weight * result_gradient);
   }
   product = block_sum(product);
   if (threadIdx.x != 0) return;

@@ -9,6 +9,7 @@ namespace tessera {
 class Stream;
 
 /// The choices of tokens. Those with an index of `experts` or more choose the skip class.
+/// Functions are constexpr for the kernels of devices.
 template <typename Wide>
 struct SkippedChoices {
   int64_t tokens;
@@ -18,6 +19,7 @@ struct SkippedChoices {
   const int32_t* indices;  // [tokens, k]
 
   constexpr bool skips(int64_t token, int64_t j) const { return indices[token * k + j] >= experts; }
+  /// Returns the sum of the weights of a token's choices that skip.
   constexpr Wide weight(int64_t token) const {
     Wide total = 0;
     for (int64_t j = 0; j < k; ++j) total += skips(token, j) ? weights[token * k + j] : Wide{0};

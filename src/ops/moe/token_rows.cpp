@@ -18,8 +18,9 @@ namespace {
 //                       reduce_experts() and, without weights, the backward pass of gather_tokens()
 //   propagate()         the gradient of that sum: the backward pass of reduce_experts()
 //
-// Each is parallel over the side that it writes, so no two threads write to the same row. Each is
-// both the plain and the fast kernel. The device kernels are in token_rows.cu.
+// The first two are parallel over the rows that they write. propagate() is parallel over tokens,
+// and a routed row belongs to one token. So no two threads write to the same row. Each kernel is
+// both the plain and the fast one. The device kernels are in token_rows.cu.
 
 /// Writes result[h] = Σ_j weights[j] * rows[row_of_choice[j], h] for one token. It computes
 /// kCachedColumns columns at a time, whose sums stay in the first-level cache.
@@ -48,18 +49,18 @@ void sum_token(const In* rows, const int32_t* row_of_choice, const Compute<In>* 
 
 void sum_rows_on_device(Stream& stream, const Tensor& rows, const Tensor& output_indices,
                         const Tensor* weights, const Tensor& result) {
-  for_vendor(stream, [&](auto vendor) {
-    dispatch_device(rows.dtype(), [&](auto in) {
-      dispatch_device(result.dtype(), [&](auto out) {
-        RowSum<decltype(in), decltype(out)> sum{};
+  for_vendor(stream, [&]<typename Vendor>(Vendor) {
+    dispatch_device(rows.dtype(), [&]<typename In>(In) {
+      dispatch_device(result.dtype(), [&]<typename Out>(Out) {
+        RowSum<In, Out> sum{};
         sum.tokens = result.shape()[0];
         sum.k = output_indices.shape()[1];
         sum.width = result.shape()[1];
-        sum.rows = rows.pointer<decltype(in)>();
+        sum.rows = rows.pointer<In>();
         sum.row_of_choice = output_indices.pointer<int32_t>();
         if (weights != nullptr) sum.weights = weights->pointer<float>();
-        sum.result = result.pointer<decltype(out)>();
-        sum_rows_device<decltype(vendor)>(sum, stream);
+        sum.result = result.pointer<Out>();
+        sum_rows_device<Vendor>(sum, stream);
       });
     });
   });
@@ -75,20 +76,16 @@ void sum_routed_rows(const Execution& execution, const Tensor& rows, const Tenso
   }
   const int64_t k = output_indices.shape()[1];
   const int64_t width = result.shape()[1];
-  dispatch_floating(rows.dtype(), [&](auto in) {
-    dispatch_floating(result.dtype(), [&](auto out) {
-      using In = decltype(in);
-      using Out = decltype(out);
+  dispatch_floating(rows.dtype(), [&]<typename In>(In) {
+    dispatch_floating(result.dtype(), [&]<typename Out>(Out) {
       using Wide = Compute<In>;
       const Wide* factors = weights == nullptr ? nullptr : weights->data<Wide>();
-      parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(k * width),
-                      [&](int64_t begin, int64_t end, int) {
-                        for (int64_t t = begin; t < end; ++t) {
-                          sum_token(rows.data<In>(), output_indices.data<int32_t>() + t * k,
-                                    factors == nullptr ? nullptr : factors + t * k, k, width,
-                                    result.data<Out>() + t * width);
-                        }
-                      });
+      parallel_each(execution.runtime.threads(), result.shape()[0], row_grain(k * width),
+                    [&](int64_t t) {
+                      sum_token(rows.data<In>(), output_indices.data<int32_t>() + t * k,
+                                factors == nullptr ? nullptr : factors + t * k, k, width,
+                                result.data<Out>() + t * width);
+                    });
     });
   });
 }
@@ -171,23 +168,20 @@ class GatherTokens final : public Operation {
     const Tensor& x = execution.inputs[0];
     const Tensor& rows = execution.outputs[0];
     if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        using T = decltype(type);
+      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
         const RowGather<T> gather{rows.shape()[0], rows.shape()[1], x.pointer<T>(),
                                   execution.inputs[1].pointer<int32_t>(), rows.pointer<T>()};
-        gather_rows_device<decltype(vendor)>(gather, *execution.stream);
+        gather_rows_device<Vendor>(gather, *execution.stream);
       });
     }
     const int32_t* token_of_row = execution.inputs[1].data<int32_t>();
     const int64_t bytes = x.shape()[1] * dtype_size(x.dtype());
     // rows[r, h] = x[token_of_row[r], h]
-    parallel_ranges(execution.runtime.threads(), rows_in_use(execution.inputs[1]),
-                    row_grain(x.shape()[1]), [&](int64_t begin, int64_t end, int) {
-                      for (int64_t r = begin; r < end; ++r) {
-                        std::memcpy(rows.raw() + r * bytes, x.raw() + token_of_row[r] * bytes,
-                                    static_cast<size_t>(bytes));
-                      }
-                    });
+    parallel_each(execution.runtime.threads(), rows_in_use(execution.inputs[1]),
+                  row_grain(x.shape()[1]), [&](int64_t r) {
+                    std::memcpy(rows.raw() + r * bytes, x.raw() + token_of_row[r] * bytes,
+                                static_cast<size_t>(bytes));
+                  });
   }
 };
 
@@ -227,30 +221,31 @@ class ReduceExpertsGradient final : public Operation {
         {Routed::rows, Routed::tokens});
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this,
-                   inputs.size() == 5 && inputs[4].dtype == inputs[0].dtype &&
-                       inputs[4].shape == Shape({inputs[1].shape[0], inputs[0].shape[1]}),
-                   "the operands of reduce_experts and its gradient are expected");
+    TESSERA_EXPECT(
+        *this,
+        inputs.size() == 5 &&
+            is_like(inputs[4], {{inputs[1].shape[0], inputs[0].shape[1]}, inputs[0].dtype}),
+        "the operands of reduce_experts and its gradient are expected");
     return {inputs[0], inputs[1]};
   }
-  /// Lets the first output overwrite the rows: each is read before it is written, and belongs to
-  /// one token.
+  /// Lets the first output overwrite the rows. Each row is read before it is written, and belongs
+  /// to one token.
   int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        sum_rows_gradient_device<decltype(vendor)>(device_arguments<decltype(type)>(execution),
-                                                   *execution.stream);
+      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+        sum_rows_gradient_device<Vendor>(arguments<T>(execution), *execution.stream);
       });
     }
-    dispatch_floating(execution.inputs[0].dtype(),
-                      [&](auto type) { propagate<decltype(type)>(execution); });
+    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
+      propagate(arguments<T>(execution), execution.runtime.threads());
+    });
   }
 
  private:
   template <typename T>
-  static RowSumGradient<T> device_arguments(const Execution& execution) {
+  static RowSumGradient<T> arguments(const Execution& execution) {
     using Wide = Compute<T>;
     const std::span<const Tensor> inputs = execution.inputs;
     RowSumGradient<T> gradient{};
@@ -267,27 +262,18 @@ class ReduceExpertsGradient final : public Operation {
   }
 
   template <typename T>
-  static void propagate(const Execution& execution) {
-    using Wide = Compute<T>;
-    const int64_t k = execution.inputs[1].shape()[1];
-    const int64_t width = execution.inputs[0].shape()[1];
-    const T* rows = execution.inputs[0].data<T>();
-    const Wide* weights = execution.inputs[1].data<Wide>();
-    const int32_t* row_of_choice = execution.inputs[3].data<int32_t>();
-    const T* result_gradient = execution.inputs[4].data<T>();
-    T* rows_gradient = execution.outputs[0].data<T>();
-    Wide* weights_gradient = execution.outputs[1].data<Wide>();
-    parallel_ranges(execution.runtime.threads(), execution.inputs[1].shape()[0],
-                    row_grain(k * width), [=](int64_t begin, int64_t end, int) {
-                      for (int64_t i = begin * k; i < end * k; ++i) {
-                        weights_gradient[i] = 0;
-                        if (row_of_choice[i] < 0) continue;
-                        const int64_t row_begin = row_of_choice[i] * width;
-                        weights_gradient[i] =
-                            choice_gradient(rows + row_begin, result_gradient + i / k * width,
-                                            weights[i], width, rows_gradient + row_begin);
-                      }
-                    });
+  static void propagate(const RowSumGradient<T>& sum, int threads) {
+    const int64_t grain = row_grain(sum.k * sum.width);
+    parallel_ranges(threads, sum.tokens, grain, [=](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin * sum.k; i < end * sum.k; ++i) {
+        sum.weights_gradient[i] = 0;
+        if (sum.row_of_choice[i] < 0) continue;
+        const int64_t row_begin = sum.row_of_choice[i] * sum.width;
+        sum.weights_gradient[i] =
+            choice_gradient(sum.rows + row_begin, sum.result_gradient + i / sum.k * sum.width,
+                            sum.weights[i], sum.width, sum.rows_gradient + row_begin);
+      }
+    });
   }
 };
 

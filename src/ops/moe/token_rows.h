@@ -4,10 +4,9 @@
 
 namespace tessera {
 
-// The way of the numbers from the tokens to the experts and back: each token is copied to its
-// routed rows, and after the experts have run, the rows are summed for each token. token_indices()
-// says which row belongs to which token. Rows past the last offset hold no token. They are neither
-// read nor written.
+// Moves the tokens' numbers to the experts and back. Each token is copied to its routed rows, and
+// after the experts have run, the rows of each token are summed. token_indices() says which row
+// belongs to which token. Rows past the last offset hold no token and are neither read nor written.
 
 /// Gathers the experts' input (stage 4 of FastSparseMoE). Row r of the result [rows, hidden] is
 /// token input_indices[r] of x [tokens, hidden]. In the backward pass each token sums the gradients

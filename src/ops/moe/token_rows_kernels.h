@@ -8,7 +8,7 @@ namespace tessera {
 
 class Stream;
 
-/// result_r = x_{token_of_row[r]} for each row r that holds a token (a token_of_row[r] >= 0).
+/// result_r = x_{token_of_row[r]} for each row r that holds a token (token_of_row[r] >= 0).
 template <typename T>
 struct RowGather {
   int64_t rows;

@@ -9,8 +9,8 @@
 namespace tessera {
 
 /// The set of tokens to which an expert's capacity applies: the tokens of one rank, or the tokens
-/// of all ranks in a micro-batch. The capacity is a share of the tokens of this set, and the expert
-/// takes no more of them.
+/// of all ranks in a micro-batch. The capacity is a share of this set, and the expert takes no
+/// more of its tokens.
 enum class TokenSet : uint8_t { rank, micro_batch };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<TokenSet>{"rank", "micro_batch"};

@@ -14,9 +14,9 @@ namespace tessera {
 
 // Grouped products on an accelerator: their shapes, and a table of the faster library for each.
 
-/// The three products of a grouped linear map: a linear map for each group (expert), whose weights
-/// are [groups, out, in]. Group e has the rows from offsets[e] to offsets[e + 1], which only the
-/// device knows.
+/// The three products of a grouped linear map, which has one linear map for each group (expert).
+/// The weights are [groups, out, in]. Group e has the rows from offsets[e] to offsets[e + 1]. Only
+/// the device knows the offsets.
 enum class GroupedKind {
   forward,          ///< [rows, in] · weightᵀ -> [rows, out]
   input_gradient,   ///< [rows, out] · weight -> [rows, in]
@@ -57,8 +57,8 @@ inline constexpr std::array<std::string_view, 2> kWords<GroupedLibrary>{"CUTLASS
 struct TunedGrouped {
   GroupedShape shape;
   GroupedLibrary library = GroupedLibrary::cutlass;
-  double cutlass_seconds = 0;   ///< of one run, the median; 0 if CUTLASS does not have the product
-  double cublaslt_seconds = 0;  ///< the median of cuBLASLt; 0 if it does not have the product
+  double cutlass_seconds = 0;   ///< the median of one run; 0 if CUTLASS lacks the product
+  double cublaslt_seconds = 0;  ///< the same for cuBLASLt
 
   bool operator==(const TunedGrouped&) const = default;
 };
@@ -72,8 +72,8 @@ struct TunedGroups {
   const TunedGrouped* find(const GroupedShape& shape) const;
 };
 
-/// Returns the shape's entry for a table. A library that does not have the product has no samples;
-/// at least one library has samples. cuBLASLt is chosen if its median is the lower one.
+/// Returns the shape's entry for a table, given samples of each library. A library that lacks the
+/// product has none; at least one has some. cuBLASLt is chosen if its median is lower.
 TunedGrouped faster_library(const GroupedShape& shape, const std::vector<double>& cutlass_seconds,
                             const std::vector<double>& cublaslt_seconds);
 

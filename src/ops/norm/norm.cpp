@@ -10,12 +10,12 @@
 namespace tessera {
 namespace {
 
-// The norm of the processor and of devices, with the optional addition of a residual before it and
-// the optional rotation after it. The gradient is an operation of its own (norm_gradient.h). If the
-// backward pass computes the norm again and the sum was kept, it normalises the kept sum.
+// The norm, with the optional addition of a residual before it and the optional rotation after it.
+// Its gradient is another operation (norm_gradient.h). If the backward pass computes the norm again
+// and the sum was kept, it normalises the kept sum.
 
 /// inputs: x [..., row], weight [group] if weighted, residual [..., row] if there is one. outputs:
-/// output [..., row], inverse deviation [rows, groups], mean [rows, groups] if it is a layer norm,
+/// output [..., row], inverse deviation [rows, groups], mean [rows, groups] for a layer norm, and
 /// sum [..., row] if there is a residual. If the output is rotated, there is no residual, and the
 /// last input is the table [tokens, channels].
 class Norm final : public Operation {
@@ -60,15 +60,14 @@ class Norm final : public Operation {
                    "rows of {} do not divide into groups of {}", row, options_.group);
     const DType wide = accumulation_dtype(x.dtype);
     if (weighted_) {
-      TESSERA_EXPECT(*this, inputs[1].shape == Shape({width(x.shape)}) && inputs[1].dtype == wide,
-                     "a weight of {} {}; it must be {} [{}]", dtype_name(inputs[1].dtype),
-                     inputs[1].shape.text(), dtype_name(wide), width(x.shape));
+      TESSERA_EXPECT(*this, is_like(inputs[1], {{width(x.shape)}, wide}),
+                     "a weight of {}; it must be {} [{}]", text_of(inputs[1]), dtype_name(wide),
+                     width(x.shape));
     }
     if (residual_) {
       const Spec& residual = inputs[residual_input()];
-      TESSERA_EXPECT(*this, residual.shape == x.shape && residual.dtype == x.dtype,
-                     "a residual of {} {} for x of {} {}", dtype_name(residual.dtype),
-                     residual.shape.text(), dtype_name(x.dtype), x.shape.text());
+      TESSERA_EXPECT(*this, is_like(residual, x), "a residual of {} for x of {}", text_of(residual),
+                     text_of(x));
     }
     if (rotated()) require_rotation(inputs);
     const Spec statistic{{x.shape.rows(), row / width(x.shape)}, wide};
@@ -101,8 +100,8 @@ class Norm final : public Operation {
     return input_gradients;
   }
 
-  /// Returns the inputs without x and the residual if the sum was kept, because then the kept sum
-  /// is normalised.
+  /// Returns all inputs, but not x and the residual if the sum was kept: recompute() then
+  /// normalises the kept sum.
   std::vector<Value> recompute_inputs(const Node& self,
                                       std::span<const Value> kept) const override {
     std::vector<Value> needed = self.inputs;
@@ -136,30 +135,27 @@ class Norm final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      on_device(execution, [&](auto vendor, auto type) {
-        using T = decltype(type);
-        norm_device<decltype(vendor)>(arguments<T>(execution),
-                                      norm_rotation<T>(execution, rotated_head_dim_),
-                                      *execution.stream);
-      });
-      return;
-    }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
-      const NormForward<T> norm = arguments<T>(execution);
-      const int threads = execution.runtime.threads();
-      if constexpr (std::is_same_v<T, double>) {
-        norm_plain(norm, threads);
-      } else {
-        use_plain(execution.runtime.target(), dtype_of<T>) ? norm_plain(norm, threads)
-                                                           : norm_fast(norm, threads);
-      }
-      if (rotated()) {
-        const auto rotation = norm_rotation<T>(execution, rotated_head_dim_);
-        rotate_on_processor(execution.runtime, rotation.arguments(false, norm.output, norm.output));
-      }
-    });
+    const int threads = execution.runtime.threads();
+    const auto rotate = [&]<typename T>(const NormForward<T>& norm) {
+      if (!rotated()) return;
+      const auto rotation = norm_rotation<T>(execution, rotated_head_dim_);
+      rotate_on_processor(execution.runtime, rotation.arguments(false, norm.output, norm.output));
+    };
+    run_kernel(
+        execution, execution.inputs[0].dtype(),
+        [&]<typename T>(T) { return arguments<T>(execution); },
+        [&]<typename Vendor, typename T>(Vendor, const NormForward<T>& norm) {
+          norm_device<Vendor>(norm, norm_rotation<T>(execution, rotated_head_dim_),
+                              *execution.stream);
+        },
+        [&](const auto& norm) {
+          norm_plain(norm, threads);
+          rotate(norm);
+        },
+        [&](const auto& norm) {
+          norm_fast(norm, threads);
+          rotate(norm);
+        });
   }
 
  private:
@@ -178,8 +174,8 @@ class Norm final : public Operation {
                    table.shape[0] == x.shape[0] && table.shape[1] % 2 == 0 &&
                        table.shape[1] <= rotated_head_dim_ &&
                        table.dtype == accumulation_dtype(x.dtype),
-                   "a table of {} {} for x of {} {} with heads of {}", dtype_name(table.dtype),
-                   table.shape.text(), dtype_name(x.dtype), x.shape.text(), rotated_head_dim_);
+                   "a table of {} for x of {} with heads of {}", text_of(table), text_of(x),
+                   rotated_head_dim_);
   }
 
   /// Returns the number of elements that are normalised together.

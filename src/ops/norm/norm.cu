@@ -9,21 +9,21 @@ namespace {
 ///   3. write the normalised row, rotated if `rotates`.
 /// Steps load a row again if it does not fit into the team's registers. Such rows are not rotated
 /// here, because a pack and its partner may be in different cuts.
-template <typename T, int size, typename Team, bool fits, bool rotates>
+template <typename T, int pack_size, typename Team, bool fits, bool rotates>
 __global__ void __launch_bounds__(kMostRowThreads)
     norm_rows(NormForward<T> norm, NormRotation<T> rotation) {
   static_assert(fits || !rotates);
-  const int packs = static_cast<int>(norm.width / size);
+  const int packs = static_cast<int>(norm.width / pack_size);
   const int64_t row = static_cast<int64_t>(blockIdx.x) * Team::count() + Team::number();
   if (row >= norm.rows) return;  // for a whole team
   const int64_t start = row * norm.width;
   const T* x = norm.x + start;
-  HeldPacks<Team, T, size> values;
+  HeldPacks<Team, T, pack_size> values;
   [[maybe_unused]] const RowRotation row_rotation(rotation, start);
-  [[maybe_unused]] HeldPacks<Team, T, size> partners;
+  [[maybe_unused]] HeldPacks<Team, T, pack_size> partners;
   if constexpr (rotates) {
     for_held<Team>(0, packs, [&](int held, int p) {
-      partners.packs[held] = load_pack<size>(x, row_rotation.template partner<size>(p));
+      partners.packs[held] = load_pack<pack_size>(x, row_rotation.template partner<pack_size>(p));
     });
   }
 
@@ -31,10 +31,10 @@ __global__ void __launch_bounds__(kMostRowThreads)
   for_each_cut<Team, fits>(packs, [&](int cut) {
     values.load(x, cut, packs);
     if (norm.residual != nullptr) {
-      HeldPacks<Team, T, size> added;
+      HeldPacks<Team, T, pack_size> added;
       added.load(norm.residual + start, cut, packs);
       for_held<Team>(cut, packs, [&](int held, int p) {
-        for (int i = 0; i < size; ++i) {
+        for (int i = 0; i < pack_size; ++i) {
           T& value = values.packs[held].values[i];
           value = round_to<T>(static_cast<float>(value) +
                               static_cast<float>(added.packs[held].values[i]));
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
       });
     }
     for_held<Team>(cut, packs, [&](int held, int) {
-      for (int i = 0; i < size; ++i) {
+      for (int i = 0; i < pack_size; ++i) {
         const auto value = static_cast<float>(values.packs[held].values[i]);
         total += norm.mean != nullptr ? value : value * value;
       }
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
     for_each_cut<Team, fits>(packs, [&](int cut) {
       if constexpr (!fits) values.load(x, cut, packs);
       for_held<Team>(cut, packs, [&](int held, int) {
-        for (int i = 0; i < size; ++i) {
+        for (int i = 0; i < pack_size; ++i) {
           const float centred = static_cast<float>(values.packs[held].values[i]) - mean;
           total += centred * centred;
         }
@@ -73,10 +73,10 @@ __global__ void __launch_bounds__(kMostRowThreads)
     norm.inverse[row] = inverse;
     if (norm.mean != nullptr) norm.mean[row] = mean;
   }
-  const auto normalised = [&](const Pack<T, size>& pack, int p) {
-    const Pack<float, size> weights = weights_of_pack<size>(norm.weight, p);
-    Pack<T, size> results;
-    for (int i = 0; i < size; ++i) {
+  const auto normalised = [&](const Pack<T, pack_size>& pack, int p) {
+    const Pack<float, pack_size> weights = weights_of_pack<pack_size>(norm.weight, p);
+    Pack<T, pack_size> results;
+    for (int i = 0; i < pack_size; ++i) {
       const auto value = static_cast<float>(pack.values[i]);
       results.values[i] = round_to<T>((value - mean) * inverse * weights.values[i]);
     }
@@ -85,9 +85,9 @@ __global__ void __launch_bounds__(kMostRowThreads)
   for_each_cut<Team, fits>(packs, [&](int cut) {
     if constexpr (!fits) values.load(x, cut, packs);
     for_held<Team>(cut, packs, [&](int held, int p) {
-      Pack<T, size> results = normalised(values.packs[held], p);
+      Pack<T, pack_size> results = normalised(values.packs[held], p);
       if constexpr (rotates) {
-        const int partner = row_rotation.template partner<size>(p);
+        const int partner = row_rotation.template partner<pack_size>(p);
         results = row_rotation.rotated(p, results, normalised(partners.packs[held], partner), 1.0f);
       }
       store_pack(norm.output + start, p, results);
@@ -100,16 +100,17 @@ __global__ void __launch_bounds__(kMostRowThreads)
 template <typename Vendor, typename T>
 void norm_device(const NormForward<T>& norm, const NormRotation<T>& rotation, Stream& stream) {
   bool rotated = rotation.table == nullptr;
-  for_row_width<T>(norm.rows, norm.width, [&](auto size, auto team, auto fits, const Grid& grid) {
-    using Team = decltype(team);
-    if constexpr (fits) {
-      if (!rotated && rotates_packs(rotation, size)) {
-        rotated = true;
-        return launch(norm_rows<T, size, Team, true, true>, grid, stream, norm, rotation);
-      }
-    }
-    launch(norm_rows<T, size, Team, fits, false>, grid, stream, norm, rotation);
-  });
+  for_row_width<T>(
+      norm.rows, norm.width, [&](auto pack_size, auto team, auto fits, const Grid& grid) {
+        using Team = decltype(team);
+        if constexpr (fits) {
+          if (!rotated && rotates_packs(rotation, pack_size)) {
+            rotated = true;
+            return launch(norm_rows<T, pack_size, Team, true, true>, grid, stream, norm, rotation);
+          }
+        }
+        launch(norm_rows<T, pack_size, Team, fits, false>, grid, stream, norm, rotation);
+      });
   if (!rotated) {
     rotary_device<Vendor>(rotation.arguments(false, norm.output, norm.output), stream);
   }

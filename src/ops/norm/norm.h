@@ -8,7 +8,6 @@
 
 namespace tessera {
 
-/// The options of a norm.
 struct NormOptions {
   NormKind kind = NormKind::rms;
   double epsilon = 1e-5;
@@ -23,20 +22,21 @@ struct NormResult {
   Value sum;     ///< x + residual, rounded to x's type; null without a residual
 };
 
-/// Applies RMSNorm or LayerNorm (without bias) to the last dim, fused with the addition of a
-/// residual before it: sum = x + residual, output = normalised(sum) · weight.
+/// Applies RMSNorm or LayerNorm (without bias) to the last dim. The addition of a residual before
+/// the norm is fused with it: sum = x + residual, output = normalised(sum) · weight.
 ///
 /// x and residual are [..., row] in the same floating type. weight is [row], or [group] shared by
 /// all groups, in the accumulation type. Without a weight the norm has no parameters (OLMo's
-/// LayerNorm). The sum is rounded before it is normalised, so normalising a kept sum again gives
-/// the same bits. Statistics and products are taken in the accumulation type, and the output is
-/// rounded once. Throws InternalError if the shapes or types do not fit.
+/// LayerNorm). The sum is rounded before it is normalised, so a kept sum that is normalised again
+/// gives the same bits. Statistics and products are computed in the accumulation type, and the
+/// output is rounded once. Throws InternalError if the shapes or types do not fit.
 NormResult norm(Builder& builder, Value x, std::optional<Value> weight, const NormOptions& options,
                 std::optional<Value> residual = {});
 
-/// Applies the norm to queries or keys, fused with their rotary position embedding: rotary(norm(x),
-/// table), with the same bits (see ops/rotary/rotary.h). x is [tokens, heads · head_dim]. A norm's
-/// group has whole heads. Throws InternalError if the shapes or types do not fit.
+/// Applies the norm and then rotary position embedding to queries or keys, in one pass. The result
+/// has the bits of rotary(norm(x), table) (see ops/rotary/rotary.h). x is [tokens, heads ·
+/// head_dim]. A norm's group has whole heads. Throws InternalError if the shapes or types do not
+/// fit.
 Value norm_and_rotary(Builder& builder, Value x, std::optional<Value> weight,
                       const NormOptions& options, Value table, int64_t head_dim);
 

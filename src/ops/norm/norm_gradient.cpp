@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-/// inputs: x or the sum, whichever was normalised [..., row], inverse deviation [rows, groups], the
-/// output's gradient [..., row], then those that exist of weight [group], mean [rows, groups], the
+/// inputs: x or the sum, whichever was normalised [..., row], inverse deviation [rows, groups], and
+/// the output's gradient [..., row]. Then, if they exist: weight [group], mean [rows, groups], the
 /// sum's gradient [..., row] and the table [tokens, channels] that rotated the output. outputs: x's
 /// gradient, and the weight's gradient if weighted.
 class NormGradient final : public Operation {
@@ -41,11 +41,9 @@ class NormGradient final : public Operation {
     const size_t expected = sum_input() + size_t{has_sum_gradient_} + size_t{rotated()};
     TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs are needed", expected);
     const Spec& x = inputs[0];
-    const auto fits = [&](const Spec& gradient) {
-      return gradient.shape == x.shape && gradient.dtype == x.dtype;
-    };
-    TESSERA_EXPECT(*this, fits(inputs[2]) && (!has_sum_gradient_ || fits(inputs[sum_input()])),
-                   "gradients must be {} {}", dtype_name(x.dtype), x.shape.text());
+    TESSERA_EXPECT(*this,
+                   is_like(inputs[2], x) && (!has_sum_gradient_ || is_like(inputs[sum_input()], x)),
+                   "gradients must be {}", text_of(x));
     if (!weighted_) return {x};
     const Spec& weight = inputs[3];
     return {x, {weight.shape, weight.dtype}};
@@ -62,35 +60,27 @@ class NormGradient final : public Operation {
   int in_place_input(int output) const override { return output == 0 ? 2 : -1; }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      on_device(execution, [&](auto vendor, auto type) {
-        using T = decltype(type);
-        const NormBackward<T> norm = arguments<T>(execution);
-        norm_gradient_device<decltype(vendor)>(
-            norm, norm_rotation<T>(execution, rotated_head_dim_),
-            norm_parts(execution.runtime.target(), norm.rows,
-                       norm.width * dtype_size(execution.inputs[0].dtype())),
-            *execution.stream);
-      });
-      return;
-    }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
-      NormBackward<T> norm = arguments<T>(execution);
-      const int threads = execution.runtime.threads();
-      if (rotated()) {
-        const auto rotation = norm_rotation<T>(execution, rotated_head_dim_);
-        rotate_on_processor(execution.runtime,
-                            rotation.arguments(true, norm.output_gradient, norm.x_gradient));
-        norm.output_gradient = norm.x_gradient;
-      }
-      if constexpr (std::is_same_v<T, double>) {
-        norm_gradient_plain(norm, threads);
-      } else {
-        use_plain(execution.runtime.target(), dtype_of<T>) ? norm_gradient_plain(norm, threads)
-                                                           : norm_gradient_fast(norm, threads);
-      }
-    });
+    const int threads = execution.runtime.threads();
+    const auto rotated_back = [&]<typename T>(NormBackward<T> norm) {
+      if (!rotated()) return norm;
+      const auto rotation = norm_rotation<T>(execution, rotated_head_dim_);
+      rotate_on_processor(execution.runtime,
+                          rotation.arguments(true, norm.output_gradient, norm.x_gradient));
+      norm.output_gradient = norm.x_gradient;
+      return norm;
+    };
+    run_kernel(
+        execution, execution.inputs[0].dtype(),
+        [&]<typename T>(T) { return arguments<T>(execution); },
+        [&]<typename Vendor, typename T>(Vendor, const NormBackward<T>& norm) {
+          norm_gradient_device<Vendor>(
+              norm, norm_rotation<T>(execution, rotated_head_dim_),
+              norm_parts(execution.runtime.target(), norm.rows,
+                         norm.width * dtype_size(execution.inputs[0].dtype())),
+              *execution.stream);
+        },
+        [&](const auto& norm) { norm_gradient_plain(rotated_back(norm), threads); },
+        [&](const auto& norm) { norm_gradient_fast(rotated_back(norm), threads); });
   }
 
  private:

@@ -7,7 +7,7 @@ namespace tessera {
 namespace {
 
 /// One row of a NormBackward. In the functions below, kWeight is true if there is a weight, and
-/// kSum if there is a gradient of the sum.
+/// kSum is true if there is a gradient of the sum.
 template <typename T>
 struct Row {
   const T* x;

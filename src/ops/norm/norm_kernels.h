@@ -11,8 +11,8 @@ namespace tessera {
 
 class Stream;
 
-/// The arguments of norm(). Each of `rows` rows of `width` elements is normalised on its own: a row
-/// of x, or a group of one. Pointers marked "or null" select the variant.
+/// The arguments of norm(). Each of `rows` rows of `width` elements is normalised on its own. Such
+/// a row is a row of x, or a group of such a row. Pointers marked "or null" select the variant.
 template <typename T>
 struct NormForward {
   using Wide = Compute<T>;
@@ -29,8 +29,9 @@ struct NormForward {
 };
 
 /// The arguments of the norm's gradient, with x̂ = (x - mean) · inverse and g = output_gradient ·
-/// weight: x_gradient = inverse (g - mean(g) - x̂ mean(g x̂)) + sum_gradient, for rms without
-/// mean(g), weight_gradient = sum over the rows of output_gradient · x̂.
+/// weight. For the rms norm, mean(g) is left out.
+///   x_gradient = inverse (g - mean(g) - x̂ mean(g x̂)) + sum_gradient
+///   weight_gradient = Σ over the rows of output_gradient · x̂
 template <typename T>
 struct NormBackward {
   using Wide = Compute<T>;
@@ -47,8 +48,8 @@ struct NormBackward {
   Wide* partial;             // [norm_parts(target, rows, ...), width], null without weight
 };
 
-/// The rotation of a norm's output by a table of ops/rotary, or the inverse rotation of such an
-/// output's gradient. A norm's row has whole heads of one token.
+/// The rotation of a norm's output by a rotary_table(), or the inverse rotation of the output's
+/// gradient. A norm's row has whole heads of one token.
 template <typename T>
 struct NormRotation {
   const Compute<T>* table = nullptr;  // [tokens, channels]: cosines, then sines; null for none
@@ -72,19 +73,19 @@ struct NormRotation {
 inline constexpr int64_t kNormLeastRows = 64;    // of a block of rows on the processor
 inline constexpr int64_t kNormMostBlocks = 256;  // of all rows
 
-/// Returns the number of rows in a block on the processor. Rows are summed into the weight's
-/// gradient block by block, and the blocks in order, so the result does not depend on the number of
-/// threads.
+/// Returns the number of rows in a block on the processor. The weight's gradient is summed over the
+/// rows of each block, then over the blocks in order. So the result does not depend on the number
+/// of threads.
 inline int64_t norm_block_rows(int64_t rows) {
   return std::max(kNormLeastRows, (rows + kNormMostBlocks - 1) / kNormMostBlocks);
 }
 
-/// Returns a bound on the number of parts in which the weight's gradient is summed; device kernels
-/// use it as the number. It does not fall as `rows` grows.
+/// Returns the number of parts in which the weight's gradient is summed: on a device the number
+/// itself, on the processor a bound. It does not fall as `rows` grows.
 ///
 /// On a device each block has a part, and all blocks run at once: a multiprocessor has about 32 KiB
 /// of rows in its registers. A block has at least eight rows, so its part is small compared to
-/// them. The last bits of the gradient depend on the device's number of multiprocessors.
+/// its rows. The last bits of the gradient depend on the device's number of multiprocessors.
 inline int64_t norm_parts(const Target& target, int64_t rows, int64_t row_bytes) {
   if (target.device == Device::cpu) {
     return std::min(kNormMostBlocks, (rows + kNormLeastRows - 1) / kNormLeastRows);
@@ -103,7 +104,7 @@ void norm_fast(const NormForward<T>& norm, int threads);
 template <typename T>
 void norm_gradient_fast(const NormBackward<T>& norm, int threads);
 
-// Device kernels, for the same types. They put their work into the stream. All pointers are to
+// These functions enqueue the kernels on a device's stream, for the same types. All pointers are to
 // device memory. The weight's gradient is summed in `parts` parts (norm_parts()).
 template <typename Vendor, typename T>
 void norm_device(const NormForward<T>& norm, const NormRotation<T>& rotation, Stream& stream);

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// The labels of a norm's operands (program/labels.h). Rows are all dims but the last. The last dim
-/// is whole, or consists of heads that are normalised one by one.
+/// The labels of a norm's operands (program/labels.h). All dims but the last are rows. The last dim
+/// is normalised as a whole, or head by head.
 struct NormLabels {
   NormLabels(int rank, bool by_heads)
       : x(element_labels(rank - 1) + (by_heads ? " (head channel!)" : " channel!")),

@@ -9,13 +9,15 @@
 #include "ops/rotary/rotated_pack.h"
 
 // The common parts of the kernels of norms and of their gradients: teams of threads that handle
-// rows, and the rotation of a row. A pack is some elements that are moved in one access.
+// rows, and the rotation of a row. A pack is `pack_size` elements that are moved in one access, and
+// p is the index of a pack in its row.
 
 namespace tessera {
 namespace {
 
 // A row is handled by a team: a warp, or the whole block. Most rows fit into the registers of their
-// team and are loaded once. Longer rows are cut, and each cut is loaded whenever it is needed.
+// team and are loaded once. Longer rows are divided into cuts, as long as the registers hold. A cut
+// is loaded again for each pass over the row.
 
 inline constexpr int kMostRowThreads = 512;  // of a team, so that a thread may have 128 registers
 
@@ -47,15 +49,15 @@ struct Team {
 };
 
 /// The packs of one cut of a row that a thread holds.
-template <typename Team, typename T, int size>
+template <typename Team, typename T, int pack_size>
 struct HeldPacks {
-  Pack<T, size> packs[Team::kHeld];
+  Pack<T, pack_size> packs[Team::kHeld];
 
   __device__ void load(const T* row, int cut, int count);
 };
 
-/// Calls body(held, p) for the packs of a cut that this thread holds: p is the index in the row,
-/// `held` the index among the thread's packs. The row has `packs` packs.
+/// Calls body(held, p) for the packs of a cut that this thread holds. `held` is the index of pack p
+/// among the thread's packs. The row has `packs` packs.
 template <typename Team, typename Body>
 __device__ void for_held(int cut, int packs, Body&& body) {
   for (int held = 0; held < Team::kHeld; ++held) {
@@ -64,9 +66,9 @@ __device__ void for_held(int cut, int packs, Body&& body) {
   }
 }
 
-template <typename Team, typename T, int size>
-__device__ void HeldPacks<Team, T, size>::load(const T* row, int cut, int count) {
-  for_held<Team>(cut, count, [&](int held, int p) { packs[held] = load_pack<size>(row, p); });
+template <typename Team, typename T, int pack_size>
+__device__ void HeldPacks<Team, T, pack_size>::load(const T* row, int cut, int count) {
+  for_held<Team>(cut, count, [&](int held, int p) { packs[held] = load_pack<pack_size>(row, p); });
 }
 
 /// Calls body(cut) for each cut of a row. A row that fits has one.
@@ -81,16 +83,16 @@ __device__ void for_each_cut(int packs, Body&& body) {
 }
 
 /// Returns the weights of pack p, or ones without a weight.
-template <int size>
-__device__ Pack<float, size> weights_of_pack(const float* weight, int p) {
-  if (weight != nullptr) return load_pack<size>(weight, p);
-  Pack<float, size> ones;
+template <int pack_size>
+__device__ Pack<float, pack_size> weights_of_pack(const float* weight, int p) {
+  if (weight != nullptr) return load_pack<pack_size>(weight, p);
+  Pack<float, pack_size> ones;
   for (float& value : ones.values) value = 1.0f;
   return ones;
 }
 
-/// The rotation of one row. A pack is rotated together with its partner, half of the rotated
-/// channels away in its head. Packs of other channels are their own partners.
+/// The rotation of one row. A pack is rotated together with its partner, which is in the same head,
+/// half of the rotated channels away. A pack of channels that are not rotated is its own partner.
 class RowRotation {
  public:
   template <typename T>
@@ -103,24 +105,24 @@ class RowRotation {
         half_(static_cast<int>(rotation.channels / 2)) {}
 
   /// Returns the index of the partner of pack p.
-  template <int size>
+  template <int pack_size>
   __device__ int partner(int p) const {
-    const int channel = p * size % head_dim_;
+    const int channel = p * pack_size % head_dim_;
     if (channel >= 2 * half_) return p;
-    return channel < half_ ? p + half_ / size : p - half_ / size;
+    return channel < half_ ? p + half_ / pack_size : p - half_ / pack_size;
   }
 
-  /// Returns pack p of the row after its rotation. `pack` is pack p before it, and `other` its
-  /// partner. `sign` is 1, or -1 for the inverse rotation.
-  template <typename T, int size>
-  __device__ Pack<T, size> rotated(int p, const Pack<T, size>& pack, const Pack<T, size>& other,
-                                   float sign) const {
-    const int channel = p * size % head_dim_;
+  /// Returns pack p of the row after the rotation. `pack` and `other` are pack p and its partner
+  /// before the rotation. `sign` is 1, or -1 for the inverse rotation.
+  template <typename T, int pack_size>
+  __device__ Pack<T, pack_size> rotated(int p, const Pack<T, pack_size>& pack,
+                                        const Pack<T, pack_size>& other, float sign) const {
+    const int channel = p * pack_size % head_dim_;
     if (channel >= 2 * half_) return pack;
     const bool is_first = channel < half_;
     const int pair = is_first ? channel : channel - half_;
-    const auto cosine = load_pack<size>(cosines_ + pair, 0);
-    auto sine = load_pack<size>(cosines_ + half_ + pair, 0);
+    const auto cosine = load_pack<pack_size>(cosines_ + pair, 0);
+    auto sine = load_pack<pack_size>(cosines_ + half_ + pair, 0);
     for (float& value : sine.values) value *= sign;
     return rotated_pack(is_first, pack, other, cosine, sine);
   }
@@ -133,33 +135,33 @@ class RowRotation {
 
 inline constexpr int kTeamWarps = 4;  // of a block whose teams are warps
 
-/// Calls body(pack size, team, fits, grid of one team per row), the first three as compile-time
-/// constants. `fits` is true if a row fits into the registers of its team.
+/// Calls body(pack_size, team, fits, grid of one team per row), the first three as
+/// compile-time constants. `fits` is true if a row fits into the registers of its team.
 template <typename T, typename Body>
 void for_row_width(int64_t rows, int64_t width, Body&& body) {
   using NarrowWarp = Team<false, 1>;
   using Warp = Team<false, 2>;
   using Block = Team<true, 4>;  // with more packs the gradient kernel runs out of registers
-  with_pack_size<kPackSize<T>>(width, [&](auto size) {
-    const int64_t packs = width / size;
+  with_pack_size<kPackSize<T>>(width, [&](auto pack_size) {
+    const int64_t packs = width / pack_size;
     const Grid warp_grid{.blocks = (rows + kTeamWarps - 1) / kTeamWarps,
                          .threads = kTeamWarps * kLanes};
     const int64_t threads = round_up((packs + Block::kHeld - 1) / Block::kHeld, int64_t{kLanes});
     const Grid block_grid{.blocks = rows,
                           .threads = static_cast<int>(std::min<int64_t>(threads, kMostRowThreads))};
-    if constexpr (size > 1) {
-      if (packs <= kLanes) return body(size, NarrowWarp{}, std::true_type{}, warp_grid);
-      if (packs <= 2 * kLanes) return body(size, Warp{}, std::true_type{}, warp_grid);
-      if (threads <= kMostRowThreads) return body(size, Block{}, std::true_type{}, block_grid);
+    if constexpr (pack_size > 1) {
+      if (packs <= kLanes) return body(pack_size, NarrowWarp{}, std::true_type{}, warp_grid);
+      if (packs <= 2 * kLanes) return body(pack_size, Warp{}, std::true_type{}, warp_grid);
+      if (threads <= kMostRowThreads) return body(pack_size, Block{}, std::true_type{}, block_grid);
     }
-    body(size, Block{}, std::false_type{}, block_grid);
+    body(pack_size, Block{}, std::false_type{}, block_grid);
   });
 }
 
 /// Returns whether each pack of a head is rotated as a whole, together with another pack.
 template <typename T>
-bool rotates_packs(const NormRotation<T>& rotation, int size) {
-  return rotation.channels % (2 * size) == 0 && rotation.head_dim % size == 0;
+bool rotates_packs(const NormRotation<T>& rotation, int pack_size) {
+  return rotation.channels % (2 * pack_size) == 0 && rotation.head_dim % pack_size == 0;
 }
 
 }  // namespace

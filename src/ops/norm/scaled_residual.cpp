@@ -9,18 +9,18 @@
 namespace tessera {
 namespace {
 
-// The gradient comes first, because the norm's gradient() creates it. Inputs are found by their
-// number: there are three of the stream or none, so the numbers behind them vary.
+// Residual scaling, fused with the norm that follows, and its gradient (scaled_residual.h). The
+// gradient comes first, because the norm's gradient() creates it. The stream gives three inputs or
+// none, so the inputs after these have no fixed numbers.
 
-/// Returns whether a scale, a bias or a weight fits x.
 bool is_vector_of(const Spec& vector, const Spec& x) {
-  return vector.shape == Shape({x.shape[-1]}) && vector.dtype == accumulation_dtype(x.dtype);
+  return is_like(vector, {{x.shape[-1]}, accumulation_dtype(x.dtype)});
 }
 
-/// Returns the vectors of (x + bias) ⊙ scale among an operation's inputs.
+/// Returns a scale and a bias, which are the inputs scale_input and scale_input + 1.
 template <typename Wide>
-ScaleAndBias<Wide> scale_at(std::span<const Tensor> inputs, size_t first) {
-  return {inputs[first].pointer<Wide>(), inputs[first + 1].pointer<Wide>()};
+ScaleAndBias<Wide> scale_at(std::span<const Tensor> inputs, size_t scale_input) {
+  return {inputs[scale_input].pointer<Wide>(), inputs[scale_input + 1].pointer<Wide>()};
 }
 
 /// inputs: the sum, the inverse deviations, the output's gradient, x, its scale and bias; the
@@ -45,14 +45,11 @@ class ScaledResidualGradient final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     const size_t expected = weight_input() + 1 + size_t{has_sum_gradient_};
     TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs are needed", expected);
-    TESSERA_EXPECT(*this, inputs[2].shape == inputs[3].shape && inputs[2].dtype == inputs[3].dtype,
-                   "a gradient {} {} of an output {} {}", dtype_name(inputs[2].dtype),
-                   inputs[2].shape.text(), dtype_name(inputs[3].dtype), inputs[3].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[2], inputs[3]), "a gradient {} of an output {}",
+                   text_of(inputs[2]), text_of(inputs[3]));
     if (has_sum_gradient_) {
-      TESSERA_EXPECT(
-          *this, inputs.back().shape == inputs[0].shape && inputs.back().dtype == inputs[0].dtype,
-          "a gradient {} {} of a stream {} {}", dtype_name(inputs.back().dtype),
-          inputs.back().shape.text(), dtype_name(inputs[0].dtype), inputs[0].shape.text());
+      TESSERA_EXPECT(*this, is_like(inputs.back(), inputs[0]), "a gradient {} of a stream {}",
+                     text_of(inputs.back()), text_of(inputs[0]));
     }
     std::vector<Spec> outputs;
     for (size_t i = 3; i <= weight_input(); ++i) {
@@ -66,8 +63,8 @@ class ScaledResidualGradient final : public Operation {
            dtype_size(inputs[0].dtype);
   }
 
-  /// Lets the gradient of x overwrite that of the output, and the gradient of the stream that of
-  /// the sum.
+  /// Lets the gradient of x overwrite the gradient of the output, and the gradient of the stream
+  /// overwrite the gradient of the sum.
   int in_place_input(int output) const override {
     if (output == 0) return 2;
     return streams_ && has_sum_gradient_ && output == 3 ? static_cast<int>(weight_input()) + 1 : -1;
@@ -77,9 +74,9 @@ class ScaledResidualGradient final : public Operation {
     const int threads = execution.runtime.threads();
     run_kernel(
         execution, execution.inputs[3].dtype(),
-        [&](auto type) { return arguments<decltype(type)>(execution); },
-        [&](auto vendor, const auto& scaled) {
-          scaled_residual_gradient_device<decltype(vendor)>(scaled, *execution.stream);
+        [&]<typename T>(T) { return arguments<T>(execution); },
+        [&]<typename Vendor>(Vendor, const auto& scaled) {
+          scaled_residual_gradient_device<Vendor>(scaled, *execution.stream);
         },
         [&](const auto& scaled) { scaled_residual_gradient_plain(scaled, threads); },
         [&](const auto& scaled) { scaled_residual_gradient_fast(scaled, threads); });
@@ -135,7 +132,8 @@ class ScaledResidualGradient final : public Operation {
 /// deviations [rows, 1].
 class ScaledResidualNorm final : public Operation {
  public:
-  /// embedding: x without a stream; sublayer: x and a stream; kept_sum: a kept sum.
+  /// The inputs that the sum comes from. embedding: x without a stream. sublayer: x and a stream.
+  /// kept_sum: the sum itself.
   enum class Source { embedding, sublayer, kept_sum };
 
   ScaledResidualNorm(Source source, double epsilon, DType output)
@@ -160,14 +158,12 @@ class ScaledResidualNorm final : public Operation {
     const Spec sum{x.shape, accumulation_dtype(x.dtype)};
     for (size_t i = 1; i < inputs.size(); ++i) {
       if (source_ == Source::sublayer && i == 3) {
-        TESSERA_EXPECT(*this, inputs[i].shape == sum.shape && inputs[i].dtype == sum.dtype,
-                       "a stream {} {} for x {} {}", dtype_name(inputs[i].dtype),
-                       inputs[i].shape.text(), dtype_name(x.dtype), x.shape.text());
+        TESSERA_EXPECT(*this, is_like(inputs[i], sum), "a stream {} for x {}", text_of(inputs[i]),
+                       text_of(x));
         continue;
       }
-      TESSERA_EXPECT(*this, is_vector_of(inputs[i], x), "input {} is {} {}; it must be {} [{}]", i,
-                     dtype_name(inputs[i].dtype), inputs[i].shape.text(), dtype_name(sum.dtype),
-                     x.shape[-1]);
+      TESSERA_EXPECT(*this, is_vector_of(inputs[i], x), "input {} is {}; it must be {} [{}]", i,
+                     text_of(inputs[i]), dtype_name(sum.dtype), x.shape[-1]);
     }
     const Spec inverse{{x.shape.rows(), 1}, sum.dtype};
     if (source_ == Source::kept_sum) return {{x.shape, output_}, inverse};
@@ -211,9 +207,9 @@ class ScaledResidualNorm final : public Operation {
   void run(const Execution& execution) const override {
     const int threads = execution.runtime.threads();
     run_kernel(
-        execution, output_, [&](auto type) { return arguments<decltype(type)>(execution); },
-        [&](auto vendor, const auto& scaled) {
-          scaled_residual_device<decltype(vendor)>(scaled, *execution.stream);
+        execution, output_, [&]<typename T>(T) { return arguments<T>(execution); },
+        [&]<typename Vendor>(Vendor, const auto& scaled) {
+          scaled_residual_device<Vendor>(scaled, *execution.stream);
         },
         [&](const auto& scaled) { scaled_residual_plain(scaled, threads); },
         [&](const auto& scaled) { scaled_residual_fast(scaled, threads); });

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// The map (x + bias) ⊙ scale. Both are [row], in the accumulation type.
+/// The vectors of (x + bias) ⊙ scale: [row] each, in the accumulation type.
 struct ResidualScale {
   Value scale;
   Value bias;
@@ -24,11 +24,12 @@ struct ScaledResidual {
 ///           + (stream + stream_scaling.bias) ⊙ stream_scaling.scale
 ///   output  = normalised(stream') · weight
 ///
-/// x is the output of a sublayer, [tokens, row], of any floating type. stream is the residual
-/// stream, [tokens, row], in the accumulation type, and so is stream'. Only the embedding has no
-/// stream. weight is [row], in the accumulation type. All is computed in that type, and the output
-/// is rounded once. Normalising a kept stream' again gives the same bits. Throws InternalError if
-/// the shapes or types do not fit, or for another norm than RMSNorm of whole rows.
+/// x is the output of a sublayer or of the embedding, [tokens, row], of any floating type. stream
+/// is the residual stream, [tokens, row], in the accumulation type, and so is stream'. After the
+/// embedding there is no stream yet. weight is [row], in the accumulation type. Everything is
+/// computed in that type, and the output is rounded once. A kept stream' that is normalised again
+/// gives the same bits. Throws InternalError if the shapes or types do not fit, or for another norm
+/// than RMSNorm of whole rows.
 ScaledResidual scaled_residual_norm(Builder& builder, Value x, const ResidualScale& x_scaling,
                                     std::optional<Value> stream,
                                     const std::optional<ResidualScale>& stream_scaling,

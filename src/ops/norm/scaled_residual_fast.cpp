@@ -47,8 +47,8 @@ template <typename T>
   }
 }
 
-/// The rows that are handled together, so that the column sums, which do not fit into the
-/// first-level cache besides the rows, are read and written once for all of them.
+/// The number of rows that are handled together. The column sums do not fit into the first-level
+/// cache beside the rows, so they are read and written once for these rows.
 constexpr int64_t kRowsTogether = 4;
 
 /// Returns the mean of n g over a row.
@@ -66,8 +66,8 @@ float row_product_mean(const ScaledBackward<T>& scaled, int64_t row) {
          static_cast<float>(scaled.width);
 }
 
-/// Computes all gradients for kRows rows from `row` on. `sums` are the column sums of their block,
-/// to which it adds.
+/// Computes the gradients of kRows rows, from `row` on, and adds to the column sums of their block,
+/// `sums` [kScaledSums, width].
 template <int64_t kRows, bool kStream, bool kSumGradient, typename T>
 void gradient_rows(const ScaledBackward<T>& scaled, int64_t row, float* sums) {
   const int64_t width = scaled.width;
@@ -97,18 +97,18 @@ void gradient_rows(const ScaledBackward<T>& scaled, int64_t row, float* sums) {
     float total_stream = kStream ? totals_stream[i] : 0;
 #pragma GCC unroll 4
     for (int64_t r = 0; r < kRows; ++r) {
-      const int64_t at = r * width + i;
-      const float normalised = sum[at] * inverses[r];
-      const auto output = static_cast<float>(output_gradient[at]);
+      const int64_t offset = r * width + i;
+      const float normalised = sum[offset] * inverses[r];
+      const auto output = static_cast<float>(output_gradient[offset]);
       total_weight += output * normalised;
       float gradient = inverses[r] * (output * weight[i] - normalised * means[r]);
-      if constexpr (kSumGradient) gradient += sum_gradient[at];
+      if constexpr (kSumGradient) gradient += sum_gradient[offset];
       total += gradient;
-      total_x += gradient * static_cast<float>(x[at]);
-      x_gradient[at] = static_cast<T>(gradient * x_scale[i]);
+      total_x += gradient * static_cast<float>(x[offset]);
+      x_gradient[offset] = static_cast<T>(gradient * x_scale[i]);
       if constexpr (kStream) {
-        total_stream += gradient * stream[at];
-        stream_gradient[at] = gradient * stream_scale[i];
+        total_stream += gradient * stream[offset];
+        stream_gradient[offset] = gradient * stream_scale[i];
       }
     }
     totals[i] = total;
@@ -133,31 +133,25 @@ void gradient_blocks(const ScaledBackward<T>& scaled, int threads) {
     }
     for (; row < end; ++row) gradient_rows<1, kStream, kSumGradient>(scaled, row, sums);
   });
-  parallel_ranges(threads, scaled.width, row_grain(kScaledSums * blocks),
-                  [&](int64_t begin, int64_t end, int) {
-                    for (int64_t i = begin; i < end; ++i) {
-                      float column[kScaledSums] = {};
-                      for (int64_t block = 0; block < blocks; ++block) {
-                        for (int64_t s = 0; s < kScaledSums; ++s) {
-                          column[s] += scaled.parts[block * size + s * scaled.width + i];
-                        }
-                      }
-                      put_vector_gradients(scaled, i, column);
-                    }
-                  });
+  parallel_each(threads, scaled.width, row_grain(kScaledSums * blocks), [&](int64_t i) {
+    float column[kScaledSums] = {};
+    for (int64_t block = 0; block < blocks; ++block) {
+      for (int64_t s = 0; s < kScaledSums; ++s) {
+        column[s] += scaled.parts[block * size + s * scaled.width + i];
+      }
+    }
+    put_vector_gradients(scaled, i, column);
+  });
 }
 
 }  // namespace
 
 template <typename T>
 void scaled_residual_fast(const ScaledForward<T>& scaled, int threads) {
-  parallel_ranges(threads, scaled.rows, row_grain(scaled.width),
-                  [&](int64_t begin, int64_t end, int) {
-                    for (int64_t row = begin; row < end; ++row) {
-                      if (scaled.x != nullptr) scale_row(scaled, row * scaled.width);
-                      normalise_sum(scaled, row);
-                    }
-                  });
+  parallel_each(threads, scaled.rows, row_grain(scaled.width), [&](int64_t row) {
+    if (scaled.x != nullptr) scale_row(scaled, row * scaled.width);
+    normalise_sum(scaled, row);
+  });
 }
 
 template <typename T>

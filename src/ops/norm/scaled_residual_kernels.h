@@ -32,8 +32,8 @@ struct ScaledForward {
   Wide* inverse;       // [rows]: 1 / sqrt(mean square + epsilon)
 };
 
-/// The sums over the rows, for each column, from which the gradients of the vectors are computed
-/// (see ScaledBackward). A part holds them in this order.
+/// The sums over the rows, for each column, that give the gradients of the vectors. ScaledBackward
+/// defines their terms. A part holds the sums in this order.
 enum ScaledSum : int {
   sum_of_d,
   sum_of_d_x,
@@ -42,10 +42,11 @@ enum ScaledSum : int {
 };
 inline constexpr int64_t kScaledSums = 4;
 
-/// The arguments of its gradient, with n = sum · inverse, g = output_gradient · weight and
-/// d = inverse (g - n mean(g n)) + sum_gradient. For x and the stream they are d · scale. Summed
-/// over rows, they are Σ d (x + bias) for x's scale, scale · Σ d for its bias, the same for the
-/// stream's, and Σ output_gradient · n for the weight.
+/// The arguments of the gradient. With n = sum · inverse and g = output_gradient · weight, the
+/// gradient of the sum is d = inverse (g - n mean(g n)) + sum_gradient. For x, and the same for the
+/// stream, with Σ over the rows:
+///   x_gradient = d · scale, scale_gradient = Σ d (x + bias), bias_gradient = scale · Σ d
+///   weight_gradient = Σ output_gradient · n
 template <typename T>
 struct ScaledBackward {
   using Wide = Compute<T>;
@@ -86,7 +87,7 @@ void scaled_residual_fast(const ScaledForward<T>& scaled, int threads);
 template <typename T>
 void scaled_residual_gradient_fast(const ScaledBackward<T>& scaled, int threads);
 
-// Device kernels, for the same types. They put their work into the stream.
+// These functions enqueue the kernels on a device's stream, for the same types.
 template <typename Vendor, typename T>
 void scaled_residual_device(const ScaledForward<T>& scaled, Stream& stream);
 template <typename Vendor, typename T>

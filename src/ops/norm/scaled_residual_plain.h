@@ -26,7 +26,7 @@ void scale_row_plain(const ScaledForward<T>& scaled, int64_t start) {
 }
 
 /// Writes output[i] = sum[i] * weight[i] / sqrt(mean_i(sum[i]^2) + epsilon). It is not inlined, so
-/// that a kept sum is normalised by the same code.
+/// a kept sum is normalised by the same code, which gives the same bits.
 template <typename T>
 [[gnu::noinline]] void normalise_sum_plain(const ScaledForward<T>& scaled, int64_t row) {
   using Wide = Compute<T>;
@@ -45,11 +45,9 @@ template <typename T>
 /// Defines residual scaling and its norm, row by row.
 template <typename T>
 void scaled_residual_plain(const ScaledForward<T>& scaled, int threads) {
-  parallel_ranges(threads, scaled.rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
-      if (scaled.x != nullptr) scale_row_plain(scaled, row * scaled.width);
-      normalise_sum_plain(scaled, row);
-    }
+  parallel_each(threads, scaled.rows, 1, [&](int64_t row) {
+    if (scaled.x != nullptr) scale_row_plain(scaled, row * scaled.width);
+    normalise_sum_plain(scaled, row);
   });
 }
 
@@ -59,9 +57,9 @@ Compute<T> scaled_product_mean(const ScaledBackward<T>& scaled, int64_t row) {
   using Wide = Compute<T>;
   Wide total = 0;
   for (int64_t i = 0; i < scaled.width; ++i) {
-    const int64_t at = row * scaled.width + i;
-    total += static_cast<Wide>(scaled.output_gradient[at]) * scaled.weight[i] * scaled.sum[at] *
-             scaled.inverse[row];
+    const int64_t offset = row * scaled.width + i;
+    total += static_cast<Wide>(scaled.output_gradient[offset]) * scaled.weight[i] *
+             scaled.sum[offset] * scaled.inverse[row];
   }
   return total / static_cast<Wide>(scaled.width);
 }
@@ -72,11 +70,11 @@ template <typename T>
 Compute<T> scaled_sum_gradient(const ScaledBackward<T>& scaled, int64_t row, int64_t i,
                                Compute<T> product_mean) {
   using Wide = Compute<T>;
-  const int64_t at = row * scaled.width + i;
-  const Wide gradient = static_cast<Wide>(scaled.output_gradient[at]) * scaled.weight[i];
-  const Wide normalised = scaled.sum[at] * scaled.inverse[row];
+  const int64_t offset = row * scaled.width + i;
+  const Wide gradient = static_cast<Wide>(scaled.output_gradient[offset]) * scaled.weight[i];
+  const Wide normalised = scaled.sum[offset] * scaled.inverse[row];
   const Wide through = scaled.inverse[row] * (gradient - normalised * product_mean);
-  return scaled.sum_gradient != nullptr ? through + scaled.sum_gradient[at] : through;
+  return scaled.sum_gradient != nullptr ? through + scaled.sum_gradient[offset] : through;
 }
 
 /// Computes the gradients of the vectors. Each column is summed over the rows in order, in a single
@@ -94,13 +92,13 @@ void scaled_vector_gradients_plain(const ScaledBackward<T>& scaled, int threads)
     for (int64_t row = 0; row < scaled.rows; ++row) {
       const Wide product_mean = scaled_product_mean(scaled, row);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t at = row * width + i;
+        const int64_t offset = row * width + i;
         const Wide gradient = scaled_sum_gradient(scaled, row, i, product_mean);
         sums[i] += gradient;
-        sums[width + i] += gradient * static_cast<Wide>(scaled.x[at]);
-        if (scaled.stream != nullptr) sums[2 * width + i] += gradient * scaled.stream[at];
-        sums[3 * width + i] +=
-            static_cast<Wide>(scaled.output_gradient[at]) * scaled.sum[at] * scaled.inverse[row];
+        sums[width + i] += gradient * static_cast<Wide>(scaled.x[offset]);
+        if (scaled.stream != nullptr) sums[2 * width + i] += gradient * scaled.stream[offset];
+        sums[3 * width + i] += static_cast<Wide>(scaled.output_gradient[offset]) *
+                               scaled.sum[offset] * scaled.inverse[row];
       }
     }
     for (int64_t i = begin; i < end; ++i) {
@@ -116,16 +114,14 @@ template <typename T>
 void scaled_residual_gradient_plain(const ScaledBackward<T>& scaled, int threads) {
   using Wide = Compute<T>;
   scaled_vector_gradients_plain(scaled, threads);
-  parallel_ranges(threads, scaled.rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
-      const Wide product_mean = scaled_product_mean(scaled, row);
-      for (int64_t i = 0; i < scaled.width; ++i) {
-        const int64_t at = row * scaled.width + i;
-        const Wide gradient = scaled_sum_gradient(scaled, row, i, product_mean);
-        scaled.x_gradient[at] = static_cast<T>(gradient * scaled.x_scaling.scale[i]);
-        if (scaled.stream != nullptr) {
-          scaled.stream_gradient[at] = gradient * scaled.stream_scaling.scale[i];
-        }
+  parallel_each(threads, scaled.rows, 1, [&](int64_t row) {
+    const Wide product_mean = scaled_product_mean(scaled, row);
+    for (int64_t i = 0; i < scaled.width; ++i) {
+      const int64_t offset = row * scaled.width + i;
+      const Wide gradient = scaled_sum_gradient(scaled, row, i, product_mean);
+      scaled.x_gradient[offset] = static_cast<T>(gradient * scaled.x_scaling.scale[i]);
+      if (scaled.stream != nullptr) {
+        scaled.stream_gradient[offset] = gradient * scaled.stream_scaling.scale[i];
       }
     }
   });

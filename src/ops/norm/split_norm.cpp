@@ -12,8 +12,7 @@ namespace {
 //   sums = row_sums(x)               for a layer norm, then summed over the ranks
 //   squares = row_squares(x, sums)   then summed over the ranks
 //   output = scale_rows(x, squares, sums, weight)
-// Each of these operations stands below, after its gradient. The kernels are in
-// split_norm_kernels.h.
+// Each of these operations follows its gradient below. The kernels are in split_norm_kernels.h.
 
 /// The base of the operations: checks of their operands, and the kernels' view of rows.
 class RowOperation : public Operation {
@@ -27,17 +26,13 @@ class RowOperation : public Operation {
   }
 
  protected:
-  /// Checks x [tokens, columns].
   void require_rows(const Spec& x) const {
-    TESSERA_EXPECT(*this, x.shape.rank() == 2 && is_floating(x.dtype), "x is {} {}",
-                   dtype_name(x.dtype), x.shape.text());
+    TESSERA_EXPECT(*this, x.shape.rank() == 2 && is_floating(x.dtype), "x is {}", text_of(x));
   }
   /// Checks a vector with a number for each row of x: [tokens], in the accumulation type.
   void require_row_numbers(const Spec& numbers, const Spec& x, std::string_view noun) const {
-    TESSERA_EXPECT(
-        *this, numbers.shape == Shape{x.shape[0]} && numbers.dtype == accumulation_dtype(x.dtype),
-        "{} of {} {} for x of {} {}", noun, dtype_name(numbers.dtype), numbers.shape.text(),
-        dtype_name(x.dtype), x.shape.text());
+    TESSERA_EXPECT(*this, is_like(numbers, {{x.shape[0]}, accumulation_dtype(x.dtype)}),
+                   "{} of {} for x of {}", noun, text_of(numbers), text_of(x));
   }
   static Spec row_numbers(const Spec& x) { return {{x.shape[0]}, accumulation_dtype(x.dtype), {}}; }
 
@@ -64,8 +59,7 @@ class RowSumsGradient final : public RowOperation {
     return {{x_.shape, x_.dtype}};
   }
   void run(const Execution& execution) const override {
-    dispatch_floating(x_.dtype, [&](auto type) {
-      using T = decltype(type);
+    dispatch_floating(x_.dtype, [&]<typename T>(T) {
       const auto* const gradient = execution.inputs[0].data<Compute<T>>();
       const SplitRows<T> rows = rows_of<T>(execution, execution.outputs[0]);
       T* const result = execution.outputs[0].data<T>();
@@ -95,15 +89,14 @@ class RowSums final : public RowOperation {
                                  {output_gradients[0]})};
   }
   void run(const Execution& execution) const override {
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
       sum_rows(rows_of<T>(execution, execution.inputs[0]), execution.outputs[0].data<Compute<T>>());
     });
   }
 };
 
-/// inputs: the gradient of the squares [tokens], x [tokens, columns] and, if it is centred, its
-/// sums [tokens]. output: as x.
+/// inputs: the gradient of the squares [tokens], x [tokens, columns] and, if the norm is centred,
+/// the sums of x [tokens]. output: as x.
 class RowSquaresGradient final : public RowOperation {
  public:
   RowSquaresGradient(bool centred, int64_t columns) : centred_(centred), columns_(columns) {}
@@ -118,8 +111,7 @@ class RowSquaresGradient final : public RowOperation {
     return {inputs[1]};
   }
   void run(const Execution& execution) const override {
-    dispatch_floating(execution.inputs[1].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_floating(execution.inputs[1].dtype(), [&]<typename T>(T) {
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[1]);
       rows.columns = static_cast<double>(columns_);
       if (centred_) rows.sums = execution.inputs[2].data<Compute<T>>();
@@ -133,7 +125,8 @@ class RowSquaresGradient final : public RowOperation {
   int64_t columns_;
 };
 
-/// inputs: x [tokens, columns] and, if it is centred, its sums [tokens]. output: [tokens].
+/// inputs: x [tokens, columns] and, if the norm is centred, the sums of x [tokens]. output:
+/// [tokens].
 class RowSquares final : public RowOperation {
  public:
   RowSquares(bool centred, int64_t columns) : centred_(centred), columns_(columns) {}
@@ -158,8 +151,7 @@ class RowSquares final : public RowOperation {
     return gradients;
   }
   void run(const Execution& execution) const override {
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[0]);
       rows.columns = static_cast<double>(columns_);
       if (centred_) rows.sums = execution.inputs[1].data<Compute<T>>();
@@ -172,26 +164,26 @@ class RowSquares final : public RowOperation {
   int64_t columns_;
 };
 
-/// The attributes of scale_rows(). `centred` means that the mean is subtracted.
+/// The attributes of scale_rows(). `centred` is true if the mean is subtracted.
 struct Scaling {
   bool centred;
   bool weighted;
   int64_t columns;
   double epsilon;
 
-  /// Sets the operands after x, which is input `at` of the execution.
+  /// Sets the operands of `rows`. `input` is the number of x, which they follow.
   template <typename T>
-  void set_operands(SplitRows<T>& rows, std::span<const Tensor> inputs, size_t at) const {
+  void set_operands(SplitRows<T>& rows, std::span<const Tensor> inputs, size_t input) const {
     rows.columns = static_cast<double>(columns);
     rows.epsilon = epsilon;
-    rows.squares = inputs[++at].data<Compute<T>>();
-    if (centred) rows.sums = inputs[++at].data<Compute<T>>();
-    if (weighted) rows.weight = inputs[++at].data<Compute<T>>();
+    rows.squares = inputs[++input].data<Compute<T>>();
+    if (centred) rows.sums = inputs[++input].data<Compute<T>>();
+    if (weighted) rows.weight = inputs[++input].data<Compute<T>>();
   }
 };
 
-/// inputs: the output's gradient [tokens, columns], and those of ScaleRows. outputs: their
-/// gradients.
+/// inputs: the output's gradient [tokens, columns], then the inputs of ScaleRows. outputs: the
+/// gradients of the inputs of ScaleRows.
 class ScaleRowsGradient final : public RowOperation {
  public:
   explicit ScaleRowsGradient(const Scaling& scaling) : scaling_(scaling) {}
@@ -202,16 +194,15 @@ class ScaleRowsGradient final : public RowOperation {
     return "~t c, t c, t" + optional_labels + " -> t c, t" + optional_labels;
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this,
-                   inputs.size() == 3U + scaling_.centred + scaling_.weighted &&
-                       inputs[0].shape == inputs[1].shape && inputs[0].dtype == inputs[1].dtype,
-                   "a gradient that fits x is needed");
+    TESSERA_EXPECT(
+        *this,
+        inputs.size() == 3U + scaling_.centred + scaling_.weighted && is_like(inputs[0], inputs[1]),
+        "a gradient that fits x is needed");
     return {inputs.begin() + 1, inputs.end()};
   }
   int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
   void run(const Execution& execution) const override {
-    dispatch_floating(execution.inputs[1].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_floating(execution.inputs[1].dtype(), [&]<typename T>(T) {
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[1]);
       scaling_.set_operands(rows, execution.inputs, 1);
       size_t output = 1;
@@ -233,8 +224,8 @@ class ScaleRowsGradient final : public RowOperation {
   Scaling scaling_;
 };
 
-/// inputs: x [tokens, columns], squares [tokens], sums [tokens] if it is centred, weight [columns]
-/// if it is weighted. output: as x.
+/// inputs: x [tokens, columns], squares [tokens], sums [tokens] if centred, weight [columns] if
+/// weighted. output: as x.
 class ScaleRows final : public RowOperation {
  public:
   explicit ScaleRows(const Scaling& scaling) : scaling_(scaling) {}
@@ -255,10 +246,8 @@ class ScaleRows final : public RowOperation {
     if (scaling_.centred) require_row_numbers(inputs[2], x, "sums");
     if (scaling_.weighted) {
       const Spec& weight = inputs.back();
-      TESSERA_EXPECT(
-          *this, weight.shape == Shape{x.shape[1]} && weight.dtype == accumulation_dtype(x.dtype),
-          "a weight of {} {} for x of {} {}", dtype_name(weight.dtype), weight.shape.text(),
-          dtype_name(x.dtype), x.shape.text());
+      TESSERA_EXPECT(*this, is_like(weight, {{x.shape[1]}, accumulation_dtype(x.dtype)}),
+                     "a weight of {} for x of {}", text_of(weight), text_of(x));
     }
     return {x};
   }
@@ -270,8 +259,7 @@ class ScaleRows final : public RowOperation {
   }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[0]);
       scaling_.set_operands(rows, execution.inputs, 0);
       scale_all_rows(rows, execution.outputs[0].data<T>());

@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-// A norm of rows that ranks share, in steps. Between the steps the ranks sum their results. x is
-// [tokens, columns] and may be split along its columns. norm() is faster if rows are whole.
+// A norm of rows that ranks share, in three steps: row_sums(), row_squares() and scale_rows().
+// Between the steps the ranks sum their results. x is [tokens, columns] and may be split along its
+// columns. norm() is faster if rows are whole.
 
 /// Returns Σ x over the columns of each row: [tokens], in the accumulation type. If columns are
 /// split, the sums are partial.
@@ -17,14 +18,14 @@ Value row_sums(Builder& builder, Value x);
 
 /// Returns Σ (x - mean)² over the columns of each row: [tokens], in the accumulation type. The
 /// means are `sums` / `columns`, or 0 without `sums`. `columns` is the number of columns of whole
-/// rows. `sums` are row_sums() of x, taken over all ranks. They get no gradient here: squares about
-/// the mean do not change with it to first order.
+/// rows. `sums` are row_sums() of x, summed over all ranks. They get no gradient here: to first
+/// order, the squares do not depend on the mean.
 Value row_squares(Builder& builder, Value x, std::optional<Value> sums, int64_t columns);
 
 /// The statistics of rows that scale_rows() takes.
 struct RowStatistics {
-  Value squares;              ///< row_squares(), taken over all ranks
-  std::optional<Value> sums;  ///< row_sums(), taken over all ranks; none for a mean of 0
+  Value squares;              ///< row_squares(), summed over all ranks
+  std::optional<Value> sums;  ///< row_sums(), summed over all ranks; none for a mean of 0
   int64_t columns = 0;        ///< of whole rows
   double epsilon = 1e-5;
 };
@@ -34,9 +35,9 @@ struct RowStatistics {
 Value scale_rows(Builder& builder, Value x, std::optional<Value> weight,
                  const RowStatistics& statistics);
 
-/// Does what norm() does for rows whose columns are split over the ranks of an axis, in even
-/// pieces, as the weight is. The results are the same but for rounding: the gradient of x is
-/// rounded for each of its terms. options.group must be 0. Devices cannot do it yet.
+/// Returns the output of norm() for rows whose columns are split over the ranks of an axis, in even
+/// pieces, as the weight is. The results differ only by rounding: each term of the gradient of x is
+/// rounded. options.group must be 0. Devices cannot run this yet.
 Value split_norm(Builder& builder, Value x, std::optional<Value> weight, Axis axis,
                  const NormOptions& options);
 

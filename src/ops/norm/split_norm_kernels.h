@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// The kernels of a norm of rows whose columns are split over ranks. They are both the plain and the
-// fast ones. A rank computes its columns of each row. `mean_r` and `inverse_r` of the formulas are
+// The kernels of a norm of rows whose columns are split over ranks. They serve as plain and as fast
+// kernels. A rank computes its columns of each row. `mean_r` and `inverse_r` of the formulas are
 // SplitRows::mean() and inverse().
 
 /// Rows of which a rank has some columns, and the statistics of the whole rows.
@@ -33,13 +33,12 @@ struct SplitRows {
   Wide inverse(int64_t row) const {
     return 1 / std::sqrt(squares[row] / static_cast<Wide>(columns) + static_cast<Wide>(epsilon));
   }
-  Wide scale(int64_t column) const { return weight == nullptr ? Wide{1} : weight[column]; }
+  Wide weight_of(int64_t column) const { return weight == nullptr ? Wide{1} : weight[column]; }
   /// Calls body(row, x of the row) for each row, on several threads.
   template <typename Body>
   void for_each_row(Body&& body) const {
-    parallel_ranges(threads, rows, row_grain(width), [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = begin; row < end; ++row) body(row, x + row * width);
-    });
+    parallel_each(threads, rows, row_grain(width),
+                  [&](int64_t row) { body(row, x + row * width); });
   }
 };
 
@@ -83,7 +82,7 @@ void scale_all_rows(const SplitRows<T>& rows, T* result) {
     const Compute<T> mean = rows.mean(row), inverse = rows.inverse(row);
     T* const to = result + row * rows.width;
     for (int64_t i = 0; i < rows.width; ++i) {
-      to[i] = static_cast<T>((static_cast<Compute<T>>(x[i]) - mean) * inverse * rows.scale(i));
+      to[i] = static_cast<T>((static_cast<Compute<T>>(x[i]) - mean) * inverse * rows.weight_of(i));
     }
   });
 }
@@ -129,7 +128,9 @@ void scaled_rows_gradient(const SplitRows<T>& rows, const ScaledRowsGradients<T>
     const Wide mean = rows.mean(row), inverse = rows.inverse(row);
     const auto columns = static_cast<Wide>(rows.columns);
     const T* const gradient = gradients.output_gradient + row * rows.width;
-    const auto weighted = [&](int64_t i) { return static_cast<Wide>(gradient[i]) * rows.scale(i); };
+    const auto weighted = [&](int64_t i) {
+      return static_cast<Wide>(gradient[i]) * rows.weight_of(i);
+    };
     const Wide product = interleaved_sum<Wide>(
         rows.width, [&](int64_t i) { return weighted(i) * (static_cast<Wide>(x[i]) - mean); });
     gradients.squares_gradient[row] = product * inverse * inverse * inverse / (-2 * columns);

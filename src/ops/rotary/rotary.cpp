@@ -42,13 +42,12 @@ class Rotary final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      on_device(execution, [&](auto vendor, auto type) {
-        rotary_device<decltype(vendor)>(arguments<decltype(type)>(execution), *execution.stream);
+      on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+        rotary_device<Vendor>(arguments<T>(execution), *execution.stream);
       });
       return;
     }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
       rotate_on_processor(execution.runtime, arguments<T>(execution));
     });
   }

@@ -10,27 +10,28 @@ namespace {
 constexpr int kHeadsOfThread = 4;  // heads that share the sines and cosines in a thread's registers
 
 /// The division of one token's work among threads. A pack is a few neighbouring channels, which a
-/// thread loads at once. Each thread has one column of a few heads: a pack of the first half of the
-/// rotated channels with the pack of the second half, or a pack of the other channels.
+/// thread loads at once. A column is a pack of the first half of a head's rotated channels together
+/// with the pack of the second half, or a pack of the other channels. Each thread has one column of
+/// a few heads.
 struct TokenWork {
   int rotated;  // columns of the rotated channels
   int columns;  // rotated columns, and columns of the channels that are copied
   int groups;   // of kHeadsOfThread heads
 };
 
-/// Rotates one column of the heads [head, heads) of a token.
-template <typename T, int size>
-__device__ void rotate_heads(const RotaryArguments<T>& rotary, int64_t token, int head, int heads,
-                             int column) {
+/// Rotates one column of the heads [heads_begin, heads_end) of a token.
+template <typename T, int pack_size>
+__device__ void rotate_heads(const RotaryArguments<T>& rotary, int64_t token, int heads_begin,
+                             int heads_end, int column) {
   const int half = static_cast<int>(rotary.channels / 2);
   const float* const cosines = rotary.table + token * rotary.channels;
-  const auto cosine = load_pack<size>(cosines, column);
-  auto sine = load_pack<size>(cosines + half, column);
-  for (int i = 0; i < size; ++i) sine.values[i] = rotary.inverse ? -sine.values[i] : sine.values[i];
-  for (int h = head; h < heads; ++h) {
-    const int64_t start = (token * rotary.heads + h) * rotary.head_dim;
-    const auto firsts = load_pack<size>(rotary.x + start, column);
-    const auto seconds = load_pack<size>(rotary.x + start + half, column);
+  const auto cosine = load_pack<pack_size>(cosines, column);
+  auto sine = load_pack<pack_size>(cosines + half, column);
+  for (float& value : sine.values) value = rotary.inverse ? -value : value;
+  for (int head = heads_begin; head < heads_end; ++head) {
+    const int64_t start = (token * rotary.heads + head) * rotary.head_dim;
+    const auto firsts = load_pack<pack_size>(rotary.x + start, column);
+    const auto seconds = load_pack<pack_size>(rotary.x + start + half, column);
     store_pack(rotary.output + start, column, rotated_pack(true, firsts, seconds, cosine, sine));
     store_pack(rotary.output + start + half, column,
                rotated_pack(false, seconds, firsts, cosine, sine));
@@ -38,7 +39,7 @@ __device__ void rotate_heads(const RotaryArguments<T>& rotary, int64_t token, in
 }
 
 /// Rotates `block_tokens` tokens in each block, whose threads take the tokens' columns in turn.
-template <typename T, int size>
+template <typename T, int pack_size>
 __global__ void rotary_kernel(RotaryArguments<T> rotary, TokenWork work, int block_tokens) {
   const int token_items = work.groups * work.columns;
   const int64_t first_token = static_cast<int64_t>(blockIdx.x) * block_tokens;
@@ -48,42 +49,42 @@ __global__ void rotary_kernel(RotaryArguments<T> rotary, TokenWork work, int blo
     const int64_t token = first_token + item / token_items;
     if (token >= rotary.tokens) return;
     const int column = item % work.columns;
-    const int head = item % token_items / work.columns * kHeadsOfThread;
-    const int heads = head + kHeadsOfThread < rotary.heads ? head + kHeadsOfThread
-                                                           : static_cast<int>(rotary.heads);
+    const int heads_begin = item % token_items / work.columns * kHeadsOfThread;
+    const int heads_end = heads_begin + kHeadsOfThread < rotary.heads
+                              ? heads_begin + kHeadsOfThread
+                              : static_cast<int>(rotary.heads);
     if (column < work.rotated) {
-      rotate_heads<T, size>(rotary, token, head, heads, column);
+      rotate_heads<T, pack_size>(rotary, token, heads_begin, heads_end, column);
       continue;
     }
-    for (int h = head; h < heads; ++h) {
-      const int64_t start = (token * rotary.heads + h) * rotary.head_dim + rotary.channels;
+    for (int head = heads_begin; head < heads_end; ++head) {
+      const int64_t start = (token * rotary.heads + head) * rotary.head_dim + rotary.channels;
       const int pack = column - work.rotated;
-      store_pack(rotary.output + start, pack, load_pack<size>(rotary.x + start, pack));
+      store_pack(rotary.output + start, pack, load_pack<pack_size>(rotary.x + start, pack));
     }
   }
 }
 
-template <typename T, int size>
+template <typename T, int pack_size>
 void rotate(const RotaryArguments<T>& rotary, Stream& stream) {
   constexpr int kBlockThreads = 256;
   const bool copies = rotary.output != rotary.x;
   TokenWork work{};
-  work.rotated = static_cast<int>(rotary.channels / 2 / size);
-  work.columns =
-      work.rotated + (copies ? static_cast<int>((rotary.head_dim - rotary.channels) / size) : 0);
+  work.rotated = static_cast<int>(rotary.channels / 2 / pack_size);
+  const int64_t copied_channels = copies ? rotary.head_dim - rotary.channels : 0;
+  work.columns = work.rotated + static_cast<int>(copied_channels / pack_size);
   work.groups = static_cast<int>((rotary.heads + kHeadsOfThread - 1) / kHeadsOfThread);
   const int block_tokens = std::max(1, kBlockThreads / (work.groups * work.columns));
-  launch(rotary_kernel<T, size>,
+  launch(rotary_kernel<T, pack_size>,
          {.blocks = (rotary.tokens + block_tokens - 1) / block_tokens, .threads = kBlockThreads},
          stream, rotary, work, block_tokens);
 }
 
-/// The sine and the cosine of an angle of at most an eighth of a turn, within one unit in the last
-/// place. Only additions and multiplications are used, so that no slower path for large angles is
-/// compiled.
 struct SineAndCosine {
   float sine, cosine;
 };
+/// Returns the sine and the cosine of an angle of at most an eighth of a turn, within one unit in
+/// the last place. CUDA's sincosf() would also compile a slow path for large angles.
 __device__ SineAndCosine sine_and_cosine(float angle) {
   const float square = angle * angle;
   const float sine = ((-1.9515295891e-4f * square + 8.3321608736e-3f) * square - 1.6666654611e-1f);
@@ -110,10 +111,10 @@ __global__ void rotary_table_kernel(RotaryTable32 table, RotarySteps steps) {
   // A quarter turn turns the cosine into minus the sine, and the sine into the cosine.
   const bool exchanged = quarter % 2 == 1;
   float* const row = table.table + token * table.channels + steps.first + pair;
-  const float along = exchanged ? sine : cosine;
-  const float across = exchanged ? cosine : sine;
-  row[0] = quarter == 1 || quarter == 2 ? -along : along;
-  row[table.channels / 2] = quarter >= 2 ? -across : across;
+  const float unsigned_cosine = exchanged ? sine : cosine;
+  const float unsigned_sine = exchanged ? cosine : sine;
+  row[0] = quarter == 1 || quarter == 2 ? -unsigned_cosine : unsigned_cosine;
+  row[table.channels / 2] = quarter >= 2 ? -unsigned_sine : unsigned_sine;
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// Llama 3.1's stretching of low frequencies for longer contexts. A frequency
-/// whose wavelength is below original_context / high_frequency_factor is kept. A frequency whose
-/// wavelength is above original_context / low_frequency_factor is divided by `factor`. Between the
-/// two, the result is interpolated linearly in original_context / wavelength.
+/// Llama 3.1's stretching of low frequencies for longer contexts. A frequency whose wavelength is
+/// below original_context / high_frequency_factor is kept. A frequency whose wavelength is above
+/// original_context / low_frequency_factor is divided by `factor`. Between these two wavelengths
+/// the result is interpolated linearly in original_context / wavelength.
 struct RotaryScaling {
   double factor = 8;
   double low_frequency_factor = 1;

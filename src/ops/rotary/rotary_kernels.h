@@ -27,8 +27,7 @@ struct RotaryArguments {
 template <typename T>
 void rotary_fast(const RotaryArguments<T>& rotary, int threads);
 
-/// Rotates on a device, for the same types. Puts its work into the stream. All arrays begin on 64
-/// bytes.
+/// Enqueues a rotation on a device's stream, for the same types. Arrays are aligned to 64 bytes.
 template <typename Vendor, typename T>
 void rotary_device(const RotaryArguments<T>& rotary, Stream& stream);
 
@@ -41,8 +40,8 @@ struct RotaryTable32 {
 };
 
 /// The frequencies of the channel pairs first, first + 1, ... in 2^-64 turns per position, without
-/// whole turns. The product with a position is an exact angle, because only whole turns overflow.
-/// So a device does not need f64, in which the processor computes the angle.
+/// whole turns. The integer product of a position and a frequency is the angle, because only whole
+/// turns overflow. So a device needs no f64, in which the processor computes the angle.
 struct RotarySteps {
   static constexpr int kMaxCount = 256;  // of one launch, which passes them by value
   int first = 0;
@@ -50,7 +49,7 @@ struct RotarySteps {
   std::array<uint64_t, kMaxCount> frequencies{};
 };
 
-/// Computes the table's columns of these pairs on a device. Puts its work into the stream.
+/// Enqueues the computation of the table's columns for these pairs of channels.
 template <typename Vendor>
 void rotary_table_device(const RotaryTable32& table, const RotarySteps& steps, Stream& stream);
 

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// Returns a frequency, in radians per position, as RotaryScaling describes.
+/// Returns a frequency after RotaryScaling. Both are in radians per position.
 double scaled_frequency(double frequency, const RotaryScaling& scaling) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double stretched = frequency / scaling.factor;
@@ -63,22 +63,19 @@ class RotaryTable final : public Operation {
     if (execution.stream != nullptr) return run_on_device(execution);
     const int32_t* positions = execution.inputs[0].data<int32_t>();
     const int64_t half = options_.channels / 2;
-    dispatch_wide(dtype_, [&](auto type) {
-      using Wide = decltype(type);
+    dispatch_wide(dtype_, [&]<typename Wide>(Wide) {
       Wide* table = execution.outputs[0].data<Wide>();
       // table[t, i] = cos(positions[t] * frequencies[i]); table[t, half + i] = sin(the same angle)
-      parallel_ranges(execution.runtime.threads(), execution.inputs[0].elements(),
-                      row_grain(kSineWork * half), [&](int64_t begin, int64_t end, int) {
-                        for (int64_t token = begin; token < end; ++token) {
-                          Wide* row = table + token * options_.channels;
-                          for (int64_t i = 0; i < half; ++i) {
-                            const double angle =
-                                positions[token] * frequencies_[static_cast<size_t>(i)];
-                            row[i] = static_cast<Wide>(std::cos(angle));
-                            row[half + i] = static_cast<Wide>(std::sin(angle));
-                          }
-                        }
-                      });
+      parallel_each(execution.runtime.threads(), execution.inputs[0].elements(),
+                    row_grain(kSineWork * half), [&](int64_t token) {
+                      Wide* row = table + token * options_.channels;
+                      for (int64_t i = 0; i < half; ++i) {
+                        const double angle =
+                            positions[token] * frequencies_[static_cast<size_t>(i)];
+                        row[i] = static_cast<Wide>(std::cos(angle));
+                        row[half + i] = static_cast<Wide>(std::sin(angle));
+                      }
+                    });
     });
   }
 
@@ -93,8 +90,8 @@ class RotaryTable final : public Operation {
       RotarySteps steps{.first = first, .count = std::min(pairs - first, RotarySteps::kMaxCount)};
       std::transform(frequencies_.begin() + first, frequencies_.begin() + first + steps.count,
                      steps.frequencies.begin(), fraction_of_turn);
-      for_vendor(*execution.stream, [&](auto vendor) {
-        rotary_table_device<decltype(vendor)>(table, steps, *execution.stream);
+      for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        rotary_table_device<Vendor>(table, steps, *execution.stream);
       });
     }
   }

@@ -15,22 +15,20 @@ template <typename T>
 void rotary_plain(const RotaryArguments<T>& rotary, int threads) {
   using Wide = Compute<T>;
   const int64_t half = rotary.channels / 2;
-  parallel_ranges(threads, rotary.tokens, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t token = begin; token < end; ++token) {
-      const Wide* cosines = rotary.table + token * rotary.channels;
-      const Wide* sines = cosines + half;
-      for (int64_t head = 0; head < rotary.heads; ++head) {
-        const T* x = rotary.x + (token * rotary.heads + head) * rotary.head_dim;
-        T* output = rotary.output + (token * rotary.heads + head) * rotary.head_dim;
-        for (int64_t i = 0; i < half; ++i) {
-          const auto first = static_cast<Wide>(x[i]);
-          const auto second = static_cast<Wide>(x[i + half]);
-          const Wide sine = rotary.inverse ? -sines[i] : sines[i];
-          output[i] = static_cast<T>(first * cosines[i] - second * sine);
-          output[i + half] = static_cast<T>(second * cosines[i] + first * sine);
-        }
-        for (int64_t i = rotary.channels; i < rotary.head_dim; ++i) output[i] = x[i];
+  parallel_each(threads, rotary.tokens, 1, [&](int64_t token) {
+    const Wide* cosines = rotary.table + token * rotary.channels;
+    const Wide* sines = cosines + half;
+    for (int64_t head = 0; head < rotary.heads; ++head) {
+      const T* x = rotary.x + (token * rotary.heads + head) * rotary.head_dim;
+      T* output = rotary.output + (token * rotary.heads + head) * rotary.head_dim;
+      for (int64_t i = 0; i < half; ++i) {
+        const auto first = static_cast<Wide>(x[i]);
+        const auto second = static_cast<Wide>(x[i + half]);
+        const Wide sine = rotary.inverse ? -sines[i] : sines[i];
+        output[i] = static_cast<T>(first * cosines[i] - second * sine);
+        output[i + half] = static_cast<T>(second * cosines[i] + first * sine);
       }
+      for (int64_t i = rotary.channels; i < rotary.head_dim; ++i) output[i] = x[i];
     }
   });
 }

@@ -19,7 +19,7 @@ void change_all(const Balance& balance) {
   for (int64_t c = 0; c < balance.classes; ++c) balance.change(c, total);
 }
 
-/// inputs: the biases and two moments, which run() changes, the step and the counts.
+/// inputs: the biases and the two moments, all of which run() changes; the step; the counts.
 class StepBalance final : public Operation {
  public:
   explicit StepBalance(const BalanceController& controller) : controller_(controller) {}
@@ -31,29 +31,26 @@ class StepBalance final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() == 5 && is_wide_vector(inputs[0]),
                    "biases [classes] in f32 or f64, two moments, a step and counts are expected");
     for (size_t i = 1; i < 3; ++i) {
-      TESSERA_EXPECT(*this,
-                     inputs[i].shape == inputs[0].shape && inputs[i].dtype == inputs[0].dtype,
-                     "a moment {} {} of biases {} {}", dtype_name(inputs[i].dtype),
-                     inputs[i].shape.text(), dtype_name(inputs[0].dtype), inputs[0].shape.text());
+      TESSERA_EXPECT(*this, is_like(inputs[i], inputs[0]), "a moment {} of biases {}",
+                     text_of(inputs[i]), text_of(inputs[0]));
     }
-    TESSERA_EXPECT(*this,
-                   inputs[3].shape == Shape({1}) && inputs[3].dtype == DType::f64 &&
-                       inputs[4].shape == inputs[0].shape && inputs[4].dtype == DType::i32,
-                   "a step {} {} and counts {} {} for {} classes", dtype_name(inputs[3].dtype),
-                   inputs[3].shape.text(), dtype_name(inputs[4].dtype), inputs[4].shape.text(),
-                   inputs[0].shape[0]);
+    TESSERA_EXPECT(
+        *this,
+        is_like(inputs[3], {{1}, DType::f64}) && is_like(inputs[4], {inputs[0].shape, DType::i32}),
+        "a step {} and counts {} for {} classes", text_of(inputs[3]), text_of(inputs[4]),
+        inputs[0].shape[0]);
     return {};
   }
   std::vector<int> updated_inputs() const override { return {0, 1, 2}; }
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        step_balance_device<decltype(vendor)>(arguments<float>(execution), *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        step_balance_device<Vendor>(arguments<float>(execution), *execution.stream);
       });
     }
     dispatch_wide(execution.inputs[0].dtype(),
-                  [&](auto type) { change_all(arguments<decltype(type)>(execution)); });
+                  [&]<typename T>(T) { change_all(arguments<T>(execution)); });
   }
 
  private:
@@ -84,7 +81,7 @@ class BalanceSign final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 2 && is_wide_vector(inputs[0]) &&
-                       inputs[1].shape == inputs[0].shape && inputs[1].dtype == DType::f64,
+                       is_like(inputs[1], {inputs[0].shape, DType::f64}),
                    "biases [classes] in f32 or f64 and counts f64 [classes] are expected");
     return {};
   }
@@ -92,12 +89,12 @@ class BalanceSign final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        balance_by_sign_device<decltype(vendor)>(arguments<float>(execution), *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        balance_by_sign_device<Vendor>(arguments<float>(execution), *execution.stream);
       });
     }
     dispatch_wide(execution.inputs[0].dtype(),
-                  [&](auto type) { change_all(arguments<decltype(type)>(execution)); });
+                  [&]<typename T>(T) { change_all(arguments<T>(execution)); });
   }
 
  private:

@@ -7,7 +7,8 @@ namespace tessera {
 
 class Stream;
 
-/// One step of the controller. All is computed in f64; T is the type of the kept values.
+/// One step of BalanceController, in f64. A class is an expert or the class of tokens that skip the
+/// experts. T is the type of the kept values. change() is constexpr for the kernels of devices.
 template <typename T>
 struct BalanceStep {
   int64_t classes;
@@ -18,24 +19,23 @@ struct BalanceStep {
   T* first_moment;
   T* second_moment;
 
-  /// Changes the values of one class, given the sum of all counts, which is not 0:
+  /// Changes the values of class c. `total` is the sum of all counts and must not be 0.
   ///   g = counts[c] / total - 1 / classes, m = β1 m + (1 - β1) g, v = β2 v + (1 - β2) g²
   ///   biases[c] -= rate · m / (1 - β1^step) / (sqrt(v / (1 - β2^step)) + ε)
   constexpr void change(int64_t c, double total) const {
-    const double gradient =
-        static_cast<double>(counts[c]) / total - 1.0 / static_cast<double>(classes);
-    const double first = beta1 * static_cast<double>(first_moment[c]) + (1 - beta1) * gradient;
-    const double second =
-        beta2 * static_cast<double>(second_moment[c]) + (1 - beta2) * gradient * gradient;
-    first_moment[c] = static_cast<T>(first);
-    second_moment[c] = static_cast<T>(second);
-    const double mean = first / (1 - pow(beta1, *step));
-    const double deviation = sqrt(second / (1 - pow(beta2, *step)));
+    const double g = static_cast<double>(counts[c]) / total - 1.0 / static_cast<double>(classes);
+    const double m = beta1 * static_cast<double>(first_moment[c]) + (1 - beta1) * g;
+    const double v = beta2 * static_cast<double>(second_moment[c]) + (1 - beta2) * g * g;
+    first_moment[c] = static_cast<T>(m);
+    second_moment[c] = static_cast<T>(v);
+    const double corrected_m = m / (1 - pow(beta1, *step));
+    const double root_v = sqrt(v / (1 - pow(beta2, *step)));
     biases[c] =
-        static_cast<T>(static_cast<double>(biases[c]) - rate * mean / (deviation + epsilon));
+        static_cast<T>(static_cast<double>(biases[c]) - rate * corrected_m / (root_v + epsilon));
   }
 };
 
+/// One step of loss-free balancing (balance_by_sign()).
 template <typename T>
 struct BalanceBySign {
   int64_t classes;
@@ -43,11 +43,12 @@ struct BalanceBySign {
   const double* counts;  // [classes]
   T* biases;             // [classes]
 
-  /// Changes one class: biases[c] += rate · sign(total / classes - counts[c])
+  /// Changes class c: biases[c] -= rate · sign(counts[c] · classes - total). Without a division,
+  /// the comparison of whole numbers is exact.
   constexpr void change(int64_t c, double total) const {
-    const double above = counts[c] * static_cast<double>(classes) - total;
-    if (above == 0) return;
-    biases[c] = static_cast<T>(static_cast<double>(biases[c]) + (above > 0 ? -rate : rate));
+    const double excess = counts[c] * static_cast<double>(classes) - total;
+    if (excess == 0) return;
+    biases[c] = static_cast<T>(static_cast<double>(biases[c]) + (excess > 0 ? -rate : rate));
   }
 };
 

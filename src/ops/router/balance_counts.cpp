@@ -68,10 +68,9 @@ class StepCounts final : public Operation {
     const Tensor& counts = execution.inputs[1];
     const Tensor& mean = execution.outputs[0];
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        step_counts_device<decltype(vendor)>(sum.elements(), sum.pointer<double>(),
-                                             counts.pointer<int32_t>(), mean.pointer<double>(),
-                                             *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        step_counts_device<Vendor>(sum.elements(), sum.pointer<double>(), counts.pointer<int32_t>(),
+                                   mean.pointer<double>(), *execution.stream);
       });
     }
     // mean[e] = sum[e] * Σ_e counts[e] / Σ_e sum[e]
@@ -88,9 +87,10 @@ class StepCounts final : public Operation {
 }  // namespace
 
 Value set_counts(Builder& builder, Value indices, int64_t experts, int64_t sets) {
-  const Value own = builder.apply_single(std::make_shared<SetCounts>(experts, sets), {indices});
+  const Value rank_counts =
+      builder.apply_single(std::make_shared<SetCounts>(experts, sets), {indices});
   // On an axis that splits the sets, ranks have different sets, so nothing is summed.
-  return sum_of_ranks(builder, own, {Placement::invariant, Placement::sharded});
+  return sum_of_ranks(builder, rank_counts, {Placement::invariant, Placement::sharded});
 }
 
 Value step_counts(Builder& builder, Value sum, Value counts) {

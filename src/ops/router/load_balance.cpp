@@ -13,13 +13,13 @@ namespace {
 /// The numbers that the loss and its gradient share. E is the number of experts. The formulas are
 /// in losses.h.
 struct Balance {
-  double scale = 0;    ///< coefficient · E, per layer / k
+  double scale = 0;    ///< coefficient · E; for per_layer divided by k
   int64_t layers = 1;  ///< L
   int64_t tokens = 0;  ///< T, the tokens of a set
   DType dtype = DType::f32;
 
   /// Returns f_e, the choices of expert e per token, over all layers. With several sets, `expert`
-  /// is an index into [sets, experts].
+  /// is an index into the elements of [sets, experts].
   double fraction(std::span<const Tensor> counts, int64_t expert) const {
     if (tokens == 0) return 0;
     double sum = 0;
@@ -78,14 +78,13 @@ class LoadBalanceGradient final : public Operation {
     const Tensor& result = execution.outputs[0];
     const std::span<const Tensor> counts = execution.inputs.subspan(1);
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        load_balance_gradient_device<decltype(vendor)>(
-            layers_on_device(counts), balance_.sums_factor(), execution.inputs[0].pointer<float>(),
-            result.pointer<double>(), *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        load_balance_gradient_device<Vendor>(layers_on_device(counts), balance_.sums_factor(),
+                                             execution.inputs[0].pointer<float>(),
+                                             result.pointer<double>(), *execution.stream);
       });
     }
-    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
       const auto loss_gradient = static_cast<double>(execution.inputs[0].data<T>()[0]);
       for (int64_t e = 0; e < result.elements(); ++e) {
         result.data<double>()[e] = loss_gradient * balance_.scale * balance_.fraction(counts, e) /
@@ -116,13 +115,12 @@ class LoadBalanceLoss final : public Operation {
     TESSERA_EXPECT(*this,
                    inputs[0].dtype == DType::f64 &&
                        (inputs[0].shape.rank() == 1 || inputs[0].shape.rank() == 2),
-                   "sums {} {}", dtype_name(inputs[0].dtype), inputs[0].shape.text());
+                   "sums {}", text_of(inputs[0]));
     for (const Spec& counts : inputs.subspan(1)) {
       TESSERA_EXPECT(*this,
                      (counts.dtype == DType::i32 || counts.dtype == DType::f64) &&
                          counts.dtype == inputs[1].dtype && counts.shape == inputs[0].shape,
-                     "counts {} {} for sums {}", dtype_name(counts.dtype), counts.shape.text(),
-                     inputs[0].shape.text());
+                     "counts {} for sums {}", text_of(counts), inputs[0].shape.text());
     }
     return {{{1}, balance_.dtype}};
   }
@@ -142,18 +140,17 @@ class LoadBalanceLoss final : public Operation {
     const Tensor& sums = execution.inputs[0];
     const std::span<const Tensor> counts = execution.inputs.subspan(1);
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        load_balance_loss_device<decltype(vendor)>(
-            layers_on_device(counts), balance_.sums_factor(), sums.pointer<double>(),
-            execution.outputs[0].pointer<float>(), *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        load_balance_loss_device<Vendor>(layers_on_device(counts), balance_.sums_factor(),
+                                         sums.pointer<double>(),
+                                         execution.outputs[0].pointer<float>(), *execution.stream);
       });
     }
     double total = 0;  // Σ_e f_e Σ_lt p_lte
     for (int64_t e = 0; e < sums.elements(); ++e) {
       total += balance_.fraction(counts, e) * sums.data<double>()[e];
     }
-    dispatch_wide(execution.outputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_wide(execution.outputs[0].dtype(), [&]<typename T>(T) {
       execution.outputs[0].data<T>()[0] =
           static_cast<T>(balance_.scale * total / static_cast<double>(balance_.layers));
     });

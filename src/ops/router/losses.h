@@ -9,10 +9,9 @@
 
 namespace tessera {
 
-// Auxiliary losses of the router, each a scalar [1]. They are defined as means over tokens. The
-// functions return that mean multiplied by the number of tokens, because the loss of the whole
-// program is a sum over tokens. It is divided at the end by the number of tokens of the global
-// batch.
+// Auxiliary losses of the router, each a scalar [1]. A loss is defined as a mean over tokens. The
+// functions return this mean multiplied by the number of tokens, because the loss of the whole
+// program is a sum over tokens. The sum is divided at the end by the tokens of the global batch.
 
 /// Returns the load-balance loss. For each layer, `probabilities` holds [tokens, experts], and
 /// `counts` [experts] is the number of tokens that chose each expert, before any are dropped. There
@@ -24,34 +23,34 @@ namespace tessera {
 ///
 /// The probabilities have a gradient, the counts have none.
 ///
-/// The form of the counts gives the set of tokens (BalanceTokens). The sums over its tokens are
-/// taken over all ranks that share it, and T is the number of all its tokens. So a loss does not
-/// depend on how ranks share a set.
+/// The form of the counts tells the set of tokens (BalanceTokens). The sums over a set are taken
+/// over all ranks that share the set, and T is the number of its tokens on all these ranks. So a
+/// loss does not depend on how ranks share a set.
 ///
-/// micro_batch: i32 [experts], the counts of all ranks, invariant. So is the loss.
+/// micro_batch: i32 [experts], the counts of all ranks. They are invariant, and so is the loss.
 /// rank: i32 [sets, experts] of set_counts(). Each set has its own f and P, and the loss is the sum
 ///   over the sets: it is partial over the axes that split the sets.
-/// global_batch: f64 [experts] of step_counts(). With n micro-batches so far, of counts c_1 to c_n,
-///   f_e is their mean, Σ_i c_ie / (n T), without a gradient, and P_e is that of this micro-batch.
+/// global_batch: f64 [experts] of step_counts(). With counts c_1 to c_n of the n micro-batches so
+///   far, f_e is Σ_i c_ie / (n T), without a gradient. P_e is that of this micro-batch.
 ///   Megatron-LM (`global_aux_loss` in core/transformer/moe/router.py) and Qwen (Qiu et al.,
 ///   "Demons in the Detail: On Implementing Load Balancing Loss for Training Specialized
 ///   Mixture-of-Expert Models", arXiv 2501.11873) do the same, because the counts of later
 ///   micro-batches are not known.
 ///
 /// In balance f_e = k / E for any set, and Σ_e P_e = 1. So the mean over a step's tokens is the
-/// same for all three, and each is a sum over sets of (the mean · the set's tokens).
+/// same for all three sets of tokens.
 Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
                         std::span<const Value> counts, double coefficient, int64_t k,
                         BalanceForm form);
 
-/// Returns Σ_lt p_lte in f64 [experts], from the probabilities of each layer. It is partial over
-/// the axes that split the tokens. With `sets`, it is [sets, experts]: a sum for each of the rank's
-/// sets of tokens, as set_counts() has them.
+/// Returns Σ_lt p_lte in f64 [experts], from the probabilities of each layer. The sum is partial
+/// over the axes that split the tokens. With `sets`, it is [sets, experts]: a sum for each of the
+/// rank's sets of tokens (see set_counts()).
 Value probability_sums(Builder& builder, std::span<const Value> probabilities,
                        std::optional<int64_t> sets = {});
 
 /// Returns the router z-loss, coefficient · mean over tokens of (log Σ_e exp logit_te)². Logits are
-/// [tokens, experts] in f32 (or f64). It is partial over the axes that split the tokens.
+/// [tokens, experts] in f32 or f64. The loss is partial over the axes that split the tokens.
 Value router_z_loss(Builder& builder, Value logits, double coefficient);
 
 }  // namespace tessera

@@ -42,14 +42,13 @@ class ProbabilitySumsGradient final : public Operation {
     const int64_t tokens = result.shape()[0];
     const int64_t experts = result.shape()[1];
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        probability_sums_gradient_device<decltype(vendor)>(
-            tokens, experts, execution.inputs[0].pointer<double>(), result.pointer<float>(),
-            *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        probability_sums_gradient_device<Vendor>(tokens, experts,
+                                                 execution.inputs[0].pointer<double>(),
+                                                 result.pointer<float>(), *execution.stream);
       });
     }
-    dispatch_wide(result.dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_wide(result.dtype(), [&]<typename T>(T) {
       const double* sums = execution.inputs[0].data<double>();
       T* rows = result.data<T>();
       const int64_t set_tokens = tokens / sets_.value_or(1);
@@ -82,11 +81,9 @@ class ProbabilitySums final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, !inputs.empty(), "the probabilities of a layer are expected");
     for (const Spec& layer : inputs) {
-      TESSERA_EXPECT(*this,
-                     is_router_matrix(layer) && layer.shape == inputs[0].shape &&
-                         layer.dtype == inputs[0].dtype,
-                     "probabilities {} {} of a layer, the first are {} {}", dtype_name(layer.dtype),
-                     layer.shape.text(), dtype_name(inputs[0].dtype), inputs[0].shape.text());
+      TESSERA_EXPECT(*this, is_router_matrix(layer) && is_like(layer, inputs[0]),
+                     "probabilities {} of a layer, the first are {}", text_of(layer),
+                     text_of(inputs[0]));
     }
     TESSERA_EXPECT(*this, inputs[0].shape[0] % sets_.value_or(1) == 0, "{} tokens in {} sets",
                    inputs[0].shape[0], *sets_);
@@ -113,8 +110,7 @@ class ProbabilitySums final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
-    dispatch_wide(execution.inputs[0].dtype(),
-                  [&](auto type) { evaluate<decltype(type)>(execution); });
+    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) { evaluate<T>(execution); });
   }
 
  private:
@@ -136,10 +132,9 @@ class ProbabilitySums final : public Operation {
     for (size_t layer = 0; layer < execution.inputs.size(); ++layer) {
       layers.probabilities[layer] = execution.inputs[layer].pointer<float>();
     }
-    for_vendor(*execution.stream, [&](auto vendor) {
-      probability_sums_device<decltype(vendor)>(
-          layers, reinterpret_cast<float*>(execution.workspace.data()),
-          execution.outputs[0].pointer<double>(), *execution.stream);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      probability_sums_device<Vendor>(layers, reinterpret_cast<float*>(execution.workspace.data()),
+                                      execution.outputs[0].pointer<double>(), *execution.stream);
     });
   }
 
@@ -148,22 +143,19 @@ class ProbabilitySums final : public Operation {
   template <typename T>
   void evaluate(const Execution& execution) const {
     const Shape& shape = execution.inputs[0].shape();
-    const int64_t tokens = shape[0] / sets();  // of a set
+    const int64_t tokens = shape[0] / sets();  // the tokens of a set
     const int64_t experts = shape[1];
     const int64_t set_blocks = blocks(shape[0]);
     const int64_t all_blocks = std::ssize(execution.inputs) * sets() * set_blocks;
     T* sums = reinterpret_cast<T*>(execution.workspace.data());  // [layers, sets, blocks, experts]
-    parallel_ranges(
-        execution.runtime.threads(), all_blocks, row_grain(kBlock * experts),
-        [&](int64_t begin, int64_t end, int) {
-          for (int64_t block = begin; block < end; ++block) {
-            const int64_t layer_set = block / set_blocks;  // in [layers, sets]
-            const Tensor& layer = execution.inputs[static_cast<size_t>(layer_set / sets())];
-            const int64_t first = block % set_blocks * kBlock;
-            sum_columns(layer.data<T>() + (layer_set % sets() * tokens + first) * experts,
-                        std::min(kBlock, tokens - first), experts, sums + block * experts);
-          }
-        });
+    parallel_each(execution.runtime.threads(), all_blocks, row_grain(kBlock * experts),
+                  [&](int64_t block) {
+                    const int64_t layer_set = block / set_blocks;  // in [layers, sets]
+                    const Tensor& layer = execution.inputs[static_cast<size_t>(layer_set / sets())];
+                    const int64_t first = block % set_blocks * kBlock;
+                    sum_columns(layer.data<T>() + (layer_set % sets() * tokens + first) * experts,
+                                std::min(kBlock, tokens - first), experts, sums + block * experts);
+                  });
     for (int64_t set = 0; set < sets(); ++set) {
       double* result = execution.outputs[0].data<double>() + set * experts;
       for (int64_t e = 0; e < experts; ++e) {

@@ -42,12 +42,12 @@ __global__ void add_probability_parts(const float* parts, int64_t count, int64_t
 template <int size>
 __global__ void repeat_sums_gradient(int64_t packs, int row_packs, const double* sums_gradient,
                                      float* probabilities_gradient) {
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (at >= packs) return;
-  const double* const column = sums_gradient + at % row_packs * size;
+  const int64_t pack_index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (pack_index >= packs) return;
+  const double* const column = sums_gradient + pack_index % row_packs * size;
   Pack<float, size> pack;
   for (int i = 0; i < size; ++i) pack.values[i] = static_cast<float>(column[i]);
-  store_pack(probabilities_gradient, at, pack);
+  store_pack(probabilities_gradient, pack_index, pack);
 }
 
 /// Returns the number of blocks of threads for `items` items.

@@ -10,22 +10,19 @@
 namespace tessera {
 
 // The router's kernels for the processor, one row at a time. A row is one token's experts. The
-// kernels are templates of the exponential function, the only difference between the plain kernel
-// and the fast one. Device kernels are in router_kernels.h.
+// plain kernels and the fast ones differ in the exponential function alone, a template parameter.
+// Device kernels are in router_kernels.h.
 
 /// Returns whether a spec is a matrix of routers: [tokens, experts] in f32 or f64.
 inline bool is_router_matrix(const Spec& spec) {
   return spec.shape.rank() == 2 && (spec.dtype == DType::f32 || spec.dtype == DType::f64);
 }
 
-/// Calls body(t) for each of `tokens` tokens, on several threads. `work` is the work for a token,
-/// counted in vectorised operations on an element. It decides how many tokens are worth a thread.
+/// Calls body(t) for each of `tokens` tokens, on several threads. `work` estimates the vectorised
+/// operations for a token (4 for an exponential), to decide how many tokens are worth a thread.
 template <typename Body>
 void for_each_token(const Execution& execution, int64_t tokens, int64_t work, Body&& body) {
-  parallel_ranges(execution.runtime.threads(), tokens, row_grain(work),
-                  [&](int64_t begin, int64_t end, int) {
-                    for (int64_t t = begin; t < end; ++t) body(t);
-                  });
+  parallel_each(execution.runtime.threads(), tokens, row_grain(work), [&](int64_t t) { body(t); });
 }
 
 /// The standard library's exponential, for the plain kernels.

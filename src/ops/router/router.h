@@ -7,7 +7,7 @@
 namespace tessera {
 
 /// Computes the softmax over the experts of each token. logits and result are [tokens, experts] in
-/// f32 (or f64).
+/// f32 or f64.
 Value router_softmax(Builder& builder, Value logits);
 
 /// The options of the choice of a token's experts and of their weights.
@@ -15,8 +15,8 @@ struct TopKOptions {
   int64_t k = 1;             ///< experts per token, at most all of them
   bool renormalise = false;  ///< divide the chosen weights by their sum (Mixtral)
   /// Forced uniform routing (Optimus §2.3), for measuring a balanced load. The j-th choice of token
-  /// t is expert (t k + j) mod experts, whatever the probabilities are. They still give the
-  /// weights. If ranks have different tokens, t counts the tokens of all ranks.
+  /// t is expert (t k + j) mod experts, whatever the probabilities are. The weights are still the
+  /// probabilities. If ranks have different tokens, t counts the tokens of all ranks.
   bool forced_uniform = false;
 };
 
@@ -28,8 +28,8 @@ struct RouterSelection {
 };
 
 /// Chooses the k most probable experts of each token. probabilities are [tokens, experts] in f32
-/// (or f64). Among equals the lower index wins. A NaN counts as smaller than any number, so the
-/// choice is always defined. The weights' gradient flows to the probabilities, through the quotient
+/// or f64. Among equals the lower index wins. A NaN counts as -inf, so the choice is always
+/// defined. The weights' gradient flows to the probabilities, through the quotient
 /// if the weights are renormalised. The choice itself has no gradient.
 ///
 /// If `biases` are given, [experts] in the probabilities' type, the choice is by probability plus

@@ -11,7 +11,7 @@ class Stream;
 // The router's device kernels. They compute in f32 and put their work into the stream. All pointers
 // are to device memory, and matrices begin on 64 bytes.
 
-/// The most experts of a router on a device: a block keeps a number for each in shared memory.
+/// The largest number of experts of a router on a device.
 inline constexpr int64_t kMostDeviceExperts = 8192;
 
 /// Writes probabilities = softmax(logits), both [tokens, experts]; they may be the same memory.
@@ -69,23 +69,23 @@ void router_z_loss_gradient_device(int64_t tokens, int64_t experts, double coeff
                                    const float* logits, const float* loss_gradient,
                                    float* logits_gradient, Stream& stream);
 
-/// The layers of one load-balance loss.
+/// The layers of one load-balance loss, for the kernels of its sums, its value and its gradient.
 struct BalanceLayers {
-  static constexpr int kMost = 128;                 ///< the most layers of a loss on a device
+  static constexpr int kMost = 128;                 ///< the largest number of layers on a device
   std::array<const float*, kMost> probabilities{};  // each [tokens, experts]
   std::array<const void*, kMost> counts{};          // each [experts]: i32, or f64 if they are means
-  bool means = false;
-  int count = 0;
+  bool means = false;                               ///< true if the counts are means
+  int count = 0;                                    ///< the number of layers
   int64_t tokens = 0;
   int64_t experts = 0;
 };
 
-/// Returns the number of blocks of tokens of each layer that are summed separately. A block has at
-/// least 64 tokens, and all layers together have at most 1024 blocks.
+/// Returns the number of blocks into which each layer's tokens are divided for their sums. A block
+/// has 64 tokens or more, unless it is the last. All layers together have about 1024 at most.
 inline int64_t probability_blocks(int64_t layers, int64_t tokens) {
   constexpr int64_t kBlockTokens = 64;
-  const int64_t most_blocks = std::max<int64_t>(1, 1024 / layers);
-  return std::clamp<int64_t>((tokens + kBlockTokens - 1) / kBlockTokens, 1, most_blocks);
+  const int64_t max_blocks = std::max<int64_t>(1, 1024 / layers);
+  return std::clamp<int64_t>((tokens + kBlockTokens - 1) / kBlockTokens, 1, max_blocks);
 }
 
 /// Writes sums_e = Σ_lt p_lte, in f64 [experts]. `parts` is scratch memory of [layers,
@@ -107,8 +107,7 @@ void step_counts_device(int64_t experts, const double* sum, const int32_t* count
 template <typename Vendor>
 void load_balance_loss_device(const BalanceLayers& layers, double factor, const double* sums,
                               float* loss, Stream& stream);
-/// Writes sums_gradient_e = factor · loss_gradient[0] · Σ_l counts_le, [experts], with the bits of
-/// f32.
+/// Writes sums_gradient_e = factor · loss_gradient[0] · Σ_l counts_le, [experts], computed in f32.
 template <typename Vendor>
 void load_balance_gradient_device(const BalanceLayers& layers, double factor,
                                   const float* loss_gradient, double* sums_gradient,

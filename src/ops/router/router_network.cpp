@@ -10,10 +10,8 @@ namespace tessera {
 namespace {
 
 bool is_row_vector(const Spec& vector, const Spec& matrix) {
-  return vector.shape == Shape({matrix.shape[1]}) && vector.dtype == matrix.dtype;
+  return is_like(vector, {{matrix.shape[1]}, matrix.dtype});
 }
-
-bool same_rows(const Spec& a, const Spec& b) { return a.shape == b.shape && a.dtype == b.dtype; }
 
 /// Writes sums_c = the sum over rows of term(row · width + c, c), row after row.
 template <typename T, typename Term>
@@ -27,14 +25,13 @@ void sum_over_rows(int64_t tokens, int64_t width, int threads, T* sums, Term ter
   });
 }
 
-/// Calls body(index, column) for all elements of a matrix [tokens, width], on several threads.
+/// Calls body(index, column) for all elements of a matrix [tokens, width], on several threads. The
+/// calls must not depend on each other (ivdep).
 template <typename Body>
 void for_elements(int64_t tokens, int64_t width, int threads, Body body) {
-  parallel_ranges(threads, tokens, row_grain(width), [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
+  parallel_each(threads, tokens, row_grain(width), [&](int64_t row) {
 #pragma GCC ivdep
-      for (int64_t c = 0; c < width; ++c) body(row * width + c, c);
-    }
+    for (int64_t c = 0; c < width; ++c) body(row * width + c, c);
   });
 }
 
@@ -42,17 +39,17 @@ void for_elements(int64_t tokens, int64_t width, int threads, Body body) {
 /// of the bias, then those of scale and previous.
 class DepthAverageGradientOperation final : public Operation {
  public:
-  explicit DepthAverageGradientOperation(bool previous) : previous_(previous) {}
+  explicit DepthAverageGradientOperation(bool has_previous) : has_previous_(has_previous) {}
   std::string_view name() const override { return "depth_average_gradient"; }
   std::string labels(std::span<const Spec>) const override {
-    return previous_ ? "~n c, c, n c -> c, c, n c" : "~n c -> c";
+    return has_previous_ ? "~n c, c, n c -> c, c, n c" : "~n c -> c";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == (previous_ ? 3 : 1) && is_router_matrix(inputs[0]),
+    TESSERA_EXPECT(*this, inputs.size() == (has_previous_ ? 3 : 1) && is_router_matrix(inputs[0]),
                    "a gradient [tokens, width] in f32 or f64 is expected, and what it needs");
     const Spec vector{{inputs[0].shape[1]}, inputs[0].dtype};
-    if (!previous_) return {vector};
-    TESSERA_EXPECT(*this, is_row_vector(inputs[1], inputs[0]) && same_rows(inputs[2], inputs[0]),
+    if (!has_previous_) return {vector};
+    TESSERA_EXPECT(*this, is_row_vector(inputs[1], inputs[0]) && is_like(inputs[2], inputs[0]),
                    "a scale {} and a state {} for a gradient {}", inputs[1].shape.text(),
                    inputs[2].shape.text(), inputs[0].shape.text());
     return {vector, vector, {inputs[2].shape, inputs[2].dtype}};
@@ -60,14 +57,12 @@ class DepthAverageGradientOperation final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        depth_average_gradient_device<decltype(vendor)>(arguments<float>(execution),
-                                                        *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        depth_average_gradient_device<Vendor>(arguments<float>(execution), *execution.stream);
       });
     }
     const int threads = execution.runtime.threads();
-    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
       const auto average = arguments<T>(execution);
       const T* result_gradient = average.result_gradient;
       const T* previous = average.previous;
@@ -75,13 +70,16 @@ class DepthAverageGradientOperation final : public Operation {
       // scale_gradient[c] = Σ_t result_gradient[t, c] * previous[t, c]
       // previous_gradient[t, c] = result_gradient[t, c] * scale[c]
       sum_over_rows(average.tokens, average.width, threads, average.bias_gradient,
-                    [=](int64_t at, int64_t) { return result_gradient[at]; });
+                    [=](int64_t index, int64_t) { return result_gradient[index]; });
       if (previous == nullptr) return;
-      sum_over_rows(average.tokens, average.width, threads, average.scale_gradient,
-                    [=](int64_t at, int64_t) { return result_gradient[at] * previous[at]; });
-      for_elements(average.tokens, average.width, threads,
-                   [=, scale = average.scale, out = average.previous_gradient](
-                       int64_t at, int64_t c) { out[at] = result_gradient[at] * scale[c]; });
+      sum_over_rows(
+          average.tokens, average.width, threads, average.scale_gradient,
+          [=](int64_t index, int64_t) { return result_gradient[index] * previous[index]; });
+      for_elements(
+          average.tokens, average.width, threads,
+          [=, scale = average.scale, out = average.previous_gradient](int64_t index, int64_t c) {
+            out[index] = result_gradient[index] * scale[c];
+          });
     });
   }
 
@@ -94,7 +92,7 @@ class DepthAverageGradientOperation final : public Operation {
     average.width = result_gradient.shape()[1];
     average.result_gradient = result_gradient.pointer<T>();
     average.bias_gradient = execution.outputs[0].pointer<T>();
-    if (!previous_) return average;
+    if (!has_previous_) return average;
     average.scale = execution.inputs[1].pointer<T>();
     average.previous = execution.inputs[2].pointer<T>();
     average.scale_gradient = execution.outputs[1].pointer<T>();
@@ -102,35 +100,35 @@ class DepthAverageGradientOperation final : public Operation {
     return average;
   }
 
-  bool previous_;
+  bool has_previous_;
 };
 
 /// inputs: x, bias, then scale and previous if there are any.
 class DepthAverageOperation final : public Operation {
  public:
-  explicit DepthAverageOperation(bool previous) : previous_(previous) {}
+  explicit DepthAverageOperation(bool has_previous) : has_previous_(has_previous) {}
   std::string_view name() const override { return "depth_average"; }
   std::string labels(std::span<const Spec>) const override {
-    return previous_ ? "n c, c, c, n c -> n c" : "n c, c -> n c";
+    return has_previous_ ? "n c, c, c, n c -> n c" : "n c, c -> n c";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
-                   inputs.size() == (previous_ ? 4 : 2) && is_router_matrix(inputs[0]) &&
+                   inputs.size() == (has_previous_ ? 4 : 2) && is_router_matrix(inputs[0]) &&
                        is_row_vector(inputs[1], inputs[0]),
                    "x [tokens, width] in f32 or f64 and a bias [width] are expected");
-    TESSERA_EXPECT(
-        *this,
-        !previous_ || (is_row_vector(inputs[2], inputs[0]) && same_rows(inputs.back(), inputs[0])),
-        "a scale {} and a state {} for x {}", inputs[previous_ ? 2 : 1].shape.text(),
-        inputs.back().shape.text(), inputs[0].shape.text());
+    TESSERA_EXPECT(*this,
+                   !has_previous_ ||
+                       (is_row_vector(inputs[2], inputs[0]) && is_like(inputs.back(), inputs[0])),
+                   "a scale {} and a state {} for x {}", inputs[has_previous_ ? 2 : 1].shape.text(),
+                   inputs.back().shape.text(), inputs[0].shape.text());
     return {{inputs[0].shape, inputs[0].dtype}};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> output_gradients) const override {
     std::vector<Value> inputs{output_gradients[0]};
-    if (previous_) inputs.insert(inputs.end(), {self.inputs[2], self.inputs[3]});
+    if (has_previous_) inputs.insert(inputs.end(), {self.inputs[2], self.inputs[3]});
     const std::vector<Value> gradients = builder.apply(
-        std::make_shared<DepthAverageGradientOperation>(previous_), std::move(inputs));
+        std::make_shared<DepthAverageGradientOperation>(has_previous_), std::move(inputs));
     std::vector<Value> input_gradients{output_gradients[0]};
     input_gradients.insert(input_gradients.end(), gradients.begin(), gradients.end());
     return input_gradients;
@@ -138,20 +136,21 @@ class DepthAverageOperation final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        depth_average_device<decltype(vendor)>(arguments<float>(execution), *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        depth_average_device<Vendor>(arguments<float>(execution), *execution.stream);
       });
     }
-    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
       const auto average = arguments<T>(execution);
       // result[t, c] = x[t, c] + bias[c] + scale[c] * previous[t, c]
-      for_elements(
-          average.tokens, average.width, execution.runtime.threads(), [=](int64_t at, int64_t c) {
-            const T own = average.x[at] + average.bias[c];
-            average.result[at] =
-                average.previous == nullptr ? own : own + average.scale[c] * average.previous[at];
-          });
+      for_elements(average.tokens, average.width, execution.runtime.threads(),
+                   [=](int64_t index, int64_t c) {
+                     const T biased = average.x[index] + average.bias[c];
+                     average.result[index] =
+                         average.previous == nullptr
+                             ? biased
+                             : biased + average.scale[c] * average.previous[index];
+                   });
     });
   }
 
@@ -163,16 +162,16 @@ class DepthAverageOperation final : public Operation {
             .width = inputs[0].shape()[1],
             .x = inputs[0].pointer<T>(),
             .bias = inputs[1].pointer<T>(),
-            .scale = previous_ ? inputs[2].pointer<T>() : nullptr,
-            .previous = previous_ ? inputs[3].pointer<T>() : nullptr,
+            .scale = has_previous_ ? inputs[2].pointer<T>() : nullptr,
+            .previous = has_previous_ ? inputs[3].pointer<T>() : nullptr,
             .result = execution.outputs[0].pointer<T>()};
   }
 
-  bool previous_;
+  bool has_previous_;
 };
 
-/// Calls body(gelu), where gelu(x) returns the value and the slope at x. It is the plain or the
-/// fast definition.
+/// Calls body(gelu) with the plain or the fast definition of GELU. gelu(x) returns the value and
+/// the slope at x.
 template <typename T, typename Body>
 void with_gelu(const Target& target, Body body) {
   const auto plain = [](T x) { return activation_plain(Activation::gelu, x); };
@@ -193,30 +192,30 @@ class BiasedGeluGradientOperation final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 3 && is_router_matrix(inputs[0]) &&
-                       is_row_vector(inputs[1], inputs[0]) && same_rows(inputs[2], inputs[0]),
+                       is_row_vector(inputs[1], inputs[0]) && is_like(inputs[2], inputs[0]),
                    "x [tokens, width] in f32 or f64, a bias [width] and a gradient are expected");
     return {{inputs[0].shape, inputs[0].dtype}, {inputs[1].shape, inputs[1].dtype}};
   }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        biased_gelu_gradient_device<decltype(vendor)>(arguments<float>(execution),
-                                                      *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        biased_gelu_gradient_device<Vendor>(arguments<float>(execution), *execution.stream);
       });
     }
     const int threads = execution.runtime.threads();
-    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
       const auto gelu = arguments<T>(execution);
       // x_gradient[t, c] = result_gradient[t, c] * gelu'(x[t, c] + bias[c])
       // bias_gradient[c] = Σ_t x_gradient[t, c]
       with_gelu<T>(execution.runtime.target(), [&](auto gelu_at) {
-        for_elements(gelu.tokens, gelu.width, threads, [=](int64_t at, int64_t c) {
-          gelu.x_gradient[at] = gelu.result_gradient[at] * gelu_at(gelu.x[at] + gelu.bias[c]).slope;
+        for_elements(gelu.tokens, gelu.width, threads, [=](int64_t index, int64_t c) {
+          gelu.x_gradient[index] =
+              gelu.result_gradient[index] * gelu_at(gelu.x[index] + gelu.bias[c]).slope;
         });
       });
-      sum_over_rows(gelu.tokens, gelu.width, threads, gelu.bias_gradient,
-                    [gradient = gelu.x_gradient](int64_t at, int64_t) { return gradient[at]; });
+      sum_over_rows(
+          gelu.tokens, gelu.width, threads, gelu.bias_gradient,
+          [gradient = gelu.x_gradient](int64_t index, int64_t) { return gradient[index]; });
     });
   }
 
@@ -253,18 +252,17 @@ class BiasedGeluOperation final : public Operation {
   }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        biased_gelu_device<decltype(vendor)>(arguments<float>(execution), *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        biased_gelu_device<Vendor>(arguments<float>(execution), *execution.stream);
       });
     }
-    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
       const auto gelu = arguments<T>(execution);
       // result[t, c] = gelu(x[t, c] + bias[c])
       with_gelu<T>(execution.runtime.target(), [&](auto gelu_at) {
         for_elements(gelu.tokens, gelu.width, execution.runtime.threads(),
-                     [=](int64_t at, int64_t c) {
-                       gelu.result[at] = gelu_at(gelu.x[at] + gelu.bias[c]).value;
+                     [=](int64_t index, int64_t c) {
+                       gelu.result[index] = gelu_at(gelu.x[index] + gelu.bias[c]).value;
                      });
       });
     });

@@ -6,7 +6,7 @@ namespace tessera {
 namespace {
 
 constexpr int kNetworkThreads = 256;
-constexpr int kColumns = 32;  // columns of a block of sum_rows()
+constexpr int kColumns = 32;  // columns that a block of sum_rows() handles
 constexpr int kRowsAtOnce = kNetworkThreads / kColumns;  // rows that such a block reads at once
 
 // One element per thread. The formulas are in router_network_kernels.h.
@@ -48,8 +48,8 @@ __global__ void sum_rows(int64_t tokens, int64_t width, const float* a, const fl
   float total = 0;
   if (column < width) {
     for (int64_t row = threadIdx.x / kColumns; row < tokens; row += kRowsAtOnce) {
-      const int64_t at = row * width + column;
-      total += b != nullptr ? a[at] * b[at] : a[at];
+      const int64_t index = row * width + column;
+      total += b != nullptr ? a[index] * b[index] : a[index];
     }
   }
   parts[threadIdx.x] = total;

@@ -14,7 +14,7 @@ namespace {
 
 inline constexpr int kRouterThreads = 128;  // threads of a block
 
-/// A matrix [tokens, experts], and its division among lanes.
+/// The division of a matrix [tokens, experts] among lanes.
 struct RouterRows {
   int64_t tokens;
   int experts;
@@ -46,12 +46,12 @@ struct RouterRow {
   __device__ void for_each_pack(Body&& body) const {
     for (int p = member; p < packs; p += lanes) body(p);
   }
-  /// Returns the sum of the values of the row's lanes, to each lane.
+  /// Returns the sum of `value` over the lanes of the row. Each of these lanes gets the sum.
   __device__ float sum(float value) const {
     for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
     return value;
   }
-  /// Returns the largest of the values of the row's lanes, to each lane.
+  /// Returns the largest `value` of the lanes of the row. Each of these lanes gets it.
   template <typename T>
   __device__ T max(T value) const {
     for (int mask = lanes / 2; mask > 0; mask /= 2) {
@@ -73,7 +73,7 @@ struct ExponentialSum {
   float maximum, sum;
 };
 
-/// Returns the denominator of a row's softmax, to each of its lanes.
+/// Returns to each lane of a row the denominator of the row's softmax.
 template <int size>
 __device__ ExponentialSum exponential_sum(const RouterRow<size>& row, const float* logits) {
   float maximum = -INFINITY;
@@ -90,8 +90,8 @@ __device__ ExponentialSum exponential_sum(const RouterRow<size>& row, const floa
   return {maximum, row.sum(sum)};
 }
 
-/// Calls body(pack size, rows, grid), with the division for a matrix of this size. The grid has a
-/// block for every kRouterThreads lanes.
+/// Calls body(pack size, rows, grid) with the division of a matrix [tokens, experts]. The grid has
+/// a block for every kRouterThreads lanes.
 template <typename Body>
 void for_router_rows(int64_t tokens, int64_t experts, Body&& body) {
   with_pack_size<kPackSize<float>>(experts, [&](auto size) {

@@ -12,10 +12,9 @@ class RouterSoftmaxGradient final : public Operation {
 
   std::string labels(std::span<const Spec>) const override { return "n E!, ~n E! -> n E"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this,
-                   inputs.size() == 2 && is_router_matrix(inputs[0]) &&
-                       inputs[1].shape == inputs[0].shape && inputs[1].dtype == inputs[0].dtype,
-                   "two f32 or f64 matrices of one shape are expected");
+    TESSERA_EXPECT(
+        *this, inputs.size() == 2 && is_router_matrix(inputs[0]) && is_like(inputs[1], inputs[0]),
+        "two f32 or f64 matrices of one shape are expected");
     return {inputs[0]};
   }
   int in_place_input(int) const override { return 1; }
@@ -24,14 +23,13 @@ class RouterSoftmaxGradient final : public Operation {
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        router_softmax_gradient_device<decltype(vendor)>(
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        router_softmax_gradient_device<Vendor>(
             result.shape()[0], experts, execution.inputs[0].pointer<float>(),
             execution.inputs[1].pointer<float>(), result.pointer<float>(), *execution.stream);
       });
     }
-    dispatch_wide(result.dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_wide(result.dtype(), [&]<typename T>(T) {
       const T* probabilities = execution.inputs[0].data<T>();
       const T* probabilities_gradient = execution.inputs[1].data<T>();
       T* logits_gradient = result.data<T>();
@@ -68,14 +66,13 @@ class RouterSoftmax final : public Operation {
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        router_softmax_device<decltype(vendor)>(result.shape()[0], experts,
-                                                execution.inputs[0].pointer<float>(),
-                                                result.pointer<float>(), *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        router_softmax_device<Vendor>(result.shape()[0], experts,
+                                      execution.inputs[0].pointer<float>(), result.pointer<float>(),
+                                      *execution.stream);
       });
     }
-    dispatch_exponential(execution.runtime, result.dtype(), [&](auto type, auto exponential) {
-      using T = decltype(type);
+    dispatch_exponential(execution.runtime, result.dtype(), [&]<typename T>(T, auto exponential) {
       const T* logits = execution.inputs[0].data<T>();
       T* probabilities = result.data<T>();
       for_each_token(execution, result.shape()[0], 4 * experts, [=](int64_t t) {

@@ -10,13 +10,13 @@ namespace tessera {
 
 // Tokens that several ranks share, for routers and their losses.
 
-/// Returns the number of tokens of a set, over all ranks that share it. `spec` is a rank's value
-/// [tokens, ...] with the tokens of `sets` sets. Sets are the outer factor of dim 0. The ranks that
-/// split the inner factor share each set.
+/// Returns the number of tokens of a set, over all ranks that share the set. `spec` is that of a
+/// rank's value [tokens, ...] with `sets` sets of tokens. The sets are the outer factor of dim 0,
+/// and the ranks that split the inner factor share each set.
 int64_t tokens_of_set(const Mesh& mesh, const Spec& spec, int64_t sets);
 
-/// Returns the sum of a value over all axes on which it is partial, taken over all their ranks at
-/// once. It is invariant there. Throws DistributionError if the value has none of the `accepted`
+/// Returns the sum of a value over all axes on which it is partial, in one step. The sum is
+/// invariant on these axes. Throws DistributionError if the value has none of the `accepted`
 /// placements on another axis.
 Value sum_of_ranks(Builder& builder, Value value, std::initializer_list<Placement> accepted);
 

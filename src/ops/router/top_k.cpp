@@ -11,13 +11,15 @@
 namespace tessera {
 namespace {
 
-// The choice of a token's experts. First come the kernels for one token: the choice, the weights of
-// the chosen experts, and the gradient of these weights. They are exact, so each is both the plain
+// The choice of a token's experts. There are three ways to choose: by probability, to which biases
+// may be added; as given (pinned); or whatever the probabilities are (forced uniform routing).
+// First come the kernels for one token: the choice by probability, the weights of the chosen
+// experts, and the gradient of these weights. Each computes in a fixed order and is both the plain
 // and the fast kernel. Then come the operations.
 
 /// Writes the indices of the k largest probabilities to `chosen`, largest first. Biases, unless
-/// null, are added before the comparison. Among equals the lower index comes first. A NaN ranks
-/// below every number. `chosen` is kept sorted, and the experts are inserted into it one by one.
+/// null, are added before the comparison. Among equals the lower index comes first. A NaN counts as
+/// -inf. The experts are inserted one by one into `chosen`, which stays sorted.
 template <typename T>
 void choose_experts(const T* probabilities, const T* biases, int64_t experts, int64_t k,
                     int32_t* chosen) {
@@ -36,7 +38,6 @@ void choose_experts(const T* probabilities, const T* biases, int64_t experts, in
   }
 }
 
-/// Returns the sum of the chosen probabilities.
 template <typename T>
 T chosen_sum(const T* probabilities, const int32_t* chosen, int64_t k) {
   T sum = 0;
@@ -53,8 +54,8 @@ void chosen_weights(const T* probabilities, const int32_t* chosen, int64_t k, bo
 }
 
 /// Computes the gradient of chosen_weights(), with g = weights_gradient. It is zero for experts
-/// that are not chosen, and g_j for chosen ones. For renormalised weights w = p / s it is
-/// (g_j − Σ_i g_i w_i) / s.
+/// that are not chosen, and g_j for chosen ones. For renormalised weights w = p / s,
+/// where s sums the chosen p, it is (g_j − Σ_i g_i w_i) / s.
 template <typename T>
 void chosen_weights_gradient(const T* probabilities, const int32_t* chosen,
                              const T* weights_gradient, int64_t experts, int64_t k,
@@ -88,9 +89,8 @@ class RouterTopKGradient final : public Operation {
                    inputs[1].dtype == DType::i32 && inputs[1].shape == inputs[2].shape &&
                        inputs[2].dtype == inputs[0].dtype &&
                        inputs[1].shape[0] == inputs[0].shape[0],
-                   "indices {} and a gradient {} {} for probabilities {} {}",
-                   inputs[1].shape.text(), dtype_name(inputs[2].dtype), inputs[2].shape.text(),
-                   dtype_name(inputs[0].dtype), inputs[0].shape.text());
+                   "indices {} and a gradient {} for probabilities {}", inputs[1].shape.text(),
+                   text_of(inputs[2]), text_of(inputs[0]));
     return {inputs[0]};
   }
 
@@ -100,11 +100,11 @@ class RouterTopKGradient final : public Operation {
     const int64_t experts = result.shape()[1];
     const int64_t k = execution.inputs[1].shape()[1];
     const int32_t* chosen = execution.inputs[1].data<int32_t>();
-    dispatch_wide(result.dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_wide(result.dtype(), [&]<typename T>(T) {
       const T* probabilities = execution.inputs[0].data<T>();
       const T* weights_gradient = execution.inputs[2].data<T>();
       T* probabilities_gradient = result.data<T>();
+      // The loops over choices do not vectorise, so a choice counts as 8 vectorised operations.
       for_each_token(execution, result.shape()[0], experts + 8 * k, [&](int64_t t) {
         chosen_weights_gradient(probabilities + t * experts, chosen + t * k,
                                 weights_gradient + t * k, experts, k, renormalise_,
@@ -125,34 +125,35 @@ class RouterTopKGradient final : public Operation {
         .indices = execution.inputs[1].pointer<int32_t>(),
         .weights_gradient = execution.inputs[2].pointer<float>(),
         .probabilities_gradient = execution.outputs[0].pointer<float>()};
-    for_vendor(*execution.stream, [&](auto vendor) {
-      router_top_k_gradient_device<decltype(vendor)>(gradient, *execution.stream);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      router_top_k_gradient_device<Vendor>(gradient, *execution.stream);
     });
   }
 
   bool renormalise_;
 };
 
-/// The tokens for which forced routing chooses experts.
+/// The tokens for which forced routing chooses experts. If no axis splits the tokens, `split` is
+/// false. If axes of one rank each split them, `split` is true and this rank has all tokens,
+/// without a list. Otherwise `indices` lists this rank's tokens.
 struct ForcedTokens {
-  bool split = false;  ///< true if the tokens may be split over ranks: their indices are known
-  /// The indices of this rank's tokens among all tokens; empty if it has all.
-  std::vector<int64_t> indices;
+  bool split = false;
+  std::vector<int64_t> indices;  ///< indices of this rank's tokens among all tokens
 };
 
 /// inputs: probabilities [tokens, experts], then with By::pinned the choices i32 [tokens, k], and
 /// with By::biases the biases [experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
 class RouterTopK final : public Operation {
  public:
-  /// The input that decides besides the probabilities.
+  /// The second input, which decides besides the probabilities or in their place.
   enum class By { nothing, pinned, biases };
 
   RouterTopK(const TopKOptions& options, ForcedTokens tokens, By by)
       : options_(options), tokens_(std::move(tokens)), by_(by) {}
   std::string_view name() const override { return "router_top_k"; }
 
-  /// Returns the labels. Forced routing counts tokens from the first one of all ranks. If it does
-  /// not know the indices of this rank's tokens, the labels do not let the tokens be split.
+  /// Returns labels that let the tokens be split. Forced routing needs the tokens' indices among
+  /// the tokens of all ranks, so it lets them be split only if ForcedTokens knows that they are.
   std::string labels(std::span<const Spec>) const override {
     if (by_ == By::pinned) return "n E!, n k! -> n k, n k";
     if (by_ == By::biases) return "n E!, E! -> n k, n k";
@@ -166,17 +167,13 @@ class RouterTopK final : public Operation {
     TESSERA_EXPECT(*this, options_.k >= 1 && options_.k <= probabilities.shape[1],
                    "{} of {} experts a token", options_.k, probabilities.shape[1]);
     const Shape chosen = probabilities.shape.with_dim(1, options_.k);
-    TESSERA_EXPECT(
-        *this,
-        by_ != By::pinned || (inputs.back().dtype == DType::i32 && inputs.back().shape == chosen),
-        "pinned choices {} {}, not i32 {}", dtype_name(inputs.back().dtype),
-        inputs.back().shape.text(), chosen.text());
+    TESSERA_EXPECT(*this, by_ != By::pinned || is_like(inputs.back(), {chosen, DType::i32}),
+                   "pinned choices {}, not i32 {}", text_of(inputs.back()), chosen.text());
     TESSERA_EXPECT(*this,
-                   by_ != By::biases || (inputs.back().dtype == probabilities.dtype &&
-                                         inputs.back().shape == Shape({probabilities.shape[1]})),
-                   "biases {} {}, not {} [{}]", dtype_name(inputs.back().dtype),
-                   inputs.back().shape.text(), dtype_name(probabilities.dtype),
-                   probabilities.shape[1]);
+                   by_ != By::biases ||
+                       is_like(inputs.back(), {{probabilities.shape[1]}, probabilities.dtype}),
+                   "biases {}, not {} [{}]", text_of(inputs.back()),
+                   dtype_name(probabilities.dtype), probabilities.shape[1]);
     return {{chosen, probabilities.dtype}, {chosen, DType::i32}};
   }
 
@@ -199,13 +196,13 @@ class RouterTopK final : public Operation {
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
     const Shape& shape = execution.inputs[0].shape();
-    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
+    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
       const T* probabilities = execution.inputs[0].data<T>();
       T* weights = execution.outputs[0].data<T>();
       int32_t* indices = execution.outputs[1].data<int32_t>();
       if (by_ == By::pinned) execution.outputs[1].copy_from(execution.inputs[1]);
       const T* biases = by_ == By::biases ? execution.inputs[1].data<T>() : nullptr;
+      // The insertion does not vectorise either: an expert counts as 16 vectorised operations.
       for_each_token(execution, shape[0], 16 * shape[1], [&](int64_t t) {
         const T* row = probabilities + t * shape[1];
         int32_t* chosen = indices + t * options_.k;
@@ -229,8 +226,8 @@ class RouterTopK final : public Operation {
         .biases = by_ == By::biases ? execution.inputs[1].pointer<float>() : nullptr,
         .weights = execution.outputs[0].pointer<float>(),
         .indices = execution.outputs[1].pointer<int32_t>()};
-    for_vendor(*execution.stream, [&](auto vendor) {
-      router_top_k_device<decltype(vendor)>(choice, *execution.stream);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      router_top_k_device<Vendor>(choice, *execution.stream);
     });
   }
 
@@ -241,9 +238,7 @@ class RouterTopK final : public Operation {
     const int64_t k = options_.k;
     if (options_.forced_uniform) {
       if (!tokens_.indices.empty()) token = tokens_.indices[static_cast<size_t>(token)];
-      for (int64_t j = 0; j < k; ++j) {
-        chosen[j] = static_cast<int32_t>((token * k + j) % experts);
-      }
+      for (int64_t j = 0; j < k; ++j) chosen[j] = static_cast<int32_t>((token * k + j) % experts);
     } else {
       choose_experts(probabilities, biases, experts, k, chosen);
     }
@@ -270,7 +265,7 @@ ForcedTokens forced_tokens(const Program& program, const Spec& probabilities) {
 RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options,
                              std::optional<Value> pinned, std::optional<Value> biases) {
   using By = RouterTopK::By;
-  // A choice that is given or forced needs no biases.
+  // Biases have no effect on a choice that is given or forced.
   const By by = pinned ? By::pinned : biases && !options.forced_uniform ? By::biases : By::nothing;
   ForcedTokens tokens;
   if (options.forced_uniform) {

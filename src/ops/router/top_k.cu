@@ -10,15 +10,15 @@ namespace {
 __device__ inline uint64_t choice_rank(float probability, int expert) {
   if (probability != probability) probability = -INFINITY;
   if (probability == 0) probability = 0;  // -0 equals 0
-  // Floats in this form compare like integers: of negative ones all bits are flipped, of others the
-  // sign bit.
+  // The bits of floats compare like integers if all bits of a negative float are flipped, and the
+  // sign bit of every other.
   const auto bits = std::bit_cast<uint32_t>(probability);
   const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
   return uint64_t{ordered} << 32 | ~static_cast<uint32_t>(expert);
 }
 
-/// Returns the row's most probable expert after the one whose rank is `last`, and sets `last` to
-/// its rank. Biases are added unless they are null.
+/// Returns the row's most probable expert after the expert whose choice_rank() is `last`, and sets
+/// `last` to the rank of the returned expert. Biases are added unless they are null.
 template <int size>
 __device__ int next_expert(const RouterRow<size>& row, const float* probabilities,
                            const float* biases, uint64_t* last) {
@@ -66,8 +66,8 @@ __global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
 }
 
 /// Writes the gradient of the probabilities. It is 0 for experts that were not chosen. For the j-th
-/// chosen one it is g_j, the gradient of its weight w_j, or if the weights were divided by their
-/// sum s, (g_j - Σ_i g_i w_i) / s.
+/// chosen one it is g_j, the gradient of its weight w_j. If the weights were divided by the sum s
+/// of the chosen probabilities, it is (g_j - Σ_i g_i w_i) / s.
 template <int size>
 __global__ void router_top_k_gradient_rows(RouterRows rows, RouterChoiceGradient gradient) {
   const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));

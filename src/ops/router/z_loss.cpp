@@ -16,25 +16,24 @@ class RouterZLossGradient final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 2 && is_router_matrix(inputs[0]) &&
-                       inputs[1].shape == Shape({1}) && inputs[1].dtype == inputs[0].dtype,
+                       is_like(inputs[1], {{1}, inputs[0].dtype}),
                    "logits and the gradient of a scalar are expected");
     return {inputs[0]};
   }
 
-  /// Computes 2 · coefficient · z_t · softmax(logits_t) times the gradient of the loss, with z_t =
-  /// log Σ_e exp logits_te.
+  /// Writes logits_gradient_t = 2 · coefficient · loss_gradient · z_t · softmax(logits_t), where
+  /// z_t is log Σ_e exp logits_te.
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        router_z_loss_gradient_device<decltype(vendor)>(
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        router_z_loss_gradient_device<Vendor>(
             result.shape()[0], experts, coefficient_, execution.inputs[0].pointer<float>(),
             execution.inputs[1].pointer<float>(), result.pointer<float>(), *execution.stream);
       });
     }
-    dispatch_exponential(execution.runtime, result.dtype(), [&](auto type, auto exponential) {
-      using T = decltype(type);
+    dispatch_exponential(execution.runtime, result.dtype(), [&]<typename T>(T, auto exponential) {
       const T* logits = execution.inputs[0].data<T>();
       const T factor = static_cast<T>(2 * coefficient_) * execution.inputs[1].data<T>()[0];
       T* gradient = result.data<T>();
@@ -84,16 +83,15 @@ class RouterZLoss final : public Operation {
     const int64_t tokens = execution.inputs[0].shape()[0];
     const int64_t experts = execution.inputs[0].shape()[1];
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        router_z_loss_device<decltype(vendor)>(
-            tokens, experts, coefficient_, execution.inputs[0].pointer<float>(),
-            reinterpret_cast<float*>(execution.workspace.data()),
-            execution.outputs[0].pointer<float>(), *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        router_z_loss_device<Vendor>(tokens, experts, coefficient_,
+                                     execution.inputs[0].pointer<float>(),
+                                     reinterpret_cast<float*>(execution.workspace.data()),
+                                     execution.outputs[0].pointer<float>(), *execution.stream);
       });
     }
     const DType dtype = execution.inputs[0].dtype();
-    dispatch_exponential(execution.runtime, dtype, [&](auto type, auto exponential) {
-      using T = decltype(type);
+    dispatch_exponential(execution.runtime, dtype, [&]<typename T>(T, auto exponential) {
       const T* logits = execution.inputs[0].data<T>();
       T* squares = reinterpret_cast<T*>(execution.workspace.data());  // [tokens]
       for_each_token(execution, tokens, 4 * experts, [=](int64_t t) {

@@ -15,8 +15,8 @@ template <int size>
 __global__ void z_loss_parts(RouterRows rows, const float* logits, float* parts) {
   float total = 0;
   const int64_t group = rows_at_once(rows);
-  for (int64_t first = blockIdx.x * group; first < rows.tokens; first += gridDim.x * group) {
-    const RouterRow<size> row(rows, first);
+  for (int64_t token = blockIdx.x * group; token < rows.tokens; token += gridDim.x * group) {
+    const RouterRow<size> row(rows, token);
     const float z = log_sum_exp(exponential_sum(row, logits + row.token * rows.experts));
     if (row.exists && row.member == 0) total += z * z;
   }
@@ -53,7 +53,7 @@ __global__ void add_loss_parts(const float* parts, int64_t count, float factor, 
 template <typename Vendor>
 void router_z_loss_device(int64_t tokens, int64_t experts, double coefficient, const float* logits,
                           float* parts, float* loss, Stream& stream) {
-  constexpr int64_t kMostBlocks = 1024;  // one block then adds their parts
+  constexpr int64_t kMostBlocks = 1024;  // few enough for one block to add their parts
   constexpr int kSumThreads = 256;
   int64_t blocks = 0;
   for_router_rows(tokens, experts, [&](auto size, const RouterRows& rows, Grid grid) {

@@ -9,13 +9,14 @@
 namespace tessera {
 namespace {
 
-/// The coefficients of one step, in the accumulation type (see update()).
+/// The coefficients of one step, in the accumulation type. update() has the formulas.
 template <typename Wide>
 struct Coefficients {
   Wide beta1, beta2, epsilon, keep, step_size, inverse_correction2, scale;
 };
 
-/// Updates elements [begin, end). `first` and `second` are the moments m and v.
+/// Updates elements [begin, end), which do not depend on each other (ivdep). `first` and `second`
+/// are m and v.
 ///   g = scale * gradient, m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2
 ///   w = keep * w - step_size * m / (sqrt(v * inverse_correction2) + epsilon)
 ///   keep = 1 - lr * decay, step_size = lr / (1 - beta1^t), inverse_correction2 = 1 / (1 - beta2^t)
@@ -39,11 +40,11 @@ void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide*
 /// The inputs of one unit (a flat value that holds several parameters): the gradient, the two
 /// moments, the master, and the weight if it is a rounded copy of the master.
 struct UnitInputs {
-  size_t first;  // the index of the gradient
-  bool rounds;
+  size_t first;  // the index of the gradient, which is the first of the unit's inputs
+  bool rounds;   // whether the weight is a rounded copy
 };
 
-/// The number of inputs before those of the units: scale, learning rate and step.
+/// The number of inputs before the inputs of the units: scale, learning rate and step.
 constexpr size_t kStepInputs = 3;
 
 /// Returns the number of a unit's inputs that are updated: all but the gradient.
@@ -70,7 +71,7 @@ class AdamW final : public Operation {
     return "u!, u!, u!, " + repeated("f#", units_.size()) + " -> " + outputs;
   }
   /// Returns a rule in which each unit's states have the distribution of its gradient, which must
-  /// not be partial. The scale, the rate and the step are the same_shape_and_type on all ranks.
+  /// not be partial. The scale, the rate and the step are the same on all ranks.
   HandRule hand_rule() const override {
     return [this](Axis, std::span<const TypeOnAxis> inputs) {
       std::vector<TypeOnAxis> outputs;
@@ -92,20 +93,18 @@ class AdamW final : public Operation {
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     for (size_t i = 0; i < kStepInputs; ++i) {
-      TESSERA_EXPECT(*this, inputs[i].shape == Shape{1} && inputs[i].dtype == DType::f64,
-                     "input {} is {} {}; f64 [1] is expected", i, dtype_name(inputs[i].dtype),
-                     inputs[i].shape.text());
+      TESSERA_EXPECT(*this, is_like(inputs[i], {{1}, DType::f64}),
+                     "input {} is {}; f64 [1] is expected", i, text_of(inputs[i]));
     }
     for (const UnitInputs& unit : units_) {
       const Spec& gradient = inputs[unit.first];
       for (size_t i = 1; i < 4; ++i) {
-        TESSERA_EXPECT(*this, same_shape_and_type(inputs[unit.first + i], gradient),
+        TESSERA_EXPECT(*this, is_like(inputs[unit.first + i], gradient),
                        "states of {} with a gradient {}", inputs[unit.first + i].shape.text(),
                        gradient.shape.text());
       }
       TESSERA_EXPECT(*this,
-                     !unit.rounds || (inputs[unit.first + 4].shape == gradient.shape &&
-                                      inputs[unit.first + 4].dtype == DType::bf16),
+                     !unit.rounds || is_like(inputs[unit.first + 4], {gradient.shape, DType::bf16}),
                      "a weight {} with a gradient {}", inputs[unit.first + 4].shape.text(),
                      gradient.shape.text());
     }
@@ -115,7 +114,7 @@ class AdamW final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     double bytes = 0;
     for (const UnitInputs& unit : units_) {
-      // One read of the gradient, a read and a write of the moments and the master.
+      // A read of the gradient, and a read and a write of each moment and the master.
       bytes += 7 * static_cast<double>(inputs[unit.first].bytes());
       if (unit.rounds) bytes += static_cast<double>(inputs[unit.first + 4].bytes());
     }
@@ -157,16 +156,6 @@ class AdamW final : public Operation {
   }
 
  private:
-  static std::vector<Section> plain_sections(std::span<const AdamWSection> sections) {
-    std::vector<Section> result;
-    for (const AdamWSection& section : sections) result.push_back(section.section);
-    return result;
-  }
-
-  static bool same_shape_and_type(const Spec& a, const Spec& b) {
-    return a.shape == b.shape && a.dtype == b.dtype;
-  }
-
   void run_on_device(const Execution& execution) const {
     if (sections_.empty()) return;  // other ranks have all sections
     std::vector<AdamWRow> rows;
@@ -193,8 +182,8 @@ class AdamW final : public Operation {
         .coefficients = reinterpret_cast<float*>(execution.workspace.data() +
                                                  table_bytes<AdamWRow>(rows.size()))};
     const DeviceTable<AdamWRow> table = put_table(execution, std::move(rows));
-    for_vendor(*execution.stream, [&](auto vendor) {
-      adamw_device<decltype(vendor)>(factors, table, *execution.stream);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      adamw_device<Vendor>(factors, table, *execution.stream);
     });
   }
 

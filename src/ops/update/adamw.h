@@ -17,7 +17,7 @@ struct AdamWOptions {
   double weight_decay = 0;
 };
 
-/// The flat values of one unit. All but the weight have the accumulation type.
+/// The flat values of one unit (section.h). All but the weight have the accumulation type.
 struct AdamWUnit {
   Value gradient;
   Value first_moment;

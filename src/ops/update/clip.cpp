@@ -1,6 +1,5 @@
 #include "ops/update/clip.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -22,14 +21,25 @@ class Clip final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 2, "{} inputs", inputs.size());
     for (const Spec& input : inputs) {
-      TESSERA_EXPECT(*this, input.shape == Shape{1} && input.dtype == DType::f64,
-                     "an input is {} {}; f64 [1] is expected", dtype_name(input.dtype),
-                     input.shape.text());
+      TESSERA_EXPECT(*this, is_like(input, {{1}, DType::f64}),
+                     "an input is {}; f64 [1] is expected", text_of(input));
     }
     return {inputs[0], inputs[0]};
   }
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_on_device(execution);
+    if (execution.stream != nullptr) {
+      ClipInputs inputs{.squares = execution.inputs[0].pointer<double>(),
+                        .limit = execution.inputs[1].pointer<double>()};
+      for (const Tensor& loss : execution.inputs.subspan(2)) {
+        TESSERA_CHECK(inputs.count < ClipInputs::kMostLosses, "more than {} losses on a device",
+                      ClipInputs::kMostLosses);
+        inputs.losses[static_cast<size_t>(inputs.count++)] = loss.pointer<double>();
+      }
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        clip_device<Vendor>(inputs, execution.outputs[0].pointer<double>(),
+                            execution.outputs[1].pointer<double>(), *execution.stream);
+      });
+    }
     // norm = sqrt(squares); scale = limit / norm if norm > limit > 0, else 1; NaN if not finite
     const auto value = [&](size_t input) { return *execution.inputs[input].data<double>(); };
     const double norm = std::sqrt(value(0));
@@ -40,21 +50,6 @@ class Clip final : public Operation {
     if (!finite) scale = std::numeric_limits<double>::quiet_NaN();
     *execution.outputs[0].data<double>() = norm;
     *execution.outputs[1].data<double>() = scale;
-  }
-
- private:
-  static void run_on_device(const Execution& execution) {
-    ClipInputs inputs{.squares = execution.inputs[0].pointer<double>(),
-                      .limit = execution.inputs[1].pointer<double>()};
-    for (const Tensor& loss : execution.inputs.subspan(2)) {
-      TESSERA_CHECK(inputs.count < ClipInputs::kMostLosses, "more than {} losses on a device",
-                    ClipInputs::kMostLosses);
-      inputs.losses[static_cast<size_t>(inputs.count++)] = loss.pointer<double>();
-    }
-    for_vendor(*execution.stream, [&](auto vendor) {
-      clip_device<decltype(vendor)>(inputs, execution.outputs[0].pointer<double>(),
-                                    execution.outputs[1].pointer<double>(), *execution.stream);
-    });
   }
 };
 

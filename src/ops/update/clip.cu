@@ -7,11 +7,12 @@ namespace {
 /// Computes the norm and the factor (see Clip::run()) in one thread.
 __global__ void clip_norm(ClipInputs inputs, double* norm, double* scale) {
   if (threadIdx.x != 0) return;
-  const double length = sqrt(*inputs.squares), limit = *inputs.limit;
-  bool finite = std::isfinite(length);
+  const double gradient_norm = sqrt(*inputs.squares), limit = *inputs.limit;
+  bool finite = std::isfinite(gradient_norm);
   for (int i = 0; i < inputs.count; ++i) finite = finite && std::isfinite(*inputs.losses[i]);
-  *norm = length;
-  *scale = !finite ? static_cast<double>(NAN) : limit > 0 && length > limit ? limit / length : 1.0;
+  *norm = gradient_norm;
+  const double factor = limit > 0 && gradient_norm > limit ? limit / gradient_norm : 1.0;
+  *scale = finite ? factor : static_cast<double>(NAN);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-/// The tables of a rank in pinned memory, by their contents. A table is never changed, because a
-/// stream may still have to copy it.
+/// A rank's tables in pinned memory, found by their bytes. A table never changes, because a stream
+/// may still have to copy it.
 class PinnedTables {
  public:
   const void* find(Accelerator& accelerator, std::span<const std::byte> table) {

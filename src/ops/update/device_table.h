@@ -23,15 +23,15 @@ int64_t row_blocks(int64_t count) {
   return (count + Row::kPerBlock - 1) / Row::kPerBlock;
 }
 
-/// Lets the stream copy a table to the start of the workspace. The table's bytes are kept in pinned
-/// memory of the host as long as the runtime lives, so a captured graph can copy them again: with
-/// the same plan a table is the same in every step.
+/// Enqueues a copy of a table to the start of the workspace. With one plan, a table is the same in
+/// every step. Its bytes stay in pinned memory of the host as long as the runtime lives, so a
+/// captured graph can copy them again.
 void copy_to_workspace(const Execution& execution, std::span<const std::byte> table);
 
 /// Numbers the rows' blocks, copies the table to the start of the workspace and returns it.
 template <typename Row>
 DeviceTable<Row> put_table(const Execution& execution, std::vector<Row> rows) {
-  static_assert(std::has_unique_object_representations_v<Row>);
+  static_assert(std::has_unique_object_representations_v<Row>);  // tables are found by their bytes
   DeviceTable<Row> table;
   for (Row& row : rows) {
     row.first_block = table.blocks;

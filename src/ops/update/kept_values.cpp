@@ -16,10 +16,10 @@ namespace {
 /// then as many targets, which are only written.
 class WriteKept : public Operation {
  public:
-  WriteKept(size_t count, bool scaled) : count_(count), scaled_(scaled) {}
+  WriteKept(size_t count, bool has_scale) : count_(count), has_scale_(has_scale) {}
 
   std::string labels(std::span<const Spec>) const override {
-    return (scaled_ ? "u!, " : "") + repeated("f#", count_) + " -> " + repeated("+= f#", count_);
+    return (has_scale_ ? "u!, " : "") + repeated("f#", count_) + " -> " + repeated("+= f#", count_);
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     return {.bytes = operand_bytes(inputs, {})};
@@ -31,11 +31,11 @@ class WriteKept : public Operation {
   }
 
  protected:
-  size_t source_input(size_t i) const { return size_t{scaled_} + i; }
+  size_t source_input(size_t i) const { return size_t{has_scale_} + i; }
   size_t target_input(size_t i) const { return source_input(count_ + i); }
 
-  /// Returns the targets' distributions: those of the sources, which must not be partial. `noun` is
-  /// a source's name in errors.
+  /// Returns the distributions of the targets, which are those of the sources. The sources must not
+  /// be partial. `noun` names a source in errors.
   std::vector<TypeOnAxis> target_types(std::span<const TypeOnAxis> sources,
                                        std::string_view noun) const {
     for (size_t i = 0; i < sources.size(); ++i) {
@@ -46,8 +46,8 @@ class WriteKept : public Operation {
     return {sources.begin(), sources.end()};
   }
 
-  size_t count_;
-  bool scaled_;
+  size_t count_;  // the number of sources
+  bool has_scale_;
 };
 
 class CopyKept final : public WriteKept {
@@ -58,7 +58,7 @@ class CopyKept final : public WriteKept {
   /// Returns a rule that also expects the same scale on all ranks.
   HandRule hand_rule() const override {
     return [this](Axis, std::span<const TypeOnAxis> inputs) {
-      if (scaled_ && !inputs[0].same_on_ranks()) {
+      if (has_scale_ && !inputs[0].same_on_ranks()) {
         throw DistributionError(fmt::format(
             "copy_kept: the scale is {}; expected one number for all ranks", inputs[0].text()));
       }
@@ -67,33 +67,31 @@ class CopyKept final : public WriteKept {
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == target_input(count_), "{} inputs", inputs.size());
-    TESSERA_EXPECT(
-        *this, !scaled_ || (inputs[0].shape == Shape{1} && inputs[0].dtype == DType::f64),
-        "a scale {} {}; f64 [1] is expected", dtype_name(inputs[0].dtype), inputs[0].shape.text());
+    TESSERA_EXPECT(*this, !has_scale_ || is_like(inputs[0], {{1}, DType::f64}),
+                   "a scale {}; f64 [1] is expected", text_of(inputs[0]));
     for (size_t i = 0; i < count_; ++i) {
       const Spec& source = inputs[source_input(i)];
       const Spec& target = inputs[target_input(i)];
-      TESSERA_EXPECT(*this, source.dtype == target.dtype && source.shape == target.shape,
-                     "a source {} {} of a target {} {}", dtype_name(source.dtype),
-                     source.shape.text(), dtype_name(target.dtype), target.shape.text());
+      TESSERA_EXPECT(*this, is_like(source, target), "a source {} of a target {}", text_of(source),
+                     text_of(target));
     }
     return {};
   }
   void run(const Execution& execution) const override {
     const bool on_host = execution.stream == nullptr;
-    if (scaled_ && on_host && std::isnan(*execution.inputs[0].data<double>())) return;
+    if (has_scale_ && on_host && std::isnan(*execution.inputs[0].data<double>())) return;
     for (size_t i = 0; i < count_; ++i) {
       const Tensor& source = execution.inputs[source_input(i)];
       const Tensor& target = execution.inputs[target_input(i)];
       if (on_host) {
         target.copy_from(source);
-      } else if (!scaled_) {
+      } else if (!has_scale_) {
         execution.stream->copy(target.address(), source.address(), source.bytes());
       } else {
-        for_vendor(*execution.stream, [&](auto vendor) {
-          copy_if_finite_device<decltype(vendor)>(execution.inputs[0].pointer<double>(),
-                                                  source.elements(), source.pointer<float>(),
-                                                  target.pointer<float>(), *execution.stream);
+        for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+          copy_if_finite_device<Vendor>(execution.inputs[0].pointer<double>(), source.elements(),
+                                        source.pointer<float>(), target.pointer<float>(),
+                                        *execution.stream);
         });
       }
     }
@@ -117,9 +115,7 @@ class RoundToWeights final : public WriteKept {
       TESSERA_EXPECT(*this,
                      inputs[i].dtype == DType::f32 && inputs[count_ + i].dtype == DType::bf16 &&
                          inputs[i].shape == inputs[count_ + i].shape,
-                     "a master {} {} of a weight {} {}", dtype_name(inputs[i].dtype),
-                     inputs[i].shape.text(), dtype_name(inputs[count_ + i].dtype),
-                     inputs[count_ + i].shape.text());
+                     "a master {} of a weight {}", text_of(inputs[i]), text_of(inputs[count_ + i]));
     }
     return {};
   }
@@ -153,7 +149,7 @@ class RoundToWeights final : public WriteKept {
     if (rows.empty()) return;
     const DeviceTable<RoundRow> table = put_table(execution, std::move(rows));
     for_vendor(*execution.stream,
-               [&](auto vendor) { round_device<decltype(vendor)>(table, *execution.stream); });
+               [&]<typename Vendor>(Vendor) { round_device<Vendor>(table, *execution.stream); });
   }
 };
 
@@ -187,7 +183,16 @@ class Zero final : public Operation {
     return target.device == Device::cpu ? 0 : table_bytes<ZeroRow>(count_);
   }
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_on_device(execution);
+    if (execution.stream != nullptr) {
+      std::vector<ZeroRow> rows;
+      for (const Tensor& value : execution.inputs) {
+        rows.push_back({.count = value.bytes(), .start = static_cast<std::byte*>(value.address())});
+      }
+      const DeviceTable<ZeroRow> table = put_table(execution, std::move(rows));
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        zero_device<Vendor>(table, *execution.stream);
+      });
+    }
     for (const Tensor& value : execution.inputs) {
       std::byte* memory = value.raw();
       parallel_ranges(execution.runtime.threads(), value.bytes(), 1 << 20,
@@ -198,17 +203,7 @@ class Zero final : public Operation {
   }
 
  private:
-  static void run_on_device(const Execution& execution) {
-    std::vector<ZeroRow> rows;
-    for (const Tensor& value : execution.inputs) {
-      rows.push_back({.count = value.bytes(), .start = static_cast<std::byte*>(value.address())});
-    }
-    const DeviceTable<ZeroRow> table = put_table(execution, std::move(rows));
-    for_vendor(*execution.stream,
-               [&](auto vendor) { zero_device<decltype(vendor)>(table, *execution.stream); });
-  }
-
-  size_t count_;
+  size_t count_;  // the number of values
 };
 
 }  // namespace

@@ -10,9 +10,9 @@ namespace tessera {
 // Writes of kept values, which stay in memory from step to step: copies, rounded copies and zeros.
 // The values of a pair have the same shape and distribution. There is no gradient.
 
-/// Writes each of `sources` to its target, of the same type. With a `scale`, f64 [1], of
-/// clip_gradients(), nothing is written if it is NaN: the step was not finite. This is for a few
-/// small values, which a step changes in a copy first: a device starts a kernel for each.
+/// Writes each of `sources` to its target, which has the same type. `scale`, f64 [1], comes from
+/// clip_gradients(). If it is NaN, the step was not finite and nothing is written. This serves a
+/// few small values that a step first changes in a copy. A device starts a kernel for each of them.
 void copy_kept(Builder& builder, std::span<const Value> sources, std::span<const Value> targets,
                std::optional<Value> scale = {});
 

@@ -5,15 +5,15 @@
 namespace tessera {
 namespace {
 
-/// `mark` stands after the labels of rows and columns.
+/// Returns the labels of all matrices, with `dim_mark` after each label of rows or columns.
 std::string marked_labels(std::span<const Spec> matrices, std::string_view separator,
-                          std::string_view prefix, std::string_view mark) {
+                          std::string_view prefix, std::string_view dim_mark) {
   std::string text;
   for (size_t i = 0; i < matrices.size(); ++i) {
     if (i > 0) text += separator;
     text += prefix;
     if (matrices[i].shape.rank() == 3) text += fmt::format("e{} ", i);
-    text += fmt::format("r{0}{1} c{0}{1}", i, mark);
+    text += fmt::format("r{0}{1} c{0}{1}", i, dim_mark);
   }
   return text;
 }
@@ -29,16 +29,16 @@ std::string whole_matrices_labels(std::span<const Spec> matrices, std::string_vi
   return marked_labels(matrices, separator, "", "!");
 }
 
-HandRule matrices_rule(std::string_view operation, size_t numbers, size_t copies) {
+HandRule matrices_rule(std::string_view operation, size_t scalar_inputs, size_t output_lists) {
   return [=](Axis, std::span<const TypeOnAxis> inputs) {
     std::vector<TypeOnAxis> outputs;
-    for (size_t i = 0; i < numbers; ++i) {
+    for (size_t i = 0; i < scalar_inputs; ++i) {
       if (!inputs[i].split() && inputs[i].placement != Placement::partial) continue;
       throw DistributionError(fmt::format("{}: input {} is {}; expected one number for all ranks",
                                           operation, i, inputs[i].text()));
     }
-    for (size_t copy = 0; copy < copies; ++copy) {
-      for (const TypeOnAxis& matrix : inputs.subspan(numbers)) {
+    for (size_t list = 0; list < output_lists; ++list) {
+      for (const TypeOnAxis& matrix : inputs.subspan(scalar_inputs)) {
         if (matrix.placement == Placement::partial) {
           throw DistributionError(
               fmt::format("{}: a matrix is partial; expected its sum taken", operation));
@@ -50,11 +50,11 @@ HandRule matrices_rule(std::string_view operation, size_t numbers, size_t copies
   };
 }
 
-HandRule whole_matrices_rule(std::string_view operation, const std::vector<int>& dims) {
+HandRule whole_matrices_rule(std::string_view operation, const std::vector<int>& dim_counts) {
   return [=, matrix_rule = matrices_rule(operation, 0, 1)](Axis axis,
                                                            std::span<const TypeOnAxis> inputs) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!inputs[i].split() || (dims[i] == 3 && inputs[i].dim == 0)) continue;
+      if (!inputs[i].split() || (dim_counts[i] == 3 && inputs[i].dim == 0)) continue;
       throw DistributionError(fmt::format("{}: matrix {} is {}; expected it whole on each rank",
                                           operation, i, inputs[i].text()));
     }

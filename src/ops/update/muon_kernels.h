@@ -14,7 +14,7 @@ inline constexpr double kNewtonSchulzB = -4.7750;
 inline constexpr double kNewtonSchulzC = 2.0315;
 
 /// Returns 1 or -1: entry i of the vector along which a distance from I is taken (muon_measures.h).
-/// It is the parity of the bits of (i + 1) · 2^64 / φ: signs without a period, cheap for kernels.
+/// It is the parity of the bits of (i + 1) · 2^64 / φ. These signs have no period and cost little.
 constexpr float muon_probe_sign(int64_t i) {
   uint64_t bits = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ULL;
   for (int half = 32; half > 0; half /= 2) bits ^= bits >> half;
@@ -63,19 +63,19 @@ template <typename Vendor, typename T>
 void muon_update_device(const double* scale, const double* learning_rate, double weight_decay,
                         const DeviceTable<MuonUpdateRow<T>>& matrices, Stream& stream);
 
-/// Writes factors[i] = 1 / the norm of matrix i, or 0 if that is 0. `partial` has an element for
-/// each of the table's blocks.
+/// Writes factors[i] = 1 / the norm of matrix i, or 0 if the norm is 0, or NaN if it is NaN.
+/// `partial` has an element for each of the table's blocks.
 template <typename Vendor, typename T>
 void inverse_norms_device(const DeviceTable<MatrixNormRow<T>>& matrices, double* partial,
                           double* factors, Stream& stream);
 /// Writes to[i] = *factor · from[i]. They may be the same memory.
 template <typename Vendor, typename T>
 void scale_matrix_device(const double* factor, const T* from, T* to, int64_t count, Stream& stream);
-/// Writes square = a I + b gram + c square, for matrices [n, n].
+/// Replaces `square`, the product gram · gram, by a I + b gram + c square, for matrices [n, n].
 template <typename Vendor, typename T>
 void newton_schulz_polynomial_device(const T* gram, T* square, int64_t n, Stream& stream);
 
-/// A matrix [rows, columns], and the memory for its part of muon_measures().
+/// A matrix [rows, columns], and the memory that muon_measures() needs for it.
 template <typename T>
 struct MeasuredMatrix {
   const T* values;
@@ -86,7 +86,7 @@ struct MeasuredMatrix {
   float* column_values;  // [columns], scratch
   float* squares;        // [rows], scratch
   double* sums;          // [4], to which the matrix adds
-  bool first;            // true if the sums are set instead
+  bool is_first;         // true for the first matrix, which sets the sums
 };
 template <typename Vendor, typename T>
 void muon_measures_device(const MeasuredMatrix<T>& matrix, Stream& stream);

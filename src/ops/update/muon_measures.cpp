@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// A matrix that is multiplied by vectors, of which one is v, the probe.
+/// A matrix that is multiplied by vectors. One of them is the probe v (muon_measures.h).
 template <typename T>
 struct ProbedMatrix {
   const T* values;  // [rows, columns]
@@ -45,8 +45,8 @@ struct ProbedMatrix {
   }
 };
 
-/// Adds a matrix's measures to `sums`, with v = probe_sign(), and n the smaller of rows and
-/// columns:
+/// Adds a matrix's measures to `sums`, where v_i = probe_sign(i), n is the smaller of rows and
+/// columns, and `vectors` is scratch memory of rows + columns elements:
 ///   factor² Σ x², rows · columns, |(X Xᵀ − I) v|² (a tall X: |(Xᵀ X − I) v|²), n
 template <typename T>
 void add_measures(const ProbedMatrix<T>& matrix, double factor, double* vectors, double* sums) {
@@ -84,9 +84,9 @@ class Measures final : public Operation {
   Measures(std::vector<double> factors, std::vector<int> dims, NewtonSchulzPieces pieces)
       : factors_(std::move(factors)),
         dims_(std::move(dims)),
-        blocks_(pieces == NewtonSchulzPieces::blocks) {}
+        of_blocks_(pieces == NewtonSchulzPieces::blocks) {}
   std::string_view name() const override {
-    return blocks_ ? "muon_measures_of_blocks" : "muon_measures";
+    return of_blocks_ ? "muon_measures_of_blocks" : "muon_measures";
   }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -96,7 +96,7 @@ class Measures final : public Operation {
   }
   HandRule hand_rule() const override {
     return sum_of_matrices_rule(
-        name(), blocks_ ? matrices_rule(name(), 0, 1) : whole_matrices_rule(name(), dims_));
+        name(), of_blocks_ ? matrices_rule(name(), 0, 1) : whole_matrices_rule(name(), dims_));
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == factors_.size() && !inputs.empty(), "{} inputs",
@@ -109,7 +109,7 @@ class Measures final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
-  /// Returns the bytes of two vectors for the largest matrix, of f64; on a device of three, of f32.
+  /// Returns the bytes of the vectors for the largest matrix: two in f64, on a device three in f32.
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     int64_t rows = 0, columns = 0;
     for (const Spec& update : inputs) {
@@ -128,10 +128,9 @@ class Measures final : public Operation {
     for (size_t i = 0; i < factors_.size(); ++i) {
       const Tensor& update = execution.inputs[i];
       const MatrixExtent extent = matrix_extent(update.shape());
-      dispatch_floating(update.dtype(), [&](auto type) {
-        using T = decltype(type);
-        for (int64_t number = 0; number < extent.count; ++number) {
-          add_measures<T>({update.data<T>() + number * extent.elements(), extent.rows,
+      dispatch_floating(update.dtype(), [&]<typename T>(T) {
+        for (int64_t index = 0; index < extent.count; ++index) {
+          add_measures<T>({update.data<T>() + index * extent.elements(), extent.rows,
                            extent.columns, execution.runtime.threads()},
                           factors_[i], vectors, sums);
         }
@@ -146,18 +145,17 @@ class Measures final : public Operation {
       rows = std::max(rows, matrix_extent(update.shape()).rows);
     }
     const int64_t row_bytes = aligned_bytes(rows * dtype_size(DType::f32));
-    const auto vector = [&](int64_t at) {
-      return reinterpret_cast<float*>(execution.workspace.data() + at);
+    const auto vector = [&](int64_t byte_offset) {
+      return reinterpret_cast<float*>(execution.workspace.data() + byte_offset);
     };
-    on_device(execution, [&](auto vendor, auto type) {
-      using T = decltype(type);
-      bool first = true;
+    on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+      bool is_first = true;
       for (size_t i = 0; i < factors_.size(); ++i) {
         const Tensor& update = execution.inputs[i];
         const MatrixExtent extent = matrix_extent(update.shape());
-        for (int64_t number = 0; number < extent.count; ++number, first = false) {
-          muon_measures_device<decltype(vendor), T>(
-              {.values = update.pointer<T>() + number * extent.elements(),
+        for (int64_t index = 0; index < extent.count; ++index, is_first = false) {
+          muon_measures_device<Vendor, T>(
+              {.values = update.pointer<T>() + index * extent.elements(),
                .rows = extent.rows,
                .columns = extent.columns,
                .factor = factors_[i],
@@ -165,7 +163,7 @@ class Measures final : public Operation {
                .column_values = vector(2 * row_bytes),
                .squares = vector(row_bytes),
                .sums = execution.outputs[0].pointer<double>(),
-               .first = first},
+               .is_first = is_first},
               *execution.stream);
         }
       }
@@ -174,7 +172,7 @@ class Measures final : public Operation {
 
   std::vector<double> factors_;
   std::vector<int> dims_;
-  bool blocks_;
+  bool of_blocks_;
 };
 
 /// output: zeros, f64 [4].

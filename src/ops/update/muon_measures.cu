@@ -5,7 +5,7 @@ namespace tessera {
 namespace {
 
 constexpr int kMeasureThreads = 256;
-constexpr int kMeasuredColumns = 32;  // of a block of measure_columns()
+constexpr int kMeasuredColumns = 32;  // columns that a block of measure_columns() handles
 /// The groups of threads of such a block. A group has a thread for each column.
 constexpr int kRowGroups = kMeasureThreads / kMeasuredColumns;
 
@@ -77,7 +77,7 @@ __global__ void add_measures(MeasuredMatrix<T> matrix) {
                              static_cast<double>(matrix.rows * matrix.columns), deviations,
                              static_cast<double>(n)};
   for (int i = 0; i < 4; ++i) {
-    matrix.sums[i] = matrix.first ? measures[i] : matrix.sums[i] + measures[i];
+    matrix.sums[i] = matrix.is_first ? measures[i] : matrix.sums[i] + measures[i];
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "ops/update/newton_schulz.h"
 #include "program/builder.h"
@@ -18,7 +17,7 @@ struct MeasuredUpdate {
 /// The sums that muon_measures() returns, in this order.
 struct MuonMeasures {
   static constexpr int kSums = 4;
-  double squares = 0;     ///< of the elements of factor · update
+  double squares = 0;     ///< the sum of the squares of the elements of factor · update
   double elements = 0;    ///< the number of elements of all updates
   double deviations = 0;  ///< |(U Uᵀ − I) v|²
   double dims = 0;        ///< |v|²
@@ -31,7 +30,7 @@ struct MuonMeasures {
 };
 
 /// Computes measures of how well Muon works, summed over all updates U: f64 [4], the members of
-/// MuonMeasures. An update is a matrix, or one matrix of each expert.
+/// MuonMeasures. An update is a matrix, or has one matrix of each expert.
 ///
 /// The distance of U Uᵀ (or Uᵀ U, whichever is smaller, [n, n]) from I is taken along one vector v
 /// of ones with the signs of probe_sign(). Over random signs, the mean of |(U Uᵀ − I) v|² is the
@@ -40,7 +39,7 @@ struct MuonMeasures {
 Value muon_measures(Builder& builder, std::span<const MeasuredUpdate> updates,
                     NewtonSchulzPieces pieces = NewtonSchulzPieces::refused);
 
-/// Returns the measures of no update, zeros, with this distribution.
+/// Returns the measures of a rank that has no updates: zeros, with this distribution.
 Value nothing_measured(Builder& builder, const Distribution& distribution);
 
 /// Returns 1 or -1: entry i of the vector along which a distance from I is taken.

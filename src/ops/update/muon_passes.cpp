@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-/// Calls update(T{}, matrix, begin, end) for pieces of all matrices, on all threads. `matrices`
-/// have the type T that is orthogonalised.
+/// Calls update(T{}, matrix index, begin, end) for pieces of all matrices, on all threads. T is the
+/// type of `matrices`, in which they are orthogonalised.
 template <typename Update>
 void for_matrix_pieces(const Execution& execution, std::span<const Tensor> matrices,
                        Update&& update) {
@@ -31,7 +31,7 @@ void for_matrix_pieces(const Execution& execution, std::span<const Tensor> matri
 }
 
 /// Computes g = scale * gradient; m = decay * m + g; out = g + decay * m, where `decay` is Muon's
-/// μ.
+/// μ. The elements do not depend on each other (ivdep).
 template <typename Wide, typename T>
 void update_momentum(Wide scale, Wide decay, int64_t begin, int64_t end, const Wide* gradient,
                      Wide* momentum, T* out) {
@@ -61,9 +61,8 @@ class UpdateMomentum final : public Operation {
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 + 2 * matrices_, "{} inputs", inputs.size());
-    TESSERA_EXPECT(*this, inputs[0].shape == Shape{1} && inputs[0].dtype == DType::f64,
-                   "a scale {} {}; f64 [1] is expected", dtype_name(inputs[0].dtype),
-                   inputs[0].shape.text());
+    TESSERA_EXPECT(*this, is_like(inputs[0], {{1}, DType::f64}), "a scale {}; f64 [1] is expected",
+                   text_of(inputs[0]));
     std::vector<Spec> outputs;
     for (size_t i = 0; i < matrices_; ++i) {
       const Spec& gradient = inputs[1 + i];
@@ -72,8 +71,7 @@ class UpdateMomentum final : public Operation {
                      has_matrices(gradient.shape) && gradient.shape == momentum.shape &&
                          gradient.dtype == accumulation_dtype(dtype_) &&
                          momentum.dtype == gradient.dtype,
-                     "a momentum {} {} with a gradient {} {}", dtype_name(momentum.dtype),
-                     momentum.shape.text(), dtype_name(gradient.dtype), gradient.shape.text());
+                     "a momentum {} with a gradient {}", text_of(momentum), text_of(gradient));
       outputs.push_back({gradient.shape, dtype_, {}});
     }
     return outputs;
@@ -91,16 +89,15 @@ class UpdateMomentum final : public Operation {
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
     for_matrix_pieces(execution, execution.outputs.first(matrices_),
-                      [&](auto type, size_t matrix, int64_t begin, int64_t end) {
-                        update_piece<decltype(type)>(execution, matrix, begin, end);
+                      [&]<typename T>(T, size_t matrix, int64_t begin, int64_t end) {
+                        update_piece<T>(execution, matrix, begin, end);
                       });
   }
 
  private:
   void run_on_device(const Execution& execution) const {
-    for_vendor(*execution.stream, [&](auto vendor) {
-      dispatch_device(dtype_, [&](auto type) {
-        using T = decltype(type);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      dispatch_device(dtype_, [&]<typename T>(T) {
         std::vector<MuonMomentumRow<T>> rows;
         for (size_t i = 0; i < matrices_; ++i) {
           rows.push_back({.count = execution.outputs[i].elements(),
@@ -108,9 +105,8 @@ class UpdateMomentum final : public Operation {
                           .momentum = execution.inputs[1 + matrices_ + i].pointer<float>(),
                           .out = execution.outputs[i].pointer<T>()});
         }
-        muon_momentum_device<decltype(vendor), T>(execution.inputs[0].pointer<double>(), momentum_,
-                                                  put_table(execution, std::move(rows)),
-                                                  *execution.stream);
+        muon_momentum_device<Vendor, T>(execution.inputs[0].pointer<double>(), momentum_,
+                                        put_table(execution, std::move(rows)), *execution.stream);
       });
     });
   }
@@ -132,6 +128,7 @@ class UpdateMomentum final : public Operation {
 };
 
 /// Computes w = keep * w - step_size * update, with keep = 1 - lr * decay, step_size = lr * factor.
+/// The elements do not depend on each other (ivdep).
 template <typename Wide, typename T, typename Weight>
 void apply_update(Wide keep, Wide step_size, int64_t begin, int64_t end, const T* update,
                   Wide* master, Weight* weight) {
@@ -143,7 +140,7 @@ void apply_update(Wide keep, Wide step_size, int64_t begin, int64_t end, const T
   }
 }
 
-/// The options of one matrix.
+/// The options of the update of one matrix.
 struct MatrixStep {
   double factor = 1;
   bool decays = true;
@@ -171,9 +168,8 @@ class ApplyMuon final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() == 2 + count * (rounds_ ? 3 : 2), "{} inputs",
                    inputs.size());
     for (size_t i = 0; i < 2; ++i) {
-      TESSERA_EXPECT(*this, inputs[i].shape == Shape{1} && inputs[i].dtype == DType::f64,
-                     "input {} is {} {}; f64 [1] is expected", i, dtype_name(inputs[i].dtype),
-                     inputs[i].shape.text());
+      TESSERA_EXPECT(*this, is_like(inputs[i], {{1}, DType::f64}),
+                     "input {} is {}; f64 [1] is expected", i, text_of(inputs[i]));
     }
     for (size_t i = 0; i < count; ++i) {
       const Spec& update = inputs[2 + i];
@@ -182,12 +178,9 @@ class ApplyMuon final : public Operation {
                      has_matrices(update.shape) && master.shape == update.shape &&
                          master.dtype == accumulation_dtype(update.dtype) &&
                          rounds_ == (update.dtype != master.dtype),
-                     "a master {} {} with an update {} {}", dtype_name(master.dtype),
-                     master.shape.text(), dtype_name(update.dtype), update.shape.text());
-      TESSERA_EXPECT(*this,
-                     !rounds_ || (inputs[2 + 2 * count + i].shape == update.shape &&
-                                  inputs[2 + 2 * count + i].dtype == update.dtype),
-                     "a weight that is not {} {}", dtype_name(update.dtype), update.shape.text());
+                     "a master {} with an update {}", text_of(master), text_of(update));
+      TESSERA_EXPECT(*this, !rounds_ || is_like(inputs[2 + 2 * count + i], update),
+                     "a weight that is not {}", text_of(update));
     }
     return {};
   }
@@ -215,17 +208,16 @@ class ApplyMuon final : public Operation {
     if (execution.stream != nullptr) return run_on_device(execution);
     if (std::isnan(*execution.inputs[0].data<double>())) return;
     for_matrix_pieces(execution, execution.inputs.subspan(2, matrices_.size()),
-                      [&](auto type, size_t matrix, int64_t begin, int64_t end) {
-                        update_piece<decltype(type)>(execution, matrix, begin, end);
+                      [&]<typename T>(T, size_t matrix, int64_t begin, int64_t end) {
+                        update_piece<T>(execution, matrix, begin, end);
                       });
   }
 
  private:
   void run_on_device(const Execution& execution) const {
     const size_t count = matrices_.size();
-    for_vendor(*execution.stream, [&](auto vendor) {
-      dispatch_device(execution.inputs[2].dtype(), [&](auto type) {
-        using T = decltype(type);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      dispatch_device(execution.inputs[2].dtype(), [&]<typename T>(T) {
         std::vector<MuonUpdateRow<T>> rows;
         for (size_t i = 0; i < count; ++i) {
           rows.push_back(
@@ -236,9 +228,9 @@ class ApplyMuon final : public Operation {
                .master = execution.inputs[2 + count + i].pointer<float>(),
                .weight = rounds_ ? execution.inputs[2 + 2 * count + i].pointer<T>() : nullptr});
         }
-        muon_update_device<decltype(vendor), T>(
-            execution.inputs[0].pointer<double>(), execution.inputs[1].pointer<double>(),
-            weight_decay_, put_table(execution, std::move(rows)), *execution.stream);
+        muon_update_device<Vendor, T>(execution.inputs[0].pointer<double>(),
+                                      execution.inputs[1].pointer<double>(), weight_decay_,
+                                      put_table(execution, std::move(rows)), *execution.stream);
       });
     });
   }

@@ -11,7 +11,7 @@ namespace tessera {
 // Muon's two passes over memory (ZAYA1, section V-B1). muon_momentum() comes before the
 // orthogonalisation (newton_schulz.h), muon_update() after it. A "matrix" is a value [rows,
 // columns], or [experts, rows, columns] with one matrix of each expert. A rank may hold a piece of
-// it.
+// a matrix.
 
 /// A gradient and its momentum, both in the accumulation type.
 struct MuonMomentum {
@@ -30,15 +30,15 @@ std::vector<Value> muon_momentum(Builder& builder, Value scale,
 /// A matrix that Muon updates.
 struct MuonMatrix {
   Value update;                 ///< the orthogonalised momentum
-  Value master;                 ///< in the accumulation type
+  Value master;                 ///< the master weight, in the accumulation type
   std::optional<Value> weight;  ///< the master rounded to bf16; none if the master is the weight
   double factor = 1;            ///< on the update: muon_factor() of the whole matrix
   bool decays = true;           ///< whether weight decay applies
 };
 
-/// Returns the factor on an orthogonal update, 0.2 sqrt(max(rows, columns)). With it the root of
-/// the update's mean square is 0.2, as AdamW's is, so that both take one learning rate (Moonlight;
-/// ZAYA1, section IV-D). `shape` may have a leading dim of experts.
+/// Returns the factor on an orthogonal update, 0.2 sqrt(max(rows, columns)). It gives the update a
+/// root mean square of 0.2, about that of AdamW's updates, so both optimizers take one learning
+/// rate (Moonlight; ZAYA1, section IV-D). `shape` may have a leading dim of experts.
 double muon_factor(const Shape& shape);
 
 /// The inputs that change from step to step, f64 [1] each.

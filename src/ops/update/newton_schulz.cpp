@@ -18,9 +18,9 @@ namespace {
 // On the processor, matrices of one size are grouped. Small ones are computed in parallel, one per
 // thread. Each of the others is computed by all threads together (orthogonalise.h). On an
 // accelerator (DeviceSteps) the norms of all matrices are taken together. Then the matrices are
-// computed one by one, with the library's full products.
+// computed one by one, with the library's products, which do not use the symmetry of X Xᵀ.
 
-/// The most elements of a small matrix. A product of larger ones keeps all threads busy.
+/// The elements of a small matrix at most. A product of larger matrices keeps all threads busy.
 constexpr int64_t kSmallElements = int64_t{1} << 20;
 /// The same limit for targets on which the bits of a product depend on the number of threads. There
 /// only the size of a matrix may decide how it is computed, not the number of matrices, because
@@ -29,8 +29,8 @@ constexpr int64_t kSmallElementsForAnyCount = int64_t{1} << 17;
 
 /// A matrix of one of the inputs.
 struct InputMatrix {
-  size_t value = 0;   // the index of the input
-  int64_t first = 0;  // the index of its first element
+  size_t input = 0;   // the index of the input
+  int64_t begin = 0;  // the index of the matrix's first element in the input
 };
 
 /// All matrices of one size.
@@ -65,8 +65,8 @@ std::vector<SizeGroup> groups_of(std::span<const Spec> inputs) {
   return groups;
 }
 
-/// The products of a step. X is not transposed: for a tall X, Xᵀ X replaces X Xᵀ, and X is
-/// multiplied from the right.
+/// The products of a step: gram = X Xᵀ, square = gram · gram, next = P X, where the polynomial P
+/// replaces `square`. X is not transposed: for a tall X, gram is Xᵀ X and next is X P.
 struct StepProducts {
   StepProducts(const MatrixExtent& extent, DType dtype, int threads)
       : tall(extent.rows > extent.columns), n(std::min(extent.rows, extent.columns)) {
@@ -103,16 +103,16 @@ struct DeviceLayout {
         products = std::max(products, device_gemm_workspace_bytes(target, shape));
       }
     }
-    take(table_bytes<MatrixNormRow<float>>(static_cast<size_t>(count)));  // for put_table()
-    partial = take(blocks * dtype_size(DType::f64));
-    factors = take(count * dtype_size(DType::f64));
-    x = take(elements * dtype_size(dtype));
-    gram = take(largest_n * largest_n * dtype_size(dtype));
-    square = take(largest_n * largest_n * dtype_size(dtype));
-    scratch = take(products);
+    append(table_bytes<MatrixNormRow<float>>(static_cast<size_t>(count)));  // for put_table()
+    partial = append(blocks * dtype_size(DType::f64));
+    factors = append(count * dtype_size(DType::f64));
+    x = append(elements * dtype_size(dtype));
+    gram = append(largest_n * largest_n * dtype_size(dtype));
+    square = append(largest_n * largest_n * dtype_size(dtype));
+    scratch = append(products);
   }
   /// Appends a part of that size and returns its offset.
-  int64_t take(int64_t part_bytes) {
+  int64_t append(int64_t part_bytes) {
     const int64_t offset = bytes;
     bytes += aligned_bytes(part_bytes);
     return offset;
@@ -134,12 +134,12 @@ class DeviceSteps {
 
   void run() {
     find_norms();
-    int64_t number = 0;
+    int64_t matrix_index = 0;
     for (size_t i = 0; i < execution_.inputs.size(); ++i) {
       const MatrixExtent extent = matrix_extent(execution_.inputs[i].shape());
-      for (int64_t e = 0; e < extent.count; ++e, ++number) {
+      for (int64_t e = 0; e < extent.count; ++e, ++matrix_index) {
         const int64_t first = e * extent.elements();
-        run_matrix(extent, part<double>(layout_.factors) + number,
+        run_matrix(extent, part<double>(layout_.factors) + matrix_index,
                    execution_.inputs[i].template pointer<T>() + first,
                    execution_.outputs[i].template pointer<T>() + first);
       }
@@ -202,21 +202,20 @@ class NewtonSchulz final : public Operation {
   NewtonSchulz(int64_t steps, std::vector<int> dims, NewtonSchulzPieces pieces)
       : steps_(steps), dims_(std::move(dims)), pieces_(pieces) {}
   std::string_view name() const override {
-    return blocks() ? "newton_schulz_of_blocks" : "newton_schulz";
+    return of_blocks() ? "newton_schulz_of_blocks" : "newton_schulz";
   }
 
   std::string labels(std::span<const Spec> inputs) const override {
     return whole_matrices_labels(inputs, ", ") + " -> " + matrices_labels(inputs, ", ");
   }
   HandRule hand_rule() const override {
-    return blocks() ? matrices_rule(name(), 0, 1) : whole_matrices_rule(name(), dims_);
+    return of_blocks() ? matrices_rule(name(), 0, 1) : whole_matrices_rule(name(), dims_);
   }
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     for (const Spec& matrix : inputs) {
       TESSERA_EXPECT(*this, has_matrices(matrix.shape) && matrix.dtype == inputs[0].dtype,
-                     "a matrix {} {} beside one of {}", dtype_name(matrix.dtype),
-                     matrix.shape.text(), dtype_name(inputs[0].dtype));
+                     "a matrix {} beside one of {}", text_of(matrix), dtype_name(inputs[0].dtype));
     }
     return {inputs.begin(), inputs.end()};
   }
@@ -256,8 +255,8 @@ class NewtonSchulz final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        DeviceSteps<decltype(vendor), decltype(type)>(execution, steps_).run();
+      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+        DeviceSteps<Vendor, T>(execution, steps_).run();
       });
     }
     const Target& target = execution.runtime.target();
@@ -265,18 +264,18 @@ class NewtonSchulz final : public Operation {
     const int64_t element = dtype_size(dtype);
     std::byte* const workspace = execution.workspace.data();
     for (const SizeGroup& group : groups_of(specs_of(execution.inputs))) {
-      const auto run_matrix = [&](const Orthogonalise& steps, int64_t number, std::byte* memory) {
-        const InputMatrix& matrix = group.matrices[static_cast<size_t>(number)];
-        steps.run(execution.inputs[matrix.value].raw() + matrix.first * element,
-                  execution.outputs[matrix.value].raw() + matrix.first * element, memory);
+      const auto run_matrix = [&](const Orthogonalise& steps, int64_t index, std::byte* memory) {
+        const InputMatrix& matrix = group.matrices[static_cast<size_t>(index)];
+        steps.run(execution.inputs[matrix.input].raw() + matrix.begin * element,
+                  execution.outputs[matrix.input].raw() + matrix.begin * element, memory);
       };
       const int64_t in_parallel = group.count_in_parallel(target);
       if (in_parallel > 0) {
         const auto thread_size = size(group, dtype, 1);
         const int64_t bytes = Orthogonalise::workspace_bytes(target, thread_size);
         const Orthogonalise steps(execution.runtime, thread_size);
-        parallel_items(target.threads, in_parallel, [&](int64_t number, int thread) {
-          run_matrix(steps, number, workspace + thread * bytes);
+        parallel_items(target.threads, in_parallel, [&](int64_t index, int thread) {
+          run_matrix(steps, index, workspace + thread * bytes);
         });
       }
       if (in_parallel == std::ssize(group.matrices)) continue;
@@ -288,7 +287,7 @@ class NewtonSchulz final : public Operation {
   }
 
  private:
-  bool blocks() const { return pieces_ == NewtonSchulzPieces::blocks; }
+  bool of_blocks() const { return pieces_ == NewtonSchulzPieces::blocks; }
   Orthogonalise::Size size(const SizeGroup& group, DType dtype, int threads) const {
     return {.extent = group.extent, .dtype = dtype, .steps = steps_, .threads = threads};
   }

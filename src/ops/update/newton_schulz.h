@@ -10,21 +10,22 @@ namespace tessera {
 /// The treatment of matrices that are split over ranks.
 enum class NewtonSchulzPieces {
   refused,  ///< each matrix must be whole on the rank
-  blocks,   ///< each rank's piece is treated as a matrix of its own: another algorithm
+  blocks,   ///< each rank's piece is treated as a matrix of its own, which is another algorithm
 };
 
-/// Returns the FLOPs of one step on a matrix [rows, columns]. Symmetric products count half of a
-/// full one.
+/// Returns the FLOPs of one step on a matrix [rows, columns]. A product with a symmetric result
+/// counts half of a full one.
 double newton_schulz_step_flops(int64_t rows, int64_t columns);
 
 /// Orthogonalises matrices [rows, columns], or [experts, rows, columns] with one matrix of each
 /// expert, approximately (Keller Jordan's Muon; Moonlight): for X = U Σ Vᵀ it returns about U Vᵀ.
 ///   X = X / |X|, transposed if it has more rows than columns, then `steps` times
 ///   A = X Xᵀ, X = a X + (b A + c A²) X (muon_kernels.h).
-/// A matrix of zeros stays zero. The published formula divides by |X| + 1e-7, with which small
-/// matrices give small results; here the result does not depend on the scale of X. That holds for
-/// all finite numbers of bf16 and f32, and in f64 for norms between 1e-140 and 1e150. The program
-/// treats denormal numbers as zeros (flush_denormals()).
+/// A matrix of zeros stays zero. The published formula divides by |X| + 1e-7, so small matrices
+/// give small results. Here the result does not depend on the scale of X, in bf16 and f32 for all
+/// finite numbers, in f64 for norms from 1e-140 to 1e150. Denormal numbers count as zeros
+/// (flush_denormals()).
+///
 /// Products are in the matrices' type, bf16, f32 or f64, with sums in f32 (f64 for f64). On the
 /// processor, large A and A² are computed as symmetric matrices (SymmetricProduct), and a X by
 /// adding a to the diagonal of b A + c A².

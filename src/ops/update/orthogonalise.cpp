@@ -15,7 +15,8 @@ namespace {
 
 using OrthogonaliseSize = Orthogonalise::Size;
 
-// A tall matrix is transposed, so X is [short side, long side].
+// Each step computes A = X Xᵀ, P = a I + b A + c A² and then P X, which is the next X
+// (newton_schulz.h). A tall matrix is transposed first, so X is [short side, long side].
 bool is_tall(const MatrixExtent& extent) { return extent.rows > extent.columns; }
 int64_t short_side(const MatrixExtent& extent) { return std::min(extent.rows, extent.columns); }
 int64_t long_side(const MatrixExtent& extent) { return std::max(extent.rows, extent.columns); }
@@ -44,27 +45,27 @@ struct Layout {
   explicit Layout(const OrthogonaliseSize& size) {
     const int64_t element = dtype_size(size.dtype);
     const int64_t n = short_side(size.extent);
-    x = take(size.extent.elements() * element);
-    transposed = take(is_tall(size.extent) ? size.extent.elements() * element : 0);
-    gram = take(n * n * element);
-    square = take(n * n * element);
-    row_sums = take(size.extent.rows * dtype_size(DType::f64));
+    x = append(size.extent.elements() * element);
+    transposed = append(is_tall(size.extent) ? size.extent.elements() * element : 0);
+    gram = append(n * n * element);
+    polynomial = append(n * n * element);
+    row_sums = append(size.extent.rows * dtype_size(DType::f64));
     scratch = bytes;
   }
   /// Appends a part of that size and returns its offset.
-  int64_t take(int64_t part_bytes) {
+  int64_t append(int64_t part_bytes) {
     const int64_t offset = bytes;
     bytes += aligned_bytes(part_bytes);
     return offset;
   }
 
   int64_t bytes = 0;
-  int64_t x, transposed, gram, square, row_sums, scratch;
+  int64_t x, transposed, gram, polynomial, row_sums, scratch;
 };
 
-/// Returns the factor that gives a matrix the norm 1, or 0 for a matrix of zeros. It is computed in
-/// f64, in which neither the squares of f32 nor the factor overflow or vanish. The order of
-/// additions does not depend on the number of threads.
+/// Returns the factor that gives a matrix the norm 1: 0 for a matrix of zeros, NaN if an element is
+/// NaN. It is computed in f64, in which neither the squares of f32 nor the factor overflow or
+/// vanish. The order of additions does not depend on the number of threads.
 template <typename T>
 double inverse_norm(const OrthogonaliseSize& size, const T* matrix, double* row_sums) {
   const int64_t columns = size.extent.columns;
@@ -83,19 +84,19 @@ double inverse_norm(const OrthogonaliseSize& size, const T* matrix, double* row_
   return total > 0 ? 1 / std::sqrt(total) : total;
 }
 
+/// Returns factor · value. bf16 has no conversions to and from double, so Compute<T> comes between.
 template <typename T>
 T scaled(double factor, T value) {
   return static_cast<T>(
       static_cast<Compute<T>>(factor * static_cast<double>(static_cast<Compute<T>>(value))));
 }
 
+/// Writes to = factor · from. The elements do not depend on each other (ivdep).
 template <typename T>
 void scaled_copy(int threads, int64_t count, const T* from, double factor, T* to) {
   parallel_ranges(threads, count, 1 << 15, [=](int64_t begin, int64_t end, int) {
 #pragma GCC ivdep
-    for (int64_t i = begin; i < end; ++i) {
-      to[i] = scaled(factor, from[i]);
-    }
+    for (int64_t i = begin; i < end; ++i) to[i] = scaled(factor, from[i]);
   });
 }
 
@@ -112,9 +113,7 @@ void scaled_transpose(int threads, int64_t rows, int64_t columns, const T* from,
       const int64_t height = std::min(kTile, rows - row);
       for (int64_t i = 0; i < height; ++i) {
         const T* const entries = from + (row + i) * columns + first;
-        for (int64_t j = 0; j < width; ++j) {
-          tile[i * kTile + j] = scaled(factor, entries[j]);
-        }
+        for (int64_t j = 0; j < width; ++j) tile[i * kTile + j] = scaled(factor, entries[j]);
       }
       transpose(height, width, tile.data(), kTile, to + first * rows + row, rows);
     }
@@ -137,8 +136,7 @@ int64_t Orthogonalise::workspace_bytes(const Target& target, const Size& size) {
 }
 
 void Orthogonalise::run(const void* in, void* out, std::byte* workspace) const {
-  dispatch_floating(size_.dtype, [&](auto type) {
-    using T = decltype(type);
+  dispatch_floating(size_.dtype, [&]<typename T>(T) {
     run_in(static_cast<const T*>(in), static_cast<T*>(out), workspace);
   });
 }
@@ -171,18 +169,18 @@ void Orthogonalise::step(const T* x, T* next, std::byte* workspace) const {
   using Wide = Compute<T>;
   const Layout layout(size_);
   auto* const gram = reinterpret_cast<T*>(workspace + layout.gram);
-  auto* const square = reinterpret_cast<T*>(workspace + layout.square);
+  auto* const polynomial = reinterpret_cast<T*>(workspace + layout.polynomial);
   std::byte* const scratch = workspace + layout.scratch;
   const int64_t n = short_side(size_.extent);
-  // A = X Xᵀ, square = a I + b A + c A², next = square X
+  // gram = A. polynomial = A A at first, and then P, element by element. next = P X.
   gram_.run(x, gram, scratch);
-  square_.run(gram, square, scratch, [=](int64_t i, int64_t j) {
+  square_.run(gram, polynomial, scratch, [=](int64_t i, int64_t j) {
     const auto a = i == j ? static_cast<Wide>(kNewtonSchulzA) : Wide{0};
-    return static_cast<T>(a +
-                          static_cast<Wide>(kNewtonSchulzB) * static_cast<Wide>(gram[i * n + j]) +
-                          static_cast<Wide>(kNewtonSchulzC) * static_cast<Wide>(square[i * n + j]));
+    return static_cast<T>(
+        a + static_cast<Wide>(kNewtonSchulzB) * static_cast<Wide>(gram[i * n + j]) +
+        static_cast<Wide>(kNewtonSchulzC) * static_cast<Wide>(polynomial[i * n + j]));
   });
-  product_->run(square, x, next, scratch);
+  product_->run(polynomial, x, next, scratch);
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ namespace tessera {
 /// Newton-Schulz for matrices of one size, on the processor (see newton_schulz()).
 class Orthogonalise {
  public:
-  /// The size of matrices, and the options of their steps.
+  /// The size of the matrices, and the options of their steps.
   struct Size {
     MatrixExtent extent;  ///< its `count` is not used
     DType dtype = DType::f32;
@@ -18,7 +18,7 @@ class Orthogonalise {
     int threads = 1;  ///< 1 if several matrices are computed in parallel
   };
 
-  /// Prepares the products. Must not be called within a parallel region. run() may be called there.
+  /// Prepares the products. It must not be called within a parallel region, but run() may.
   Orthogonalise(Runtime& runtime, const Size& size);
   static int64_t workspace_bytes(const Target& target, const Size& size);
 

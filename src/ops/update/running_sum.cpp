@@ -25,8 +25,7 @@ class RunningSum final : public Operation {
         *this,
         sum.dtype == DType::f64 && (sum.shape == Shape{1} || sum.shape == value.shape) &&
             (value.dtype == DType::i32 || value.dtype == DType::f64 || value.dtype == DType::f32),
-        "{} {} added to {} {}", dtype_name(value.dtype), value.shape.text(), dtype_name(sum.dtype),
-        sum.shape.text());
+        "{} added to {}", text_of(value), text_of(sum));
     return {};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
@@ -47,10 +46,9 @@ class RunningSum final : public Operation {
     const Tensor& sum = execution.inputs[0];
     const Tensor& value = execution.inputs[1];
     if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&](auto vendor) {
-        running_sum_device<decltype(vendor)>(sum.pointer<double>(), sum.elements(),
-                                             value.pointer<T>(), value.elements(),
-                                             *execution.stream);
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        running_sum_device<Vendor>(sum.pointer<double>(), sum.elements(), value.pointer<T>(),
+                                   value.elements(), *execution.stream);
       });
     }
     add_on_processor<T>(sum.values<double>(), value.values<T>());

@@ -9,50 +9,61 @@
 
 namespace tessera {
 
-/// The elements [begin, end) of a unit: a flat value that holds several parameters one after
-/// another, of which a section is one.
+/// The elements [begin, end) of a unit, which is a flat value that holds several parameters one
+/// after the other. A section is one of them, or a piece of one.
 struct Section {
   int unit = 0;  ///< the index of the unit among an operation's units
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-/// Sections cut into pieces of at most `elements` elements. All pieces together are the work of one
-/// parallel region, however small the sections are. The cuts do not depend on the number of
-/// threads.
+/// Returns the member `section` of each element.
+template <typename WithSection>
+std::vector<Section> plain_sections(const std::vector<WithSection>& elements) {
+  std::vector<Section> sections;
+  for (const WithSection& element : elements) sections.push_back(element.section);
+  return sections;
+}
+
+/// Sections cut into pieces of at most `piece_elements` elements. One parallel region works on the
+/// pieces of all sections, so small sections do not leave threads idle. The cuts do not depend on
+/// the number of threads.
 class SectionPieces {
  public:
-  explicit SectionPieces(std::span<const Section> sections, int64_t elements = 65536)
-      : elements_(elements), sections_(sections.begin(), sections.end()), firsts_{0} {
+  explicit SectionPieces(std::span<const Section> sections, int64_t piece_elements = 65536)
+      : piece_elements_(piece_elements),
+        sections_(sections.begin(), sections.end()),
+        first_pieces_{0} {
     for (const Section& section : sections_) {
-      firsts_.push_back(firsts_.back() + (section.end - section.begin + elements - 1) / elements);
+      first_pieces_.push_back(first_pieces_.back() +
+                              (section.end - section.begin + piece_elements - 1) / piece_elements);
     }
   }
 
-  int64_t count() const { return firsts_.back(); }
+  int64_t count() const { return first_pieces_.back(); }
   /// Returns the index of the first piece of a section.
-  int64_t first(size_t section) const { return firsts_[section]; }
+  int64_t first(size_t section) const { return first_pieces_[section]; }
 
   /// Calls body(piece, section, begin, end) for each piece, with the indices of piece and section,
   /// on all threads.
   template <typename Body>
   void for_each(int threads, Body&& body) const {
-    parallel_ranges(threads, count(), 1, [&](int64_t first, int64_t last, int) {
-      auto section =
-          static_cast<size_t>(std::ranges::upper_bound(firsts_, first) - firsts_.begin() - 1);
-      for (int64_t piece = first; piece < last; ++piece) {
-        while (piece >= firsts_[section + 1]) ++section;
+    parallel_ranges(threads, count(), 1, [&](int64_t first_piece, int64_t end_piece, int) {
+      auto section = static_cast<size_t>(std::ranges::upper_bound(first_pieces_, first_piece) -
+                                         first_pieces_.begin() - 1);
+      for (int64_t piece = first_piece; piece < end_piece; ++piece) {
+        while (piece >= first_pieces_[section + 1]) ++section;
         const Section& whole = sections_[section];
-        const int64_t begin = whole.begin + (piece - firsts_[section]) * elements_;
-        body(piece, section, begin, std::min(whole.end, begin + elements_));
+        const int64_t begin = whole.begin + (piece - first_pieces_[section]) * piece_elements_;
+        body(piece, section, begin, std::min(whole.end, begin + piece_elements_));
       }
     });
   }
 
  private:
-  int64_t elements_;
+  int64_t piece_elements_;
   std::vector<Section> sections_;
-  std::vector<int64_t> firsts_;  // the first piece of each section, then their number
+  std::vector<int64_t> first_pieces_;  // the first piece of each section, then their number
 };
 
 }  // namespace tessera

@@ -10,27 +10,27 @@ namespace {
 
 /// Returns Σ_i values[i]^2.
 template <typename T>
-double sum_of_piece(const T* values, int64_t count) {
+double squares_of_piece(const T* values, int64_t count) {
   return interleaved_sum<double>(count, [=](int64_t i) {
     const auto value = static_cast<double>(values[i]);
     return value * value;
   });
 }
 
-/// inputs: flat values; output: f64 [sums]. On a device, the workspace has the table of the
+/// inputs: flat values; output: f64 [sum_count]. On a device, the workspace has the table of the
 /// sections.
 class SumOfSquares final : public Operation {
  public:
-  SumOfSquares(std::vector<SquaresSection> sections, int64_t sums)
+  SumOfSquares(std::vector<SquaresSection> sections, int64_t sum_count)
       : sections_(std::move(sections)),
         pieces_(plain_sections(sections_), kSquaresElements),
-        sums_(sums) {}
+        sum_count_(sum_count) {}
   std::string_view name() const override { return "sum_of_squares"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
     return repeated("f#", inputs.size(), " + ") + " -> u" + tied("f#", inputs.size());
   }
-  /// Returns a rule in which pieces of units, whatever their kind, give a partial sum.
+  /// Returns a rule in which sharded units give a partial sum, whatever the kind of their pieces.
   HandRule hand_rule() const override {
     return [](Axis, std::span<const TypeOnAxis> units) -> std::optional<std::vector<TypeOnAxis>> {
       const auto sharded = [](const TypeOnAxis& type) {
@@ -48,13 +48,13 @@ class SumOfSquares final : public Operation {
       TESSERA_EXPECT(*this,
                      unit.dtype == accumulation_dtype(unit.dtype) && section.begin >= 0 &&
                          section.end <= unit.shape.elements(),
-                     "elements {} to {} of {} {}", section.begin, section.end,
-                     dtype_name(unit.dtype), unit.shape.text());
+                     "elements {} to {} of {}", section.begin, section.end, text_of(unit));
       TESSERA_EXPECT(
-          *this, first_sum >= 0 && first_sum + squares_sums(section.end - section.begin) <= sums_,
-          "sums from {} on of {}", first_sum, sums_);
+          *this,
+          first_sum >= 0 && first_sum + squares_sums(section.end - section.begin) <= sum_count_,
+          "sums from {} on of {}", first_sum, sum_count_);
     }
-    return {{{sums_}, DType::f64, {}}};
+    return {{{sum_count_}, DType::f64, {}}};
   }
   int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
     return target.device == Device::cpu ? 0 : table_bytes<SquaresRow>(sections_.size());
@@ -63,24 +63,18 @@ class SumOfSquares final : public Operation {
     if (execution.stream != nullptr) return run_on_device(execution);
     execution.outputs[0].fill_zero();
     auto* const sums = execution.outputs[0].data<double>();
-    pieces_.for_each(
-        execution.runtime.threads(), [&](int64_t piece, size_t number, int64_t begin, int64_t end) {
-          const SquaresSection& squares = sections_[number];
-          const Tensor& unit = execution.inputs[static_cast<size_t>(squares.section.unit)];
-          dispatch_wide(unit.dtype(), [&](auto type) {
-            sums[squares.first_sum + piece - pieces_.first(number)] =
-                sum_of_piece(unit.data<decltype(type)>() + begin, end - begin);
-          });
-        });
+    pieces_.for_each(execution.runtime.threads(), [&](int64_t piece, size_t section_index,
+                                                      int64_t begin, int64_t end) {
+      const SquaresSection& squares = sections_[section_index];
+      const Tensor& unit = execution.inputs[static_cast<size_t>(squares.section.unit)];
+      dispatch_wide(unit.dtype(), [&]<typename T>(T) {
+        sums[squares.first_sum + piece - pieces_.first(section_index)] =
+            squares_of_piece(unit.data<T>() + begin, end - begin);
+      });
+    });
   }
 
  private:
-  static std::vector<Section> plain_sections(std::span<const SquaresSection> sections) {
-    std::vector<Section> result;
-    for (const SquaresSection& section : sections) result.push_back(section.section);
-    return result;
-  }
-
   void run_on_device(const Execution& execution) const {
     const Tensor& sums = execution.outputs[0];
     execution.stream->fill_zero(sums.address(), sums.bytes());
@@ -93,14 +87,14 @@ class SumOfSquares final : public Operation {
     }
     if (rows.empty()) return;
     const DeviceTable<SquaresRow> table = put_table(execution, std::move(rows));
-    for_vendor(*execution.stream, [&](auto vendor) {
-      sum_of_squares_device<decltype(vendor)>(table, sums.pointer<double>(), *execution.stream);
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      sum_of_squares_device<Vendor>(table, sums.pointer<double>(), *execution.stream);
     });
   }
 
   std::vector<SquaresSection> sections_;
   SectionPieces pieces_;
-  int64_t sums_;
+  int64_t sum_count_;
 };
 
 /// inputs: f64 [sums] each; output: f64 [1]. On a device, the workspace has the table of the
@@ -122,8 +116,7 @@ class AddInOrder final : public Operation {
       TESSERA_EXPECT(
           *this,
           sums.dtype == DType::f64 && section.begin >= 0 && section.end <= sums.shape.elements(),
-          "sums {} to {} of {} {}", section.begin, section.end, dtype_name(sums.dtype),
-          sums.shape.text());
+          "sums {} to {} of {}", section.begin, section.end, text_of(sums));
     }
     return {{{1}, DType::f64, {}}};
   }
@@ -158,11 +151,11 @@ class AddInOrder final : public Operation {
           {.count = section.end - section.begin, .values = sums.pointer<double>() + section.begin});
     }
     const DeviceTable<SumsRow> table = put_table(execution, std::move(rows));
-    for_vendor(*execution.stream, [&](auto vendor) {
+    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
       auto* const partial = reinterpret_cast<double*>(execution.workspace.data() +
                                                       table_bytes<SumsRow>(sections_.size()));
-      add_in_order_device<decltype(vendor)>(table, partial, execution.outputs[0].pointer<double>(),
-                                            *execution.stream);
+      add_in_order_device<Vendor>(table, partial, execution.outputs[0].pointer<double>(),
+                                  *execution.stream);
     });
   }
 
@@ -172,20 +165,20 @@ class AddInOrder final : public Operation {
 }  // namespace
 
 Value sum_of_squares(Builder& builder, std::span<const Value> units,
-                     std::vector<SquaresSection> sections, int64_t sums) {
-  return builder.apply_single(std::make_shared<SumOfSquares>(std::move(sections), sums),
+                     std::vector<SquaresSection> sections, int64_t sum_count) {
+  return builder.apply_single(std::make_shared<SumOfSquares>(std::move(sections), sum_count),
                               {units.begin(), units.end()});
 }
 
 Value sum_of_squares(Builder& builder, std::span<const Value> units,
                      const std::vector<Section>& sections) {
   std::vector<SquaresSection> squares;
-  int64_t sums = 0;
+  int64_t sum_count = 0;
   for (const Section& section : sections) {
-    squares.push_back({section, sums});
-    sums += squares_sums(section.end - section.begin);
+    squares.push_back({section, sum_count});
+    sum_count += squares_sums(section.end - section.begin);
   }
-  return sum_of_squares(builder, units, std::move(squares), sums);
+  return sum_of_squares(builder, units, std::move(squares), sum_count);
 }
 
 Value add_in_order(Builder& builder, std::span<const Value> sums, std::vector<Section> sections) {

@@ -15,27 +15,27 @@ __global__ void sum_squares_of_pieces(DeviceTable<SquaresRow> sections, double* 
     }
   });
   total = block_sum(total);
-  const int64_t number = static_cast<int64_t>(blockIdx.x) - piece.row.first_block;
-  if (threadIdx.x == 0) sums[piece.row.first_sum + number] = total;
+  const int64_t block_in_row = static_cast<int64_t>(blockIdx.x) - piece.row.first_block;
+  if (threadIdx.x == 0) sums[piece.row.first_sum + block_in_row] = total;
 }
 
 constexpr int kAddingThreads = kMostThreads / 2;
 
-/// Adds up SumsRow::kPerFirstStageBlock sums per block. Sums are counted over all rows, so that all
-/// threads have work even if rows are short. A thread adds those whose index is its own number
-/// modulo kAddingThreads.
+/// Adds up SumsRow::kPerFirstStageBlock sums per block. The sums of all rows are numbered together,
+/// so that all threads have work even if rows are short. A thread adds the sums whose index is its
+/// own index modulo kAddingThreads.
 __global__ void add_block_sums(DeviceTable<SumsRow> sections, double* sums) {
   const int64_t begin = blockIdx.x * SumsRow::kPerFirstStageBlock;
   const int64_t end = begin + SumsRow::kPerFirstStageBlock;
   double total = 0;
   for (int64_t row = 0; row < sections.count; ++row) {
     const SumsRow section = sections.rows[row];
-    const int64_t first = section.first_block > begin ? section.first_block : begin;
-    const int64_t row_end = section.first_block + section.count;
-    const int64_t last = row_end < end ? row_end : end;
-    // The first of the thread's indices that is not below `first`.
-    const int64_t round = (first + kAddingThreads - 1 - threadIdx.x) / kAddingThreads;
-    for (int64_t index = round * kAddingThreads + threadIdx.x; index < last;
+    const int64_t row_begin = section.first_block > begin ? section.first_block : begin;
+    const int64_t section_end = section.first_block + section.count;
+    const int64_t row_end = section_end < end ? section_end : end;
+    // The first of the thread's indices that is not below row_begin.
+    const int64_t round = (row_begin + kAddingThreads - 1 - threadIdx.x) / kAddingThreads;
+    for (int64_t index = round * kAddingThreads + threadIdx.x; index < row_end;
          index += kAddingThreads) {
       total += section.values[index - section.first_block];
     }

@@ -10,13 +10,12 @@
 namespace tessera {
 
 // The squared norm of the gradients, with the same bits for every distribution over ranks. First
-// sum_of_squares() adds the squares of fixed runs of elements, on the rank that holds them. When
-// the ranks have exchanged these sums, add_in_order() adds them in a fixed order. A "unit" is a
-// flat value with several parameters (section.h). Neither operation has a gradient.
+// sum_of_squares() adds the squares of fixed runs of elements, on the rank that holds the run.
+// After the ranks have exchanged these sums, add_in_order() adds them in a fixed order. A "unit" is
+// a flat value with several parameters (section.h). Neither operation has a gradient.
 
-/// The number of elements whose squares are added into one sum, counted from a section's first one.
-/// So a section that begins at a multiple of it in its parameter has the same sums as the whole
-/// parameter has there.
+/// The number of consecutive elements of a section whose squares make one sum. If a section begins
+/// at a multiple of this number in its parameter, its sums are also sums of the whole parameter.
 inline constexpr int64_t kSquaresElements = 4096;
 
 /// Returns the number of sums that sum_of_squares() makes of `elements` elements of a section.
@@ -35,14 +34,14 @@ struct SquaresSection {
 Value sum_of_squares(Builder& builder, std::span<const Value> units,
                      const std::vector<Section>& sections);
 
-/// Adds up the squares of a rank's share of the sections of several ranks: f64 [sums], with zeros
-/// for sums of sections that the rank does not have. The sum over the ranks is exact, because only
-/// one of its addends is not zero: it has the bits that one rank with all sections would have.
+/// Does the same for a rank's share of the sections of several ranks: f64 [sum_count], with zeros
+/// for the sections that the rank does not have. In a sum over the ranks only one addend is not
+/// zero, so the sum is exact: it has the bits that one rank with all sections would have.
 Value sum_of_squares(Builder& builder, std::span<const Value> units,
-                     std::vector<SquaresSection> sections, int64_t sums);
+                     std::vector<SquaresSection> sections, int64_t sum_count);
 
-/// Adds up sections of `sums`, f64 each, element after element in the order of the sections: f64
-/// [1]. So the bits do not depend on which value holds a section.
+/// Adds up `sections` of the values `sums`, f64, element after element in the order of the
+/// sections: f64 [1]. So the bits do not depend on which value holds a section.
 Value add_in_order(Builder& builder, std::span<const Value> sums, std::vector<Section> sections);
 
 }  // namespace tessera

@@ -10,22 +10,22 @@ namespace tessera {
 
 class Stream;
 
-/// The parts of several flat values that one launch handles: a table in device memory. Blocks are
-/// assigned to the rows in order, one for each kPerBlock elements of a row.
+/// A table in device memory, for one launch over parts of several flat values. A row describes one
+/// part. Blocks are assigned to the rows in order, one for each Row::kPerBlock elements of a row.
 template <typename Row>
 struct DeviceTable {
   const Row* rows = nullptr;  // [count]
   int64_t count = 0;
-  int64_t blocks = 0;  // of all rows
+  int64_t blocks = 0;  // the blocks of all rows
 };
 
-// Rows of tables. `first_block` is set by put_table() (device_table.h). All members have 8 bytes:
-// without padding, equal tables have equal bytes. Flat values begin on 64 bytes.
+// Rows of tables. put_table() (device_table.h) sets `first_block`. All members have 8 bytes, so
+// there is no padding and equal tables have equal bytes. Flat values begin on 64 bytes.
 
 struct ZeroRow {
   static constexpr int64_t kPerBlock = 65536;
   int64_t first_block;
-  int64_t count;  // bytes
+  int64_t count;  // in bytes
   std::byte* start;
 };
 
@@ -37,7 +37,7 @@ struct SquaresRow {
   const float* values;
 };
 
-/// Sums to add up. `first_block` is the index of the first of them among the sums of all rows.
+/// Sums to add up. `first_block` is the index of the row's first sum among the sums of all rows.
 struct SumsRow {
   static constexpr int64_t kPerBlock = 1;
   /// The number of sums, of all rows together, that a block adds up in the first of two stages.
@@ -81,7 +81,7 @@ struct AdamWFactors {
   static constexpr int kCoefficients = 16;  // room for the StepCoefficients of adamw.cu
 };
 
-/// The inputs of one clipping.
+/// The inputs of clip_device().
 struct ClipInputs {
   static constexpr int kMostLosses = 64;
   const double* squares;

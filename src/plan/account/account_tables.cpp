@@ -63,7 +63,7 @@ std::string rows_table(const char* title, const std::vector<AccountRow>& rows,
   return table.text();
 }
 
-std::string layout(const GemmShape& shape) {
+std::string operands_text(const GemmShape& shape) {
   return fmt::format("{} {}{}{}", shape.transpose_a ? "At" : "A", shape.transpose_b ? "Bt" : "B",
                      shape.packed_b ? " packed" : "", shape.accumulate ? ", adds" : "");
 }
@@ -81,7 +81,7 @@ std::string products_table(const StepAccount& account) {
     std::vector<std::string> cells{
         fmt::format("{} x {} x {}", shape.m, shape.n, shape.k),
         fmt::format("{} to {}", dtype_name(shape.input), dtype_name(shape.output)),
-        layout(shape),
+        operands_text(shape),
         shape.threads == 1 ? fmt::format("1 each of {}", account.origin.threads)
                            : fmt::format("{}", shape.threads),
         fmt::format("{}", row.product.runs),
@@ -138,9 +138,9 @@ std::string heading(const StepAccount& account) {
   }
   text += "\nown matrix products at stand-alone speed: ";
   text += alone_text(account) + "\n";
-  if (account.own_flops > 0) {
+  if (account.flops_in_no_product > 0) {
     text += fmt::format("{}FLOP are of kernels with loops of their own and in no product\n",
-                        format_count(account.own_flops));
+                        format_count(account.flops_in_no_product));
   }
   return text;
 }
@@ -208,7 +208,7 @@ std::string account_json(const StepAccount& account) {
       {"seconds", account.seconds},
       {"idle_seconds", account.idle_seconds},
       {"useful_flops", account.useful_flops},
-      {"flops_in_no_product", account.own_flops},
+      {"flops_in_no_product", account.flops_in_no_product},
       {"gemm_ceiling", ceiling_json(account.ceilings.gemm_flops, account.ceilings.gemm_source)},
       {"memory_ceiling",
        ceiling_json(account.ceilings.memory_bytes, account.ceilings.memory_source)}};

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Returns a name of a machine for errors.
+/// Returns a name of the file's machine, for errors.
 std::string described(const Hardware& hardware) {
   return hardware.accelerator ? hardware.accelerator->name : describe(hardware.processor);
 }

@@ -14,9 +14,8 @@
 namespace tessera {
 namespace {
 
-/// The most seconds of one run. The head's product of a large model takes some seconds on two cores
-/// in f32.
-constexpr double kLongestSeconds = 10;
+/// The maximum of one run. On two cores, a large head's product takes some seconds in f32.
+constexpr double kMaxSeconds = 10;
 
 void require_same_machine(const TraceOrigin& origin, int threads_here) {
   if (origin.device != Device::cpu) {
@@ -56,25 +55,25 @@ class MeasuringTimer {
  private:
   void require_room(const GemmShape& shape) const {
     const double bytes = timed_gemm_bytes(shape, threads_);
-    const auto most_bytes = static_cast<double>(usable_memory().bytes) / 2;
-    if (shape.threads <= measuring_.threads && bytes <= most_bytes) return;
+    const auto max_bytes = static_cast<double>(usable_memory().bytes) / 2;
+    if (shape.threads <= measuring_.threads && bytes <= max_bytes) return;
     throw Error(
         "a product of {} x {} x {} on {} threads with {:.3g} bytes of operands cannot be "
         "measured here: there are {} threads and {:.3g} bytes for it",
-        shape.m, shape.n, shape.k, shape.threads, bytes, measuring_.threads, most_bytes);
+        shape.m, shape.n, shape.k, shape.threads, bytes, measuring_.threads, max_bytes);
   }
 
   void require_short(const GemmShape& shape) {
     // A product on fewer threads has only their share of the rate, alone or beside others.
     const double rate = rate_of(shape.input) * shape.threads / threads_;
     const double seconds = shape.flops() / rate;
-    if (seconds <= kLongestSeconds) return;
+    if (seconds <= kMaxSeconds) return;
     throw Error(
         "a product of {} x {} x {} in {} cannot be measured here: one run would take {:.3g} s at "
         "the {:.3g} FLOP/s of its {} threads, expected {:.0f} s at most; no step of this machine "
         "ran it",
         shape.m, shape.n, shape.k, dtype_name(shape.input), seconds, rate, shape.threads,
-        kLongestSeconds);
+        kMaxSeconds);
   }
 
   /// Returns the rate of all threads, which is measured once per type.

@@ -1,10 +1,10 @@
 // account_for() adds up a trace's events four times: by operation, block, phase and part of the
-// step. Each event has a floor, the least time that the machine's ceilings allow:
+// step. An event's floor is
 //
-//   max(its products' time, its bytes / bandwidth)
-//   products' time = the time alone, if it was measured, and otherwise FLOPs / peak
+//   max(time of its products, its bytes / bandwidth)
+//   time of its products = the time alone, if it was measured, and otherwise FLOPs / peak
 //
-// judge() compares a row's floors with its time and names what limits the row.
+// judge() compares a row's floors with its time and says what limits the row.
 
 #include "plan/account/step_account.h"
 
@@ -24,10 +24,10 @@
 namespace tessera {
 namespace {
 
-constexpr double kExplainedShare = 0.5;  // of a row's time, for it to be at a ceiling
-/// A row faster than this multiple of the memory's bandwidth takes its operands from the caches.
-/// The bandwidth differs by less with the hour and the number of streams (AdamW reaches 1.14 of the
-/// best measured loop).
+constexpr double kExplainedShare = 0.5;  // of a row's time, so that a ceiling is its limit
+/// A row that is faster than this multiple of the memory's bandwidth takes its operands from the
+/// caches. The multiple is above 1 because the bandwidth itself varies: with the hour, and with the
+/// number of streams (AdamW reaches 1.14 of the best measured loop).
 constexpr double kFromCache = 1.25;
 constexpr const char* kWithProducts = "operations with matrix products";
 
@@ -86,7 +86,7 @@ std::string percent(double part, double whole) {
   return fmt::format("{:.0f} %", whole > 0 ? 100 * part / whole : 0.0);
 }
 
-/// Sets the ceiling that a row is at, and the reason, which says how near it is.
+/// Sets a row's limit and its reason.
 void judge(AccountRow& row, const Ceilings& ceilings) {
   const double floor = row.compute_floor + row.memory_floor;
   if (row.seconds <= 0 || floor <= 0) return;
@@ -99,8 +99,8 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
           fmt::format(", at {} of the GEMM peak",
                       percent(row.product_flops / ceilings.gemm_flops, row.alone_seconds));
     }
-    // The floor leaves out products whose bytes take longer, and includes FLOPs that are in no
-    // product.
+    // The floor is not the time alone: it leaves out events whose bytes take longer, and includes
+    // FLOPs that are in no product.
     const std::string floor_share = share(row.compute_floor);
     if (row.compute_floor > 0 && floor_share != share(row.alone_seconds)) {
       reasons.push_back(fmt::format("compute floor {}", floor_share));
@@ -248,7 +248,7 @@ StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
     account.alone_seconds += alone;
     // Recomputed products are repeated work, which MFU does not count.
     if (event.phase != word(Phase::recompute)) account.useful_flops += event.flops;
-    if (event.products.empty()) account.own_flops += stated_flops(event);
+    if (event.products.empty()) account.flops_in_no_product += stated_flops(event);
   }
   account.operations = operations.judged();
   account.blocks = blocks.judged();

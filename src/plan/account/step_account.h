@@ -14,65 +14,68 @@
 
 namespace tessera {
 
-/// The best rates that the machine reaches; 0 if not known.
+// The account of a traced step says where the step's time went, and what limits each part of it.
+
+/// The ceilings: the best rates that the machine reaches; 0 if not known.
 struct Ceilings {
   double gemm_flops = 0;    ///< per second, of a matrix product in the run's precision
   double memory_bytes = 0;  ///< per second, read and written
-  std::string gemm_source;  ///< the source of the figure
+  std::string gemm_source;  ///< the source of the figure, in words
   std::string memory_source;
 };
 
-/// The sources of the ceilings of an account. The first source that knows a ceiling decides: the
-/// user's figure, then the hardware file, then (for matrix products) the run's own peak.
+/// The sources of the ceilings of an account. Each ceiling comes from the first source that has it:
+/// the user's figure, the hardware file, and for matrix products the run's own peak.
 struct CeilingSources {
   double gemm_flops = 0;    ///< per second; 0 if the user gives none
   double memory_bytes = 0;  ///< per second; 0 if the user gives none
   fs::path hardware;        ///< the file that `bench all` wrote; empty if none
-  /// True to measure the peak of matrix products here, too. The higher of it and the run's is
-  /// taken, because the run may have begun on a busy machine.
+  /// True to measure on this machine. If the run's own peak is used, the peak is measured, too, and
+  /// the higher one is taken, because the run may have begun on a busy machine.
   bool measure = false;
 };
 
-/// Returns the ceilings for a trace. The memory's ceiling from the hardware file is that of the
-/// best loop over the file's largest working set.
+/// Returns the ceilings for a trace. From the hardware file, the memory's bandwidth is the rate of
+/// the best loop over the file's largest working set.
 ///
-/// Throws Error when something is to be taken from the file and the file was measured on another
-/// accelerator or processor than the trace's, or with another number of threads, has products but
-/// none in the trace's precision, or has bandwidths but none of `update`.
+/// Throws Error if a ceiling is to be taken from the hardware file, but the file
+///
+/// - was measured on another accelerator or processor than the trace, or with other threads;
+/// - has products, but none in the trace's precision;
+/// - has bandwidths, but none of the loop `update`.
 Ceilings find_ceilings(const TraceOrigin& origin, const CeilingSources& sources);
 
-/// The limit of a row. It is a ceiling if the floors of the ceilings explain at least half of the
-/// row's time.
+/// What limits a row of the account. The *floor* of an event is the least time that the ceilings
+/// allow: the time of its matrix products or the time of its bytes, whichever is longer. A ceiling
+/// is the limit if the floors of the row's events make up at least half of the row's time.
 enum class Limit {
   compute,   ///< the rate of matrix products
   memory,    ///< the memory's bandwidth
-  cache,     ///< faster than the memory: the operands come from the caches
-  overhead,  ///< far from every ceiling
+  cache,     ///< the caches: the row is faster than the memory's bandwidth allows
+  overhead,  ///< no ceiling
   unknown,   ///< the row states no cost, or its ceiling is not known
 };
 template <>
 inline constexpr std::array<std::string_view, 5> kWords<Limit>{"compute", "memory", "cache",
                                                                "overhead", ""};
 
-/// The sum of some events of a step.
+/// The sum of the events of a step that have something in common, such as their operation.
 struct AccountRow {
   std::string name;
   int64_t calls = 0;
   double seconds = 0;
-  /// The FLOPs of the matrix products that ran; for operations that record no products, the FLOPs
-  /// that they state.
+  /// The FLOPs of the recorded matrix products; for operations that record none, the stated FLOPs.
   double flops = 0;
   double product_flops = 0;   ///< the part of `flops` in recorded products
   double backward_flops = 0;  ///< of the backward pass, but computed during the forward pass
   double bytes = 0;           ///< of the operands (see Cost::bytes)
-  double alone_seconds = 0;   ///< of its matrix products at stand-alone speed; 0 if not measured
-  /// The least time by the roofline. An event's floor is the larger of two times: that of its
-  /// products (alone, or at the peak if that was not measured) and that of its bytes.
-  /// `compute_floor` adds up the events where the first is larger, `memory_floor` the others.
-  double compute_floor = 0;
-  double memory_floor = 0;
+  double alone_seconds = 0;   ///< of its products, each timed alone; 0 if not measured
+  /// The seconds of the floors. The time of an event's products is alone_seconds if it was
+  /// measured, and otherwise their FLOPs at the peak.
+  double compute_floor = 0;  ///< of the events whose products take longer than their bytes
+  double memory_floor = 0;   ///< of the other events
   Limit limit = Limit::unknown;
-  std::string reason;  ///< the ceiling that the row is at, and how near it is
+  std::string reason;  ///< the shares of the row's time from which the limit follows
 };
 
 /// A matrix product of a step, and the number of its runs.
@@ -81,8 +84,8 @@ struct ProductRow {
   double seconds = 0;  ///< one run alone; 0 if not measured
 };
 
-/// The account of the time of one step. In each list, the rows and the idle time add up to the step
-/// if lanes do not overlap, as on the processor.
+/// The account of the time of one step. The rows of each list of AccountRow and the idle time add
+/// up to the step if lanes do not overlap, as on the processor.
 struct StepAccount {
   TraceOrigin origin;
   int64_t step = 0;
@@ -90,17 +93,17 @@ struct StepAccount {
   bool measured = false;    ///< true if the products were timed alone
   double seconds = 0;       ///< of the step
   double idle_seconds = 0;  ///< in no event of any lane
-  /// The FLOPs that the model demands, forward and backward. MFU counts these. Document masks and
-  /// tokens that experts drop do not reduce it.
+  /// The FLOPs that the model demands, forward and backward, which MFU counts. They are not reduced
+  /// by document masks, nor by tokens that experts drop.
   double useful_flops = 0;
-  double alone_seconds = 0;  ///< of all its matrix products at stand-alone speed
-  /// The FLOPs of operations that record no product: kernels with their own loops.
-  double own_flops = 0;
+  double alone_seconds = 0;            ///< of all matrix products, each timed alone
+  double flops_in_no_product = 0;      ///< of operations that record no product: kernels' own loops
   std::vector<AccountRow> operations;  ///< longest first, as in the other lists
   std::vector<AccountRow> blocks;
   std::vector<AccountRow> phases;
-  /// Products alone, the rest of their operations, other operations, ... The rest is negative if
-  /// the products were measured slower than they ran.
+  /// Operations with matrix products, operations without, communication, optimizer and data. If the
+  /// products were timed alone, the first are two rows: the products alone, and the rest. The rest
+  /// is negative if the products ran faster in the step than alone.
   std::vector<AccountRow> parts;
   std::vector<ProductRow> products;
 };
@@ -108,8 +111,7 @@ struct StepAccount {
 /// A function that returns the seconds that one run of a product takes alone.
 using ProductTimer = std::function<double(const GemmShape&)>;
 
-/// Returns the processor that a trace comes from, with the threads of its run. Its caches are not
-/// recorded.
+/// Returns the processor of a trace, with the threads of its run, but without its caches.
 inline Processor processor_of(const TraceOrigin& origin) {
   return {.name = origin.processor, .features = origin.features, .threads = origin.threads};
 }

@@ -17,8 +17,8 @@ struct BlockBenchOptions {
   Precision precision = Precision::bf16;
   int threads = 0;  ///< 0: all usable cores
   Device device = Device::cpu;
-  /// Returns the number of runs for the measurement that `what` describes.
-  std::function<Repeats(const std::string& what)> repeats;
+  /// Returns the number of runs of a measurement: "moe", "attention of 4096 tokens".
+  std::function<Repeats(const std::string& measurement)> repeats;
 };
 
 /// One measured mixture-of-experts layer.
@@ -34,8 +34,8 @@ struct MixtureReport {
   std::string json() const;     ///< one object on one line
   std::string picture() const;  ///< SVG
 };
-/// Measures a mixture-of-experts layer, one with a skewed load beside a balanced one. Throws Error
-/// if it does not fit the memory.
+/// Measures a mixture-of-experts layer. If it has a skewed load, also measures it with a balanced
+/// load. Throws Error if it does not fit the memory.
 MixtureReport bench_mixture(const MixtureBlockSizes& sizes, const BlockBenchOptions& options);
 
 /// Attention measured over sequences of several lengths.
@@ -52,8 +52,8 @@ struct AttentionReport {
   std::string json() const;     ///< one object per length, each on a line
   std::string picture() const;  ///< SVG
 };
-/// Measures attention for each length, the shortest first. In this order the process's peak memory
-/// after a length is that of the length. Throws Error if one does not fit the memory.
+/// Measures attention for each length, the shortest first, because the process's peak memory after
+/// a length is then the length's own. Throws Error if one does not fit the memory.
 AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<int64_t> lengths,
                                 const BlockBenchOptions& options);
 

@@ -13,14 +13,14 @@
 
 namespace tessera {
 
-/// A part of a model as a program of its own, with a backward pass. Its inputs are states, which
-/// lets it run again and again.
+/// A part of a model as a program of its own, with a backward pass. Its inputs are states, so that
+/// their values stay in memory from run to run.
 struct BlockProgram {
   Program program;
-  /// The standard deviations of the normal numbers that fill the floating-point states and
-  /// parameters, by the value's id. It is 1 where none is given.
+  /// By the value's id: the standard deviation of the normal numbers that fill a floating-point
+  /// state or parameter. 1 if none is given.
   std::map<int, double> deviations;
-  /// The contents of the i32 states, by the value's id.
+  /// By the value's id: the contents of an i32 state.
   std::map<int, std::vector<int32_t>> integers;
   FlopCount flops;         ///< of the matrix products that the block demands
   int64_t parameters = 0;  ///< elements of the block's weights
@@ -30,8 +30,7 @@ struct BlockProgram {
 /// the FLOPs.
 void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs);
 
-/// Returns the target of a measurement on a device of this machine. On the processor it uses that
-/// many threads.
+/// Returns the target of a measurement on a device of this machine, with `threads` threads.
 Target block_target(int threads, Device device = Device::cpu);
 
 /// Returns the bytes that running the block takes on a target: weights, their gradients, states and
@@ -73,9 +72,8 @@ struct BlockMeasurement {
   std::vector<std::vector<int32_t>> integer_outputs;  ///< the program's i32 outputs in the last run
 };
 
-/// Runs the block forward and backward, and returns the times. Each of the processor's threads is
-/// bound to a core (see BoundTeam). On a device each pass is one graph, and its time ends when the
-/// host knows that the pass has ended.
+/// Runs the block forward and backward, and returns the times. The threads are bound to cores (see
+/// BoundTeam). On a device each pass is one graph, and its time includes the host's wait for it.
 BlockMeasurement measure_block(const BlockProgram& block, Runtime& runtime, const Repeats& repeats);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The pictures of measurements of blocks.
+// Draws the measurements of blocks as SVG documents.
 
 #include <fmt/format.h>
 

@@ -21,11 +21,11 @@ double product(std::initializer_list<int64_t> sizes) {
   return result;
 }
 
-/// Throws Error on a tensor with so many elements that its bytes, its FLOPs or those of the tensors
-/// beside it would overflow an integer. The memory of the block is checked once it is complete.
+/// Throws Error on a tensor with so many elements that bytes or FLOPs of the block could overflow
+/// an integer. Whether the block fits the memory is checked later (require_memory()).
 void require_countable(double elements) {
-  constexpr double kMostElements = 1e15;
-  if (elements > kMostElements) {
+  constexpr double kMaxElements = 1e15;
+  if (elements > kMaxElements) {
     throw Error("a tensor of these sizes has {} elements, more than this machine has memory for",
                 format_count(elements));
   }

@@ -16,8 +16,8 @@ struct MixtureBlockSizes {
   int64_t experts_per_token = 8;
   int64_t expert_size = 1024;
   bool uniform_routing = false;  ///< forced uniform routing: every expert gets equally many tokens
-  /// The load of the fullest expert over the balanced load, given to the layer instead of the
-  /// router's choice (see skewed_choices()). 0: the router chooses.
+  /// The load of the fullest expert over the balanced load. The layer gets skewed_choices() instead
+  /// of its router's choices. 0: the router chooses.
   double skew = 0;
 };
 
@@ -27,10 +27,10 @@ struct MixtureBlockSizes {
 /// contradict each other.
 BlockProgram mixture_block(const MixtureBlockSizes& sizes, DType compute);
 
-/// Returns experts for tokens, [tokens, k] and all different for one token, such that the fullest
-/// expert gets `skew` times the balanced load. The load of expert e is proportional to
-/// (e + 1)^-exponent; with a skew of 1 all are equal. The tokens of an expert are random, but
-/// always the same. Throws Error if no choice has such a skew: an expert gets each token at most
+/// Returns k different experts for each token, [tokens, k], with which the fullest expert has
+/// `skew` times the balanced load. The load of expert e is proportional to (e + 1)^-x, where the
+/// exponent x follows from the skew. The tokens of an expert are random, but the same in each call.
+/// Throws Error if the skew is below 1 or above experts / k: an expert gets each token at most
 /// once.
 std::vector<int32_t> skewed_choices(int64_t tokens, int64_t experts, int64_t k, double skew);
 
@@ -40,8 +40,8 @@ struct AttentionBlockSizes {
   int64_t heads = 16;
   int64_t kv_heads = 16;
   int64_t head_size = 128;
-  /// The number of documents that the sequence is cut into, equally long to within a token. No
-  /// document attends to another. 0: no document mask.
+  /// The number of documents in the sequence, which are equally long to within a token. Tokens
+  /// attend within their document. 0: no document mask.
   int64_t documents = 0;
 };
 

@@ -57,13 +57,13 @@ std::string block_text(const BlockProgram& block, const BlockMeasurement& measur
                      format_bytes(measurement.peak_memory_bytes));
 }
 
-/// Returns the median time of both passes over that of another measurement.
-double time_over(const BlockMeasurement& measurement, const BlockMeasurement& other) {
+/// Returns the median time of both passes, divided by that of another measurement.
+double time_ratio(const BlockMeasurement& measurement, const BlockMeasurement& other) {
   return quantile(measurement.forward_backward_seconds, 0.5) /
          quantile(other.forward_backward_seconds, 0.5);
 }
 
-std::string surroundings(const MeasuredOn& on) {
+std::string conditions_text(const MeasuredOn& on) {
   return fmt::format("{}\n{}, GEMM peak {:.1f} GFLOP/s\n", describe(on), word(on.precision),
                      on.gemm_peak * 1e-9);
 }
@@ -150,7 +150,7 @@ std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& blo
     json["skew"] = sizes.skew;
     json["balanced_forward_seconds"] = balanced->forward_seconds;
     json["balanced_forward_backward_seconds"] = balanced->forward_backward_seconds;
-    json["time_over_balanced"] = time_over(measurement, *balanced);
+    json["time_over_balanced"] = time_ratio(measurement, *balanced);
   }
   return json.dump() + "\n";
 }
@@ -158,18 +158,18 @@ std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& blo
 std::string mixture_text(const MixtureBlockSizes& sizes, const BlockProgram& block,
                          const BlockMeasurement& measurement, const MeasuredOn& on,
                          const BlockMeasurement* balanced) {
-  const std::string beside =
+  const std::string balanced_line =
       balanced == nullptr
           ? ""
           : fmt::format("with a balanced load both passes take {}: skewed, {:.2f} times as long\n",
                         median_and_spread(balanced->forward_backward_seconds),
-                        time_over(measurement, *balanced));
+                        time_ratio(measurement, *balanced));
   return fmt::format(
       "mixture of experts: {} tokens of {}, {} experts of {}, {} a token; the fullest expert has "
       "{:.2f} times the balanced load\n{}{}{}",
       sizes.tokens, sizes.hidden, sizes.experts, sizes.expert_size, sizes.experts_per_token,
-      expert_load(sizes, measurement), surroundings(on), block_text(block, measurement, on),
-      beside);
+      expert_load(sizes, measurement), conditions_text(on), block_text(block, measurement, on),
+      balanced_line);
 }
 
 std::string attention_json(const AttentionBlockSizes& sizes, const BlockProgram& block,
@@ -188,7 +188,7 @@ std::string attention_text(const AttentionBlockSizes& sizes, const BlockProgram&
       sizes.documents > 0 ? fmt::format(" in {} documents", sizes.documents) : "";
   return fmt::format("causal attention: {} tokens{}, {} heads of {} on {} key-value heads\n{}{}",
                      sizes.tokens, documents, sizes.heads, sizes.head_size, sizes.kv_heads,
-                     surroundings(on), block_text(block, measurement, on));
+                     conditions_text(on), block_text(block, measurement, on));
 }
 
 }  // namespace tessera

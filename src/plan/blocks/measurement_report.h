@@ -21,22 +21,23 @@ struct MeasuredOn {
   Precision precision = Precision::bf16;
   double gemm_peak = 0;  ///< the best rate of a square matrix product, in FLOP/s
   Device device = Device::cpu;
-  std::string accelerator = {};                   ///< its name, if the device is not the processor
-  std::optional<ProductPeak> hardware_peak = {};  ///< that of run.hardware, if it names a file
+  std::string accelerator = {};                   ///< the device's name, unless it is the processor
+  std::optional<ProductPeak> hardware_peak = {};  ///< from the file that run.hardware names
 };
 
-/// Measures the peak of matrix products in that precision, of the processor or of the runtime's
-/// accelerator. Binds the threads to cores (see BoundTeam) if those of the reported measurement
-/// were bound. Call it after the measured runs: its matrices would otherwise count towards their
-/// peak memory. Throws Error if an InterruptGuard has caught a signal.
+/// Returns the conditions, for which it measures the peak of matrix products on the processor or
+/// the runtime's accelerator. `bind_threads` says whether the threads of the reported measurement
+/// were bound to cores (see BoundTeam): the peak is measured likewise. Call it after the measured
+/// runs, because its matrices would count towards their peak memory. Throws Error if an
+/// InterruptGuard has caught a signal.
 MeasuredOn measured_on(Precision precision, Runtime& runtime, bool bind_threads = true);
 
-/// Returns an object with "precision", "gemm_peak" and "processor"; for an accelerator also
-/// "device" and "accelerator", and a "note" if it is emulated; and "hardware_peak" if there is one.
+/// Returns the conditions as an object: "precision", "gemm_peak", "processor"; for an accelerator
+/// "device" and "accelerator"; a "note" if it is emulated; "hardware_peak" if there is one.
 nlohmann::ordered_json measured_on_json(const MeasuredOn& on);
 
-/// Returns a text such as describe(Processor), with the accelerator first if there is one. It says
-/// that the figures of an emulated device mean nothing.
+/// Returns describe(Processor), after the accelerator's name if there is one. For an emulated
+/// device adds that its figures mean nothing.
 std::string describe(const MeasuredOn& on);
 
 /// Returns the MFU of a rate of useful FLOP/s: "41.0 % of 800.0 GFLOP/s (bf16, measured now)". The
@@ -75,8 +76,8 @@ std::string attention_text(const AttentionBlockSizes& sizes, const BlockProgram&
 std::string mixture_picture(const MixtureBlockSizes& sizes, const BlockMeasurement& measurement,
                             const MeasuredOn& on);
 
-/// Draws the rates of attention over the sequence length, in ascending order: one line for the
-/// forward pass and one for both passes. `sizes` are those that all lengths have in common.
+/// Draws the rates of attention over the sequence length: one line for the forward pass and one for
+/// both passes. `rates` has the lengths, ascending, and `sizes` all sizes but the length.
 std::string attention_picture(const AttentionBlockSizes& sizes,
                               std::span<const std::pair<int64_t, PassRates>> rates,
                               const MeasuredOn& on);

@@ -12,11 +12,11 @@ namespace tessera {
 struct Repeats {
   int64_t warmup = 2;     ///< runs before the measured ones; they do not count
   int64_t measured = 10;  ///< at least 1
-  /// Called before each measured run with the run's number, from 0. It is not timed. If it returns
-  /// false, the measurement ends early. If it is empty, all runs follow one another.
+  /// Is called before each measured run, with the run's index, and is not timed. If it returns
+  /// false, the measurement ends early. An empty function does nothing.
   std::function<bool(int64_t)> before;
-  /// True if `before` waits while another program makes a run (see take_turn()). The work of the
-  /// last run must be complete before that.
+  /// True if `before` waits while another program makes a run (see take_turn()). An asynchronous
+  /// run must then be complete before `before` is called.
   bool turns = false;
 
   /// Calls `run(measured)` for each run, warm-up first. Throws Error if an InterruptGuard has

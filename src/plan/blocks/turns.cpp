@@ -14,22 +14,22 @@ namespace tessera {
 namespace {
 
 /// Waits until the input can be read or has ended. Throws Error after a signal. A plain read would
-/// miss the signal, because the system restarts the read after it.
+/// not return after the signal, because the system restarts it.
 void wait_for_input(int input) {
-  constexpr int kMilliseconds = 100;  // a signal just before poll() does not interrupt it
-  pollfd asked{.fd = input, .events = POLLIN, .revents = 0};
+  constexpr int kPollMilliseconds = 100;  // a signal just before poll() does not interrupt it
+  pollfd awaited{.fd = input, .events = POLLIN, .revents = 0};
   int ready = 0;
   while (ready <= 0) {
     require_no_interrupt();
-    ready = ::poll(&asked, 1, kMilliseconds);
+    ready = ::poll(&awaited, 1, kPollMilliseconds);
     if (ready < 0 && errno != EINTR) {
       throw Error("cannot wait for the input of turns: {}", std::strerror(errno));
     }
   }
 }
 
-/// Reads a line. Returns false at the end of the input. Reads byte by byte, because poll() does not
-/// see bytes that are already in a buffer.
+/// Reads a line. Returns false at the end of the input, and if it cannot be read any more. Reads
+/// byte by byte, because poll() does not see bytes that are already in a buffer.
 bool wait_for_line(int input) {
   while (true) {
     wait_for_input(input);

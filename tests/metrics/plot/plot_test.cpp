@@ -280,7 +280,7 @@ TEST_F(PlotTest, TheLabelOfTheYAxisIsClearOfItsTicks) {
       const double x = std::stod(element.attributes.at("x"));
       if (element.text == "useful FLOPs") label = x;
       if (element.attributes.at("text-anchor") == "end") {
-        leftmost = std::min(leftmost, x - 7.6 * static_cast<double>(letters(element.text)));
+        leftmost = std::min(leftmost, x - 7.6 * static_cast<double>(character_count(element.text)));
       }
     }
     EXPECT_GE(leftmost - label, 6) << base;
@@ -352,7 +352,7 @@ TEST(Svg, TextIsEscapedAndCharactersThatXmlDoesNotKnowAreReplaced) {
   EXPECT_EQ(xml_text("schön \uFFFE"), "schön \uFFFD");
   EXPECT_EQ(shortened("äbcdefgh", 5), "äb…gh");
   EXPECT_EQ(shortened("äbcde", 5), "äbcde");
-  EXPECT_EQ(letters("äb…"), 3U);
+  EXPECT_EQ(character_count("äb…"), 3U);
   EXPECT_EQ(pixels(-0.01), "0");
   EXPECT_EQ(pixels(12.34), "12.3");
 }

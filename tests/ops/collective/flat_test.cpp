@@ -76,7 +76,7 @@ TEST(FlatPiecesOfSums, HaveTheBitsOfTheWholeSum) {
       for (int rank = 0; rank < mesh.ranks(); ++rank) {
         const auto whole = run.value(rank, "whole").values<float>();
         const auto piece = run.value(rank, "piece").values<float>();
-        const ElementRun own = pieces.of(mesh, rank);
+        const ElementRun own = pieces.run_of(mesh, rank);
         ASSERT_EQ(std::ssize(piece), own.length);
         for (int64_t i = 0; i < own.length; ++i) {
           EXPECT_EQ(piece[static_cast<size_t>(i)], whole[static_cast<size_t>(own.begin + i)]);

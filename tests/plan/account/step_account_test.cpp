@@ -134,7 +134,7 @@ TEST(StepAccount, MaskedTilesAreNoWorkOfItsOwn) {
   EXPECT_EQ(plain.reason, "products at the GEMM peak 10 %");
   EXPECT_EQ(plain.limit, Limit::overhead);
   const StepAccount measured = account_for(trace, kCeilings, sample_time);
-  EXPECT_EQ(measured.own_flops, 0);
+  EXPECT_EQ(measured.flops_in_no_product, 0);
   EXPECT_EQ(row(measured.operations, "attention").reason,
             "products alone 20 %, at 52 % of the GEMM peak");
   EXPECT_DOUBLE_EQ(measured.useful_flops, 1.18e10) << "MFU counts what the model demands";
@@ -192,9 +192,9 @@ TEST(StepAccount, ProductsOfTheOptimizerStayThere) {
 
 TEST(StepAccount, FlopsOfNoProductAreNamed) {
   StepTrace trace = testing::sample_trace();
-  EXPECT_DOUBLE_EQ(account_for(trace, kCeilings).own_flops, 0);
+  EXPECT_DOUBLE_EQ(account_for(trace, kCeilings).flops_in_no_product, 0);
   trace.events[1].products.clear();
-  EXPECT_DOUBLE_EQ(account_for(trace, kCeilings).own_flops, 1e9);
+  EXPECT_DOUBLE_EQ(account_for(trace, kCeilings).flops_in_no_product, 1e9);
   EXPECT_THAT(account_text(account_for(trace, kCeilings)), HasSubstr("1.00 GFLOP are of kernels"));
 }
 

@@ -13,9 +13,9 @@
 #include "ops/attention/packed_documents.h"
 
 // Runs attention by cuDNN. The first run of a kind makes a plan (plan_cuda.h), which the process
-// keeps for each GPU. A run binds the addresses of the operands and of the workspace's parts to the
-// ids of the graph's tensors (a "variant pack" in cuDNN's words) and enqueues the plan. With packed
-// documents, kernels of ours find the groups before, and reorder the log-sum-exps.
+// keeps for each GPU. A run gives addresses to the tensors of the graph, by their ids (a "variant
+// pack" in cuDNN's words), and enqueues the plan. With packed documents, Tessera's kernels find the
+// groups before cuDNN runs. They also reorder the log-sum-exps, before or after.
 
 namespace tessera {
 namespace {

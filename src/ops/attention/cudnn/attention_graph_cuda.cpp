@@ -5,8 +5,8 @@
 #include "ops/attention/packed_documents.h"
 
 // The graphs of attention for cuDNN, forward and backward. cuDNN fuses a graph into one kernel if
-// it recognises the pattern. So the operations, their order and even factors of 1 follow the
-// patterns of NVIDIA's frontend. AttentionWriter has the steps that both graphs share.
+// it recognises the graph's pattern. So the operations, their order and even factors of 1 follow
+// the patterns of NVIDIA's frontend. AttentionWriter has the steps that both graphs share.
 
 namespace tessera {
 namespace {
@@ -48,7 +48,7 @@ class AttentionWriter {
   }
   /// Returns a tensor in memory of one number per query: [sequences, heads, sequence], or [tokens,
   /// heads] if packed.
-  CudnnTensor numbers(Id id) {
+  CudnnTensor query_numbers(Id id) {
     CudnnLayout layout = row_layout();
     if (packed_) layout.strides = {kind_.heads * kind_.sequence, 1, kind_.heads, 1};
     return graph_.memory(static_cast<int64_t>(id), layout, CUDNN_DATA_FLOAT,
@@ -61,7 +61,7 @@ class AttentionWriter {
                 : packed_layout(batch_, kind_.heads, kind_.sequence, kind_.head_dim);
     return graph_.memory(static_cast<int64_t>(id), layout, CUDNN_DATA_FLOAT, row_offsets());
   }
-  CudnnTensor number(Id id) { return graph_.number(static_cast<int64_t>(id)); }
+  CudnnTensor scalar(Id id) { return graph_.scalar(static_cast<int64_t>(id)); }
 
   /// Returns the product of a and b, which has the layout of scores.
   CudnnTensor scores(const CudnnTensor& a, const CudnnTensor& b) {
@@ -80,8 +80,8 @@ class AttentionWriter {
     return result;
   }
 
-  /// Returns scores with a causal mask: a query attends to keys up to itself. `nothing` is the
-  /// masked score, here and below.
+  /// Returns scores with a causal mask: a query attends to keys up to itself. In this and the next
+  /// functions, `nothing` is the score of a masked key.
   CudnnTensor causal(const CudnnTensor& scores, const CudnnTensor& nothing) {
     const CudnnTensor row = graph_.index(scores, kRows);
     const CudnnTensor column = graph_.index(scores, kColumns);
@@ -179,10 +179,10 @@ void write_attention_forward(CudnnGraph& graph, const CudnnAttentionKind& kind) 
   const CudnnTensor q = writer.queries(Id::q);
   const CudnnTensor k = writer.transposed_keys(Id::k);
   const CudnnTensor v = writer.keys(Id::v);
-  const CudnnTensor nothing = writer.number(Id::nothing);
+  const CudnnTensor nothing = writer.scalar(Id::nothing);
 
   CudnnTensor scores = writer.scores(q, k);
-  scores = graph.pointwise(CUDNN_POINTWISE_MUL, scores, writer.number(Id::scale));
+  scores = graph.pointwise(CUDNN_POINTWISE_MUL, scores, writer.scalar(Id::scale));
   if (kind.documents == CudnnDocuments::packed) {
     scores = writer.within_documents(scores, nothing);
     scores = writer.within_lengths(scores, nothing);
@@ -196,7 +196,7 @@ void write_attention_forward(CudnnGraph& graph, const CudnnAttentionKind& kind) 
   const CudnnTensor sum = writer.reduced(CUDNN_REDUCE_TENSOR_ADD, exponential);
   const CudnnTensor logarithm = graph.pointwise(CUDNN_POINTWISE_LOG, sum);
   graph.pointwise(CUDNN_POINTWISE_ADD, greatest, &logarithm, nullptr,
-                  writer.numbers(Id::log_sum_exp));
+                  writer.query_numbers(Id::log_sum_exp));
   const CudnnTensor probabilities = graph.pointwise(CUDNN_POINTWISE_DIV, exponential, sum,
                                                     {CUDNN_DATA_FLOAT, CUDNN_DATA_BFLOAT16});
   writer.sum_over_keys(probabilities, v, writer.queries(Id::output));
@@ -209,14 +209,14 @@ void write_attention_backward(CudnnGraph& graph, const CudnnAttentionKind& kind)
   const CudnnTensor v = writer.transposed_keys(Id::v);
   const CudnnTensor output = writer.queries(Id::output);
   const CudnnTensor output_gradient = writer.queries(Id::output_gradient);
-  const CudnnTensor scale = writer.number(Id::scale);
-  const CudnnTensor nothing = writer.number(Id::nothing);
+  const CudnnTensor scale = writer.scalar(Id::scale);
+  const CudnnTensor nothing = writer.scalar(Id::nothing);
 
   // delta = rowsum(dO · O). The factor 1 is the one that cuDNN's pattern has for dropout.
   const CudnnTensor products = graph.pointwise(CUDNN_POINTWISE_MUL, output_gradient, output);
   const CudnnTensor row_sums = writer.reduced(CUDNN_REDUCE_TENSOR_ADD, products);
-  const CudnnTensor one = writer.number(Id::one);
-  const CudnnTensor delta = writer.numbers(Id::delta);
+  const CudnnTensor one = writer.scalar(Id::one);
+  const CudnnTensor delta = writer.query_numbers(Id::delta);
   graph.pointwise(CUDNN_POINTWISE_MUL, row_sums, &one, nullptr, delta);
 
   // P = exp(mask(scale · q kᵀ) - log-sum-exp). In cuDNN's pattern the mask of documents comes
@@ -226,7 +226,7 @@ void write_attention_backward(CudnnGraph& graph, const CudnnAttentionKind& kind)
   if (kind.documents == CudnnDocuments::mask) scores = writer.causal(scores, nothing);
   if (kind.documents != CudnnDocuments::none) scores = writer.within_documents(scores, nothing);
   if (kind.documents == CudnnDocuments::packed) scores = writer.within_lengths(scores, nothing);
-  scores = graph.pointwise(CUDNN_POINTWISE_SUB, scores, writer.numbers(Id::log_sum_exp));
+  scores = graph.pointwise(CUDNN_POINTWISE_SUB, scores, writer.query_numbers(Id::log_sum_exp));
   if (kind.documents != CudnnDocuments::mask) scores = writer.causal(scores, nothing);
   const CudnnTensor probabilities = graph.pointwise(CUDNN_POINTWISE_EXP, scores);
   writer.sum_over_queries(writer.transposed(probabilities), output_gradient, Id::v_gradient_heads,

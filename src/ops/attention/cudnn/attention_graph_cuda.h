@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// The ids by which a run gives addresses to the graphs' tensors.
+/// The ids of the graphs' tensors. By them a run gives the tensors addresses.
 enum class CudnnAttentionTensor : int64_t {
   q = 1,
   k,
@@ -21,7 +21,8 @@ enum class CudnnAttentionTensor : int64_t {
   v_gradient,
   delta,  // f32 [sequences, heads, sequence], or [tokens, heads] if packed: rowsum(dO · O)
   q_gradient_sums,  // f32 [sequences, heads, sequence, head_dim], or as q_gradient if packed
-  // With packed documents, bf16 [tokens, heads · head_dim]: before the heads of a group are summed
+  // With packed documents, bf16 [tokens, heads · head_dim]: the gradients of keys and values for
+  // each query head, before they are summed over a group
   k_gradient_heads,
   v_gradient_heads,
   queries,      // i32 [groups of documents]: lengths
@@ -39,11 +40,11 @@ enum class CudnnAttentionTensor : int64_t {
 /// cuDNN computes with one kernel.
 void write_attention_forward(CudnnGraph& graph, const CudnnAttentionKind& kind);
 
-/// Writes the gradients of q, k and v (see attention_gradient_plain()). The pattern decides whether
-/// they are deterministic. If so, dQ is the product dS K itself, for which cuDNN keeps all of dS in
-/// its workspace. If not, dQ is added up in f32 memory by atomics. Packed documents follow the
-/// pattern that NVIDIA's frontend writes for ragged tensors with padding masks and a bound on all
-/// tokens.
+/// Writes the gradients of q, k and v (see attention_gradient_plain()). There is a pattern for each
+/// value of `kind.deterministic`. If true, dQ is the product dS K itself, for which cuDNN keeps all
+/// of dS in its workspace. If false, dQ is added up in f32 memory by atomics. Packed documents
+/// follow the pattern of NVIDIA's frontend for ragged tensors with padding masks and a bound on the
+/// number of all tokens.
 void write_attention_backward(CudnnGraph& graph, const CudnnAttentionKind& kind);
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ CudnnGraph::Tensor CudnnGraph::memory(int64_t id, const CudnnLayout& layout, cud
   return tensor(id, layout, type, false, false, offsets);
 }
 
-CudnnGraph::Tensor CudnnGraph::number(int64_t id) {
+CudnnGraph::Tensor CudnnGraph::scalar(int64_t id) {
   return tensor(id, packed_layout(1, 1, 1, 1), CUDNN_DATA_FLOAT, false, true);
 }
 

@@ -43,8 +43,8 @@ class CudnnGraph {
     CudnnLayout layout;
   };
 
-  /// Sizes of each batch's product that are known on the device only, i32 [batch]: rows and columns
-  /// of the result, and the length of its sums. Null: the size is that of the tensors.
+  /// The sizes of each batch's product that only the device knows, i32 [batch]: rows and columns of
+  /// the result, and the length of the result's sums. Null: the tensors' layouts give the size.
   struct MatmulSizes {
     const Tensor* rows = nullptr;
     const Tensor* columns = nullptr;
@@ -56,7 +56,7 @@ class CudnnGraph {
   Tensor memory(int64_t id, const CudnnLayout& layout, cudnnDataType_t type,
                 const Tensor* offsets = nullptr);
   /// Returns a tensor of one f32, to which a run gives an address in the host's memory.
-  Tensor number(int64_t id);
+  Tensor scalar(int64_t id);
   /// Returns a tensor for an intermediate result, which is never in memory.
   Tensor inner(const CudnnLayout& layout, cudnnDataType_t type, const Tensor* offsets = nullptr);
 

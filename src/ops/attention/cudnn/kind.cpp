@@ -21,9 +21,10 @@ int64_t packed_tokens(const CudnnAttentionKind& kind) {
   return round_up(kind.sequences * kind.sequence, kTile);
 }
 
-/// Returns the bytes in which cuDNN keeps descriptions of the operands of packed documents, of 128
-/// bytes. The forward pass has two for each group, or one for each multiprocessor, of which the
-/// H200 has 132. The backward pass has half a description of each of 7 operands for each group.
+/// Returns the bytes in which cuDNN keeps descriptions of the operands of packed documents. A
+/// description has 128 bytes. The forward pass has two for each group, or one for each
+/// multiprocessor if that is more; the H200 has 132. The backward pass has half a description for
+/// each of 7 operands of each group.
 int64_t packed_library_bytes(const CudnnAttentionKind& kind) {
   constexpr int64_t kDescription = 128, kMostMultiprocessors = 256, kOperands = 7;
   const int64_t groups = DocumentGroups(kind.sequences, kind.sequence).count();

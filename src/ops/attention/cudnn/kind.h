@@ -6,15 +6,15 @@
 
 namespace tessera {
 
-/// The ways in which cuDNN's attention hides the keys of other documents.
+/// How cuDNN's attention hides the keys of other documents from a query.
 enum class CudnnDocuments {
-  none,    ///< not at all: a sequence is one document
-  mask,    ///< by a comparison for each pair of a query and a key, so that no work is saved
+  none,    ///< a sequence is one document: nothing is hidden
+  mask,    ///< each pair of a query and a key is compared, so no work is saved
   packed,  ///< only pairs within one group of documents are computed (see PackedDocuments)
 };
 
-/// One attention as cuDNN computes it: causal, in bf16 with sums in f32. Two that are equal have
-/// the same plan.
+/// One attention as cuDNN computes it: causal, in bf16 with sums in f32. Equal kinds have the same
+/// plan.
 struct CudnnAttentionKind {
   int64_t sequences = 0;
   int64_t sequence = 0;  ///< queries of one sequence, and its keys
@@ -40,7 +40,7 @@ CudnnDocuments cudnn_documents(const CudnnAttentionKind& kind, bool deterministi
 /// bf16".
 std::string text(const CudnnAttentionKind& kind);
 
-/// The head dims that cuDNN takes are multiples of the first and at most the second.
+/// cuDNN takes head dims that are multiples of kCudnnHeadDimStep, up to kCudnnMostHeadDim.
 inline constexpr int64_t kCudnnHeadDimStep = 8;
 inline constexpr int64_t kCudnnMostHeadDim = 256;
 
@@ -64,6 +64,6 @@ struct CudnnWorkspace {
   int64_t bytes() const;
 };
 inline constexpr int64_t kCudnnAlignment = 256;
-inline constexpr int64_t kCudnnRoom = int64_t{1} << 20;
+inline constexpr int64_t kCudnnRoom = int64_t{1} << 20;  // bytes, for newer versions
 
 }  // namespace tessera

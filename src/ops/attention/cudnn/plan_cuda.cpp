@@ -47,8 +47,8 @@ bool may_differ(const CudnnLibrary& library, const CudnnDescriptor& config) {
                             CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0;
 }
 
-/// Throws Error for cuDNN up to 9.15.0 if its backward pass would be wrong: for a part of a tile of
-/// keys, unless lengths are given, as they are for packed documents.
+/// Throws Error if the backward pass of cuDNN up to 9.15.0 would be wrong: it is for a part of a
+/// tile of keys, unless lengths are given. Packed documents give lengths.
 void expect_whole_tiles(const CudnnLibrary& library, const CudnnAttentionKind& kind) {
   constexpr size_t kLastWithError = 91500;
   constexpr int64_t kTileKeys = 128;

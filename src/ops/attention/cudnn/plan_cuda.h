@@ -11,13 +11,12 @@ namespace tessera {
 /// `description` is the JSON that cuDNN writes of its devices.
 CudnnDescriptor cudnn_device(const CudnnLibrary& library, const std::string& description);
 
-/// The device of a plan. One of the two is null.
+/// The device of a plan. One of the two members is null.
 struct CudnnPlanDevice {
   cudnnHandle_t handle = nullptr;                ///< of a device that is present
-  const CudnnDescriptor* description = nullptr;  ///< of one that may be absent: plans cannot run
+  const CudnnDescriptor* description = nullptr;  ///< of an absent device: its plans cannot run
 };
 
-/// A plan by which cuDNN runs one attention.
 class CudnnAttentionPlan {
  public:
   /// Takes the first engine of cuDNN's heuristics that supports the attention, and that is
