@@ -28,8 +28,7 @@ class BoundTeam {
   int threads_ = 0;  // the number of bound threads
 };
 
-/// Returns the cores that this process could use when it was started; empty if the system does not
-/// say.
+/// Returns the cores that this process could use when it was started; empty if unknown.
 std::vector<int> cores_at_start();
 
 /// Lets the calling thread run on all cores that the program was started on. Background threads

@@ -45,7 +45,7 @@ void AppendFile::append(std::string_view bytes) {
   size_t written = 0;
   while (written < bytes.size()) {
     const ssize_t count = ::write(descriptor_, bytes.data() + written, bytes.size() - written);
-    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EINTR) continue;  // a signal came before a byte was written
     if (count <= 0) {
       const std::string reason = write_failure();
       if (::ftruncate(descriptor_, before) != 0) incomplete_at_ = before;

@@ -11,7 +11,7 @@ namespace tessera {
 
 /// A file that grows piece by piece while others may read it. After append() the file ends with the
 /// whole piece or without it, unless the machine stops meanwhile or a cut fails. A reader may see
-/// the begin of a piece that is being written. One thread at a time may call its functions.
+/// the beginning of a piece that is being written. One thread at a time may call its functions.
 class AppendFile {
  public:
   /// Opens `path` at its end, or creates it, durably. Throws Error if it cannot be written.
@@ -29,6 +29,7 @@ class AppendFile {
   void sync();
 
  private:
+  /// Cuts off what an earlier append() could not cut off.
   void cut_incomplete();
 
   fs::path path_;

@@ -9,8 +9,7 @@
 
 namespace tessera {
 
-/// The contradictions found in a configuration, collected so that one error can report each of them
-/// once.
+/// The contradictions found in a configuration, collected so that one error reports each once.
 class Contradictions {
  public:
   template <typename... Arguments>

@@ -38,8 +38,7 @@ std::vector<std::string> read_lines(const fs::path& path) {
   return lines;
 }
 
-/// Returns the text without mountinfo's escapes: it writes a space as a backslash and three octal
-/// digits.
+/// Returns the text without mountinfo's escapes: a space is a backslash and three octal digits.
 std::string unescape(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -98,8 +97,8 @@ bool has_entry(std::string_view list, std::string_view wanted) {
   return false;
 }
 
-/// Returns the folders of a group and of its parent groups, up to the mounted folder. Returns the
-/// mounted folder alone if the mount shows another part of the tree, as in some containers.
+/// Returns the folders of a group and of its parent groups, up to the mounted folder. If the mount
+/// shows another part of the tree, as in some containers, returns the mounted folder alone.
 std::vector<fs::path> group_folders(const Group& group, const Mount& mount) {
   const fs::path mounted = mount.folder;
   const fs::path below_mount = fs::path(group.path).lexically_relative(mount.root);
@@ -210,7 +209,7 @@ void keep_lowest_of_group(std::optional<GroupLimit<int64_t>>& lowest, const fs::
   } else {
     const char* const limit = "memory.limit_in_bytes";
     keep_lowest(lowest, read_number<int64_t>(group / limit), folder / limit);
-    // The lowest limit of the group and all its parents, also of those that are not visible.
+    // This statistic is the lowest limit of the group and all its parents, visible here or not.
     keep_lowest(lowest, read_statistic(group / "memory.stat", "hierarchical_memory_limit"),
                 folder / "memory.stat");
   }

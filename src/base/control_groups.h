@@ -17,7 +17,7 @@ struct GroupLimit {
 
 // The functions below read the limits of this process's control groups, of version 1, version 2 or
 // both. A limit of a group holds for all groups below it, so they return the lowest limit of the
-// process's own group and of all its parent groups that are visible here; null if none is set. A
+// process's own group and of all its parent groups that are visible here; none if none is set. A
 // file that is missing, cannot be read or holds no number sets no limit, because the system decides
 // which files there are. `root` is the folder that holds /proc and /sys; tests pass another folder.
 
@@ -28,8 +28,7 @@ struct GroupLimit {
 std::optional<GroupLimit<int64_t>> memory_of_control_groups(const fs::path& root = "/");
 
 /// Returns the bytes that these limits leave now: the least, over the groups, of the limit minus
-/// the memory in use. Files that the system caches, and can drop at once, do not count as memory in
-/// use.
+/// the memory in use. Files that the system caches, and can drop at once, do not count as used.
 std::optional<int64_t> free_memory_of_control_groups(const fs::path& root = "/");
 
 /// Returns the processor time that the processes of a group together may have, in seconds per

@@ -15,6 +15,9 @@
 #include "base/links.h"
 #include "base/read_file.h"
 
+// Functions of std::filesystem are called with an error code, so that a failure becomes an Error
+// with the path. An AtomicFile is a buffer, the partial file, and a durable rename in commit().
+
 namespace tessera {
 namespace {
 

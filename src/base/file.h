@@ -23,9 +23,9 @@ bool is_plain_name(std::string_view name);
 /// limit was reached.
 std::string write_failure();
 
-/// These three say what is at a path. They follow links, and return false if nothing is there. If
-/// the system cannot say (a folder without permission, a name too long, a circle of links), they
-/// throw Error with the path and the reason, and not an exception of std::filesystem.
+/// path_exists(), is_file() and is_folder() say what is at a path. They follow links, and return
+/// false if nothing is there. If the system cannot say (a folder without permission, a name too
+/// long, a circle of links), they throw Error with the path and the reason.
 bool path_exists(const fs::path& path);
 bool is_file(const fs::path& path);  ///< whether a regular file is there
 bool is_folder(const fs::path& path);
@@ -45,9 +45,9 @@ void ensure_directory(const fs::path& path);
 void sync_directory(const fs::path& path);
 
 /// A file that appears whole or not at all: bytes go to `path` + ".partial" in the same folder, and
-/// commit() flushes them to the disk, renames the file to `path` and flushes the folder. Without
-/// commit() the destructor removes the partial file. Every failure (full disk, unwritable folder)
-/// throws Error with the path and the system's reason.
+/// commit() flushes them to the disk, renames the file to `path` and flushes the folder. The
+/// destructor removes the partial file unless commit() came to the rename. Every failure (full
+/// disk, unwritable folder) throws Error with the path and the system's reason.
 class AtomicFile {
  public:
   explicit AtomicFile(fs::path path);
@@ -68,6 +68,7 @@ class AtomicFile {
   void commit();
 
  private:
+  /// Writes the buffer to the partial file, but not through to the disk.
   void flush();
 
   fs::path path_;

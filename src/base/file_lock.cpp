@@ -25,7 +25,7 @@ FileLock::FileLock(const fs::path& path, int flags)
 
 FileLock FileLock::on_folder(const fs::path& path) { return {path, O_RDONLY | O_DIRECTORY}; }
 
-// Opened for writing, because NFS requires that for an exclusive lock.
+// The file is opened for writing, because NFS requires that for an exclusive lock.
 FileLock FileLock::on_file(const fs::path& path) { return {path, O_RDWR | O_CREAT}; }
 
 FileLock::~FileLock() {

@@ -26,8 +26,7 @@ class FileLock {
   FileLock& operator=(FileLock&& other) noexcept;
 
   State state() const { return state_; }
-  /// Returns whether `path` still leads to what was opened. It may have been renamed or removed
-  /// since.
+  /// Returns whether `path` still leads to what was opened. It may have been renamed or removed.
   bool is_at(const fs::path& path) const;
   /// Returns the present path of what was opened; none if it was removed or the system does not
   /// say.

@@ -14,8 +14,7 @@ class FolderHandle {
   FolderHandle& operator=(const FolderHandle&) = delete;
 
   bool is_open() const { return descriptor_ >= 0; }
-  /// Returns whether `path` still leads to the folder. It may have been renamed, removed or
-  /// replaced.
+  /// Returns whether `path` still leads to the folder. It may have been moved or replaced.
   bool is_at(const fs::path& path) const { return leads_to(path, descriptor_); }
 
  private:

@@ -15,8 +15,7 @@ class Logger {
  public:
   /// A `name` that is not empty (for example "rank 3") is put in front of each message.
   explicit Logger(const std::string& name = "");
-  /// Returns a logger that writes nothing, for ranks whose messages would repeat those of the first
-  /// rank.
+  /// Returns a logger that writes nothing, for ranks whose messages would repeat the first rank's.
   static Logger silent();
 
   template <typename... Arguments>

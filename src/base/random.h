@@ -23,12 +23,13 @@ class CounterRandom {
   uint64_t key_;
 };
 
-/// A pseudo-random permutation of [0, size) in O(1) memory. It is a Feistel network over the
-/// counter generator, which permutes the numbers of 2 half_bits bits. It is repeated until the
-/// result is below `size`. The same (size, seed) gives the same permutation on every machine.
+/// A pseudo-random permutation of [0, size) in O(1) memory. A Feistel network over the counter
+/// generator permutes the numbers of 2 half_bits bits. It is applied to its own result until that
+/// is below `size`. The same (size, seed) gives the same permutation on every machine.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t seed);
+  /// Returns the number to which the permutation sends `index`, which must be below `size`.
   uint64_t operator()(uint64_t index) const;
   uint64_t size() const { return size_; }
 

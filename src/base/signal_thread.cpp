@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// These two are globals, because the handlers of fork() can reach only globals.
+// The handler that runs in a child after fork() gets no arguments, so what it reads is global.
 sigset_t blocked_before;                      // the signals that were blocked before
 std::atomic<bool> signal_thread_runs{false};  // a SignalThread exists
 

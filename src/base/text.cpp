@@ -15,8 +15,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the Levenshtein distance. `row` holds the distances of one prefix of `a` to all prefixes
-/// of `b`.
+/// Returns the Levenshtein distance. After round i, `row` holds the distances of the first i
+/// letters of `a` to all prefixes of `b`.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

@@ -14,6 +14,7 @@ namespace transposition {
 template <typename T>
 constexpr int64_t kSide = 16 / static_cast<int64_t>(sizeof(T));
 
+/// The vector type of 16 bytes whose entries have this many bytes.
 template <size_t bytes>
 struct VectorOf;
 template <>

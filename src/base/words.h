@@ -12,6 +12,7 @@
 
 namespace tessera {
 
+/// Returns the word of a value.
 template <Worded Enum>
 std::string_view word(Enum value) {
   const auto index = static_cast<size_t>(value);
@@ -34,8 +35,7 @@ std::vector<std::string> words_of() {
 }
 
 /// Returns the value of a word that was read from a file. Throws Error, naming the known words, if
-/// no value has it. `noun` names what the enum stands for, such as
-/// "memory loop".
+/// no value has it. `noun` names what the enum stands for, such as "memory loop".
 template <Worded Enum>
 Enum known_word(std::string_view text, std::string_view noun) {
   const std::optional<Enum> value = find_word<Enum>(text);
@@ -45,7 +45,7 @@ Enum known_word(std::string_view text, std::string_view noun) {
   return *value;
 }
 
-/// Returns the value of a word that our own code has checked before.
+/// Returns the value of a word that our own code has checked. Throws InternalError if none has it.
 template <Worded Enum>
 Enum from_word(std::string_view text) {
   const std::optional<Enum> value = find_word<Enum>(text);

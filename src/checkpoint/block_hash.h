@@ -11,15 +11,17 @@
 
 namespace tessera {
 
-/// The block size with which any number of bytes is one block and has one hash.
+// Saved tensors are hashed in blocks. A reader of a part then checks only the blocks that it reads.
+
+/// The block size for a single hash: any number of bytes is then one block.
 inline constexpr int64_t kOneBlock = std::numeric_limits<int64_t>::max();
 
-/// Returns the number of blocks of `bytes` bytes; the last may be shorter. No bytes are one block.
+/// Returns the number of blocks of `bytes` bytes; the last may be shorter. 0 bytes are one block.
 inline int64_t block_count(int64_t bytes, int64_t block_bytes) {
   return bytes == 0 ? 1 : (bytes - 1) / block_bytes + 1;
 }
 
-/// Computes the hashes of blocks of one size.
+/// Divides a stream of bytes into blocks of one size, and computes the hash of each.
 class BlockHash {
  public:
   explicit BlockHash(int64_t block_bytes) : block_bytes_(block_bytes) {}
@@ -37,7 +39,7 @@ class BlockHash {
       bytes = bytes.subspan(static_cast<size_t>(count));
     }
   }
-  /// Returns the XXH3 of each block. No bytes may follow.
+  /// Returns the XXH3 of each block. update() may not be called afterwards.
   std::vector<uint64_t> finish() {
     hashes_.push_back(hash_.value());
     return std::move(hashes_);

@@ -10,17 +10,17 @@
 
 namespace tessera {
 
-/// Returns the files of the tokenizer of a run's data, for its checkpoints to carry. Throws Error
-/// when the tokenizer has changed since the data was opened.
+/// Returns the files of a tokenizer. The checkpoints of a run carry them, so that they can be used
+/// without the data. Throws Error when the tokenizer has changed since the data was opened.
 std::vector<CarriedFile> tokenizer_files(const DataTokenizer& tokenizer);
 
-/// Adds the extra files of a checkpoint whose names are not in `files`, except for its
-/// configuration. A damaged file is left out with a warning, because training must not stop for it.
+/// Adds to `files` the extra files of a checkpoint whose names are not there yet, but for
+/// config.toml. A damaged file is left out with a warning: training must not stop for it.
 void add_other_files(const CheckpointReader& reader, std::vector<CarriedFile>& files,
                      const Logger& logger);
 
 /// Compares the tokenizer's files in a checkpoint's folder with the hashes in its manifest. Throws
-/// Error that names the first file that is damaged, or not in the manifest.
+/// Error naming the first file that is damaged or that the manifest does not list.
 void verify_carried_tokenizer(const CheckpointReader& reader);
 
 /// Returns the tokenizer that a checkpoint carries, after verifying its files. Throws Error also

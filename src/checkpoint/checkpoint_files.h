@@ -13,14 +13,14 @@
 
 namespace tessera {
 
-/// The tensor files of a checkpoint. A file is opened at its first use, so a rank that reads some
-/// pieces opens only the files that hold them.
+/// The safetensors files of a checkpoint. A file is opened at its first use, so a rank that reads
+/// some pieces opens only the files that hold them.
 class CheckpointFiles {
  public:
   CheckpointFiles(fs::path folder, const CheckpointManifest& manifest);
 
-  /// Returns the file of that name. Throws Error if it cannot be read, or if its header is not the
-  /// one that the manifest describes. Any thread may call it.
+  /// Returns the file of that name, one of the manifest's tensor_files. Throws Error if it cannot
+  /// be read, or if its header is not the one that the manifest describes. Thread-safe.
   const SafetensorsReader& at(const std::string& name) const;
 
  private:

@@ -1,3 +1,7 @@
+// The names of checkpoint folders, and the operations on them. find_folders() lists the folders
+// whose names are a checkpoint's; list_checkpoints() divides them into complete and broken ones.
+// Readers hold no lock, so a checkpoint may disappear while it is read (see was_removed()).
+
 #include "checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
@@ -80,7 +84,7 @@ std::optional<CheckpointListing> try_list(const fs::path& directory) {
     const bool named = folder.state == FolderState::complete;
     if (!named && folder.state != FolderState::replaced) continue;
     if (!named && !listing.complete.empty() && listing.complete.back().step == folder.step) {
-      continue;  // the save that replaces it is complete
+      continue;  // the newer save is complete; it comes first, by the order of FolderState
     }
     const FolderHandle handle(folder.path);
     std::string problem = find_problem(folder);
@@ -140,7 +144,7 @@ std::vector<fs::path> unfinished_checkpoints(const fs::path& directory) {
 }
 
 CheckpointListing list_checkpoints(const fs::path& directory) {
-  for (;;) {  // ends: a folder changes much less often than it can be listed
+  for (;;) {  // ends, because checkpoints change much more slowly than they can be listed
     if (auto listing = try_list(directory)) return std::move(*listing);
   }
 }
@@ -148,7 +152,7 @@ CheckpointListing list_checkpoints(const fs::path& directory) {
 bool was_removed(const fs::path& checkpoint, const FolderHandle& handle) {
   if (handle.is_at(checkpoint)) return false;
   std::error_code code;
-  // Removing a checkpoint leaves neither a link that leads nowhere nor a file.
+  // A link that leads nowhere, or a file, is not what removing a checkpoint leaves.
   const fs::file_type found = fs::symlink_status(checkpoint, code).type();
   return found == fs::file_type::not_found ||
          (found == fs::file_type::directory && handle.is_open());

@@ -29,14 +29,15 @@ enum class FolderState { complete, partial, replaced, deleted };
 fs::path checkpoint_path(const fs::path& directory, int64_t step,
                          FolderState state = FolderState::complete);
 
-/// Returns the step in the name of a checkpoint's folder, in any state; none for another name.
+/// Returns the step in a folder's name, in any state; nothing if it is not a checkpoint's name.
 std::optional<int64_t> step_of_name(const fs::path& folder);
 
-/// Returns the problem of a checkpoint folder's name, given the step in its manifest: the name has
-/// another step, or says that the folder is being written or removed. Empty if there is none.
+/// Returns what is wrong with the name of a checkpoint's folder whose manifest has this step: the
+/// name has another step, or says that the folder is being written or removed. Empty if nothing is
+/// wrong, and for a name that is not of this form, because users may rename a checkpoint.
 std::string name_problem(const fs::path& folder, int64_t step);
 
-/// Returns the folders of checkpoints that are being written or removed, or were left so.
+/// Returns the folders in the states partial and deleted, of a running or of a killed process.
 std::vector<fs::path> unfinished_checkpoints(const fs::path& directory);
 
 struct FoundCheckpoint {
@@ -44,7 +45,8 @@ struct FoundCheckpoint {
   fs::path path;
 };
 
-/// A folder with the name of a checkpoint that has no valid manifest or lacks files.
+/// A folder named as a complete or replaced checkpoint, which it is not: its manifest is missing,
+/// damaged or of another step, or a file is missing or of another size.
 struct BrokenCheckpoint {
   int64_t step = 0;
   fs::path path;
@@ -62,19 +64,19 @@ struct CheckpointListing {
 /// process removes meanwhile is not listed as broken. Throws Error when the folder cannot be read.
 CheckpointListing list_checkpoints(const fs::path& directory);
 
-/// The newest complete checkpoint, and every broken one that is not older. Callers warn of these.
+/// The newest complete checkpoint, and the broken ones that are not older, of which callers warn.
 struct LatestCheckpoint {
   std::optional<fs::path> path;
   std::vector<BrokenCheckpoint> newer_broken;
 };
 LatestCheckpoint latest_checkpoint(const fs::path& directory);
 
-/// Returns whether a checkpoint that could not be read was removed or replaced meanwhile by a
+/// Returns whether a checkpoint that could not be read was removed or replaced meanwhile, as by the
 /// process that trains. `handle` was opened before the checkpoint was read.
 bool was_removed(const fs::path& checkpoint, const FolderHandle& handle);
 
-/// Locks a folder of checkpoints for one process that changes it. The system releases the lock when
-/// the process dies. Throws Error when another process holds it.
+/// Locks a folder of checkpoints for one process that changes it, if the file system has locks. The
+/// system releases the lock when the process dies. Throws Error when another process holds it.
 class CheckpointLock {
  public:
   explicit CheckpointLock(const fs::path& directory);
@@ -88,9 +90,9 @@ class CheckpointLock {
   FileLock lock_;
 };
 
-/// Cleans up after killed processes, under the lock. Removes partial and deleted folders, and
-/// replaced ones whose newer save is complete. Gives a replaced folder without a newer save its
-/// name back. Never removes a folder because it could not be read. A deleted folder may stay.
+/// Cleans up after killed processes; the caller holds the lock. Removes partial folders, deleted
+/// ones (if it can), and replaced ones whose newer save is complete. Gives a replaced folder its
+/// name back if there is no newer save. Never removes a folder because it could not be read.
 void remove_stale_checkpoints(const fs::path& directory);
 
 /// Renames a folder within its parent folder. Throws Error when that fails.

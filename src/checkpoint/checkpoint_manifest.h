@@ -14,14 +14,14 @@
 
 namespace tessera {
 
-/// A piece of a tensor in a file of the checkpoint.
+/// A piece of a tensor, which is stored in one file of the checkpoint.
 struct SavedPiece {
   std::string file;  ///< one of the manifest's tensor_files
   Region region;
   std::vector<uint64_t> hashes;  ///< XXH3 of each block of its bytes
 };
 
-/// A tensor of a checkpoint. Its pieces cover it: each element is in exactly one.
+/// A tensor of a checkpoint. Each element is in exactly one piece (but see ManifestPart).
 struct CheckpointTensor {
   std::string group;
   std::string name;
@@ -42,16 +42,16 @@ struct CheckpointTensor {
 struct CheckpointFile {
   std::string name;
   int64_t bytes = 0;
-  std::string hash;  ///< XXH3, hexadecimal: of a .safetensors file's header, of all other files
+  std::string hash;  ///< XXH3 in hexadecimal, of a .safetensors file's header or any other's bytes
 };
 
-/// The content of manifest.json, which is the last file written into a checkpoint's folder.
-/// docs/checkpoints.md describes it. Together its hashes cover every byte of the checkpoint.
+/// The content of manifest.json, which is the last file written into a checkpoint's folder (see
+/// docs/checkpoints.md). Its hashes together cover every byte of the checkpoint's other files.
 struct CheckpointManifest {
   CheckpointState state;  // without `config`, which is in the extra file config.toml
   std::vector<CheckpointFile> tensor_files;
   std::vector<CheckpointFile> extra_files;
-  int64_t block_bytes = kOneBlock;  // the bytes of a piece that have one hash
+  int64_t block_bytes = kOneBlock;  // the size of the blocks of a piece that are hashed one by one
   std::vector<CheckpointTensor> tensors;
 
   int64_t tensor_bytes() const;
@@ -71,14 +71,14 @@ CheckpointManifest read_checkpoint_manifest(const fs::path& folder);
 /// which begins with `origin`, if a name or a value is not UTF-8.
 std::string manifest_text(const CheckpointManifest& manifest, const std::string& origin);
 
-/// The tensors that a manifest describes.
+/// The part of a checkpoint that a manifest describes.
 enum class ManifestPart {
   whole,       ///< all of a checkpoint: the pieces of each tensor cover it
-  one_writer,  ///< the pieces that one of its writers has written
+  one_writer,  ///< only the pieces that one of several writers has written
 };
 
-/// Returns the manifest in a text of any format version. Throws Error, which begins with `origin`
-/// and says what is wrong.
+/// Returns the manifest in a text of format version 1 or 2. Throws Error, which begins with
+/// `origin` and says what is wrong.
 CheckpointManifest parse_manifest(const std::string& text, const std::string& origin,
                                   ManifestPart part = ManifestPart::whole);
 

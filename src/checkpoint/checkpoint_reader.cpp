@@ -1,3 +1,7 @@
+// load() finds the stored pieces that share elements with the wanted piece. load_piece() reads the
+// blocks that hold these elements, checks their hashes and copies the elements. read_pieces() and
+// put_together() join the stored pieces into the bytes of the whole tensor, without hashes.
+
 #include "checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
@@ -18,8 +22,8 @@ std::string type_text(DType dtype, const Shape& shape) {
   return fmt::format("{} {}", dtype_name(dtype), shape.text());
 }
 
-/// Copies the first `count` elements of `from`, of the type `stored`, to the elements of `to` from
-/// index `first` on. Widens them if `to` has another type.
+/// Copies the first `count` elements at `from`, which have the type `stored`, to the elements of
+/// `to` from index `first` on. Widens them if `to` has another type.
 void copy_elements(std::byte* from, DType stored, int64_t count, const Tensor& to, int64_t first) {
   if (stored == to.dtype()) {
     const int64_t size = dtype_size(stored);
@@ -112,8 +116,8 @@ void CheckpointReader::read_pieces(const CheckpointTensor& tensor, int64_t begin
   }
 }
 
-/// Fills `to` with the bytes of the whole tensor from byte `begin` on. Those that one piece has are
-/// consecutive in its file.
+/// Fills `to` with the bytes of the whole tensor from byte `begin` on. The bytes that come from one
+/// piece are consecutive in its file, so one read per piece is enough.
 void CheckpointReader::put_together(const CheckpointTensor& tensor, int64_t begin,
                                     std::span<std::byte> to) const {
   struct Run {

@@ -30,12 +30,12 @@ class RemovedCheckpoint : public Error {
   explicit RemovedCheckpoint(const fs::path& checkpoint);
 };
 
-/// A complete checkpoint, opened for loading. The constructor reads its manifest and compares the
-/// sizes of its files. Tensors are read, and their hashes checked, when they are loaded.
+/// A complete checkpoint, opened for loading. The constructor reads the manifest and config.toml,
+/// and compares the sizes of all files. A tensor is read, and its hashes checked, at its use.
 class CheckpointReader {
  public:
-  /// Throws DamagedCheckpoint when the folder is not a complete checkpoint, and when its manifest
-  /// is damaged or a file is not of the size that it states.
+  /// Throws DamagedCheckpoint when the folder is not a complete checkpoint, when its manifest or
+  /// config.toml is damaged, and when a file is not of the size that the manifest states.
   explicit CheckpointReader(fs::path folder);
 
   const fs::path& path() const { return folder_; }
@@ -45,12 +45,12 @@ class CheckpointReader {
 
   /// Returns the tensor of (group, name), or null.
   const CheckpointTensor* find(const std::string& group, const std::string& name) const;
-  /// Throws DamagedCheckpoint when the tensor cannot be read, and when its bytes do not have the
-  /// hashes in the manifest.
+  /// Reads a whole tensor. Throws DamagedCheckpoint when it cannot be read, and when its bytes do
+  /// not have the hashes in the manifest.
   void check(const CheckpointTensor& tensor) const;
   /// Passes `count` bytes of the whole tensor, from byte `begin` on, to the sink, joined from the
-  /// stored pieces. The sink gets whole elements, and kReadPiece bytes each time but the last. Does
-  /// not check their hash; see check(). Throws Error when they cannot be read.
+  /// stored pieces. `begin` is the first byte of an element. The sink gets kReadPiece bytes each
+  /// time but the last. Does not check hashes; see check(). Throws Error when reading fails.
   void read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
                    const PieceSink& sink) const;
 
@@ -58,23 +58,24 @@ class CheckpointReader {
   /// file of this name, and DamagedCheckpoint when it is damaged.
   std::string extra_file(const std::string& name) const;
 
-  /// Fills the tensor of (group, name), or the piece of it that `target` names. Reads and checks
-  /// only the blocks that hold its elements (see SaveOptions::block_bytes). A shorter floating type
-  /// in the checkpoint, such as the bf16 of an imported model, is widened exactly. Throws Error
-  /// naming the tensor when the checkpoint lacks it, or on any other difference in type or shape;
-  /// DamagedCheckpoint when it cannot be read or bytes do not have the hash in the manifest. The
-  /// tensor's contents are then undefined.
+  /// Fills `target`, a tensor of the checkpoint or a piece of one. Reads and checks only the blocks
+  /// that hold its elements (see SaveOptions::block_bytes). A shorter floating type in the
+  /// checkpoint, such as the bf16 of an imported model, is widened exactly. Throws Error when the
+  /// checkpoint lacks the tensor, or on any other difference in type or shape. Throws
+  /// DamagedCheckpoint when reading fails or a block does not have the hash in the manifest; the
+  /// contents of `target` are then undefined.
   void load(const NamedTensor& target) const;
 
-  /// Fills all targets. They must be all the tensors of the checkpoint. Throws Error naming every
-  /// tensor that is missing, has another type or shape, or is left over; nothing is written then.
+  /// Fills all targets, which must be all the tensors of the checkpoint. If they are not, throws
+  /// Error before it writes anything. The error names the first ten tensors that are missing, left
+  /// over, or of another type or shape.
   void load_all(std::span<const NamedTensor> targets, int threads = 1) const;
 
-  /// Does the same for one group, of which the targets must be all tensors.
+  /// Does the same for one group: the targets must be all its tensors.
   void load_group(const std::string& group, std::span<const NamedTensor> targets,
                   int threads = 1) const;
 
-  /// Fills each target as load() does, on so many threads.
+  /// Fills each target as load() does, on at most `threads` threads.
   void load_each(std::span<const NamedTensor> targets, int threads = 1) const;
 
   /// Throws Error, as load_all() does, if the targets are not all the tensors of a group, or of the

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// An extra file in a checkpoint beside its tensors, such as a tokenizer's.
+/// A file that a checkpoint holds beside its tensors, such as a tokenizer's.
 struct CarriedFile {
   std::string name;
   std::string content;
@@ -19,13 +19,13 @@ struct CarriedFile {
   bool operator==(const CarriedFile&) const = default;
 };
 
-/// A tensor to save, or to load into. The pair (group, name) identifies it. Each group has files of
-/// its own, and a name may occur in several groups ("parameters", "optimizer").
+/// A tensor to save, or to load into. The pair (group, name) identifies it: a name may occur in
+/// several groups ("parameters", "optimizer"). Each group has files of its own.
 struct NamedTensor {
   std::string group;
   std::string name;
   Tensor tensor;
-  /// The piece of the saved tensor that this one is; none: all of it. Used only for loading.
+  /// Only for loading: the piece of the saved tensor that `tensor` holds; none: all of it.
   std::optional<TensorPiece> piece = {};
 
   /// Returns the shape of the saved tensor.
@@ -45,7 +45,7 @@ struct CheckpointState {
   std::string config;                        ///< the run's resolved TOML, stored as config.toml
   std::string created_by = "tessera";        ///< the program and its version
 
-  /// Returns one of `values`. Throws Error that names it when it is missing or of another type.
+  /// Return one of `values`. Throw Error that names it when it is missing or of another type.
   int64_t integer(const std::string& name) const;
   double number(const std::string& name) const;
   const std::string& text(const std::string& name) const;

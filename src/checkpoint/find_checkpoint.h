@@ -10,6 +10,9 @@
 
 namespace tessera {
 
+// A user names a checkpoint by its own path, its run's folder or the run's folder of checkpoints.
+// The run's process may remove a checkpoint while another process reads it (see read_chosen()).
+
 /// The name of the folder of checkpoints in a run's folder.
 inline constexpr std::string_view kCheckpointsName = "checkpoints";
 
@@ -24,26 +27,26 @@ fs::path checkpoints_folder(const fs::path& path);
 /// The checkpoint that find_checkpoint() chose.
 struct ChosenCheckpoint {
   fs::path path;
-  /// Newer ones that were skipped; the caller warns of them with warn_of_newer().
+  /// Newer checkpoints that were skipped because they are broken (see warn_of_newer()).
   std::vector<BrokenCheckpoint> newer_broken;
 };
 
-/// Returns `path` itself if it is a checkpoint, and the newest complete one in a folder of
-/// checkpoints or a run's folder. A checkpoint counts as complete by its manifest and the sizes of
-/// its files. Throws Error, which names the broken checkpoints, when `path` is none of these, and
-/// for a checkpoint that has another one's name or is being written or removed.
+/// Returns `path` itself if it has a manifest, of which only the step is checked. Otherwise returns
+/// the newest checkpoint in `path`, a run's folder or a folder of checkpoints, that is complete by
+/// its manifest and the sizes of its files. Throws Error, which names the broken checkpoints, when
+/// there is none, and for a checkpoint that has another one's name or is being written or removed.
 ChosenCheckpoint find_checkpoint(const fs::path& path);
 
 /// Logs a warning for each newer broken checkpoint: the problem, and the checkpoint used instead.
 void warn_of_newer(const ChosenCheckpoint& chosen, const Logger& logger);
 
-/// Returns a clause that names the newest complete checkpoint before this one in its folder; empty
-/// if this one does not have the name of a checkpoint.
+/// Returns a clause for an error about a damaged checkpoint. It names the newest complete one
+/// before it, or says that there is none. Empty if the checkpoint's name has no step.
 std::string older_checkpoint_advice(const fs::path& checkpoint);
 
-/// Returns the result of `read`, which reads the checkpoint. Throws RemovedCheckpoint if that fails
-/// because the checkpoint was removed meanwhile, and for a damaged one an Error that also names an
-/// older complete one. That is not used silently: its results would be taken for the newer's.
+/// Returns the result of `read`, which reads the checkpoint. Throws RemovedCheckpoint if `read`
+/// fails because the checkpoint was removed meanwhile. For a damaged checkpoint throws Error with
+/// older_checkpoint_advice(): results of an older one would silently be taken for the newer's.
 template <typename Read>
 auto read_or_advise(const fs::path& checkpoint, Read&& read) {
   const FolderHandle handle(checkpoint);
@@ -59,9 +62,9 @@ auto read_or_advise(const fs::path& checkpoint, Read&& read) {
 }
 
 /// Returns the result of `read`, called with the path that find_checkpoint() returns. Warns of
-/// newer ones that are broken. If `path` names a folder of several checkpoints, and the chosen one
-/// is removed while it is read, tries again with the one that is then the newest. Otherwise throws
-/// as read_or_advise() does.
+/// newer checkpoints that are broken. If `path` names a folder of checkpoints and the chosen one is
+/// removed while it is read, tries again with the one that is then the newest. Otherwise throws as
+/// find_checkpoint() and read_or_advise() do.
 template <typename Read>
 auto read_chosen(const fs::path& path, const Logger& logger, Read&& read) {
   for (;;) {

@@ -1,3 +1,6 @@
+// A manifest in two forms: inspect_checkpoint() makes tables, inspect_checkpoint_json() makes JSON.
+// Texts of the manifest are untrusted, so tables print them through printable().
+
 #include "checkpoint/inspect.h"
 
 #include <algorithm>

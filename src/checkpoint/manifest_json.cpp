@@ -13,9 +13,9 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint_manifest.h"
 
-// The JSON of a manifest: to_json() makes it. ManifestParser reads it and trusts nothing: it checks
-// each field's type and range, that file names lead nowhere else, and that the pieces of each
-// tensor cover it and have a hash for every block.
+// The JSON of a manifest: to_json() makes it, and ManifestParser reads it. The parser trusts
+// nothing. It checks the type and range of each field, that no file name leads out of the folder,
+// and that the pieces of each tensor cover it and have a hash for every block.
 
 namespace tessera {
 namespace {
@@ -85,7 +85,7 @@ OrderedJson to_json(const CheckpointManifest& manifest) {
           {"tensors", std::move(tensors)}};
 }
 
-/// Reads the fields of one manifest. Every error names the file and the field.
+/// Reads one manifest, field by field. Every error names the file and the field or the tensor.
 class ManifestParser {
  public:
   ManifestParser(std::string origin, ManifestPart part) : origin_(std::move(origin)), part_(part) {}
@@ -126,6 +126,7 @@ class ManifestParser {
                 fmt::format(format, std::forward<Arguments>(arguments)...));
   }
 
+  /// Returns a field of this type. The functions below use it for each type of field.
   const Json& field(const Json& json, const char* key, Json::value_t type,
                     const char* type_name) const {
     if (!json.is_object()) fail("found a list entry that is not an object");
@@ -143,6 +144,7 @@ class ManifestParser {
     return field(json, key, Json::value_t::array, "a list");
   }
 
+  /// Returns a whole number in [0, 2^63); `key` names it in errors.
   int64_t size_value(const Json& json, const char* key) const {
     constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
     if (!json.is_number_unsigned() || json.get<uint64_t>() > kLargest) {
@@ -173,6 +175,7 @@ class ManifestParser {
     return hash;
   }
 
+  /// Returns a value of the state. JSON has no NaN or infinity: {"real": "nan"} stands for one.
   StateValue state_value(const std::string& name, const Json& json) const {
     if (json.is_string()) return json.get<std::string>();
     if (json.is_number_float()) return json.get<double>();
@@ -187,6 +190,7 @@ class ManifestParser {
     fail("its state {} is neither a number nor a text", in_quotes(name));
   }
 
+  /// Returns a list of files, and adds their names to `names`, in which none may occur twice.
   std::vector<CheckpointFile> files(const Json& json, const char* key, const char* hash_key,
                                     std::set<std::string>& names) const {
     std::vector<CheckpointFile> result;
@@ -271,7 +275,7 @@ class ManifestParser {
     return region;
   }
 
-  /// Returns the hashes of the blocks of that many bytes.
+  /// Returns the hashes of the blocks of a piece of that many bytes.
   std::vector<uint64_t> hashes(const Json& entry, int64_t bytes, int64_t block_bytes,
                                const std::string& label) const {
     const std::string words = text(entry, "xxh3");
@@ -287,7 +291,8 @@ class ManifestParser {
     return result;
   }
 
-  /// Returns the shape and adds the tensor's bytes to `total`, which must not overflow.
+  /// Returns the shape of a tensor with elements of `bytes` bytes. Adds the size of the tensor to
+  /// `total`, which must not overflow.
   Shape shape(const Json& entry, const std::string& label, int64_t bytes, int64_t& total) const {
     std::vector<int64_t> dims;
     for (const Json& dim : list(entry, "shape")) {

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Calls task(index) for each index of [0, count) on at most `threads` threads. Tasks may throw.
-/// All tasks run. Then the exception of the lowest index is rethrown, whatever the threads did.
+/// Calls task(index) for each index of [0, count) on at most `threads` threads. If tasks throw, all
+/// others still run. Then the exception of the lowest index is rethrown, however the threads ran.
 template <typename Task>
 void parallel_tasks(int threads, int64_t count, Task&& task) {
   std::vector<std::exception_ptr> failures(static_cast<size_t>(count));

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A folder to write files into. The destructor removes it, unless keep() was called, so that a
+/// A folder to write files into. Unless keep() was called, the destructor removes it, so that a
 /// failed write frees its disk space. A folder that was moved or replaced meanwhile stays.
 class PartialFolder {
  public:
@@ -33,7 +33,7 @@ class PartialFolder {
 };
 
 /// Creates a folder and its missing parents, for results whose writing may fail. Unless keep() was
-/// called, the destructor removes the folders that it created and that are empty.
+/// called, the destructor removes those of the created folders that are empty.
 class CreatedFolders {
  public:
   explicit CreatedFolders(const fs::path& path) {
@@ -55,6 +55,7 @@ class CreatedFolders {
   void keep() {
     kept_ = true;
     for (const fs::path& path : created_) {
+      // "a/b" and "a/b/" both become "a/b/". Its parent_path() is "a/b", and the next one is "a".
       const fs::path parent = (path / ".").lexically_normal().parent_path().parent_path();
       sync_directory(parent.empty() ? fs::path(".") : parent);
     }

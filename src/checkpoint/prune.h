@@ -13,10 +13,10 @@ struct KeepRule {
   int64_t multiples_of = 0;  ///< keep also those whose step is a multiple of this; 0 for none
 };
 
-/// Removes the complete checkpoints that the rule does not keep, oldest first, and leftovers of
-/// killed processes. Returns the removed paths. Broken checkpoints stay, so that a person can look
-/// at them. A half-removed checkpoint never counts as complete. If a checkpoint cannot be removed,
-/// removes the others and then throws Error.
+/// Removes leftovers of killed processes, and then the complete checkpoints that the rule does not
+/// keep, oldest first. Returns the paths of these checkpoints. Broken ones stay, so that a person
+/// can look at them. A half-removed checkpoint never counts as complete. If a checkpoint cannot be
+/// removed, removes the others and then throws Error.
 std::vector<fs::path> prune_checkpoints(const fs::path& directory, const KeepRule& rule);
 
 }  // namespace tessera

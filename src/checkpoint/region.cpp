@@ -1,3 +1,6 @@
+// CommonParts finds the elements that a stored region and a rank's piece share: it intersects their
+// runs dim by dim and walks the combinations. cover_problem() checks that regions cover a tensor.
+
 #include "checkpoint/region.h"
 
 #include <algorithm>
@@ -21,9 +24,8 @@ bool overlap(const Region& a, const Region& b) {
   return true;
 }
 
-/// The elements that a region and a piece of one tensor have in common: in each dim some runs,
-/// whose products visit_dim() walks from the outermost dim inwards. Inner dims that both have whole
-/// are left out, so that calls have long runs.
+/// The elements that a region and a piece of one tensor share: the combinations of some runs in
+/// each dim. Inner dims that both have whole are left out, so that visit() gets long runs.
 class CommonParts {
  public:
   CommonParts(const Region& region, const TensorPiece& piece) {
@@ -61,7 +63,7 @@ class CommonParts {
   }
 
  private:
-  /// Elements of a dim that both have.
+  /// A run of indices of a dim that both have.
   struct Shared {
     int64_t in_region, in_piece, length;
   };
@@ -81,6 +83,7 @@ class CommonParts {
     int64_t begin, end;
   };
 
+  /// Visits the combinations of dim `number` and the dims inside it, from the element `base` on.
   void visit_dim(size_t number, Offsets base, Range range, const CommonElements& visit) const {
     if (number == dims_.size()) return visit_run(base, inner_, range, visit);
     const Dim& dim = dims_[number];
@@ -101,6 +104,7 @@ class CommonParts {
     }
   }
 
+  /// Visits the elements of a run that are within `range`, which counts the region's elements.
   void visit_run(Offsets first, int64_t length, Range range, const CommonElements& visit) const {
     const int64_t from = std::max(first.in_region, range.begin);
     const int64_t to = std::min(first.in_region + length, range.end);
@@ -187,7 +191,8 @@ std::string cover_problem(const Shape& whole, std::span<const Region> regions) {
     return fmt::format("its regions have {} elements of {}",
                        elements > whole.elements() ? "more" : "fewer", whole.text());
   }
-  // Sorted by their first dim, regions that can overlap follow one another.
+  // The regions have as many elements as the tensor, so they cover it unless two overlap. Sorted by
+  // their begin in the first dim, regions that can overlap follow one another.
   std::vector<const Region*> sorted;
   for (const Region& region : regions) {
     if (region.elements() > 0) sorted.push_back(&region);

@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-/// A box of a tensor: consecutive elements of each dim. Checkpoints store tensors in such boxes.
+/// A box of a tensor: one run of consecutive indices in each dim. Checkpoints store tensors in such
+/// boxes. A TensorPiece, which a rank holds, may have several runs in a dim.
 struct Region {
   std::vector<ElementRun> dims;
 
@@ -20,27 +21,28 @@ struct Region {
   Shape shape() const;
   int64_t elements() const { return shape().elements(); }
   bool is_whole_of(const Shape& whole) const { return *this == whole_of(whole); }
+  /// Returns the region as a piece of a tensor of that shape.
   TensorPiece piece_of(const Shape& whole) const;
-  /// Returns "[0:128, 64:96]": of each dim the first element and the one after the last.
+  /// Returns "[0:128, 64:96]": in each dim the first index and the one after the last.
   std::string text() const;
   bool operator==(const Region&) const = default;
 };
 
-/// Returns the regions of which a piece consists: the products of its runs, row by row.
+/// Returns the regions of a piece, row by row: one for each combination of its runs in all dims.
 std::vector<Region> regions_of(const TensorPiece& piece);
 
-/// Receives `count` elements that a region and a piece of one tensor have in common, which are
-/// consecutive in both. Both count their own elements row by row.
+/// Receives `count` elements that a region and a piece of one tensor share, consecutive in both.
+/// The first has these indices among the region's and the piece's elements, counted row by row.
 using CommonElements = std::function<void(int64_t in_region, int64_t in_piece, int64_t count)>;
 
 /// Calls visit() for those of the elements [begin, end) of a region that a piece of the same tensor
-/// has as well, in the order of the region. Each call has a run of consecutive elements.
+/// also has, run by run in the order of the region.
 void visit_common(const Region& region, const TensorPiece& piece, int64_t begin, int64_t end,
                   const CommonElements& visit);
 /// Returns whether visit_common() finds any elements.
 bool any_common(const Region& region, const TensorPiece& piece, int64_t begin, int64_t end);
 
-/// Returns why the regions do not cover a tensor, each element once; empty if they do.
+/// Returns why the regions do not cover each element of a tensor exactly once; empty if they do.
 std::string cover_problem(const Shape& whole, std::span<const Region> regions);
 
 }  // namespace tessera

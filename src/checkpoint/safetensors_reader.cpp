@@ -1,3 +1,6 @@
+// The constructor parses the header, sorts the entries by their bytes, and checks that they cover
+// the file without a gap or an overlap. The read functions can then rely on the entries.
+
 #include "checkpoint/safetensors_reader.h"
 
 #include <algorithm>
@@ -38,7 +41,8 @@ int64_t non_negative(const Json& json, const std::string& origin, std::string_vi
   return json.get<int64_t>();
 }
 
-/// Returns the number of bytes of a tensor. Throws Error unless it is a whole number below 2^63.
+/// Returns the number of bytes of a tensor whose elements have `bits` bits. Throws Error unless
+/// they are whole bytes of fewer than 2^63 bits.
 int64_t size_of(const SafetensorsEntry& entry, int bits, const std::string& origin) {
   int64_t total = bits;
   for (const int64_t dim : entry.shape) {

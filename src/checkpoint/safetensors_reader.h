@@ -13,10 +13,10 @@
 
 namespace tessera {
 
-/// The bytes of a tensor that read_pieces() reads at once, which are then hashed and used.
+/// The number of bytes that read_pieces() reads at once. They fit in the cache.
 inline constexpr int64_t kReadPiece = int64_t{1} << 20;
 
-/// Receives a tensor's bytes, in order and in pieces. It may change a piece.
+/// Receives a tensor's bytes, in order and in pieces. It may change the bytes of a piece in place.
 using PieceSink = std::function<void(std::span<std::byte>)>;
 
 /// One tensor of a safetensors file.
@@ -59,8 +59,8 @@ class SafetensorsReader {
   void read(const SafetensorsEntry& entry, int64_t begin, std::span<std::byte> to) const;
   /// Reads all bytes of one of entries(). Only for tensors that are known to be small.
   std::vector<std::byte> read(const SafetensorsEntry& entry) const;
-  /// Passes `count` bytes of one of entries(), from its byte `begin` on, to the sink, in aligned
-  /// pieces that fit in the cache: whole elements, kReadPiece bytes but for the last.
+  /// Passes `count` bytes of one of entries(), from its byte `begin` on, to the sink, kReadPiece
+  /// bytes each time but the last. These are whole elements if `begin` is the start of one.
   void read_pieces(const SafetensorsEntry& entry, int64_t begin, int64_t count,
                    const PieceSink& sink) const;
   /// Asks the operating system to read a tensor ahead.

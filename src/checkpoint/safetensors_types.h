@@ -16,10 +16,10 @@ inline constexpr uint64_t kLargestSafetensorsHeader = 100'000'000;
 /// with such tensors can still be checked and listed.
 std::optional<int> safetensors_bits(std::string_view name);
 
-/// Returns our type for a safetensors name, or nothing if there is none.
+/// Returns Tessera's type for a safetensors name, or nothing if it has no such type.
 std::optional<DType> dtype_from_safetensors(std::string_view name);
 
-/// Returns the safetensors name of our type: f32 -> "F32".
+/// Returns the safetensors name of one of Tessera's types: f32 -> "F32".
 std::string_view safetensors_name(DType dtype);
 
 }  // namespace tessera

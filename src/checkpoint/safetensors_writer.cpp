@@ -13,8 +13,8 @@
 
 // write_streams() writes the header (its size, then JSON with the type, shape and offsets of each
 // tensor) and then the tensors' bytes, those of the widest elements first. A TensorStream makes its
-// bytes while they are written. They are hashed by blocks on their way into an AtomicFile, which
-// gets its name only when it is complete.
+// bytes while they are written. Its blocks are hashed on their way into an AtomicFile, which gets
+// its name only when it is complete.
 
 namespace tessera {
 namespace {

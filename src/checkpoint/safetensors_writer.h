@@ -45,14 +45,14 @@ struct SafetensorsSummary {
 };
 
 /// Writes a safetensors file (see SafetensorsReader for the format) that appears whole or not at
-/// all. The bytes are hashed while they are written, each block of `block_bytes` by itself. Tensors
-/// with wider elements come first, so that each is aligned to its elements, otherwise in the order
-/// given. Throws Error when a name occurs twice, is "__metadata__" or is not UTF-8, and when the
-/// file cannot be written.
+/// all. Each block of `block_bytes` of a tensor is hashed by itself while it is written. Tensors
+/// with wider elements come first, so that each tensor is aligned to its elements; tensors of equal
+/// width stay in the given order. Throws Error when a name occurs twice, is "__metadata__" or is
+/// not UTF-8, when the header exceeds the format's limit, and when the file cannot be written.
 SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStream> streams,
                                  const std::map<std::string, std::string>& metadata = {},
                                  int64_t block_bytes = kOneBlock);
-/// Does the same with tensors in memory.
+/// Does the same with tensors in memory, each hashed as one block.
 SafetensorsSummary write_safetensors(const fs::path& path, std::span<const SafetensorsItem> items,
                                      const std::map<std::string, std::string>& metadata = {});
 

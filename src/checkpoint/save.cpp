@@ -25,12 +25,12 @@ constexpr std::string_view kExtension = ".safetensors";
 
 constexpr int64_t kCopiedAtOnce = int64_t{1} << 20;  // bytes that are gathered in a buffer
 
-/// A piece of a tensor, by the indices of both.
+/// A part of a tensor: the indices of the tensor and of the part.
 struct PlannedPiece {
   size_t tensor, piece;
 };
 
-/// A safetensors file to write: its name and what it holds.
+/// A safetensors file to write: its name and its parts of one group's tensors.
 struct PlannedFile {
   std::string group;
   std::string name;
@@ -132,7 +132,8 @@ CheckpointFile write_extra_file(const fs::path& folder, const std::string& name,
   return {name, static_cast<int64_t>(content.size()), hash_text(hash(content))};
 }
 
-/// Gives the finished folder its name.
+/// Gives the finished folder its name. An older checkpoint of the step makes way first, and is
+/// removed last, so that one complete checkpoint of the step exists at every moment.
 void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
   const fs::path name = checkpoint_path(directory, step);
   const fs::path replaced = checkpoint_path(directory, step, FolderState::replaced);
@@ -174,7 +175,7 @@ TensorToSave::Part part_to_save(const Region& region, const TensorPiece& piece,
               visit_common(region, piece, begin, end, [&](int64_t, int64_t from, int64_t count) {
                 const std::byte* first = host.raw() + from * size;
                 const std::span bytes(first, static_cast<size_t>(count * size));
-                if (count == end - begin) return sink(bytes);  // they are consecutive
+                if (count == end - begin) return sink(bytes);  // one run: no copy is needed
                 chunk.insert(chunk.end(), bytes.begin(), bytes.end());
               });
               if (!chunk.empty()) sink(chunk);

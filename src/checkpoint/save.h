@@ -16,12 +16,20 @@
 
 namespace tessera {
 
+// Three ways to save a checkpoint:
+//   save_checkpoint()            tensors in memory;
+//   save_streams()               tensors whose bytes are made while they are written;
+//   SharedSave and write_part()  several writers, such as ranks, that each write their own part.
+// A tensor is stored as one or more pieces, each a region of it. The tensors of one group, such as
+// "optimizer", have files of their own.
+
 struct SaveOptions {
-  /// The most bytes of tensors in a file; a larger group is split, a larger piece has its own file.
+  /// The most bytes of tensors in one file. A group that has more is split over several files. A
+  /// single piece that has more gets a file of its own.
   int64_t file_bytes = int64_t{4} << 30;
   /// The number of files written at once. It does not change the bytes written.
   int threads = 2;
-  /// The bytes that have one hash, and so the least that a reader reads. A multiple of 8.
+  /// The size of the blocks that are hashed one by one and read as a whole. A multiple of 8.
   int64_t block_bytes = int64_t{16} << 20;
 };
 
@@ -39,7 +47,7 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state
                          std::span<const CarriedFile> carried = {},
                          const SaveOptions& options = {});
 
-/// A tensor of a group, and the regions of it that one writer writes.
+/// A tensor of a group, with the regions of it that one writer saves.
 struct TensorToSave {
   /// A region whose bytes are made while it is saved (see TensorStream).
   struct Part {
@@ -59,13 +67,13 @@ struct TensorToSave {
 /// Returns a tensor that one writer writes as a whole.
 TensorToSave whole_to_save(const std::string& group, TensorStream stream);
 
-/// Returns a part that saves a region of a tensor. `memory` has the elements of `piece`, which
-/// holds the whole region.
+/// Returns a part that saves a region of a tensor. `memory` holds the elements of `piece`, which
+/// includes the whole region.
 TensorToSave::Part part_to_save(const Region& region, const TensorPiece& piece,
                                 const Tensor& memory);
 
-/// Does the same as save_checkpoint() with tensors that need not be in memory. If a stream throws,
-/// the save ends with that exception.
+/// Does the same as save_checkpoint() with tensors that need not be in memory. If the `produce` of
+/// a part throws, nothing is saved and the exception is passed on.
 fs::path save_streams(const fs::path& directory, const CheckpointState& state,
                       std::span<const TensorToSave> tensors,
                       std::span<const CarriedFile> carried = {}, const SaveOptions& options = {});
@@ -76,9 +84,9 @@ struct CheckpointWriter {
   int count = 1;   ///< the number of writers
 };
 
-/// A checkpoint that several writers write together. One of them constructs this and commits it.
-/// In between, each calls write_part() with its folder(). Without commit(), the destructor removes
-/// the folder.
+/// A checkpoint that several writers write together. One of them constructs it. Then every writer
+/// calls write_part() with its folder(), and the one that constructed it joins the results and
+/// calls commit(). Without commit(), the destructor removes the folder.
 class SharedSave {
  public:
   /// Locks `directory`, removes leftovers of killed processes, and makes an empty folder for the
@@ -87,8 +95,9 @@ class SharedSave {
 
   const fs::path& folder() const { return partial_->path(); }
 
-  /// Adds the files that no writer writes, and publishes the checkpoint. `written` has the
-  /// entries of all writers (see add_part()). Throws Error if one of their files is not there.
+  /// Adds config.toml, the carried files and the manifest, and gives the folder its name. `written`
+  /// joins what write_part() returned to each writer (see add_part()). Throws Error if one of their
+  /// files is missing or has another size, and as save_checkpoint() does.
   fs::path commit(const CheckpointState& state, CheckpointManifest written,
                   std::span<const CarriedFile> carried);
 
@@ -100,8 +109,8 @@ class SharedSave {
   std::optional<PartialFolder> partial_;
 };
 
-/// Writes the tensor files of one writer into a checkpoint's folder. Returns their entries in the
-/// manifest. The files are named after the groups, with the writer's number if there are several.
+/// Writes the tensor files of one writer into a checkpoint's folder. Returns a manifest of these
+/// files alone. They are named after the groups, with the writer's number if there are several.
 CheckpointManifest write_part(const fs::path& folder, int64_t step,
                               std::span<const TensorToSave> tensors, const CheckpointWriter& writer,
                               const SaveOptions& options);

@@ -22,7 +22,7 @@
 
 // examine() goes through a whole checkpoint: the manifest, the headers of the tensor files, the
 // tensors piece by piece on several threads, the extra files, and files that do not belong there.
-// It goes on after each problem, so that the report has all of them.
+// It goes on after each problem but an unreadable manifest, so that the report has all of them.
 
 namespace tessera {
 namespace {

@@ -24,8 +24,8 @@ struct VerifyReport {
   int64_t bytes = 0;                    // of the tensors
   std::vector<VerifyFinding> problems;  // damage of the checkpoint
   std::vector<VerifyFinding> warnings;  // as saved, but suspicious: NaN, infinities, foreign files
-  /// Set by verify_newest(): all other broken checkpoints of the folder, and the newest of the
-  /// others that is complete by its manifest and the sizes of its files.
+  // Set by verify_newest(), about the other checkpoints of the folder: all broken ones, and the
+  // newest that is complete by its manifest and the sizes of its files.
   std::vector<BrokenCheckpoint> others_broken;
   std::optional<fs::path> other_complete;
 
@@ -38,16 +38,17 @@ struct VerifyReport {
 };
 
 /// Reads a whole checkpoint and returns all problems: of the manifest, the structure of every file,
-/// the hash of every header, tensor and extra file, and the folder's name. Counts NaN and
-/// infinities. Throws Error only when `checkpoint` is not a folder, or is removed meanwhile.
+/// the hash of every header, tensor and extra file, and the folder's name. If the manifest cannot
+/// be read, that is the only problem. Counts NaN and infinities. Throws Error only when
+/// `checkpoint` is not a folder or is removed meanwhile.
 VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads = 1);
 
-/// Verifies the newest checkpoint of a folder, by its name, even if it is broken: a complete older
-/// one says nothing of the newest state. The report also lists every other broken checkpoint.
-/// Throws Error when there is no checkpoint.
+/// Verifies the checkpoint of a folder whose name has the highest step, even if it is broken: a
+/// complete older one says nothing about the newest state. The report also lists every other broken
+/// checkpoint. Throws Error when there is no checkpoint.
 VerifyReport verify_newest(const fs::path& directory, int threads = 1);
 
-/// Verifies the checkpoint that a path names, or the newest one of the run that it names.
+/// Verifies the checkpoint that `path` names, or the newest of a run's folder (verify_newest()).
 VerifyReport verify_named(const fs::path& path, int threads = 1);
 
 }  // namespace tessera

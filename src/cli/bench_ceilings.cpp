@@ -12,8 +12,7 @@
 #include "model/model_config.h"
 
 // The commands `bench gemm`, `bench memory` and `bench all`. They measure the ceilings of a
-// machine: the rates of matrix products and the bandwidth of memory, which no training step
-// exceeds.
+// machine: the rates of matrix products and the bandwidth of memory, which no step exceeds.
 
 namespace tessera {
 namespace {
@@ -21,7 +20,7 @@ namespace {
 /// The arguments of `gemm`, `memory` and `all`.
 struct CeilingArguments {
   CeilingOptions options;
-  GemmSweep gemm;  // without types and layouts
+  GemmSweep gemm;  // its types and layouts are those of `precisions` and `layouts`
   std::string device{word(Device::cpu)};
   std::vector<std::string> precisions;
   std::vector<std::string> layouts;

@@ -17,6 +17,9 @@
 #include "comm/wait_time.h"
 #include "hardware/hardware_file.h"
 
+// The ranks of `bench collectives` are threads of this process or, under a launcher, one in each
+// process. Each number of ranks gets a group of its own, which measures together.
+
 namespace tessera {
 namespace {
 
@@ -66,7 +69,7 @@ std::vector<CollectiveRate> measure_threads(const CollectiveArguments& arguments
   return rates;
 }
 
-/// Returns the rates among the first N processes, for each N of --ranks.
+/// Returns the rates among the first N processes, for each N of --ranks above this rank.
 std::vector<CollectiveRate> measure_processes(const CollectiveArguments& arguments,
                                               Processes& processes) {
   const CollectiveSweep sweep = sweep_of(arguments);
@@ -112,7 +115,7 @@ void report(const CollectiveArguments& arguments, const std::vector<CollectiveRa
   if (!arguments.hardware.empty()) add_to_hardware_file(rates, arguments.hardware);
 }
 
-/// Measures among threads, or among processes. Then the first process checks the files and reports.
+/// Measures among threads or processes. The first process checks its files before, and reports.
 void run(const CollectiveArguments& arguments, Processes* processes) {
   const bool first = processes == nullptr || processes->rank() == 0;
   if (first) {

@@ -14,6 +14,8 @@
 #include "checkpoint/verify_checkpoint.h"
 #include "cli/commands.h"
 
+// Each function adds one subcommand: its options, and a callback that does the work and reports.
+
 namespace tessera {
 namespace {
 
@@ -53,7 +55,7 @@ void add_verify_checkpoint_command(CLI::App& checkpoint) {
   });
 }
 
-/// Returns the problem with a size of files; empty if there is none.
+/// Returns the problem with the text of --shard-size; empty if there is none.
 std::string check_shard_size(const std::string& text) {
   constexpr int64_t kLeast = 1'000;
   constexpr int64_t kMost = 1'000'000'000'000'000;

@@ -23,7 +23,7 @@ struct OptionDescription {
 };
 
 /// A command with its options and subcommands. The manual page and the shells' completions are made
-/// from it.
+/// from this description.
 struct CommandDescription {
   std::string name;
   std::string description;

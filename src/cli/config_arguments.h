@@ -35,8 +35,8 @@ struct ChosenPhase {
 };
 
 /// Returns the phase that `choice` names or numbers. If `choice` is empty, returns the first phase
-/// of each different set of programs. If it is empty and there are no [[train.phases]], returns the
-/// run itself, without a name. Throws Error when there is no such phase.
+/// of each different set of programs; of a run without [[train.phases]], returns the run itself,
+/// without a name. Throws Error if there is no such phase.
 std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::string& choice);
 
 /// Adds --phase to a command. `default_text` says what the command takes if --phase is left out.

@@ -16,6 +16,9 @@
 #include "train/evaluate_processes.h"
 #include "train/initial_weights.h"
 
+// `eval` computes the loss on held-out data, on one or several ranks, or answers multiple-choice
+// questions (--tasks), on one. run() decides; the parser refuses options of the other use.
+
 namespace tessera {
 namespace {
 

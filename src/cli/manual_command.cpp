@@ -74,8 +74,7 @@ void add_commands(const CommandDescription& command, const std::string& path, st
   }
 }
 
-/// Returns the manual page (section 1) of the program and all its commands, in the macros of
-/// man(7).
+/// Returns the manual page (section 1) of the program and its commands, in the macros of man(7).
 std::string manual_page(const CommandDescription& program) {
   std::string page = ".TH TESSERA 1 \"\" \"tessera " TESSERA_VERSION
                      "\" \"User Commands\"\n"

@@ -20,8 +20,7 @@
 namespace tessera {
 namespace {
 
-/// The longest time that a rank with an error waits for the other ranks to end before it aborts
-/// them.
+/// The longest time that a rank with an error waits for the others to end before it aborts them.
 constexpr std::chrono::milliseconds kLongestWait{10'000};
 
 /// The outcome of a process's work.

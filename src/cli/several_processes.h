@@ -15,9 +15,9 @@ namespace tessera {
 // Each process is then a rank.
 
 /// Runs a command's work as one of several processes, and waits for all of them to end. If all
-/// ranks have the same error, the first rank prints it. Otherwise each rank where an error arose
-/// prints it, with the rank and its machine. If other ranks do not end in time, ends all processes
-/// with status 1. Throws CommandStatus if the work threw CommandStatus or an error.
+/// ranks have the same error, the first rank prints it. Otherwise each rank in which an error arose
+/// prints its error, with the rank and its machine. If other ranks do not end in time, ends all
+/// processes with status 1. Throws CommandStatus if the work threw CommandStatus or an error.
 void run_as_one_process(Processes& processes, const std::function<void()>& work);
 
 /// Returns the error for `--ranks` given to one of several processes.

@@ -14,7 +14,7 @@ void flush_output() {
 void say(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 
 int report_output_error(const OutputError& error) {
-  if (error.code != EPIPE) {
+  if (error.code != EPIPE) {  // a reader such as `head` may have all that it wants
     say("tessera: error: standard output cannot be written: " +
         (error.code != 0 ? std::generic_category().message(error.code)
                          : "a part of the output is lost"));

@@ -23,6 +23,7 @@ struct TrainArguments {
   bool quiet = false;
 };
 
+/// Trains on the ranks of this process. A signal ends the run after a save.
 void train_as(TrainArguments& arguments, const Logger& logger) {
   const RunConfig config =
       arguments.config.load(arguments.options.resume ? resumed_model : initial_model);

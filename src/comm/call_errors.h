@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-// The error texts of calls that fail, for all transports.
+// The error texts of calls that fail, the same for all transports. `group` is group_text(), and
+// `mark` the fingerprint of the call (comm/fingerprint.h) or its text.
 
 /// Returns how long a rank waited for others, and the options that set this time: "after 1800 s
 /// (run.rank_timeout; of a benchmark, --rank-timeout)".
@@ -21,8 +22,8 @@ std::string group_text(std::span<const int> ranks, std::string_view lane);
 /// Returns the error of a rank whose work failed: "rank 3 failed: its experts got too many rows".
 std::string failed_text(int rank, std::string_view why);
 
-/// Returns the error of `rank`, which has asked for a group, if the ranks `missing` did not ask for
-/// the same group in time.
+/// Returns the error of `rank`, which has asked for a group, while the ranks `missing` have not
+/// asked for the same group in time.
 std::string not_asked_for_text(std::string_view rank, std::string_view group,
                                std::chrono::milliseconds timeout,
                                std::span<const std::string> missing);

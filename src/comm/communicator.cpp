@@ -8,6 +8,10 @@
 #include "base/words.h"
 #include "comm/reduce.h"
 
+// A call checks its operands (a violation throws InternalError before any rank is asked), makes its
+// fingerprint, and calls the transport. If devices move the bytes, the transport only compares the
+// fingerprints (a barrier, or messages without bytes), and the DeviceTransport does the work.
+
 namespace tessera {
 namespace {
 
@@ -15,7 +19,7 @@ const std::byte* begin_of(const Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.address());
 }
 
-/// Returns whether a tensor starts at this element of another.
+/// Returns whether a tensor starts at element `element` of the tensor `whole`.
 bool starts_at(const Tensor& tensor, const Tensor& whole, int64_t element) {
   return begin_of(tensor) == begin_of(whole) + element * dtype_size(whole.dtype());
 }
@@ -41,7 +45,7 @@ void check_reduction(std::string_view name, Reduction reduction, DType dtype) {
                 dtype_name(dtype));
 }
 
-/// Checks a piece and the whole. They may overlap only if the piece is its own part of the whole.
+/// Checks a piece and the whole. They may overlap only if the piece is in its place in the whole.
 void check_pieces(std::string_view name, const PieceLayout& layout, int ranks, int position,
                   const Tensor& piece, const Tensor& whole) {
   check_same_type(name, piece, whole);

@@ -29,32 +29,33 @@ struct Repartition {
   uint64_t after = 0;   ///< and after the all-to-all
 };
 
-/// The collectives of one rank within one group of ranks. It checks the operands, and numbers and
-/// counts the calls. A Transport moves bytes in the processor's memory, a DeviceTransport moves
-/// bytes in the memory of devices.
+/// The collectives of one rank within one group of ranks. A communicator checks the operands, and
+/// numbers and counts the calls. A Transport moves bytes in the processor's memory, a
+/// DeviceTransport moves bytes in the memory of devices.
 ///
 /// The group is an ordered list of ranks. A *position* is an index in that list, a *rank* is a rank
-/// of the world. All ranks of the group make the same calls in the same order, each from one thread
-/// at a time. `name` is the name of the program's node, for error messages. When a call returns,
-/// its result is there and its operands may change.
+/// of the world. All ranks of the group make the same collectives in the same order, each rank from
+/// one thread at a time. `name` is the name of the program's node, for error messages. When a call
+/// returns, its result is there and its operands may change; on devices, after the stream's work.
 ///
 /// **Order of sums.** Each element of a sum is the value of the first rank of the group, to which
 /// the second's is added, and so on. Sums of bf16 are taken in f32 and rounded once, at the end.
 /// Other sums are taken in the type of the elements; sums of i32 wrap. So all ranks get the same
 /// bits, on every run and over every transport. A maximum is NaN if one of the values is NaN.
 ///
-/// **Operands** are tensors of which only the elements count, not the shapes, unless a call says
-/// otherwise. They do not overlap unless a call allows it. A violation throws InternalError.
+/// **Operands** must fit each other in their numbers of elements, not in their shapes, unless a
+/// call says otherwise. All ranks must give the whole the same shape. Operands do not overlap
+/// unless a call allows it. A violation throws InternalError.
 ///
 /// **Devices.** After use_devices(), operands may be in the memory of an accelerator. The call then
 /// names a stream. The ranks compare the call at once, on the processor, and the stream does the
-/// work later. If a graph has captured the work, it repeats it without another comparison.
+/// work later. A graph that has captured the work repeats it without another comparison.
 ///
 /// **Errors.** If the ranks do not make the same call, all of them throw Error that says which rank
 /// called what. The same holds if one rank waits in a collective while another waits for a message
 /// to or from it. If a rank has ended, or does not come before the timeout, the ranks that wait for
-/// it throw Error that names it. After an error the communicator is broken: calls that wait and all
-/// later ones throw the same error at once. The results of a call that throws are undefined.
+/// it throw Error that names it. After such an error the rank's communicator is broken: all later
+/// calls throw the same error at once. The results of a call that throws are undefined.
 class Communicator {
  public:
   /// Creates the communicator of the rank at `position` of the group `ranks`.
@@ -99,8 +100,8 @@ class Communicator {
                  const DeviceCall& device = {});
 
   /// Sends and receives all of these messages, in no fixed order, so that ranks which send to each
-  /// other do not deadlock. There is at most one message for each direction and peer. On devices
-  /// there is none to this rank itself. Ranks without a message need not call.
+  /// other do not deadlock. At most one message goes in each direction to each peer; on devices,
+  /// none to this rank itself. Ranks without a message need not call.
   void exchange(std::string_view name, std::span<const Message> sends,
                 std::span<const Message> receives, const DeviceCall& device = {});
   /// Sends or receives one message. send() returns when the other rank has it.
@@ -121,13 +122,14 @@ class Communicator {
  private:
   Fingerprint begin_call(std::string_view name, Collective collective, const Tensor& whole);
   void end_call(Collective collective);
-  /// Compares the ranks' calls before a device does the work, and returns the transport for the
-  /// work. Throws InternalError if the workspace is too small.
+  /// Compares the ranks' calls before devices do the work, and returns the transport for the work.
+  /// Throws InternalError if the workspace is too small.
   DeviceTransport& begin_on_device(const Fingerprint& mark, const DeviceCall& call,
                                    int64_t workspace_bytes);
   void exchange_on_device(std::string_view name, std::vector<MarkedMessage> sends,
                           std::vector<MarkedMessage> receives, Stream& stream);
   void require_devices(std::string_view name) const;
+  /// Returns a message with its fingerprint, and counts the message.
   MarkedMessage marked(std::string_view name, const Message& message, bool sent);
 
   std::unique_ptr<Transport> transport_;

@@ -56,8 +56,8 @@ void require_device_links(Device device) {
 }
 
 void require_right_sums(Communicator& group, Accelerator& accelerator) {
-  // An all-reduce of so many elements has slices and a remainder (DeviceTransport): this tries
-  // both.
+  // Too many elements for a small sum, at least kAlignment for each rank, and an odd number: the
+  // all-reduce has slices and a remainder (DeviceTransport), so both of its paths are tried.
   const int64_t elements = int64_t{20'003} + 64 * group.size();
   std::vector<float> numbers(static_cast<size_t>(elements));
   // Whole numbers, whose sums f32 represents exactly.

@@ -19,11 +19,11 @@ void connect_devices(Communicator& group, const std::function<Communicator()>& m
 
 /// Throws Error if ranks cannot be joined on devices of this kind at all: their library is missing
 /// or too old, or this version does not call it. It is cheap, and is called before a run begins,
-/// when no thread of another rank runs yet.
+/// when no thread of a rank runs yet: it may set an environment variable (require_nccl()).
 void require_device_links(Device device);
 
-/// Sums known numbers over the devices, by every path that a sum takes. If a sum is wrong on any
-/// rank, all ranks throw Error that names this rank and the sum.
+/// Sums known numbers over the devices by an all-reduce that takes both paths of DeviceTransport.
+/// If a sum is wrong on any rank, all ranks throw Error that names the first such rank and the sum.
 void require_right_sums(Communicator& group, Accelerator& accelerator);
 
 }  // namespace tessera

@@ -13,8 +13,8 @@ namespace tessera {
 // Kernels of collectives among devices. A library moves bytes between devices (DeviceLinks); these
 // kernels sum and rearrange them in the memory of one device.
 
-/// A sum of one addend of each rank: to[i] = addend_0[i] + addend_1[i] + ..., in rank order. The
-/// addends of other ranks are in slots, the addend of this rank is elsewhere.
+/// The operands of a reduction over the ranks: to[i] = addend_0[i] + addend_1[i] + ... in rank
+/// order, or the maximum. The other ranks' addends are in slots, this rank's is elsewhere.
 struct OrderedSum {
   const std::byte* slots = nullptr;       ///< one for each rank, in rank order, aligned to 16 bytes
   int64_t slot_bytes = 0;                 ///< of one slot, a multiple of 16
@@ -40,14 +40,14 @@ struct StridedCopy {
 
 void strided_copy(const StridedCopy& copy, Stream& stream);
 
-/// The blocks [begin, end) of the outer dim of a layout (PieceLayout::outer()).
+/// A range of the outer blocks of a layout (PieceLayout::outer()); `end` is one past the last.
 struct OuterBlocks {
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-/// Copies the elements of a rank's piece that are in these blocks from the whole to `piece`, where
-/// they are contiguous.
+/// Copies the elements of a rank's piece that are in these blocks from the whole to `piece`. They
+/// are contiguous there, from the address `piece` on.
 void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
                      int64_t element_bytes, const std::byte* whole, std::byte* piece,
                      Stream& stream);

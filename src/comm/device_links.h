@@ -19,7 +19,7 @@ struct DeviceBuffer {
 /// Moves data between the devices of a group of ranks, by a library. A call puts the work into a
 /// stream and returns. The ranks have compared the call before (see Communicator). All ranks make
 /// the same calls in the same order, except exchanges in which they have no part. `name` is the
-/// name of the call in error messages; its text outlives the work.
+/// name of the call in error messages; its text must outlive the work. `root` is a position.
 ///
 /// The calls may be captured in a graph. They throw Error if the library refuses a call.
 class DeviceLinks {
@@ -29,8 +29,8 @@ class DeviceLinks {
   DeviceLinks(const DeviceLinks&) = delete;
   DeviceLinks& operator=(const DeviceLinks&) = delete;
 
-  /// Gathers `bytes` bytes of each rank in `to`, in rank order. `from` may be the part of `to` for
-  /// this rank's bytes.
+  /// Gathers `bytes` bytes of each rank in `to`, in rank order. `from` may be this rank's part of
+  /// `to`.
   virtual void all_gather(std::string_view name, const std::byte* from, std::byte* to,
                           int64_t bytes, Stream& stream) = 0;
   virtual void broadcast(std::string_view name, int root, std::byte* memory, int64_t bytes,

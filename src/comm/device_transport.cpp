@@ -6,12 +6,17 @@
 #include "comm/device_kernels.h"
 #include "tensor/alignment.h"
 
+// The header says how sums are taken. A piece that is contiguous in the whole is sent from there or
+// received there. Other pieces go through slots, in rounds over the outer blocks of the layout
+// (OuterRounds). All ranks must make the same rounds, so these depend on sizes that all ranks know.
+
 namespace tessera {
 namespace {
 
-/// The least bytes of a slot, however many ranks share the staging memory.
+/// The least bytes of a slot. With many ranks, all slots together may exceed the staging memory.
 constexpr int64_t kLeastSlotBytes = int64_t{4} << 10;
-/// The most bytes of a sum that every rank takes by itself. It needs one exchange instead of two.
+/// The most bytes of a small sum, which every rank takes by itself. That needs one gather of
+/// addends instead of an exchange of addends and a gather of sums.
 constexpr int64_t kSmallSumBytes = int64_t{64} << 10;
 
 /// Returns the most bytes of a slot.
@@ -19,7 +24,7 @@ int64_t max_slot_bytes(int ranks, int64_t staging) {
   return std::max(kLeastSlotBytes, staging / ranks / kAlignment * kAlignment);
 }
 
-/// Returns the number of elements, of `size` bytes, of one rank in a round: at most `longest`.
+/// Returns the number of elements of `size` bytes that one rank has in a round: at most `longest`.
 int64_t round_elements(int64_t longest, int64_t size, int ranks, int64_t staging) {
   return std::min(longest, max_slot_bytes(ranks, staging) / size);
 }
@@ -32,8 +37,8 @@ int64_t longest_piece(const PieceLayout& layout) {
   return longest;
 }
 
-/// Rounds over the outer blocks of a layout (PieceLayout::outer()). A round moves the same blocks
-/// of all pieces.
+/// Rounds over the outer blocks of a layout (PieceLayout::outer()). Each moves the same blocks of
+/// all pieces.
 struct OuterRounds {
   int64_t round_blocks = 1;  ///< the number of blocks of one round
   int64_t slot_bytes = 0;

@@ -15,8 +15,8 @@
 
 namespace tessera {
 
-/// The stream and the workspace of a call whose operands are in a device's memory. If the stream is
-/// null, the operands are in the processor's memory.
+/// The stream and the workspace of a call on operands in a device's memory. If the stream is null,
+/// the operands are in the processor's memory.
 struct DeviceCall {
   Stream* stream = nullptr;
   /// Memory of the device for the work, of as many bytes as the functions below return.
@@ -43,11 +43,11 @@ int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks,
 /// For a sum, each rank receives from the others the addends of its own piece, and sums them. An
 /// all-reduce has a *slice* of the elements for each rank instead of a piece, and then gathers the
 /// slices. Both work in rounds. A *slot* is the staging memory for one rank in a round. A rank
-/// receives as many bytes as in a ring, except in small sums, which each rank takes by itself.
+/// receives as many bytes as in a ring, except in small sums and in the few elements after the
+/// slices: each rank gets all addends of these and sums them by itself.
 class DeviceTransport {
  public:
-  /// Creates the transport of the rank at `position` of `ranks`. `staging_bytes` is the same on all
-  /// ranks.
+  /// Creates the transport of a rank among `ranks`. All ranks give the same `staging_bytes`.
   DeviceTransport(std::unique_ptr<DeviceLinks> links, int ranks, int position,
                   int64_t staging_bytes = kDeviceStagingBytes)
       : links_(std::move(links)),
@@ -66,8 +66,7 @@ class DeviceTransport {
   void exchange(std::string_view name, std::vector<DeviceBuffer> sends,
                 std::vector<DeviceBuffer> receives, Stream& stream);
 
-  /// Returns the bytes that this rank's calls receive from other ranks. A call that a graph repeats
-  /// counts once.
+  /// Returns the bytes that this rank's calls receive from others. Repeats of a graph do not count.
   int64_t received_bytes() const { return received_bytes_; }
 
  private:

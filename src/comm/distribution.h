@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// The way in which a value is distributed over the ranks of one axis: what the ranks hold.
+/// The way in which the ranks of one axis hold a value.
 enum class Placement : uint8_t {
   invariant,   ///< the same value, with which all ranks compute the same
   replicated,  ///< the same value, which each rank uses on its own data
@@ -40,12 +40,13 @@ inline constexpr std::array<std::string_view, 6> kWords<PieceKind>{"even", "unev
 
 class Distribution;
 
-/// The pieces that a dim is split into along one axis. Two splits fit only if these are equal.
+/// The pieces into which a dim is split along one axis. Splits fit only if their pieces are equal.
 struct Pieces {
   PieceKind kind = PieceKind::even;
-  /// The sizes of uneven pieces, and of flat ones that are not equal, by position on the axis. Axes
-  /// that are neighbours in a dim's order and have the same flat pieces split the dim together: the
-  /// list has a size for each of their ranks, the outermost axis counting slowest.
+  /// The sizes of uneven pieces, and of flat pieces that are not equal, by position on the axis.
+  /// Axes that are neighbours in a dim's order and have the same flat pieces split the dim
+  /// together. Then the list has a size for each rank of all of them, the outermost axis counting
+  /// slowest.
   std::vector<int64_t> sizes;
   int identity = -1;  ///< the number of an exchange; -1 for other pieces
   /// The distribution that tokens in the expert view had, and will have, in the dense view.
@@ -63,9 +64,9 @@ std::string pieces_text(std::string_view pieces, int factor, int64_t repeats);
 
 /// The distribution of a value over one axis.
 ///
-/// A dim may be a product of factors, as tokens are sequences × positions. `factor` is the one that
-/// is split; 0 is the outermost. `repeats` is the extent, on this rank, of the factors outside it:
-/// a split of the positions of 4 sequences has 4 repeats and is joined in each sequence.
+/// A dim may be a product of factors, as tokens are sequences × positions. `factor` is the index of
+/// the factor that is split; 0 is the outermost. `repeats` is the product of the factors outside
+/// it, on this rank: a split of the positions of 4 sequences has 4 repeats, one in each sequence.
 struct TypeOnAxis {
   Placement placement = Placement::invariant;
   int dim = 0;  ///< the dim that is split; used if split(), like all that follows
@@ -120,8 +121,8 @@ class Distribution {
   Distribution dual() const;
 
   /// Returns the types in words: "tensor: sharded (dim 0, even), data: partial", or "invariant".
-  /// Names the order of the splits of a dim unless outer factors, and outer axes in them, come
-  /// first.
+  /// Names the order of a dim's splits only if it is unusual. The usual order has outer factors
+  /// first, and within a factor the outer axes of the mesh.
   std::string text(const Mesh& mesh) const;
 
   bool operator==(const Distribution&) const = default;

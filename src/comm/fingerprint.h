@@ -36,8 +36,8 @@ enum class Reduction : uint8_t {
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Reduction>{"sum", "maximum"};
 
-/// The fingerprint of a call, or *mark* in names: all that the ranks of a group compare before they
-/// communicate. Ranks whose marks differ have made different calls, which is an error.
+/// The fingerprint of a call, or *mark* in names: the description that the ranks of a group compare
+/// before they communicate. Ranks whose marks differ have made different calls, which is an error.
 struct Fingerprint {
   std::string_view name;  ///< of the program's node; its text must outlive the call
   Collective collective = Collective::barrier;

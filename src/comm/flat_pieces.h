@@ -10,10 +10,10 @@
 namespace tessera {
 
 /// The consecutive pieces into which the flat memory of a unit (a set of parameters, one after the
-/// other) is cut over the ranks of some axes. The index of a rank's piece is made of its
-/// coordinates on the axes; the first axis counts slowest. If the data axis has levels, the memory
-/// is first divided among the ranks of a node, and each part then among the nodes. So the level
-/// within a node comes first in `axes`.
+/// other) is cut over the ranks of some axes. The rank's coordinates on the axes give the index of
+/// its piece; the first axis counts slowest. If the data axis has levels, the memory is first
+/// divided among the ranks of a node, and each part then among the nodes. So the level within a
+/// node comes first in `axes`.
 struct FlatPieces {
   std::vector<Axis> axes;      ///< outermost split first; axes of one rank included
   std::vector<int64_t> sizes;  ///< the elements of each piece; 0 for an empty one
@@ -28,7 +28,7 @@ struct FlatPieces {
   ElementRun run_of(const Mesh& mesh, int rank) const { return run_of(mesh, rank, axes.size()); }
   /// Returns the run of all ranks that have this rank's coordinates on the first `axis_count` axes.
   ElementRun run_of(const Mesh& mesh, int rank, size_t axis_count) const;
-  TypeOnAxis type() const;
+  TypeOnAxis type() const;  ///< of the cut memory, on each of the axes
   /// Returns the distribution of the pieces, given that of the whole memory.
   Distribution distribution(Distribution whole) const;
 

@@ -23,15 +23,15 @@ std::string own_host() {
 }
 
 /// Makes NCCL use the network by which the processes have met, unless the user names another one.
-/// NCCL reads the variable when it is first used; no thread of this program reads any.
+/// NCCL reads the variable when it is first used. setenv() is safe here: no thread of this program
+/// reads the environment meanwhile.
 void tell_nccl(const std::string& network) {
   if (network.empty()) return;
   // "=" asks for this name alone. Otherwise "eth1" would also stand for "eth10".
   ::setenv("NCCL_SOCKET_IFNAME", ("=" + network).c_str(), /*overwrite=*/0);
 }
 
-/// Joins the processes of a launch that has an address. The first rank listens there, and the
-/// others connect to it.
+/// Joins the processes of a launch with an address, at which the first rank listens for the others.
 std::unique_ptr<Processes> join_by_tcp(const Launch& launch, std::chrono::milliseconds patience) {
   const TcpAddress address = parse_tcp_address(kAddressVariable, *launch.address);
   if (!launch.token && !is_loopback(address)) {

@@ -18,8 +18,7 @@ struct LauncherVariables {
   const char* launcher;
 };
 
-/// The variable of users who start the processes themselves. Its name also stands for the launcher
-/// in messages.
+/// The variable of users who start processes by hand. In messages it stands for the launcher.
 constexpr const char* kByHand = "TESSERA_RANKS";
 
 /// In order of preference: the variables that a user sets by hand come first.

@@ -16,9 +16,9 @@ inline constexpr const char* kTokenVariable = "TESSERA_TOKEN";
 /// A command that prints a new token.
 inline constexpr const char* kTokenCommand = "openssl rand -hex 32";
 
-/// The launch of several processes, of which this is one, by mpirun, srun or the user by hand.
+/// A launch of several processes, by a launcher or by the user's hand. This process is one of them.
 struct Launch {
-  std::string launcher;  ///< "mpirun" or "srun"; the variable "TESSERA_RANKS" if by hand
+  std::string launcher;  ///< "mpirun", "mpiexec" or "srun"; by hand, "TESSERA_RANKS"
   int processes = 1;
   int rank = 0;  ///< of this process; 0 if the environment does not say it
   /// The value of kAddressVariable. Without an address the processes meet by MPI.
@@ -31,8 +31,9 @@ struct Launch {
 /// process was not started as one of several. `variable` returns the value of an environment
 /// variable, or null.
 ///
-/// Throws Error that names a variable if its value is not a number of processes, if there is an
-/// address but no rank for this process, or if the token is too short.
+/// Throws Error that names the variable at fault: a value that is no number of processes, two such
+/// numbers that differ, an address without a launch or without this process's rank, a launch by
+/// hand without an address, or a token that is too short.
 std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& variable);
 std::optional<Launch> find_launch();
 

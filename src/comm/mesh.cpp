@@ -8,6 +8,10 @@
 #include "base/error.h"
 #include "base/text.h"
 
+// Coordinates are computed from rank numbers. In a view, each axis has a stride: the product of the
+// sizes of the axes within it. The pipeline is between context and data in the numbering, and in
+// neither view, so rank_in_stage() takes it out of a rank's number first.
+
 namespace tessera {
 namespace {
 

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// An axis of a Mesh: its index in Mesh::axes(). An *axis* is always one of the mesh, a *dim*
-/// always one of a tensor.
+/// An axis of a Mesh, as an index in Mesh::axes(). An *axis* is one of the mesh, a *dim* of a
+/// tensor.
 struct Axis {
   int index = 0;
   bool operator==(const Axis&) const = default;
@@ -27,7 +27,7 @@ struct AxisInfo {
   MeshView view = MeshView::dense;  ///< not used for the pipeline axis
 };
 
-/// The sizes of a layout, as a configuration gives them.
+/// The sizes of the axes of a mesh, as a configuration gives them.
 struct MeshSizes {
   int tensor = 1;
   int context = 1;
@@ -40,7 +40,7 @@ struct MeshSizes {
   int expert = 1;
 };
 
-/// The most ranks of a mesh.
+/// The most ranks that a mesh may have.
 inline constexpr int kMostRanks = 1 << 20;
 
 /// The ranks of a run, arranged along named axes.
@@ -90,12 +90,14 @@ class Mesh {
   /// Returns the coordinate of a rank on an axis. Throws InternalError if there is no such rank.
   int coordinate(int rank, Axis axis) const;
   /// Returns the ranks whose coordinates on all other axes are those of `rank`, in the order of
-  /// their coordinates on `axes`, of which the first is the innermost. All axes are of one view.
+  /// their coordinates on `axes`, of which the first is the innermost. All axes are of one view;
+  /// the pipeline axis counts with the dense view. Without axes, the group is the rank alone.
   std::vector<int> group(int rank, std::span<const Axis> axes) const;
 
   /// Returns the axes in the order in which a sum over them is taken, one list for each level. The
   /// list of the innermost level also has the axes within it: {{tensor, context, data.0}, {data.1}}
-  /// for the dense view. `axes` are of one view, innermost first. Axes of one rank are left out.
+  /// for the dense view. `axes` are of one view, innermost first. Axes of one rank are left out,
+  /// and so are levels without axes.
   std::vector<std::vector<Axis>> by_level(std::span<const Axis> axes) const;
 
   /// Returns the layout in words: "2 tensor x 4 data, 4 expert", or "one rank". The product of the

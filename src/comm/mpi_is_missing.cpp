@@ -1,6 +1,8 @@
 #include "base/error.h"
 #include "comm/mpi/join_by_mpi.h"
 
+// Replaces comm/mpi/processes_mpi.cpp in builds without MPI.
+
 namespace tessera {
 
 std::unique_ptr<Processes> join_by_mpi(const Launch& launch,

@@ -19,9 +19,9 @@ struct Larger {
   }
 };
 
-/// Reduces `widest` elements in each thread, a pack that one access of memory loads. Elements after
-/// the last whole pack are reduced one by one:
-///   to[i] = addend_0[i] + addend_1[i] + ... + addend_{ranks - 1}[i], from left to right in Total.
+/// Each thread reduces `widest` elements, a pack that one access of memory loads. Elements after
+/// the last whole pack are reduced one by one. For Add, from left to right in Total:
+///   to[i] = addend_0[i] + addend_1[i] + ... + addend_{ranks - 1}[i].
 template <typename T, typename Total, typename Combine, int widest>
 __global__ void sum_slots(OrderedSum sum) {
   for_my_elements<widest>(sum.elements, [&](int64_t first, auto size) {
@@ -41,6 +41,7 @@ __global__ void sum_slots(OrderedSum sum) {
   });
 }
 
+/// Returns whether packs of 16 bytes can be read at an address. Slots always allow it (OrderedSum).
 bool aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
 
 template <typename T, typename Total, typename Combine>

@@ -10,11 +10,14 @@
 #include "base/error.h"
 #include "base/words.h"
 
+// piece_runs() divides a dim over one axis, or over axes that split it together. piece_of_dim()
+// applies this to one split after the other; logical_extent() goes back from a piece to the whole.
+
 namespace tessera {
 namespace {
 
-/// Returns whether the neighbours in a dim's order that have these pieces split the dim together:
-/// flat pieces whose list has a size for each rank of all these axes (Pieces::sizes).
+/// Returns whether neighbouring axes that all have these pieces split the dim together: flat pieces
+/// with a list, which has a size for each rank of all these axes (Pieces::sizes).
 bool are_joint(const Pieces& pieces) {
   return pieces.kind == PieceKind::flat && !pieces.sizes.empty();
 }

@@ -27,8 +27,8 @@ std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribu
 bool uneven_tokens(const TypeOnAxis& type);
 
 /// Returns the extent of a dim over all `ranks` ranks of an axis, if one rank has `own_extent`
-/// elements. If the sizes of the pieces are listed, it is their sum, even if `own_extent` is 0.
-/// Throws Error if `own_extent` is none of these sizes, and for tokens with uneven_tokens().
+/// elements. If the sizes of the pieces are listed, the extent is their sum times the repeats; then
+/// throws Error if `own_extent` is neither 0 nor a piece's. Throws Error for uneven_tokens().
 int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own_extent);
 
 /// Returns the extent of a dim in the whole, if a rank has `own_extent` elements. Tokens that all
@@ -43,14 +43,15 @@ struct ElementRun {
   bool operator==(const ElementRun&) const = default;
 };
 
-/// Appends a run to a list, unless it is empty. Joins it with the last run if it begins at its end.
+/// Appends a run to a list, joined with the last run if they touch. Leaves out an empty run.
 void append_run(std::vector<ElementRun>& runs, const ElementRun& run);
 
 /// Returns the elements that both runs have: an empty run if there are none.
 ElementRun common(const ElementRun& a, const ElementRun& b);
 
 /// Returns the runs, in ascending order, that the rank at `position` among `count` ranks has of
-/// `extent` elements. Throws Error if the elements do not divide.
+/// `extent` elements. Throws Error if the elements do not divide, and InternalError for tokens and
+/// exchanges, which have no whole.
 std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, const Pieces& pieces);
 /// Returns the indices of the elements of piece_runs().
 std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces);

@@ -40,7 +40,7 @@ class PieceLayout {
   }
   /// Returns the number of elements of a rank's piece.
   int64_t elements(int position) const;
-  /// Returns whether a piece is contiguous in the whole. May be false for an empty piece.
+  /// Returns whether a piece is contiguous in the whole; may be false for an empty piece.
   bool is_contiguous(int position) const;
   bool all_contiguous() const;
   /// Returns the offset in the whole at which a piece begins; 0 if it is empty.

@@ -10,8 +10,7 @@
 
 namespace tessera {
 
-/// Returns the groups in which the rank of this process meets the other ranks of a mesh. Refers to
-/// `processes`.
+/// Returns the groups of this process's rank with the other ranks of a mesh. Refers to `processes`.
 inline RankGroups groups_of(const Mesh& mesh, Processes& processes) {
   return RankGroups(
       mesh, processes.rank(),

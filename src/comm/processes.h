@@ -13,8 +13,8 @@
 namespace tessera {
 
 /// The processes of a run, each of which is one rank, on one or several machines. A launcher
-/// (mpirun, srun) has started them. The ranks of a World are threads of one process. The rules of
-/// World for calls, for their order and for errors hold here too. Any thread may call any function.
+/// (mpirun, srun) or the user has started them. World has this role for ranks that are threads of
+/// one process; its rules for groups and lanes hold here too. Any thread may call any function.
 class Processes {
  public:
   Processes() = default;
@@ -37,8 +37,7 @@ class Processes {
 
   /// Returns this rank's communicator in a group: an ordered list of ranks, one of which is this
   /// rank. All ranks of the group ask for it with the same list, and each waits for the others.
-  /// Throws Error that names the ranks that list the group in another order, or do not come in
-  /// time.
+  /// Throws Error that names ranks which list the group in another order or do not come in time.
   virtual Communicator group(std::span<const int> ranks, std::string_view lane) = 0;
 
   /// Ends the calls of all ranks on all lanes but kControlLane, as World::end_work() does.
@@ -51,23 +50,22 @@ class Processes {
     for_all,  ///< the error that all ranks have; this is the first rank
   };
   /// Notes that the work of this rank has ended, by this error, or without one if the text is
-  /// empty. Waits for the other ranks to end, for `patience` at most. Returns whether this rank is
-  /// to print the error: if another rank caused it and has not gone, that rank prints it. Every
+  /// empty. Waits for the other ranks to end, for `patience` at most. Returns which error this rank
+  /// is to print: if another rank caused the error and still answers, that rank prints it. Every
   /// rank calls this before the object is destroyed.
   virtual Report report_end(std::string_view error, std::chrono::milliseconds patience) = 0;
-  /// Returns, after report_end(), whether all ranks have ended. If not, the caller ends them by
-  /// abort().
+  /// Returns, after report_end(), whether all ranks have ended. If not, the caller calls abort().
   virtual bool all_ended() const = 0;
 
-  /// Ends all processes of the run at once, this process with `status`. After report_end(), prints
-  /// the names of the ranks that have not ended, if no rank has an error to print.
+  /// Ends all processes of the run at once, this process with `status`. After report_end(), one
+  /// rank prints which ranks have not ended, unless an error already says so.
   [[noreturn]] virtual void abort(int status) = 0;
 };
 
 /// Joins the processes that were started together with this process, and returns them; null if it
 /// was started alone. Throws Error if the processes cannot meet: this build has no MPI, or the
 /// launcher works with another MPI, so that each process would train alone. If not all processes
-/// come within `patience`, those that have come print an error, and the run ends.
+/// come within `patience`, throws Error, or with MPI prints it and ends the process (MeetingWatch).
 std::unique_ptr<Processes> join_processes(std::chrono::milliseconds patience = kRankTimeout);
 
 }  // namespace tessera

@@ -11,8 +11,8 @@
 
 #include "base/hash.h"
 
-// Each agreement consists of collectives of the group of all ranks, on small tensors in host
-// memory. A run of one rank has no group: `world_` is null, and calls return `own`.
+// Each agreement consists of collectives of all ranks, on small tensors in the processor's memory.
+// A run of one rank has no group: `world_` is null, and calls return `own`.
 
 namespace tessera {
 

@@ -16,7 +16,7 @@ namespace tessera {
 
 /// Agreement among the ranks of a run between the steps of their programs: that a rank has failed,
 /// or that the run ends. All ranks make the same calls in the same order. The calls are on
-/// kControlLane, so their order among the programs' calls is free. The first rank is position 0 of
+/// kControlLane, so their order among the programs' calls is free. The first rank has position 0 in
 /// the group. In each call `own` is this rank's contribution.
 class RankControl {
  public:
@@ -36,8 +36,8 @@ class RankControl {
   /// Returns the name of a rank in messages.
   std::string text(int rank) const;
 
-  /// Returns a copy that names a longer piece of work, "the save of step 12", in the error if a
-  /// rank does not come in time. All ranks must give the same text.
+  /// Returns a copy that names a longer piece of work, such as "the save of step 12", in errors
+  /// about ranks that do not come in time. All ranks must give the same text.
   RankControl during(std::string work) const;
 
   /// Returns whether `own` is true on any rank.
@@ -97,6 +97,7 @@ class RankControl {
   }
 
  private:
+  /// Returns the text of the Error that the action throws; none otherwise. Other exceptions pass.
   template <typename Action>
   static std::optional<std::string> failure_of(Action&& action) {
     try {

@@ -19,8 +19,7 @@ Communicator& RankGroups::world(std::string_view lane) {
 }
 
 Communicator& RankGroups::find_or_make(std::vector<int> ranks, std::string_view lane) {
-  // The lock is held while the other ranks join. Two threads that ask for the same communicator
-  // must not both make it.
+  // The lock is held while other ranks join: two threads must not make the same communicator.
   const std::scoped_lock lock(mutex_);
   const auto key = std::pair(std::move(ranks), std::string(lane));
   const auto known = communicators_.find(key);

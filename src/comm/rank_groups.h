@@ -47,10 +47,9 @@ class RankGroups {
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
 
-  /// Returns the communicator of the ranks of Mesh::group(rank(), axes). The first call makes it
-  /// (see Join).
+  /// Returns the communicator of the ranks of Mesh::group(rank(), axes). The first call makes it.
   Communicator& over(std::span<const Axis> axes, std::string_view lane);
-  Communicator& world(std::string_view lane);
+  Communicator& world(std::string_view lane);  ///< the communicator of all ranks of the mesh
 
   /// Tells the other ranks that this rank cannot go on with the work of the programs, and why.
   /// Calls in which they wait for that work throw Error. The ranks still meet on kControlLane.

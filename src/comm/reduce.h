@@ -13,12 +13,12 @@ namespace tessera {
 /// i32, the maximum of f32 and f64.
 bool can_reduce(Reduction reduction, DType dtype);
 
-/// Reduces the addends, `elements` elements of each from element `begin` on, and writes the results
-/// from `to` on.
+/// Reduces `elements` elements of each of the addends (at least one), from element `begin` on, to
+/// `to`.
 ///
-/// Each element is the first addend's, to which the second's is added, and so on: only the order of
-/// the addends decides every bit. Sums of bf16 are taken in f32 and rounded once, at the end. Sums
-/// of i32 wrap. `to` may be the same memory as the part of an addend that is read.
+/// Each result is the first addend's element, to which the second's is added, and so on: the order
+/// of the addends alone decides every bit. Sums of bf16 are taken in f32 and rounded once, at the
+/// end. Sums of i32 wrap. `to` may be the same memory as the part of an addend that is read.
 void reduce(Reduction reduction, DType dtype, std::span<const std::byte* const> addends,
             int64_t begin, int64_t elements, std::byte* to);
 

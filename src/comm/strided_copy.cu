@@ -7,7 +7,7 @@ namespace {
 // A copy of rows whose source and destination have different strides. It moves units of 16, 4, 2 or
 // 1 bytes: the largest to which all addresses, strides and the row length are aligned.
 
-/// Copies one unit in each thread.
+/// Copies one unit in each thread: to[row * to_stride + i] = from[row * from_stride + i], in bytes.
 template <typename Unit>
 __global__ void copy_units(StridedCopy copy) {
   const int64_t row_units = copy.row_bytes / static_cast<int64_t>(sizeof(Unit));

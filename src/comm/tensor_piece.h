@@ -11,8 +11,9 @@
 
 namespace tessera {
 
-/// The piece of a logical tensor that one rank holds: the product of some runs of elements of each
-/// dim. Random numbers and checkpoints use indices in the whole, whatever the division into pieces.
+/// The piece of a logical tensor that one rank holds: some runs of elements of each dim, and all
+/// their combinations. Random numbers and checkpoints use indices in the whole, so they do not
+/// depend on the division into pieces.
 class TensorPiece {
  public:
   /// Makes a piece that is the whole tensor.
@@ -20,7 +21,7 @@ class TensorPiece {
   /// Makes the piece of a rank. Throws Error, with the numbers, if a dim does not divide into its
   /// pieces. Throws InternalError if the tensor varies over an axis and so has no logical whole.
   TensorPiece(const Mesh& mesh, const Distribution& distribution, const Shape& whole, int rank);
-  /// Makes the product of these runs, one list for each dim, in the order of the piece.
+  /// Makes the piece of these runs, one list for each dim, in the order of the piece.
   TensorPiece(const Shape& whole, std::span<const std::vector<ElementRun>> runs);
 
   const Shape& whole() const { return whole_; }
@@ -29,7 +30,7 @@ class TensorPiece {
   std::span<const ElementRun> runs(int dim) const { return runs_[static_cast<size_t>(dim)]; }
   /// Returns the index in the whole of an element of the piece. Both indices count row by row.
   int64_t element_of_whole(int64_t element) const;
-  /// Returns the part of the piece that has one run of each of its dims.
+  /// Returns the part of the piece that has one run of each dim. The runs count in the piece.
   TensorPiece part(std::span<const ElementRun> dim_runs) const;
   bool is_whole() const { return is_whole_; }
   /// Copies the piece out of the whole. Both are in host memory and of one element type.

@@ -23,12 +23,10 @@ struct MarkedMessage {
   Tensor tensor;
 };
 
-/// Moves the bytes of one rank's calls within one group. A Communicator checks the operands before
-/// it calls a transport. A transport compares the ranks' fingerprints, waits for the ranks and
-/// copies.
-///
-/// Every transport reduces in the order of the group's ranks, as reduce() does. When a call
-/// returns, its result is there and its operands may change.
+/// Moves the bytes of one rank's calls within one group, whose Communicator checks the operands
+/// before it calls the transport. The transport waits for the other ranks, compares their
+/// fingerprints and copies. Every transport reduces in the order of the group's ranks, as reduce()
+/// does. When a call returns, its result is there and its operands may change.
 class Transport {
  public:
   Transport() = default;
@@ -56,8 +54,8 @@ class Transport {
   /// Throws Error if the group can make no more calls, because a call or the work of a rank failed.
   virtual void throw_if_broken() = 0;
 
-  /// Returns the bytes that this rank has received from other ranks so far, as they were moved: it
-  /// copied them, or read them for sums. A message counts when it has arrived.
+  /// Returns the number of bytes that this rank has received from other ranks so far, to copy them
+  /// or to sum them. A message counts when it has arrived.
   int64_t received_bytes() const { return received_bytes_; }
 
  protected:

@@ -8,15 +8,13 @@ namespace tessera {
 
 // The bytes that the rank at `position` of a group puts on the wire. Collectives are counted as
 // ring algorithms send them: each rank sends only to the next rank. Transports count the bytes that
-// ranks really receive (Transport::received_bytes()): summed over all ranks of a group, the numbers
-// are the same.
+// ranks really receive (Transport::received_bytes()). Over a whole group, both sums are equal.
 
 /// Returns the bytes of an all-gather. In a ring, a rank sends all pieces but the next rank's: of n
 /// equal pieces, (n-1)/n of the whole.
 int64_t all_gather_bytes(const PieceLayout& layout, int position, int64_t element_bytes);
 
-/// Returns the bytes of a reduce-scatter. In a ring, a rank sends the sums of all pieces but its
-/// own.
+/// Returns the bytes of a reduce-scatter. In a ring, a rank sends sums of all pieces but its own.
 int64_t reduce_scatter_bytes(const PieceLayout& layout, int position, int64_t element_bytes);
 
 /// Returns the bytes of an all-reduce: a reduce-scatter and an all-gather of n slices of nearly

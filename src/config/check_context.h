@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-/// The number of positions of a sequence, with the name under which the user gave it.
+/// The number of positions of a sequence, with the key or option by which the user gave it.
 struct ContextLength {
   std::string_view name;
   int64_t positions = 0;
   std::string_view micro_batch = "train.micro_batch";  ///< the key of the micro-batch size
 };
 
-// The checks of a context length. They add contradictions to `found`.
+// The checks of a context length. Those named check_... add contradictions to `found`.
 
 /// Checks that a context does not exceed model.max_context, that 32 bits can number the rows of a
 /// micro-batch (a row is a token, or one of a token's expert choices), and that 64 bits can count
@@ -27,13 +27,13 @@ void check_context(const RunConfig& config, const ContextLength& context, Contra
 /// rank are split again over the tensor axis.
 void check_context_on(const Mesh& mesh, const ContextLength& context, Contradictions& found);
 
-/// Checks that 32 bits can number the expert choices of the tokens of all ranks. The rows that a
-/// rank receives, and the experts' token counts summed over the ranks, are 32-bit.
+/// For a mixture, checks that 32 bits can number the expert choices of all ranks' micro-batches: a
+/// rank's received rows, and the experts' token counts summed over the ranks, are 32-bit.
 void check_choices(const RunConfig& config, int64_t data_ranks, const ContextLength& context,
                    Contradictions& found);
 
-/// Throws Error if a context that differs from the configuration's own fails one of these checks,
-/// or is out of the range of the key data.context.
+/// Throws Error if a context that was given in place of the configuration's own fails one of these
+/// checks, or is out of the range of the key data.context.
 void require_context(const RunConfig& config, const Mesh& mesh, const ContextLength& context);
 
 }  // namespace tessera

@@ -1,3 +1,5 @@
+// The conditions that effects.h declares. Those of the learning rate are in course_effects.cpp.
+
 #include "config/effects.h"
 
 #include <algorithm>

@@ -21,11 +21,11 @@ namespace tessera {
 struct Circumstances {
   const RunConfig& config;
   std::span<const RunPhase> phases;  ///< phases_of() the configuration
-  int ranks = 0;                     ///< of the run; 0: not known
+  int ranks = 0;                     ///< of the run; 0: not known, so there may be several
   size_t table = 0;                  ///< the number of the key's table, for a list of tables
 };
 
-// Conditions, see Effect::why_none: they return why a key has no effect, or an empty text.
+// Each condition returns why a key has no effect, or an empty text (see Effect::why_none).
 namespace effects {
 
 /// For keys that always have an effect, and for keys that are an error without one.
@@ -91,11 +91,11 @@ std::string schedule_of_this_phase(const Circumstances& here);
 /// Returns whether a phase begins a course of the learning rate whose only step has a rate of 0.
 bool learns_nothing(const RunPhase& phase);
 
-/// Returns why a key's present value has no effect; empty if it has one, or if it asks for nothing.
+/// Returns why a key has no effect; empty if it has one, or if its value asks for nothing.
 std::string why_without_effect(const Key& key, const Circumstances& here);
 
 /// Returns sentences about a run of that many ranks: one for each reason, with the keys that were
-/// set but have no effect, and some about steps that learn nothing.
+/// set but have no effect for it, and one if there are steps that learn nothing.
 std::vector<std::string> without_effect(const RunConfig& config, int ranks);
 
 }  // namespace tessera

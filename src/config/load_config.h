@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Returns the model of the checkpoint checkpoint.initial, from which the keys of [model] start.
-/// `named` has checkpoint.initial and run.directory as given.
+/// A function that returns the model of the checkpoint that checkpoint.initial names. The keys of
+/// [model] start from it. `named` has checkpoint.initial and run.directory as given.
 using InitialModel = std::function<ModelConfig(const RunConfig& named)>;
 
 /// Reads a run's configuration from a TOML file and validates it. The overrides, each
@@ -20,8 +20,8 @@ using InitialModel = std::function<ModelConfig(const RunConfig& named)>;
 /// checkpoint.initial if that is set and `initial_model` is given. Every other section starts from
 /// the defaults in run_config.h.
 ///
-/// Throws Error with the position and what to do instead when a text is not TOML, a section or key
-/// is unknown, a value has the wrong type or is out of range, or keys contradict each other.
+/// Throws Error, which says where and what to do, when a text is not TOML, a section or key is
+/// unknown, a value has the wrong type or is out of range, or keys contradict each other.
 RunConfig load_config(const fs::path& path, std::span<const std::string> overrides = {},
                       const InitialModel& initial_model = nullptr);
 

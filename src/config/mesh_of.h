@@ -20,9 +20,9 @@ class Processes;
 Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks = 0);
 
 /// Returns the mesh for a training that starts now. Its ranks are `processes`, or `threads` threads
-/// if `processes` is null. The nodes are found from the machines of the processes (find_nodes()).
-/// On several nodes, gradients should be summed within each node first. For each sum that cannot
-/// be, the first rank calls `say` with a sentence that gives the reason.
+/// if `processes` is null. If parallel.node_ranks is 0, the nodes are found from the machines of
+/// the processes (find_nodes()). On several nodes, gradients should be summed within each node
+/// first. Where that is not possible, the first rank calls `say` with a sentence about the reason.
 Mesh mesh_of_started_ranks(const RunConfig& config, const Processes* processes, int threads,
                            const std::function<void(const std::string& sentence)>& say);
 

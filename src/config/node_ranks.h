@@ -18,21 +18,19 @@ struct FoundNodes {
   std::string why_not;  ///< the reason for one step if there are several machines; otherwise empty
 };
 
-/// Returns the nodes of a run. `machines` names the machine of each rank. Each machine is a node if
-/// all machines have the same number of ranks, the ranks of each are consecutive, and a machine
-/// holds whole groups of ranks that share a model, or such a group fills whole machines. Otherwise
-/// all ranks are one node.
+/// Returns the nodes of a run. `machines` names the machine of each rank. Each machine is a node
+/// if all have the same number of ranks, which are consecutive, and if that number divides, or is
+/// divided by, the number of ranks that share a model. Otherwise all ranks are one node.
 FoundNodes find_nodes(const ParallelSection& parallel, std::span<const std::string> machines);
 
 /// Returns the sizes of the two levels of the data axis: within a node and across nodes. There is
 /// only one level if `node_ranks` is 0 or the number of all ranks. Throws Error, which names the
-/// key and the numbers, if `node_ranks` does not divide the ranks, or neither it nor the number of
-/// ranks that share a model divides the other.
+/// key and the numbers, if `node_ranks` does not divide the ranks, or if neither of `node_ranks`
+/// and the number of ranks that share a model divides the other.
 std::vector<int> data_levels(const ParallelSection& parallel, int ranks, int64_t node_ranks);
 
 /// Returns a sentence for each sum of gradients that is taken in one step although there are
-/// several nodes. The reason is a model that needs several nodes, or experts that do not fit a
-/// node.
+/// several nodes: because a model needs several nodes, or because the experts do not fit a node.
 std::vector<std::string> sums_across_nodes(const ParallelSection& parallel, int ranks,
                                            int64_t node_ranks);
 

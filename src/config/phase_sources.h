@@ -9,10 +9,9 @@
 
 namespace tessera {
 
-/// Returns the [[data.sources]] that a phase draws from, in their order and with the phase's
-/// weights. A phase that names no source draws from all of them. The result is empty if the run has
-/// data.directory instead. Texts that do not name a source are skipped: check_phase_sources()
-/// reports them.
+/// Returns the [[data.sources]] that a phase draws from, in the order of that list and with the
+/// phase's weights. A phase that names no source draws from all of them. The result is empty if the
+/// run has data.directory instead. Unknown names are skipped: check_phase_sources() reports them.
 std::vector<SourceConfig> sources_of_phase(const RunConfig& config, size_t phase);
 
 /// Adds the problems of the phases' sources to `found`: names that do not exist, weights that are

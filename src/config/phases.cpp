@@ -1,3 +1,6 @@
+// phases_of() walks [[train.phases]] once: it counts their steps and fills in the values that they
+// leave out. A course is completed when the next one begins, because only then its end is known.
+
 #include "config/phases.h"
 
 #include <algorithm>
@@ -40,8 +43,7 @@ RunConfig without_phases(const RunConfig& run) {
   return result;
 }
 
-/// Returns a phase without its learning-rate course. `shared` is the configuration that all phases
-/// share.
+/// Returns a phase without its learning-rate course. It starts from `shared`, without_phases().
 RunPhase phase_of(const RunConfig& run, const RunConfig& shared, size_t index) {
   const PhaseConfig& given = run.train.phases[index];
   RunPhase phase{

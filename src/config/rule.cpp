@@ -1,3 +1,6 @@
+// Visitors of the kinds of values and rules do the work: ValueText and RuleText return texts, and
+// Checker returns the accepted value or throws Error.
+
 #include "config/rule.h"
 
 #include <algorithm>

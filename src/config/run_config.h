@@ -21,11 +21,11 @@ namespace tessera {
 struct RunSection {
   std::string directory = "runs/demo";  ///< the folder that a run writes everything to
   Device device = Device::cpu;
-  /// True if equal runs give equal bits on a device; on the processor they always do.
+  /// True to make equal runs give equal bits on a GPU too; on the processor they always do.
   bool deterministic = true;
   int64_t threads = 0;       ///< of all ranks together; 0: all usable cores
-  bool bind_threads = true;  ///< each thread on its own core, if there are as many threads as cores
-  bool graphs = true;        ///< a device's repeated work is captured once and launched as a whole
+  bool bind_threads = true;  ///< keep each thread on its own core, if there are as many as cores
+  bool graphs = true;        ///< capture a device's repeated work once, and launch it as a whole
   /// The steps between comparisons of the data that several ranks must hold alike; 0: never.
   int64_t check_replicas = 0;
   int64_t rank_timeout = 1800;  ///< seconds that a rank waits for the others
@@ -92,8 +92,8 @@ struct ParallelSection {
   int64_t pipeline = 1;  ///< stages; this version has one
   int64_t expert = 1;    ///< ranks that share the experts of a layer
   ExpertExchange expert_exchange = ExpertExchange::automatic;
-  double expert_rows_bound = 0;  ///< rows that fit a rank's memory, over an even load; 0: all
-  TokenSet capacity_tokens = TokenSet::micro_batch;
+  double expert_rows_bound = 0;  ///< the most rows of a rank, over an even load; 0: no bound
+  TokenSet capacity_tokens = TokenSet::micro_batch;  ///< those that expert capacity counts
   /// The ranks of a node: gradients are summed within nodes, then among them. 0: as many as the
   /// machines of the run's processes have (see find_nodes()); ranks that are threads have one
   /// machine.

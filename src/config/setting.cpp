@@ -1,3 +1,6 @@
+// A TOML library parses the text. Its document is then flattened into a list of settings, in which
+// each key of a section, or of a table in a list, is one entry.
+
 #include "config/setting.h"
 
 #include <algorithm>
@@ -101,7 +104,8 @@ std::string position(const std::string& name, const toml::source_region& source)
   return fmt::format("{}:{}", name, source.begin.line);
 }
 
-/// Appends the settings of a list of tables. The first setting empties the list.
+/// Appends the settings of a list of tables. The first setting empties the list. Settings without a
+/// key have the value false, which nothing reads.
 void append_list(const std::string& section, const std::string& list, const toml::array& tables,
                  const std::function<std::string(const toml::source_region&)>& position_of,
                  std::vector<Setting>& settings) {

@@ -14,8 +14,8 @@ struct Setting {
   std::string key;      ///< empty for a section or a table without keys
   ConfigValue value;
   std::string where;  ///< the start of its errors: "demo.toml:12", "override train.steps=3"
-  /// The name of the list and the number or name of the table, for a key of a list of tables. A
-  /// setting that names a list and no table empties the list.
+  // For a key of a list of tables: the name of the list, and the number or name of the table. A
+  // setting that names a list and no table empties the list.
   std::string list;
   std::string table;
 };

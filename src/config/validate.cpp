@@ -1,3 +1,6 @@
+// Checks that involve several keys. Each adds its contradictions to `found`, so that one error
+// names all of them. Rules about a single key stand in sections/.
+
 #include <span>
 #include <vector>
 

@@ -57,6 +57,8 @@ class TokenizingProgress {
   Stopwatch watch_;
 };
 
+/// One call of tokenize_corpus(): find the missing items, tokenize them in parallel, then tokenize
+/// again, one after another, the items that do not begin right.
 class CorpusTokenizer {
  public:
   CorpusTokenizer(const CorpusTokens& wanted, const std::vector<WorkItem>& items,
@@ -135,8 +137,9 @@ class CorpusTokenizer {
     return items_[item].front().begin == 0 || summaries_[item].from == summaries_[item - 1].to;
   }
 
-  /// Tokenizes again each item that does not begin where the item before it ends. An item's new end
-  /// is the next one's start, so this works on one item at a time. run_workers() ends it on Ctrl-C.
+  /// Tokenizes again each item that does not begin where the item before it ends. The new end of an
+  /// item is the start of the next one, so this works on one item at a time. A single worker does
+  /// it, because run_workers() handles Ctrl-C.
   void mend_beginnings() {
     size_t first = 0;
     while (first < items_.size() && begins_right(first)) ++first;

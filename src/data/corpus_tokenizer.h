@@ -17,8 +17,8 @@ namespace tessera {
 std::vector<std::string> describe_bad_lines(const Corpus& corpus,
                                             const std::vector<BadLine>& lines);
 
-/// Throws Error when there are more bad lines than `allowed`. `first` describes the first bad
-/// lines, which the message lists.
+/// Throws Error when there are more bad lines than `allowed`. The message lists `first`, the
+/// descriptions of the first bad lines.
 void require_few_bad_lines(int64_t bad_lines, int64_t allowed,
                            const std::vector<std::string>& first);
 
@@ -35,18 +35,19 @@ struct CorpusTokens {
   bool progress = true;  ///< show a progress line
 };
 
+/// The result of tokenize_corpus().
 struct TokenizedItems {
-  std::vector<WorkItemSummary> summaries;  // of all items, in their order
+  std::vector<WorkItemSummary> summaries;  // one per item, in their order
   int64_t reused = 0;                      // the items that an earlier run had tokenized
 };
 
 /// Tokenizes the work items of a corpus on several threads (Optimus §4, tokenization). `paths` are
 /// the files of `items`, in the same order. Items that an earlier run has tokenized are kept.
 /// Throws Error as read_slice() does, when there are more bad lines than allowed, and when it is
-/// interrupted. A later call continues from there.
+/// interrupted. A later call then continues with the items that are missing.
 ///
-/// If several items share a plain-text file, it can happen that an item does not begin where the
-/// item before it ends (see ItemTokenizer). Such items are tokenized again at the end.
+/// If several items share a plain-text file, an item may not begin where the item before it ends
+/// (see ItemTokenizer). Such items are tokenized again at the end.
 TokenizedItems tokenize_corpus(const CorpusTokens& wanted, const std::vector<WorkItem>& items,
                                const std::vector<fs::path>& paths, const Logger& logger);
 

@@ -23,11 +23,12 @@ inline constexpr std::array<std::string_view, 4> kWords<SourceFormat>{"auto", "p
 
 /// The handling of the ends of a source's documents.
 enum class DocumentEnds {
-  /// A document that does not end with an end-of-document token gets one. Opening the source reads
-  /// the last token of every document.
+  /// A document that does not end with an end-of-document token gets one. Opening a Megatron
+  /// dataset reads each document's last token. In token files, only the end of a file ends one.
   add,
-  /// Every document must end with an end-of-document token. The stream is the files as they are.
-  /// Opening the source checks some documents and throws Error if one lacks the token.
+  /// Every document must end with an end-of-document token, and the stream is the files as they
+  /// are. Opening a Megatron dataset checks some documents and throws Error if one lacks the token.
+  /// Token files are not checked.
   present,
 };
 template <>
@@ -39,8 +40,8 @@ template <>
 inline constexpr std::array<std::string_view, 4> kWords<TokenType>{"uint16", "uint32", "int32",
                                                                    "int64"};
 
-/// The source of the type of the ids in token files: their .npy headers, or the TokenType that the
-/// configuration names.
+/// The source that states the type of the ids in token files: in their .npy headers, or in the
+/// configuration, which then names a TokenType.
 enum class TokenFileType { header, u16, u32, i32, i64 };
 template <>
 inline constexpr std::array<std::string_view, 5> kWords<TokenFileType>{"header", "uint16", "uint32",
@@ -48,7 +49,7 @@ inline constexpr std::array<std::string_view, 5> kWords<TokenFileType>{"header",
 
 /// One [[data.sources]]: data from which a mix draws a share of its instances.
 struct SourceConfig {
-  std::string name;   ///< the name in reports and checkpoints; empty: by the path
+  std::string name;   ///< the name in reports and checkpoints; empty: see source_name()
   std::string path;   ///< a prepared folder, a Megatron prefix, a file or a glob
   double weight = 1;  ///< its share of the instances is weight / sum of all weights
   SourceFormat format = SourceFormat::automatic;

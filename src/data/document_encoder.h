@@ -25,12 +25,12 @@ class DocumentEncoder {
 
   virtual ~DocumentEncoder() = default;
 
-  /// Resets the encoder for another text. With `starts_document` the text begins a document.
+  /// Resets the encoder for another text. If `starts_document` is set, the text begins a document.
   /// Otherwise it continues a document, from a boundary or from any other offset (see above).
   virtual void begin(bool starts_document) = 0;
   /// Adds a piece of valid UTF-8. Appends to `ids` the tokens that no later text can change.
-  /// Appends to `boundaries` the boundaries reached so far, in ascending order. Where the text has
-  /// boundaries, at least one is reported every few kilobytes.
+  /// Appends to `boundaries`, in ascending order, those that have become certain since the last
+  /// call. Where the text has boundaries, at least one is reported every few kilobytes.
   virtual void add(std::string_view piece, std::vector<int32_t>& ids,
                    std::vector<Boundary>& boundaries) = 0;
   /// Ends the document and appends the remaining ids. The end is a boundary too.

@@ -6,6 +6,10 @@
 #include "base/error.h"
 #include "data/worker_pool.h"
 
+// run() tokenizes the slices of an item one after another. Whole documents go through
+// read_documents(). A slice of a plain-text file that may be cut anywhere goes through read_text()
+// and encode_text(), which look for the boundaries at which the item's tokens begin and end.
+
 namespace tessera {
 namespace {
 

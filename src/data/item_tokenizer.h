@@ -21,18 +21,18 @@ namespace tessera {
 /// A tokenizer of work items. The ids of a document are those that Tokenizer::encode() gives for
 /// the whole document, however it is compressed, cut and read.
 ///
-/// A plain-text file is one document, even when it is cut into slices of several items. An item's
-/// tokens run from the encoding's first boundary at or after the start of its slice to the first
-/// boundary at or after its end. To find these boundaries, an encoder begins some kilobytes before
-/// the slice. Its first ids may be wrong, but after a few words they nearly always agree with those
-/// of the whole document. This is checked when all items are done. The first item begins with the
-/// document, so its tokens are right. If an item begins where the one before it ends, its tokens
-/// are right as well (see DocumentEncoder). Otherwise the item is tokenized again from that end
-/// (`from`).
+/// A plain-text file is one document. If it is not compressed, it may be cut into slices of several
+/// items. An item's tokens then run from the encoding's first boundary at or after the start of its
+/// slice to the first boundary at or after its end. To find these boundaries, an encoder begins up
+/// to 4 KiB before the slice. Its first ids may be wrong, but after a few words they nearly always
+/// agree with those of the whole document. This is checked when all items are done. The first item
+/// begins with the document, so its tokens are right. If an item begins where the one before it
+/// ends, its tokens are right as well (see DocumentEncoder). Otherwise the item is tokenized again
+/// from that end (`from`).
 class ItemTokenizer {
  public:
-  /// All references must outlive this object. `beginning` is put before each document. Items have
-  /// about `item_bytes` bytes.
+  /// All references must outlive this object. The tokens of `beginning` are put before each
+  /// document. Items have about `item_bytes` bytes of text.
   ItemTokenizer(const Corpus& corpus, const ReadOptions& options, const Tokenizer& tokenizer,
                 const std::vector<int32_t>& beginning, int64_t item_bytes);
 
@@ -49,12 +49,13 @@ class ItemTokenizer {
     int64_t from = WorkItemSummary::kUnknown;
     int64_t to = WorkItemSummary::kUnknown;
   };
-  /// The bounds of a slice in its file. The first boundary at or after each is sought.
+  /// The bounds of a slice in its file. encode_text() seeks the first boundary at or after each.
   struct SliceBounds {
     int64_t begin;
     int64_t end;
   };
 
+  /// Writes ids and counts them in *tokens_done_.
   void append(std::span<const int32_t> ids, WorkItemWriter& writer);
   /// Reads documents that are within one slice: JSONL lines and compressed files.
   void read_documents(const Slice& slice, WorkItemWriter& writer, ReadStatistics& statistics);
@@ -62,8 +63,8 @@ class ItemTokenizer {
                       ReadStatistics& statistics);
   ItemRange encode_text(PlainText& text, SliceBounds bounds, std::optional<int64_t> from,
                         WorkItemWriter& writer);
-  /// Returns the boundaries of the last encoder call to look up, once the file has been read up to
-  /// `read`: all if a sought one may be among them, otherwise only the last.
+  /// Returns those of `boundaries_` that must be looked up when the file has been read up to offset
+  /// `read`: all if one of them may be a sought boundary, otherwise only the last.
   std::span<const DocumentEncoder::Boundary> sought_boundaries(const ItemRange& range,
                                                                SliceBounds bounds,
                                                                int64_t read) const;

@@ -82,8 +82,7 @@ struct PositionedBatch {
   LoaderState after;
 };
 
-/// A queue of batches that are prepared ahead in a thread of its own. The destructor ends the
-/// thread.
+/// A queue of batches that are prepared ahead in a thread of its own, which ends with the queue.
 class ReadAhead {
  public:
   ReadAhead(const TrainingData& data, const LoaderOptions& options, const LoaderState& start)
@@ -221,8 +220,7 @@ void require_data(const TrainingData& data, Split split) {
 
 void require_position(const DataSource& source, Split split, const SourcePosition& position) {
   const int64_t instances = source.instances->instances(split);
-  // The instances of all epochs are counted in 64 bits. A quarter of the range leaves room for
-  // sums.
+  // All epochs' instances are counted in 64 bits. A quarter of the range leaves room for sums.
   const int64_t last_epoch = std::numeric_limits<int64_t>::max() / 4 / instances;
   if (position.epoch < 0 || position.epoch > last_epoch || position.instance < 0 ||
       position.instance >= instances) {

@@ -32,13 +32,12 @@ struct Batch {
   std::vector<int32_t> tokens;
   /// The next token of the row; -1 (no target) at each row's last position.
   std::vector<int32_t> targets;
-  /// The position in the row at which the token's document starts. A document includes its
-  /// end-of-document token.
+  /// The position in the row at which the token's document starts; 0 if it began before the row. A
+  /// document includes its end-of-document token.
   std::vector<int32_t> document_starts;
   /// The position in the row, 0 to context - 1.
   std::vector<int32_t> positions;
-  /// Several ranks compute one large batch together, in `parts` batches of equal size. This one has
-  /// the index `part`.
+  /// The index of this batch among `parts` equal ones, which several ranks compute together.
   int64_t part = 0;
   int64_t parts = 1;
   int64_t target_count = 0;  // the targets other than -1 in all parts
@@ -53,13 +52,12 @@ struct LoaderOptions {
   Split split = Split::train;
   int64_t rows = 1;  // instances per batch
   /// `parts` loaders share the data. Each call of next() advances all of them by parts * rows
-  /// instances. Of these a loader reads and holds only instances [part * rows, (part + 1) * rows).
+  /// instances. A loader reads only its own rows of these: [part * rows, (part + 1) * rows).
   int64_t part = 0;
   int64_t parts = 1;
-  int64_t read_ahead = 4;  // the least number of batches to prepare ahead
-  /// The vocabulary size of the model that takes the batches. It may be smaller than the
-  /// tokenizer's; an id outside it is an Error that names the file and the token's index in it. 0:
-  /// no model, or one for the tokenizer's whole vocabulary.
+  int64_t read_ahead = 4;  // batches to prepare ahead; next(batches) may raise it
+  /// The vocabulary size of the model, or 0 if it is not known. It may be smaller than the
+  /// tokenizer's. An id outside it is an Error that names the file and the token's index in it.
   int64_t vocabulary_size = 0;
   LoaderState start;
 };
@@ -81,8 +79,8 @@ class Loader {
   /// damaged. Every later call then throws too, until seek().
   Batch next();
   /// Returns the next `batches` batches, as next() does. If it throws, the batches before the
-  /// damaged one are lost, and state() is the position after them. From then on at least `batches`
-  /// are prepared ahead, so a caller that takes several at a time does not wait.
+  /// damaged one are lost, and state() is the position after them. From then on, until seek(), at
+  /// least `batches` are prepared ahead, so a caller that takes several at a time does not wait.
   std::vector<Batch> next(int64_t batches);
   /// Returns the number of batches that are prepared but not taken yet.
   int64_t ready() const;

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// A cache of the `capacity` values that were used last. A value has a number as its key. Open
-/// files are such values: data in many files then needs few file descriptors. A value that is no
-/// longer in the cache lives on while a caller holds it. Many threads may use a cache.
+/// A cache that keeps the `capacity` values used last, each under a number as its key. It is for
+/// open files: data in many files then needs few file descriptors. A value that is no longer in the
+/// cache lives on while a caller holds it. Many threads may use a cache.
 template <typename Value>
 class LruCache {
  public:

@@ -50,6 +50,7 @@ size_t Mix::next() {
   for (size_t i = 0; i < sources_.size(); ++i) {
     Source& source = sources_[i];
     source.behind += source.weight;
+    // A single source (scale 0) is always drawn.
     if (scale * source.behind < sum_ && scale > 0) continue;
     const Wide left = (scale - 1) * sum_ - scale * source.behind;
     const bool sooner =

@@ -19,8 +19,8 @@ class Mix {
   static constexpr double kSmallestShare = 1e-9;
 
   /// `drawn` holds each source's count so far in a mix of these weights. Throws Error when a weight
-  /// is not above 0, when its share is below the smallest, and when the counts cannot come from
-  /// such a mix.
+  /// is not above 0 or its share is below kSmallestShare, and when the counts cannot come from such
+  /// a mix.
   Mix(std::span<const double> weights, std::span<const int64_t> drawn);
 
   /// Returns the source of the next draw, in [0, weights.size()).

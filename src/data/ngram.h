@@ -20,7 +20,8 @@ namespace tessera {
 ///    p(w|v) = (max(c(v,w) - D, 0) + D * T(v) * q(w)) / c(v)    p(w|v) = q(w) where c(v) = 0
 ///    q(w)   = (T'(w) + T / V) / (sum of T' + T)
 ///    c(v) = sum of c(v,w) over w; T(v) = distinct words after v; T'(w) = distinct words before w;
-///    D = n1 / (n1 + 2 n2), limited to [0.1, 0.9]; n1 and n2 are the pairs seen once and twice
+///    n1, n2 = number of pairs seen once and twice
+///    D = n1 / (n1 + 2 n2), limited to [0.1, 0.9]; 0.5 if n1 and n2 are 0
 ///
 /// Every probability is positive and each distribution sums to 1.
 class NgramBaseline {
@@ -30,6 +31,7 @@ class NgramBaseline {
   /// Counts the targets of one row: each token but the first, together with the token before it.
   void count(std::span<const int32_t> row);
 
+  /// Return p(token), p(token | before) and D.
   double unigram(int32_t token) const;
   double bigram(int32_t before, int32_t token) const;
   double discount() const;
@@ -62,8 +64,8 @@ struct BaselineLoss {
 
 /// Counts the training split of a source and evaluates on its held-out split. It uses exactly the
 /// targets that a Loader hands out in one epoch, so a model's held-out loss is comparable. Memory
-/// grows with the number of distinct pairs. Throws Error as InstanceSource::read() does, and when a
-/// counted token is outside the vocabulary.
+/// grows with the number of distinct pairs. The losses are NaN if nothing is held out. Throws Error
+/// as InstanceSource::read() does, and when a token is outside the vocabulary.
 BaselineLoss ngram_baseline(const InstanceSource& source, int64_t vocabulary_size);
 
 }  // namespace tessera

@@ -11,6 +11,9 @@
 #include "base/error.h"
 #include "base/text.h"
 
+// parse_npy_array() checks the magic, the version and the lengths of a header. DictionaryReader
+// parses the dictionary between them.
+
 namespace tessera {
 namespace {
 
@@ -24,7 +27,7 @@ constexpr std::pair<DType, std::string_view> kTypeNames[] = {
     {DType::f32, "<f4"}, {DType::f64, "<f8"},
 };
 
-/// A reader of the header's dictionary, in the subset of Python that NumPy writes.
+/// A parser of the header's dictionary, in the subset of Python that NumPy writes.
 class DictionaryReader {
  public:
   DictionaryReader(std::string_view text, const std::string& name, std::span<const NpyType> types)
@@ -61,6 +64,7 @@ class DictionaryReader {
     }
   }
 
+  /// Skips spaces and `character`. Returns false if another character comes next.
   bool accept(char character) {
     skip_spaces();
     if (text_.empty() || text_.front() != character) return false;

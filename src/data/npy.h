@@ -47,7 +47,7 @@ NpyArray parse_npy_array(std::span<const std::byte> head, int64_t file_bytes,
                          const std::string& name, std::span<const NpyType> types);
 
 /// Returns the .npy name of an element type ("<u2"). Throws Error for bf16, which NumPy does not
-/// have.
+/// have, and for f16, which we neither read nor write.
 std::string npy_type_name(DType dtype);
 
 /// Reads and checks a file's header. `head` is the start of the file: the first

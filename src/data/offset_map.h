@@ -15,8 +15,8 @@ class OffsetMap {
   void clear() { runs_.clear(); }
 
   /// Records that the text from `offset` on was made from the source from offset `source` on. Calls
-  /// come in ascending order of `offset`. `kept`: the bytes are unchanged. Otherwise only `offset`
-  /// itself has a counterpart.
+  /// come in ascending order of `offset`. If `kept` is set, the bytes are unchanged. Otherwise only
+  /// `offset` itself has a counterpart in the source.
   void add(int64_t offset, int64_t source, bool kept) {
     if (!runs_.empty()) {
       Run& last = runs_.back();

@@ -19,6 +19,10 @@
 #include "data/tokenizer.h"
 #include "data/train_tokenizer.h"
 
+// Preparation::run() takes the steps in order: find or train the tokenizer, tokenize the work items
+// (corpus_tokenizer.h), gather their tokens into permuted shards (shards/gather.h), write the
+// manifest. Each step keeps what an earlier, unfinished run has done.
+
 namespace tessera {
 namespace {
 
@@ -65,7 +69,7 @@ void check_options(const PrepareOptions& options) {
   require_at_least(options.threads, 0, "threads");
 }
 
-/// The state of one run. Its steps are in the order in which run() calls them.
+/// One run of prepare().
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const Logger& logger)
@@ -86,6 +90,7 @@ class Preparation {
   PrepareReport run() {
     const Stopwatch watch;
     if (folder_->is_complete(recipe_)) {
+      // An earlier run may have ended after it wrote the manifest.
       folder_->remove_work();
       const Manifest& manifest = report_.manifest = read_manifest(folder_->path());
       report_.was_complete = true;
@@ -130,8 +135,7 @@ class Preparation {
     return recipe;
   }
 
-  /// Trains the tokenizer if one is wanted and no earlier run has done so. Puts its files into the
-  /// folder.
+  /// Trains the tokenizer if one is wanted and not trained yet. Puts its files into the folder.
   void prepare_tokenizer() {
     const fs::path& folder = folder_->path();
     const bool trained = !tokenizer_;
@@ -210,6 +214,7 @@ class Preparation {
     return describe_bad_lines(corpus_, statistics_.first_bad_lines);
   }
 
+  /// Throws Error if there are more bad lines or broken characters than allowed.
   void check_limits(int64_t bad_lines, const std::vector<std::string>& first,
                     int64_t invalid_utf8) const {
     require_few_bad_lines(bad_lines, options_.max_bad_lines, first);
@@ -258,6 +263,7 @@ class Preparation {
     report_.manifest.held_out = std::move(result.held_out);
   }
 
+  /// Writes the manifest, which makes the folder complete, and removes the work.
   void finish() {
     Manifest& manifest = report_.manifest;
     manifest.recipe = recipe_;

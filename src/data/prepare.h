@@ -27,7 +27,7 @@ struct PrepareOptions {
   int64_t tokenizer_sample_bytes = int64_t{32} << 20;  // bytes of text to train a tokenizer on
   int64_t item_bytes = 0;  // bytes of text per work item; 0: by the corpus, 256 KiB to 16 MiB
 
-  // These do not decide what is written.
+  // These do not affect what is written.
   fs::path output;
   int64_t max_bad_lines = 100;        // the most invalid JSONL lines that are allowed
   bool fail_on_invalid_utf8 = false;  // otherwise broken bytes become U+FFFD and are counted
@@ -36,6 +36,7 @@ struct PrepareOptions {
   bool progress = true;               // show a progress line on standard error
 };
 
+/// The result of prepare(). If there was nothing to do, only the first two members are set.
 struct PrepareReport {
   Manifest manifest;
   bool was_complete = false;  // true if there was nothing to do
@@ -51,15 +52,16 @@ struct PrepareReport {
 /// of `context` tokens, permutes them all by `seed` and writes them as shards.
 ///
 /// The output folder then holds the tokenizer, the shards train-NNNNN.npy and held_out-NNNNN.npy,
-/// each an array [instances, context], and manifest.json, which is written last. Equal options and
-/// inputs give equal bytes, whatever the number of threads. Memory does not grow with the corpus,
-/// except for a few words per file and work item.
+/// each an array [instances, context], the hashes of their blocks (see block_hashes.h), and
+/// manifest.json, which is written last. Equal options and inputs give equal bytes, whatever the
+/// number of threads. Memory does not grow with the corpus, except for a few words per file, work
+/// item and shard.
 ///
 /// After a run was killed, the same call continues it. A call on a complete folder verifies its
-/// shards and changes nothing. While an InterruptGuard exists, Ctrl-C ends the run within moments
-/// with an Error that says so. During the training of a tokenizer it does so only after the
-/// training. Throws Error for everything that a user can fix: options, inputs, folders, a full
-/// disk.
+/// shards and changes nothing. Under an InterruptGuard, Ctrl-C ends the tokenizing and the
+/// gathering of shards within moments, with an Error that says so. If it comes while a tokenizer is
+/// trained, the run ends after the training. Throws Error for everything that a user can fix:
+/// options, inputs, folders, a full disk.
 PrepareReport prepare(const PrepareOptions& options, const Logger& logger);
 
 }  // namespace tessera

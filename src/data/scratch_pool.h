@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// A pool of scratch memory that an object's calls reuse. It holds one Scratch for each thread that
-/// is in a call at the same time.
+/// A pool of scratch memory that an object's calls reuse. It grows to the largest number of threads
+/// that have been in a call at the same time.
 template <typename Scratch>
 class ScratchPool {
  public:
@@ -32,8 +32,7 @@ class ScratchPool {
     std::unique_ptr<Scratch> scratch_;
   };
 
-  /// Returns a lease of a Scratch, as its last user left it. `make` creates a Scratch when all are
-  /// in use.
+  /// Returns a lease of a Scratch, as its last user left it, or of a new one from `make`.
   template <typename Make>
   Lease lease(const Make& make) {
     std::unique_ptr<Scratch> scratch = take_idle();

@@ -11,9 +11,11 @@
 
 namespace tessera {
 
-/// A tokenizer by a SentencePiece model. The end-of-sentence piece ends a document. The ids equal
-/// those of the SentencePiece library. The library reads the model, trains and decodes. It also
-/// encodes with all models that are not byte-pair encodings.
+/// A tokenizer that a SentencePiece model defines. The end-of-sentence piece ends a document. The
+/// ids equal those of the SentencePiece library, with two exceptions: a U+2581 in the text may be
+/// spelled in bytes (see space_mark_bytes_), and in long documents sums of scores may round
+/// differently (see SentencePieceDocumentEncoder). The library reads the model, trains and decodes.
+/// It also encodes with the models that SentencePieceMerger does not support.
 class SentencePieceTokenizer : public Tokenizer {
  public:
   /// `model` is the content of a .model file, and `origin` names it in errors. Throws Error when it
@@ -39,7 +41,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string file_;
   SentencePieceModel model_;
   mutable ScratchPool<SentencePieceDocumentEncoder> encoders_;
-  /// The byte pieces that spell U+2581 if encode() must use them, otherwise empty.
+  /// The byte pieces by which encode() spells a U+2581, so that decode() restores it. Empty if the
+  /// model has no such pieces or adds a dummy space; U+2581 then counts as a space.
   std::vector<int32_t> space_mark_bytes_;
 };
 

@@ -31,8 +31,7 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& path,
   return std::make_unique<SentencePieceTokenizer>(read_file(path), path.string());
 }
 
-/// Returns whether `json` is a tokenizer file of ours. Otherwise it is null or a file of the
-/// `tokenizers` library.
+/// Returns whether `json` is a tokenizer file of ours, not one of the `tokenizers` library.
 bool is_bytes(const nlohmann::json& json) {
   return json.is_object() && json.value("kind", nlohmann::json()) == "bytes";
 }

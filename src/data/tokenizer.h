@@ -28,8 +28,7 @@ struct TokenizerFileHash {
   bool operator==(const TokenizerFileHash&) const = default;
 };
 
-/// A tokenizer: it converts text to token ids and back. Immutable after construction: every thread
-/// may call every method.
+/// A converter of text to token ids and back. Immutable: every thread may call every method.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -51,31 +50,30 @@ class Tokenizer {
   virtual std::optional<int32_t> control_token(std::string_view spelled) const = 0;
   /// Returns "bytes", "sentencepiece", "byte-level BPE" or "BPE with byte fallback".
   virtual std::string kind() const = 0;
-  /// Returns sixteen hexadecimal digits that identify the tokenizer. They are equal for two
-  /// tokenizers that encode every text alike.
+  /// Returns sixteen hexadecimal digits that identify the tokenizer. Two tokenizers with equal
+  /// digits encode every text alike.
   virtual std::string fingerprint() const = 0;
-  /// Returns the reason why encode() is several times slower than other tokenizers of this kind, or
-  /// "" if it is not.
+  /// Returns why encode() is several times slower than other tokenizers of this kind, or "".
   virtual std::string why_slow() const { return ""; }
-  /// Returns the files from which load_tokenizer() makes this tokenizer again, if they are in one
-  /// folder. The first, tokenizer.json or tokenizer.model, is the tokenizer itself.
+  /// Returns the files that load_tokenizer() needs, in one folder, to make this tokenizer again.
+  /// The first, tokenizer.json or tokenizer.model, is the tokenizer itself.
   virtual std::vector<TokenizerFile> files() const = 0;
   /// Returns the names and hashes of files().
   std::vector<TokenizerFileHash> file_hashes() const;
 };
 
 /// Loads the tokenizer that `path` names: the word "bytes", a SentencePiece model, a tokenizer.json
-/// of ours or of Hugging Face (see ByteLevelBpeTokenizer), or a folder that holds one of these. The
-/// folder may be a prepared folder, a checkpoint or a model's folder. If it has both tokenizer.json
-/// and tokenizer.model, a byte-level BPE tokenizer.json is loaded; any other tokenizer.json is a
-/// conversion of tokenizer.model, so tokenizer.model is loaded. A tokenizer.json of ours beside a
-/// tokenizer.model is an Error. The tokenizer of a prepared folder is compared with the folder's
-/// manifest.
+/// of Hugging Face (see ByteLevelBpeTokenizer) or of ours (it says {"kind": "bytes"}), or a folder
+/// that holds one of these. The folder may be a prepared folder, a checkpoint or a model's folder.
+/// If it has both tokenizer.json and tokenizer.model, a byte-level BPE tokenizer.json is loaded;
+/// any other tokenizer.json of Hugging Face is a conversion of tokenizer.model, so tokenizer.model
+/// is loaded. A tokenizer.json of ours beside a tokenizer.model is an Error. The tokenizer of a
+/// prepared folder is compared with the folder's manifest.
 ///
 /// `end_of_document` names the token that ends a document; "" leaves it to the tokenizer. Only a
 /// Hugging Face tokenizer takes a name; for the others, which know their token, a name is an Error.
-/// Throws Error when there is no tokenizer, when it is damaged, and when it has a feature that is
-/// not supported.
+/// With a name, only the hashes of a prepared folder's tokenizer files are compared. Throws Error
+/// when there is no tokenizer, when it is damaged, and when it has a feature that is not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,
                                           const std::string& end_of_document = "");
 

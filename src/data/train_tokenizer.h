@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Lines of text, and what was read to find them.
+/// A sample of lines of text, and the statistics of reading it.
 struct SampledLines {
   std::vector<std::string> lines;
   ReadStatistics statistics;

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// Memory of a device, or pinned memory of the host. It holds zeros at first, and is freed by the
-/// destructor.
+/// Memory of a device, or pinned memory of the host. It holds zeros at first. The destructor frees
+/// it.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -38,8 +38,7 @@ class Accelerator {
   /// Returns the free bytes of the device's memory.
   virtual int64_t free_bytes() const = 0;
 
-  /// Allocates memory of the device. Throws Error, which names the free bytes, if there is not
-  /// enough.
+  /// Allocates memory of the device. Throws Error, with the free bytes, if these are too few.
   virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;
   /// Allocates memory of the host that streams can copy from and to.
   virtual std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) = 0;
@@ -53,9 +52,9 @@ class Accelerator {
   /// Returns the checks that the host makes while it waits for this device. For the emulated device
   /// the host makes none, because its work always ends.
   WaitChecks& wait_checks() { return *wait_checks_; }
-  /// These two copy between the host and the device's memory. They call synchronize() first, and
-  /// return when the copy is done. They are for work outside of training steps, such as initial
-  /// weights and checkpoints.
+  /// upload() and readback() copy between the host and the device's memory. They call synchronize()
+  /// first, and return when the copy is done. They are for work outside of training steps, such as
+  /// initial weights and checkpoints.
   virtual void upload(std::span<const std::byte> from, void* to) = 0;
   virtual void readback(const void* from, std::span<std::byte> to) = 0;
 
@@ -66,11 +65,11 @@ class Accelerator {
   std::shared_ptr<WaitChecks> wait_checks_ = std::make_shared<WaitChecks>();
 };
 
-/// The rank that opens a device, among the ranks of its machine. Each rank has a GPU of its own.
+/// A rank among the ranks of its machine, which opens a device. Each rank needs a GPU of its own.
 struct LocalRank {
   int rank = 0;   ///< its index among the ranks of its machine
   int ranks = 1;  ///< the number of ranks of its machine
-  /// True if the ranks are processes. A launcher may then show each of them one GPU alone.
+  /// True if the ranks are processes. A launcher may then show each process a single GPU, its own.
   bool processes = false;
 };
 

@@ -18,12 +18,13 @@ namespace tessera {
 namespace {
 
 /// Memory of the device. Its bytes are subtracted from the device's free bytes until it is
-/// destroyed.
+/// destroyed. It may outlive the device, so the two share the counter and the fence.
 class CountedMemory final : public DeviceMemory {
  public:
   CountedMemory(int64_t bytes, std::shared_ptr<Fence> fence,
                 std::shared_ptr<std::atomic<int64_t>> free)
       : bytes_(bytes), free_(std::move(free)) {
+    // Subtracts before it compares, so that two threads cannot both get the last bytes.
     const int64_t before = free_->fetch_sub(bytes_);
     try {
       if (before < bytes_) {
@@ -81,7 +82,7 @@ class EmulatedAccelerator final : public Accelerator {
   }
   std::unique_ptr<Event> make_event() override { return emulated_event(); }
 
-  /// Waits for all streams, even if the work of one failed.
+  /// Waits for all streams, even if the work of one failed, and then throws the first error.
   void synchronize() override {
     refuse_in_capture("the host to wait");
     std::exception_ptr error;
@@ -96,7 +97,7 @@ class EmulatedAccelerator final : public Accelerator {
   }
   void upload(std::span<const std::byte> from, void* to) override {
     synchronize();
-    const OpenFence open(*fence_);
+    const OpenFence open(*fence_);  // else this copy by the host ends in a segmentation fault
     std::ranges::copy(from, static_cast<std::byte*>(to));
   }
   void readback(const void* from, std::span<std::byte> to) override {
@@ -106,6 +107,7 @@ class EmulatedAccelerator final : public Accelerator {
   }
 
  private:
+  /// Returns the streams that still exist, and forgets the others.
   std::vector<std::shared_ptr<EmulatedStream>> streams() {
     const std::scoped_lock lock(mutex_);
     std::erase_if(streams_, [](const auto& stream) { return stream.expired(); });
@@ -116,8 +118,8 @@ class EmulatedAccelerator final : public Accelerator {
     return all;
   }
 
-  /// Throws Error, and makes the capture invalid, if this thread has begun a capture that has not
-  /// ended.
+  /// If this thread has begun a capture that has not ended, makes it invalid and throws Error.
+  /// `what` completes "a capture of the emulated device does not allow ...".
   void refuse_in_capture(const char* what) {
     for (const auto& stream : streams()) {
       const auto capture = stream->capture();
@@ -128,7 +130,7 @@ class EmulatedAccelerator final : public Accelerator {
   int lanes_;
   emulation::Options options_;
   int64_t memory_bytes_;
-  std::shared_ptr<std::atomic<int64_t>> free_;  // bytes
+  std::shared_ptr<std::atomic<int64_t>> free_;  // bytes that are not allocated
   std::shared_ptr<Fence> fence_ = std::make_shared<Fence>();
   std::mutex mutex_;  // guards streams_
   std::vector<std::weak_ptr<EmulatedStream>> streams_;

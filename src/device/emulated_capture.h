@@ -17,9 +17,9 @@ class EmulatedStream;
 using EmulatedWork = std::function<void(EmulatedStream&)>;
 
 /// The work that streams capture together, by CUDA's rules. While a stream is in a capture, its
-/// work is recorded and not done. The capture begins on one stream. A stream that waits for an
-/// event of the capture joins the capture, and before the end the first stream must wait for every
-/// stream that joined. A call that a capture does not allow makes it invalid, and end() then fails.
+/// work is recorded and not done. The capture begins on one stream, and a stream that waits for one
+/// of its events joins. Before the end the first stream must wait for every stream that joined,
+/// itself or through others. A call that is not allowed makes the capture invalid: end() fails.
 class EmulatedCapture {
  public:
   explicit EmulatedCapture(EmulatedStream& first) : first_(&first), streams_{&first} {}
@@ -39,7 +39,7 @@ class EmulatedCapture {
   void wait(EmulatedStream& stream, EmulatedStream& recording_stream, size_t recorded_size);
   /// Removes a stream that is destroyed.
   void leave(EmulatedStream& stream) { streams_.erase(&stream); }
-  /// Makes the capture invalid and throws Error, which says that `what` is not allowed.
+  /// Makes the capture invalid and throws Error. `what` completes "does not allow ...".
   [[noreturn]] void refuse(std::string_view what);
 
   /// Ends the capture and returns its pieces of work in the order in which they were given, which
@@ -48,12 +48,13 @@ class EmulatedCapture {
   std::shared_ptr<const std::vector<EmulatedWork>> end();
 
  private:
+  /// Records that no stream has waited yet for what `stream` did so far.
   void note_unawaited(EmulatedStream& stream);
 
   EmulatedStream* first_;
   std::set<EmulatedStream*> streams_;
-  /// The streams, other than the first, that have work for which no stream has waited. The value is
-  /// the capture's size() after the last of that work.
+  /// The streams, other than the first, for which no stream has waited since their last work or
+  /// wait. The value is the capture's size() after that.
   std::map<EmulatedStream*, size_t> unawaited_;
   std::shared_ptr<std::vector<EmulatedWork>> works_ = std::make_shared<std::vector<EmulatedWork>>();
   std::thread::id thread_ = std::this_thread::get_id();

@@ -31,7 +31,7 @@ class EmulatedMemory final : public DeviceMemory {
                   std::strerror(errno));
     }
 #if defined(__SANITIZE_ADDRESS__)
-    // A kernel that reads or writes past the end is then found.
+    // The sanitizer then finds a kernel that reads or writes past the end.
     __asan_poison_memory_region(static_cast<char*>(address_) + bytes,
                                 static_cast<size_t>(bytes_ - bytes));
 #endif

@@ -9,14 +9,15 @@
 
 namespace tessera {
 
-/// A fence around the emulated device's memory: while it is closed, the memory can be neither read
-/// nor written. It is open while the device does work. So a use of the memory by the host ends in a
-/// segmentation fault, as on a GPU. Several threads may call it at once.
+/// A fence around the emulated device's memory. While it is closed, the memory can be neither read
+/// nor written: a use by the host ends in a segmentation fault, as on a GPU. Streams open it while
+/// they work, and upload() and readback() while they copy. Several threads may call it at once.
 class Fence {
  public:
+  /// Puts memory behind the fence. remove() must be called before the memory is freed.
   void add(void* address, int64_t bytes);
   void remove(void* address);
-  /// Opens the fence. It stays open until close() was called as often as open().
+  /// Opens the fence. It stays open until close() has been called as often as open().
   void open();
   void close();
 
@@ -26,6 +27,7 @@ class Fence {
     int64_t bytes;
   };
 
+  /// Allows or forbids access to a block, as the fence is open or closed.
   void protect(const Block& block) const;
   void protect_all() const;
 

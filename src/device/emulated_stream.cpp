@@ -31,7 +31,7 @@ struct EventState {
   int64_t recorded = 0;  // the number of the last record
   int64_t reached = 0;   // the last record that its stream has reached
   Clock::time_point time;
-  CapturePoint captured;     // where a capture recorded it
+  CapturePoint captured;     // where a capture recorded it, if the last record was in a capture
   std::exception_ptr error;  // the error of the stream's work before the event
   int64_t failed = 0;        // the number of the first record with the error
 
@@ -43,8 +43,7 @@ struct EventState {
     time = Clock::now();
     changed.notify_all();
   }
-  /// Waits until record `number` is reached. Throws the error of the work before it, if there is
-  /// one.
+  /// Waits until record `number` is reached. Throws the error of the work before it, if any.
   void wait(int64_t number) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return reached >= number; });
@@ -80,6 +79,7 @@ class EmulatedEvent final : public Event {
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
 
  private:
+  /// Throws Error, and makes the capture invalid, if a capture has recorded the event.
   void require_uncaptured() const {
     if (const auto capture = captured().capture) capture->refuse("the host to ask for its events");
   }
@@ -182,7 +182,7 @@ void EmulatedStream::abandon_capture() noexcept {
   if (!capture()) return;
   try {
     end_capture();
-  } catch (const Error&) {  // the capture was invalid
+  } catch (const Error&) {  // the capture was invalid, and is over all the same
     return;
   }
 }

@@ -15,6 +15,7 @@
 
 namespace tessera {
 
+/// Returns an event that streams of the emulated device can record.
 std::unique_ptr<Event> emulated_event();
 
 /// A stream of the emulated device: a queue of work, and a thread that does it in order. While the
@@ -53,6 +54,7 @@ class EmulatedStream final : public Stream {
     bool after_error = false;  // done even after an error, because other streams may wait for it
   };
 
+  /// Adds work to the capture if the stream is in one, or else to the queue.
   void queue_or_capture(EmulatedWork&& work);
   void queue(QueuedWork work);
   void set_capture(std::shared_ptr<EmulatedCapture> capture);

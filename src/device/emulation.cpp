@@ -19,11 +19,11 @@
 // its warp or its block; then it switches back to the scheduler. The last thread to arrive makes
 // the others ready again. If no thread is ready and some have not returned, the block is stuck.
 //
-// The thread sanitizer does not instrument this file (see the room's CMake lines). It learns of the
-// threads of a block only by the calls of before_switch(), release() and acquire(). If it saw the
-// code of the scheduler, each switch of fibers would look like a barrier. It takes a release() of
-// an address and the acquire() after it for a barrier. Where one barrier may begin before all have
-// left the one before, two addresses are used alternately.
+// The thread sanitizer does not instrument this file (see CMakeLists.txt): if it saw the scheduler,
+// each switch of fibers would look like a barrier. It learns of the threads of a block only by the
+// calls of before_switch(), release() and acquire(). To the sanitizer, a release() of an address
+// and the acquire() after it are a barrier. Where a barrier may begin before all threads have left
+// the one before, two addresses are used alternately.
 
 namespace tessera::emulation {
 namespace {
@@ -59,7 +59,7 @@ struct Group {
 class Machine {
  public:
   explicit Machine(const Options& options) : order_(options.order), random_(options.seed) {
-    threads_.reserve(kMostThreads);  // fibers refer to their Thread
+    threads_.reserve(kMostThreads);  // no Thread may move: a running fiber refers to its own
   }
   ~Machine();
   Machine(const Machine&) = delete;
@@ -72,6 +72,7 @@ class Machine {
   int64_t block() const { return block_; }
   int running() const { return running_; }
   void* shared() { return shared_.data(); }
+  /// Waits until all threads of the running thread's block or warp have arrived here.
   void wait(WaitsFor waits_for, bool orders_memory);
   uint64_t exchange(uint64_t value, int from);
 
@@ -129,7 +130,7 @@ class Current {
 }  // namespace
 
 Machine::~Machine() {
-  ends_fibers_ = true;
+  ends_fibers_ = true;  // each fiber returns when it is resumed
   note_scheduler();
   for (int number = 0; number < std::ssize(threads_); ++number) {
     resume(number);
@@ -139,6 +140,7 @@ Machine::~Machine() {
   }
 }
 
+/// Makes the fiber of one more thread of a block. It begins to run when it is first resumed.
 void Machine::add_thread() {
   const auto number = static_cast<int>(threads_.size());
   Thread thread;
@@ -188,6 +190,7 @@ void Machine::note_scheduler() {
 #endif
 }
 
+/// Switches to the fiber of a thread, and returns when the thread switches back.
 void Machine::resume(int number) {
   running_ = number;
   Stack& stack = thread(number).stack;
@@ -231,6 +234,7 @@ void Machine::wait(WaitsFor waits_for, bool orders_memory) {
 
 uint64_t Machine::exchange(uint64_t value, int from) {
   Thread& self = thread(running_);
+  // The thread may give its next value before others have read this one, but not the one after.
   const unsigned slot = self.exchanges++ % 2;
   self.exchanged_values[slot] = value;
   wait(WaitsFor::warp, /*orders_memory=*/false);
@@ -247,6 +251,7 @@ int Machine::take_ready() {
   return number;
 }
 
+/// Runs block `block_` to its end. Throws the first error of its threads.
 void Machine::run_block() {
   whole_block_ = {};
   warps_.assign(static_cast<size_t>(block_threads() / lanes_), {});

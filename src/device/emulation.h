@@ -32,9 +32,10 @@ class Emulator {
   Emulator& operator=(const Emulator&) = delete;
 
   /// Calls `kernel` once for each thread of the grid. `lanes` is the number of threads of a warp. A
-  /// block must be made of whole warps and have at most 1024 threads. Throws Error if threads wait
-  /// for others that never arrive, because a barrier or a shuffle is in divergent code. The message
-  /// names the block and the numbers of threads that wait for the block and for their warp.
+  /// block must be made of whole warps and have at most 1024 threads. Throws the first error of the
+  /// kernel; later blocks do not run. Throws Error if threads wait for others that never arrive,
+  /// because a barrier or a shuffle is in divergent code. The message names the block and counts
+  /// the threads that wait for the block and for their warp.
   void run(const Grid& grid, int lanes, const std::function<void()>& kernel);
 
  private:
@@ -43,6 +44,7 @@ class Emulator {
 
 // The functions that kernels call. They may be called only within Emulator::run().
 
+/// An index or an extent in up to three dims, as CUDA's dim3. Grids here have two dims.
 struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
@@ -51,7 +53,7 @@ Index block_index();
 Index block_size();
 Index grid_size();
 
-/// Waits for all threads of the block, or of the warp.
+/// Waits for all threads of the block, or of the warp, and orders their accesses to memory.
 void wait_for_block();
 void wait_for_warp();
 

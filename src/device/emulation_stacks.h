@@ -24,8 +24,7 @@ namespace tessera::emulation {
 inline constexpr int kMostThreads = 1024;  // the limit of a block
 inline constexpr size_t kStackBytes = 256 * 1024;
 
-/// The stacks of all threads of a block: a range of addresses. Only the pages that are touched take
-/// memory.
+/// The stacks of all threads of a block: a range of addresses. Only touched pages take memory.
 class Stacks {
  public:
   Stacks()

@@ -19,8 +19,7 @@ class EventPair {
   double seconds() const { return end_->seconds_since(*begin_); }
   /// Returns the seconds from another event to the beginning of the work, once both have happened.
   double begin_since(const Event& event) const { return begin_->seconds_since(event); }
-  /// Returns the seconds from the beginning of an earlier pair's work to the beginning of this
-  /// pair's.
+  /// Returns the seconds from the beginning of an earlier pair's work to that of this pair's.
   double since(const EventPair& earlier) const { return begin_since(*earlier.begin_); }
 
  private:

@@ -93,6 +93,7 @@ class GpuAccelerator final : public Accelerator {
   }
 
   void synchronize() override {
+    // Asks again and again: within the vendor's own wait the host could not make its checks.
     if (wait_checks().any()) {
       for (const auto& stream : streams()) wait_checks().wait([&] { return stream->done(); });
     }
@@ -129,7 +130,7 @@ class GpuAccelerator final : public Accelerator {
   }
 
   [[noreturn]] void throw_out_of_memory(int64_t bytes) const {
-    (void)Api::get_last_error();
+    (void)Api::get_last_error();  // clears it, as throw_gpu_error() does
     throw Error(
         "the device \"{}\" ({}) has no {} of memory in one piece; {} of it are free. Lower "
         "train.micro_batch or data.context, name more in train.recompute, or end other programs "
@@ -163,7 +164,7 @@ inline int device_of(const LocalRank& local, int count, const char* visible_devi
       local.ranks, count, visible_devices);
 }
 
-/// Opens a device for a rank. Throws Error if there is none, or if it is too old.
+/// Opens a device for a rank. Throws Error if there is none, or if this build cannot use it.
 template <typename Api>
 std::unique_ptr<Accelerator> open_gpu(const LocalRank& rank) {
   Api::check_driver();
@@ -185,8 +186,8 @@ std::unique_ptr<Accelerator> open_gpu(const LocalRank& rank) {
   return std::make_unique<GpuAccelerator<Api>>(properties);
 }
 
-/// Launches a kernel in a stream. `arguments` are the addresses of its parameters. Throws Error if
-/// the device refuses it.
+/// Launches a kernel in a stream. `arguments` are the addresses of its parameters' values. Throws
+/// Error if the device refuses the launch.
 template <typename Api>
 void launch_on_gpu(const void* kernel, const Grid& grid, Stream& stream, void** arguments) {
   check_grid(grid);

@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-// Streams, events and graphs on top of the runtime of a vendor's GPUs. `Api` names the runtime's
-// types and functions, which differ between CUDA and HIP only in their prefix. It is CudaApi
-// (cuda_accelerator_cuda.cpp) or HipApi (hip_accelerator_hip.cpp). Destructors ignore errors,
-// because a device that failed reports it at each later call. Queries that return "not ready" leave
-// that as the runtime's last error, which is cleared, because other code asks for the last error.
+// Streams, events and graphs on top of the runtime of a vendor's GPUs. `Api` is CudaApi
+// (cuda_accelerator_cuda.cpp) or HipApi (hip_accelerator_hip.cpp). It names the runtime's types and
+// functions, which mostly differ in their prefix alone. Destructors ignore errors, because a device
+// that failed reports it at each later call. A query that returns "not ready" leaves that as the
+// runtime's last error. It is cleared, because other code asks for the last error.
 
 template <typename Api>
 class GpuEvent final : public Event {
@@ -107,8 +107,7 @@ class GpuStream final : public Stream {
     if (bytes == 0) return;
     call_gpu<Api>(Api::memset_async, to, 0, static_cast<size_t>(bytes), stream_);
   }
-  /// Records a point of the stream. In a capture, a stream that waits for the event joins the
-  /// capture.
+  /// Records a point of the stream. In a capture, a stream that waits for the event joins.
   void record(Event& event) override {
     call_gpu<Api>(Api::event_record, dynamic_cast<GpuEvent<Api>&>(event).handle(), stream_);
   }

@@ -13,8 +13,8 @@ struct Grid {
   int shared_bytes = 0;  ///< the dynamic shared memory of a block
 };
 
-/// Throws InternalError if a grid is larger than devices allow: 2^31 - 1 by 65,535 blocks of 1,024
-/// threads.
+/// Throws InternalError if a grid is larger than devices allow (2^31 - 1 by 65,535 blocks of 1,024
+/// threads) or a block has no threads. A grid without blocks is allowed.
 void check_grid(const Grid& grid);
 
 }  // namespace tessera

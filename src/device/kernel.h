@@ -145,7 +145,7 @@ __device__ inline T* dynamic_shared() {
 #endif
 }
 
-/// Returns a value of the compute type rounded to an element.
+/// Rounds a float to an element of type T: to nearest, ties to even.
 template <typename T>
 __device__ inline T round_to(float value) {
 #if defined(__CUDA_ARCH__)  // one instruction
@@ -160,6 +160,8 @@ __device__ inline T warp_sum(T value) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
   return value;
 }
+/// Returns the maximum over the lanes of a warp, to each lane. NaN compares as false: if a lane
+/// gives one, lanes may get different results.
 template <typename T>
 __device__ inline T warp_max(T value) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) {
@@ -170,8 +172,8 @@ __device__ inline T warp_max(T value) {
 }
 
 /// Combines the values of all threads of a one-dimensional block and returns the result to each of
-/// them. `combine` is a sum or a maximum over a warp: first within each warp, then over the results
-/// of the warps. `neutral` stands for the warps that the block does not have.
+/// them. `combine`, a sum or a maximum over a warp, is called twice: within each warp, then for the
+/// results of the warps. `neutral` stands for the warps that the block does not have.
 template <typename T, typename Combine>
 __device__ inline T combine_block(T value, T neutral, Combine combine) {
   __shared__ T warp_results[kMostThreads / kLanes];

@@ -16,10 +16,10 @@ namespace {
 /// The number of elements in 16 bytes.
 template <typename T>
 constexpr int kPackSize = 16 / sizeof(T);
-// Without a use outside of templates, nvcc may not treat these numbers as constants in some
-// templates.
+// Without a use outside of templates, nvcc may not treat these numbers as constants in others.
 static_assert(kPackSize<float> == 4 && kPackSize<BFloat16> == 8);
 
+/// A pack. It is aligned to its own size, so that the compiler moves it by one access.
 template <typename T, int size = kPackSize<T>>
 struct alignas(size * sizeof(T)) Pack {
   T values[size];
@@ -40,7 +40,7 @@ __device__ inline void store_pack(T* array, int64_t index, const Pack<T, size>& 
 }
 
 /// Calls body(size) with the number of elements of a pack as a compile-time constant: `widest`, or
-/// 1 if `width` is not a multiple of `widest`.
+/// 1 if rows of `width` elements are not whole packs of `widest`.
 template <int widest, typename Body>
 void with_pack_size(int64_t width, Body&& body) {
   if (width % widest == 0) {

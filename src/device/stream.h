@@ -58,9 +58,9 @@ class Stream {
   virtual void synchronize() = 0;
 
   /// Begins a capture: work given from here to end_capture() is recorded and not done. A stream
-  /// that waits for an event of the capture joins the capture, and this stream must wait for that
-  /// stream before end_capture(). Until then this thread must neither wait for the device nor
-  /// allocate its memory: that throws Error and makes the capture invalid.
+  /// that waits for an event of the capture joins it, and before end_capture() this stream must
+  /// wait for that stream, itself or through others. Until then this thread must neither wait for
+  /// the device nor allocate its memory: that throws an error and makes the capture invalid.
   virtual void begin_capture() = 0;
   /// Ends the capture and returns its work. Throws Error if the capture is invalid, and ends
   /// it all the same.

@@ -11,9 +11,9 @@
 
 namespace tessera {
 
-/// Checks that the host makes now and then while it waits for a device. Work that waits for other
-/// devices may never end; a check then ends the host's wait by throwing Error. Any thread may call
-/// any function.
+/// Checks that the host makes now and then while it waits for a device. A device's work may wait
+/// for another device that never comes; a check then ends the host's wait by throwing Error. Any
+/// thread may call any function.
 class WaitChecks {
  public:
   using Check = std::function<void(std::chrono::nanoseconds waited)>;
@@ -26,6 +26,7 @@ class WaitChecks {
     return owner;
   }
 
+  /// Returns whether there is a check to make. If not, the host may use the device's own wait.
   bool any() const {
     const std::scoped_lock lock(mutex_);
     checks_.remove_if([](const auto& check) { return check.expired(); });

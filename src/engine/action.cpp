@@ -11,8 +11,7 @@ bool is_backward(const Node& node) {
   return node.phase == Phase::backward || node.phase == Phase::recompute;
 }
 
-/// Returns, by node, true for the nodes of the backward pass on whose results an output of the
-/// program depends.
+/// Returns, by node, true for backward nodes on whose results an output of the program depends.
 std::vector<bool> needed_by_outputs(const Program& program) {
   const std::vector<Node>& nodes = program.nodes();
   std::vector<bool> wanted(program.values().size(), false);

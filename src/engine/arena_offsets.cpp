@@ -1,7 +1,8 @@
-// OffsetSearch puts the blocks at their lowest free offsets in several orders: the largest first,
-// the largest product of bytes and steps first, the longest in use first. After each order it moves
-// the block that ended highest to the front and tries again. It stops within 0.1 % of the lower
-// bound, which is the most bytes in use at once, or after a number of tries.
+// Finds offsets for blocks of memory. OffsetSearch puts one block after the other at its lowest
+// free offset. It begins with three orders: by bytes, by bytes times steps in use, and by steps in
+// use, the largest first. After each order it moves the block that ended highest to the front and
+// tries again. It stops within 0.1 % of a lower bound, the most bytes in use at once, or after a
+// number of tries.
 
 #include "engine/arena_offsets.h"
 

@@ -16,7 +16,7 @@ struct Interval {
 /// in use at the same time.
 struct MemoryBlock {
   int64_t bytes = 0;           ///< a multiple of the alignment
-  std::vector<Interval> live;  ///< the steps; ascending intervals that do not touch one another
+  std::vector<Interval> live;  ///< the steps: ascending intervals that do not touch; at least one
   int64_t offset = -1;         ///< set by assign_offsets()
 };
 

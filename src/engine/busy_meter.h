@@ -8,7 +8,7 @@ namespace tessera {
 
 /// The time that an accelerator worked.
 struct BusyTimes {
-  double busy_seconds = 0;   ///< in which it worked
+  double busy_seconds = 0;   ///< the time in which it worked
   double whole_seconds = 0;  ///< from the beginning of its first work to the end of its last
   /// Returns the share of the time in which it waited for the host.
   double idle_share() const { return whole_seconds > 0 ? 1 - busy_seconds / whole_seconds : 0; }
@@ -18,7 +18,7 @@ struct BusyTimes {
 /// and each copy. Gaps within an action count as work.
 class BusyMeter {
  public:
-  /// The accelerator must outlive this.
+  /// The accelerator must outlive the meter.
   explicit BusyMeter(Accelerator& accelerator) : accelerator_(accelerator) {}
 
   /// Begins a piece of work: all that is put into the stream from here to end(). All pieces follow

@@ -14,6 +14,7 @@ struct FlopCount {
   double useful() const { return forward + backward; }
 };
 
+/// Returns the FLOPs of one run of all nodes; of an update only the repeated ones.
 FlopCount count_flops(const Program& program);
 
 }  // namespace tessera

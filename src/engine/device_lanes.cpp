@@ -3,6 +3,7 @@
 namespace tessera {
 namespace {
 
+/// Captures the work that enqueue() puts on the lanes as a graph.
 std::unique_ptr<Graph> capture(DeviceLanes& lanes, const std::function<void()>& enqueue) {
   lanes.compute().begin_capture();
   try {

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// The executor's lanes on an accelerator: one stream for each lane, and events by which one lane
-/// waits for the other. A step is a node's index in its segment.
+/// The executor's lanes (see Lane) on an accelerator: one stream for each lane, and events by which
+/// one lane waits for the other. A step is a node's index in its segment.
 class DeviceLanes {
  public:
   explicit DeviceLanes(Accelerator& accelerator);

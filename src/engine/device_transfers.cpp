@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMinBlockBytes = 64 << 10;
-constexpr size_t kManyBlocks = 32;  // with so many, the host waits for the stream
+constexpr int64_t kMinBlockBytes = 64 << 10;  // enough for many small writes of a group
+constexpr size_t kManyBlocks = 32;            // with so many, the host waits for the stream
 
 /// Returns whether only the list of blocks refers to a block: no snapshot, no group of writes.
 bool is_free(const std::shared_ptr<PinnedBlock>& block) { return block.use_count() == 1; }

@@ -39,17 +39,16 @@ class DeviceTransfers {
 
   /// Copies `from` to the device's memory. The caller may change `from` at once.
   void write(std::span<const std::byte> from, void* to);
-  /// Ends a group of writes. Its pinned memory can be reused when the stream has reached this
-  /// point.
+  /// Ends a group of writes. Its pinned memory is reused after the stream reached this point.
   void end_writes();
-  /// Copies tensors of the device as they are when the stream reaches this point.
+  /// Copies tensors of the device to the host, as they are when the stream reaches this point.
   Snapshot read(std::span<const Tensor> tensors);
 
  private:
   /// Returns a block of at least `bytes` bytes that nothing uses. If there are many blocks, it
   /// waits for the stream, so that the host does not run too far ahead.
   std::shared_ptr<PinnedBlock> take(int64_t bytes);
-  /// Returns such a block from the list; null if a new one is to be allocated.
+  /// Returns such a block from the list, or null if a new block must be allocated.
   std::shared_ptr<PinnedBlock> find_free(int64_t bytes);
 
   Accelerator& accelerator_;

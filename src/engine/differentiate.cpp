@@ -1,7 +1,7 @@
 // The backward pass. differentiate() goes through the forward nodes in reverse. For each node,
-// differentiate_node() sums the gradients of its outputs, asks the operation for those of its
-// inputs. The gradient of a parameter, or of a view of one, is added into its main gradient at
-// once. The gradient of a computed value is noted until the node that made the value is reached.
+// differentiate_node() sums the gradients of its outputs and asks the operation for the gradients
+// of its inputs. The gradient of a parameter, or of a view of one, is added into its main gradient
+// at once. The gradient of a computed value is noted until the node that made the value is reached.
 // The gradient of a view of a computed value becomes a part of that value's gradient.
 
 #include "engine/differentiate.h"
@@ -17,6 +17,7 @@
 namespace tessera {
 namespace {
 
+/// Builds the backward pass: the seeds first, then the nodes in reverse.
 class Differentiation {
  public:
   Differentiation(Builder& builder, std::span<const Value> wanted)
@@ -24,8 +25,7 @@ class Differentiation {
         wanted_(wanted),
         contributions_(builder.program().values().size()),
         parts_(builder.program().values().size()) {
-    // Views of a view add their gradients to the base, so the total of the view itself would lack
-    // theirs.
+    // Views of a view add their gradients to the base, so the view's own total would lack them.
     for (const Value value : wanted) {
       TESSERA_CHECK(!builder.program().info(value).view, "the gradient of the view {} is wanted",
                     builder.program().info(value).name);
@@ -75,8 +75,7 @@ class Differentiation {
   }
 
   /// Returns the sum of the gradients from all consumers; null if there are none. It has the
-  /// value's own dtype. For a computed weight it has the accumulation dtype, as a parameter's
-  /// gradient has.
+  /// value's own dtype. The gradient of a computed weight has the accumulation dtype.
   Value total(Value value) {
     const auto id = static_cast<size_t>(value.id);
     std::vector<Value> addends = contributions_[id];
@@ -94,8 +93,7 @@ class Differentiation {
   }
 
  private:
-  /// Returns whether a node's output is a part of its input's memory, and not all of it under
-  /// another type.
+  /// Returns whether a node's output is a view of its input that is not retyped (see View).
   static bool is_part(const Node& node) {
     const std::optional<View> view = node.operation->view(0);
     return view && !view->retyped;
@@ -142,6 +140,7 @@ class Differentiation {
     std::vector<int64_t> firsts;
   };
 
+  /// Returns whether the gradients of a value that is no parameter are noted.
   bool needs_gradient(Value value) const {
     return builder_.program().info(value).kind == ValueKind::computed ||
            std::ranges::find(wanted_, value) != wanted_.end();
@@ -176,8 +175,7 @@ class Differentiation {
     }
   }
 
-  /// Finds the floating-point values that are parameters in another form, such as a part of a
-  /// gathered unit.
+  /// Finds floating-point values that are weights in another form, such as parts of gathered units.
   void find_computed_weights() {
     const Program& program = builder_.program();
     computed_weights_.assign(program.values().size(), false);
@@ -210,6 +208,7 @@ std::vector<Value> differentiate(Builder& builder, std::span<const Seed> seeds,
   TESSERA_CHECK(builder.program().forward_size() == static_cast<int>(forward.size()),
                 "the program has a backward pass already");
   Differentiation differentiation(builder, wanted);
+  // Nodes that convert or add the seeds belong to the block of the last node.
   builder.follow(forward.back(), Phase::backward);
   for (const Seed& seed : seeds) differentiation.contribute_seed(seed);
   for (auto node = forward.rbegin(); node != forward.rend(); ++node) {

@@ -1,7 +1,7 @@
-// A frame is the memory of one micro-batch in one program. It waits, or is in flight, between two
-// segments of the program. A situation is an action together with the frames that wait meanwhile.
-// The constructor binds every value of every frame to a tensor in the arena, at the plan's offset.
-// run() runs the nodes of an action's segment in the order of the program:
+// Runs planned programs. A frame is the memory of one micro-batch in one program. Between two
+// segments of the program the frame waits: it is in flight. A situation is an action together with
+// the frames that wait meanwhile. The constructor binds every value of every frame to a tensor in
+// the arena, at the plan's offset. run() runs the nodes of an action's segment:
 //
 // 1. begin() checks that the plan has the situation.
 // 2. run_nodes() goes through the nodes. run_node() collects a node's tensors and its workspace,
@@ -222,8 +222,7 @@ void Executor::run(const Action& action) {
   end(action, static_cast<int>(segment_index));
 }
 
-/// Returns whether actions run as graphs. A graph has no host work between its nodes, which traces
-/// and checks need.
+/// Returns whether actions run as graphs. Traces and checks need the host between nodes.
 bool Executor::captures() const {
   return lanes_ && graphs_ && trace_ == nullptr && finite_check_ == nullptr;
 }

@@ -34,7 +34,7 @@ class Executor {
   /// outlive the executor.
   Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtime& runtime,
            const GivenTensors& given = {});
-  /// Plans programs for these actions and runs them.
+  /// Also plans the memory of the programs, for these actions (see plan_memory()).
   Executor(std::vector<const Program*> programs, std::span<const Action> actions, Runtime& runtime,
            const GivenTensors& given = {});
   /// Waits for an accelerator, which may still use the memory that is freed here.
@@ -43,8 +43,8 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   /// Makes the communicators of all programs, in the same order on all ranks. This connects the
-  /// ranks' devices, which takes memory and may fail. Otherwise run() makes them when it needs
-  /// them.
+  /// ranks' devices, which takes memory and may fail. Without this call, the first run() of each
+  /// program makes its communicators.
   void join_groups();
 
   /// Runs an action: a segment of a program (its forward or backward pass, or all of it) for one
@@ -82,16 +82,18 @@ class Executor {
   /// Records each node's time in `trace` from now on; null ends that. An accelerator's times are
   /// added when the recording ends, after waiting for its work.
   void set_trace(Trace* trace);
-  /// Checks every node that runs from now on; null ends that. Nodes also run after a value that is
-  /// not finite, so that collectives complete on all ranks.
+  /// Checks every node that runs from now on, up to the first one with a value that is not finite;
+  /// null ends that. Nodes also run after a value that is not finite, so that collectives complete
+  /// on all ranks.
   void set_finite_check(FiniteCheck* check) { finite_check_ = check; }
   /// Sets a function that is called with the outputs of each node after Operation::run(); an empty
-  /// one ends that. On an accelerator the node's work may still be running.
+  /// one ends that. On an accelerator the node's work may still be running, and the launch of a
+  /// captured graph calls nothing (see set_graphs()).
   using Observer =
       std::function<void(const Program& program, const Node& node, std::span<const Tensor>)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
   /// Measures from now on how long the accelerator works; null ends that. The meter must outlive
-  /// this.
+  /// the executor, or the next call of this function.
   void set_busy_meter(BusyMeter* meter) { meter_ = meter; }
   /// Sets whether an action is captured as a graph when it runs for the second time, and launched
   /// as one from then on; by default it is. Only accelerators have graphs.
@@ -107,6 +109,7 @@ class Executor {
   /// By node of a program: the groups of ranks of its collectives.
   using Groups = std::vector<std::vector<Communicator*>>;
 
+  /// Makes the tensors of all frames of a program, from the plan's offsets and the given memory.
   void bind(size_t program_index, const GivenTensors& given);
   Groups find_groups(const Program& program) const;
   const Frame& frame(int program, int micro_batch) const;
@@ -119,7 +122,9 @@ class Executor {
     work();
     if (meter_ != nullptr && lanes_) meter_->end(lanes_->compute());
   }
+  /// Throws unless the plan has the action's situation. The action's frame no longer waits.
   void begin(const Action& action, int segment_index);
+  /// Notes that the action's frame waits, unless the segment was its last.
   void end(const Action& action, int segment_index);
   bool captures() const;
   void run_nodes(size_t program_index, const Frame& frame, size_t segment_index);
@@ -127,6 +132,7 @@ class Executor {
   /// Zeroes the outputs that have memory of their own, so that checks and observers see zeros in
   /// the rows that a run does not use.
   void clear_outputs(Stream* stream) const;
+  /// Runs a node's operation, and records its time if there is a trace.
   void run_timed(const Program& program, const Node& node, const Execution& execution);
   void check_outputs(const Program& program, const Node& node) const;
 

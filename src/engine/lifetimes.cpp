@@ -1,6 +1,7 @@
-// Two passes over the nodes of a program's segments. The first finds the moments of the first and
-// the last use of each value. The second gives each value that a node makes a block of memory. If
-// the operation can compute in place and an input is not used later, it is that input's block.
+// Finds when a program's values are in memory, in two passes over the nodes of its segments. The
+// first finds the moments of the first and the last use of each value. The second gives each value
+// that a node makes a block of memory: a new one, or the block of an input that is not used later,
+// if the operation can compute in place.
 
 #include "engine/lifetimes.h"
 
@@ -27,6 +28,7 @@ struct Use {
   }
 };
 
+/// Fills in the blocks of Lifetimes from its segments, nodes and joins.
 class LifetimeFinder {
  public:
   LifetimeFinder(const Program& program, Lifetimes& lifetimes)
@@ -85,6 +87,7 @@ class LifetimeFinder {
 
   Use& use(Value value) { return uses_[index(program_.base(value))]; }
 
+  /// Gives a value a new block.
   void give_block(Value value) {
     const ValueInfo& info = program_.info(value);
     const Use& use = uses_[index(value)];
@@ -117,8 +120,9 @@ class LifetimeFinder {
   }
 
   /// Returns the computed value whose memory an output reuses, or null. It is the base of the input
-  /// that the operation names. The node must use it only once and have its last use, its views
-  /// included. It must have the output's dtype and size, and not be an output of the program.
+  /// that the operation names. The node must be the last to use that value, and use it once, uses
+  /// of its views included. The value must have the output's dtype and size, and neither it nor a
+  /// view of it may be an output of the program.
   Value reused_input(const Node& node, int output) const {
     const int input_index = node.operation->in_place_input(output);
     if (input_index < 0) return {};

@@ -8,8 +8,7 @@
 
 namespace tessera {
 
-/// A moment in a frame (the memory of one micro-batch in one program): one step of one of the
-/// program's segments.
+/// A moment in a frame (see engine/action.h): one step of one of the program's segments.
 struct Moment {
   int segment = 0;  ///< index in the order of the segments
   int step = 0;     ///< index among the segment's nodes
@@ -20,14 +19,14 @@ struct Moment {
   }
 };
 
-/// Memory of a frame for a computed value or an input, with its views, and then for the values that
-/// are computed in place of it.
+/// A block of a frame's memory. It holds an input or a computed value, with its views, and later
+/// the values that are computed in its place.
 struct FrameBlock {
   int64_t bytes = 0;
   Moment first;                    ///< the first moment at which the block is in use
   Moment last;                     ///< the last one
   bool has_run_time_rows = false;  ///< true if the value has Rows
-  int64_t expected_bytes = 0;      ///< if so, the bytes of its rows when the load is even
+  int64_t expected_bytes = 0;      ///< the bytes of its Rows when the load is even
 };
 
 /// The times within a frame at which a program's values are in memory.
@@ -43,7 +42,7 @@ struct Lifetimes {
   /// By value: the index of its block, which a view shares with its base. -1 for a value that is
   /// kept between actions, and for a computed value that no node makes.
   std::vector<int> block_of;
-  /// By value: true if it is used in a later segment than the one that makes it.
+  /// By value: true if a node makes it and a later segment uses it. False for inputs and views.
   std::vector<bool> saved;
 };
 

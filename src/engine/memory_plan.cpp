@@ -1,4 +1,4 @@
-// Planning goes from the actions to offsets:
+// Plans the memory of programs, from the actions that run to the offset of each value:
 //
 // 1. Lifetimes (lifetimes.h) finds for each program when each block of a frame's memory is in use:
 //    from one step of a segment to another.
@@ -40,8 +40,8 @@ struct Period {
   FrameKey running() const { return {situation.program, situation.frame}; }
 };
 
-/// Returns the order of each program's segments, taken from its first micro-batch. Throws
-/// InternalError if another micro-batch has another order.
+/// Returns the order of each program's segments, which is the same for all micro-batches. Throws
+/// InternalError if it is not, or if a program has no action.
 std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<const Action> actions) {
   std::vector<std::map<int, std::vector<Segment>>> by_micro_batch(programs);
   for (const Action& action : actions) {
@@ -183,6 +183,7 @@ class Planner {
     return result;
   }
 
+  /// Copies what the plan says of a program apart from offsets.
   void describe_program(size_t p) {
     const Program& program = *programs_[p];
     const Lifetimes& lifetimes = lifetimes_[p];
@@ -238,6 +239,7 @@ class Planner {
     }
   }
 
+  /// Adds the blocks and workspaces of a frame, with their intervals on the timeline.
   void add_frame(size_t p, int frame) {
     const FrameKey key{static_cast<int>(p), frame};
     const Lifetimes& lifetimes = lifetimes_[p];

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-/// Tensors for kept values, by name, whose memory the caller owns: weights that plans share.
+/// The kept values whose memory the caller owns, by name: weights that several plans share.
 using GivenTensors = std::map<std::string, Tensor>;
 
 /// The region, at the end of the arena, of values whose number of rows is known only at run time.
@@ -60,15 +60,14 @@ struct ProgramMemory {
   std::vector<std::vector<int>> nodes;   ///< by index in `order`: the nodes that run
   std::vector<Joins> joins;              ///< by index in `order`
   std::vector<std::vector<Value>> inputs;  ///< by index in `order`: the caller writes them first
-  /// By value: true if it is used in a later segment than the one that makes it.
+  /// By value: true if a node makes it and a later segment uses it. False for inputs and views.
   std::vector<bool> saved;
   /// By node: the most bytes in use while it runs, over all frames, kept values included.
   std::vector<int64_t> live_bytes;
   int64_t saved_bytes = 0;  ///< the most bytes that a frame keeps from one segment to a later one
 };
 
-/// The offsets, in one arena, of every value of every frame, of the workspaces and of the values
-/// that are kept between actions.
+/// The offsets, in one arena, of the values and workspaces of every frame and of the kept values.
 struct MemoryPlan {
   int64_t arena_bytes = 0;  ///< the reserved bytes, with the holes between blocks
   int64_t live_bytes = 0;   ///< the most bytes in use at once, without holes
@@ -95,7 +94,8 @@ struct MemoryPlan {
 /// The operands and the workspace of a node of the network lane live until the segment waits for
 /// the node (see find_joins()), so that the memory does not depend on how long messages take.
 ///
-/// Throws InternalError if the actions of a program do not cover its nodes, or run them twice.
+/// Throws InternalError if the actions of a program do not cover its nodes, run them twice, or
+/// differ between micro-batches, and if two programs declare a kept value with different specs.
 MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const Action> actions,
                        const Target& target, const GivenTensors& given = {});
 

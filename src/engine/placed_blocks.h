@@ -24,10 +24,10 @@ class TakenOffsets {
   std::vector<Range> ranges_;
 };
 
-/// The blocks of an arena that have an offset, for finding the offset of the next block. They are
-/// in a segment tree over the timeline. Each node of the tree stands for some steps and holds the
-/// offsets that are taken during them. So a search visits few nodes instead of every block; large
-/// models have hundreds of thousands of blocks.
+/// The blocks of an arena that have an offset already, for finding the offset of the next block.
+/// The blocks are in a segment tree over the timeline. Each node of the tree stands for some steps
+/// and holds the offsets that are taken during them. A search visits few nodes instead of every
+/// block: large models have hundreds of thousands of blocks.
 class PlacedBlocks {
  public:
   /// All blocks must live within [0, steps).
@@ -53,6 +53,7 @@ class PlacedBlocks {
   };
 
   void add(const NodeSteps& steps, const Interval& live, int64_t begin, int64_t end);
+  /// Collects in taken_ the offsets that are taken during an interval.
   void find_taken(const NodeSteps& steps, const Interval& live);
   /// Calls visit(half) for the halves of a node's steps that an interval overlaps.
   template <typename Visitor>

@@ -1,6 +1,7 @@
-// The backward nodes are rebuilt in their order. A value is *dropped* if it is not kept for the
-// backward pass. Before the first backward node that reads a dropped value, the forward node that
-// made the value is repeated. If that node reads dropped values, their nodes are repeated first.
+// Recomputes dropped values in the backward pass. The backward nodes are rebuilt in their order. A
+// value is *dropped* if it is not kept for the backward pass. Before the first backward node that
+// reads a dropped value, the forward node that made the value is repeated. If that node reads
+// dropped values, their nodes are repeated first.
 
 #include "engine/rematerialize.h"
 
@@ -10,7 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Whether a node's results are recomputed: not at all, with the node's block, or with its layer.
+/// The rule by which a node's results are recomputed: not at all, with the node's block, or with
+/// its layer.
 enum class Depth { none, block, layer };
 
 Depth depth_of(const Node& node, const Recompute& recompute) {
@@ -30,6 +32,7 @@ Depth depth_of(const Node& node, const Recompute& recompute) {
   }
 }
 
+/// Replaces dropped values in the backward pass by recomputed copies.
 class Rematerialization {
  public:
   Rematerialization(Builder& builder, const Recompute& recompute)
@@ -68,8 +71,7 @@ class Rematerialization {
     return keep == Keep::layer || (keep == Keep::block && depth == Depth::block);
   }
 
-  /// Returns the value itself if it is kept. Otherwise returns its recomputed copy, which is built
-  /// at first use.
+  /// Returns the value itself if it is kept, otherwise its recomputed copy, built at first use.
   Value available(Value value) {
     if (index(value) >= dropped_.size() || !dropped_[index(value)]) return value;
     if (!copies_[index(value)]) {

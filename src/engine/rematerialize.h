@@ -33,9 +33,9 @@ Recompute recompute_of(std::span<const Recomputed> blocks);
 
 /// Rewrites the backward pass so that it does not read the forward pass's values of recomputed
 /// blocks, nor results of operations that are always cheap to repeat. The nodes that make such a
-/// value are repeated right before its first use. Outputs of the program and values marked by
-/// Builder::keep() stay in memory (see Keep). All results have the same bits as without it, because
-/// every kernel is deterministic.
+/// value are repeated right before its first use in the backward pass. Outputs of the program and
+/// values marked by Builder::keep() stay in memory (see Keep). Recomputation changes no bits of the
+/// results if the kernels are deterministic (Target::deterministic).
 void rematerialize(Builder& builder, const Recompute& recompute);
 
 }  // namespace tessera

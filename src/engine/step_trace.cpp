@@ -1,4 +1,4 @@
-// Writer and reader of the file of a trace, which is JSON in the trace event format.
+// Writes and reads the file of a trace, which is JSON in the trace event format:
 //
 //   {"traceEvents": [the event of the whole step, then one for each TraceEvent],
 //    "displayTimeUnit": "ms",

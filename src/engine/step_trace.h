@@ -56,7 +56,7 @@ struct TraceOrigin {
   bool operator==(const TraceOrigin&) const = default;
 };
 
-/// One training step of a rank: its operations and their times. Events of the same lane do not
+/// A traced training step of a rank: its operations and their times. Events of the same lane do not
 /// overlap. A lane is idle between its events.
 struct StepTrace {
   TraceOrigin origin;

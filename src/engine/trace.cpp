@@ -83,8 +83,8 @@ Trace::Span::~Span() {
 TraceTimer::TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)
     : accelerator_(accelerator), trace_(trace), base_(accelerator.make_event()) {
   stream.synchronize();
-  // The clock is read before the event is recorded. After it, this thread could read it late, and
-  // work would seem to end after its step.
+  // The trace's clock is read before the event is recorded. If it were read afterwards, a delay of
+  // this thread would move all times to later ones, and work would seem to end after its step.
   base_seconds_ = trace_.now();
   stream.record(*base_);
   base_->synchronize();

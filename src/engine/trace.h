@@ -14,7 +14,7 @@
 namespace tessera {
 
 /// Records one training step: the operations with their times and the costs that they state, and
-/// the matrix products that ran. Its clock stops while it records.
+/// the matrix products that ran. The clock stops while the trace itself works.
 class Trace {
  public:
   /// Returns the seconds since some fixed moment.
@@ -37,8 +37,7 @@ class Trace {
     Trace* trace_;
   };
 
-  /// A guard that times one node during its lifetime. Does nothing if `trace` is null. Spans do not
-  /// overlap.
+  /// A guard that times one node, if `trace` is not null. Spans do not overlap.
   class Span {
    public:
     Span(Trace* trace, const Program& program, const Node& node);
@@ -82,8 +81,7 @@ class TraceTimer {
   /// the timer.
   TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace);
 
-  /// Begins a piece of work: all that is put into the stream from here to end(). Pieces do not
-  /// overlap.
+  /// Begins a piece: all work put into the stream before end(). Pieces do not overlap.
   void begin(Stream& stream);
   /// Ends the piece. The times of `event` are set by finish().
   void end(Stream& stream, TraceEvent event);

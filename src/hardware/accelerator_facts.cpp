@@ -21,7 +21,7 @@ auto figure(const JsonMembers& members, const char* name, const Read& read) {
   return Figure<decltype(read(object))>{read(object), object.named("origin", known_origin)};
 }
 Figure<double> rate_figure(const JsonMembers& members, const char* name) {
-  constexpr double kLeast = 1e6;  // per second: less than any accelerator has of anything
+  constexpr double kLeast = 1e6;  // per second: below every rate of an accelerator
   return figure(members, name,
                 [](const JsonMembers& object) { return object.rate("value", kLeast); });
 }

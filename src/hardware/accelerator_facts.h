@@ -50,17 +50,16 @@ struct LinkFacts {
   bool operator==(const LinkFacts&) const = default;
 };
 
-/// The facts about an accelerator that are known without measuring: from its maker's data sheet, or
-/// from the driver of a device in this machine. A data sheet's GB are read as 10^9 bytes, the least
-/// that they mean.
+/// The facts about an accelerator that are known without measuring. Their sources are those of
+/// Origin. A data sheet's GB are read as 10^9 bytes, the least that they mean.
 struct AcceleratorFacts {
   std::string name;  ///< of the product: "NVIDIA H200 SXM"
   Device device = Device::cuda;
-  std::string architecture;  ///< for which kernels are compiled: "sm_90", "gfx942"
+  std::string architecture;  ///< the compiler's name for it: "sm_90", "gfx942"
   Figure<int> lanes;         ///< threads of a warp
   Figure<int> multiprocessors;
   Figure<int64_t> memory_bytes;
-  std::optional<Figure<double>> memory_bandwidth;  ///< bytes per second; the driver has none
+  std::optional<Figure<double>> memory_bandwidth;  ///< bytes per second; no driver reports it
   std::vector<PeakRate> peaks;
   /// The peak of products of f32 whose operands are rounded to TF32, without sparsity.
   std::optional<Figure<double>> tf32_flops = {};
@@ -69,8 +68,8 @@ struct AcceleratorFacts {
   bool operator==(const AcceleratorFacts&) const = default;
 };
 
-/// Reports of measurements on the emulated device carry this text: the text and the JSON of
-/// `tessera bench`, and a run. A hardware file has the device's name instead.
+/// A warning in reports of measurements on the emulated device: in the text and the JSON of
+/// `tessera bench`, and in those of a run. A hardware file has the device's name instead.
 inline constexpr std::string_view kEmulatedFigures =
     "the device is emulated: the figures show that the measurement works and mean nothing else";
 
@@ -85,7 +84,7 @@ std::string describe(const AcceleratorFacts& facts);
 
 /// These two write and read the member "accelerator" of a hardware file. `path` is the path of the
 /// object within the file, for errors. parse_accelerator() throws Error, naming the path and the
-/// member, if a member is missing or not what it should be.
+/// member, if a member is missing, unknown or not what it should be.
 nlohmann::ordered_json accelerator_json(const AcceleratorFacts& facts);
 AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string& path);
 

@@ -21,7 +21,7 @@ namespace {
 
 // A measurement times batches of calls. A batch has as many calls as take about a millisecond,
 // which a clock resolves well. All ranks compute the same numbers of calls and batches, because
-// they use the times of the slowest rank.
+// they use the times of the slowest rank. The tables and the picture follow the measurement.
 constexpr double kLeastBatch = 1e-3;  // seconds
 constexpr int64_t kLeastBatches = 3, kMostBatches = 1'000'000;
 
@@ -33,7 +33,7 @@ class MeasuredCall {
     const int64_t ranks = group.size();
     const int64_t rank_elements = std::max<int64_t>(1, ceil_div(bytes, ranks * dtype_size(dtype)));
     const int64_t elements = ranks * rank_elements;
-    layout_ = even_pieces(elements, group.size());
+    layout_ = even_pieces(elements, group.size());  // replaces the placeholder above
     from_ = Tensor({collective == Collective::all_gather ? rank_elements : elements}, dtype);
     to_ = Tensor({collective == Collective::reduce_scatter ? rank_elements : elements}, dtype);
   }
@@ -164,7 +164,7 @@ std::string CollectiveRanks::text() const {
 
 double CollectiveRate::bus_bandwidth() const {
   const auto other_ranks = static_cast<double>(ranks.ranks - 1) / ranks.ranks;  // their share
-  double sent = 1;  // the share of the bytes that a rank must send
+  double sent = 1;  // the share of the bytes that a rank must send; 1 for broadcasts and messages
   switch (collective) {
     case Collective::all_reduce:
       sent = 2 * other_ranks;

@@ -30,7 +30,7 @@ struct CollectiveRanks {
   std::string text() const;
 };
 
-/// The time that a collective takes.
+/// A collective of one size, and the time that a call takes.
 struct CollectiveRate {
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
@@ -42,8 +42,8 @@ struct CollectiveRate {
   double median = 0;  ///< seconds of a call
 
   bool operator==(const CollectiveRate&) const = default;
-  /// Returns the bandwidth of the best call as NCCL's tests define it: the bytes that each rank
-  /// must send, divided by the seconds. An ideal network has this bandwidth on its slowest link.
+  /// Returns the bandwidth of the best call as NCCL's tests define it ("bus bandwidth"): the bytes
+  /// that each rank must send, divided by the seconds. It can be compared with that of a link.
   double bus_bandwidth() const;
 };
 
@@ -56,18 +56,19 @@ inline constexpr std::array kMeasuredCollectives{Collective::all_gather, Collect
 struct CollectiveSweep {
   std::vector<Collective> collectives;
   std::vector<int64_t> bytes;  ///< rounded up to whole elements for each rank
-  DType dtype = DType::f32;    ///< or bf16
-  double seconds = 0.2;        ///< about how long each is measured; at least three times
+  DType dtype = DType::f32;    ///< f32 or bf16
+  double seconds = 0.2;        ///< about how long each is measured, but at least three batches
 };
 
 /// Measures every collective of the sweep with every size. Every rank of the group calls it with
-/// the same sweep, and gets the times of the slowest rank. A message goes from each rank to the
-/// next. Throws Error if an InterruptGuard has caught a signal on a rank.
+/// the same sweep, and gets the times of the slowest rank. `ranks` describes the group in the
+/// results. A message goes from each rank to the next. Throws Error on all ranks if an
+/// InterruptGuard has caught a signal on one.
 std::vector<CollectiveRate> measure_collectives(Communicator& group, const CollectiveRanks& ranks,
                                                 const CollectiveSweep& sweep);
 
 /// Returns tables of bus bandwidth (GB/s) and of the time of a call (microseconds), by size and
-/// collective, one for each kind of ranks.
+/// collective. Different ranks and dtypes have tables of their own.
 std::string collectives_text(const std::vector<CollectiveRate>& rates);
 
 /// Returns the rates as a picture of lines. There must be at least one rate.

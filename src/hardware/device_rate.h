@@ -20,9 +20,9 @@ class DeviceTimer {
   Accelerator& accelerator() const { return accelerator_; }
 
   /// Returns the seconds of one run of `work`, one number for each sample. Each call of `work` puts
-  /// one run into the stream that it is given. Short work runs several times in a sample. Not
-  /// counted are the first run, which may make plans, and the runs that find how many make a
-  /// sample. A signal that an InterruptGuard caught ends the samples early.
+  /// one run into the stream that it is given. The first run is no sample, because it may make
+  /// plans. Short work runs several times in a sample, which takes about a millisecond at least. A
+  /// signal that an InterruptGuard caught ends the samples early.
   std::vector<double> samples(const std::function<void(Stream&)>& work, const GemmBudget& budget);
 
  private:
@@ -34,14 +34,13 @@ class DeviceTimer {
   EventPair events_;
 };
 
-/// Measures rates of a runtime's accelerator. Nothing else must run on it.
+/// Measures rates of a runtime's accelerator, on which nothing else may run meanwhile.
 class DeviceRates {
  public:
   /// Refers to the runtime, which must have an accelerator.
   explicit DeviceRates(Runtime& runtime);
 
-  /// Measures a matrix product of random normal numbers, computed as the operations of a step
-  /// compute it.
+  /// Measures a matrix product of random normal numbers, computed as in a training step.
   GemmRate gemm(const GemmRate& product, const GemmBudget& budget);
   /// Measures plain squares that are large enough for the device's peak, or small ones on the
   /// emulated device.
@@ -60,7 +59,7 @@ class DeviceRates {
 };
 
 /// Returns the sizes of copies that are measured if the user gives none: from 4 MiB to 4 GiB, but
-/// at most half of `free_bytes`; small ones on the emulated device.
+/// at most half of `free_bytes`; small ones on the emulated device. Throws Error if none fits.
 std::vector<int64_t> device_copy_sizes(Device device, int64_t free_bytes);
 
 /// Measures the peak of matrix products of a runtime's accelerator.

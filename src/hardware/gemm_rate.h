@@ -24,8 +24,8 @@ template <>
 inline constexpr std::array<std::string_view, 3> kWords<GemmLayout>{"forward", "input_gradient",
                                                                     "weight_gradient"};
 
-/// One matrix product, where C is [m, n], and the rates that it reached in floating-point
-/// operations per second. A product that was not measured yet has rates of 0.
+/// One matrix product, where C is [m, n] and sums have k terms, and the rates that it reached in
+/// floating-point operations per second. The rates are 0 before it is measured.
 struct GemmRate {
   DType dtype = DType::f32;  ///< type of A and B
   GemmLayout layout = GemmLayout::forward;
@@ -44,8 +44,7 @@ struct GemmRate {
 /// Returns true if the product is square and in the forward layout.
 bool is_plain_square(const GemmRate& product);
 
-/// The GEMM peak is the best rate of a plain square. These are the rows of the squares that are
-/// measured for it.
+/// The rows of the plain squares whose best rate is a processor's GEMM peak.
 inline constexpr std::array<int64_t, 4> kPeakSides{1024, 2048, 3072, 4096};
 /// Returns true if the product is a plain square with kPeakSides.front() to kPeakSides.back() rows.
 bool is_peak_square(const GemmRate& product);
@@ -53,7 +52,7 @@ bool is_peak_square(const GemmRate& product);
 /// Returns a text such as "bf16 2048x512x1024" (m, n, k), with the layout unless it is forward.
 std::string describe(const GemmRate& product);
 
-/// Returns the product with `threads` threads in the form that the operations of a step use.
+/// Returns the product as the operations of a step compute it, on `threads` threads.
 GemmShape gemm_shape(const GemmRate& product, int threads);
 
 /// Returns the bytes of A, B and C.
@@ -65,15 +64,15 @@ GemmRate rate_of_samples(GemmRate product, std::span<const double> seconds);
 /// Measures the product with time_gemm() and returns it with its rates.
 GemmRate measure_gemm(const GemmRate& product, int threads, const GemmBudget& budget);
 
-/// Measures plain squares of kPeakSides, in about a second together. Leaves out a square if one run
-/// of it would take more than 0.3 s. If that leaves out all squares (plain loops), measures a
-/// square of 256 rows instead.
+/// Measures plain squares of kPeakSides, in about a second together. Leaves out a square, and all
+/// larger ones, if one run of it would take more than 0.3 s. If that leaves out all squares (plain
+/// loops), measures a square of 256 rows instead.
 std::vector<GemmRate> measure_square_gemms(int threads, DType dtype);
 
 /// Returns the largest of the best rates. There must be at least one.
 double best_rate(std::span<const GemmRate> rates);
 
-/// Measures the GEMM peak that every MFU refers to: the best rate of measure_square_gemms().
+/// Measures a processor's GEMM peak, to which MFU refers: the best rate of measure_square_gemms().
 double measure_gemm_peak(int threads, DType dtype);
 
 }  // namespace tessera

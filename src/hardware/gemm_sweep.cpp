@@ -96,7 +96,7 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, const GemmMachine& ma
   GemmSweepResult result;
   size_t done = 0;
   size_t all = 0;
-  double shortest = std::numeric_limits<double>::infinity();  // run of a product left out
+  double shortest = std::numeric_limits<double>::infinity();  // of the runs that are left out
   for (const DType dtype : sweep.dtypes) all += products_of(sweep, dtype).size();
   for (const DType dtype : sweep.dtypes) {
     progress(fmt::format("{} squares", dtype_name(dtype)), done, all);

@@ -54,7 +54,7 @@ struct GemmMachine {
 void require_memory(const GemmSweep& sweep, int64_t memory_bytes = usable_memory().bytes);
 
 /// Measures the products of the sweep, and the squares that the peak is read from. Throws Error if
-/// every product would take too long, or if an InterruptGuard has caught a signal.
+/// it has no dtype, if every product would take too long, or if an InterruptGuard caught a signal.
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, const GemmMachine& machine,
                                    const SweepProgress& progress);
 /// Measures the sweep with threads of the processor, each bound to a core (see BoundTeam).

@@ -16,7 +16,7 @@ struct GemmBudget {
 };
 
 /// Returns the bytes of the operands with which time_gemm() measures a product on `threads`
-/// threads.
+/// threads, the packed copies of B included.
 double timed_gemm_bytes(const GemmShape& shape, int threads);
 
 /// Returns the seconds of one run, given that `copies` threads at once did `repeats` runs each in

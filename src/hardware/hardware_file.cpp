@@ -1,5 +1,5 @@
-// The order below: the entries of a file as JSON, the peaks and bandwidths that follow from them
-// (the methods of Hardware), the whole file, and the checks that it is about this machine.
+// This file first reads and writes the entries of a hardware file. Then come the peaks that follow
+// from them (the methods of Hardware), the whole file, and the checks that a file fits the machine.
 
 #include "hardware/hardware_file.h"
 

@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-/// The limits of a machine: measured, or an accelerator's from its data sheet. Steps are compared
-/// with them, and plans calculate with them.
+/// The limits of a machine's speed, measured or, for an accelerator, from its data sheet. Steps are
+/// compared with these limits, and plans calculate with them.
 struct Hardware {
   Processor processor;  ///< without a name if only an accelerator is described
   std::vector<GemmRate> gemms;
@@ -42,7 +42,7 @@ struct Hardware {
 bool has_processor(const Hardware& hardware);
 
 /// Returns the text of a hardware file: a JSON object with "format", "version", "processor",
-/// "gemm_peak" by type (which follows from the products), "gemm" and "memory", and "collectives" if
+/// "gemm_peak" by type (for people; it is not read), "gemm" and "memory", and "collectives" if
 /// there are any. Rates are in operations and bytes per second, times of collectives in seconds.
 /// Files of version 2 have an "accelerator" (see accelerator_json()), and may lack the processor.
 std::string hardware_json(const Hardware& hardware);
@@ -52,7 +52,7 @@ std::string collectives_json(const std::vector<CollectiveRate>& rates);
 
 /// Reads a hardware file. `gemm` and `memory` may be empty. Refuses texts that a terminal would not
 /// show as they are, so callers may report them without a check. Throws Error, naming the file and
-/// the member, if a member is missing or not what it should be.
+/// the member, if a member is missing, unknown or not what it should be.
 Hardware read_hardware(const fs::path& path);
 /// Reads a hardware file from its text. `origin` is the file's name in errors.
 Hardware parse_hardware(std::string_view text, const std::string& origin);
@@ -61,8 +61,8 @@ Hardware parse_hardware(std::string_view text, const std::string& origin);
 /// name or other features than this machine's, or with another number of threads.
 void require_same_processor(const Hardware& hardware, int threads, const fs::path& path);
 
-/// Throws Error unless the file is about this accelerator: measured on a product of its name, or
-/// the data sheet of one with its architecture and number of multiprocessors.
+/// Throws Error unless the file is about this accelerator: measured on one of the same name, or the
+/// data sheet of one with the same architecture and number of multiprocessors.
 void require_same_accelerator(const Hardware& hardware, const Accelerator& accelerator,
                               const fs::path& path);
 

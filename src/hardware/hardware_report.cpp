@@ -15,6 +15,9 @@
 namespace tessera {
 namespace {
 
+// Tables and pictures show the same: the best rates of products by m and n (GemmTables), and the
+// best bandwidths of the memory loops by working set.
+
 using PanelKey = std::tuple<DType, GemmLayout, int64_t>;  // type, layout, k
 
 /// The tables of the products that a sweep asked for: the best rate in GFLOP/s for each m and n, by
@@ -39,7 +42,7 @@ struct GemmTables {
     n.assign(columns.begin(), columns.end());
   }
 
-  /// Returns NaN if that product was not measured.
+  /// Returns the rate of a product, or NaN if it was not measured.
   static double at(const std::map<std::pair<int64_t, int64_t>, double>& cells, int64_t m,
                    int64_t n) {
     const auto found = cells.find({m, n});

@@ -11,9 +11,9 @@
 
 namespace tessera {
 
-/// The members of one JSON object of a hardware file. Its functions check a member's type and
-/// range. They throw Error if the member is missing or not what it should be; the message names the
-/// object's path in the file (`path`). The JSON must outlive this object.
+/// Reads the members of one JSON object of a hardware file, and checks their types and ranges. The
+/// functions throw Error if a member is missing or not what it should be. The message names the
+/// path of the object in the file. The JSON must outlive this object.
 class JsonMembers {
  public:
   static constexpr const char* kPlainText =
@@ -23,15 +23,14 @@ class JsonMembers {
   JsonMembers(const nlohmann::json& json, std::string path);
 
   const std::string& path() const { return path_; }
-  /// Throws Error if the object has a member of another name. A misspelt member would otherwise be
-  /// overlooked.
+  /// Throws Error if a member has another name, because a misspelt one would be overlooked.
   void require_known(const std::vector<std::string>& names) const;
   bool has(const char* name) const { return json_.contains(name); }
   /// Returns the member as it is.
   const nlohmann::json& member(const char* name) const;
   /// Returns a text that reports and errors may quote as it is.
   std::string text(const char* name) const;
-  /// Returns a whole number, written without a point and an exponent.
+  /// Returns a whole number from `minimum` to `maximum`, written in digits alone.
   int64_t whole(const char* name, int64_t minimum,
                 int64_t maximum = std::numeric_limits<int64_t>::max()) const;
   /// Returns a whole number that fits an int.

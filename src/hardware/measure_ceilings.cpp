@@ -16,8 +16,10 @@
 namespace tessera {
 namespace {
 
-/// Returns bf16 and f32, or the one of them for which has() is true, and logs what is left out.
-/// `machine` is the subject of the message.
+// Measurements run on the processor (measure_ceilings()) or on a device (measure_on_device()). Both
+// fill in what the user left open, check that the sizes fit, and measure products before memory.
+
+/// Returns those of bf16 and f32 for which has() is true, and logs that `machine` has no others.
 std::vector<DType> types_of(const std::string& machine, const std::function<bool(DType)>& has,
                             const Logger& logger) {
   std::vector<DType> dtypes;

@@ -14,8 +14,8 @@ namespace tessera {
 
 /// The working sets to measure.
 struct MemorySweep {
-  /// Empty: from 16 KiB per thread to four times the last-level cache, or the device's (see
-  /// device_copy_sizes()).
+  /// If empty, the sizes are chosen: for a processor by memory_sweep_sizes(), for a device by
+  /// device_copy_sizes().
   std::vector<int64_t> bytes;
   double seconds = 0.1;  ///< about how long each loop of a size is measured
 };
@@ -33,16 +33,16 @@ struct MeasuredCeilings {
   Hardware hardware;
   std::optional<GemmSweep> gemm;  ///< with the types that were measured
 
-  /// Describes the processor and gives a table of each kind of measurement.
+  /// Returns a description of the machine and a table of each kind of measurement.
   std::string text() const;
-  /// Returns the matrix products as a picture (SVG), or else the memory.
+  /// Returns a picture (SVG): of the matrix products if they were measured, else of the memory.
   std::string picture() const;
 };
 
 /// Measures matrix products, memory or both, with a line of progress. Of a device's memory only
 /// copies are measured, by the device's events. `logger` reports what is left out. Throws Error if
-/// a size does not fit the memory, if all products would take too long, and if an InterruptGuard
-/// has caught a signal.
+/// a size does not fit the memory, if all products would take too long or none can be computed, or
+/// if an InterruptGuard has caught a signal.
 MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& logger);
 
 }  // namespace tessera

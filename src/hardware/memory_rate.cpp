@@ -19,6 +19,9 @@
 namespace tessera {
 namespace {
 
+// Every thread has its own part of each array. A pass is one loop over all parts, and a run is as
+// many passes as take a millisecond or more.
+
 constexpr auto kElementBytes = static_cast<int64_t>(sizeof(double));
 
 int64_t arrays_of(MemoryKernel kernel) { return kernel == MemoryKernel::triad ? 3 : 2; }
@@ -35,7 +38,7 @@ struct Factors {
   uint64_t zero_bits = 0;
 };
 
-/// One thread's arrays, `count` elements each.
+/// One thread's part of the arrays, `count` elements each. Only the triad reads `second`.
 struct Part {
   double* out;
   const double* first;
@@ -43,6 +46,7 @@ struct Part {
   int64_t count;
 };
 
+/// Makes a pass over one part (MemoryKernel has the formulas).
 void pass(MemoryKernel kernel, const Part& part, const Factors& factors) {
   double* __restrict out = part.out;
   const double* __restrict first = part.first;

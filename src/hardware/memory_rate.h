@@ -54,15 +54,14 @@ MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads);
 
 /// Measures one loop for about `seconds` seconds. The arrays take `bytes` bytes together and are
 /// shared equally by the threads. Each thread works on its own part again and again. The rates
-/// count the bytes that were really moved (see memory_pass()).
+/// count the whole elements of memory_pass(), so they are right if `bytes` had to be rounded.
 MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds);
 
 /// Returns 16 KiB per thread times 1, 2, 4 and so on. The last one is at least 256 MiB and at least
 /// four times the last-level caches (0 if unknown). Sizes above `max_bytes` are left out.
 std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t max_bytes);
 
-/// Throws Error unless each size is between one byte and half of `memory_bytes`, the memory of the
-/// measured device.
+/// Throws Error unless each size is between one byte and half of `memory_bytes`.
 void require_memory(std::span<const int64_t> sizes, int64_t memory_bytes);
 
 /// Measures every loop over working sets of these sizes, in bytes (see measure_memory()), for about

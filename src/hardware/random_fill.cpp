@@ -10,7 +10,7 @@
 namespace tessera {
 
 void fill_normal(const Tensor& tensor, std::string_view name, double deviation, int threads) {
-  // A prime, so no two rows of a matrix are equal.
+  // A prime, so the rows of a matrix repeat only after this many rows.
   constexpr int64_t kDistinct = 1048573;
   const CounterRandom random(1, name);
   dispatch_floating(tensor.dtype(), [&](auto type) {

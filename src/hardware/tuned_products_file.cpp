@@ -16,8 +16,8 @@
 namespace tessera {
 namespace {
 
-// The order below: reading the members of an entry, the two kinds of entries, the whole file, and
-// the tables for people.
+// This file first reads the members of an entry (EntryReader). Then come the two kinds of entries
+// (products and products of groups), the whole file, and the tables for people.
 
 constexpr const char* kTableFormat = "tessera tuned products";
 constexpr int64_t kTableVersion = 2;

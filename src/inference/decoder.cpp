@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr Action kDecode{.segment = Segment::whole};
+constexpr Action kDecode{.segment = Segment::whole};  // of the executor's only program
 
 }  // namespace
 

@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-/// One sequence that is being continued. It has key-value caches of `capacity` positions, and a
-/// decoding program for each number of tokens fed at once: the whole prompt, then one token.
+/// Continues one sequence with key-value caches of `capacity` positions. There is one decoding
+/// program for each number of tokens fed at once, as a rule two: the whole prompt, and one token.
 class Decoder {
  public:
   /// `weights` are the units of the model's parameters, in the types that its programs compute in.
@@ -27,9 +27,9 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   /// Feeds tokens at the sequence's end. Returns the logits after each token, [tokens, vocabulary]
-  /// in f32 (f64 for a model computed in f64), in memory of the runtime's device. The next call
-  /// overwrites them. Throws Error on a token outside the model's vocabulary, InternalError beyond
-  /// the capacity.
+  /// in f32 (f64 for a model computed in f64), in memory of the runtime's device. The next call may
+  /// overwrite them. Throws Error on a token outside the model's vocabulary, and InternalError
+  /// beyond the capacity.
   Tensor feed(std::span<const int32_t> tokens);
   /// Begins a new sequence.
   void restart() { done_ = 0; }
@@ -38,7 +38,7 @@ class Decoder {
   struct Step;
   /// Returns the program for `count` tokens, which is written at its first use.
   Step& prepare(int64_t count);
-  /// Makes those caches of a program that do not exist yet, filled with zeros.
+  /// Makes the caches that a program declares and that do not exist yet, filled with zeros.
   void add_caches(const Program& program);
 
   const ModelConfig config_;

@@ -1,3 +1,6 @@
+// An Evaluator fills the program's inputs, runs it and sums the losses of the tokens. The program
+// gathers these losses from all ranks, so every rank has the same sums.
+
 #include "inference/evaluate.h"
 
 #include <algorithm>
@@ -14,7 +17,7 @@
 namespace tessera {
 namespace {
 
-constexpr Action kEvaluate{.segment = Segment::whole};
+constexpr Action kEvaluate{.segment = Segment::whole};  // of the executor's only program
 
 }  // namespace
 
@@ -107,7 +110,7 @@ LoaderEvaluation::LoaderEvaluation(Evaluator& evaluator, Loader& loader, int64_t
 
 void LoaderEvaluation::next() {
   Batch batch = loader_.next();
-  // The last batch may have more rows than are wanted. Those rows do not count.
+  // The last batch may have more rows than are wanted. The surplus rows lose their targets.
   const int64_t all_rows = batch.parts * batch.rows;  // of all ranks, in the order of their parts
   const int64_t counted_rows = std::min(all_rows, evaluation_.instances - done_);
   const int64_t own_rows =
@@ -133,7 +136,7 @@ SourcesEvaluation::SourcesEvaluation(Evaluator& evaluator, const TrainingData& d
       options_(evaluator.loader_options(rows)),
       instances_(instances) {
   for (const DataSource& source : data.sources) {
-    const bool alone = data.sources.size() == 1;  // the loader then throws if it has no data
+    const bool alone = data.sources.size() == 1;  // if it has no data, the loader throws Error
     if (alone || source.instances->instances(Split::held_out) > 0) sources_.push_back(&source);
   }
   if (sources_.empty()) {

@@ -13,41 +13,43 @@
 
 namespace tessera {
 
-// Evaluation in three layers: an Evaluator runs one batch, a LoaderEvaluation the batches of one
-// loader, a SourcesEvaluation the held-out parts of all sources of the data.
+// Evaluation: the mean loss of a model on held-out data. An Evaluator runs one batch, a
+// LoaderEvaluation the batches of one loader, and a SourcesEvaluation the held-out parts of all
+// sources of the data. In training the Evaluator uses the run's executor. Elsewhere a
+// StandaloneEvaluator has its own, and require_evaluation_memory() checks beforehand that it fits.
 
 /// The losses of a model on text that it was not trained on.
 struct Evaluation {
   double loss = 0;        ///< cross-entropy, nats per target token
-  double perplexity = 0;  ///< e to the loss
+  double perplexity = 0;  ///< exp(loss)
   int64_t targets = 0;    ///< target tokens
   int64_t instances = 0;
 };
 
-/// Runs an evaluation program over batches of its size.
+/// Runs an evaluation program on batches of the program's size.
 class Evaluator {
  public:
-  /// Evaluates with `program`, the program at `program_index` of the executor. Training evaluates
-  /// with its own executor. Both must outlive the evaluator.
+  /// `program` is the program at `program_index` of the executor. Both must outlive the evaluator.
   Evaluator(const EvaluationProgram& program, Executor& executor, int program_index);
 
-  /// Returns the mean loss over the first `instances` instances of the loader; 0: a whole
-  /// epoch. Further rows of the last batch do not count. Throws Error on a token outside the
-  /// model's vocabulary. All ranks of the program call it together, each with a loader of its own
-  /// part. If it throws on one rank, the other ranks wait for it in the program's collectives.
+  /// Returns the mean loss over the first `instances` instances of the loader (at most a whole
+  /// epoch; 0: a whole epoch). Further rows of the last batch do not count. Throws Error on a token
+  /// outside the model's vocabulary. All ranks of the program call it together, each with a loader
+  /// of its own part. If it throws on one rank, the others wait for that rank in a collective.
   Evaluation run(Loader& loader, int64_t instances = 0);
-  /// Returns the cross-entropy (nats) of each row, summed over its target tokens. The batch must
-  /// have the program's size. Throws Error on a token outside the model's vocabulary.
+  /// Returns the cross-entropy (nats) of each row of a batch of the program's size, summed over the
+  /// row's target tokens. The program must have one rank. Throws Error on a token outside the
+  /// model's vocabulary.
   std::vector<double> row_losses(const Batch& batch);
-  /// Returns the cross-entropy (nats) of a batch, summed over its target tokens. Requires and
-  /// throws the same as row_losses().
+  /// Returns the cross-entropy (nats) summed over the target tokens of the batches of all ranks.
+  /// All ranks call it together. Each batch must have the program's size. Throws as row_losses().
   double batch_loss(const Batch& batch);
   /// Returns the options of a loader that gives this rank its part of the held-out data, in batches
   /// of `rows` rows over all ranks. The number of data-parallel ranks must divide `rows`.
   LoaderOptions loader_options(int64_t rows) const;
 
  private:
-  /// Runs a batch and returns the loss of each token [rows * context] on the host.
+  /// Runs a batch. Returns the losses [ranks * rows * context] of all ranks' tokens, on the host.
   Tensor token_losses(const Batch& batch);
 
   const EvaluationProgram& program_;
@@ -56,7 +58,7 @@ class Evaluator {
   BatchInputs inputs_;
 };
 
-/// An evaluator with its own program and executor, on existing weights.
+/// An evaluator that owns its program and executor, and uses existing weights.
 class StandaloneEvaluator {
  public:
   /// `weights` are the units of the model's parameters. They are shared, not copied. `runtime` must
@@ -79,13 +81,13 @@ class StandaloneEvaluator {
 
 /// Throws Error when a StandaloneEvaluator of this size would need more memory than there is. On
 /// the processor the need includes the weights. On a device the weights are there already, and the
-/// free memory must hold the rest. Plans only, and allocates nothing.
+/// free memory must hold the rest. Only plans the memory; allocates none.
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
                                const Runtime& runtime);
-/// Throws Error when `ranks` ranks, each with its own `program`, would need more memory than there
-/// is. The ranks share the machine's memory, in which weights take `held` bytes. `shared` are the
-/// weights that the program uses without a copy.
+/// Does the same for `ranks` ranks, which share the machine's memory and each run a program as
+/// large as `program`. `held` is the number of bytes that the loaded weights occupy in that memory.
+/// `shared` are those of the weights that the program uses without a copy.
 void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& shared,
                                const ProgramSize& size, const Runtime& runtime, int ranks,
                                int64_t held);
@@ -100,14 +102,13 @@ struct SourceEvaluation {
 /// The evaluation of a loader's instances, batch by batch. The caller may stop after any batch.
 class LoaderEvaluation {
  public:
-  /// Evaluates the first `instances` instances; 0: a whole epoch. Refers to the evaluator and the
-  /// loader.
+  /// Evaluates the first `instances` instances; 0: a whole epoch. Refers to the other arguments.
   LoaderEvaluation(Evaluator& evaluator, Loader& loader, int64_t instances);
 
   bool done() const { return done_ >= evaluation_.instances; }
   /// Runs the next batch. Throws as Evaluator::run().
   void next();
-  /// Returns the losses, once it is done.
+  /// Returns the losses. Call it once done() is true.
   Evaluation result() const;
 
  private:
@@ -123,15 +124,15 @@ class LoaderEvaluation {
 class SourcesEvaluation {
  public:
   /// Evaluates at most `instances` instances of each source; 0: all. `rows` is the batch size, over
-  /// all ranks, of the evaluator's program. Refers to the evaluator and the data. Throws Error
-  /// when no source has a held-out part.
+  /// all ranks, of the evaluator's program. The evaluator and the data must outlive this object.
+  /// Throws Error when no source has a held-out part.
   SourcesEvaluation(Evaluator& evaluator, const TrainingData& data, int64_t rows,
                     int64_t instances);
 
   bool done() const { return results_.size() == sources_.size(); }
   /// Runs the next batch. Throws as Evaluator::run().
   void next();
-  /// Returns the losses by source, once it is done.
+  /// Returns the losses of the sources that are done.
   const std::vector<SourceEvaluation>& results() const { return results_; }
 
  private:
@@ -151,12 +152,12 @@ class SourcesEvaluation {
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
                                                int64_t rows, int64_t instances);
 
-/// Returns the number of rows of a batch that evaluates `instances` (0: all) of each source:
-/// `rows`, or fewer if no source has that many instances.
+/// Returns the number of rows of a batch for evaluating `instances` instances (0: all) of each
+/// source: `rows`, or fewer (at least 1) if no source has that many.
 int64_t evaluation_rows(const TrainingData& data, int64_t rows, int64_t instances);
 
-/// Returns the mean loss of a mix, weighted by the weights of the mix, which makes it comparable
-/// with the training loss. Targets and instances are summed.
+/// Returns the mean loss of at least one source, weighted by the sources' weights in the mix, which
+/// makes it comparable with the training loss. Targets and instances are summed.
 Evaluation mean_evaluation(std::span<const SourceEvaluation> sources);
 
 }  // namespace tessera

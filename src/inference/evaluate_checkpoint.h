@@ -38,7 +38,7 @@ struct CheckpointEvaluation {
   std::vector<SourceEvaluation> sources;
   Evaluation model;  ///< over all sources
   std::optional<BaselineLoss> baselines;
-  double capacity_factor = 0;  ///< of the training; an evaluation drops no token
+  double capacity_factor = 0;  ///< of the training, for a note: an evaluation drops no token
 
   /// Sets the losses of the sources and their mean.
   void set(std::vector<SourceEvaluation> evaluations);
@@ -48,10 +48,12 @@ struct CheckpointEvaluation {
   std::string json() const;
 };
 
-/// Evaluates a checkpoint on held-out data and returns its losses. Throws Error when the data was
-/// not tokenized as the model's training data was; when the evaluation does not fit this machine,
-/// before it takes the memory; and when `baselines` are wanted for a mix or for data without a
-/// training part.
+/// Evaluates a checkpoint on held-out data and returns its losses. Several ranks are threads of
+/// this process. Throws Error
+///  - when the data was not tokenized as the model's training data was,
+///  - when the ranks cannot share the model or a batch,
+///  - when the evaluation does not fit this machine, before it takes the memory,
+///  - and when `baselines` are wanted for a mix or for data without a training part.
 CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& options);
 
 }  // namespace tessera

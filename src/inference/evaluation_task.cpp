@@ -1,3 +1,6 @@
+// evaluation_task() opens the data and lays out the mesh. program() writes the program of a rank,
+// and rank_weights() gives it weights: shared with the model, or copied if the rank has a piece.
+
 #include "inference/evaluation_task.h"
 
 #include <set>

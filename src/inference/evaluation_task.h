@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// An evaluation that is laid out but has not run: its model, its data, and the mesh and the size
-/// of its programs. Ranks that are threads share one task; none of its functions changes it.
+/// A prepared evaluation of a checkpoint: its model, its data, and the mesh and the size of its
+/// programs. Ranks that are threads share one task; none of its functions changes it.
 struct EvaluationTask {
   const CheckpointEvaluationOptions& options;
   LoadedModel model;
@@ -23,21 +23,20 @@ struct EvaluationTask {
 
   /// Returns the program of one rank of the mesh.
   EvaluationProgram program(int rank) const;
-  /// Throws Error unless this machine's memory holds `copies` copies of the weights and `ranks`
-  /// programs as large as the program of `rank`.
+  /// Throws Error unless this machine's memory holds `copies` copies of the loaded weights (one for
+  /// each process) and `ranks` programs as large as the program of `rank`.
   void require_memory(const Runtime& runtime, int rank, int ranks, int copies) const;
-  /// Evaluates on one rank that has the whole model, on the runtime's device. Returns the losses by
-  /// source.
+  /// Evaluates on the runtime's device, as the only rank. Returns the losses by source.
   std::vector<SourceEvaluation> run(Runtime& runtime) const;
   /// Evaluates as one rank of the mesh, whose groups the runtime has joined, and returns the losses
   /// by source. All ranks call it.
   std::vector<SourceEvaluation> run_rank(int rank, Runtime& runtime) const;
-  /// Returns the report without the losses. Counts the baselines if they are wanted.
+  /// Returns the report without the losses of the model. Computes the baselines if they are wanted.
   CheckpointEvaluation report() const;
 };
 
 /// Opens the data of a model and lays out the ranks. Throws Error as evaluate_checkpoint() does.
-/// Refers to `options`.
+/// `options` must outlive the task.
 EvaluationTask evaluation_task(const CheckpointEvaluationOptions& options, LoadedModel model);
 
 }  // namespace tessera

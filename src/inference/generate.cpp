@@ -29,7 +29,7 @@ bool ends_text(const LoadedModel& model, int32_t token) {
          std::ranges::find(model.end_tokens, token) != model.end_tokens.end();
 }
 
-/// Returns the tokens that the model reads first.
+/// Returns the tokens that the model reads first: the beginning of a document, then the prompt.
 std::vector<int32_t> prompt_tokens(const LoadedModel& model, std::string_view prompt,
                                    const std::string& beginning) {
   const Tokenizer& tokenizer = *model.tokenizer;

@@ -30,9 +30,9 @@ struct Generation {
 };
 
 /// Continues a prompt with a key-value cache and returns the new text. An empty prompt starts a new
-/// document. Calls `on_text` with each piece of text as soon as it is complete UTF-8. Throws Error
-/// when prompt and new tokens exceed the context that the model was trained with, or when the
-/// prompt has a token outside the model's vocabulary.
+/// document. Calls `on_text` with each piece of text as soon as it is complete UTF-8, and at the
+/// end with the rest. Throws Error when prompt and new tokens exceed the context that the model was
+/// trained with, when the prompt has a token outside the model's vocabulary, and as sample() does.
 Generation generate(const LoadedModel& model, std::string_view prompt,
                     const GenerateOptions& options, Runtime& runtime,
                     const std::function<void(std::string_view)>& on_text = nullptr);

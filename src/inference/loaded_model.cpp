@@ -43,7 +43,6 @@ std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader, const Mo
   return {};
 }
 
-/// Loads one checkpoint.
 LoadedModel load_chosen(const fs::path& checkpoint, int threads) {
   const CheckpointReader reader(checkpoint);
   LoadedModel loaded;
@@ -57,8 +56,8 @@ LoadedModel load_chosen(const fs::path& checkpoint, int threads) {
   loaded.parameters =
       model_parameters(loaded.config.model, compute_dtype(loaded.config.train.precision));
   loaded.weights = unit_tensors(loaded.parameters);
-  // Values are read as f32, or as f64 for a model in f64: directly into weights of that type, and
-  // otherwise into tensors that are then converted.
+  // Values are read as f32, or as f64 for a model in f64. Weights of that type are read in place;
+  // the others are read into tensors of their own and then converted.
   std::vector<NamedTensor> masters;
   for (const ParameterSpec& spec : loaded.parameters.specs()) {
     const DType stored = accumulation_dtype(spec.dtype);

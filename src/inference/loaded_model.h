@@ -26,7 +26,7 @@ struct LoadedModel {
   /// eos_token_id of an imported model, which may hold several (such as Llama 3.1's end of a turn).
   std::vector<int32_t> end_tokens;
   ParameterList parameters;
-  GivenTensors weights;  ///< by unit: the block of memory that several parameters share
+  GivenTensors weights;  ///< by unit; a unit is a block of memory that several parameters share
   std::unique_ptr<Arena> device_memory;  ///< of the weights; null on the processor
 
   /// Moves the weights to the runtime's device. The runtime must outlive the model. Throws Error if
@@ -37,15 +37,15 @@ struct LoadedModel {
   Tensor weight(size_t index) const;
 };
 
-/// Loads a checkpoint. `path` is one checkpoint, a run's folder or its folder of checkpoints. From
-/// a folder it loads the newest complete checkpoint, and warns if a newer one is broken. Throws
-/// Error when the checkpoint turns out to be damaged while it is read; the error names an older
-/// complete one.
+/// Loads a checkpoint. `path` is one checkpoint, a run's folder or its folder of checkpoints. Of
+/// several checkpoints it loads the newest complete one, and warns if a newer one is broken. Throws
+/// Error when there is none, and when the checkpoint turns out to be damaged while it is read; the
+/// error then names an older complete one, if there is one.
 LoadedModel load_model(const fs::path& path, int threads, const Logger& logger = Logger());
 
-/// Returns uninitialised tensors on the processor for the units of a list.
+/// Returns a tensor on the processor for each unit of the list, by the unit's name, without values.
 GivenTensors unit_tensors(const ParameterList& parameters);
-/// Returns the tensor of a parameter of the list: a part of the tensor of its unit.
+/// Returns a view of a parameter's elements in the tensor of its unit.
 Tensor parameter_tensor(const ParameterList& parameters, const GivenTensors& units,
                         const ParameterSpec& spec);
 

@@ -71,7 +71,7 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options, ui
   for (double& probability : probabilities) probability /= sum;
   probabilities.resize(nucleus_size(probabilities, options.top_p));
   const double total = std::accumulate(probabilities.begin(), probabilities.end(), 0.0);
-  // Draws a point in [0, total) and returns the token in whose interval it falls.
+  // Draw a point in [0, total), and return the token in whose interval it falls.
   double distance = CounterRandom(options.seed, "sample").uniform(index) * total;
   for (size_t i = 0; i < probabilities.size(); ++i) {
     distance -= probabilities[i];

@@ -1,3 +1,6 @@
+// The table kMetrics, the JSON of a step that follows from it, and MetricsFile. The file keeps the
+// lines that may not be on the disk in unsaved_, so that checkpoints can save them.
+
 #include "metrics/metrics.h"
 
 #include <type_traits>
@@ -36,7 +39,7 @@ constexpr Metric kMetrics[] = {
     {"phase", "train/phase", "phase", false, &StepMetrics::phase},
 };
 
-// The kind of the number that a pointer to a member of StepMetrics points to.
+// Whether a pointer to a member of StepMetrics points to a whole number, and to an optional one.
 template <typename Member>
 constexpr bool is_whole = std::is_same_v<Member, int64_t StepMetrics::*> ||
                           std::is_same_v<Member, std::optional<int64_t> StepMetrics::*>;

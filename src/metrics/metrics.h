@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// How far the training on one source of a mix has come.
+/// The progress of training on one source of a mix.
 struct SourceMetrics {
   std::string name;
   int64_t tokens = 0;                   ///< since the start of the run
@@ -53,7 +53,7 @@ struct StepMetrics {
   std::vector<SourceMetrics> sources;
 };
 
-/// One number of StepMetrics, with its names in files and pictures. A new member of StepMetrics
+/// One number of StepMetrics, with its names in files and pictures. A new number in StepMetrics
 /// needs a line in the table that all_metrics() returns; all files and pictures then have it.
 struct Metric {
   std::string_view name;   ///< in metrics.jsonl, in metrics.csv and for `tessera plot`
@@ -69,7 +69,7 @@ struct Metric {
   std::optional<double> value(const StepMetrics& metrics) const;
 };
 
-/// Returns all numbers of a step but `step`, in the order in which they are written.
+/// Returns all numbers of a step but `step` and those of `sources`, in the order of writing.
 std::span<const Metric> all_metrics();
 
 /// Appends steps to a metrics.jsonl. Each line is complete or absent.
@@ -82,8 +82,8 @@ class MetricsFile {
   /// `last_step` is not valid.
   MetricsFile(const fs::path& path, int64_t last_step, std::string_view unsaved = "");
 
-  /// Writes the line of one step, after lines that could not be written before. Throws Error when
-  /// the file system refuses to write.
+  /// Writes the line of one step, after lines that could not be written before. Calls sync() when
+  /// the lines since the last one have grown long. Throws Error when the file cannot be written.
   void append(const StepMetrics& metrics);
   /// Waits until all lines are in the file and on the disk. Throws Error when this fails.
   void sync();

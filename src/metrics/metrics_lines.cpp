@@ -20,7 +20,6 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int64_t kReadAtOnce = int64_t{1} << 20;  // bytes
 
-/// Returns a member. Throws Error when it is missing.
 const OrderedJson& member(const OrderedJson& object, const std::string& name) {
   if (!object.is_object()) {
     throw Error("found {}, expected an object with the member {}", printable(object.dump()), name);

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// A function that gets one line of a metrics.jsonl: its object, and its text with the newline.
+/// A function that gets one line of a metrics.jsonl: parsed, and as text with the newline.
 using MetricsLineVisitor =
     std::function<void(const nlohmann::ordered_json& object, std::string_view line)>;
 

@@ -17,7 +17,6 @@ namespace {
 constexpr const char* kCsv = "the lines of metrics.csv";
 constexpr const char* kEvents = "TensorBoard's events";
 
-/// Returns the path of the run's metrics.jsonl.
 fs::path lines_path(const RunSection& run) { return fs::path(run.directory) / "metrics.jsonl"; }
 
 /// Returns all numbers of a step with their names in TensorBoard.

@@ -21,10 +21,9 @@ struct MetricsStart {
 };
 
 /// Writes the steps of a run to its folder. metrics.jsonl is always written. The configuration can
-/// switch on two other forms, which are restored from metrics.jsonl where they differ from it:
-/// metrics.csv and TensorBoard's events (tensorboard/). A step is in a file whole or not at all,
-/// even if the run is killed. If the CSV or the events cannot be written, the writer warns once and
-/// the run goes on without them.
+/// switch on two other forms: metrics.csv and TensorBoard's events (tensorboard/). At the start
+/// they are restored from metrics.jsonl. A step is in a file whole or not at all, even if the run
+/// is killed. If one of the two cannot be written, the writer warns and goes on without it.
 class MetricsWriter {
  public:
   /// Opens the files in run.directory for the steps after `start.last_step`. Later steps, which a

@@ -26,6 +26,7 @@
 namespace tessera {
 namespace {
 
+/// Writes queries, keys and values: linear maps, the family's norm, clipping and rotation.
 class HeadProjections {
  public:
   HeadProjections(ModelWriter& writer, const AttentionInputs& inputs)
@@ -68,6 +69,7 @@ class HeadProjections {
   /// Returns whether every rank computes all key heads, because there are fewer than ranks.
   bool shared_keys() const { return config_.kv_heads < ranks_; }
 
+  /// Returns the keys or values that this rank's queries read.
   Value own_heads(Value x) { return shared_keys() ? take_own_heads(writer_, x) : x; }
 
   Value clip(Value x) { return config_.clip_qkv > 0 ? clamp(builder_, x, config_.clip_qkv) : x; }
@@ -112,6 +114,7 @@ class HeadProjections {
   const int64_t ranks_;
 };
 
+/// Writes attention over the heads of this tensor rank, with or without key-value caches.
 class AttentionCore {
  public:
   AttentionCore(ModelWriter& writer, const AttentionInputs& inputs)

@@ -15,7 +15,7 @@ struct AttentionInputs {
   Value rotary_table;                    ///< [tokens, rotated channels]
   std::optional<Value> document_starts;  ///< i32 [tokens]
   std::optional<Value> cache_position;   ///< i32 [1]: where decoding writes into key-value caches
-  int64_t capacity = 0;                  ///< if so, the rows of each cache
+  int64_t capacity = 0;                  ///< for decoding: the rows of each cache
 };
 
 /// Returns the number of rotated channels in each head; always even.
@@ -30,7 +30,8 @@ int64_t rotary_channels(const ModelConfig& config);
 /// keys and values of all positions are gathered (Llama 3, section 3.3.2).
 ///
 /// The number of query heads must be a multiple of the ranks, and the number of key heads a
-/// multiple or a divisor of them. mesh_of() refuses other numbers; here they throw InternalError.
+/// multiple or a divisor of them; with compressed attention a multiple. mesh_of() refuses other
+/// numbers; here they throw InternalError.
 Value attention_layer(ModelWriter& writer, Value x, const AttentionInputs& inputs);
 
 /// The operands of attention, [tokens, heads · head_dim] each, split by heads over the tensor axis.

@@ -16,8 +16,8 @@ struct ProgramSize {
   int64_t sequences = 1;
   int64_t context = 0;         ///< tokens of one sequence
   bool document_mask = false;  ///< tokens attend within their document only
-  /// True if the experts of every token are inputs, and not the routers' choice. For comparing runs
-  /// that round differently.
+  /// True if the experts of every token are inputs of the program, and the routers do not choose.
+  /// It serves to compare runs that round differently.
   bool pinned_choices = false;
 };
 
@@ -25,8 +25,8 @@ struct ProgramSize {
 /// tokens of its coordinate on the context axis, gathered over the tensor axis.
 int64_t own_context(const Mesh& mesh, const ProgramSize& size);
 
-/// The inputs that a program gets from a batch: i32 [tokens of this rank] each. An input that the
-/// program does not have is null.
+/// The inputs that a program gets from a batch, i32 [tokens of this rank] each unless noted. An
+/// input that the program does not have is null.
 struct BatchValues {
   Value tokens;
   Value targets;                         ///< -1 for none
@@ -35,9 +35,9 @@ struct BatchValues {
   /// [tokens, k] each, by mixture layer: the experts of every token, if they are pinned.
   std::vector<Value> choices;
 };
-/// Declares these inputs and returns them: `tokens` for a program with the embedding, `targets` for
-/// one with the head. Throws Error, with the numbers, if the sequences or positions do not divide
-/// over the ranks.
+/// Declares these inputs, except `choices`, and returns them: `tokens` for a program with the
+/// embedding, `targets` for one with the head. Throws Error, with the numbers, if the sequences or
+/// positions do not divide over the ranks.
 BatchValues declare_batch(Builder& builder, const ProgramSize& size,
                           const TokenDistribution& layout, bool embedding = true, bool head = true);
 

@@ -60,7 +60,7 @@ class CompressedHeads {
     const QueryAndKey heads = convolved(narrow);
     const Value query = rotated(split_again(heads.query));
     const Value key = rotated(split_again(heads.key));
-    // Two statements: the order of a call's arguments, and so of the nodes, is the compiler's.
+    // Two statements fix the nodes' order: C++ may evaluate the arguments of a call in any order.
     const Value delayed = whole(values[1]);
     const Value current = whole(values[0]);
     const Value joined = split_again(join_values(current, delayed));
@@ -70,6 +70,7 @@ class CompressedHeads {
  private:
   int64_t width(int64_t heads) const { return heads * config_.head_size(); }
 
+  /// Retypes weights for a product with x (see use_like()).
   std::vector<Value> used(std::vector<Value> weights, Value x) {
     for (Value& weight : weights) weight = use_like(builder_, weight, x);
     return weights;
@@ -88,7 +89,7 @@ class CompressedHeads {
     }
     return rows;
   }
-  /// Returns the rows split again, as they were before whole().
+  /// Returns the rows as they were before whole().
   Value split_again(Value rows) {
     const std::vector<Axis> axes = axes_of_positions();
     for (size_t i = axes.size(); i-- > 0;) {
@@ -97,6 +98,7 @@ class CompressedHeads {
     return rows;
   }
 
+  /// Returns the sequences and documents that convolutions must not cross.
   SequenceOptions sequences() {
     const Mesh& mesh = writer_.mesh();
     SequenceOptions options{.sequence = inputs_.sequence * mesh.size(mesh.context())};
@@ -111,6 +113,7 @@ class CompressedHeads {
     return builder_.state(builder_.qualified(name), spec);
   }
 
+  /// Writes the convolutions, the mean of queries and keys, and the norm of each head.
   QueryAndKey convolved(const QueryAndKey& narrow) {
     const Convolved query = convolve("query", narrow.query, config_.heads);
     const Convolved key = convolve("key", narrow.key, config_.kv_heads);
@@ -141,6 +144,7 @@ class CompressedHeads {
             use_like(builder_, second_bias, x)};
   }
 
+  /// Declares the weights of a convolution.
   Value convolution(const std::string& name, const Shape& shape, DType dtype) {
     return writer_.parameters.declare(
         builder_, name, shape, writer_.over_tensor(0), dtype, ParameterRole::convolution,
@@ -156,6 +160,7 @@ class CompressedHeads {
                                  *inputs_.cache_position);
   }
 
+  /// Joins the two halves of the value columns, [tokens, key heads · head_dim].
   Value join_values(Value current, Value delayed) {
     if (!inputs_.cache_position) return join_delayed(builder_, current, delayed, sequences());
     return cached_join_delayed(builder_, current, delayed, state("last_delayed", 1, delayed),

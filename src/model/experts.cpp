@@ -60,9 +60,8 @@ Value within_capacity(ModelWriter& writer, TokenSet set, Value indices) {
   return indices;
 }
 
-/// Writes the crossing of a layer's tokens to the expert view and returns them. With a capacity it
-/// drops choices here only if several ranks have their own tokens. On one rank token_counts() drops
-/// them, which counts the choices anyway.
+/// Returns a layer's tokens after they crossed to the expert view. Choices beyond a capacity are
+/// dropped here if several ranks have their own tokens. On one rank token_counts() drops them.
 ExpertTokens tokens_for_experts(ModelWriter& writer, const ExpertLayout& layout, Value x,
                                 const RouterSelection& selection) {
   Builder& builder = writer.builder;
@@ -88,7 +87,8 @@ ExpertTokens tokens_for_experts(ModelWriter& writer, const ExpertLayout& layout,
   return tokens;
 }
 
-/// Returns ExpertResults::counts. `counts`, i32 [experts], counts this rank's undropped choices.
+/// Returns the tokens that chose each class, on all ranks (ExpertResults::counts). `counts`, i32
+/// [experts], counts this rank's undropped choices.
 Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value counts) {
   Builder& builder = writer.builder;
   const int64_t classes = writer.config.router_classes();
@@ -118,8 +118,8 @@ struct ExpertMatrices {
 };
 
 /// Declares the matrices, in a unit of their own, and returns them. If `split`, ranks have their
-/// own tokens: the experts are split over the mesh's expert axis, and the matrices are invariant
-/// over expert_data.
+/// own tokens: the matrices are split by experts over the expert axis, and invariant over
+/// expert_data.
 ExpertMatrices declare_experts(ModelWriter& writer, bool split) {
   const ModelConfig& config = writer.config;
   const Mesh& mesh = writer.mesh();
@@ -168,8 +168,8 @@ struct ExpertAxis {
   int64_t local_experts;
 };
 
-/// Returns the bound on the rows of this rank's experts: the largest possible number, or the
-/// configured bound.
+/// Returns the bound on the rows of this rank's experts: the configured one, but at most the
+/// largest possible number.
 RowBound row_bound(const ModelWriter& writer, const ExpertLayout& layout,
                    const ExpertTokens& tokens, const ExpertAxis& experts) {
   const int64_t own_tokens = writer.builder.spec(tokens.undropped).shape[0];
@@ -266,6 +266,7 @@ WeightedOutputs write_all_to_all(ModelWriter& writer, const ExpertLayout& layout
           counts.counts};
 }
 
+/// Writes the experts, with the exchange that the layout names.
 WeightedOutputs write_exchanged(ModelWriter& writer, const ExpertLayout& layout,
                                 const ExpertTokens& tokens) {
   const ExpertAxis experts(writer);

@@ -21,8 +21,8 @@ struct Boundary {
   /// Returns those that are not null.
   std::vector<Value> values() const;
 };
-/// Declares the values that enter layer `layer` of a model from another program, as inputs of this
-/// one, and returns them.
+/// Declares, as inputs of this program, the values that another program computed before layer
+/// `layer`, and returns them.
 Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Shape& tokens,
                          int64_t layer);
 
@@ -49,7 +49,7 @@ Embedded write_embedding(ModelWriter& writer, Value tokens);
 /// get biases and scales before they are added, and the stream has the accumulation type (ZAYA1,
 /// section IV-A).
 class LayerWriter {
-  /// The scales and biases of the last sublayer's output and of the stream, before their sum.
+  /// Scales and biases of the last sublayer's output and of the stream before their addition.
   struct Merge {
     ResidualScale output_scale;
     std::optional<ResidualScale> stream_scale;  // none if there is only the embedding
@@ -63,8 +63,7 @@ class LayerWriter {
 
   /// Writes the layers of a range, after those written so far.
   void write(const LayerRange& range, const AttentionInputs& inputs);
-  /// Writes the norm after the last layer of the model and returns its result, [tokens, hidden],
-  /// which the head reads.
+  /// Writes the norm after the model's last layer. Returns its result, [tokens, hidden].
   Value final_norm();
 
   /// Returns the values that the layers written so far pass on.

@@ -9,13 +9,14 @@
 
 namespace tessera {
 
-/// The forward pass alone, for evaluation.
+/// The forward pass of the whole model alone, for evaluation.
 struct EvaluationProgram {
   Program program;
   ParameterList parameters;
   BatchValues batch;
   Value token_loss;  ///< [tokens] of all ranks: cross-entropy, 0 without a target; an output
 };
+/// Writes an evaluation. Throws Error if the model or the batch does not divide over the mesh.
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                                    const ProgramSize& size, const MeshRank& mesh_rank = {},
                                    const ExpertLayout& experts = {});
@@ -36,8 +37,8 @@ DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t
 /// Returns the parameters of a model, in the order of their declaration.
 ParameterList model_parameters(const ModelConfig& config, DType compute);
 
-/// Returns the number of parameters that one token uses: all of a dense model, but of the experts
-/// only those that are chosen for it.
+/// Returns the number of parameters that one token uses: all, but of a layer's routed experts only
+/// experts_per_token.
 int64_t active_parameters(const ModelConfig& config, const std::vector<ParameterSpec>& parameters);
 
 }  // namespace tessera

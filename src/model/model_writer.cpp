@@ -3,7 +3,8 @@
 // - matrix(), vector() and norm_weight() declare a weight: they add it to ParameterList under the
 //   builder's scope.
 // - gather_positions() and scatter_positions() convert the type on the tensor axis, sharded to
-//   replicated before a column-split linear map and partial to sharded after a row-split one.
+//   replicated before a column-split linear map and partial to sharded after a row-split one: an
+//   all-gather and a reduce-scatter, each of which is the other's backward pass.
 // - norm() and its variants write the family's norm.
 //
 // A weight is declared with its global shape and its distribution. It becomes a view of its unit's

@@ -42,9 +42,9 @@ struct ModelWriter {
   TokenDistribution layout;  ///< the distribution of the tokens
   ExpertLayout experts = {};
   bool pins_choices = false;  ///< true if each router's choices are an input of the program
-  std::optional<Value> given_choices = {};  ///< otherwise i32 [tokens, k], for every router
+  std::optional<Value> given_choices = {};  ///< i32 [tokens, k], for all routers
   bool trains = false;      ///< true if the forward pass changes the biases that balance routers
-  Value balance_step = {};  ///< f64 [1]: if so, the number of the micro-batch in the run, from 1
+  Value balance_step = {};  ///< f64 [1]: the micro-batch's number, if a controller balances
   ParameterList parameters = {};
   std::string unit = {};  ///< the unit of the parameters declared next
 
@@ -77,8 +77,7 @@ struct ModelWriter {
                const Distribution& distribution = {});
 
   /// Writes an all-gather of the residual stream's rows over the tensor axis, which splits their
-  /// positions. Returns all rows, for a column-split linear map. The gradient is summed and split
-  /// again (reduce-scatter).
+  /// positions. Returns all rows, for a column-split linear map. Its gradient is a reduce-scatter.
   Value gather_positions(Value stream);
   /// Writes a reduce-scatter, over the tensor axis, of the result of a row-split linear map.
   /// Returns the sums for this rank's own positions.

@@ -18,13 +18,11 @@
 namespace tessera {
 namespace {
 
-// The distance between the indices of one element's random numbers, larger than any element's
-// index.
+// Two attempts of an element use random numbers so far apart, farther than any element's index.
 constexpr uint64_t kAttemptStride = uint64_t{1} << 48;
 constexpr uint64_t kMaxAttempts = 1000;  // each succeeds with a probability of at least 2/3
 
-/// Returns the normal number of an element. A number beyond the cutoff is replaced by that of the
-/// next attempt.
+/// Returns the normal number of an element: the first attempt within the cutoff.
 double truncated_normal(const CounterRandom& random, uint64_t element, double cutoff) {
   double value = random.normal(element);
   if (cutoff <= 0) return value;

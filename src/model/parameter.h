@@ -79,8 +79,8 @@ struct ParameterUnit {
   Distribution distribution;
   int64_t elements = 0;  ///< on this rank
   Value value;           ///< in the program that declares it
-  /// The distribution of its main gradient, which is partial over the axes on which ranks use the
-  /// unit with their own data. ParameterList::note_gradients() sets it.
+  /// The distribution of the unit's main gradient, set by ParameterList::note_gradients(). It is
+  /// partial on the axes on which ranks use the unit with their own data.
   Distribution gradient_distribution;
   ChangedBy changed_by = ChangedBy::optimizer;
 
@@ -94,8 +94,8 @@ struct ParameterUnit {
 std::string master_name(const ParameterUnit& unit);
 std::string first_moment_name(const ParameterUnit& unit);
 std::string second_moment_name(const ParameterUnit& unit);
-/// Returns the name of the working copy of a unit that no optimizer changes, or of its moments. The
-/// forward passes of a step read and change that copy. `stored_name` is the name without it.
+/// Returns the name of a working copy, given the name of the stored value: a unit that no optimizer
+/// changes, or one of its moments. The forward passes of a step read and change the copy.
 std::string working_name(std::string_view stored_name);
 /// Returns whether the weights are a rounded copy of the masters.
 bool rounds(const ParameterUnit& unit);
@@ -115,8 +115,8 @@ class ParameterList {
   /// Declares `name` below the builder's current scope and returns its value in the program. The
   /// value has the shape of the piece that the program's rank holds. Throws Error if the
   /// parameter's shape does not divide into such pieces, and DistributionError if the unit's other
-  /// parameters have another flat distribution. Throws InternalError if the unit is changed by
-  /// another part of training.
+  /// parameters have another flat distribution. Throws InternalError if the unit's ChangedBy is
+  /// another.
   Value declare(Builder& builder, std::string_view name, const Shape& shape,
                 const Distribution& distribution, DType dtype, ParameterRole role,
                 const Initialization& initialization, std::string unit,

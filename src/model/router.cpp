@@ -17,6 +17,7 @@
 namespace tessera {
 namespace {
 
+/// Writes one router for x, [tokens, hidden].
 class RouterWriter {
  public:
   RouterWriter(ModelWriter& writer, Value x)
@@ -63,6 +64,7 @@ class RouterWriter {
   static constexpr ParameterRole kHidden = ParameterRole::router_hidden;
 
   int64_t classes() const { return config_.router_classes(); }
+  /// Returns x in the accumulation dtype.
   Value wide_input() { return cast(builder_, x_, writer_.wide()); }
   Value matrix(std::string_view name, const Shape& shape, ParameterRole role) {
     return use_like(builder_, writer_.matrix(name, shape, {}, role), x_);

@@ -13,8 +13,8 @@ struct Routing {
   Value logits;               ///< [tokens, classes], in the accumulation dtype
   Value probabilities;        ///< [tokens, classes]
   RouterSelection selection;  ///< the chosen classes of each token, and their weights
-  /// i32 [tokens, k]: choices that replace the router's own, so that runs which round differently
-  /// can be compared, or a given load be measured.
+  /// i32 [tokens, k]: choices that replace the router's own, if there are any. They serve to
+  /// compare runs that round differently, or to measure a given load.
   std::optional<Value> pinned;
   /// [tokens, router_size], in the accumulation dtype, if routers are depth-averaged. The next
   /// layer's router scales it and adds it to its own projection of x.

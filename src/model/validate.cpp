@@ -1,3 +1,7 @@
+// Refuses models whose sizes or options contradict each other. find_contradictions() collects all
+// contradictions, so that a user sees them at once; each validate_...() function checks one part of
+// the model. mesh_of() checks what must divide over ranks.
+
 #include <cmath>
 
 #include "base/contradictions.h"
@@ -10,6 +14,7 @@ void require_positive(Contradictions& found, const char* key, int64_t value) {
   if (value < 1) found.add("model.{} is {}; it must be at least 1", key, value);
 }
 
+/// Notes a contradiction unless the divisor divides the value. `remedy` ends the message.
 void require_divides(Contradictions& found, const char* divisor_key, int64_t divisor,
                      const char* key, int64_t value, const char* remedy) {
   if (value % divisor != 0) {
@@ -155,9 +160,9 @@ void validate_router(const ModelConfig& config, Contradictions& found) {
   }
 }
 
-/// Requires all copies of the parameters that training keeps to have 64-bit sizes in bytes.
+/// Refuses models whose parameters, with all copies, have more bytes than 64 bits can count.
 void validate_parameters(const ModelConfig& config, Contradictions& found) {
-  constexpr double kMaxParameters = 0x1p56;  // leaves 2^7 bytes for the copies of a parameter
+  constexpr double kMaxParameters = 0x1p56;  // leaves 2^7 bytes for the copies of each
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   const double feed_forward =
       3 * real(config.hidden_size) *

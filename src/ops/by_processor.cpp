@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-/// Returns tensors of the processor over the same memory, for work that the emulated stream runs
-/// while the fence of the memory is open.
+/// Returns tensors of the processor over the same memory. Only work on the emulated stream may read
+/// them: around it the stream opens the fence of this memory (device/emulated_memory.h).
 std::vector<Tensor> as_host(std::span<const Tensor> tensors) {
   std::vector<Tensor> result;
   for (const Tensor& tensor : tensors) {

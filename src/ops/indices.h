@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// Checks that all of a tensor's i32 indices are in [least, extent). They count rows or classes of
-/// a whole tensor, even if ranks share it. Otherwise throws Error, which names the node, the first
-/// wrong index and the bounds. There, `what` is the word for an index: "id", "target".
+/// Checks that all of a tensor's i32 indices are in [least, extent). Otherwise throws Error, which
+/// names the node, the bounds, the first wrong index and its token; `what` is the word for it:
+/// "id", "target". The bounds are those of the whole tensor.
 void require_indices(const Execution& execution, std::string_view what, const Tensor& indices,
                      int64_t least, int64_t extent);
 

@@ -13,7 +13,7 @@ struct RowSection {
 };
 
 /// Divides rows [0, rows) into chunks of at most `chunk` rows; `chunk` is at least 1. Returns up to
-/// two sections: the whole chunks, and one shorter chunk of the rows that are left over. All chunks
+/// two sections, none for no rows: the whole chunks, and one shorter chunk of the rest. All chunks
 /// of a section have one shape, so a product is prepared once for each section.
 inline std::vector<RowSection> row_sections(int64_t rows, int64_t chunk) {
   const int64_t whole = rows / chunk * chunk;

@@ -12,14 +12,16 @@
 #include "program/builder.h"
 #include "tensor/dispatch.h"
 
+// What most operations' implementations share: checks, sizes, the choice of a kernel.
+
 /// Checks a condition on an operation's operands. Throws InternalError, which names the operation.
 #define TESSERA_EXPECT(operation, condition, ...) \
   TESSERA_CHECK(condition, "{}: {}", (operation).name(), ::fmt::format(__VA_ARGS__))
 
 namespace tessera {
 
-/// Returns the number of rows of vectorised work that is worth a thread's start: about 16 Ki
-/// elements.
+/// Returns the number of rows of `columns` elements, about 16 Ki elements in all, whose vectorised
+/// work is worth a thread's start.
 inline int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(columns, 1));
 }
@@ -44,6 +46,7 @@ inline std::string text_of(const Spec& spec) {
   return fmt::format("{} {}", dtype_name(spec.dtype), spec.shape.text());
 }
 
+/// Returns spec_of() of each tensor.
 inline std::vector<Spec> specs_of(std::span<const Tensor> tensors) {
   std::vector<Spec> specs;
   specs.reserve(tensors.size());
@@ -66,9 +69,8 @@ void on_device(const Execution& execution, Body&& body) {
   });
 }
 
-/// Runs an operation's kernel for floating tensors of type T, which `dtype` names, on the
-/// processor: plain(arguments(T{})) if use_plain() returns true, and fast(arguments(T{}))
-/// otherwise.
+/// Runs an operation's kernel on the processor, for tensors of the floating type T that `dtype`
+/// names: plain(arguments(T{})) if use_plain() returns true, and fast(arguments(T{})) otherwise.
 template <typename Arguments, typename Plain, typename Fast>
 void run_processor_kernel(const Execution& execution, DType dtype, Arguments&& arguments,
                           Plain&& plain, Fast&& fast) {

@@ -6,7 +6,7 @@ namespace tessera {
 namespace {
 
 /// Writes the totals of columns [begin, end), which belong to one weight. `to` begins with the
-/// total of column `begin`. It shares no memory with the parts, so the loop may be vectorised.
+/// total of column `begin`. It shares no memory with the parts, so "ivdep" holds.
 void add_columns(const WeightParts& sums, int64_t begin, int64_t end, float* to) {
   std::fill_n(to, end - begin, 0.0f);
   for (int64_t part = 0; part < sums.count; ++part) {

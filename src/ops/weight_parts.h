@@ -7,9 +7,8 @@
 
 namespace tessera {
 
-/// Partial sums over rows (tokens), which add up to the gradients of up to three weights. Each part
-/// holds the sums over some of the rows: the elements of the gradients, one weight after another.
-/// The parts are added in a fixed order.
+/// Partial sums over tokens of the gradients of up to three weights, such as a norm's. A part holds
+/// the sums over some tokens, one weight after another. Parts are added in a fixed order.
 struct WeightParts {
   static constexpr int kWeights = 3;
   int64_t count;               // parts
@@ -18,8 +17,8 @@ struct WeightParts {
   float* gradients[kWeights];  // [sizes[i]] each
   int64_t sizes[kWeights];     // elements; 0 for none
 
-  /// Returns the address of the total of a column. Compares the weights one by one, with constant
-  /// indices: for a variable index, a device would copy the array into each thread's local memory.
+  /// Returns the address of the total of a column. The unrolled loop has constant indices: for a
+  /// variable index, a device would copy the array into each thread's local memory.
   constexpr float* total_address(int64_t column) const {
     float* totals = gradients[0];
     int64_t totals_begin = 0, weight_begin = 0;  // columns
@@ -43,7 +42,7 @@ inline int64_t token_parts(const Target& target, int64_t tokens) {
   return std::clamp<int64_t>((tokens + min_tokens - 1) / min_tokens, 1, max_parts);
 }
 
-/// Adds up the parts on the processor.
+/// Writes the sums of the parts to the gradients, on the processor.
 void add_weight_parts(const WeightParts& sums, int threads);
 
 }  // namespace tessera

@@ -5,12 +5,12 @@
 #include "device/packs.h"
 #include "ops/weight_parts.h"
 
-// The sum of WeightParts on a device. Included by files of kernels.
+// Adds up WeightParts (partial sums of weights' gradients) on a device. Only for files of kernels.
 
 namespace tessera {
 namespace {
 
-/// A block has kLanes columns. Each warp sums some parts, then the first warp sums the warps' sums.
+/// A block takes kLanes columns. Each warp sums some parts, then the first adds the warps' sums.
 // NOLINTNEXTLINE(misc-definitions-in-headers): each file of kernels has its own
 __global__ void __launch_bounds__(kMostThreads) add_weight_parts_kernel(WeightParts sums) {
   __shared__ float totals[kMostThreads / kLanes][kLanes];
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kMostThreads) add_weight_parts_kernel(WeightPa
   *sums.total_address(column) = total;
 }
 
-/// Adds up the parts on a device, always in the same order.
+/// Enqueues the kernel that writes the sums of the parts, always added in the same order.
 inline void add_weight_parts_device(const WeightParts& sums, Stream& stream) {
   const int64_t warps = std::clamp<int64_t>(sums.count, 1, kMostThreads / kLanes);
   launch(

@@ -1,8 +1,8 @@
-// From a loader's batch to a program's inputs. A Batch (data/loader.h) holds the sequences of one
-// data-parallel rank: its part of the micro-batch, i32 [sequences · context] each of tokens,
-// targets, positions and document starts. An input has the rank's piece of the whole micro-batch,
-// which the input's distribution gives: with context parallelism a part of the positions of each
-// sequence.
+// Writes a loader's batch into a program's inputs. A Batch (data/loader.h) holds the sequences of
+// one data-parallel rank: four arrays of i32 [sequences · context], the tokens, targets, positions
+// and document starts of its part of the micro-batch. An input holds only the rank's piece of the
+// whole micro-batch. The input's distribution says which: with context parallelism, a part of the
+// positions of each sequence.
 
 #include "plan/batch_inputs.h"
 

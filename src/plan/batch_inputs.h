@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-/// The inputs of a program that a batch fills. A chunk may have only some of them.
+/// The inputs of a program that a batch fills. A chunk (model/chunk.h) may have only some of them.
+/// Pinned choices are not filled.
 struct BatchInputs {
   /// Takes the vocabulary size from the embedding, which must be among the parameters.
   BatchInputs(const BatchValues& batch, const ParameterList& parameters);

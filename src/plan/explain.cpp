@@ -1,7 +1,7 @@
 // explain() joins tables for a terminal: the tensors that a rank holds (explain_held.h), the
 // comparison of compressed attention (explain_attention.h), the operations in the order in which
-// they run (explain_rows.h), and totals of a step. explain_json() has the same as JSON. All of it
-// is read from the plan, so what it shows is what would run.
+// they run (explain_rows.h), and totals of a step. explain_json() has the same as JSON. Everything
+// is read from the plan, so the tables show what would run.
 
 #include "plan/explain.h"
 
@@ -25,7 +25,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the index of the row in which the most memory is in use; -1 if no row of a step is it.
+/// Returns the index of the row with the most memory in use; -1 if the peak is outside a step.
 int peak_row(const std::vector<ExplainRow>& rows, const MemoryPlan& plan) {
   const auto found = std::ranges::find_if(rows, [&](const ExplainRow& row) {
     return row.program == plan.peak_program && row.node == plan.peak_node;
@@ -49,6 +49,7 @@ std::vector<std::string> type_texts(const Mesh& mesh, const std::vector<Distribu
   return texts;
 }
 
+/// Returns the table of operations, by default of layer 0 and the first mixture layer alone.
 std::string operations_table(const StepPlan& plan, const std::vector<ExplainRow>& rows,
                              int64_t first_mixture, const ExplainOptions& options) {
   const bool several = plan.mesh_rank().mesh.ranks() > 1;

@@ -10,10 +10,10 @@
 
 namespace tessera {
 
+/// The contents of the tables of explain().
 struct ExplainOptions {
   bool all_layers = false;  ///< false: only the first layer of each kind is listed
-  /// True to list the distribution of each result over the ranks, too, and the retype operations,
-  /// which move no data.
+  /// True to list also the distributions of results, and retype operations, which move no data.
   bool types = false;
 };
 
@@ -27,12 +27,13 @@ struct ExplainOptions {
 std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options);
 
 /// Returns a warning if the step needs more memory than this process may use, or than is free now.
-/// For a GPU returns how to ask what fits there. Returns an empty text if the step fits.
+/// All ranks count, as if each needed what this one needs and ran on this machine. For a GPU
+/// returns how to ask what fits there. Returns an empty text if the step fits.
 std::string explain_fit(const RunConfig& config, const StepPlan& plan);
 
-/// Returns the content of explain() as JSON, with every layer and all types: {"layout": {...},
-/// "held": [...], "operations": [...], "totals": {...}}. It has "attention" only if attention is
-/// compressed, "fit" only if `fit` is given, and "phases" only if `phases` are.
+/// Returns the content of explain() as JSON, with every layer and all types, but without views:
+/// {"layout": {...}, "held": [...], "operations": [...], "totals": {...}}. It has "attention" only
+/// if attention is compressed, "fit" only if `fit` is given, and "phases" only if `phases` are.
 std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit = nullptr,
                          std::span<const PhaseAccount> phases = {});
 

@@ -1,6 +1,6 @@
-// attention_accounts() writes programs of one layer, for compressed attention and for the plain
-// attention that it is compared with, and adds up the costs of their nodes and the bytes of their
-// states. attention_table() and attention_json() show the accounts.
+// Compares compressed attention with plain attention. attention_accounts() writes programs of one
+// layer for both, and adds up the costs of their nodes and the bytes of their states.
+// attention_table() and attention_json() show the accounts.
 
 #include "plan/explain_attention.h"
 
@@ -35,6 +35,7 @@ int64_t state_bytes(const ModelConfig& layer, DType compute, int64_t capacity) {
   return bytes;
 }
 
+/// Adds the forward FLOPs per token of a layer's attention to the account, by kind of operation.
 void count_flops(const ModelConfig& layer, DType compute, int64_t context,
                  AttentionAccount& account) {
   const EvaluationProgram evaluation =

@@ -21,7 +21,7 @@ struct AttentionAccount {
   double score_flops = 0;  ///< of queries times keys, and of weights times values
   /// The bytes that a decoding program keeps for each position: keys and values.
   int64_t cache_bytes_per_token = 0;
-  /// The bytes that it keeps whatever the length: last rows of convolutions and delayed values.
+  /// The bytes kept beside the cache: last rows of convolutions and of delayed values.
   int64_t cache_constant_bytes = 0;
 
   double flops() const { return projection_flops + convolution_flops + score_flops; }
@@ -29,12 +29,13 @@ struct AttentionAccount {
 
 /// Returns the account of compressed attention, followed by those of the plain attention with which
 /// ZAYA1 (appendix C) compares it; empty if the model's attention is not compressed. Plain
-/// attention has hidden_size / head_size query heads of the same size:
+/// attention has hidden_size / head_size query heads of the same size; if that is no whole number,
+/// there is none:
 ///
-/// - grouped-query: with as many query heads per key head as the model. It is left out if that is
-///   one, or if the numbers do not divide.
+/// - grouped-query: with as many query heads per key head as the model. It is left out if that
+///   number is one, or if it does not divide the query heads.
 /// - multi-head: with a key head for each query head. ZAYA1 states the compression of the cache
-///   against it. It is left out if head_size does not divide hidden_size.
+///   against multi-head attention.
 ///
 /// The numbers are read from programs of one layer, written as for evaluation and for decoding.
 std::vector<AttentionAccount> attention_accounts(const RunConfig& config);

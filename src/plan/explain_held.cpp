@@ -1,3 +1,7 @@
+// The tensors that a rank keeps, from its first chunk: parameters with their main gradients and
+// optimizers, and the inputs of a micro-batch. held_tensors() collects them, and held_table() and
+// held_json() show them. The other functions add up elements and bytes.
+
 #include "plan/explain_held.h"
 
 #include <algorithm>
@@ -15,11 +19,11 @@
 namespace tessera {
 namespace {
 
-/// One row of the table.
+/// One row of held_table(): a parameter, or an input.
 struct HeldTensor {
   std::string name;
   std::string dtype;
-  std::optional<Shape> whole;  ///< of parameters
+  std::optional<Shape> whole;  ///< none for inputs
   Shape piece;
   Distribution type;
   std::optional<Distribution> gradient;  ///< the main gradient's, of parameters

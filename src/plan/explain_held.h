@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-/// Returns a distribution on the axes that have more than one rank, as text: "tensor: sharded (dim
-/// 0, even)". The value is invariant on axes that the text does not name.
+/// Returns a distribution as text, without the axes of one rank: "tensor: sharded (dim 0, even)".
+/// The value is invariant on the other axes that the text does not name.
 std::string type_of_ranks(const Mesh& mesh, Distribution type);
 
 /// Returns a table of the parameters that a rank keeps, and of the inputs of a micro-batch. A row
-/// has the shapes of the whole and of the rank's piece, its type, and a parameter's main gradient
-/// and optimizer. Without `all_layers` it lists only the first layer of each kind: layer 0, and
-/// layer `first_mixture`, the first with experts.
+/// has the shapes of the whole and of the rank's piece, and its distribution. The row of a
+/// parameter also has the main gradient's distribution and the optimizer. Without `all_layers` it
+/// lists only layer 0 and `first_mixture`, the first with experts.
 std::string held_table(const StepPlan& plan, int64_t first_mixture, bool all_layers);
 
 /// Returns the rows of held_table() as an array, with all layers and all axes.

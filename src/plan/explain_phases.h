@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// What a step of a phase needs, planned as if the phase were the whole run.
+/// The needs of a step of a phase, planned as if the phase were the whole run.
 struct PhaseNeeds {
   double step_flops = 0;     ///< FlopCount::useful() of this rank
   int64_t memory_bytes = 0;  ///< of this rank
@@ -24,6 +24,7 @@ struct PhaseNeeds {
 /// Returns the needs of the phase that `plan` is for, without the time.
 PhaseNeeds phase_needs(const StepPlan& plan);
 
+/// A phase of the run and its needs.
 struct PhaseAccount {
   RunPhase phase;
   PhaseNeeds needs;

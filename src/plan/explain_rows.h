@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// A node as the tables show it. Its results are "saved" if a later segment of the program uses
-/// them: they stay in memory from the forward to the backward pass.
+/// A node of a program as the tables show it. Its results are "saved" if they stay in memory from
+/// the forward to the backward pass, which uses them.
 struct ExplainRow {
   int program = 0;  // index of StepPrograms::list()
   int node = 0;     // index of the program's node
@@ -26,9 +26,9 @@ struct ExplainRow {
   int64_t memory_bytes = 0;            // in use while the node runs
 };
 
-/// Returns the nodes of a step's programs on one rank, for one micro-batch, in the order in which
-/// they run. Views only give existing memory another name, as retype operations do. They are left
-/// out unless `with_views`.
+/// Returns the nodes of a step with one micro-batch on one rank, in the order in which they run:
+/// those of the start, of the chunk and of the update. Views only give existing memory another
+/// name, as retype operations do. They are left out unless `with_views`.
 std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool with_views);
 
 /// Returns the bytes of a row over all axes.

@@ -1,6 +1,5 @@
-// fit_on() compares a plan with an accelerator: whether the plan's arena fits the memory, the
-// largest micro-batch that fits, and the least time of a step by the roofline, operation by
-// operation.
+// fit_on() compares a plan with an accelerator. It finds whether the plan's arena fits the memory,
+// the largest micro-batch that fits, and the least time of a step by the roofline.
 
 #include "plan/fit.h"
 
@@ -38,8 +37,8 @@ int64_t bytes_with(RunConfig config, int64_t micro_batch, const Target& target,
   return plan_step(config, target, mesh_rank).memory.arena_bytes;
 }
 
-/// Finds the largest micro-batch that fits. Plans for few of the possible sizes, by a binary
-/// search: a larger micro-batch takes more memory.
+/// Finds the largest micro-batch that fits. Makes plans for a few of the possible sizes only, by a
+/// binary search, because a larger micro-batch takes more memory.
 void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& mesh_rank) {
   const Target target = run_target(config, fit.accelerator);
   const auto bytes = [&](int64_t micro_batch) {

@@ -16,8 +16,8 @@ namespace tessera {
 struct Fit {
   AcceleratorFacts accelerator;
   int64_t needed_bytes = 0;  ///< of the configuration as it is
-  /// The largest number of sequences in a micro-batch that fits and divides the global batch; 0 if
-  /// not even one fits.
+  /// The largest number of sequences in a micro-batch that fits and divides the part of the global
+  /// batch that one data-parallel rank gets; 0 if not even one sequence fits.
   int64_t largest_micro_batch = 0;
   int64_t least_bytes = 0;  ///< needed with one sequence in a micro-batch
   int64_t state_bytes = 0;  ///< of weights, gradients and the optimizer's states
@@ -26,8 +26,8 @@ struct Fit {
 
   double gemm_flops = 0;        ///< ceiling of matrix products per second
   double memory_bandwidth = 0;  ///< ceiling in bytes per second
-  double compute_seconds = 0;   ///< of a step: the floors of operations that products limit
-  double memory_seconds = 0;    ///< of a step: the floors of those that the bandwidth limits
+  double compute_seconds = 0;   ///< of a step: floors of operations that products limit
+  double memory_seconds = 0;    ///< of a step: floors of operations that bytes limit
   double useful_flops = 0;      ///< of a step
   int64_t tokens = 0;           ///< of a step
 
@@ -42,8 +42,9 @@ struct Fit {
 };
 
 /// Returns the memory and time that a resolved configuration takes on the accelerator of a hardware
-/// file. `plan` is the configuration's plan for it (see plan_step() and run_target()). Throws Error
-/// if the file has no peak of the configuration's products (see product_peak()), or no bandwidth.
+/// file, which must have one. `plan` is the configuration's plan for it (see plan_step() and
+/// run_target()). Throws Error if the file has no peak of the configuration's products (see
+/// product_peak()), or no bandwidth.
 Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardware);
 
 /// Returns the fit as lines for a terminal. They say which figures were not measured and, if it

@@ -27,6 +27,7 @@ std::optional<ProductPeak> configured_peak(const RunConfig& config,
     } else {
       require_same_accelerator(hardware, *accelerator, path);
     }
+    // Peaks of TF32 are always taken from the data sheet (see Hardware::tf32_peak()).
     const bool sheet = hardware.gemms.empty() ||
                        (accelerator != nullptr && rounds_to_tf32(config, accelerator->device()));
     return ProductPeak{

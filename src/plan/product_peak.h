@@ -18,8 +18,7 @@ struct ProductPeak {
   std::string source;  ///< "the data sheet in FILE", "measured, in FILE"
 };
 
-/// Returns the rate of a run's matrix products from a hardware file, in FLOP/s. Throws Error if the
-/// file does not have it.
+/// Returns the rate of a run's matrix products, in FLOP/s. Throws Error if the file lacks it.
 double product_peak(const Hardware& hardware, const RunConfig& config);
 
 /// Returns the rate from the file that run.hardware names; none if it names no file. `accelerator`

@@ -47,8 +47,9 @@ struct StepPrograms {
   int evaluation_number(int set) const;
   int sets() const { return static_cast<int>(further.size()) + 1; }
 
-  /// Returns the actions of a step with one micro-batch, of an evaluation and of further phases.
-  /// All micro-batches have the number 0: they run one after the other in one frame of memory.
+  /// Returns the actions of a step with one micro-batch, of the rounding, of an evaluation and of
+  /// further phases. All micro-batches have the number 0: they run one after the other in one frame
+  /// of memory.
   std::vector<Action> actions() const;
 };
 

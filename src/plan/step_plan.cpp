@@ -1,3 +1,7 @@
+// Plans the step of a rank: its programs, their work, and the memory of all of them together.
+// plan_step_that_fits() also compares the memory with what is there: each rank with its own GPU, or
+// the sum of all ranks of a machine with the machine's memory.
+
 #include "plan/step_plan.h"
 
 #include <algorithm>

@@ -52,9 +52,9 @@ inline constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 /// run stops before it takes any. The message says what takes the memory and what to change.
 ///
 /// A rank with a GPU must fit into the memory that is free there, less kDeviceReserve. Ranks on the
-/// processor and on emulated devices must fit into the machine's memory together, with
-/// beside_arena_bytes() of each if there are several. `accelerator` is null for the processor;
-/// `ranks_here` are the ranks on this machine.
+/// processor must fit into the machine's memory together, with beside_arena_bytes() of each if
+/// there are several. So must ranks on emulated devices, which also leave kDeviceReserve free.
+/// `accelerator` is null for the processor; `ranks_here` are the ranks on this machine.
 StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
                              const Accelerator* accelerator, const MeshRank& mesh_rank,
                              const RankControl& control, std::span<const int> ranks_here);
@@ -65,13 +65,13 @@ StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* acceler
 
 /// Upper bounds of the memory that a rank takes beside its arena if it is one of several threads of
 /// a process. kValueBytes is for each value of its programs: the programs and their executor's
-/// tables. kRankBytes is for its stack, oneDNN's code and the allocator's memory for a thread. They
-/// were measured on small models in bf16, which take the most because their products are widened. A
-/// test compares them with runs.
+/// tables. kRankBytes is for its stack, oneDNN's code and the allocator's memory for a thread. The
+/// bounds, 1 KiB and 4.5 MiB, were measured on small models in bf16, which take the most because
+/// their products are widened. A test compares the bounds with runs.
 inline constexpr int64_t kValueBytes = int64_t{1} << 10;
 inline constexpr int64_t kRankBytes = int64_t{9} << 19;
 
-/// Returns the sum of these bounds, plus the bytes of the batches that the rank reads ahead.
+/// Returns the sum of these bounds, plus the bytes of all batches that the rank holds at once.
 int64_t beside_arena_bytes(const StepPlan& plan);
 
 /// Returns advice on making a step fit into `usable_bytes` of memory, which are too few for the

@@ -8,10 +8,10 @@
 
 namespace tessera {
 
-/// Makes the runtime's products use the algorithms and libraries of the table in the file that
-/// run.tuned_products names, if it names one. Call it before the first product. Products that the
-/// table lacks are logged once. Throws Error if the table cannot be read or does not fit the
-/// runtime's device.
+/// Reads the table of tuned matrix products that run.tuned_products names, if it names one. The
+/// runtime's products then use the table's algorithms and libraries. Call it before the first
+/// product. Products that the table lacks are logged once. Throws Error if the table cannot be read
+/// or does not fit the runtime's device.
 void use_tuned_products(const RunConfig& config, Runtime& runtime);
 /// Makes the runtime's products use a table. Throws Error, which names `origin`, if the table was
 /// made with another version of the library or on another device, or if the runtime's device has no

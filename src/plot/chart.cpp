@@ -61,8 +61,7 @@ void visit_points(const Panel& panel, const ChartAxis& x, bool logarithmic_y,
   }
 }
 
-/// Returns an axis with the range of the visible points and a margin. A constant gets some width,
-/// too.
+/// Returns an axis with the range of the visible points and a margin, even if all y are equal.
 ChartAxis y_axis(const Panel& panel, const ChartAxis& x, bool logarithmic) {
   double low = std::numeric_limits<double>::max();
   double high = std::numeric_limits<double>::lowest();

@@ -25,6 +25,7 @@ struct Panel {
   std::vector<Curve> curves;
 };
 
+/// An axis and the range of the data that it shows.
 struct ChartAxis {
   std::string label;
   Range range;

@@ -56,7 +56,7 @@ std::vector<Point> thinned(std::span<const Point> curve, double column_width) {
     while (end < curve.size() && std::floor(curve[end].x / column_width) == column_index) ++end;
     const auto points = curve.subspan(begin, end - begin);
     const auto [lowest, highest] = std::minmax_element(points.begin(), points.end(), lower);
-    // In the order of x; a point may be several of the four.
+    // Sorted, because x ascends. A point may be several of the four.
     std::array<size_t, 4> indices{0, static_cast<size_t>(lowest - points.begin()),
                                   static_cast<size_t>(highest - points.begin()), points.size() - 1};
     std::sort(indices.begin(), indices.end());

@@ -25,8 +25,7 @@ std::vector<Point> smoothed(std::span<const Point> curve, int64_t window);
 
 /// Returns the points of a curve that a picture needs. The curve has no gaps, and x ascends. The
 /// picture is cut into columns of width `column_width`. Of each column the first, the lowest, the
-/// highest and the last point remain. A line through them covers the same pixels, and no spike is
-/// lost.
+/// highest and the last point remain, so a line through them loses no spike.
 std::vector<Point> thinned(std::span<const Point> curve, double column_width);
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ struct HeatMap {
   std::string column_label;
   std::vector<std::string> columns;
   std::vector<HeatPanel> panels;
-  size_t panels_across = 1;  ///< the number of panels side by side
+  size_t panels_across = 1;  ///< the largest number of panels side by side
   std::string unit;          ///< unit of the values, shown beside the scale
   std::string note;          ///< small print below
 };

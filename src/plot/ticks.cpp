@@ -15,8 +15,8 @@ namespace {
 constexpr std::array<const char*, 7> kSuffixes{"", "k", "M", "G", "T", "P", "E"};
 constexpr size_t kFewestTicks = 3;  // of a logarithmic axis
 
-/// Returns the exponent of the power of ten at or below a number above zero.
-/// The margin allows for rounding: the logarithm of 1000 may come out just below 3.
+/// Returns the exponent of the power of ten at or below a number above zero. The margin allows for
+/// rounding: the logarithm of 1000 may come out just below 3.
 int exponent_of(double value) { return static_cast<int>(std::floor(std::log10(value) + 1e-9)); }
 
 /// Returns the least of 1, 2 and 5 times a power of ten that is at least `raw`, up to rounding.
@@ -42,7 +42,7 @@ std::vector<std::string> common_labels(std::span<const double> values, double st
     scale = std::pow(10.0, exponent);
     suffix = fmt::format("e{}", exponent);
   } else {
-    // The largest suffix that leaves a number of at least 1 and needs few decimals.
+    // The largest suffix with which `largest` is at least 1 and labels need at most two decimals.
     for (size_t i = 1; i < kSuffixes.size(); ++i) {
       const double next = std::pow(1000.0, static_cast<double>(i));
       if (largest < next || decimals_of(step / next) > 2) break;
@@ -70,7 +70,7 @@ std::string single_label(double value) {
                      kSuffixes[static_cast<size_t>(thousands)]);
 }
 
-/// Returns the multiples by `leads` of every `stride`-th power of ten within the range.
+/// Returns the multiples by `leads` of every `stride`-th power of ten that are within the range.
 std::vector<double> powers(const Range& range, std::span<const int> leads, int stride) {
   std::vector<double> values;
   const int first = exponent_of(range.low);

@@ -18,11 +18,11 @@ struct Ticks {
   std::vector<std::string> labels;
 };
 
-/// Returns multiples of 1, 2 or 5 times a power of ten. Their distance is the least one that cuts a
-/// range of that width into at most `count` parts. `whole` allows whole numbers only. All labels
-/// have the same number of decimals and the same SI suffix (k, M, G, T, P, E) or power of ten:
-/// "1.5k", "2.0e-4". The range must be wider than 1e-9 of its numbers, because the labels could not
-/// tell closer numbers apart.
+/// Returns multiples of a step, which is 1, 2 or 5 times a power of ten: the least such step that
+/// cuts a range of that width into at most `count` parts. `whole` allows whole numbers only. All
+/// labels but "0" have the same number of decimals and the same SI suffix (k, M, G, T, P, E) or
+/// power of ten: "1.5k", "2.0e-4". The range must be wider than 1e-9 of its numbers, because the
+/// labels could not tell closer numbers apart.
 Ticks linear_ticks(const Range& range, int count, bool whole);
 
 /// Returns ticks for a logarithmic axis, where `low` is above zero: about `count` powers of ten. If

@@ -71,8 +71,7 @@ std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
   for (const Value input : inputs) refuse_replaced(operation->name(), input);
   const std::vector<Spec> input_specs = program_.specs(inputs);
   // Neither types nor shapes need the other, so the order only decides which error comes first. On
-  // several ranks, wrong types also make the shapes of one rank wrong, and an error about types
-  // says more.
+  // several ranks, wrong types also make the shapes of one rank wrong, and type errors say more.
   const bool types_first = program_.mesh().ranks() > 1;
   std::vector<Distribution> distributions;
   if (types_first) distributions = distributions_of(*operation, inputs, input_specs);

@@ -11,9 +11,10 @@
 
 namespace tessera {
 
-/// Appends to a Program. Each operation has a free function (`linear(builder, x, w)`) that ends in
-/// apply(). A Spec is a value's shape, dtype and distribution (program/value.h). A ValueInfo, which
-/// also has its name and kind, and a Node are in program/program.h. One thread uses a Builder.
+/// Appends nodes and values to a Program (program/program.h). Each operation has a free function
+/// (`linear(builder, x, w)`) that ends in apply(). A Spec is a value's shape, dtype and
+/// distribution (program/value.h). A ValueInfo has the Spec, the name and the kind of a value. One
+/// thread uses a Builder.
 class Builder {
  public:
   explicit Builder(Program& program) : program_(program) {}
@@ -39,15 +40,16 @@ class Builder {
   /// is exactly one output.
   Value apply_single(std::shared_ptr<const Operation> operation, std::vector<Value> inputs);
 
-  /// Returns the value into which gradients of `value` are added, in f32 (f64 for f64). The first
-  /// call for a parameter declares it. For a view of a parameter it is the same part of the
-  /// parameter's main gradient. For the result of a conversion on axes of one rank it is the same
-  /// memory under the type of the conversion's gradient. Returns null for any other value, and if
-  /// the main gradient is partial on axes where gradients of `value` are not.
+  /// Returns the value into which gradients of `value` are added, in f32 (f64 for f64); declares it
+  /// if it is new. A view of a parameter gets the same part of the parameter's main gradient. The
+  /// result of a conversion on axes of one rank gets the memory of the main gradient of the
+  /// conversion's input, under another type. Returns null for any other value, and if the
+  /// distribution of the main gradient is not the dual of the value's.
   Value main_gradient(Value value);
-  /// Returns main_gradient(), but also if it is partial on axes where gradients of `value` are not.
-  /// It is partial where any use of the parameter so far is replicated. The caller must convert a
-  /// gradient that is invariant there to partial, so that one rank alone adds it.
+  /// Returns what main_gradient() does, but also if that is partial on axes where gradients of
+  /// `value` are not. A main gradient is partial where any use of the parameter so far is
+  /// replicated. The caller must convert a gradient that is invariant there to partial, so that one
+  /// rank alone adds it.
   Value main_gradient_of_any_type(Value value);
 
   /// Declares the main gradient of a parameter, with the distribution that it has in the program
@@ -72,7 +74,7 @@ class Builder {
   /// Gives a value a name that is taken as it is.
   void name_as(Value value, std::string name);
 
-  /// Rebuilds the backward pass with the same nodes and other inputs. `inputs_of` returns the
+  /// Rebuilds the backward pass from the same nodes with other inputs. `inputs_of` returns the
   /// inputs of a node, and may append nodes that run before it. Throws DistributionError if an
   /// input has another spec than the input that it replaces.
   void rewrite_backward(const std::function<std::vector<Value>(const Node&)>& inputs_of);
@@ -110,6 +112,7 @@ class Builder {
 
  private:
   ValueInfo& info(Value value);
+  /// Throws DistributionError if the memory of a value holds another one now (see replace()).
   void refuse_replaced(std::string_view reader, Value value) const;
   void refuse_other_spec(const Node& node, Value expected, Value input) const;
   Value add_value(std::string name, Spec spec, ValueKind kind);
@@ -121,6 +124,7 @@ class Builder {
   /// Returns whether an output has the rows of an input that is marked (see run_time_rows()).
   bool has_rows_of_inputs(const Operation& operation, std::span<const Value> inputs,
                           std::span<const Spec> specs, size_t output);
+  /// Notes the base of an output that is a view of an input.
   void note_view(const Operation& operation, int output, std::span<const Value> inputs,
                  Value value);
 

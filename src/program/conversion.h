@@ -78,12 +78,12 @@ Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conver
 
 /// Returns the distribution of a value in `view` of the mesh. A value can cross to the other view
 /// if all axes of its own view split dim 0, or if its type is invariant, replicated or partial on
-/// all of them. Crossing to the expert view makes split tokens `tokens` pieces, which remember
-/// their distribution in the dense view. Only such pieces cross back. Throws DistributionError if
-/// the value cannot cross.
+/// all of them. In the expert view, tokens that were split have pieces of the kind `tokens`, which
+/// store the distribution in the dense view. Only such pieces cross back. A value that has the view
+/// already keeps its distribution. Throws DistributionError if the value cannot cross.
 Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view);
 
-/// Returns the conversion of the gradient. `before` is the value's type before the conversion.
+/// Returns the conversion of the gradient. `before` is the type before `conversion`.
 Conversion dual(const Conversion& conversion, const TypeOnAxis& before);
 
 }  // namespace tessera

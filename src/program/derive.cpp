@@ -11,10 +11,12 @@
 // 4. A partial operand needs an operation that is linear in it. Then the output is partial too.
 // 5. A label marked whole is not split.
 //
-// The feed-forward block on the tensor axis, with the labels `~t i, ~o i -> t o` of a linear map:
+// In the labels, `~` marks an operand in which the operation is linear, `!` a dim that must be
+// whole, and `;` begins pairs of labels that are split alike. The feed-forward block on the tensor
+// axis, with the labels `~t i, ~o i -> t o` of a linear map:
 //
-//   gate: t i replicated, o i split along o -> t o split along o
-//   down: t i and o i both split along i    -> t o partial
+//   gate and up: t i replicated, o i split along o -> t o split along o
+//   down:        t i and o i both split along i    -> t o partial
 
 #include "program/derive.h"
 
@@ -94,6 +96,7 @@ class AxisRule {
 
   // ---- rules 2, 3 and 5: split labels
 
+  /// Returns the only label that inputs split on this axis, or none. Throws if there are two.
   std::optional<LabelOnAxis> find_split() const {
     std::optional<LabelOnAxis> split;
     for (size_t k = 0; k < types_.size(); ++k) {
@@ -126,6 +129,7 @@ class AxisRule {
                           types_[k].dim, join(names, " "), label));
   }
 
+  /// Returns the outputs' types: split along the label, or partial in an output without it.
   std::vector<TypeOnAxis> split_outputs(const LabelOnAxis& split) const {
     for (size_t k = 0; k < types_.size(); ++k) require_fit(k, split);
     std::vector<TypeOnAxis> outputs;
@@ -159,8 +163,7 @@ class AxisRule {
                        split.type.dim, split.label));
   }
 
-  /// Throws unless an input with the label has the same pieces of it, and one without it is
-  /// replicated.
+  /// Throws if an input with the label has other pieces, or one without it is not replicated.
   void require_fit(size_t k, const LabelOnAxis& split) const {
     const TypeOnAxis& type = types_[k];
     if (const auto index = operation_.find_label(labels_.inputs[k], split.label)) {
@@ -178,6 +181,7 @@ class AxisRule {
                           split.label, input_name(split.input)));
   }
 
+  /// Throws if a term lacks the label, because each rank would add that term to its partial sum.
   void refuse_terms_without(const LabelOnAxis& split) const {
     for (const std::vector<int>& term : labels_.terms) {
       const bool has = std::ranges::any_of(term, [&](int k) {
@@ -194,12 +198,12 @@ class AxisRule {
 
   // ---- rule 4: sums that have not been taken
 
+  /// Returns whether an input is partial and the operation reads its values, not only its shape.
   bool is_sum(size_t k) const {
     return types_[k].placement == Placement::partial && !labels_.inputs[k].shape_only;
   }
 
-  /// Returns whether an input is partial. Throws unless the operation is linear in all partial
-  /// inputs together.
+  /// Returns whether an input is partial. Throws unless the operation is linear in all such inputs.
   bool has_sums() const {
     std::optional<size_t> first;
     for (size_t k = 0; k < types_.size(); ++k) {
@@ -216,6 +220,7 @@ class AxisRule {
     return true;
   }
 
+  /// Throws unless exactly one factor of a term is partial.
   void require_one_sum(const std::vector<int>& term, size_t other_sum) const {
     std::vector<size_t> sums;
     for (const int k : term) {
@@ -266,8 +271,7 @@ bool is_neutral(const LabelledOperation& operation, size_t input) {
   });
 }
 
-/// Returns the view that all inputs have, except neutral ones. Throws DistributionError if they
-/// have different views.
+/// Returns the view of all inputs that are not neutral. Throws if their views differ.
 MeshView common_view(const LabelledOperation& operation) {
   const std::span<const TypedOperand> inputs = operation.inputs;
   std::optional<size_t> first;
@@ -293,8 +297,7 @@ std::vector<TypeOnAxis> input_types(const LabelledOperation& operation, MeshView
   return types;
 }
 
-/// Returns the result of the hand-written rule. If it refuses, the message names the axis and the
-/// operands.
+/// Returns the result of the hand-written rule. Puts axis and operands before its error message.
 std::optional<std::vector<TypeOnAxis>> answer_by_hand(const HandRule& by_hand,
                                                       const LabelledOperation& operation, Axis axis,
                                                       const std::vector<TypeOnAxis>& inputs) {

@@ -13,9 +13,9 @@
 
 namespace tessera {
 
-/// The error of a program whose distributions would give another result than one rank computes: a
-/// sum is missing, or would be taken twice. The message names the operation, the value, the axis
-/// and what was expected.
+/// Thrown for a program that would compute something else on several ranks than on one, because its
+/// distributions do not fit: a sum would be missing, or be taken twice. The message names the
+/// operation, the value, the axis and what was expected.
 class DistributionError : public InternalError {
  public:
   using InternalError::InternalError;
@@ -25,19 +25,20 @@ class DistributionError : public InternalError {
 struct TypedOperand {
   std::string name;
   Spec spec;
-  /// True if it has a gradient. For a value without one (ids, targets, counts) invariant and
-  /// replicated are the same.
+  /// True if it has a gradient. Without one (ids, counts), invariant and replicated are the same.
   bool differentiable = true;
 };
 
 /// A hand-written rule of an operation, for one axis. It returns the types of the outputs for these
-/// types of the inputs, or none if the labels decide. It throws a DistributionError that says what
-/// it expected; the caller puts the axis and the operands before that message. Operations that
-/// communicate inside, or that change which rows a rank has, have such a rule.
+/// types of the inputs, or none if the labels decide. If the types do not fit, it throws a
+/// DistributionError that says what it expected. derive_distributions() puts the axis and the
+/// operands before that message. Operations that communicate inside, or that change which rows a
+/// rank has, have such a rule.
 using HandRule = std::function<std::optional<std::vector<TypeOnAxis>>(
     Axis axis, std::span<const TypeOnAxis> inputs)>;
 
-/// Returns the distributions of an operation's outputs.
+/// Returns the distributions of an operation's outputs, which follow from those of its inputs and
+/// from the labels of all dims. `by_hand` is asked first on each axis.
 ///
 /// On each axis of the operands' view:
 /// 1. Invariant operands combine with invariant ones only; a value without gradient may be

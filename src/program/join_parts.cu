@@ -1,6 +1,7 @@
-// Adds up parts of one value, the *whole*. Each warp holds the sums of kWarpElements consecutive
-// elements in registers, adds the parts that overlap these elements one after the other, and writes
-// the sums once. A pack is `size` elements, which a thread loads or stores at once.
+// Adds up parts of one value, the *whole*: whole[first + e] += part[e], rounded to T after each
+// part. Each warp holds the sums of kWarpElements consecutive elements in registers, adds the parts
+// that overlap these elements one after the other, and writes the sums once. A pack is `size`
+// elements, which a thread loads or stores at once.
 
 #include "device/packs.h"
 #include "program/join_parts_kernels.h"
@@ -9,7 +10,7 @@ namespace tessera {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPacks = 4;  // of each thread
+constexpr int kPacks = 4;  // per thread
 
 /// The number of consecutive elements of the whole that one warp computes.
 template <int size>
@@ -46,12 +47,12 @@ struct Sums {
   }
 
  private:
-  /// Adds the elements of a part that are within the pack. The part covers [part_first, part_end)
-  /// of the whole.
+  /// Adds the elements of a part, [part_first, part_end) of the whole, that are in the pack.
   __device__ void add_pack(int pack, const T* elements, int64_t part_first, int64_t part_end) {
     const int64_t begin = pack_first(pack);
     const int64_t offset = begin - part_first;
     const T* const from = elements + offset;
+    // A part may begin at any element, and a pack is loaded only from an aligned address.
     const bool aligned = reinterpret_cast<uintptr_t>(from) % (size * sizeof(T)) == 0;
     if (aligned && offset >= 0 && begin + size <= part_end) {
       const auto added = load_pack<size>(from, 0);

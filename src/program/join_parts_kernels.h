@@ -7,7 +7,7 @@ namespace tessera {
 
 class Stream;
 
-/// Parts that are added up into one value, one part after the other:
+/// The arguments of a kernel that adds up parts into one value, one part after the other:
 ///
 ///   whole[first + e] = whole[first + e] + part[e]
 ///

@@ -26,12 +26,13 @@ struct DimRule {
   bool operator==(const DimRule&) const = default;
 };
 
-/// Returns a rule for each dim of the inputs, in the order in which the labels name the dims. If a
-/// split of a dim splits one result and makes another one a sum, the effect is `summed`.
+/// Returns a rule for each label by which an input can be split, in the order of the inputs and
+/// their dims. Tied labels have one rule. If a split of a dim splits one result and makes another
+/// one a sum, the effect is `summed`.
 std::vector<DimRule> dim_rules(const Labels& labels);
 
 /// Returns the rules as text. For `~t i, ~o i -> t o` it is "split stays: t, o; split leaves a sum:
-/// i; may be a sum: operand 1 or 2". The last: one factor may be partial. "h = g" are tied.
+/// i; may be a sum: operand 1 or 2". One of "1 or 2" may be partial. "h = g" are tied labels.
 std::string in_words(const Labels& labels);
 
 /// Returns whether the labels alone determine the distributions of a node's outputs. They do not if

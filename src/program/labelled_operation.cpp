@@ -1,3 +1,7 @@
+// Looks up labels in the operands of an operation. The main function is pieces_in(): the sizes of
+// uneven pieces count elements of a dim, so they change if the label moves to a dim with other
+// factors. The extents of these factors come from operands that have them as dims of their own.
+
 #include "program/labelled_operation.h"
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 namespace tessera {
 
 /// Returns whether the first label of a dim stands for the whole dim: it is the only one, or it is
-/// marked so ("n*"). No other factor can be split then.
+/// marked so ("n*"). The other factors of such a dim cannot be split.
 bool is_whole_dim(const std::vector<Label>& dim);
 
 /// The position of a label in an operand: the index of the dim, and of the factor in the dim.
@@ -47,8 +47,8 @@ struct LabelledOperation {
   }
   bool an_output_has_label(std::string_view label) const;
 
-  /// Returns the extent of a label, from an input that has it as a dim of its own. Throws
-  /// DistributionError if there is none.
+  /// Returns the extent of a label on this rank, from an input that has it as a dim of its own.
+  /// Throws DistributionError if there is none.
   int64_t extent(const std::string& label) const;
 
   /// Returns whether an input of this type is the same on all ranks and has no gradient. Then
@@ -56,12 +56,12 @@ struct LabelledOperation {
   bool same_on_all(size_t input, const TypeOnAxis& type) const;
 };
 
-/// Returns an input's pieces of a label, as they are in the dim of another operand at `index`. Only
-/// sizes of uneven pieces differ there, because they count elements of a dim. For example 2 of the
-/// h are 2 elements of a dim `h`, but 2 · d elements of a dim `(h d)`. So sizes are divided by the
-/// extents of the labels inside the label in the input, and multiplied by those inside it in the
-/// other dim. Returns none if no operand gives these extents. Throws DistributionError if a size
-/// does not divide.
+/// Converts the pieces of a label from an input to another operand, which has the label at `index`.
+/// Only the sizes of uneven pieces change, because they count elements of a dim: a piece of 2 h is
+/// 2 elements of the dim `h`, but 2 · d elements of the dim `(h d)`. The sizes are divided by the
+/// extents of the factors inside the label in the input, and multiplied by the extents of the
+/// factors inside it in the other operand. Returns none if no operand gives these extents. Throws
+/// DistributionError if a size does not divide.
 std::optional<Pieces> pieces_in(const LabelledOperation& operation, size_t input, Axis axis,
                                 const TypeOnAxis& type, const LabelledOperand& operand,
                                 LabelIndex index);

@@ -54,15 +54,18 @@ class LabelReader {
     expect(operand_count == labels.inputs.size(), "one place for each operand");
   }
 
+  /// Skips spaces. Returns the text that has not been read.
   std::string_view rest() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
     return text_.substr(at_);
   }
+  /// Reads the word if the text goes on with it. Returns whether it does.
   bool take(std::string_view word) {
     if (!rest().starts_with(word)) return false;
     at_ += word.size();
     return true;
   }
+  /// Throws InternalError unless the condition holds.
   void expect(bool condition, std::string_view what) {
     TESSERA_CHECK(condition, "labels \"{}\": {} is expected at character {}", text_, what, at_);
   }
@@ -78,6 +81,7 @@ class LabelReader {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
+  /// Reads the index of an input. It is limited, because read_inputs() makes a list so long.
   size_t number() {
     const std::string digits = name();
     size_t value = 0;

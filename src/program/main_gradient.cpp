@@ -1,5 +1,5 @@
-// Finds and declares main gradients: the values, in the accumulation dtype, into which the backward
-// pass adds the gradients of parameters.
+// Finds and declares main gradients. A main gradient is the value, in the accumulation dtype, into
+// which the backward pass adds the gradients of a parameter.
 //
 // A parameter has one main gradient. The first request declares it, with a distribution that
 // follows from all uses of the parameter. Each other value in the parameter's memory has a view of
@@ -86,8 +86,7 @@ bool same_on_several_ranks(const Mesh& mesh, const Distribution& a, const Distri
          });
 }
 
-/// Returns the part of the parameter's main gradient `main` that belongs to `part`, a view of the
-/// parameter.
+/// Returns the part of a parameter's main gradient that belongs to `part`, a view of the parameter.
 Value part_gradient(Builder& builder, Value main, const ValueInfo& part, const std::string& name) {
   const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
   const Distribution whole = builder.spec(main).distribution;
@@ -208,8 +207,7 @@ Value Builder::main_gradient_of_any_type(Value value) {
     gradient =
         declare_main_gradient(parameter, main_gradient_distribution(program_, parameter, readers));
     if (!info.view) return gradient;
-    // The part may be used under another type. Its gradient is named after the first view that
-    // declares the part.
+    // The part may be used under several types. The first view of it gives the name.
     const Value declared = uses().declared(*info.view, info.spec.shape);
     gradient = part_gradient(*this, gradient, info, "gradient:" + program_.info(declared).name);
   } else {

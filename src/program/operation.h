@@ -48,8 +48,7 @@ struct Cost {
   /// The floating-point operations of the matrix products that the model requires, 2 for each
   /// multiply-add. FLOPs per token and MFU count these.
   double flops = 0;
-  /// The part of `flops` that belongs to the backward pass but is done by a node of the forward
-  /// pass.
+  /// The part of `flops` that a forward node does for the backward pass.
   double backward_flops = 0;
   /// The FLOPs that the operation repeats instead of keeping results. They are not part of `flops`.
   double repeated_flops = 0;
@@ -84,8 +83,7 @@ struct Execution {
   std::span<const Tensor> outputs;
   std::span<std::byte> workspace;
   /// The accelerator's stream; null on the processor. With a stream, the tensors and the workspace
-  /// are in the accelerator's memory: run() passes their addresses to kernels and never reads them
-  /// itself.
+  /// are in the accelerator's memory: run() only passes their addresses to kernels.
   Stream* stream = nullptr;
   /// For messages: the name of the node's first output, or of its first input if it has no output.
   std::string_view name;
@@ -113,7 +111,7 @@ class Operation {
   /// marked `+=`.
   virtual std::string labels(std::span<const Spec> inputs) const = 0;
 
-  /// Returns the hand-written rule of distribution, if it has one.
+  /// Returns the hand-written rule of distribution (see HandRule), or an empty one.
   virtual HandRule hand_rule() const { return {}; }
 
   /// Returns the distributions of the outputs if the operation gives them itself, without labels or
@@ -153,8 +151,7 @@ class Operation {
   /// are read or written once, and the matrix products are those of matrix_product_flops().
   virtual Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const;
 
-  /// Returns whether it is always better to repeat it in the backward pass than to keep its
-  /// results, as for a cast.
+  /// Returns whether the backward pass should always repeat it, as a cast, and not keep results.
   virtual bool cheap_to_repeat() const { return false; }
 
   /// Returns the lane on which it runs; by default the compute lane.
@@ -187,7 +184,8 @@ class Operation {
   /// Throws Error if one is missing. The default opens nothing.
   virtual void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const;
 
-  /// Computes the outputs and adds into updated_inputs(). Equal inputs give equal bits.
+  /// Computes the outputs and adds into updated_inputs(). Equal inputs give equal bits, except on a
+  /// device if Target::deterministic is false.
   virtual void run(const Execution& execution) const = 0;
 };
 

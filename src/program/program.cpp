@@ -7,6 +7,7 @@
 namespace tessera {
 namespace {
 
+/// Returns the specs of values, with the rows of an even load where values have Rows.
 std::vector<Spec> expected_specs(const Program& program, std::span<const Value> values) {
   std::vector<Spec> specs = program.specs(values);
   for (size_t i = 0; i < values.size(); ++i) {

@@ -25,8 +25,8 @@ enum class ValueKind {
   computed,       ///< made by a node
 };
 
-/// The part of a model that a node belongs to. The nodes of a block are recomputed together and
-/// accounted together.
+/// The part of a model that a node belongs to. A block's nodes are recomputed and accounted
+/// together.
 enum class Block {
   other,
   embedding,
@@ -56,19 +56,20 @@ inline constexpr std::array<std::string_view, 4> kWords<Phase>{"forward", "recom
 /// layer is. A value marked `layer` always stays.
 enum class Keep { no, block, layer };
 
-/// The value whose memory a view is a part of. It is not a view itself.
+/// The memory of a view: a part of the memory of `base`, which is not a view itself.
 struct ViewOf {
   Value base;
   int64_t byte_offset = 0;
   /// The last value between the base and this view that an elided conversion made (see View); null
-  /// if there is none. If the conversion's axes had more ranks, that value would have own memory.
+  /// if there is none. With more ranks on the conversion's axes, that value would have its own
+  /// memory.
   Value converted;
   bool operator==(const ViewOf&) const = default;
 };
 
-/// The number of rows of a value if it is known only at run time, when an output of a node holds
-/// it. The value's first dim is an upper bound. The rows beyond the number are neither written nor
-/// read. Plans give such values a region of their own (see RunTimeRows).
+/// Marks a value whose number of rows is known only at run time, when an output of a node holds
+/// that number. The value's first dim is an upper bound. The rows beyond the number are neither
+/// written nor read. Plans give such values a region of their own (see RunTimeRows).
 struct Rows {
   int64_t expected = 0;  ///< the number of rows when the load is even
   std::string key;       ///< the configuration key that sets the upper bound
@@ -98,9 +99,9 @@ struct Node {
   Phase phase = Phase::forward;
 };
 
-/// A rank's work for one micro-batch: operations over named values, in the order in which they run.
-/// The forward pass comes first. Everything else (executor, memory plan, explain, tracer) reads
-/// this list.
+/// A piece of a rank's work, such as a micro-batch or the update of a step: operations over named
+/// values, in the order in which they run. The forward pass comes first. Everything else (executor,
+/// memory plan, explain, tracer) reads this list.
 class Program {
  public:
   explicit Program(Mesh mesh = {}, int rank = 0) : mesh_(std::move(mesh)), rank_(rank) {}

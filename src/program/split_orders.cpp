@@ -81,6 +81,7 @@ SplitOrders::SplitOrders(const LabelledOperation& operation, MeshView view,
   }
 }
 
+/// Notes the order in which axes split a label of an input. Throws if another input disagrees.
 void SplitOrders::note_order(size_t input, int dim, size_t factor) {
   const auto& labels = operation_.labels.inputs[input].dims[static_cast<size_t>(dim)];
   const bool whole_dim = is_whole_dim(labels);

@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-/// Joins the types of an operation's outputs on single axes, which `types` has by output and by
-/// axis, into distributions in a view of the mesh. The axes that split a label of an output do so
-/// in the order in which they split it in the inputs. The repeats of a split follow from the
-/// factors outside it (see TypeOnAxis). Throws DistributionError if two inputs with the same label
-/// split it in different orders or into different pieces. Axes of `by_hand` are not compared: a
-/// hand-written rule answered for them.
+/// Returns the distribution of each output of an operation, in a view of the mesh. `types` has the
+/// types of the outputs, by output and by axis. They do not say in which order several axes split
+/// one label: that order is taken from the inputs. The repeats of a split follow from the factors
+/// outside it (see TypeOnAxis). Throws DistributionError if two inputs with the same label split it
+/// in different orders or into different pieces. The axes `by_hand` are not compared, because a
+/// hand-written rule gave the types on them.
 std::vector<Distribution> in_split_order(const LabelledOperation& operation, MeshView view,
                                          std::span<const Axis> by_hand,
                                          const std::vector<std::vector<TypeOnAxis>>& types);

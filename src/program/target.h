@@ -31,8 +31,7 @@ struct Target {
   CacheSizes caches;
   int64_t memory_bytes = 0;  ///< the memory of the accelerator; 0 if not known
   int multiprocessors = 0;   ///< of the accelerator; 0 if not known
-  /// True if products of f32 on the device cuda may round their operands to TF32, which has 10 bits
-  /// after the point.
+  /// True if f32 products on cuda may round operands to TF32, which has 10 bits after the point.
   bool tf32 = false;
   /// True if equal inputs must give equal bits on a device whose libraries can be faster otherwise
   /// (run.deterministic). On the processor they always do.

@@ -1,6 +1,6 @@
-// Two operations. ViewOperation names a part of a value's memory; nothing runs for it. It has no
-// gradient rule: differentiate() collects the gradients of a value's views, and JoinParts adds them
-// up into the value's gradient.
+// Views of a value, and the gradient of a value that has views. ViewOperation names a part of a
+// value's memory; nothing runs for it. It has no gradient rule: differentiate() collects the
+// gradients of a value's views, and JoinParts adds them up into the value's gradient.
 
 #include "program/view.h"
 
@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-/// Returns labels for the dims of an output which no input has, so that the dims are whole.
+/// Returns labels that no input has, so that the dims of an output are whole.
 std::string numbered_labels(int rank) {
   std::string labels;
   for (int dim = 0; dim < rank; ++dim) labels += fmt::format(" d{}", dim);
@@ -123,6 +123,7 @@ class JoinParts final : public Operation {
     });
   }
 
+  /// Throws DistributionError unless a part could be a view of the unit.
   void require_part(const Mesh& mesh, const TypedOperand& part) const {
     const Distribution& distribution = part.spec.distribution;
     if (distribution.view() == unit_->view() &&
@@ -147,12 +148,14 @@ enum class PartKind : uint8_t {
   crossed,  ///< all of the value, in the other view of the mesh
 };
 
+/// The name and the distribution of a named view.
 struct Part {
   std::string name;
   Distribution distribution;
   PartKind kind = PartKind::of_unit;
 };
 
+/// Names a part of its input's memory. Without a `part`, the labels give its type.
 class ViewOperation final : public Operation {
  public:
   ViewOperation(int64_t first, const Shape& shape, DType dtype, std::optional<Part> part = {})

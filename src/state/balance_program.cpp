@@ -10,13 +10,14 @@
 namespace tessera {
 namespace {
 
-/// The values of a unit that are kept between steps, and the copies that a step works on: the
-/// biases first, then moments if there are any.
+/// The values of a unit that are kept between steps, and the copies that a step works on. Each list
+/// has the biases and then the moments, if the unit has any.
 struct KeptAndWorking {
   const ParameterUnit* unit;
   std::vector<Value> kept, working;
 };
 
+/// Declares the values of all units that no optimizer changes.
 std::vector<KeptAndWorking> declare_balance(Builder& builder,
                                             std::span<const ParameterUnit> units) {
   std::vector<KeptAndWorking> result;
@@ -37,7 +38,7 @@ std::vector<KeptAndWorking> declare_balance(Builder& builder,
   return result;
 }
 
-/// Returns all values of the units, in two lists that match.
+/// Returns the kept and the working values of all units, in two lists of the same order.
 KeptAndWorking joined(std::span<const KeptAndWorking> units) {
   KeptAndWorking all{.unit = nullptr, .kept = {}, .working = {}};
   for (const KeptAndWorking& unit : units) {

@@ -8,18 +8,19 @@
 
 namespace tessera {
 
-/// The biases that balance routers in a step. Forward passes read and change a working copy of
-/// them, so a step that cannot be completed leaves no trace.
+/// The biases that balance the routers of mixture layers, as one step treats them. The step works
+/// on a copy of the biases, so a step that cannot be completed leaves no trace.
 struct BalanceOfStep {
   std::vector<std::string> units = {};  ///< unit names by mixture layer; may be empty
   double rate = 0;                      ///< as in balance_by_sign()
 };
 
-/// Appends to the program before the micro-batches the copy from kept to working biases.
+/// Appends the copy of the kept biases, and of their moments, to the working ones. It belongs to
+/// the program that runs before the micro-batches.
 void begin_balance(Builder& builder, std::span<const ParameterUnit> units);
-/// Appends to the program after the micro-batches the copy back, which is left out in a step whose
-/// `scale` is NaN (see clip_gradients()). Biases that follow the sign of the difference to an even
-/// load are moved first, by the counts of the step, `totals`, f64 [classes] for each layer.
+/// Appends the copy back, to the program that runs after the micro-batches. A step whose `scale` is
+/// NaN copies nothing back (see clip_gradients()). Biases with ChangedBy::sign are moved first, by
+/// the step's counts `totals`, f64 [classes] for each layer; forward passes have moved the others.
 void end_balance(Builder& builder, std::span<const ParameterUnit> units,
                  const BalanceOfStep& balance, std::span<const Value> totals, Value scale);
 

@@ -11,14 +11,14 @@
 namespace tessera {
 namespace {
 
-/// The sums of squares of some units, and the section of them that each parameter has.
+/// The sums of squares of a group of units, and the section of these sums for each parameter.
 struct SquareSums {
   Value sums;
   std::vector<Section> sections;  // by parameter; empty for those of other units
 };
 
-/// Writes the sum of squares: within groups of units of one distribution, then over the groups
-/// whose sums have one distribution, then over the ranks.
+/// Writes the sum of squares in three steps: within each group of units of one distribution, over
+/// all groups whose sums have one distribution, and over the ranks.
 class SquaresWriter {
  public:
   SquaresWriter(Builder& builder, std::span<const Value> gradients,
@@ -46,8 +46,8 @@ class SquaresWriter {
   }
 
  private:
-  /// Returns the distribution of a gradient without the sizes of its pieces, on which that of a sum
-  /// of squares does not depend.
+  /// Returns the distribution of a gradient without the sizes of its pieces, so that gradients with
+  /// pieces of different sizes share a group: their sums of squares have the same distribution.
   Distribution without_sizes(Value gradient) const {
     Distribution distribution = builder_.spec(gradient).distribution;
     for (const Axis axis : builder_.program().mesh().of_view(distribution.view())) {
@@ -59,7 +59,7 @@ class SquaresWriter {
     return distribution;
   }
 
-  /// Returns the sums of a group of units. All ranks that a unit is cut over have all of them.
+  /// Returns the sums of a group of units. The ranks over which the units are cut all get all sums.
   SquareSums sums_of(const UnitGroup& group) {
     SquareSums result;
     std::vector<SquaresSection> own;
@@ -87,8 +87,8 @@ class SquaresWriter {
     return result;
   }
 
-  /// Adds up over the axes of a cut, where at most one addend is not zero, and over axes of one
-  /// rank. A result that is then the same on all ranks passes to the dense view.
+  /// Adds up sums over the axes of a cut, where at most one addend is not zero, and over axes of
+  /// one rank. If no axis is left to sum over, the result passes to the dense view.
   Value summed_over_cut(Value sums, std::span<const Axis> cut) {
     const Mesh& mesh = builder_.program().mesh();
     std::vector<Axis> axes = axes_of_sum(builder_, sums, {Placement::invariant});
@@ -101,7 +101,7 @@ class SquaresWriter {
     return whole ? cross(builder_, result, MeshView::dense) : result;
   }
 
-  /// Returns the sum over some groups, added up in the order of the parameters.
+  /// Returns the sum over the groups in `group.units`, added up in the order of the parameters.
   Value sum_in_order(std::span<const SquareSums> all, const UnitGroup& group) {
     std::vector<Section> sections;
     for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {

@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the rank of each piece of work if no rank may have more than `limit`. Each piece goes to
-/// the first of its ranks that can take it. The result is empty if a piece has no such rank.
+/// Returns the rank of each piece of work if no rank may have more work than `limit`. Each piece
+/// goes to the first of its ranks that can take it. If none can, the result is empty.
 std::vector<int> first_fit(std::span<const SharedWork> shared, std::vector<double> work,
                            double limit) {
   std::vector<int> owners;
@@ -34,7 +34,8 @@ std::vector<int> ranks_with_pieces(const MatrixChain::Cut& cut) {
   return positions;
 }
 
-/// Adds parameters to chains, in the order of the memory, and then chooses owners.
+/// Adds parameters to chains, in the order of the memory, and then chooses the owners of their cut
+/// matrices. A parameter is one matrix, or a stack of matrices of the same shape.
 class ChainMaker {
  public:
   ChainMaker(const StateShard& shard, std::span<const ParameterSpec> specs, MuonSplit split)
@@ -60,7 +61,7 @@ class ChainMaker {
         run.first = first;
         run.count = count;
       }
-      // Pieces of matrices that begin or end within the run; whole matrices are passed over.
+      // Notes the pieces of matrices that the rank has in part, and passes over whole matrices.
       for (int64_t at = held.begin; at < end;) {
         const int64_t matrix = at / size;
         const int64_t stop = std::min(end, (matrix + 1) * size);
@@ -87,7 +88,8 @@ class ChainMaker {
   }
 
  private:
-  /// Returns the FLOPs of one step of Newton-Schulz for one matrix.
+  /// Returns the FLOPs of one step of Newton-Schulz for one matrix, or with MuonSplit::blocks for a
+  /// rank's block of it.
   double work_of(const ParameterSpec& spec) const {
     const Shape& shape = split_ == MuonSplit::blocks ? spec.piece_shape : spec.shape;
     return newton_schulz_step_flops(shape.dim(-2), shape.dim(-1));
@@ -102,7 +104,8 @@ class ChainMaker {
 
 std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double>& work) {
   if (shared.empty()) return {};
-  // Finds the least limit that is enough, by bisection. 60 halvings exhaust the digits of a double.
+  // Finds the least limit that is enough, by bisection: 60 halvings exhaust the digits of a double.
+  // The first limit is enough even if one rank gets all pieces.
   double enough = 0, most_of_one = 0;
   for (const double rank_work : work) most_of_one = std::max(most_of_one, rank_work);
   for (const SharedWork& piece : shared) enough += piece.work;

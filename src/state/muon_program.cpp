@@ -25,12 +25,12 @@
 namespace tessera {
 namespace {
 
-/// The number of elements at which a group of matrices is full. It is enough for passes to run at
-/// the memory's bandwidth and for small matrices to keep all threads busy. Orthogonalising takes
-/// the memory of so many elements twice.
+/// The number of elements at which a group of matrices takes no more of them. It is enough for
+/// passes to run at the memory's bandwidth and for small matrices to keep all threads busy.
+/// Orthogonalising takes the memory of the group's elements twice.
 constexpr int64_t kGroupElements = int64_t{1} << 24;
 
-/// Consecutive elements of a parameter that an update takes as one value.
+/// Consecutive elements of a parameter on this rank, which an update takes as one value.
 struct MatrixPart {
   const ParameterSpec* spec = nullptr;
   int64_t first = 0;  // the offset in this rank's piece of the parameter
@@ -39,9 +39,9 @@ struct MatrixPart {
   std::string suffix;  // added to the parameter's name in the name of the value
 };
 
-/// Returns the distribution of a value that has matrices of a parameter in its last dims. Along dim
-/// `dim` the ranks of a chain have `sizes` elements each. `type_of_value` maps a split of the
-/// parameter to the split of the value, with the dim and the pieces that it has there.
+/// Returns the distribution of a value made of matrices of a parameter. Its dim `dim` is split over
+/// the ranks of the chain, into pieces of `sizes`. `type_of_value` maps each split of the parameter
+/// to that of the value, whose dims and pieces may differ.
 template <typename TypeOfValue>
 Distribution chain_distribution(const Mesh& mesh, const ParameterSpec& spec,
                                 const MatrixChain& chain, int dim, std::vector<int64_t> sizes,
@@ -62,7 +62,7 @@ Distribution chain_distribution(const Mesh& mesh, const ParameterSpec& spec,
   return distribution;
 }
 
-/// Returns the distribution of a chain's matrices. Each rank has its entry of `counts`.
+/// Returns the distribution of [matrices, rows, columns]. Each rank of the chain has its count.
 Distribution whole_matrices(const Mesh& mesh, const ParameterSpec& spec, const MatrixChain& chain,
                             std::vector<int64_t> counts) {
   const int more_dims = 3 - spec.shape.rank();
@@ -76,7 +76,7 @@ int64_t elements_of_matrix(const ParameterSpec& spec) {
   return spec.piece_shape.dim(-2) * spec.piece_shape.dim(-1);
 }
 
-/// Returns the matrices of a chain of which this rank has all states, a part for each run.
+/// Returns the whole matrices of a chain that this rank has: one part for each run.
 std::vector<MatrixPart> run_parts(const Mesh& mesh, std::span<const ParameterSpec> specs,
                                   const MatrixChain& chain) {
   std::vector<MatrixPart> parts;
@@ -111,7 +111,8 @@ MatrixPart cut_piece(const Mesh& mesh, std::span<const ParameterSpec> specs,
   std::vector<int64_t> sizes;
   for (const ElementRun& piece : cut.pieces) sizes.push_back(piece.length);
   const ElementRun& own = cut.pieces[static_cast<size_t>(chain.position)];
-  // The elements of a matrix are dim 1 here, whichever dim of the parameter ranks split.
+  // All elements of the matrix are in dim 1 of the value, so a split of rows or columns becomes a
+  // split of dim 1. A split of the experts stays in dim 0.
   const int experts_dim = spec.shape.rank() == 3 ? 0 : -1;
   const Distribution distribution =
       chain_distribution(mesh, spec, chain, 1, std::move(sizes), [=](const TypeOnAxis& type) {
@@ -138,7 +139,7 @@ struct MatrixGroup {
   }
 };
 
-/// A matrix that was gathered on each rank, and how it was split before.
+/// A matrix that was gathered on each rank, and its types on the axes that split it before.
 struct WholeMatrix {
   Value value;
   std::vector<std::pair<Axis, TypeOnAxis>> splits;  // the innermost first
@@ -177,6 +178,7 @@ class MuonWriter {
   }
 
  private:
+  /// Appends the whole update of these parts, group by group.
   void write_groups(std::span<const MatrixPart> parts) {
     std::vector<MatrixGroup> groups;
     for (const MatrixPart& part : parts) {
@@ -194,7 +196,7 @@ class MuonWriter {
     }
   }
 
-  /// Appends the update of this rank's pieces of cut matrices, which owners orthogonalise.
+  /// Appends the update of this rank's pieces of cut matrices, which their owners orthogonalise.
   void write_cuts(const MatrixChain& chain) {
     MatrixSharing sharing{.name = fmt::format("muon/{}", chain_++),
                           .axes = chain.axes,
@@ -221,7 +223,7 @@ class MuonWriter {
     write_update(pieces, updates);
   }
 
-  /// Updates the momenta of these parts. Returns the matrices to orthogonalise.
+  /// Appends the update of the momenta of these parts. Returns the values to orthogonalise.
   std::vector<Value> momenta_of(std::span<const MatrixPart> parts) {
     std::vector<MuonMomentum> momenta;
     for (const MatrixPart& part : parts) {
@@ -232,7 +234,7 @@ class MuonWriter {
                          part_.config.muon_momentum, parts.front().spec->dtype);
   }
 
-  /// Returns this rank's pieces of the orthogonalised matrices. Measures them.
+  /// Returns this rank's pieces of the orthogonalised matrices, and adds to measures_.
   std::vector<Value> orthogonalised(std::span<const MatrixPart> parts,
                                     const std::vector<Value>& momenta) {
     const auto pieces = blocks() ? NewtonSchulzPieces::blocks : NewtonSchulzPieces::refused;
@@ -252,6 +254,7 @@ class MuonWriter {
     return values;
   }
 
+  /// Appends the update of the weights and masters of these parts.
   void write_update(std::span<const MatrixPart> parts, const std::vector<Value>& updates) {
     std::vector<MuonMatrix> matrices;
     for (size_t i = 0; i < updates.size(); ++i) {
@@ -271,6 +274,7 @@ class MuonWriter {
                 matrices, part_.config.weight_decay);
   }
 
+  /// Gathers the rows and columns of matrices over the axes that split them.
   WholeMatrix gathered(Value value) {
     WholeMatrix whole{value, {}};
     const Spec spec = builder_.spec(value);
@@ -290,8 +294,8 @@ class MuonWriter {
     return value;
   }
 
-  /// Returns the measures of a rank that orthogonalises nothing of a chain, in the distribution of
-  /// the other ranks' measures.
+  /// Returns zero measures, for a rank that orthogonalises nothing of a chain. They have the
+  /// distribution of the other ranks' measures, so that all ranks take the same sum.
   Value no_measures(const MatrixChain& chain) {
     const ParameterSpec& spec = part_.parameters[chain.parameter];
     Distribution distribution(spec.distribution.view());
@@ -306,7 +310,7 @@ class MuonWriter {
     return nothing_measured(builder_, distribution);
   }
 
-  /// Returns the measures so far, those of one distribution added up. Clears them.
+  /// Adds up measures_, one sum for each distribution, and clears the list.
   std::vector<Value> added_by_type() {
     std::vector<std::vector<Value>> by_type;
     for (const Value value : std::exchange(measures_, {})) {
@@ -327,6 +331,7 @@ class MuonWriter {
     return muon_factor(blocks() ? spec.piece_shape : spec.shape);
   }
 
+  /// Returns the part's view of a unit's flat value, with a name that begins with `prefix`.
   Value view_of(const MatrixPart& part, Value unit, const char* prefix) {
     const ParameterSpec& spec = *part.spec;
     const auto parameter = static_cast<size_t>(&spec - part_.parameters.data());
@@ -350,7 +355,7 @@ class MuonWriter {
   Builder& builder_;
   const MuonPart& part_;
   std::vector<Value> measures_;
-  int chain_ = 0;  // the number of the next chain
+  int chain_ = 0;  // the number of the next chain, for names
 };
 
 }  // namespace

@@ -25,14 +25,14 @@ enum class Schedule { cosine, linear, constant };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Schedule>{"cosine", "linear", "constant"};
 
-/// The weights that decay: matrices (no norms, biases or scales), all (Optimus §2.1), or matrices
-/// except the embedding.
+/// The weights that decay: `matrices` (no norms, biases or scales), `all` (Optimus §2.1), or
+/// `no_embedding`: matrices except the embedding.
 enum class DecayRule { matrices, all, no_embedding };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<DecayRule>{"matrices", "all",
                                                                    "no_embedding"};
 
-/// The [optimizer] section.
+/// The [optimizer] section of a run's configuration.
 struct OptimizerConfig {
   OptimizerName name = OptimizerName::adamw;
   double learning_rate = 4e-4;

@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the name of a unit's value in the programs.
+/// Returns the name of a unit's value in the programs. The sum over the ranks is taken in the
+/// memory of the main gradient, so both kinds of gradient have one name.
 std::string unit_value_name(const ParameterUnit& unit, Kept kind) {
   switch (kind) {
     case Kept::weight:
@@ -70,8 +71,8 @@ ParameterStore::ParameterStore(Executor& executor, const UpdateProgram& update, 
       if (!shard_.shared_out(i, tensor.kind)) {
         tensor.memory = unit_memory.view(spec.unit_offset, spec.piece_shape);
       } else {
-        // A master that is the weight itself is in the memory of the whole unit, and so is the
-        // summed gradient. Other states have memory for this rank's piece of the unit alone.
+        // The memory of the whole unit holds the summed gradient, and a master that is the weight
+        // itself. Other states have memory for this rank's piece of the unit alone.
         const bool in_whole_unit = name == unit.name || tensor.kind == Kept::summed_gradient;
         const ElementRun held = shard_.held(i);
         const int64_t first = in_whole_unit ? spec.unit_offset : shard_.offset_in_states(i);

@@ -16,17 +16,16 @@
 
 namespace tessera {
 
-/// A tensor of a parameter that is kept between steps: the pieces of it that this rank holds, and
-/// their memory.
+/// A tensor that is kept of a parameter between steps: this rank's pieces of it, and their memory.
 struct KeptTensor {
   const ParameterSpec* parameter = nullptr;
   size_t index = 0;  ///< the index of the parameter in its list
   Kept kind = Kept::weight;
   DType dtype = DType::f32;
-  /// Ranks whose coordinates agree on the axes that split it hold the same elements.
+  /// Ranks whose coordinates agree on all axes that split the tensor hold the same elements.
   Distribution distribution;
   std::vector<TensorPiece> pieces;  ///< the pieces of the whole that this rank holds
-  /// The elements of the pieces, one piece after the other: in the shape of the only piece, or
+  /// The elements of the pieces, one piece after the other. The shape is that of the only piece, or
   /// [elements] where ranks share the tensor out.
   Tensor memory;
 
@@ -54,8 +53,8 @@ struct KeptTensor {
 };
 
 /// The training state of this rank, in the memory that the plan gave it. Loading, saving, first
-/// values, checks of copies and of NaN, and verification all go through tensors(). A store does not
-/// change after it was made; its tensors do.
+/// values, checks of copies and of NaN, and verification all go through tensors(). The list of
+/// tensors does not change after the store is made; their elements do.
 class ParameterStore {
  public:
   /// Finds the tensors of the units that `update` updates. `update_number` and `rounding_number`
@@ -69,10 +68,10 @@ class ParameterStore {
   /// balance routers have no gradient, and moments only with a controller. Parameters that Muon
   /// updates have no second moment.
   std::vector<const KeptTensor*> tensors(std::initializer_list<Kept> kinds) const;
-  /// Returns this rank's memory of a parameter's tensor; undefined if it has none of that kind.
-  /// Throws InternalError when no parameter has the name.
+  /// Returns this rank's memory of a parameter's tensor; an undefined Tensor if the parameter has
+  /// none of that kind. Throws InternalError if no parameter has the name.
   Tensor memory(std::string_view parameter, Kept kind) const;
-  /// Returns the name of the program's value of which a tensor is a part.
+  /// Returns the name of the update program's value of which a tensor is a part.
   std::string value_name(const KeptTensor& tensor) const;
   /// Returns a sum of this rank's micro-batches since the step began.
   Tensor sum(const StepSum& sum) const { return executor_.tensor(sum.name, update_number_); }

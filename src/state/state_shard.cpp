@@ -1,13 +1,13 @@
-// A unit is a list of parameters in one flat memory, each padded to a multiple of kAlignment. If
-// ranks share the states out, memory_of_rank() puts the units that are cut together one after the
-// other, cuts them into a piece for each rank (cut_evenly()), and notes which run of each unit is
-// in which piece. held() is the part of a parameter in this rank's piece. pieces() gives it as
-// boxes of the whole tensor, the form in which checkpoints store it.
+// A unit is a list of parameters in one flat memory, each padded to a multiple of kAlignment
+// elements. If ranks share the states out, memory_of_rank() puts units that are cut together one
+// after the other, cuts them into a piece for each rank (cut_evenly()), and notes which run of each
+// unit is in which piece. held() is the part of a parameter in this rank's piece. pieces() gives
+// that part as boxes of the whole tensor, the form in which checkpoints store it.
 //
 // With shard.optimizer = "all" (ZeRO-1) masters and moments are cut over the data axis, or over
 // expert_data for experts. Weights and main gradients are not cut, nor is what no optimizer changes
-// (biases that balance routers). Without this setting each rank has the masters and moments of all
-// of its piece of a parameter.
+// (biases that balance routers). Without this setting each rank has the masters and moments of the
+// same elements as its weights.
 
 #include "state/state_shard.h"
 
@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the offset nearest to `wanted` at which flat memory may be cut.
+/// Returns the offset nearest to `wanted` at which flat memory may be cut (see cut_evenly()).
 int64_t nearest_cut(std::span<const ElementRun> parameters, int64_t elements, int64_t wanted,
                     int64_t grain) {
   const auto after = std::ranges::upper_bound(parameters, wanted, {}, &ElementRun::begin);
@@ -33,8 +33,8 @@ int64_t nearest_cut(std::span<const ElementRun> parameters, int64_t elements, in
   return wanted - below <= above - wanted ? below : above;
 }
 
-/// Adds the boxes of a run of the elements that dim `dim` and the dims within it span. `outer` has
-/// the elements of the dims outside it.
+/// Adds the boxes of a run to `boxes`. The run counts the elements of one block: dim `dim` and the
+/// dims within it. `outer` says which block: one index for each dim outside `dim`.
 void add_boxes(const Shape& shape, int dim, const ElementRun& run, std::vector<ElementRun> outer,
                std::vector<std::vector<ElementRun>>& boxes) {
   if (run.length == 0) return;
@@ -46,7 +46,7 @@ void add_boxes(const Shape& shape, int dim, const ElementRun& run, std::vector<E
     return dims;
   };
   const int64_t end = run.begin + run.length;
-  const int64_t first = (run.begin + inner - 1) / inner;  // whole elements of this dim
+  const int64_t first = (run.begin + inner - 1) / inner;  // [first, last): whole in this dim
   const int64_t last = end / inner;
   if (first > last) {  // within one element of this dim
     return add_boxes(shape, dim + 1, {run.begin - last * inner, run.length}, with(last, 1), boxes);
@@ -64,8 +64,8 @@ void add_boxes(const Shape& shape, int dim, const ElementRun& run, std::vector<E
   }
 }
 
-/// Returns whether ranks have pieces of different sizes of a parameter's matrices. Then one offset
-/// is not in the same matrix on all of them.
+/// Returns whether ranks have pieces of different sizes of a parameter's matrices. The same offset
+/// may then be in different matrices on two ranks.
 bool has_uneven_matrices(const Mesh& mesh, const ParameterSpec& spec) {
   for (const Axis axis : mesh.of_view(spec.distribution.view())) {
     const TypeOnAxis& type = spec.distribution.on(axis);
@@ -112,13 +112,14 @@ struct FlatMemory {
     return begin;
   }
 
-  /// Cuts this memory over `ranks` ranks. Returns the sizes of the pieces. With `whole_matrices`
-  /// all ranks that have pieces of a matrix cut the same ones.
+  /// Cuts this memory over `ranks` ranks. Returns the sizes of the pieces. `whole_matrices` asks
+  /// for cuts through the same matrices on all ranks: uneven memory is cut between parameters.
   std::vector<int64_t> cut(int ranks, bool whole_matrices) const {
     return whole_matrices && uneven ? cut_between(ranks) : cut_evenly(own, elements, ranks);
   }
 
-  /// Cuts only between parameters, the same ones on all ranks. Returns the sizes of the pieces.
+  /// Cuts only between parameters. The cuts follow from the sizes of the whole parameters, so they
+  /// are between the same ones on all ranks. Returns the sizes of the pieces.
   std::vector<int64_t> cut_between(int ranks) const {
     std::vector<int64_t> sizes;
     int64_t end_of_whole = 0, begin = 0;

@@ -19,31 +19,32 @@ namespace tessera {
 
 /// Returns the sizes of the `pieces` consecutive pieces into which flat memory of `elements`
 /// elements is cut. `parameters` are the parameters' runs of it; padding goes with the parameter
-/// before it. A cut is at the begin of a parameter or a multiple of `grain` elements after it, and
-/// the pieces are as equal as that allows. The result depends on the arguments alone, so all ranks
-/// agree.
+/// before it. A cut is at the beginning of a parameter or a multiple of `grain` elements after it,
+/// whichever is nearest to an even cut. The arguments alone decide this, so all ranks agree.
 ///
-/// With the grain of sum_of_squares() the squares of a piece are added up as in the whole
-/// parameter, so cuts do not change the norm's bits. A matrix below the grain is whole on one rank.
+/// With the grain of sum_of_squares(), the squares of a piece are added up as in the whole
+/// parameter, so cuts do not change the norm's bits. A parameter of up to `grain` elements is not
+/// cut.
 std::vector<int64_t> cut_evenly(std::span<const ElementRun> parameters, int64_t elements,
                                 int pieces, int64_t grain = kSquaresElements);
 
-/// Returns the boxes of a tensor that make up a run of its elements, counted row by row. Each is
-/// consecutive in memory. A matrix has at most three: end of a row, whole rows, begin of a row.
+/// Returns the boxes of a tensor that make up a run of its elements, counted row by row. A box is a
+/// run of each dim, and is consecutive in memory. A run of a matrix has at most three boxes: the
+/// end of a row, whole rows, and the beginning of a row.
 std::vector<std::vector<ElementRun>> boxes_of_run(const Shape& shape, const ElementRun& run);
 
 /// The way in which ranks share out masters and moments.
 struct StateSharing {
   ShardOver over = ShardOver::none;
-  /// True if an optimizer needs matrices whole: then all units of hidden matrices of one
-  /// distribution are cut together, as if one followed the other. Ranks have runs of whole
+  /// True if an optimizer needs whole matrices. Then all units of hidden matrices of one element
+  /// type and distribution are cut together, as if one followed the other. Ranks have runs of whole
   /// matrices, and each cut goes through at most one matrix (ZAYA1, section V-D).
   bool whole_matrices = false;
 
   bool operator==(const StateSharing&) const = default;
 };
 
-/// The tensors that are kept of a parameter between steps.
+/// The kinds of tensors that are kept of a parameter between steps.
 enum class Kept : uint8_t {
   weight,           ///< the values that programs compute with
   gradient,         ///< the main gradient, summed over the micro-batches of a step
@@ -66,15 +67,15 @@ inline constexpr std::array<std::string_view, 6> kWords<Kept>{
 /// parameters, mesh and setting decide it. A shard never changes; several threads may use it.
 class StateShard {
  public:
-  /// The lists must outlive the shard.
+  /// Makes the shard of a rank. The lists must outlive it.
   StateShard(const MeshRank& mesh_rank, std::span<const ParameterUnit> units,
              std::span<const ParameterSpec> parameters, const StateSharing& sharing);
   StateShard(const MeshRank& mesh_rank, const ParameterList& parameters,
              const StateSharing& sharing)
       : StateShard(mesh_rank, parameters.units(), parameters.specs(), sharing) {}
 
-  /// Returns the shard of another rank. If that has the same pieces of all parameters, before
-  /// states are shared out, the two share what was computed.
+  /// Returns the shard of another rank. If the two ranks have the same pieces of all weights, their
+  /// shards use the same Memory.
   StateShard of_rank(int rank) const;
 
   const StateSharing& sharing() const { return sharing_; }
@@ -99,10 +100,11 @@ class StateShard {
   const FlatPieces& cut(size_t unit) const { return memory_->cuts[unit]; }
   /// Returns whether two units are cut as if one followed the other in memory.
   bool cut_together(size_t unit, size_t other) const;
-  /// Returns the elements of this rank's piece of a parameter whose states it has, row by row.
+  /// Returns the run of a parameter whose states this rank has. It counts the elements of this
+  /// rank's piece of the parameter, row by row.
   ElementRun held(size_t parameter) const;
-  /// Returns the offset of the first element of this rank's piece in its memory of the unit's
-  /// states, or the offset that it would have (perhaps below 0) if another rank has its states.
+  /// Returns the offset that this rank's piece of the parameter has in its memory of the unit's
+  /// states. If another rank has the states of the first elements, the offset may be below 0.
   int64_t offset_in_states(size_t parameter) const;
   /// Returns held() of each of the ranks that share the states out, in the order of sharers().
   std::vector<ElementRun> held_by_sharers(size_t parameter) const;
@@ -120,12 +122,14 @@ class StateShard {
   };
   friend class RankShards;
 
-  Memory memory_of_rank() const;
+  Memory memory_of_rank() const;  // computes memory_
   /// Returns the coordinates that decide which pieces of the parameters a rank has.
   std::vector<int> memory_key(int rank) const;
   /// Returns the run of a unit's memory whose states this rank has. The unit is cut.
   ElementRun own_run(size_t unit) const;
+  /// Returns what held() does, for the rank that has this run of the unit's memory.
   ElementRun held_of(size_t parameter, const ElementRun& piece_of_unit) const;
+  /// Returns the axes over which ranks share out the states of a unit; none if they do not.
   std::span<const Axis> axes_of_cut(size_t unit) const;
   size_t unit_of(size_t parameter) const {
     return static_cast<size_t>(parameters_[parameter].unit_index);
@@ -139,13 +143,13 @@ class StateShard {
   std::shared_ptr<const Memory> memory_;
 };
 
-/// The shards of all ranks, each made when it is first needed. Not thread-safe.
+/// The shards of all ranks, each made when it is first asked for. Not thread-safe.
 class RankShards {
  public:
   explicit RankShards(const StateShard& own);
   RankShards(const RankShards&) = delete;
   RankShards& operator=(const RankShards&) = delete;
-  /// Returns the shard of a rank, which stays as long as this.
+  /// Returns the shard of a rank, which lives as long as this object.
   const StateShard& shard_of(int rank);
 
  private:

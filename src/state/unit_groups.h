@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-/// Units, or items of another list, that share a property, so that one operation takes them all.
+/// Units, or items of another list, that share a property, so that one operation can take them all.
 struct UnitGroup {
-  std::vector<size_t> units;  ///< indices in the list of all units
-  std::vector<int> indices;   ///< by unit: its index in `units`, or -1
+  std::vector<size_t> units;  ///< indices in the list of all items
+  std::vector<int> indices;   ///< by item of that list: its index in `units`, or -1
 };
 
-/// Returns the indices below `count` for which `belongs` is true, grouped by a property, in the
-/// order in which its values first appear.
+/// Groups the indices below `count` for which `belongs(index)` is true, by `property(index)`.
+/// Groups are in the order in which the property's values first appear.
 template <typename Belongs, typename Property>
 std::vector<UnitGroup> group_by(size_t count, Belongs&& belongs, Property&& property) {
   std::vector<decltype(property(size_t{}))> known;
@@ -37,7 +37,7 @@ std::vector<UnitGroup> group_by(size_t count, Belongs&& belongs, Property&& prop
   return groups;
 }
 
-/// Returns the units that an optimizer changes, grouped by a property of theirs.
+/// Groups the units that an optimizer changes, by `property(index of the unit)`.
 template <typename Property>
 std::vector<UnitGroup> group_units(std::span<const ParameterUnit> units, Property&& property) {
   return group_by(

@@ -32,7 +32,7 @@ Builder update_builder(Program& program) {
   return builder;
 }
 
-/// Returns the spec of the masters and moments of a unit on a rank: all of the unit, or a piece.
+/// Returns the spec of the masters and moments of a unit on a rank: of the whole unit or a piece.
 Spec state_spec(const ParameterUnit& unit, const FlatPieces& pieces, const MeshRank& mesh_rank) {
   const DType wide = accumulation_dtype(unit.dtype);
   if (!pieces.is_cut()) return {{unit.elements}, wide, unit.distribution};
@@ -44,7 +44,8 @@ Spec state_spec(const ParameterUnit& unit, const FlatPieces& pieces, const MeshR
 /// A unit's weights in a program of the update.
 struct UnitWeights {
   Value whole;
-  /// What this rank updates: the whole, or a view of its piece. give_pieces() must follow.
+  /// The value that this rank updates: the whole, or a view of its piece. give_pieces() must
+  /// follow.
   Value own;
   Value master;  ///< the master of `own`, and the same value if the weights are not rounded
 };
@@ -68,7 +69,7 @@ void give_pieces(Builder& builder, const UnitWeights& weights, const FlatPieces&
   if (pieces.is_cut()) gather_pieces(builder, weights.own, weights.whole, pieces);
 }
 
-/// Declares and returns the states of a unit. `gradient` has their distribution. A unit that Muon
+/// Declares and returns the states of a unit, in the distribution of `gradient`. A unit that Muon
 /// updates has no second moment.
 AdamWUnit unit_states(Builder& builder, const ParameterUnit& unit, const FlatPieces& pieces,
                       const UnitWeights& weights, Value gradient, OptimizerName optimizer) {
@@ -95,7 +96,7 @@ Value declare(Builder& builder, const StepSum& sum) {
   return builder.state(sum.name, {sum.shape, DType::f64, sum.distribution});
 }
 
-/// Returns the sum over all ranks of a value of which each has an addend, or the whole.
+/// Returns the sum over all ranks of a value, of which each rank has an addend or already the sum.
 Value total(Builder& builder, Value value) {
   return take_sum(builder, value, axes_of_sum(builder, value, {Placement::invariant}));
 }
@@ -166,8 +167,8 @@ class UpdateWriter {
         axes_of_sum(builder_, gradient, {Placement::invariant, Placement::sharded}), wire_);
   }
 
-  /// Returns the section that a parameter has in this rank's states of its unit, which has the
-  /// index `unit` in the list that the sections refer to.
+  /// Returns the section of a parameter in this rank's states of its unit. `unit` is the index of
+  /// that unit in the list to which the section refers.
   Section own_section(size_t parameter, int unit) const {
     const ElementRun held = shard_.held(parameter);
     const int64_t begin = shard_.offset_in_states(parameter) + held.begin;
@@ -215,8 +216,8 @@ class UpdateWriter {
     if (own.empty()) return;
     std::vector<Value> measures;
     for (const Value value : own) {
-      // Ranks with different matrices have had different numbers of nodes, on which the name that
-      // the builder gives depends.
+      // The builder's own name would depend on the number of nodes so far, which differs between
+      // ranks with different matrices. So each value gets a name that is the same on all ranks.
       builder_.name(value, fmt::format("muon_measures/{}", measures.size()));
       measures.push_back(cross(builder_, total(builder_, value), MeshView::dense));
     }

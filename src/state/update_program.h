@@ -15,14 +15,14 @@
 
 namespace tessera {
 
-/// Writes the program that runs before the micro-batches of a step. It sets main gradients and sums
-/// to zero, and copies the biases that balance routers (see begin_balance()).
+/// Writes the program that runs before the micro-batches of a step. The program sets main gradients
+/// and sums to zero, and copies the biases that balance routers (see begin_balance()).
 Program write_step_start(std::span<const ParameterUnit> units, std::span<const StepSum> sums,
                          const MeshRank& mesh_rank = {});
 
-/// The program that runs after the micro-batches of a step. It adds up the gradients and the
-/// sums of all ranks, once for the step. Then it computes the gradients' norm, clips them and
-/// updates all units by AdamW or Muon (see muon_program.h).
+/// The program that runs after the micro-batches of a step. It adds up the gradients and the sums
+/// of all ranks. Then it computes the norm of the gradients, clips them and updates all units that
+/// have gradients, by AdamW or Muon (see muon_program.h).
 struct UpdateProgram {
   Program program;
   Value learning_rate;  ///< f64 [1], like the next two: an input of each step (see schedule.h)
@@ -36,22 +36,23 @@ struct UpdateProgram {
   std::optional<Value> muon_measures;     ///< f64 [4] (see muon_measures()), an output; with Muon
 };
 
+/// Returns the way in which ranks share out the states in a run of this configuration.
 StateSharing sharing_of(const OptimizerConfig& config, const ShardConfig& shard);
 
 /// Writes the update program. `parameters` are those of `units`, in the order in which their
 /// squares are added up. Nothing is updated if the norm or a sum of one number is not finite.
 /// `shard` says in which format gradients are sent, and whether ranks share out the masters and
-/// moments. If so, each takes its piece of the summed gradients, updates that piece and sends its
-/// weights to the others, with the same bits as a result. The last of `sums` are those of the
-/// layers that `balance` names.
+/// moments. If they do, each rank takes its piece of the summed gradients, updates that piece and
+/// sends its weights to the others; the bits of the weights are the same. The last of `sums` are
+/// the counts of the layers that `balance` names, in that order.
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
                            const OptimizerConfig& config, const MeshRank& mesh_rank = {},
                            const ShardConfig& shard = {}, const BalanceOfStep& balance = {});
 
 /// Writes the program that runs after the masters were set from outside (first values, a
-/// checkpoint): it rounds them to the weights that the programs compute with. Where ranks share
-/// them out, it gives each rank the weights of all.
+/// checkpoint). The program rounds the masters to the weights that the other programs compute with.
+/// Where ranks share the masters out, it then gives each rank all weights.
 Program write_rounding(std::span<const ParameterUnit> units,
                        std::span<const ParameterSpec> parameters, const MeshRank& mesh_rank = {},
                        const StateSharing& sharing = {});

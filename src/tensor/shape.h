@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-/// The sizes of a tensor's dims, outermost first; at most kMaximumRank of them. A scalar is [1].
+/// The sizes of a tensor's dims, outermost first; at most kMaximumRank of them. A scalar is [1]. A
+/// default Shape has no dims and one element.
 class Shape {
  public:
   static constexpr int kMaximumRank = 5;
@@ -22,8 +23,7 @@ class Shape {
   int64_t dim(int index) const { return dims_[position(index)]; }
   int64_t operator[](int index) const { return dim(index); }
   int64_t elements() const;
-  /// Returns the product of all dims but the last: the number of rows of the tensor seen as a
-  /// matrix.
+  /// Returns the product of all dims but the last: the number of rows as a matrix.
   int64_t rows() const;
   std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
   /// Returns the shape with the size of one dim replaced.

@@ -25,6 +25,7 @@ class Tensor {
   /// Makes a tensor without memory: defined() is false.
   Tensor() = default;
   /// Allocates memory on the processor, aligned to at least 64 bytes, with undefined contents.
+  /// Throws Error if there is none.
   Tensor(const Shape& shape, DType dtype);
   /// Returns a tensor that refers to memory of the processor or of an accelerator. The caller owns
   /// the memory and keeps it alive.
@@ -107,8 +108,8 @@ Tensor on_host(const Tensor& tensor);
 /// Returns the elements of an f64 tensor on any device.
 std::vector<double> read_numbers(const Tensor& from);
 
-/// Converts between floating types element by element, rounding to nearest even. The shapes must be
-/// equal.
+/// Converts between floating types element by element, rounding to nearest even; f64 goes to types
+/// of 2 bytes by way of f32. Both tensors must be on the processor and have the same shape.
 void convert(const Tensor& from, const Tensor& to);
 
 /// Returns the sum of the elements of an f32 or f64 tensor, added in order in f64.

@@ -21,6 +21,9 @@
 #include "train/bench_step.h"
 #include "train/training_step.h"
 
+// measure_kernels() runs the four parts of a step (start, forward, backward, update) one by one.
+// Operations sums the events of their traces by operation; Segments takes each part's time.
+
 namespace tessera {
 namespace {
 
@@ -33,7 +36,7 @@ class Operations {
       KernelMeasurement& operation = operations_[event.name];
       operation.seconds.resize(step + 1);
       operation.seconds[step] += event.duration;
-      if (step > 0) continue;
+      if (step > 0) continue;  // what is counted below is the same in every step
       operation.operation = event.name;
       ++operation.nodes;
       operation.flops += event.flops + event.repeated_flops;
@@ -120,7 +123,7 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
   TrainingStep step(plan.programs, executor, store);
   store.initialize(config.train.seed, runtime.threads());
   const std::vector<Batch> batches = random_batches(config);
-  // This step leaves the scalars that the runs below read, and makes what libraries keep.
+  // A whole step first: it writes scalars that the runs below read, and libraries prepare for it.
   step.forward_backward({&batches.front(), 1});
   step.update(config.optimizer, {.step = 1, .steps = config.train.steps});
   const BatchInputs inputs(plan.programs.chunks.front().batch,

@@ -23,6 +23,9 @@
 #include "train/initial_weights.h"
 #include "train/training_step.h"
 
+// measure_step() issues steps as the training loop does: on a device one is in flight while the
+// next is issued. tune_step_products() runs a step only to learn which products it has.
+
 namespace tessera {
 
 std::vector<Batch> random_batches(const RunConfig& config) {
@@ -70,7 +73,7 @@ class MeasuredBatches {
   std::vector<Batch> batches_;
 };
 
-/// Issues and measures steps, of which one may be in flight.
+/// Issues steps and measures them. One step may be in flight: issued, but not finished.
 class StepTimer {
  public:
   StepTimer(TrainingStep& step, StepMeasurement& result, bool on_host)
@@ -112,7 +115,7 @@ class StepTimer {
 
   TrainingStep& step_;
   StepMeasurement& result_;
-  bool on_host_;  // where a call returns when its work is done
+  bool on_host_;  // on the processor, where a call returns when its work is done
   std::optional<Issued> issued_;
   Stopwatch watch_;  // runs since the last step was finished, or the first one issued
 };

@@ -34,8 +34,8 @@ std::vector<SavedSource> saved_sources(const CheckpointState& state) {
   return sources;
 }
 
-/// Returns the saved source that `source` continues, or null. It holds the same data. If several
-/// do, the one with the same name is preferred.
+/// Returns the saved source that `source` continues, or null: one that holds the same data and that
+/// no other source continues. If there are several, prefers the one with the same name.
 SavedSource* find_saved(std::vector<SavedSource>& saved, const DataSource& source,
                         const std::string& fingerprint) {
   SavedSource* found = nullptr;

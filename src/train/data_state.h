@@ -13,12 +13,12 @@ namespace tessera {
 /// position of each source, and the tokenizer's fingerprint. Sources of other phases weigh 0.
 std::map<std::string, StateValue> data_values(const TrainingData& data, const LoaderState& state);
 
-/// Returns the position in `data` from which a run continues after a checkpoint. With the same
-/// sources and weights, the instances that follow are the same as without a stop. Otherwise a
-/// source that the run had continues at its position, a new one starts at its beginning, the counts
+/// Returns the position in `data` from which a run continues after a checkpoint. A source that the
+/// run had continues at its position, and a new one starts at its beginning. With the same sources
+/// and weights, the instances that follow are the same as without a stop. With others, the counts
 /// of drawn instances start at 0 again, and the change is logged. Throws Error, which begins with
 /// `origin`, if the tokenizer is another, if a source of the same name holds other data, or if none
-/// is left.
+/// of the run's sources is left.
 LoaderState restored_state(const CheckpointState& saved, const TrainingData& data,
                            const std::string& origin, const Logger& logger);
 

@@ -45,7 +45,7 @@ ModelConfig model_of(const CheckpointReader& reader) {
 void require_same_model(const ModelConfig& initial, const RunConfig& config, const Logger& logger) {
   RunConfig saved = config;
   saved.model = initial;
-  // All rules that change the routers' biases change the same parameters, so the rule may change.
+  // All rules that balance by router biases have the same parameters, so one may replace another.
   const bool both_balance = initial.balance_biases != BiasBalancing::none &&
                             config.model.balance_biases != BiasBalancing::none;
   std::vector<std::string> lines;

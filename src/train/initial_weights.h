@@ -12,14 +12,14 @@
 
 namespace tessera {
 
-/// Returns the model of the checkpoint that checkpoint.initial names. It may name a run's folder,
-/// the run's checkpoints or one checkpoint. Throws Error when there is no checkpoint.
+/// Returns the model of the checkpoint that checkpoint.initial names: a run's folder, the folder of
+/// its checkpoints, or one checkpoint. Throws Error if there is no checkpoint.
 ModelConfig initial_model(const RunConfig& named);
 
 /// Fills the store with the weights of checkpoint.initial; the moments stay zero. All ranks call
 /// it, and each gets the pieces that it holds. The checkpoint must hold every parameter with its
-/// shape. Throws Error that lists the keys of [model] that differ and change the meaning of the
-/// weights. Warns if the rotary embedding differs, as in training for a longer context.
+/// shape. Throws Error, which lists the keys of [model] that differ and change the meaning of the
+/// weights. Only warns if the rotary embedding differs, as in training for a longer context.
 void load_initial_weights(const RunConfig& config, const ParameterStore& store,
                           const Logger& logger, const StateRanks& ranks);
 

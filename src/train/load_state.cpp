@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Runs an action on every rank, in which ranks do not communicate. If one rank finds damage, all
-/// throw DamagedCheckpoint.
+/// Runs an action on every rank, which must not communicate. If one rank finds damage, all throw
+/// DamagedCheckpoint, so that all go on to the same older checkpoint.
 template <typename Action>
 void read_together(const RankControl& control, Action&& action) {
   std::optional<std::string> damage;
@@ -36,7 +36,8 @@ std::vector<Axis> axes_of_copies(const Mesh& mesh, const Distribution& distribut
   return axes;
 }
 
-/// Decides which rank reads each tensor, of the ranks that hold the same piece.
+/// Decides which rank reads each tensor: of those that hold the same piece, the one with the fewest
+/// bytes so far. All ranks decide the same without communication.
 class Readers {
  public:
   Readers(std::span<const KeptTensor* const> tensors, const StateRanks& ranks) {

@@ -49,6 +49,7 @@ class RankTrainer {
   void use_programs();
   void enter_phase_of(int64_t step);
 
+  /// Sets the weights and the position: from a checkpoint, from initial weights or from the seed.
   void start(bool resume);
 
   bool saves_after(int64_t step) const;
@@ -61,10 +62,12 @@ class RankTrainer {
   [[noreturn]] void end_before_step(const std::string& failure);
   void finish_step();
   void agree(TrainReport& report);
+  /// Returns this rank's micro-batches of the next step. A failure ends the run, after a save.
   std::vector<Batch> next_batches(Trace* trace);
   void traced_step(int64_t step);
 
   void report(StepMetrics& metrics, const StepResults& results);
+  /// Adds the held-out losses to the metrics, if the run evaluates after their step.
   void evaluate(StepMetrics& metrics);
   void announce_repetition(const LoaderState& before, const LoaderState& now);
   [[noreturn]] void report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches);
@@ -73,6 +76,7 @@ class RankTrainer {
   template <typename Check>
   std::optional<std::string> unequal_copies(int64_t step, Check&& check) const;
   void require_equal_copies(int64_t step) const;
+  /// Saves a checkpoint of the last finished step. Then throws Error if the run must end.
   void save();
   std::string resume_advice() const;
 

@@ -27,6 +27,7 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
   std::multimap<std::string, const KeptTensor*> working;  // by the name of the value's copy
   for (const KeptTensor* tensor : store.tensors(
            {Kept::weight, Kept::gradient, Kept::master, Kept::first_moment, Kept::second_moment})) {
+    // Without lower precision the weights are the masters themselves: they are checked as weights.
     const bool is_weight =
         tensor->kind == Kept::master && tensor->dtype == tensor->parameter->dtype;
     if (is_weight) continue;
@@ -43,7 +44,7 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
       const Tensor& value = executor.tensor(Value{static_cast<int>(id)}, program);
       const auto [first, end] = working.equal_range(info.name);
       if (first == end) kept_.push_back({info.name, info.spec.distribution, value});
-      // Without the padding between parameters. No optimizer changes such a unit, so it is not cut.
+      // By parameter, without the padding between them. The unit is whole: no optimizer changes it.
       for (auto copy = first; copy != end; ++copy) {
         const KeptTensor& tensor = *copy->second;
         kept_.push_back({working_name(tensor.name()), info.spec.distribution,

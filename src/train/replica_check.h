@@ -10,10 +10,10 @@
 
 namespace tessera {
 
-/// Checks that replicas are equal, as the types of values say. It checks the leaves of the
-/// programs, the values that no node computes: weights, main gradients, states and inputs. The
-/// ranks of an axis on which a leaf is invariant or replicated must hold the same bytes, of which
-/// they exchange a hash: a check costs one pass over the memory. All ranks make the same calls.
+/// Checks that ranks which must hold the same values do. It checks the *leaves* of the programs,
+/// the values that no node computes: weights, main gradients, states and inputs. The ranks of an
+/// axis on which the type of a leaf is invariant or replicated must hold the same bytes. They
+/// compare hashes, so a check costs one pass over the memory. All ranks make the same calls.
 class ReplicaCheck {
  public:
   /// Keeps references to the executor and the control. The executor runs `programs` programs.

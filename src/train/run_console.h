@@ -39,7 +39,7 @@ class RunConsole {
     progress_.clear();
     logger_.info(format, std::forward<Arguments>(arguments)...);
   }
-  /// Runs an action whose failure does not stop the run. The first failure of `what` is logged.
+  /// Runs an action whose failure does not stop the run. Logs the first failure of each `what`.
   template <typename Action>
   void attempt(const std::string& what, Action&& action) {
     try {

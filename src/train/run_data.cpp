@@ -4,6 +4,9 @@
 
 #include "base/error.h"
 
+// The constructor opens the data of each phase, which has the drawn sources alone. Then it gives
+// every phase all sources in the configuration's order; those not drawn weigh 0 (source_at()).
+
 namespace tessera {
 namespace {
 
@@ -28,8 +31,8 @@ void share_sources(std::vector<TrainingData>& phases) {
   }
 }
 
-/// Returns the source as a phase draws from it. If it does not, returns the source of the last
-/// phase before it that does or, if there is none, of the first one after it, with the weight 0.
+/// Returns the source as a phase draws from it. If the phase does not, returns the source as the
+/// last earlier phase draws from it or, if there is none, the first later one, with the weight 0.
 DataSource source_at(const std::vector<TrainingData>& drawn, size_t phase,
                      const std::string& name) {
   if (const DataSource* own = find_source(drawn[phase], name)) return *own;
@@ -74,9 +77,9 @@ bool same_mix(const TrainingData& a, const TrainingData& b) {
   return true;
 }
 
-/// Moves a position to another context: to the same token of the epoch or, if no instance begins
-/// there, to the next one that begins an instance. If the epoch has none, moves to the beginning of
-/// the next epoch.
+/// Converts a position to another context. It stays at the same token of the epoch if an instance
+/// of the new context begins there. Otherwise it moves to the next instance or, if the epoch has no
+/// more, to the beginning of the next epoch.
 void change_context(SourcePosition& position, const InstanceSource& before,
                     const InstanceSource& now) {
   if (before.context() == now.context()) return;

@@ -33,11 +33,11 @@ class RunKeeper {
 
   /// Writes the configuration as the run uses it.
   void write_config(const RunConfig& config) const;
-  /// Keeps the folder from now on, opens the metrics for the steps after a position, and writes to
-  /// the console what the run trains. Measures the machine's rate of matrix products if it is not
+  /// Keeps the folder however the run ends, opens the metrics for the steps after a position, and
+  /// tells the console what the run trains. Measures the rate of matrix products if it is not
   /// known. Throws Error if the metrics cannot be written, and warns of other records that cannot.
   void begin(const Chunk& chunk, const TrainingPosition& position);
-  /// Completes the records of a run that has no step left to do, and returns its report.
+  /// Completes the metrics of a run that has no step left to do, and returns its report.
   TrainReport nothing_to_do(const TrainingPosition& position);
 
   /// Completes a step's metrics, in which losses, tokens and seconds are set.

@@ -33,8 +33,8 @@ std::string describe_this_process() {
                      fmt::gmtime(std::time(nullptr)), own_command());
 }
 
-/// Returns what the holder wrote about itself. It writes right after it takes the lock, so this
-/// waits for it, at most 100 ms.
+/// Returns what the holder wrote about itself. The holder writes right after it takes the lock, so
+/// this function waits for the text, at most 100 ms.
 std::string describe_holder(const fs::path& path) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     std::ifstream file(path, std::ios::binary);
@@ -75,7 +75,7 @@ bool is_seen(const fs::path& path, const std::optional<std::string>& text) {
 
 RunLock::RunLock(const fs::path& directory, const Logger& logger)
     : directory_(directory), path_(directory / "run.lock"), created_(directory) {
-  // A holder that ends removes the file. The locked file must be the one at the path now.
+  // A holder that ends removes the file. A lock on a removed file does not count.
   do {
     lock_ = FileLock::on_file(path_);
   } while (lock_->state() == FileLock::State::held && !lock_->is_at(path_));

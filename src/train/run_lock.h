@@ -10,9 +10,9 @@
 namespace tessera {
 
 /// A lock on a run's folder for one process, because two that train in one folder would mix their
-/// steps. Take it before anything is read or written there, and keep it until the process ends. A
-/// process that only reads needs none. It is the operating system's lock on the file run.lock,
-/// which is released however the process ends; the text in the file is for people only. If the file
+/// steps. Take it before anything is read or written there, and keep it until the run ends. A
+/// process that only reads needs no lock. The lock is the operating system's, on the file run.lock:
+/// it is released however the process ends. The text in the file is for people only. If the file
 /// system has no locks, a warning is logged and a second process is not kept out.
 class RunLock {
  public:

@@ -19,8 +19,8 @@ struct SameFact {
   std::function<std::string(const std::string& first_value)> difference;
 };
 
-/// Throws Error on all ranks if a fact differs between processes. It names the first such fact, and
-/// the first rank whose value is not that of rank 0. All ranks call it with the same list.
+/// Throws Error on all ranks if a fact differs between processes. The error names the first such
+/// fact, and the first rank whose value is not rank 0's. All ranks must list the same facts.
 void require_same(std::span<const SameFact> facts, const Processes& processes,
                   const RankControl& control);
 

@@ -135,8 +135,7 @@ constexpr const char* kBalanceTokens = "balance.tokens";
 constexpr const char* kCapacityTokens = "capacity.tokens";
 constexpr const char* kBiasTokens = "balance_biases.tokens";
 
-/// The sizes of a run's token sets (see put_token_sets()). A size is 0 if the model has no such
-/// set.
+/// The sizes of a run's token sets (see put_token_sets()). A size is 0 if there is no such set.
 struct TokenSets {
   int64_t balance = 0;   // tokens over which a balance loss is computed
   int64_t capacity = 0;  // tokens that share the capacity of an expert

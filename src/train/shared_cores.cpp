@@ -11,6 +11,7 @@ namespace tessera {
 
 SharedCores find_shared_cores(const std::string& host, const RankControl& control) {
   const std::vector<int> cores = cores_at_start();
+  // Ranks share cores if their machines and the cores that they could use at the start are equal.
   const std::array<uint64_t, 1> own{hash(std::as_bytes(std::span(cores)), hash(host))};
   const std::vector<uint64_t> all = control.gather(own);
   SharedCores shared{.ranks = 0};

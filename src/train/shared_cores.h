@@ -13,8 +13,7 @@ struct SharedCores {
   int index = 0;  ///< the index of this rank among them
 };
 
-/// Returns the shared cores of a rank that is a process. All ranks call it. `host` names the
-/// machine.
+/// Returns the shared cores of a rank that is a process. All ranks call it. `host` is the machine.
 SharedCores find_shared_cores(const std::string& host, const RankControl& control);
 
 }  // namespace tessera

@@ -48,8 +48,8 @@ double step_flops(const RunConfig& config, const Mesh& mesh, const PhaseWork& fi
          static_cast<double>(config.train.global_batch / config.train.micro_batch);
 }
 
-/// Returns what the ranks share. `peak_flops` is the known rate of matrix products, or 0; `plan` is
-/// that of one rank, and `memory_bytes` the size of all ranks' arenas.
+/// Returns what the ranks share. `peak_flops` is the known rate of matrix products, or 0. `plan` is
+/// that of one rank, and `memory_bytes` the size of all ranks' arenas together.
 SharedRun shared_run(const RunConfig& config, const Mesh& mesh, double peak_flops,
                      const StepPlan& plan, int64_t memory_bytes) {
   std::vector<RunPhase> phases = phases_of(config);
@@ -134,7 +134,8 @@ double prepare_products(const RunConfig& config, double configured, Runtime& run
   return peak;
 }
 
-/// What the ranks of one process share: all of a run's ranks if they are its threads, or one.
+/// The state that the ranks of one process share: all of a run's ranks if they are its threads, or
+/// one.
 struct ProcessState {
   std::optional<RunLock> lock;   // on the first rank's process
   std::optional<SharedRun> run;  // opened by one rank of the process

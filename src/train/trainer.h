@@ -16,8 +16,8 @@ namespace tessera {
 /// Options of a call of train() that are not part of the configuration.
 struct TrainOptions {
   int ranks = 1;  ///< threads of this process, which share the work as [parallel] says
-  /// The processes of the run, of which this one is a rank; null if there are no others. If it is
-  /// set, `ranks` is 1.
+  /// The processes of the run, of which this one is a rank. Null if the run is this process alone.
+  /// If it is set, `ranks` must be 1.
   Processes* processes = nullptr;
   bool resume = false;   ///< continue from the run's newest complete checkpoint
   bool progress = true;  ///< show a progress line on standard error

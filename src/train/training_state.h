@@ -43,7 +43,7 @@ void require_fresh(const RunConfig& config);
 /// store. Returns its position. All ranks call it, and each gets the pieces that it holds (see
 /// load_state()). If a checkpoint turns out to be damaged, warns and takes the one before it.
 /// Throws Error if none is left, and as restored_state() and require_same_training() do. Sets
-/// checkpoint.initial to the checkpoint's value, because it no longer has an effect.
+/// checkpoint.initial to the value with which the run began: a new value would have no effect.
 TrainingPosition load_training(RunConfig& config, const ParameterStore& store, const RunData& data,
                                const Logger& logger, const StateRanks& ranks);
 

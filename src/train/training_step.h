@@ -29,11 +29,12 @@ class PendingResults {
   /// Indices of the snapshot's tensors. A sum that the model lacks has the index -1.
   struct Indices {
     int cross_entropy = -1, balance = -1, router_z = -1;
-    int gradient_norm = -1, scale = -1;
+    int gradient_norm = -1, scale = -1;  // the scale of clipping is NaN if nothing was updated
     int muon_measures = -1;
     int layers = 0;       // of the first layer's token counts; those of the other layers follow
     int64_t experts = 0;  // per layer; the counts may have one class more, the skipped tokens
   };
+  /// Returns the only element of a tensor; 0 if the index is -1.
   double number(int index) const;
   double expert_load() const;
   std::optional<double> skipped() const;
@@ -52,9 +53,9 @@ struct WeightUpdate {
   int64_t course_begin = 0;  ///< the number of steps before the schedule (see RunPhase)
 };
 
-/// One optimizer step: forward_backward() of all micro-batches, update(), then results(). The first
-/// is begin(), and forward_backward() of each micro-batch. On a device these calls do not wait:
-/// each one puts work into the device's streams.
+/// One optimizer step. Call forward_backward() with all micro-batches, update() and results(), in
+/// this order. Instead of the first, a caller may call begin() and then forward_backward() for each
+/// micro-batch. On a device these calls do not wait: each one puts work into the device's streams.
 class TrainingStep {
  public:
   /// Takes the executor that runs these programs, and the index of the set of passes to use (see
@@ -62,30 +63,30 @@ class TrainingStep {
   TrainingStep(const StepPrograms& programs, Executor& executor, const ParameterStore& store,
                int set = 0);
 
-  /// Runs the forward and backward passes of all micro-batches. Afterwards the store's main
-  /// gradients are those of the loss over all `micro_batches`.
+  /// Calls begin(), then runs the passes of each micro-batch. Afterwards the store's main gradients
+  /// are this rank's part of the gradients of the mean loss over all `micro_batches`.
   void forward_backward(std::span<const Batch> micro_batches);
-  /// Sets main gradients and sums to zero, for a step of these micro-batches.
+  /// Sets main gradients and sums to zero, and counts the targets and tokens of these
+  /// micro-batches, by which the losses are divided.
   void begin(std::span<const Batch> micro_batches);
   /// Runs the forward and backward passes of one micro-batch, which add to gradients and sums.
   void forward_backward(const Batch& batch);
 
-  /// Sets the number of micro-batches that the run has done. Later ones are counted from there.
+  /// Sets the number of micro-batches that the run has done, from which later ones are counted.
   void set_micro_batches(int64_t done) { micro_batches_ = done; }
 
   /// Clips the main gradients and updates all weights. Changes nothing if a loss or the gradient
   /// norm is not finite. Returns the learning rate.
   double update(const OptimizerConfig& config, const WeightUpdate& update);
 
-  /// Returns the results of the last forward_backward() and update(). Call it before the next
-  /// begin().
+  /// Returns the results of the last forward_backward() and update(). Call it before begin().
   PendingResults results();
 
   /// Computes the micro-batches once more, from zero gradients, after a loss or gradient norm that
-  /// is not finite. Returns a text that names the first value that is NaN or infinite or, if there
-  /// is none, the first parameter whose weight or gradient is. All ranks return the same text: that
-  /// of the rank whose value comes first in the program's order, because later ones may follow from
-  /// it. Waits for the device and for all ranks.
+  /// was not finite. Returns a text that names the first value that is NaN or infinite or, if there
+  /// is none, the first parameter whose weight or gradient is; otherwise it says that the loss or
+  /// the norm overflowed. All ranks return the same text: that of the rank whose value comes first
+  /// in the program's order, because later ones may follow from it. Waits for device and ranks.
   std::string find_non_finite(std::span<const Batch> micro_batches,
                               const RankControl& control = {});
 
@@ -112,7 +113,7 @@ class TrainingStep {
   std::function<void(int program)> written_;
   int64_t targets_ = 0;  // of the last forward_backward()
   int64_t tokens_ = 0;
-  int64_t micro_batches_ = 0;  // the number done in this run
+  int64_t micro_batches_ = 0;  // the number done in the run
 };
 
 }  // namespace tessera

@@ -15,14 +15,14 @@
 
 namespace tessera {
 
-/// A whole tensor that is put together from the pieces of several ranks.
+/// A whole tensor, put together from the pieces of several ranks, which may hold the same piece.
 class WholeTensor {
  public:
   WholeTensor(const Shape& shape, DType dtype)
       : values_(shape, dtype), known_(static_cast<size_t>(shape.elements())) {}
 
   /// Copies the elements that are not known yet. Returns the index, in the whole tensor, of the
-  /// first element that another rank has given with other bits; none if there is none.
+  /// first element that an earlier piece has given with other bits; none if there is none.
   std::optional<size_t> put(const TensorPiece& piece, const Tensor& part);
   /// Returns the whole tensor. Throws InternalError if the pieces left out some of it.
   const Tensor& values(const std::string& name) const;
@@ -49,11 +49,11 @@ struct CollectedKey {
 /// The results of all ranks of a layout, put together. Thread-safe but for results().
 class CollectedResults {
  public:
-  /// Adds a rank's piece of a tensor. The results name the first element in which two ranks differ.
+  /// Adds a rank's piece of a tensor. The results name an element in which two ranks differ.
   void put(const CollectedKey& key, const std::string& name, const TensorPiece& piece,
            const Tensor& part);
-  /// Adds the report of a rank on a step. The results have the first rank's, and name the step if
-  /// another rank reported something else.
+  /// Adds the report of a rank on step `number`, from 0. The results hold the first rank's reports,
+  /// and name the first step of which another rank reported something else.
   void put_step(int rank, size_t number, const LayoutStep& step);
   void put_choices(StepChoices step) { choices_.push_back(std::move(step)); }
   void put_bytes(const GradientBytes& rank_bytes);
@@ -92,7 +92,7 @@ class ResultSink {
   virtual void put_stream(ValueStream stream) = 0;
 };
 
-/// Trains on one rank of a trial, whose mesh has these groups, and gives the results to `sink`.
+/// Trains on one rank of a trial and gives the results to `sink`. `groups` are those of the rank.
 void run_layout_rank(const LayoutTrial& trial, int threads, RankGroups& groups,
                      const TrialBatches& batches, ResultSink& sink);
 

@@ -11,9 +11,13 @@
 
 #include "tensor/dispatch.h"
 
+// all_deviations() lists a deviation for each number, expert count and gradient of each step and
+// for each weight. The other functions select from that list, or compare bits instead of sizes.
+
 namespace tessera {
 namespace {
 
+/// Returns a difference relative to a size; infinity if the result would be NaN.
 double relative(double difference, double size) {
   if (difference == 0) return 0;
   const double result = difference / size;
@@ -110,13 +114,13 @@ class Comparison {
   std::vector<Deviation> found_;
 };
 
-/// Returns the largest relative change that rounding to a type makes.
+/// Returns the largest relative change by rounding to a type: half a unit in its last digit.
 double rounding_of(DType type) {
   if (type == DType::bf16) return std::ldexp(1.0, -9);
   return type == DType::f32 ? std::ldexp(1.0, -24) : std::ldexp(1.0, -53);
 }
 
-/// Returns the type to which a quantity is rounded at least once.
+/// Returns the type to which a quantity is rounded at least once (see largest_rounding()).
 DType type_of(const Deviation& deviation, DType compute, DType wire) {
   if (deviation.quantity == "gradients") return wire;
   const bool follows = deviation.quantity == "weights" || deviation.quantity == "gradient norm";

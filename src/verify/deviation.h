@@ -23,8 +23,7 @@ struct Deviation {
 
 inline constexpr double kZeroGradient = 1e-3;
 
-/// Returns the deviations of a layout's results from one rank's: by quantity, then by tensor or
-/// step.
+/// Returns the deviations of a layout's results from one rank's: by quantity, then tensor or step.
 std::vector<Deviation> all_deviations(const LayoutResults& one, const LayoutResults& layout);
 
 /// Returns the largest deviation of each quantity.
@@ -48,11 +47,12 @@ struct RoundingRatio {
 RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& rounded,
                                const LayoutResults& layout, DType compute, DType wire);
 
-/// Returns the name of the first weight for which the ranks' programs use other numbers than its
-/// rounded master; none if there is none.
+/// Returns the name of the first weight that is not its rounded master, though the ranks compute
+/// with it; none if there is none.
 std::optional<std::string> first_stale_weight(const LayoutResults& layout);
 
-/// Returns a layout's first loss, gradient or weight with other bits than one rank's, if any.
+/// Returns what differs first in bits from one rank: the results of a step, else a gradient, else a
+/// weight. Returns none if all are equal.
 std::optional<std::string> first_different_bits(const LayoutResults& one,
                                                 const LayoutResults& layout);
 

@@ -15,10 +15,14 @@
 #include "verify/collected_results.h"
 #include "verify/verify_memory.h"
 
+// For each trial the first rank sends a TrialMessage. Then all ranks train, and their SendingSinks
+// bring the results to the first rank, in collective calls that all make in the same order.
+
 namespace tessera {
 namespace {
 
-/// The next trial, as the first rank sends it to the others. An empty message ends the trials.
+/// The next trial, as the first rank sends it to the others: the precision and the pinned choices,
+/// which alone differ between the trials of a verification. An empty message ends the trials.
 class TrialMessage {
  public:
   static std::string encode(const LayoutTrial& trial) {
@@ -77,7 +81,8 @@ class TrialMessage {
   size_t at_ = 0;
 };
 
-/// Sends the results of a rank that is a process to the first rank, which puts them together.
+/// Sends the results of a rank that is a process to the first rank, which puts them together. A
+/// rank sends the bytes of its pieces alone: the first rank works out which pieces they are.
 class SendingSink final : public ResultSink {
  public:
   explicit SendingSink(const RankControl& control) : control_(control) {}
@@ -146,7 +151,7 @@ class SendingSink final : public ResultSink {
 
  private:
   const RankControl& control_;
-  std::optional<RankShards> shards_;  // of the run's ranks
+  std::optional<RankShards> shards_;  // the pieces that each rank holds; from the first put() on
   CollectedResults results_;
 };
 

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// One rank of a layout whose ranks are processes. The first rank runs trials together with the
-/// others, which serve() until it calls finish().
+/// This process as one rank of a layout. The first rank decides which trials run: it calls run()
+/// for each, then finish(). The other ranks call serve(), which takes part in these trials.
 class LayoutProcesses {
  public:
   /// All ranks construct one. Throws Error that names a rank with another program or configuration.
@@ -19,9 +19,9 @@ class LayoutProcesses {
 
   /// Returns the largest `own` of all ranks. All ranks call it.
   size_t largest(size_t own) const;
-  /// Sets the trial and the batches, which are the same on all ranks; the precision and the pinned
-  /// choices of each run come from the first rank. Keeps a reference to the batches. All ranks call
-  /// it first. Throws Error if the ranks of a machine do not fit in its memory.
+  /// Sets the trial and the batches, which must be the same on all ranks. All ranks call it before
+  /// the first run. Each run has the precision and the pinned choices that the first rank gives it.
+  /// Keeps a reference to the batches. Throws Error if a machine's ranks do not fit in its memory.
   void begin(const LayoutTrial& trial, const TrialBatches& batches);
 
   bool first() const { return control_.first(); }
@@ -36,6 +36,7 @@ class LayoutProcesses {
   void finish();
 
  private:
+  /// Runs this rank's part of a trial. Returns the results on the first rank, nothing on others.
   LayoutResults run_own(const LayoutTrial& trial);
 
   LayoutTrial trial_{.model = {}, .mesh = {}};

@@ -19,7 +19,7 @@ namespace tessera {
 namespace {
 
 /// The training of one rank of a trial, whose results go to a sink. In each step it runs the
-/// micro-batches (with pinned experts, or part by part, if the trial says so), replaces the
+/// micro-batches (part by part, or with pinned experts, if the trial says so), replaces the
 /// gradients if it follows another run, updates the weights, and counts the bytes of sums of
 /// gradients.
 class RankRun {
@@ -63,13 +63,15 @@ class RankRun {
   const Chunk& chunk() const { return programs_.chunks.front(); }
   MeshRank mesh_rank() const { return {groups_.mesh(), groups_.rank()}; }
 
-  /// Gives the gradients to the sink: this rank's before an update, all ranks' sums after it.
+  /// Gives the gradients to the sink: those of several ranks after the update, which sums them, and
+  /// those of a single rank that follows before they are replaced.
   void put_gradients(size_t step, ResultSink& sink) const {
     for (const KeptTensor* sum : store_.tensors({Kept::summed_gradient})) {
       sink.put({Collected::gradient, step}, *sum, store_.shard());
     }
   }
 
+  /// Gives the masters to the sink and, of several ranks, the weights that they compute with.
   void put_weights(ResultSink& sink) const {
     for (const KeptTensor* tensor : store_.tensors({Kept::weight, Kept::master})) {
       const bool is_master = tensor->kind == Kept::master;
@@ -79,7 +81,7 @@ class RankRun {
     }
   }
 
-  /// Replaces this rank's gradients for the next update.
+  /// Replaces the gradients that the next update takes. Only a trial of one rank follows.
   void follow(const NamedTensors& gradients) const {
     TESSERA_CHECK(groups_.mesh().ranks() == 1, "one of {} ranks follows", groups_.mesh().ranks());
     for (const KeptTensor* gradient : store_.tensors({Kept::gradient})) {
@@ -89,6 +91,7 @@ class RankRun {
 
   /// Updates the weights. Returns the bytes that this rank received for sums of gradients.
   double update(const WeightUpdate& update) {
+    // Leaves out what the passes have received: only the update sums gradients over ranks.
     for (const Node& node : programs_.update.program.nodes()) newly_received(node);
     int64_t gradient_bytes = 0;
     executor_.set_observer([&](const Program& program, const Node& node, std::span<const Tensor>) {
@@ -100,7 +103,7 @@ class RankRun {
     return static_cast<double>(gradient_bytes);
   }
 
-  /// Returns the bytes received over the groups of a node since the last call.
+  /// Returns the bytes received over the groups of a node since the last call for these groups.
   int64_t newly_received(const Node& node) {
     int64_t bytes = 0;
     for (const std::vector<Axis>& axes : node.operation->meets()) {
@@ -114,6 +117,7 @@ class RankRun {
     return bytes;
   }
 
+  /// Returns whether a node of the update changes a main gradient, as its sum over ranks does.
   static bool sums_gradient(const Program& program, const Node& node) {
     return std::ranges::any_of(node.operation->updated_inputs(), [&](int input) {
       const Value changed = node.inputs[static_cast<size_t>(input)];
@@ -121,6 +125,7 @@ class RankRun {
     });
   }
 
+  /// Sets the weights to those with which the trial begins.
   void take_initial() {
     for (const KeptTensor* master : store_.tensors({Kept::master})) {
       const Tensor whole(master->parameter->shape, master->dtype);
@@ -158,7 +163,7 @@ class RankRun {
     if (chooses) sink.put_choices(std::move(choices));
   }
 
-  /// Records the values and choices of the passes that run from now on.
+  /// Records the values and choices of the passes that run from now on; null records none.
   void observe(ValueStream* stream, Layers* chosen) {
     executor_.set_observer([=, this](const Program& program, const Node& node,
                                      std::span<const Tensor> outputs) {
@@ -166,7 +171,7 @@ class RankRun {
       if (stream != nullptr) stream->note(program, node, outputs);
       const bool chooses = node.operation->name() == "router_top_k" && node.phase == Phase::forward;
       if (chosen == nullptr || !chooses) return;
-      const std::span<const int32_t> indices = outputs[1].values<int32_t>();
+      const std::span<const int32_t> indices = outputs[1].values<int32_t>();  // [tokens, k]
       chosen->emplace_back(indices.begin(), indices.end());
     });
   }
@@ -212,7 +217,7 @@ class RankRun {
   std::map<const Communicator*, int64_t> counted_;  // bytes counted so far
 };
 
-/// Gives the results of a rank that is a thread to the results that all ranks of its process share.
+/// Gives the results of a rank that is a thread to the CollectedResults of all ranks.
 class SharedSink final : public ResultSink {
  public:
   SharedSink(const Mesh& mesh, int rank, CollectedResults& results)

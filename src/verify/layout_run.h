@@ -26,7 +26,7 @@ using StepChoices = std::vector<std::vector<std::vector<int32_t>>>;
 /// Tensors of a model by the parameters' names.
 using NamedTensors = std::map<std::string, Tensor>;
 
-/// A trial of a layout: a model, its sizes, and how ranks share it.
+/// A trial of a layout, a short training: a model, its sizes, and how ranks share it.
 struct LayoutTrial {
   ModelConfig model;
   OptimizerConfig optimizer;
@@ -41,11 +41,11 @@ struct LayoutTrial {
   ShardConfig shard = {};
   /// By step: the choices of experts that replace the routers' own. If empty, routers choose.
   std::vector<StepChoices> pinned = {};
-  /// By step: the whole gradients that replace one rank's own in its update, so that it begins each
-  /// step with the weights of the run that computed them. If empty, it takes its own.
+  /// By step: the whole gradients of another run, which a single rank takes for its update, so that
+  /// it begins each step with the weights of that run. If empty, it takes its own.
   std::vector<NamedTensors> followed = {};
-  /// The number of data ranks whose parts of a micro-batch one rank computes one after the other,
-  /// adding up their gradients as those ranks would.
+  /// The number of parts of a micro-batch, one for each data rank of a layout, that a single rank
+  /// computes one after the other. It adds up their gradients as those ranks would (SumsOfParts).
   int parts = 1;
   SumOrder sum_order = {};
   /// Changes the programs of each of several ranks: tests introduce mistakes with it.
@@ -87,9 +87,11 @@ struct TrialBatches {
   /// The batches of each rank of the mesh. If empty, each takes its sequences from the whole ones.
   std::vector<StepBatches> parts;
 
+  /// Returns the batches of a rank: the whole ones for a single rank, or if there are no parts.
   const StepBatches& of_rank(const MeshRank& mesh_rank) const;
 };
 
+/// Returns the programs of one rank of a trial, for one part of a micro-batch.
 StepPrograms layout_programs(const LayoutTrial& trial, int rank);
 
 /// Trains for some steps, with ranks that are threads of this process, and returns the results.

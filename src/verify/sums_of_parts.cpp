@@ -54,7 +54,7 @@ SumsOfParts::SumsOfParts(const ParameterStore& store, const Chunk& chunk, SumOrd
   for (const StepSum& sum : chunk.sums()) step_sums_.push_back(store.sum(sum));
   for (const int ranks : order_.levels) levels_.push_back({.expected = ranks, .sums = {}});
   if (levels_.empty()) levels_.emplace_back();
-  levels_.back().expected = 0;  // never finished: write_back() reads it
+  levels_.back().expected = 0;  // never reached: the outermost sums wait for write_back()
 }
 
 void SumsOfParts::add_part() {
@@ -68,7 +68,7 @@ void SumsOfParts::add_gradients(const std::vector<Tensor>& addends, size_t level
   if (current.added == 0) current.sums.clear();
   add(addends, current.sums);
   if (++current.added != current.expected) return;
-  round_for_wire(current.sums);
+  round_for_wire(current.sums);  // a rank of this group would send them to the other groups
   add_gradients(current.sums, level + 1);
   current.added = 0;
 }

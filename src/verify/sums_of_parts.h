@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-/// Returns the sequences of data rank `part`, of `parts`, in a batch of all data ranks.
+/// Returns the rows that data rank `part` of `parts` gets of a whole batch: the ranks divide its
+/// rows in order. The target count is that of these rows alone.
 Batch part_of_batch(const Batch& batch, int part, int parts);
 
 /// The order in which the data ranks of a layout sum their gradients, and their wire format.
@@ -21,17 +22,20 @@ struct SumOrder {
   WireFormat wire = WireFormat::fp32;
 };
 
-/// Sums of gradients and of step sums (StepSum) over the parts of a batch, for one rank that
-/// computes the parts of all data ranks one after the other. It adds each part by itself, then the
-/// parts in their order, level by level, and rounds gradients where ranks would send them. So it
-/// gets the same bits as those ranks (Llama 3, section 6.2). For each part, run the programs from
-/// zero gradients and sums, then call add_part(). After the last part, call write_back().
+/// Adds up gradients and step sums (StepSum, such as losses) with the bits of a data-parallel
+/// layout (Llama 3, section 6.2). One rank computes the parts of all data ranks in turn. Their
+/// gradients are added in the ranks' order: first within each innermost group, such as a node, then
+/// over the sums of groups, level by level. They are rounded wherever ranks would send them.
+///
+/// For each part, run the programs from zero gradients and sums, then call add_part(). After the
+/// last part, call write_back().
 class SumsOfParts {
  public:
-  /// Takes the state that the passes of the chunk add to.
+  /// Uses the memory of the gradients and sums to which the passes of the chunk add.
   SumsOfParts(const ParameterStore& store, const Chunk& chunk, SumOrder order);
 
-  /// Adds the gradients and sums that the programs have after one part.
+  /// Adds the gradients and sums that the programs have after one part. Rounds the gradients in
+  /// place: nothing reads them again, because the next part begins with zeros.
   void add_part();
   /// Overwrites the programs' gradients and sums with those of all parts.
   void write_back() const;
@@ -44,9 +48,10 @@ class SumsOfParts {
     std::vector<Tensor> sums;  ///< by parameter
   };
 
-  /// Adds to the sums of a level. A finished sum is rounded and added to the next level.
+  /// Adds to the sums of a level. Complete sums are rounded and become one addend of the next
+  /// level, and this level begins anew: the levels work like the digits of a counter.
   void add_gradients(const std::vector<Tensor>& addends, size_t level);
-  /// Rounds tensors in place to the values that they have after they were sent.
+  /// Rounds f32 tensors in place as a message in bf16 does. Changes nothing if the wire is fp32.
   void round_for_wire(const std::vector<Tensor>& tensors) const;
 
   SumOrder order_;

@@ -13,12 +13,16 @@
 #include "config/mesh_of.h"
 #include "train/run_loader.h"
 
+// loader_batches() runs a training run's loaders over a source of random tokens: one for a single
+// rank, and one for each rank of the mesh. random_batches() makes batches without a loader.
+
 namespace tessera {
 namespace {
 
 constexpr int32_t kEndOfDocument = 0;  // a token that ends a document
 
-/// A source of random tokens, cut into documents of about ten tokens.
+/// A source of random tokens, cut into documents of at most about ten tokens on average. A token is
+/// drawn from two random numbers: whether a document ends there, and the token if it does not.
 class RandomTokens final : public InstanceSource {
  public:
   RandomTokens(uint64_t seed, int64_t vocabulary_size, int64_t context, int64_t instances)
@@ -51,8 +55,8 @@ class RandomTokens final : public InstanceSource {
   int64_t instances_;
 };
 
-/// Returns a phase with the trial's sizes, as a loader reads it. `sequences` are those of a data
-/// rank.
+/// Returns a phase with the trial's sizes; only the fields that a loader reads are set. `sequences`
+/// is the number per data rank.
 RunPhase phase_of(const LayoutTrial& trial, int64_t sequences, int micro_batches) {
   RunPhase phase;
   phase.config.model.vocabulary_size = trial.model.vocabulary_size;
@@ -68,8 +72,8 @@ StepBatches read(const RunData& data, const RunPhase& phase, const MeshRank& mes
   return result;
 }
 
-/// Removes the targets of some positions, chosen by their index among the positions of all steps.
-/// The last position of a row has no target to begin with.
+/// Removes the targets of one position in five, chosen by its index among those of all steps, so
+/// that all ranks remove the same. The last position of a row has no target to begin with.
 class TargetRemover {
  public:
   explicit TargetRemover(const LayoutTrial& trial)
@@ -87,7 +91,8 @@ class TargetRemover {
   }
 
  private:
-  /// `row` is an index among the rows of all parts of the batch, `number` among those of all steps.
+  /// Removes targets of a row that this batch or another part of it holds. `row` is its index among
+  /// the rows of all parts, and `number` among those of all steps. Targets count over all parts.
   void remove_from(Batch& batch, int64_t row, int64_t number) const {
     const int64_t own = row - batch.part * batch.rows;
     for (int64_t position = 0; position + 1 < size_.context; ++position) {

@@ -15,7 +15,7 @@ StepBatches random_batches(const ProgramSize& size, int64_t vocabulary_size, int
 /// and one for each rank of the trial's mesh. The same targets are left out of all of them.
 TrialBatches loader_batches(const LayoutTrial& trial, int steps, int micro_batches);
 
-/// Throws Error, which names a rank, if two ranks that share sequences have other batches.
+/// Throws Error, which names both ranks, if ranks that share sequences have different batches.
 void require_shared_batches(const Mesh& mesh, const TrialBatches& batches);
 
 }  // namespace tessera

@@ -12,6 +12,9 @@
 #include "comm/tensor_piece.h"
 #include "tensor/dispatch.h"
 
+// compare_streams() takes each value of one rank, finds the same output of the same node on every
+// rank of the mesh, puts their parts together (class Whole), and compares the whole with the value.
+
 namespace tessera {
 namespace {
 
@@ -33,14 +36,15 @@ std::vector<double> numbers_of(const Tensor& tensor) {
   return numbers;
 }
 
-/// Returns the distribution of a value as pieces of a logical tensor, if it has any.
+/// Returns the distribution of a value if each rank holds a piece of one whole value, or an addend
+/// of it; none if ranks hold values that differ in other ways (Placement::varying).
 std::optional<Distribution> as_pieces(const Mesh& mesh, const Distribution& distribution) {
   const std::span<const Axis> axes = mesh.of_view(distribution.view());
   const auto varies = [&](Axis axis) {
     return distribution.on(axis).placement == Placement::varying;
   };
   if (std::ranges::none_of(axes, varies)) return distribution;
-  // Tokens that were moved to the other view are the same pieces as before.
+  // Tokens that were moved between the views of the mesh still are the pieces from before the move.
   const Pieces& pieces = distribution.on(axes[0]).pieces;
   if (!std::ranges::all_of(axes, varies) || !pieces.origin) return std::nullopt;
   return *pieces.origin;
@@ -65,8 +69,8 @@ class Whole {
     return true;
   }
 
-  /// Returns the largest difference from one rank's numbers, divided by the largest of these. Each
-  /// number must be the sum of `addends` parts.
+  /// Returns the largest difference from one rank's numbers, divided by the largest of these.
+  /// Returns infinity if a number is not the sum of `addends` parts, or a difference is NaN.
   double difference(const std::vector<double>& one, int addends) const {
     double largest = 0, difference = 0;
     for (size_t i = 0; i < one.size(); ++i) {

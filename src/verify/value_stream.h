@@ -14,9 +14,9 @@ namespace tessera {
 /// The values that the nodes of a program compute on one rank, in the order in which the nodes run.
 /// The programs of two layouts have the same operations, except those that move values between
 /// ranks. So a node is identified by its name (layer, block, operation and pass) and its index
-/// among nodes of that name. If a layout has more or fewer nodes of a name, or other numbers of
-/// outputs, they cannot be matched: ranks that share key heads, for example, project them apart
-/// from the queries.
+/// among nodes of that name. Nodes of a name cannot be matched if one layout has more of them, or
+/// if they have other numbers of outputs. For example, ranks that share key heads project the keys
+/// apart from the queries.
 class ValueStream {
  public:
   /// Copies the outputs of a node. Leaves out views, which are no values of their own, and
@@ -54,8 +54,8 @@ struct StreamDifference {
 /// The result of a comparison of two layouts' values.
 struct StreamComparison {
   std::optional<StreamDifference> first;
-  int64_t compared = 0;   ///< the number of one rank's values that the layout has too
-  int64_t unmatched = 0;  ///< the number of those that could not be matched
+  int64_t compared = 0;   ///< the number of one rank's values that were compared
+  int64_t unmatched = 0;  ///< the number of the others, which have no counterpart in the layout
 };
 
 /// Puts the values of a mesh's ranks together as their distributions say, and compares them with

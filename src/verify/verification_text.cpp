@@ -5,6 +5,9 @@
 
 #include "verify/verify.h"
 
+// The text lists the deviations in f64, the first value that differs (if one does), the rounding,
+// the bits, and what is wrong with copies and bytes. Its verdict names the worst finding.
+
 namespace tessera {
 namespace {
 
@@ -24,8 +27,8 @@ std::string deviation_text(const Deviation& deviation) {
 }
 
 /// Returns the text about the values inside the model. Values that the layout computes in another
-/// way, such as the rows of an exchange, have no counterpart, so a mistake that begins there is
-/// found later.
+/// way, such as the rows of an exchange, have no counterpart. A mistake that begins in such a value
+/// is seen in a later one.
 std::string values_text(const StreamComparison& values) {
   if (values.first) {
     return fmt::format(

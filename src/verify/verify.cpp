@@ -20,11 +20,11 @@
 namespace tessera {
 namespace {
 
-/// The sets of tokens on which the result of a token depends: those of its data rank's part of a
-/// micro-batch, or those of all ranks.
+/// The sets of tokens on which the result of a token depends, by a balance loss, balancing biases
+/// or a capacity.
 struct TokensSeen {
-  bool part = false;
-  bool all = false;
+  bool part = false;  // the tokens of its data rank's part of a micro-batch
+  bool all = false;   // the tokens of all ranks
 };
 
 TokensSeen tokens_seen(const LayoutTrial& trial) {
@@ -70,8 +70,8 @@ LayoutTrial one_rank_trial(const LayoutTrial& layout_trial, DType compute) {
   return trial;
 }
 
-/// Runs the first micro-batch once more and compares all values. Here one rank does not divide the
-/// micro-batch: in both trials the balance loss and the capacity are of all its tokens.
+/// Runs the first micro-batch once more in f64 and compares all values. Here one rank does not
+/// divide the micro-batch: in both trials the balance loss and the capacity are over all tokens.
 StreamComparison compare_values(const LayoutTrial& layout_trial, const TrialBatches& batches) {
   const auto first_of = [](const StepBatches& steps) { return StepBatches{{steps[0][0]}}; };
   TrialBatches first{.whole = first_of(batches.whole), .parts = {}};
@@ -118,7 +118,7 @@ BitComparison compare_bits(const LayoutTrial& layout_trial, const TrialBatches& 
   return {first_different_bits(run_layout(trial, batches), layout)};
 }
 
-/// Records mistakes that are found without another run. Keeps those of an earlier run.
+/// Records the mistakes that a run of the layout shows by itself. Keeps those of an earlier run.
 void note_layout(Verification& found, const LayoutResults& layout) {
   if (!found.unequal_copies) found.unequal_copies = layout.unequal_copies;
   if (!found.unequal_results) found.unequal_results = layout.unequal_results;

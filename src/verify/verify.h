@@ -26,7 +26,7 @@ struct VerifyOptions {
 
 /// The comparison of a layout with one rank that adds up in the layout's order, by bits.
 struct BitComparison {
-  std::optional<std::string> first_difference;  ///< a gradient, weight or loss
+  std::optional<std::string> first_difference;  ///< see first_different_bits()
 };
 
 /// The result of comparing a layout with one rank.
@@ -57,7 +57,8 @@ struct Verification {
   /// small models of all families, on 2 to 8 ranks.
   static constexpr double kRoundingBound = 10;
 
-  /// Returns whether the layout computes the same model as one rank, in f64.
+  /// Returns whether the layout computes the same model as one rank: in f64 no quantity deviates by
+  /// more than kBound, and router counts not at all.
   bool same() const;
   /// Returns whether the layout's rounding is no larger than expected.
   bool rounds_as_expected() const { return rounding.times <= kRoundingBound; }
@@ -70,8 +71,8 @@ struct Verification {
 
 /// Returns whether one rank can get the same bits as a layout (Llama 3, section 6.2). It can if
 /// each rank of the layout computes a part of the batch by itself until sums are taken at the end
-/// of a step (see SumsOfParts): all axes but data are 1, and no balance loss or capacity spans all
-/// ranks.
+/// of a step (see SumsOfParts): all axes but data are 1, and no balance loss, balancing bias or
+/// capacity depends on the tokens of all ranks.
 bool can_compare_bits(const LayoutTrial& trial);
 /// Returns why can_compare_bits() is false, in words; empty if it is true.
 std::string why_bits_not_compared(const LayoutTrial& trial);
@@ -79,27 +80,29 @@ std::string why_bits_not_compared(const LayoutTrial& trial);
 /// Trains the configured model for a few steps of random tokens, on one rank and on the ranks of a
 /// mesh, which are threads of this process, and compares losses, gradients, the gradient norm,
 /// router counts and weights. Each rank takes its tokens from a loader of its own, as in a run. The
-/// single rank takes the layout's gradients for its update: it begins each step with the layout's
-/// weights, so a rounding of gradients is not compared again in weights and later losses. The
-/// micro-batch and the context are the largest of trial_sizes() that fit the options' work and the
-/// memory. The configuration must be resolved.
+/// single rank takes the layout's gradients for its update. So it begins each step with the
+/// layout's weights, and a rounding of gradients does not show again in weights and later losses.
+/// The micro-batch and the context are the largest of trial_sizes() that fit the options' work and
+/// the memory. The configuration must be resolved.
 ///
-/// Throws Error if the run is for a device; if the configuration could not have the options'
-/// context; if one rank cannot see together the tokens that the layout's balance loss and capacity
-/// see together; if ranks that share sequences get different batches; or if the verification does
-/// not fit in this machine's memory.
+/// Throws Error in these cases:
+/// - the run is for a device, or the configuration could not have the options' context;
+/// - the layout's balance loss or capacity sees tokens together that one rank cannot;
+/// - ranks that share sequences get different batches;
+/// - the verification does not fit in this machine's memory.
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options);
 
-/// Verifies a trial. `trial.compute` is the precision of the rounded runs.
+/// Verifies a trial with batches from loaders. The rounded runs have the precision `trial.compute`.
 Verification verify(const LayoutTrial& trial, int steps,
                     const std::function<void(const std::string& part)>& on_part = {});
-/// Verifies a trial with these batches, which must be equal on ranks that share sequences.
+/// Verifies a trial with these batches, which must be equal on ranks that share sequences. Does not
+/// check that it fits in memory, nor which tokens the ranks see together.
 Verification verify(const LayoutTrial& trial, const TrialBatches& batches,
                     const std::function<void(const std::string& part)>& on_part = {});
 
 /// Verifies as verify() does, with ranks that are processes, but does not find the first value that
-/// differs. All ranks call it; the first also runs the trials of one rank, and it alone gets the
-/// result. Throws Error that names a rank with another program or configuration.
+/// differs. All ranks call it. The first rank also runs the trials of a single rank, and it alone
+/// gets the result. The error may also name a rank with another program or configuration.
 std::optional<Verification> verify_as_process(const RunConfig& config, const Mesh& mesh,
                                               const VerifyOptions& options, Processes& processes);
 

@@ -27,7 +27,8 @@ struct VerifyMemory {
 
 /// Returns the memory that the verification of a layout takes. Runs nothing. Without `here` the
 /// ranks are threads of one process. Otherwise they are processes, and `here` lists the ranks on
-/// one machine, ascending: the first rank has the results, and no values of a micro-batch are kept.
+/// one machine, ascending: only the first rank has results, and no values are kept to find the
+/// first that differs.
 VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
                            const std::optional<std::vector<int>>& here = {});
 

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-/// Returns what one size leaves out of another, in words.
+/// Returns in words what `computed` leaves out of `all`.
 std::string left_out(const TrialSize& all, const TrialSize& computed) {
   std::vector<std::string> parts;
   const auto add = [&](std::string_view key, int64_t whole, int64_t part) {

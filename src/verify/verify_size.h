@@ -22,7 +22,7 @@ struct TrialSize {
 /// Returns the sizes to choose from, the configured one first. The micro-batch is halved down to 4
 /// sequences, then the context down to 64 positions or the fewest that divide over the mesh, then
 /// the micro-batch down to 2. A `context` that is not 0 is the user's, and is kept. Throws Error if
-/// the run could not have it.
+/// the configuration could not have this context.
 std::vector<TrialSize> trial_sizes(const RunConfig& config, const Mesh& mesh, int64_t context);
 
 /// Returns the trial of a resolved configuration. Throws Error if the run is for a device.

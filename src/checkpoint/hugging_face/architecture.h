@@ -30,14 +30,13 @@ struct Architecture {
   int64_t pad_token = -1;  ///< the token whose embedding is not trained
 };
 
-/// Returns all architectures.
 std::span<const Architecture> architectures();
 
 /// Returns the architecture with this name, or null.
 const Architecture* find_architecture(std::string_view name);
 
 /// Returns the architecture that has the configuration's layers. If there is none, throws Error
-/// that names every key which the nearest architecture cannot express.
+/// that names every key whose value the nearest architecture cannot express.
 const Architecture& architecture_of(const ModelConfig& config);
 
 }  // namespace tessera::hugging_face

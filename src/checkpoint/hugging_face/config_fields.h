@@ -15,7 +15,7 @@ inline constexpr int64_t kLargestSize = 1 << 24;  ///< of a model's dims
 inline constexpr int64_t kMostExperts = 1 << 12;
 
 /// Reads the keys of an untrusted JSON object, and remembers which keys were requested. Every error
-/// names the object's origin and the key. A key with the value null counts as left out.
+/// names the object's origin and the key. To all but has(), a key with the value null is left out.
 class ConfigFields {
  public:
   /// `json` must outlive this.

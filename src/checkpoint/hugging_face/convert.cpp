@@ -35,7 +35,6 @@ bool carries_config(const CheckpointReader& reader) {
   return false;
 }
 
-/// Exports one checkpoint.
 hugging_face::ExportReport export_chosen(const fs::path& checkpoint, const fs::path& output,
                                          const ExportModelOptions& options) {
   const CheckpointReader reader(checkpoint);

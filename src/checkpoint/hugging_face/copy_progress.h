@@ -8,7 +8,7 @@
 
 namespace tessera::hugging_face {
 
-/// Shows the progress of copying weights on standard error. Thread-safe.
+/// Shows on standard error how many bytes of weights have been copied. Thread-safe.
 class CopyProgress {
  public:
   /// `verb` is the first word of the progress line. Shows nothing if `shown` is false.

@@ -30,9 +30,9 @@ struct ExportReport {
   int64_t tensors = 0;
   int64_t bytes = 0;
   int64_t files = 0;                 ///< number of weight files
-  std::vector<std::string> carried;  ///< files that came with the checkpoint
+  std::vector<std::string> carried;  ///< names of files that came with the checkpoint
   bool tokenizer = false;            ///< true if a tokenizer is among them
-  std::string note;  ///< why some versions of the library refuse the model; empty: none do
+  std::string note;  ///< why some versions of transformers refuse the model; empty: none do
 };
 
 /// Writes a checkpoint's parameters as a transformers model: config.json, safetensors files with an

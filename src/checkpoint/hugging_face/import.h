@@ -24,9 +24,9 @@ inline constexpr std::string_view kGenerationConfigName = "generation_config.jso
 class SourceModel {
  public:
   /// Reads the configuration as read_config() does, and matches every tensor of the folder with the
-  /// model's parameters, by name and shape. Throws Error that names every tensor that is missing,
-  /// left over or of another shape. Throws Error also for a tensor of a type other than bf16, f16
-  /// or f32, and when the experts of one layer differ in type.
+  /// model's parameters, by name and shape. Throws Error that names the first ten tensors that are
+  /// missing, left over or of another shape. Throws Error also for a tensor of a type other than
+  /// bf16, f16 or f32, and when the experts of one layer differ in type.
   explicit SourceModel(const fs::path& folder, std::span<const std::string> accepted_keys = {});
 
   const ReadConfig& config() const { return config_; }
@@ -34,9 +34,8 @@ class SourceModel {
   std::vector<std::string> notes() const;
   /// Returns the widest element type of the tensors.
   DType widest() const;
-  /// Returns the number of bytes of the weights.
+  /// Return the number of bytes and of elements of the weights.
   int64_t bytes() const;
-  /// Returns the number of elements of the weights.
   int64_t elements() const;
 
   /// Writes the checkpoint of step 0, with the configuration `config_toml` and the folder's

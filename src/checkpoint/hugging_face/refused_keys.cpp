@@ -1,3 +1,6 @@
+// Lists of the keys of config.json that read_config() does not read: keys that must have the value
+// that changes nothing, and keys without effect. Any other unread key is refused.
+
 #include "checkpoint/hugging_face/refused_keys.h"
 
 #include <algorithm>
@@ -38,7 +41,7 @@ constexpr const char* kCounts[] = {"attention_chunk_size",   "first_k_dense_repl
                                    "n_shared_experts",       "num_shared_experts",
                                    "no_rope_layer_interval", "shared_expert_intermediate_size"};
 
-/// Keys that no value but null makes harmless.
+/// Keys of parts that Tessera does not have. Only null changes nothing.
 constexpr const char* kForeignKeys[] = {"attention_multiplier",    "attn_logit_softcapping",
                                         "final_logit_softcapping", "kv_lora_rank",
                                         "no_rope_layers",          "q_lora_rank",

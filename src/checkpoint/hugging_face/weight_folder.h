@@ -23,15 +23,14 @@ struct FolderTensor {
 ///
 /// No file is trusted. The index may name only plain files of the folder. Each tensor that it names
 /// must be in the file that it states, and each tensor of a file must be named. No tensor may be in
-/// two files, and the folder may have no shard that the index does not name. Throws Error that
-/// names the file and the tensor.
+/// two files, and the folder may have no shard that the index does not name. Otherwise the
+/// constructor throws Error that names the file and the tensor.
 class WeightFolder {
  public:
   explicit WeightFolder(const fs::path& folder);
   WeightFolder(const WeightFolder&) = delete;
   WeightFolder& operator=(const WeightFolder&) = delete;
 
-  /// Returns the tensors by name.
   const std::map<std::string, FolderTensor>& tensors() const { return tensors_; }
   /// Returns sentences about harmless errors in the folder, such as a wrong total size.
   const std::vector<std::string>& notes() const { return notes_; }

@@ -8,10 +8,10 @@
 
 namespace tessera::hugging_face {
 
-/// The names of a mixture's expert weights. `single`: one tensor for each expert and projection, as
-/// in published checkpoints. `fused`: one tensor for all experts of a layer, in which each expert's
-/// rows of `gate` precede its rows of `up`, as in the library's newer classes. The experts of ZAYA1
-/// are always fused.
+/// The tensors of a mixture's experts. `single`: one tensor for each expert and projection, as in
+/// published checkpoints. `fused`, as in the library's newer classes and always in ZAYA1: a tensor
+/// has all experts of a layer, and `gate` and `up` share one, in which each expert's rows of `gate`
+/// precede its rows of `up`.
 enum class ExpertNaming { single, fused };
 
 /// A parameter or a tensor: its name and its shape.

@@ -114,8 +114,7 @@ class InProcessTransport final : public Transport {
 
   void exchange(std::span<const MarkedMessage> sends,
                 std::span<const MarkedMessage> receives) override {
-    // Only calls raw() because it throws for memory of a device: no other rank sees the messages
-    // yet.
+    // raw() throws for memory of a device: here, before another rank can see the messages.
     for (const MarkedMessage& message : sends) message.tensor.raw();
     for (const MarkedMessage& message : receives) message.tensor.raw();
     received(meeting_->exchange(position_, sends, receives));
@@ -139,7 +138,7 @@ class InProcessTransport final : public Transport {
     if (other != position_) received(bytes);
   }
 
-  /// Reduces elements in the memory of all ranks (addends_), and counts the other ranks' bytes.
+  /// Reduces elements of addends_, the memory of all ranks, and counts the other ranks' bytes.
   void take_reduced(const Fingerprint& mark, DType dtype, int64_t begin, int64_t elements,
                     std::byte* to) {
     reduce(mark.reduction, dtype, addends_, begin, elements, to);

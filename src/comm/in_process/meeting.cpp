@@ -8,6 +8,9 @@
 #include "base/error.h"
 #include "base/text.h"
 
+// The waits of a collective are enter(), with a timeout, then synchronize() where other ranks read
+// a result, and leave(). Messages are in meeting_messages.cpp.
+
 namespace tessera {
 
 Meeting::Meeting(std::vector<int> ranks, std::string lane, AboutRanks about)
@@ -85,7 +88,7 @@ std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_
     (is_missing ? missing_ranks : there).push_back(ranks_[position]);
     if (is_missing) last_calls.push_back(about_.describe(ranks_[position]));
   }
-  // Of a message, only the other of its two ranks has waited.
+  // A message has two ranks. If one of them is missing, only the other has waited.
   if (mark.collective == Collective::message) {
     there = {missing_ranks.front() == mark.to ? mark.from : mark.to};
   }

@@ -19,12 +19,12 @@
 
 namespace tessera {
 
-/// A call as one rank makes it: its fingerprint, and memory of the rank that the other ranks may
-/// read until all of them have left the call.
+/// A call as one rank makes it: its fingerprint, and memory of the rank. The other ranks may read
+/// that memory until all ranks have left the call.
 struct RankCall {
   const Fingerprint* mark = nullptr;
-  /// The collective that moves bytes between the ranks' memory here. If devices move the bytes of
-  /// the call, it is a barrier, whatever call the fingerprint has.
+  /// The collective that moves bytes between the ranks' memory here: a barrier if devices move the
+  /// bytes, whatever call the fingerprint has.
   Collective moves = Collective::barrier;
   const PieceLayout* layout = nullptr;
   const std::byte* from = nullptr;
@@ -63,20 +63,20 @@ class Meeting {
   /// because neither call would end.
   void enter(size_t position, const RankCall& call);
   /// Waits within a collective until all ranks have called synchronize(). It has no timeout and
-  /// does not throw, because no rank's memory may be freed while another rank reads it. It does not
-  /// wait for ever: a rank that has entered always leaves.
+  /// does not throw, because no rank's memory may be freed while another rank reads it. The wait
+  /// ends, because a rank that has entered always leaves.
   void synchronize();
   /// Waits as synchronize() does, and then ends the collective.
   void leave(size_t position);
   /// Returns the call of the rank at a position, between enter() and leave().
   const RankCall& call_of(size_t position) const { return calls_[position]; }
 
-  /// Sends and receives messages. Returns how many bytes it has received from other positions.
-  /// Throws Error as enter() does.
+  /// Sends and receives messages. Returns the bytes that came from other positions. Throws as
+  /// enter() does.
   int64_t exchange(size_t position, std::span<const MarkedMessage> sends,
                    std::span<const MarkedMessage> receives);
 
-  /// Breaks the group, if it is not broken yet: waiting and later calls throw Error of this text.
+  /// Breaks the group, if it is not broken yet: waiting and later calls throw Error with this text.
   void fail(const std::string& message);
   void throw_if_failed() const;
   /// Notes that the rank at a position makes no more calls. A call that waits for it, now or later,
@@ -103,14 +103,17 @@ class Meeting {
   template <typename Condition, typename Needs>
   void wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
                 Needs&& needs);
+  /// Returns the positions for which `needs(position)` is true.
   template <typename Needs>
   std::vector<size_t> positions_where(Needs&& needs) const;
   void await_all(Lock& lock, size_t position, const RankCall& call);
   bool waits_in_collective(size_t position) const;
+  // These three return the errors of call_errors.h for calls of this group.
   std::string missing_text(const Fingerprint& mark, std::span<const size_t> missing,
                            std::chrono::milliseconds timeout) const;
   std::string ended_ranks_text(const Fingerprint& mark, std::span<const size_t> ended) const;
   std::string different_calls_text(std::span<const size_t> positions) const;
+  // The caller holds the lock, here and below.
   void fail_locked(const std::string& message);
   void throw_if_failed_locked() const;
   void wait_for_all(Lock& lock);
@@ -127,11 +130,11 @@ class Meeting {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<std::string> failure_;
-  std::vector<RankCall> calls_;  // by position
-  std::vector<size_t> arrived_;  // positions that wait in enter(), in the order of arrival
-  size_t waiting_ = 0;           // the number of ranks that wait in synchronize()
-  uint64_t begun_calls_ = 0;     // the number of collectives that all have entered
+  std::optional<std::string> failure_;  // the error that broke the group
+  std::vector<RankCall> calls_;         // by position
+  std::vector<size_t> arrived_;         // positions that wait in enter(), in the order of arrival
+  size_t waiting_ = 0;                  // the number of ranks that wait in synchronize()
+  uint64_t begun_calls_ = 0;            // the number of collectives that all have entered
   uint64_t barriers_ = 0;    // the number of times that all have called synchronize() or leave()
   std::vector<bool> ended_;  // by position: end() was called
   std::vector<Exchange> exchanges_;     // by position, of the ranks in exchange()
@@ -141,8 +144,7 @@ class Meeting {
 
 /// Waits, as the rank at `position`, until the condition holds. Throws if the group breaks before.
 /// `needs(other)` says whether the wait still depends on the rank at position `other`. If such a
-/// rank has ended, or if the timeout is over, breaks the group with an error that names these
-/// ranks.
+/// rank has ended, or if the timeout is over, breaks the group with an error that names them.
 template <typename Condition, typename Needs>
 void Meeting::wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
                        Needs&& needs) {

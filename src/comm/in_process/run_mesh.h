@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Calls body for every rank of the world, by run_ranks(), with the rank's groups on the mesh.
+/// Calls body(groups) for every rank by run_ranks(). `groups` are the rank's groups on the mesh.
 inline void run_mesh(World& world, const Mesh& mesh,
                      const std::function<void(RankGroups& groups)>& body) {
   run_ranks(world, [&](int rank) {

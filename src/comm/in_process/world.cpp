@@ -11,6 +11,9 @@
 #include "comm/in_process/in_process_transport.h"
 #include "comm/rank_groups.h"
 
+// The world keeps the groups of all ranks, each with its Meeting, and spreads ends and failures of
+// ranks to the meetings. It calls meetings without its lock, because a meeting calls describe().
+
 namespace tessera {
 namespace {
 
@@ -86,8 +89,8 @@ World::Group* World::find_group(std::span<const int> ranks, std::string_view lan
   return found == groups_.end() ? nullptr : &*found;
 }
 
-/// Notes that a rank asks for a group, and returns it. The first rank that asks makes it. The
-/// caller holds the lock.
+/// Returns the group for which a rank asks; the first that asks makes it. The caller holds the
+/// lock.
 World::Group& World::join(int rank, std::span<const int> ranks, std::string_view lane) {
   Group* const found = find_group(ranks, lane);
   if (found == nullptr) {
@@ -157,7 +160,7 @@ std::vector<std::shared_ptr<Meeting>> World::meetings() const {
   return result;
 }
 
-/// Returns what a rank does: the calls that it waits in, and the last ones that it gave up and
+/// Returns what a rank does: the calls in which it waits, and the last that it gave up and
 /// finished.
 std::string World::describe(int rank) const {
   std::vector<LastCall> calls;

@@ -18,9 +18,9 @@
 
 namespace tessera {
 
-/// The ranks of a run. Each rank is a thread of this process, or another process for which a thread
-/// here makes the calls (serve_rank()). The world must outlive the communicators that are made from
-/// it. Any thread may call any function at any time.
+/// All ranks of a run, as they meet in the memory of this process. Each rank is a thread here, or
+/// another process for which a thread here makes the calls (serve_rank()). The world must outlive
+/// the communicators that it makes. Any thread may call any function at any time.
 ///
 /// The ranks communicate in groups. A *lane* is a name that separates communicators of the same
 /// ranks, each with its own order of calls: "network" for the work of programs, kControlLane for
@@ -39,13 +39,13 @@ class World {
 
   /// Returns the communicator of `rank` in a group: an ordered list of ranks, one of which is
   /// `rank`. Every rank of the group asks for it once with the same list; the call does not wait.
-  /// Throws Error if another rank asked for the same ranks in another order, or if the world has
-  /// failed.
+  /// Throws Error if another rank asked for the same ranks in another order, or if the world, or
+  /// the work on this lane, has failed (see fail() and end_work()).
   Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "network");
   /// Returns what group() does, as a Transport alone.
   std::unique_ptr<Transport> transport(int rank, std::span<const int> ranks, std::string_view lane);
-  /// Waits until all ranks of a group have asked for it. Throws Error that names the ranks that do
-  /// not ask in time. Also throws if the world fails.
+  /// Waits until all ranks of a group, for which `rank` has asked, have asked for it too. Throws
+  /// Error that names the ranks that do not ask in time. Also throws if the world fails.
   void await_group(int rank, std::span<const int> ranks, std::string_view lane);
 
   /// Sets the time that the calls of a rank wait for others from now on.
@@ -60,8 +60,7 @@ class World {
   /// Notes that a rank has ended by an error. Waiting and later calls of all groups throw Error
   /// with this message. If several ranks fail, the first failure counts.
   void fail(int rank, std::string_view message);
-  /// Notes a failure as fail() does, but not for kControlLane, where the ranks then agree what to
-  /// do.
+  /// Notes a failure as fail() does, except on kControlLane, where ranks then agree what to do.
   void end_work(int rank, std::string_view message);
 
  private:
@@ -75,6 +74,7 @@ class World {
   Group* find_group(std::span<const int> ranks, std::string_view lane);
   std::string text(int rank) const;
   std::vector<std::shared_ptr<Meeting>> meetings() const;
+  /// Returns why calls on a lane fail; none if they do not.
   const std::optional<std::string>& failure_of(std::string_view lane) const;
   std::string describe(int rank) const;
 
@@ -92,8 +92,7 @@ class World {
 /// Calls body(rank) for every rank of the world, each on a thread of its own, and waits for all of
 /// them. No body begins before all threads are started; throws Error if the system refuses one. A
 /// rank whose body has returned makes no more calls (World::end()). If bodies throw, World::fail()
-/// wakes the others, and this function rethrows the earliest exception, from which the others
-/// follow.
+/// wakes the others, and this function rethrows the earliest exception.
 void run_ranks(World& world, const std::function<void(int rank)>& body);
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Joins the processes of a launch by MPI (see join_processes()). Throws Error in builds without
+/// Joins the processes of a launch by MPI, for join_processes(). Throws Error in builds without
 /// MPI.
 std::unique_ptr<Processes> join_by_mpi(const Launch& launch, std::chrono::milliseconds patience);
 

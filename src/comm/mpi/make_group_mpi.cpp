@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-/// Returns a tag by which MPI tells groups apart that are made at the same time. MPI ensures that
-/// tags up to 32767 exist.
+/// Returns a tag by which MPI tells apart groups that are made at the same time, unless the hashes
+/// of the two collide. MPI ensures that tags up to 32767 exist.
 int tag_of(std::span<const int> ranks, std::string_view lane) {
   std::vector<int> members(ranks.begin(), ranks.end());
   std::ranges::sort(members);

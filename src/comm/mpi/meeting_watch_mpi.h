@@ -25,8 +25,8 @@ class MeetingWatch {
 /// the processes that print nothing are the missing ones.
 MeetingWatch watch_start(const Launch& launch, std::chrono::milliseconds patience);
 
-/// Returns a watch over MPI_Finalize, which `rank` calls after all ranks have said that their work
-/// has ended.
+/// Returns a watch over MPI_Finalize. The rank calls that function after all ranks have said that
+/// their work has ended. `rank` is its name in messages.
 MeetingWatch watch_end(std::string_view rank, std::chrono::milliseconds patience);
 
 }  // namespace tessera

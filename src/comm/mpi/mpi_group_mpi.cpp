@@ -12,6 +12,9 @@
 #include "comm/mpi/shared_parts_mpi.h"
 #include "comm/piece_layout.h"
 
+// The meetings of a group, the waits for its ranks, and the errors of both. Between two polls, a
+// wait receives news of ranks that have ended. After the timeout it asks the peers what they do.
+
 namespace tessera {
 namespace {
 
@@ -57,7 +60,7 @@ void MpiGroup::begin_small(int64_t bytes) {
   }
 }
 
-/// Waits for all ranks. Returns whether all give the same number.
+/// Waits for all ranks, in shared memory or by messages. Returns whether all give the same number.
 bool MpiGroup::meet_all(const Fingerprint& mark, uint64_t number, bool blocks) {
   if (!shared_) {
     return meeting_.meet(number, blocks,
@@ -127,6 +130,7 @@ void MpiGroup::throw_if_hopeless(const Fingerprint& mark, std::span<const int> p
   if (waited > timeout_.load()) throw Error("{}", timed_out(mark.text(), peers).error);
 }
 
+/// Notes the call whose collective of MPI runs from now on; null if none does.
 void MpiGroup::set_moving(const Fingerprint* mark) {
   const std::scoped_lock lock(moving_mutex_);
   moving_ = mark;
@@ -143,6 +147,8 @@ std::optional<MpiGroup::Stuck> MpiGroup::stuck() {
   return timed_out(mark, others_);
 }
 
+/// Throws Error if a rank at `peers` ended without an error, more than kEndMoment ago. Ends by
+/// errors are failures, which the waits find (MpiNews::failure()).
 void MpiGroup::throw_if_ended(const Fingerprint& mark, std::span<const int> peers) {
   std::vector<int> ranks;
   std::vector<std::string> last;

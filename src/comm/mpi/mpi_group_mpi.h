@@ -28,8 +28,8 @@ namespace tessera {
 /// hashes of their fingerprints. Ranks of one machine meet in memory that they share
 /// (SharedMeeting), others by messages (MpiMeeting). Small operands are exchanged with the hashes
 /// (meet_small()). For larger operands, one of MPI's collectives follows meet(). All ranks have
-/// come then, so the collective waits for none of them, unless a rank is stopped or lost at that
-/// moment. MPI would then wait for ever: the watch thread finds that by stuck().
+/// come by then, so the collective need not wait. If a rank is stopped or lost at that moment, MPI
+/// waits for ever; the watch thread (processes_mpi.cpp) finds that by stuck().
 ///
 /// One thread makes the calls. The watch thread may call stuck() at the same time.
 class MpiGroup {
@@ -81,8 +81,7 @@ class MpiGroup {
     meet_small(mark, layout);
     set_moving(&mark);
   }
-  /// Meets as meet() does. Also compares the numbers of rows of an all-to-all, which are by
-  /// position.
+  /// Meets as meet() does. Also compares the numbers of rows of an all-to-all, by position.
   void meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
                       std::span<const int64_t> received);
 
@@ -103,8 +102,8 @@ class MpiGroup {
   bool are_small_blocks(int64_t bytes) const {
     return (shared_ ? shared_->is_direct() : meeting_.is_direct()) && is_small(bytes);
   }
-  /// Begins a call in which each rank gives this many bytes to each other rank: the same bytes,
-  /// which it writes to own_bytes(), or different ones, which it writes to own_bytes_for(position).
+  /// Begins a call in which each rank gives this many bytes to each other rank. The rank writes
+  /// them to own_bytes() if they are the same for all, or else to own_bytes_for(position).
   void begin_small(int64_t bytes);
   std::byte* own_bytes() { return shared_ ? shared_->own() : meeting_.own(); }
   std::byte* own_bytes_for(int position) {

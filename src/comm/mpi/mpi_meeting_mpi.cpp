@@ -45,8 +45,8 @@ void MpiMeeting::put_number(uint64_t number, bool blocks) {
   }
 }
 
-/// Begins to send and receive the slots of the round at this distance. A direct group has one
-/// round, of all distances.
+/// Begins to send and receive the slots of one round, between ranks that are `distance` positions
+/// apart. A direct group has one round, of all distances.
 void MpiMeeting::begin_round(int distance, bool blocks) {
   const int last = direct_ ? size_ - 1 : distance;
   const int slots = direct_ ? 1 : std::min(distance, size_ - distance);
@@ -59,7 +59,7 @@ void MpiMeeting::begin_round(int distance, bool blocks) {
   }
 }
 
-/// Returns whether the slots that this round has received have the number.
+/// Returns whether the ranks from which this round has received gave the number.
 bool MpiMeeting::has_number(int distance, uint64_t number) {
   const int last = direct_ ? size_ - 1 : distance;
   for (int at = distance; at <= last; ++at) {
@@ -68,8 +68,7 @@ bool MpiMeeting::has_number(int distance, uint64_t number) {
   return true;
 }
 
-/// Notes that the numbers differ. Sets this rank's number to zero for the ranks that still receive
-/// it.
+/// Notes that the numbers differ. Zeroes this rank's number, which ranks receive in later rounds.
 void MpiMeeting::spoil() {
   same_ = false;
   std::memset(slot(0), 0, sizeof(uint64_t));

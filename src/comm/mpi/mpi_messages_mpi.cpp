@@ -8,6 +8,9 @@
 #include "comm/call_errors.h"
 #include "comm/mpi/mpi_call_mpi.h"
 
+// An exchange has two steps: the ranks compare the numbers of all messages, by SharedMail or by
+// MpiPagedMessages, and small messages arrive with the numbers. Then large messages follow.
+
 namespace tessera {
 namespace {
 
@@ -22,7 +25,7 @@ void copy(const std::byte* from, int64_t bytes, std::byte* to) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-constexpr int64_t kNumber = sizeof(uint64_t);
+constexpr int64_t kNumber = sizeof(uint64_t);  // bytes of a message's number
 
 /// The two headers of a message (MpiPagedMessages). The header of the sender has the sender's
 /// number and the bytes of a small message. The answer of the receiver has the receiver's number.

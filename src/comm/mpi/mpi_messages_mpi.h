@@ -19,8 +19,7 @@ struct MpiPiece {
   int64_t bytes;
 };
 
-/// The most bytes of one MPI message: MPI 3 counts them in int. Longer data goes in several
-/// messages.
+/// The most bytes of one MPI message: MPI 3 counts them in int. Longer data is split.
 inline constexpr int64_t kMostMessageBytes = int64_t{1} << 30;
 
 /// Messages between processes of a group.
@@ -49,6 +48,7 @@ class MpiMessages {
   void compare_by_mail(SharedMail& mail, const Fingerprint& mark,
                        std::span<const MarkedMessage> sends,
                        std::span<const MarkedMessage> receives);
+  // These two begin to move bytes, in messages of at most kMostMessageBytes, for wait().
   void send(const std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm);
   void receive(std::byte* memory, int64_t bytes, int peer, int tag, MPI_Comm comm);
   void add_peer(int peer);

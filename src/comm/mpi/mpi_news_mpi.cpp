@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The kinds of news are MPI's tags.
+// The kinds of news, which are the tags of their messages. The bytes are a text.
 constexpr int kWorkFailed = 1;
 constexpr int kOwnEnd = 2;     // the rank has ended, by an error of its own or without one
 constexpr int kCausedEnd = 3;  // the rank has ended because of another rank's error
@@ -89,11 +89,12 @@ void MpiNews::tell_all(int kind, std::string_view text) {
   }
 }
 
+/// Begins to send a text to a rank. The caller holds the lock.
 void MpiNews::tell(int rank, int kind, std::string_view text) {
   sent_.push_back({std::string(text), MPI_REQUEST_NULL});
   Sent& sent = sent_.back();
   sent.request = begin_send(sent.bytes.data(), std::ssize(sent.bytes), rank, kind, world_);
-  // Sends of earlier messages may be done by now; their memory is freed here.
+  // Some messages may be sent by now: frees their memory.
   std::erase_if(sent_, [](Sent& earlier) {
     int done = 0;
     MPI_Test(&earlier.request, &done, MPI_STATUS_IGNORE);
@@ -103,7 +104,7 @@ void MpiNews::tell(int rank, int kind, std::string_view text) {
 
 void MpiNews::listen() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // another thread listens
+  if (!lock.owns_lock()) return;  // another thread listens, or is about to release the lock
   while (listen_once()) {
   }
 }
@@ -124,6 +125,7 @@ bool MpiNews::listen_once() {
   return true;
 }
 
+/// Notes a message from another rank; answers a question. The caller holds the lock.
 void MpiNews::take(int from, int kind, const std::string& text) {
   switch (kind) {
     case kWorkFailed:
@@ -168,7 +170,7 @@ bool MpiNews::heard(std::string_view error) {
   return error == work_failure_ || error == failure_of_other();
 }
 
-/// Returns the earliest failure of another rank that is older than kEndMoment. The caller holds the
+/// Returns the earliest of other ranks' own errors older than kEndMoment. The caller holds the
 /// lock.
 std::optional<std::string> MpiNews::failure_of_other() const {
   const auto before = Clock::now() - kEndMoment;

@@ -18,13 +18,13 @@
 namespace tessera {
 
 /// The time from the end of a rank to the failure of other ranks' calls. All ranks may end for the
-/// same reason, one shortly after another. This time lets each of them report its own error.
+/// same reason, shortly one after the other. This time lets each of them report its own error.
 inline constexpr std::chrono::milliseconds kEndMoment{500};
 
-/// The messages about their state that the processes of a run send each other, apart from
-/// collectives: a process has ended, or cannot go on, or asks another process in which calls it
-/// waits. A process receives news while it waits for others, and its watch thread
-/// (processes_mpi.cpp) four times a second. So a process that does not answer is stopped or gone.
+/// The messages that the processes of a run send each other about their state, apart from
+/// collectives: that a process has ended or cannot go on, or the question in which calls another
+/// process waits. A process receives news while it waits for others, and its watch thread
+/// (processes_mpi.cpp) does four times a second. So one that does not answer is stopped or gone.
 ///
 /// Any thread may call any function.
 class MpiNews {
@@ -50,8 +50,7 @@ class MpiNews {
   GroupCalls* add_group(std::string group);
   void begin_call(GroupCalls& calls, const Fingerprint& mark);
   void end_call(GroupCalls& calls);
-  /// Notes that the call failed. Ranks that still wait in it learn, if they ask, that this rank had
-  /// come to it.
+  /// Notes that the call failed. Ranks that wait in it and ask learn that this rank had come to it.
   void fail_call(GroupCalls& calls);
 
   /// Tells all others that this rank cannot go on with the work of the programs.
@@ -59,10 +58,10 @@ class MpiNews {
   /// Tells all others that this rank makes no more calls.
   void tell_end(const End& end);
 
-  /// Receives the messages that have come. Does nothing if another thread receives them now.
+  /// Receives the messages that have come. Does nothing if another thread uses this object now.
   void listen();
   /// Returns why calls on a lane cannot end; none if they can. The reason is that the work of a
-  /// rank failed, or that a rank ended by an error more than kEndMoment ago.
+  /// rank failed, or that another rank ended by an error of its own more than kEndMoment ago.
   std::optional<std::string> failure(std::string_view lane);
   /// Returns whether this rank has heard of this error from another rank.
   bool heard(std::string_view error);

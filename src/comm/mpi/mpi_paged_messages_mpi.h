@@ -19,8 +19,7 @@ namespace tessera {
 /// A message is sent in pages. Each page is so short that MPI sends it without asking the receiver
 /// first. The first page has the number. If it is not the expected number, the sender may send more
 /// or fewer pages than this rank expects, so this rank does not wait for the other pages. MPI may
-/// still write them to their memory later. So the memory of messages must live as long as the
-/// communicator.
+/// still write them to their memory later. That memory must live as long as the communicator.
 class MpiPagedMessages {
  public:
   /// The bytes of a page. Open MPI's shared memory sends up to 4 KiB, with its headers, at once.

@@ -15,13 +15,14 @@ namespace {
 
 constexpr int kTag = 1;
 
+/// Waits without a timeout: the ranks have met, and MpiGroup::stuck() finds a rank that is lost.
 void wait_for_all(std::vector<MPI_Request>& requests) {
   check_mpi(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
             "MPI_Waitall");
   requests.clear();
 }
 
-/// A reader of a rank's piece of a whole. A contiguous piece is read where it is; other pieces are
+/// A reader of a rank's piece of a whole. A contiguous piece is read where it is, others are
 /// copied.
 class PieceReader {
  public:
@@ -37,8 +38,8 @@ class PieceReader {
     }
   }
 
-  /// Returns the elements of the piece from `begin` on, where they are contiguous: in the whole, or
-  /// copied to `staging`. Calls read a piece that is not contiguous from its beginning on.
+  /// Returns contiguous memory with elements of the piece, from `begin` on: in the whole, or copied
+  /// to `staging`. A piece that is not contiguous must be read in order, from its beginning on.
   const std::byte* part(int64_t begin, int64_t elements, std::byte* staging) {
     if (!cursor_) return memory_ + begin * size_;
     cursor_->gather(memory_, elements, staging);

@@ -35,7 +35,7 @@ struct ByteBlocks {
 /// after the meeting, and MpiSums takes their sums. MPI 3 counts bytes in int, so operands above
 /// INT_MAX bytes go in messages or rounds.
 ///
-/// A call of small operands counts received bytes as a call of larger operands does.
+/// A call of small operands moves other bytes, but counts them as a call of larger operands does.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(MpiGroup& group) : group_(group), sums_(group), messages_(group) {}
@@ -208,6 +208,7 @@ class MpiTransport final : public Transport {
     group_.meet_small(mark, &layout, /*blocks=*/true);
   }
 
+  /// Exchanges blocks of one size, by messages if MPI cannot count all bytes.
   void exchange_blocks(const Fingerprint& mark, const Tensor& from, const Tensor& to,
                        int64_t block) {
     if (to.bytes() <= INT_MAX) {
@@ -225,6 +226,7 @@ class MpiTransport final : public Transport {
     messages_.exchange_pieces(mark, sends, receives);
   }
 
+  /// Returns blocks of rows that follow each other. A row has `row` bytes, here and below.
   static ByteBlocks rows_of(std::span<const int64_t> rows, int64_t row) {
     ByteBlocks blocks(rows.size());
     int64_t offset = 0;
@@ -255,6 +257,7 @@ class MpiTransport final : public Transport {
     return true;
   }
 
+  /// Gathers pieces into the whole `to`, by one call of MPI if it can receive them there.
   void gather_pieces(const PieceLayout& layout, const Tensor& from, const Tensor& to) {
     if (!can_receive_in_place(layout, to)) {
       gather_in_rounds(layout, from, to);
@@ -273,11 +276,12 @@ class MpiTransport final : public Transport {
               "MPI_Allgather");
   }
 
+  /// Gathers contiguous pieces of any sizes, each into its place in the whole.
   void gather_in_place(const PieceLayout& layout, const Tensor& from, const Tensor& to) {
     const int64_t size = dtype_size(to.dtype());
     ByteBlocks blocks(static_cast<size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) {
-      // for_each_range() may visit a contiguous piece as several ranges, with the same difference.
+      // for_each_range() may visit a contiguous piece as several ranges: all give the same offset.
       layout.for_each_range(rank,
                             [&](int64_t whole_offset, int64_t piece_offset, int64_t /*length*/) {
                               blocks.set(static_cast<size_t>(rank), layout.elements(rank) * size,
@@ -313,8 +317,7 @@ class MpiTransport final : public Transport {
         blocks.set(static_cast<size_t>(rank), count(rank) * size, rank * round * size);
       }
       const int64_t own = count(position());
-      // Without elements `from` may have a null address, which would mean that the block is in
-      // place.
+      // Without elements the address of `from` may be null, which here means "already in place".
       gather(own == 0 ? arrived : from.raw() + begin * size, own * size, arrived, blocks);
       for (int rank = 0; rank < ranks(); ++rank) {
         cursors[static_cast<size_t>(rank)].scatter(arrived + rank * round * size, count(rank),
@@ -345,6 +348,7 @@ class MpiTransport final : public Transport {
     }
   }
 
+  /// Broadcasts bytes, in parts that MPI can count.
   void broadcast_bytes(std::byte* memory, int64_t bytes, int root) {
     for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
       const int64_t part = std::min(kMostMessageBytes, bytes - done);

@@ -33,8 +33,7 @@ class PieceCursor {
   }
 
  private:
-  /// Calls copy(offset in the whole, offset in the contiguous memory, length) for the ranges of the
-  /// next elements.
+  /// Calls copy(offset in the whole, offset in contiguous memory, length) for the next ranges.
   template <typename Copy>
   void step(int64_t elements, Copy&& copy) {
     for (int64_t done = 0; done < elements;) {

@@ -47,8 +47,8 @@ MPI_Comm copy_of_world() {
 /// MPI waits for ever for a rank that does not come. So ranks first wait for each other by polling,
 /// with a timeout, and then call MPI together: make_group() does so before MPI makes a
 /// communicator, MpiGroup::meet() before a collective. Still, a rank may stop while others are in a
-/// collective. The watch thread finds that and ends the run. MeetingWatch guards the start and the
-/// end of MPI.
+/// collective. The watch thread finds that and ends the run. MeetingWatch guards MPI's start and
+/// end.
 class MpiProcesses final : public Processes {
  public:
   MpiProcesses()
@@ -103,7 +103,7 @@ class MpiProcesses final : public Processes {
   [[noreturn]] void abort(int status) override {
     if (!missing_.empty()) print_error(fmt::format("{}", fmt::join(missing_, "; ")));
     MPI_Abort(MPI_COMM_WORLD, status);
-    std::abort();
+    std::abort();  // not reached, but MPI does not declare MPI_Abort() as [[noreturn]]
   }
 
  private:

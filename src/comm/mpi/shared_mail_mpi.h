@@ -13,10 +13,10 @@ namespace tessera {
 
 /// The memory in which the processes of a group on one machine compare messages (MpiMessages). Each
 /// rank has a part of the memory, with a *box* for each other rank. The sender of a message writes
-/// its number and, if they are few, the message's bytes to its box for the receiver. The receiver
-/// writes its own number, the *answer*, to its box for the sender. Each then sets a counter in its
-/// box to the number of messages so far, and polls the other's counter. The receiver may read the
-/// sender's bytes until it comes to the next message. So messages use two slots in turn.
+/// its number (a hash) and, if they are few, the message's bytes to its box for the receiver. The
+/// receiver writes its own number, the *answer*, to its box for the sender. Each then sets a
+/// counter in its box to the count of messages so far, and polls the other's counter. The receiver
+/// may read the sender's bytes until its next message. So messages use two slots in turn.
 class SharedMail {
  public:
   /// Returns the mail of the ranks of `comm`, which are on one machine and all call it. Returns

@@ -18,8 +18,7 @@ namespace tessera {
 /// reads the slot of the meeting before the last any more.
 class SharedMeeting {
  public:
-  /// The most bytes that a rank gives, in groups of up to 512 ranks. MPI moves larger operands
-  /// faster.
+  /// The most bytes that a rank gives, up to 512 ranks. MPI moves larger operands faster.
   static constexpr int64_t kMostBytes = int64_t{8} << 10;
   /// The most ranks of a direct group, in which a rank can give different bytes to each other rank.
   static constexpr int kMostDirect = 8;
@@ -74,6 +73,8 @@ class SharedMeeting {
            static_cast<int64_t>(meetings_ % 2) * slot_bytes();
   }
   uint64_t* number(int position) { return reinterpret_cast<uint64_t*>(slot(position)); }
+  /// Returns a block of a rank's slot. In a direct group, block i is for the rank at position i,
+  /// and bytes for all are in the rank's own block. In other groups there is one block.
   std::byte* bytes(int position, int block) { return slot(position) + kLine + block * max_bytes_; }
 
   std::vector<std::byte*> parts_;  // by position

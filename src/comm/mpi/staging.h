@@ -6,14 +6,13 @@
 
 namespace tessera {
 
-/// The size of the memory in which a process stages bytes that others sent, until they are summed
-/// or copied into the whole. A second memory of this size stages bytes to send. Larger operands go
-/// through both in rounds. Sums are taken from a processor's cache, which has about this size.
+/// The bytes that a process receives from others in one round, and stages until they are summed or
+/// copied into the whole. Larger operands go in several rounds. MpiSums has two rounds under way,
+/// and as much memory for bytes to send. A round fits into a processor's cache of about this size.
 inline constexpr int64_t kStagingBytes = int64_t{2} << 20;
 
 /// The most bytes that a rank gives to all others in the messages that compare their calls. This
-/// copies the bytes twice more. Larger operands are moved by MPI's collectives after the
-/// comparison.
+/// copies the bytes twice more. MPI's collectives move larger operands afterwards.
 inline constexpr int64_t kSmallCallBytes = int64_t{8} << 10;
 
 /// Memory that is allocated when it is first used, and then kept.

@@ -11,8 +11,8 @@ namespace tessera {
 
 /// Returns links that move bytes between NVIDIA's GPUs by NCCL. All ranks of the group call it. The
 /// first rank broadcasts the address at which NCCL joins them. Throws Error on all ranks if a rank
-/// has no NCCL, has one that is too old or another version than the first rank, or does not come in
-/// time. The links refer to the group. Exists in builds with TESSERA_CUDA only.
+/// has no NCCL, one that is too old, or another version than the first rank, or if a rank does not
+/// come in time. The links refer to the group. Exists in builds with TESSERA_CUDA only.
 ///
 /// If work does not end within the timeout, or NCCL reports that it failed, it is aborted. The
 /// host's wait for the work then throws Error.
@@ -20,8 +20,7 @@ std::unique_ptr<DeviceLinks> nccl_links(Communicator& group, Accelerator& accele
                                         std::chrono::milliseconds timeout);
 
 /// Throws Error if NCCL is missing or too old. Sets an environment variable for NCCL, so it is
-/// called before any links are made, while no other thread runs. Exists in builds with TESSERA_CUDA
-/// only.
+/// called before links are made, while no other thread runs. Exists only with TESSERA_CUDA.
 void require_nccl();
 
 }  // namespace tessera

@@ -108,6 +108,7 @@ class NcclLinks final : public DeviceLinks {
           "join the ranks of the group");
   }
 
+  /// Begins a call: notes its name for errors. Throws if an earlier call or the work failed.
   void begin(std::string_view name) {
     if (failure_) throw Error("{}", *failure_);
     last_ = name;
@@ -133,8 +134,8 @@ class NcclLinks final : public DeviceLinks {
     }
   }
 
-  /// Throws Error if the device's work has failed or takes too long. The host calls it while it
-  /// waits for that work.
+  /// Throws Error if the device's work has failed or takes too long. The host calls it during
+  /// waits.
   void look(std::chrono::nanoseconds waited) {
     if (failure_) throw Error("{}", *failure_);
     if (communicator_ == nullptr) return;  // not joined yet
@@ -150,6 +151,7 @@ class NcclLinks final : public DeviceLinks {
     if (waited > timeout_) fail(timeout_text("end the device's work"));
   }
 
+  /// Aborts the work if a call of the group or the work of another rank failed.
   void fail_if_broken() {
     try {
       group_.throw_if_broken();

@@ -52,7 +52,7 @@ void CallConnection::send(const WireWriter& message, ConstBuffers operands,
   for (const auto& buffer : operands) socket_.send(buffer, look);
 }
 
-/// Notes that the operands are sent, so that the receiver may write the result. Of a collective in
+/// Notes that the operands are sent, so that the receiver may write the result: in a collective in
 /// place, both are in the same memory.
 void CallConnection::end_sending(Pending& pending) {
   {
@@ -89,6 +89,7 @@ void CallConnection::throw_if_lost() const {
   if (lost_) throw ConnectionLost("{}", *lost_);
 }
 
+/// Receives all replies, on the thread of this object, until the connection is lost.
 void CallConnection::receive_replies() {
   std::string why;
   try {
@@ -107,6 +108,7 @@ void CallConnection::receive_replies() {
   changed_.notify_all();
 }
 
+/// Receives the rest of one reply, and the result. Wakes the request that waits for it.
 void CallConnection::receive_reply(WireReader& reply) {
   const auto group = reply.take<int>();
   std::string error = reply.take_text();

@@ -37,8 +37,8 @@ class CallConnection {
   /// receives the bytes that follow the reply into `result`, which may be the same memory as
   /// `operands`. Returns how many bytes the call has received from other ranks.
   ///
-  /// Throws Error if the reply has the text of an error, and ConnectionLost. Calls `look` while it
-  /// waits. If `look` throws, this request and all later ones throw the same.
+  /// Throws Error if the reply has the text of an error, and ConnectionLost if the connection is
+  /// lost. Calls `look` during waits. If it throws, all waiting and later requests throw the same.
   int64_t request(int group, const WireWriter& message, ConstBuffers operands, Buffers result,
                   const TcpSocket::Look& look);
 

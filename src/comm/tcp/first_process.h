@@ -20,7 +20,7 @@ class FirstProcess final : public Processes {
                std::string_view token, std::chrono::milliseconds patience,
                const HandshakeLimits& limits = {});
 
-  const std::string& network() const { return hub_.network(); }
+  const std::string& network() const { return hub_.network(); }  ///< see TcpHub::network()
 
   int rank() const override { return 0; }
   std::span<const std::string> hosts() const override { return hub_.hosts(); }

@@ -19,8 +19,8 @@
 
 // One thread serves all connections. It polls the listener, the pending connections, whose
 // handshake has not ended, and the connections of the ranks that have come. A pending connection
-// must send a whole hello (tcp_hello.h) in time. Then it becomes a connection of its rank, or gets
-// the reason why not and is closed.
+// must send a whole hello (tcp_hello.h) in time. Then it becomes a connection of its rank, or is
+// closed. If its process knows the token, it is told the reason.
 
 namespace tessera {
 namespace {
@@ -172,6 +172,7 @@ class RankGatherer {
     return "";
   }
 
+  /// Accepts connections, and sends each its challenge.
   void accept_connections() {
     for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
       std::optional<TcpSocket> socket = accept();

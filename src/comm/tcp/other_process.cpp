@@ -14,11 +14,13 @@
 #include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/tcp_transport.h"
 
+// The thread receiver_ notes what the first rank says on the member connection. Threads that wait
+// for a call or for the end look at these notes and at the time of the last message.
+
 namespace tessera {
 namespace {
 
-/// The least silence after which the first rank counts as lost, which sends a sign of life every
-/// second.
+/// The least silence after which the first rank, which sends a sign of life each second, is lost.
 constexpr std::chrono::milliseconds kLeastSilence{5000};
 /// The extra time that this rank waits for the first one, which itself waits until `patience` ends.
 constexpr std::chrono::milliseconds kGrace{10000};
@@ -71,8 +73,7 @@ void OtherProcess::await_begin(int ranks, Clock::time_point deadline) {
     }
     hosts_.clear();
     while (std::ssize(hosts_) < ranks) hosts_.push_back(message.take_text());
-    // Ranks on the first rank's machine connect by its loopback, so they take the network that the
-    // first rank found.
+    // Ranks on the first rank's machine connect by its loopback, so they take its network.
     const std::string first_network = message.take_text();
     network_ = hosts_[static_cast<size_t>(rank_)] == hosts_[0] ? first_network : member_->network();
     return;

@@ -21,7 +21,7 @@ namespace tessera {
 
 /// The process of a rank other than the first, if processes meet by TCP. It has two connections to
 /// the first rank's process (TcpPurpose), which makes the calls of this rank's groups
-/// (serve_rank()). The first rank counts as lost if it sends nothing for too long.
+/// (serve_rank()). The first rank counts as lost if it sends nothing for longer than the timeout.
 class OtherProcess final : public Processes {
  public:
   /// Connects to the first rank at the address, and waits for the other ranks. Throws Error if the
@@ -48,8 +48,9 @@ class OtherProcess final : public Processes {
  private:
   using Clock = std::chrono::steady_clock;
 
+  /// Waits until the first rank says that all ranks have come.
   void await_begin(int ranks, Clock::time_point deadline);
-  void receive_messages();
+  void receive_messages();  // on receiver_, until the member connection is lost
   void handle(FirstRankMessage kind, WireReader& message);
   void note_lost(std::string_view why);
   /// Returns whether nothing has come from the first rank for too long.
@@ -57,6 +58,7 @@ class OtherProcess final : public Processes {
   /// Throws Error if the first rank is silent, or if its connection is lost.
   void look() const;
   std::string lost_text(std::string_view why) const;
+  /// Returns why calls of a lane fail; none if they do not.
   std::optional<std::string> failure(std::string_view lane) const;
   void send_to_first(const WireWriter& message);
 

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Returns which error `rank` is to report, which has ended. `ends` has the error of each rank that
-/// has ended; its text is empty if the rank did its work. `ranks` is the number of all ranks.
+/// Returns which error `rank`, one of the ranks that have ended, is to report. `ends` has the error
+/// of each of these; the text is empty if the rank did its work. There are `ranks` ranks in all.
 ///
 /// - If all ranks have ended by the same error, the first rank reports it for all.
 /// - "rank N failed: ..." is the error of a rank that was told of another rank's failure. If rank N

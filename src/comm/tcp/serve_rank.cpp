@@ -82,8 +82,7 @@ class ReplySocket {
 /// One group of the rank. Its thread makes the calls that the rank requests, one at a time.
 class ServedGroup {
  public:
-  /// Serves the group that the rank calls `number`. The rank is one of `ranks`. Refers to `replies`
-  /// and `world`.
+  /// Serves the group that `rank`, one of `ranks`, calls `number`. Refers to `replies` and `world`.
   ServedGroup(ReplySocket& replies, World& world, int number, int rank, std::vector<int> ranks,
               std::string lane)
       : replies_(replies),

@@ -39,8 +39,7 @@ struct TcpCall {
 };
 
 /// Reads a request of the rank at `position` of the group `ranks`. Throws BadMessage unless its
-/// numbers agree with each other and with the group. A transport can then make the call without
-/// further checks.
+/// numbers agree with each other and with the group. The call then needs no further checks.
 TcpCall read_call(WireReader& request, std::span<const int> ranks, int position);
 
 }  // namespace tessera

@@ -25,8 +25,8 @@ namespace tessera {
 // Both proofs (job_token.h) are made from the token, the challenge and the hello. What follows the
 // handshake is neither encrypted nor signed.
 
-inline constexpr size_t kChallengeBytes = 40;
-inline constexpr size_t kHelloBytes = 337;  // without its proof
+inline constexpr size_t kChallengeBytes = 40;  // 8 + 32
+inline constexpr size_t kHelloBytes = 337;     // 8 + 1 + 4 + 4 + 256 + 32 + 32, without the proof
 using TcpChallenge = std::array<std::byte, kChallengeBytes>;
 /// A hello with its proof.
 using TcpSignedHello = std::array<std::byte, kHelloBytes + sizeof(TcpProof)>;
@@ -55,8 +55,8 @@ bool verify_hello(std::string_view token, const TcpChallenge& challenge,
 /// tries again if nothing listens there, or if the connection is lost before the first rank has
 /// answered: the first rank may have closed it in favour of others (HandshakeLimits).
 ///
-/// Throws Error if what listens there is not a first rank of this version, does not know the token
-/// or refuses this process. Throws ConnectionLost if it does not answer.
+/// Throws Error if nothing listens there in time, or if what listens is no first rank of this
+/// version, does not know the token or refuses this process; ConnectionLost if it does not answer.
 TcpSocket connect_to_first_rank(const TcpAddress& address, const TcpHello& hello,
                                 std::string_view token, std::chrono::milliseconds patience);
 

@@ -14,6 +14,9 @@
 #include "comm/tcp/report_ends.h"
 #include "comm/tcp/serve_rank.h"
 
+// Two threads serve each other rank: receive_messages() on its member connection, serve_rank() on
+// its calls connection. The hub notes ends and failures, and tells the World and all ranks.
+
 namespace tessera {
 namespace {
 

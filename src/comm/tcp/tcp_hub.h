@@ -22,12 +22,12 @@
 
 namespace tessera {
 
-/// The meeting point, in the process of the first rank, of processes that meet by TCP. The ranks
+/// The meeting point of processes that meet by TCP, in the process of the first rank. The ranks
 /// meet in a World, in which the first rank makes its calls directly.
 ///
-/// Each other rank has two connections (TcpPurpose), with a thread here for each. A rank reports
-/// how it ended on the member connection, and learns of failures there. On the calls connection it
-/// requests calls, which serve_rank() makes. Any thread may call any public function.
+/// Each other rank has two connections (TcpPurpose), with a thread here for each. On the member
+/// connection a rank reports its end and learns of failures. On the calls connection it requests
+/// calls, which serve_rank() makes. Any thread may call any public function.
 class TcpHub {
  public:
   /// Creates the hub of ranks that have all come (gather_ranks()), and tells them so. If the system
@@ -40,8 +40,8 @@ class TcpHub {
   World& world() { return world_; }
   const World& world() const { return world_; }
   const std::vector<std::string>& hosts() const { return hosts_; }
-  /// Returns the network interface of this machine by which the first rank of another machine came,
-  /// for NCCL: "eth0". Without another machine it is that of the last rank; empty if not known.
+  /// Returns this machine's network interface for NCCL, "eth0": the one by which the lowest rank of
+  /// another machine has connected; without another machine, the last rank. Empty if not known.
   const std::string& network() const { return network_; }
 
   /// Ends the work on behalf of a rank: see Processes::end_work().
@@ -92,7 +92,7 @@ class TcpHub {
   void await_replies(Lock& lock);
   /// Notes that the process of a rank is lost. The rank has failed, if it has not ended before.
   void note_lost(int rank, std::string_view why);
-  /// Returns why a rank is lost, whose connection ended by this exception.
+  /// Returns why a rank is lost: its connection ended by this exception.
   std::string lost_text(int rank, const std::exception& error) const;
   /// Ends the calls of all ranks on all lanes, because a rank has failed, and tells the ranks why.
   void fail_all(int rank, std::string_view why);

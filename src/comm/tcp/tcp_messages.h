@@ -14,8 +14,7 @@ enum class TcpPurpose : uint8_t {
   calls,   ///< to make the calls of the rank's groups
 };
 
-/// The kinds of messages from another rank to the first rank, with their fields, on the connection
-/// of TcpPurpose::member.
+/// The kinds of messages to the first rank on the connection TcpPurpose::member, with their fields.
 enum class MemberMessage : uint8_t {
   work_failed,  ///< why
   ended,        ///< error, patience in ms

@@ -22,6 +22,9 @@
 
 #include "comm/call_errors.h"
 
+// Sends and receives do not wait (MSG_DONTWAIT). Instead poll() waits, for kLook at most, so that a
+// Look is called in time.
+
 namespace tessera {
 namespace {
 
@@ -33,9 +36,8 @@ void set_option(int descriptor, int level, int name, int value) {
   ::setsockopt(descriptor, level, name, &value, sizeof value);
 }
 
-/// Makes the system send small messages at once. Also makes it find out within half a minute that
-/// the other machine is lost while no sent bytes wait for it: after 15 s without news it asks three
-/// times, every 5 s.
+/// Makes the system send small messages at once, and notice within half a minute that the other
+/// machine is lost while no bytes are under way: after 15 s of silence it asks 3 times, every 5 s.
 void set_options(int descriptor) {
   set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);

@@ -24,8 +24,8 @@ class ConnectionLost : public Error {
 /// One end of a TCP connection. One thread may send while another receives.
 class TcpSocket {
  public:
-  /// A function that is called about four times a second during a wait. If it throws, the wait ends
-  /// and throws the same.
+  /// A function that a wait calls about four times a second. If it throws, the wait throws the
+  /// same.
   using Look = std::function<void()>;
 
   /// Takes the descriptor of a connection, and lets small messages be sent at once.
@@ -40,8 +40,8 @@ class TcpSocket {
                            const Look& look = {});
 
   /// Makes the system report the connection as lost if the other machine does not acknowledge sent
-  /// bytes within half a minute. A process that is stopped does not read. Once its buffers are
-  /// full, its machine acknowledges no more, so this is only for connections of small messages.
+  /// bytes within half a minute. This is only for connections of small messages: the machine of a
+  /// stopped process, which does not read, acknowledges no more once its buffers are full.
   void watch_machine();
 
   /// Sends all bytes. Throws ConnectionLost.
@@ -50,8 +50,8 @@ class TcpSocket {
   bool try_send(std::span<const std::byte> bytes);
   /// Receives until `bytes` is full. Throws ConnectionLost.
   void receive(std::span<std::byte> bytes, const Look& look = {});
-  /// Receives bytes that have arrived, as many as `bytes` holds at most, without a wait. Returns
-  /// how many they are. Throws ConnectionLost.
+  /// Receives bytes that have arrived, at most as many as `bytes` holds, without a wait. Returns
+  /// their number, which may be 0. Throws ConnectionLost.
   size_t receive_some(std::span<std::byte> bytes);
 
   /// Returns whether the connection is closed or lost, and no byte is left to receive.

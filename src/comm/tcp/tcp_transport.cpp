@@ -126,8 +126,8 @@ class TcpTransport final : public Transport {
     return request;
   }
 
-  /// Sends a request with its operands, and waits for its results. If a call throws, all later
-  /// calls throw the same.
+  /// Sends a request with its operands, and waits for its results. After an error, all calls throw
+  /// the same.
   void make_call(const Fingerprint& mark, const WireWriter& request, const Operands& operands,
                  const Results& results) {
     if (failure_) throw Error("{}", *failure_);

@@ -4,6 +4,9 @@
 #include <array>
 #include <utility>
 
+// The bytes come from another process, so each value is checked before it is used. The texts of
+// errors call a message a "letter".
+
 namespace tessera {
 namespace {
 
@@ -61,8 +64,8 @@ const std::byte* WireReader::next(size_t bytes) {
   return at;
 }
 
-/// Takes the number of values that follow. Throws if the rest of the message has not so many bytes,
-/// so that a false number cannot make the reader allocate more.
+/// Takes the number of values that follow. Throws BadMessage if the rest of the message is too
+/// short for them, so a false number cannot make the reader allocate more.
 size_t WireReader::take_count(size_t value_bytes) {
   const auto max_count = static_cast<int64_t>(bytes_.size() / value_bytes);
   return static_cast<size_t>(take_between<int64_t>(0, max_count, "a number of values"));

@@ -30,8 +30,8 @@ class BadMessage : public ConnectionLost {
 /// numbers of bytes, and sums of a few such numbers, fit into 64 bits.
 inline constexpr int64_t kMostElements = int64_t{1} << 48;
 
-/// A writer of a message (tcp_messages.h). It appends values as this machine has them in memory.
-/// The handshake refuses machines with another byte order.
+/// A writer of a message (tcp_messages.h). It appends values as this machine has them in memory:
+/// the handshake refuses machines with another byte order. A list is preceded by its length.
 class WireWriter {
  public:
   template <typename T>

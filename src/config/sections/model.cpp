@@ -1,11 +1,11 @@
+// The keys of [model]: sizes, layers, routing and training. The effect of a key is {a condition} or
+// {a condition, the value that asks for nothing} (see Effect).
+
 #include "config/effects.h"
 #include "config/sections.h"
 
 namespace tessera {
 namespace {
-
-// The effect of a key is {a condition} or {a condition, the value that asks for nothing}: see
-// Effect.
 
 constexpr int64_t kMaxCount = 1 << 16;     // of layers, heads, experts
 constexpr int64_t kLargestSize = 1 << 24;  // of one dimension

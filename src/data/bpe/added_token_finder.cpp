@@ -6,6 +6,9 @@
 
 #include "base/utf8.h"
 
+// search() walks over the text: may_start() skips most offsets, longest_token() walks the trie of
+// contents, and add_token() stores what is found, with the white space that it includes.
+
 namespace tessera {
 namespace {
 

@@ -22,14 +22,14 @@ struct AddedTokenPart {
 
 /// A finder of added tokens in text, from left to right. At each offset the longest token wins. The
 /// spelling of a control token stays text, so no document can contain a control token, and no other
-/// token is found within it. The `tokenizers` library does the same with encode_special_tokens set,
-/// which is not its default.
+/// token is found within that spelling. The `tokenizers` library does the same with
+/// encode_special_tokens set, which is not its default.
 class AddedTokenFinder {
  public:
   /// Of tokens with equal content, the first one is used.
   explicit AddedTokenFinder(const std::vector<AddedToken>& tokens);
 
-  /// Returns whether no text can contain a token. find() need not be called then.
+  /// Returns whether no token can be found. find() need not be called then.
   bool finds_nothing() const { return finds_nothing_; }
 
   /// Returns the parts of `text`, valid UTF-8, in order. No text part is empty. White space that a
@@ -37,8 +37,7 @@ class AddedTokenFinder {
   /// times the longest token's length.
   std::vector<AddedTokenPart> find(std::string_view text, SplitPattern::Scratch& scratch) const;
 
-  /// The state of a search in a text whose end is not known yet. The numbers are byte offsets in
-  /// the text.
+  /// The state of a search in a text whose end is not known yet, in byte offsets of the text.
   struct Search {
     size_t done = 0;            // all text before it is in a part or was included by a token
     size_t offset = 0;          // no token yet to be found begins before it
@@ -74,7 +73,9 @@ class AddedTokenFinder {
   /// Returns the longest token that starts at `begin`, or kNone. `open` is set if more text may
   /// make it longer.
   uint32_t longest_token(std::string_view text, size_t begin, bool& open) const;
+  /// Returns whether a character of a word is beside `range`.
   bool touches_word(std::string_view text, TextRange range, SplitPattern::Scratch& scratch) const;
+  /// Adds to the parts a token and the text before it.
   void add_token(const AddedToken& token, std::string_view text, TextRange content,
                  Search& search) const;
   /// Adds to the parts the text before search.offset that no later token can include.

@@ -7,8 +7,7 @@
 
 namespace tessera {
 
-/// A token that is searched for in the text before it is split and merged, as declared in a
-/// tokenizer.json.
+/// A token of a tokenizer.json that is searched for in a text before the text is split and merged.
 struct AddedToken {
   int32_t id = 0;
   std::string content;
@@ -34,9 +33,9 @@ using MergePair = std::pair<std::string, std::string>;
 
 /// All that decides which tokens a byte-pair encoding gives for a text.
 struct BpeDescription {
-  /// True if it merges characters, as SentencePiece does, and not bytes. Tokens are then spelled in
-  /// text with U+2581 for each space, and a character without a token becomes the tokens of its
-  /// bytes, <0x00> to <0xFF>. All text between added tokens is one piece.
+  /// True if the encoding merges characters, as SentencePiece does, and not bytes. Tokens are then
+  /// spelled in text with U+2581 for each space, and a character without a token becomes the tokens
+  /// of its bytes, <0x00> to <0xFF>. All text between added tokens is one piece.
   bool byte_fallback = false;
   /// Tokens and their ids, sorted by id. Those of a byte-level encoding are spelled in symbols of
   /// bytes (see token_spelling.h). Added tokens may be among them. Ids may have gaps.

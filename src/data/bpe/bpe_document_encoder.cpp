@@ -38,8 +38,7 @@ struct TokenSearch {
     search = {};
   }
 
-  /// Drops the text that has been passed on, except for the character that a token may look back
-  /// at.
+  /// Drops the text that has been passed on, but for the character that a token may look back at.
   void shorten() {
     const size_t dropped = character_before(text, search.done);
     text.erase(0, dropped);
@@ -171,6 +170,7 @@ class BpeDocumentEncoder : public DocumentEncoder {
     add_normalized("", normal_offset_, /*ends=*/true);
   }
 
+  /// Normalises part_ up to `end`, a safe cut or the end of part_, and passes the result on.
   void normalize(size_t end) {
     const BpeNormalizer& normalizer = *stages_.normalizer;
     const std::string_view text = std::string_view(part_).substr(0, end);
@@ -215,6 +215,7 @@ class BpeDocumentEncoder : public DocumentEncoder {
       in_plain_ = true;
       plain_begin_ = offset;
       const bool adds_space = stages_.adds_prefix_space && needs_prefix_ && !text.starts_with(' ');
+      // The added space has no offset; the text after it keeps its own.
       chain_.begin(adds_space ? offset - 1 : offset);
       if (adds_space) chain_.add(" ", *ids_, cuts_);
     }
@@ -236,6 +237,7 @@ class BpeDocumentEncoder : public DocumentEncoder {
     needs_prefix_ = true;
   }
 
+  /// Reports the cuts that are boundaries, as far as the searches have come.
   void report_boundaries(bool text_ends) {
     const auto stop = [](const AddedTokenFinder& finder, const TokenSearch& state) {
       return finder.finds_nothing() ? std::numeric_limits<int64_t>::max()

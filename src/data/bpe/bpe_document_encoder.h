@@ -7,8 +7,7 @@
 
 namespace tessera {
 
-/// Returns an encoder that takes a document through the stages of a tokenizer (BpeStages) as it
-/// arrives:
+/// Returns an encoder that takes a document, as it arrives, through the stages (BpeStages):
 ///
 ///   raw text -> search for added tokens -> parts between them -> normal form -> search for added
 ///   tokens -> plain text -> splits and merges (SplitChain) -> ids
@@ -20,7 +19,7 @@ namespace tessera {
 /// An offset is a boundary if all stages could restart there: a piece ends there, no match of an
 /// earlier split and no added token that stays text contains the offset, and no text that got a
 /// prefix space begins there. This depends only on the text around the offset. Every boundary is
-/// reported.
+/// reported. If a pattern looks back, only the end of the document is a boundary.
 /// `stages` must outlive the encoder.
 std::unique_ptr<DocumentEncoder> make_bpe_document_encoder(const BpeStages& stages);
 

@@ -10,13 +10,15 @@
 #include "data/bpe/token_spelling.h"
 #include "data/sentencepiece/utf8_character.h"
 
+// The constructor reads the tokens that merging begins with, the merges by their ids, and the
+// pieces that are one token. encode() looks a piece up, and merges it if it is none of these.
+
 namespace tessera {
 namespace {
 
 constexpr int32_t kNone = ByteStringMap::kNone;
 
-/// Returns whether valid UTF-8 can contain a byte. It cannot contain overlong forms and values
-/// above U+10FFFF.
+/// Returns whether valid UTF-8 can contain a byte: no overlong forms, no values above U+10FFFF.
 bool occurs_in_text(int byte) { return byte != 0xC0 && byte != 0xC1 && byte < 0xF5; }
 
 /// Throws Error if one of the tokens of a merge is the token of a byte. The bytes of the merged

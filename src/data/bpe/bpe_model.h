@@ -12,8 +12,7 @@
 
 namespace tessera {
 
-/// A model that turns pieces of text into tokens by its vocabulary and merges. Immutable after
-/// construction.
+/// A model that turns pieces of text into tokens by its vocabulary and merges. Immutable.
 class BpeModel {
  public:
   /// Memory that encode() reuses in each call. One thread at a time may use it.

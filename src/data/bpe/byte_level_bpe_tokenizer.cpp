@@ -15,6 +15,9 @@
 #include "data/bpe/token_spelling.h"
 #include "data/bpe/tokenizer_json.h"
 
+// encode() takes a whole text through the stages of BpeStages at once. The encoder of
+// document_encoder() does so piece by piece (bpe_document_encoder.h).
+
 namespace tessera {
 namespace {
 
@@ -110,8 +113,7 @@ void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
       throw Error("{}: the id {} belongs to the added token {} and to {}; expected one token an id",
                   origin, id, in_quotes(token.content), in_quotes(*contents[id]));
     }
-    // An added token that is also in the vocabulary, such as a single byte, keeps the bytes it
-    // spells.
+    // An added token of the vocabulary, such as a single byte, keeps the bytes that it spells.
     if (contents[id] == nullptr) {
       texts_[id] =
           description.byte_fallback ? text_of_token(description, token.content) : token.content;

@@ -19,8 +19,8 @@ namespace tessera {
 
 /// A byte-level byte-pair encoding, as the `tokenizers` library stores it in a tokenizer.json:
 /// GPT-2, GPT-NeoX (OLMo, OLMoE), Llama 3, Qwen and others. It can also be a byte-pair encoding of
-/// characters that falls back to bytes. The library converts SentencePiece's models to this form:
-/// Gemma 3 (ZAYA1).
+/// characters that falls back to bytes. The library converts SentencePiece's models to this form,
+/// such as Gemma 3's, which ZAYA1 uses.
 ///
 /// The ids are those that the library gives without adding special tokens and with
 /// encode_special_tokens set. Control tokens ("special" in the file) and the end-of-document token
@@ -58,9 +58,11 @@ class ByteLevelBpeTokenizer : public Tokenizer {
     std::string prefixed;
   };
 
+  /// Fills texts_ and control_tokens_. Throws Error if two tokens share an id or a content.
   void read_texts(const BpeDescription& description, const std::string& origin);
   /// Encodes text without added tokens.
   void encode_plain(std::string_view text, Scratch& scratch, std::vector<int32_t>& tokens) const;
+  /// Splits a piece by the steps from `step` on, and encodes the pieces of the last one.
   void encode_split(std::string_view text, size_t step, Scratch& scratch,
                     std::vector<int32_t>& tokens) const;
 

@@ -7,12 +7,10 @@
 
 namespace tessera {
 
-/// Returns a hash of a byte string. It is fast for short strings, and is the same only within one
-/// process.
+/// Returns a hash of a byte string. It is fast for short strings and is not for storage.
 uint64_t hash_of_key(std::string_view key);
 
-/// A map from byte strings to token ids. A look-up allocates nothing. The keys are stored
-/// contiguously.
+/// A map from byte strings to token ids. A look-up allocates nothing.
 class ByteStringMap {
  public:
   static constexpr int32_t kNone = -1;

@@ -33,8 +33,7 @@ Json read_member(const fs::path& path, const char* key) {
   return parse_object(read_file(path), path.string()).value(key, Json());
 }
 
-/// Returns the text of a token, which is a string or an object with properties; "" if it is
-/// neither.
+/// Returns the text of a token, a string or an object with properties; "" if it is neither.
 std::string content_of(const Json& token) {
   if (token.is_string()) return token.get<std::string>();
   if (token.is_object() && token.contains("content") && token["content"].is_string()) {

@@ -7,7 +7,7 @@
 namespace tessera {
 
 /// The merges of a byte-pair encoding: the pairs of neighbouring tokens that become one token, with
-/// their priorities. The table is one array, so a look-up touches one cache line.
+/// their priorities. The table is one array, so a look-up mostly touches one cache line.
 class MergeTable {
  public:
   /// Memory that merge() reuses in each call. One thread at a time may use it.
@@ -37,6 +37,7 @@ class MergeTable {
     int32_t merged;
   };
 
+  /// Returns the slot of `pair`, or the empty slot that it would take.
   Slot& slot(uint64_t pair);
   /// Returns the rank (high bits) and the merged token (low bits) in one number, or kNoMerge if the
   /// two do not merge.

@@ -15,9 +15,8 @@ namespace {
 
 // Form C of a text is made in three steps (Annex 15): decompose each character, sort the marks on
 // each letter by their classes, and compose letters with marks. utf8proc does the first and the
-// last. Only parts of the text with unstable characters go through them. A character is stable if
-// it is its own form C, is no mark (its class is 0) and never composes with the character before
-// it.
+// last. Only parts of the text with unstable characters need them. A character is stable if it is
+// its own form C, is no mark (class 0) and never composes with the character before it.
 
 constexpr uint32_t kCodePoints = 0x110000;
 constexpr size_t kLongestDecomposition = 32;  // in characters; Unicode promises 4 at most

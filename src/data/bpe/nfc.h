@@ -23,11 +23,9 @@ class NfcNormalizer : public BpeNormalizer {
   size_t last_cut(std::string_view text, size_t begin) const override;
 
  private:
-  /// Returns whether the character is stable: normalisation leaves it unchanged, whatever precedes
-  /// it.
+  /// Returns whether a character is stable: form C keeps it, whatever precedes it.
   bool is_stable(uint32_t code) const { return (stable_[code / 64] >> code % 64 & 1) != 0; }
-  /// Returns the end of the run of stable characters from `begin` on. Sets `last` to the offset of
-  /// the last of them.
+  /// Returns the end of the run of stable characters from `begin` on. Sets `last` to its last one.
   size_t skip_stable(std::string_view text, size_t begin, size_t& last) const;
   size_t skip_unstable(std::string_view text, size_t begin) const;
 

@@ -38,8 +38,9 @@ class OpenPiece {
   /// Begins another piece. `offset` is its offset in its text.
   void begin(int64_t offset);
   /// Appends to `tokens` those that are certain: later bytes cannot change them. Appends to `ends`,
-  /// unless null, the offset at which each of them ends.
+  /// unless null, the offset at which each of them ends, except for offsets inside a character.
   void add(std::string_view bytes, std::vector<int32_t>& tokens, std::vector<TokenCut>* ends);
+  /// Ends the piece and appends the remaining tokens and ends.
   void finish(std::vector<int32_t>& tokens, std::vector<TokenCut>* ends);
 
   /// The length in bytes beyond which a piece is better added in parts than encoded as a whole.
@@ -48,8 +49,7 @@ class OpenPiece {
  private:
   /// Returns the number of merged_'s tokens that are certain.
   size_t count_certain();
-  /// Returns the number of tokens that merged_ and merge(text_[:end]) have in common at their
-  /// start.
+  /// Returns the number of tokens with which both merged_ and merge(text_[:end]) begin.
   size_t count_common(size_t end);
   /// Appends the first `count` of merged_ to `tokens`, and drops their text.
   void pass_on(size_t count, std::vector<int32_t>& tokens, std::vector<TokenCut>* ends);

@@ -7,6 +7,9 @@
 #include "base/error.h"
 #include "base/strict_json.h"
 
+// Translator walks over a pattern once, from left to right. It copies what means the same in both
+// dialects, refuses what may not, and rewrites \s alone.
+
 namespace tessera {
 namespace {
 
@@ -26,8 +29,6 @@ bool is_letter_or_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/// A translator that walks over a pattern once, from left to right. It copies what means the same
-/// in both dialects and refuses what may not.
 class Translator {
  public:
   Translator(std::string_view pattern, const std::string& origin)
@@ -109,8 +110,7 @@ class Translator {
     copy(length);
   }
 
-  /// Handles {2}, {2,} or {2,3}. Possessive and lazy ones are refused, because dialects differ in
-  /// their meaning.
+  /// Handles {2}, {2,} or {2,3}. Dialects differ in what a "+" or "?" after them means.
   void interval() {
     size_t end = offset_ + 1;
     const auto digits = [&] {

@@ -10,9 +10,9 @@ namespace tessera {
 /// differently, or that is not known to mean the same, throws Error naming the construct, its
 /// offset and `origin`.
 ///
-/// Supported are letters, groups, (?i:) of ASCII text, look-ahead and look-behind, alternatives,
-/// quantifiers with their lazy and possessive forms, classes, general categories (\p{L}), \s, \d
-/// and escaped characters.
+/// Supported are characters, the dot, groups, (?i:) of ASCII text, look-ahead and look-behind,
+/// alternatives, quantifiers with their lazy and possessive forms (not those in braces), classes,
+/// general categories (\p{L}), \s, \d and escaped characters.
 std::string pattern_for_pcre2(std::string_view pattern, const std::string& origin);
 
 }  // namespace tessera

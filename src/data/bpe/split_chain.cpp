@@ -4,6 +4,9 @@
 
 #include "base/utf8.h"
 
+// divide() cuts the text of a step into matches and gaps. A match is passed to the next step as a
+// whole, a gap in parts as it arrives. After the last step comes the model.
+
 namespace tessera {
 namespace {
 

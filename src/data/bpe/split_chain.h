@@ -34,8 +34,7 @@ class SplitChain {
 
   /// Begins another text, a part of a larger text that begins at `offset` of it.
   void begin(int64_t offset);
-  /// Appends to `tokens` those that later text cannot change, and to `cuts` the cuts among them, in
-  /// ascending order.
+  /// Appends to `tokens` those that later text cannot change, and to `cuts` their cuts, ascending.
   void add(std::string_view text, std::vector<int32_t>& tokens, std::vector<TokenCut>& cuts);
   /// Ends the text. Its end is a cut.
   void finish(std::vector<int32_t>& tokens, std::vector<TokenCut>& cuts);
@@ -64,6 +63,7 @@ class SplitChain {
   /// Divides the text of a step as far as later text cannot change it, and passes the pieces on.
   /// Divides all of it if the text `ends`.
   void divide(size_t step, bool ends, const Output& output);
+  /// Passes on a match, which is complete. There are no cuts inside it.
   void pass_match(size_t step, TextRange match, const Output& output);
   /// Passes on the gap from `done` to `end`, and ends it there.
   void pass_gap(size_t step, size_t end, const Output& output);

@@ -74,6 +74,7 @@ SplitPattern::SplitPattern(const std::string& pattern, const std::string& origin
   const Owned<pcre2_compile_context, pcre2_compile_context_free> context(
       own<Owned<pcre2_compile_context, pcre2_compile_context_free>>(
           pcre2_compile_context_create(nullptr)));
+  // The dot matches all but a newline. PCRE2's default for that depends on its build.
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;

@@ -52,7 +52,7 @@ class SplitPattern {
   std::optional<TextRange> find_open(std::string_view text, size_t begin, Scratch& scratch) const;
   static constexpr size_t kOpen = std::string_view::npos;
 
-  /// Returns the number of bytes before its start that a match may look at.
+  /// Returns the most bytes before its start that a match may look at.
   size_t look_behind() const { return look_behind_; }
 
  private:

@@ -19,7 +19,7 @@ constexpr bool stands_for_itself(uint32_t byte) {
          (byte >= 0xAE && byte <= 0xFF);
 }
 
-/// Which code point stands for which byte.
+/// The code point that stands for each byte.
 struct ByteAlphabet {
   std::array<uint16_t, 256> code_of_byte{};
   std::array<int16_t, 0x180> byte_of_code{};  // kNoByte if a code point is no symbol

@@ -12,6 +12,9 @@
 #include "base/strict_json.h"
 #include "base/text.h"
 
+// Section wraps an object of the file and refuses unknown keys and wrong types. Each section
+// (model, normalizer, ...) has a function that reads it or refuses what would change tokens.
+
 namespace tessera {
 namespace {
 
@@ -22,9 +25,8 @@ constexpr int kTokenizerDepth = 16;
 /// of a million tokens. Without this limit, one hostile id could use up all memory.
 constexpr int32_t kLargestId = (1 << 22) - 1;
 
-/// The pattern that a ByteLevel pre-tokenizer splits by unless use_regex is false (GPT-2). It
-/// matches contractions, letters, digits, other characters, each with at most one space before it,
-/// and white space.
+/// The pattern that a ByteLevel pre-tokenizer splits by unless use_regex is false (GPT-2):
+/// contractions, letters, digits, other characters, each after at most one space, and white space.
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -70,6 +72,7 @@ class Section {
     return value.get<std::string>();
   }
 
+  /// Returns `standard`, if it is given, for a member that is missing or null.
   bool flag(const std::string& key, std::optional<bool> standard = {}) const {
     const Json& value = get(key);
     if (value.is_null() && standard) return *standard;

@@ -14,6 +14,9 @@
 
 #include "base/error.h"
 
+// The kind of a file is judged by its name and first bytes. Decompressor owns one of two streams
+// that unpack, GzipStream or ZstdStream, and judges the first bytes that come out once more.
+
 namespace tessera {
 namespace {
 
@@ -22,7 +25,7 @@ using namespace std::string_view_literals;
 constexpr std::string_view kGzipMagic = "\x1F\x8B\x08"sv;
 constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD"sv;
 
-/// The mark of a kind of file that we read no text from: its offset and bytes.
+/// The bytes at some offset that identify a kind of file from which we read no text.
 struct Signature {
   size_t offset;
   std::string_view bytes;
@@ -70,8 +73,7 @@ Compression compression_of_name(const fs::path& path) {
   return Compression::none;
 }
 
-/// Throws Error for files of other kinds and encodings. Tokenizing them as text would succeed and
-/// be useless.
+/// Throws Error for other kinds and encodings. Tokenized as text, they would give useless data.
 void refuse_other_kinds(std::string_view start, std::string_view name) {
   for (const auto& [offset, bytes, kind] : kRefused) {
     if (start.size() >= offset && start.substr(offset).starts_with(bytes)) {
@@ -130,12 +132,12 @@ fs::path without_compression_suffix(const fs::path& path) {
   return compression_of_name(path) == Compression::none ? path : fs::path(path).replace_extension();
 }
 
-/// A stream that unpacks one compression format. It reads the file's bytes through a window that
-/// moves along the file.
+/// A stream that unpacks one compression format through a window that moves along the file.
 class Decompressor::Stream {
  public:
   explicit Stream(const ReadFile& file) : file_(file) {}
   virtual ~Stream() = default;
+  /// As Decompressor::read().
   virtual size_t read(std::span<char> buffer) = 0;
 
  protected:
@@ -208,8 +210,7 @@ class Decompressor::GzipStream : public Stream {
     return true;
   }
 
-  /// Returns whether only zeros follow up to the file's end. Some writers pad blocks with zeros,
-  /// and gzip ignores them too.
+  /// Returns whether only zeros follow up to the file's end: padding, which gzip ignores too.
   bool only_zeros_follow() const {
     std::array<std::byte, size_t{16} << 10> part{};
     for (int64_t at = offset(); at < file_.size(); at += static_cast<int64_t>(part.size())) {
@@ -257,6 +258,7 @@ class Decompressor::ZstdStream : public Stream {
  public:
   explicit ZstdStream(const ReadFile& file) : Stream(file), state_(ZSTD_createDCtx()) {
     TESSERA_CHECK(state_ != nullptr, "no memory for zstd");
+    // By default the library refuses windows above 128 MiB.
     ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax,
                            ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
   }

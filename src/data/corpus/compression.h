@@ -23,9 +23,9 @@ template <>
 inline constexpr std::array<std::string_view, 3> kWords<Compression>{"none", "gzip", "zstd"};
 
 /// Returns the compression of a file, judged by its name and its first bytes. The suffix .gz, .zst
-/// or .zstd, in upper or lower case, means that it is compressed. Throws Error when name and
-/// content contradict each other, and when we read no text from such content: other compressions,
-/// archives, Parquet, UTF-16 and UTF-32.
+/// or .zstd, in upper or lower case, means that it is compressed. Throws Error when the name and
+/// the content contradict each other. Throws Error too for content from which we read no text:
+/// other compressions, archives, Parquet, UTF-16 and UTF-32.
 Compression detect_compression(const fs::path& path);
 
 /// Returns the suffix of a path in lower case: ".gz".
@@ -51,7 +51,7 @@ class Decompressor {
   /// data is compressed again, or of another kind that detect_compression() refuses.
   size_t read(std::span<char> buffer);
 
-  /// Returns the size in bytes of the compressed file. It must not change while it is read.
+  /// Returns the size in bytes of the compressed file. The file must not change while it is read.
   int64_t compressed_size() const;
 
  private:

@@ -10,6 +10,7 @@
 
 namespace tessera {
 
+/// The format of the text in an input file.
 enum class Format {
   text,   ///< one file is one document
   jsonl,  ///< one line is a JSON object; one of its fields is a document
@@ -32,7 +33,7 @@ void require_unchanged(const CorpusFile& file, int64_t size);
 /// The input files, in the order of their documents.
 struct Corpus {
   std::vector<CorpusFile> files;
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // of the files as they are, compressed or not
   int64_t empty_files = 0;
 };
 
@@ -46,9 +47,9 @@ Corpus scan_inputs(const std::vector<std::string>& inputs, const fs::path& exclu
                    const Logger& logger);
 
 /// A part of a file. `begin` and `end` are the byte offsets at which the file should be cut.
-/// Readers move both to an offset at which it can be cut; read_slice() takes the start of the next
-/// line. So consecutive slices have neither gaps nor overlaps. A compressed file is one slice,
-/// because it can only be read from its start.
+/// Readers move both by the same rule to an offset at which it can be cut, such as the start of the
+/// next line (see read_slice() and ItemTokenizer). So consecutive slices have neither gaps nor
+/// overlaps. A compressed file is one slice, because it can only be read from its start.
 struct Slice {
   int64_t file = 0;  // index in Corpus::files
   int64_t begin = 0;
@@ -61,7 +62,7 @@ struct Slice {
 using WorkItem = std::vector<Slice>;
 
 /// Cuts the corpus, in order, into items of about `item_bytes`. Large files are split, except for
-/// compressed ones. Small files are joined. Reads no file.
+/// compressed ones. Small files are joined. The last item may be small. Reads no file.
 std::vector<WorkItem> plan_items(const Corpus& corpus, int64_t item_bytes);
 
 }  // namespace tessera

@@ -13,9 +13,8 @@
 #include "data/corpus/json_line.h"
 
 // read_slice() is the work of three classes. SliceReader cuts the content of a file into lines of
-// JSON Lines or pieces of plain text. It reads the content from a ContentReader, which unpacks
-// compressed files. DocumentMaker repairs broken UTF-8, takes documents from JSON lines, gives them
-// to the sink and counts.
+// JSON Lines or pieces of plain text. It reads the content from a ContentReader, which unpacks it.
+// DocumentMaker repairs broken UTF-8, parses JSON lines, gives documents to the sink and counts.
 
 namespace tessera {
 namespace {
@@ -73,12 +72,13 @@ int64_t line_number(const CorpusFile& file, int64_t offset) {
   return lines;
 }
 
-/// Returns the offset at which plain text is cut if a cut is wanted at offset `wanted`: at the
+/// Returns the offset at which plain text is cut if a cut is wanted at offset `wanted`. It is the
 /// start of a line; in text without lines, before a space or between two characters. The result
 /// never falls as `wanted` grows, so neighbouring slices neither overlap nor leave a gap.
 int64_t cut_text(const CorpusFile& file, int64_t wanted) {
   if (wanted == 0 || wanted == file.size) return wanted;
   std::string buffer(kCutWindow, '\0');
+  // The byte before `wanted` shows whether a line begins there.
   buffer.resize(ContentReader(file, wanted - 1).read(buffer));
   const std::string_view window = buffer;
   size_t found = window.find('\n');
@@ -226,7 +226,7 @@ class SliceReader {
     if (begin == 0 && text_.starts_with(kByteOrderMark)) drop(kByteOrderMark.size());
     bool has_more = true;
     if (text_.empty()) has_more = fill(0);
-    // A file that contains only a byte-order mark is an empty document.
+    // A file without text, except for a byte-order mark, is an empty document.
     if (!has_more && begin == 0 && reaches_end) documents_.add_empty_document();
     while (!text_.empty()) {
       // One byte beyond a piece shows whether the document continues after it.

@@ -13,8 +13,7 @@ namespace tessera {
 struct ReadOptions {
   std::string text_field = "text";    // see JsonLineParser
   bool fail_on_invalid_utf8 = false;  // otherwise broken bytes become U+FFFD and are counted
-  /// In bytes. A longer JSONL line gives no document. This bounds the memory, whatever a file
-  /// holds.
+  /// The longest JSONL line, in bytes. Longer ones are bad lines. This bounds the memory.
   size_t longest_line = size_t{128} << 20;
 };
 
@@ -37,7 +36,7 @@ struct ReadStatistics {
   int64_t invalid_utf8 = 0;  // number of replacements made
   std::vector<BadLine> first_bad_lines;
 
-  void add(const ReadStatistics& other);
+  void add(const ReadStatistics& other);  // keeps at most kNamedBadLines bad lines
   bool operator==(const ReadStatistics&) const = default;
 };
 
@@ -50,16 +49,17 @@ using PieceSink = std::function<void(std::string_view piece, bool ends_document)
 /// The longest piece. It bounds a tokenizer's memory, whatever the length of a document.
 inline constexpr size_t kLongestPiece = size_t{256} << 10;
 
-/// Returns the start of `text`, at most `maximum` bytes. It is cut after a line end if possible,
-/// else before a space, else between two characters.
+/// Returns the start of `text`, at most `maximum` bytes, which must be at least 4. It is cut after
+/// a line end if possible, else before a space, else between two characters.
 std::string_view first_piece(std::string_view text, size_t maximum);
 
 /// Streams the documents of a slice to `sink`. A plain-text file is one document, even if it is
 /// read in several slices. A JSONL document belongs to the slice in which its line starts. A
 /// byte-order mark at the start of a file is not text. Blank JSONL lines are skipped. A compressed
 /// file is unpacked as it is read. Memory: one JSONL line at a time, of at most
-/// options.longest_line bytes, and what Decompressor needs. Throws Error when the file cannot be
-/// read, is damaged or has changed since it was scanned, and on broken UTF-8 if `options` say so.
+/// options.longest_line bytes, a buffer, and what Decompressor needs. Throws Error when the file
+/// cannot be read, is damaged or no longer has the size that was scanned, and on broken UTF-8 if
+/// `options` say so.
 void read_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
                 ReadStatistics& statistics, const PieceSink& sink);
 

@@ -18,9 +18,9 @@ class JsonLineParser {
   JsonLineParser(const JsonLineParser&) = delete;
   JsonLineParser& operator=(const JsonLineParser&) = delete;
 
-  /// Parses `line`, which is valid UTF-8. Returns what is wrong with it, or an empty text if
-  /// nothing is. Then `document` is the document, valid until the next call. Escapes of surrogates
-  /// without their partners become U+FFFD, and their number is added to `replaced`.
+  /// Parses `line`, which is valid UTF-8. Returns an empty text and sets `document`, which is valid
+  /// until the next call; or returns what is wrong with the line. Escapes of surrogates without
+  /// their partners become U+FFFD, and their number is added to `replaced`.
   std::string parse(std::string_view line, std::string_view& document, int64_t& replaced);
 
  private:

@@ -11,9 +11,8 @@
 
 namespace tessera {
 
-/// A reader of an uncompressed file of plain text. It can begin at any byte offset of the file. It
-/// repairs the text: broken UTF-8 becomes U+FFFD. An OffsetMap maps offsets of the repaired text to
-/// offsets of the file.
+/// A reader of an uncompressed file of plain text, from any byte offset on. Broken UTF-8 becomes
+/// U+FFFD. An OffsetMap maps offsets of the repaired text to offsets of the file.
 class PlainText {
  public:
   /// Both arguments must outlive this object. Throws Error when the file cannot be read or has
@@ -24,13 +23,13 @@ class PlainText {
   int64_t begin() const { return begin_; }
   int64_t end() const { return file_.size; }
 
-  /// Returns the first offset at or after `offset` that is not inside a character, valid or broken.
-  /// The text before such an offset is repaired in the same way whatever follows it.
+  /// Returns the first offset of the text at or after `offset` that is not inside a character,
+  /// valid or broken. Text before such an offset is repaired in the same way whatever follows.
   int64_t cut(int64_t offset) const;
 
   /// Returns the repaired text between two offsets that cut() gave, valid until the next call.
-  /// `offset` is its offset in all of the repaired text that the caller reads. Adds to `offsets`
-  /// the file offsets of its parts. Throws Error on broken UTF-8 if the options say so.
+  /// `offset` is the number of bytes that earlier calls returned. Adds to `offsets` the file
+  /// offsets of the text's parts. Throws Error on broken UTF-8 if the options say so.
   std::string_view read(int64_t begin, int64_t end, int64_t offset, OffsetMap& offsets);
 
   /// Returns the number of replacements that read() makes between two offsets that cut() gave.

@@ -12,6 +12,9 @@
 
 #include "data/sentencepiece/utf8_character.h"
 
+// The constructor turns the pieces into symbols and a MergeTable: each way to join two symbols to a
+// piece is a merge, ranked by the piece's score. encode() then merges a word's symbols.
+
 namespace tessera {
 namespace {
 
@@ -26,8 +29,7 @@ struct Merge {
   int32_t merged;
 };
 
-/// All symbols: the pieces, numbered by their ids, and after them the characters that are not
-/// pieces.
+/// All symbols: the pieces, numbered by their ids, then the characters that are not pieces.
 class Symbols {
  public:
   explicit Symbols(const std::vector<SentencePiece>& pieces)

@@ -15,10 +15,10 @@
 
 namespace tessera {
 
-/// The byte-pair encoding of SentencePiece. A word is a row of symbols, at first its characters.
-/// Two neighbours that together spell a piece become that piece. The piece with the highest score
-/// is merged first; of equal scores, the leftmost. A symbol is a piece, or a character that occurs
-/// only in longer pieces.
+/// The byte-pair encoding of SentencePiece. A word is a row of symbols, at first its characters. A
+/// symbol is a piece, or a character that occurs only in longer pieces. Two neighbours that
+/// together spell a piece become that piece. The pair whose piece has the highest score is merged
+/// first; of equal scores, the leftmost.
 class SentencePieceMerger {
  public:
   /// Memory that encode() reuses in each call. One thread at a time may use it.
@@ -37,10 +37,10 @@ class SentencePieceMerger {
   /// Appends the tokens of `word`, which contains no user-defined symbol: the caller encodes those
   /// apart. Returns whether all characters of the word are in pieces.
   bool encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& tokens) const;
+  /// Returns the tokens of `word` alone, with their ends.
   std::vector<StretchEncoder::Token> encode_with_ends(std::string_view word,
                                                       Scratch& scratch) const;
-  /// Returns an encoder that also remembers the tokens of recent words. This object must outlive
-  /// it.
+  /// Returns an encoder with a cache of recent words. This object must outlive the encoder.
   std::unique_ptr<StretchEncoder> stretches() const;
 
  private:

@@ -14,8 +14,7 @@ constexpr uint32_t kOpenBlocks = 16;
 
 }  // namespace
 
-/// A builder that assigns units to the nodes of a trie. The free units of the open blocks form a
-/// ring.
+/// A builder of a trie. The free units of the open blocks, the last few, form a ring.
 class ByteTrieBuilder {
  public:
   explicit ByteTrieBuilder(std::vector<ByteTrie::Unit>& units) : units_(units) {}
@@ -40,6 +39,7 @@ class ByteTrieBuilder {
     size_t depth;
   };
 
+  /// Stores the value of the range's node and assigns units to its children.
   void assign_units(const std::vector<ByteTrie::Key>& keys, Range range) {
     const auto ends_here = [&](size_t i) { return keys[i].text.size() == range.depth; };
     if (range.begin < range.end && ends_here(range.begin)) {

@@ -33,8 +33,7 @@ class ByteTrie {
 
   bool empty() const { return empty_; }
 
-  /// Moves from `node` along `byte`. Returns false and leaves `node` unchanged if no key continues
-  /// with this byte.
+  /// Moves from `node` along `byte`. Returns false, and leaves `node`, if no key continues with it.
   bool step(Node& node, char byte) const {
     const uint32_t next = units_[node].base ^ static_cast<unsigned char>(byte);
     if (units_[next].parent != node) return false;
@@ -68,7 +67,7 @@ class ByteTrie {
     int32_t value = kNone;
   };
 
-  std::vector<Unit> units_;  // their number is a multiple of 256
+  std::vector<Unit> units_;  // their number is a multiple of 256, so base ^ byte is inside
   bool empty_;
 };
 

@@ -38,6 +38,7 @@ class CharacterMap {
 
  private:
   void check_unit(size_t index, const std::string& origin) const;
+  /// Moves along `byte`: sets `unit` to the child, and `base` to the base of its children.
   bool step(uint32_t& base, char byte, uint32_t& unit) const;
 
   std::vector<uint32_t> units_;  // the child of the node with base b by the byte c is at b ^ c

@@ -6,6 +6,9 @@
 #include "base/utf8.h"
 #include "data/sentencepiece/utf8_character.h"
 
+// add() normalises text (NormalizedText), encode_certain() encodes what later text cannot change,
+// give_tokens() hands out the ids. first_tokens() cuts stretches in which no word ends for 32 KiB.
+
 namespace tessera {
 namespace {
 
@@ -15,9 +18,9 @@ constexpr int kLandmarkBits = 8;  // one offset in 256
 /// The number of bytes without a landmark after which every end of a stretch is a boundary.
 constexpr size_t kLandmarksAreRare = size_t{16} << 10;
 
-/// Returns whether `offset` is a landmark: the eight bytes before it have a hash that occurs at
-/// about one offset in 256. Every reader of the text finds the same landmarks, wherever it began.
-/// An offset less than eight bytes after `begin` is none.
+/// Returns whether `offset` is a landmark: the eight bytes before it have a hash (by 2^64 / golden
+/// ratio) that occurs at about one offset in 256. Every reader of the text finds the same
+/// landmarks, wherever it began. An offset less than eight bytes after `begin` is no landmark.
 bool is_landmark(std::string_view text, size_t begin, size_t offset) {
   if (offset < begin + kBeforeLandmark) return false;
   uint64_t bytes = 0;
@@ -30,8 +33,7 @@ constexpr size_t kLongestCompared = 1024;          // bytes of a piece; longer o
 constexpr size_t kSearchedBytes = 64;              // bytes in which the best offset is sought
 constexpr size_t kMaxBeginnings = 16;              // texts to compare
 
-/// Returns the end of the longest piece that begins at `begin` of the text, or `begin` if there is
-/// none.
+/// Returns the end of the longest piece that begins at `begin`, or `begin` if there is none.
 size_t longest_piece_end(std::string_view text, size_t begin, const SentencePieceModel& model) {
   size_t reached = begin;
   size_t end = begin;
@@ -43,9 +45,8 @@ size_t longest_piece_end(std::string_view text, size_t begin, const SentencePiec
   return reached;
 }
 
-/// Returns offsets of `stretch` at one of which a token of the text must end: an offset near the
-/// end of the stretch, as the last element, and before it the starts of all pieces that span that
-/// offset. The offset is chosen so that the fewest pieces span it.
+/// Returns offsets of `stretch`. Whatever text follows, a token ends at one of them. The last is an
+/// offset near the end that the fewest pieces span. The others are the starts of those pieces.
 std::vector<size_t> possible_ends(std::string_view stretch, const SentencePieceModel& model) {
   const size_t longest = model.longest_piece();
   std::vector<size_t> begins;
@@ -70,8 +71,8 @@ std::vector<size_t> possible_ends(std::string_view stretch, const SentencePieceM
   return fewest;
 }
 
-/// Returns the tokens with which all beginnings of `stretch` start that end at one of `ends`. The
-/// last token does not end within a character.
+/// Encodes the beginnings of `stretch` up to each of `ends`. Returns the tokens with which all of
+/// the results begin. The last token does not end within a character.
 std::vector<StretchEncoder::Token> common_tokens(std::string_view stretch,
                                                  const std::vector<size_t>& ends,
                                                  StretchEncoder& encoder) {
@@ -275,6 +276,7 @@ void SentencePieceDocumentEncoder::report_boundary(std::vector<Boundary>& bounda
   boundaries.push_back({text_begin_ + *original, given_ + fresh});
 }
 
+/// Hands out the new tokens. Keeps the last one, because the next unknown token may join it.
 void SentencePieceDocumentEncoder::give_tokens(std::vector<int32_t>& ids) {
   if (tokens_.empty()) return;
   const auto first = tokens_.begin() + (has_last_ ? 1 : 0);
@@ -284,6 +286,7 @@ void SentencePieceDocumentEncoder::give_tokens(std::vector<int32_t>& ids) {
   has_last_ = true;
 }
 
+/// Drops the encoded text, except for the bytes by which the next landmark is judged.
 void SentencePieceDocumentEncoder::drop_encoded() {
   if (begin_ <= kBeforeLandmark) return;
   const size_t count = begin_ - kBeforeLandmark;

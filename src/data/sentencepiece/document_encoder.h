@@ -18,9 +18,9 @@ namespace tessera {
 /// and encode the stretches between them.
 ///
 /// Some models (unigram) choose tokens by the sum of a stretch's scores. The sum is rounded, so in
-/// a longer stretch the choice between nearly equal sums may differ. A document of up to 32 KiB is
-/// therefore one stretch. In longer documents, later stretches end at landmarks, which depend only
-/// on the text just before them.
+/// a longer stretch the choice between nearly equal sums may differ. With the models that the
+/// library encodes, a document of up to 32 KiB is therefore one stretch. In longer documents, later
+/// stretches end at landmarks, which depend only on the text just before them.
 class SentencePieceDocumentEncoder : public DocumentEncoder {
  public:
   /// `space_mark_bytes` are the tokens for a U+2581 in the text, which keep it apart from the
@@ -34,11 +34,11 @@ class SentencePieceDocumentEncoder : public DocumentEncoder {
            std::vector<Boundary>& boundaries) override;
   void finish(std::vector<int32_t>& ids, std::vector<Boundary>& boundaries) override;
 
-  /// Returns the bytes of memory for the text that is held because later text may change its
-  /// tokens.
+  /// Returns the bytes of memory for text that is held because later text may change its tokens.
   size_t held_bytes() const { return text_.held_bytes(); }
 
  private:
+  // A text is the document or, with space_mark_bytes_, a part of it between two U+2581.
   void begin_text(bool starts);
   void add_text(std::string_view piece, std::vector<Boundary>& boundaries);
   void finish_text(std::vector<Boundary>& boundaries);
@@ -58,8 +58,8 @@ class SentencePieceDocumentEncoder : public DocumentEncoder {
   // Offsets in text_.text(), ascending.
   size_t begin_ = 0;           // the start of the text that is not encoded
   size_t last_cut_ = 0;        // if it is above begin_, a stretch may end here
-  size_t scanned_ = 0;         // of a character; no stretch may end between last_cut_ and it
-  size_t without_symbol_ = 0;  // no symbol that is encoded apart is between begin_ and it
+  size_t scanned_ = 0;         // a character's start; no stretch may end between last_cut_ and here
+  size_t without_symbol_ = 0;  // from begin_ to here there is no symbol that is encoded apart
   bool in_first_ = false;      // in the text's first stretch, which ignores landmarks
   size_t since_landmark_ = 0;  // bytes since the last landmark
   int64_t text_begin_ = 0;     // the bytes added before the text

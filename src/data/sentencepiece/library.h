@@ -35,8 +35,8 @@ class SentencePieceLibrary {
   /// Returns the text of ids, which must be in [0, pieces()).
   std::string decode(std::span<const int32_t> ids) const;
   /// Returns an encoder that makes one library call per stretch. The model must not normalise text
-  /// (see model_of_normalized_text()). `unknown` is the model's UnknownText. It and this object
-  /// must outlive the encoder.
+  /// (see model_of_normalized_text()). `unknown` is the model's UnknownText. This object and
+  /// `unknown` must outlive the encoder.
   std::unique_ptr<StretchEncoder> stretches(const UnknownText& unknown) const;
 
  private:

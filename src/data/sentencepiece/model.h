@@ -32,20 +32,20 @@ class SentencePieceModel {
   const TextNormalizer& normalizer() const { return normalizer_; }
   const UnknownText& unknown() const { return unknown_; }
 
-  /// Returns the reason why a byte-pair encoding is left to the library: the model has unused
-  /// pieces, control pieces that text can spell, or pieces that are broken UTF-8. Returns ""
-  /// otherwise.
+  /// Returns why a byte-pair encoding is left to the library, or "": the model has unused pieces,
+  /// control pieces that text can spell, or pieces that are broken UTF-8.
   const std::string& why_slow() const { return why_slow_; }
 
   std::unique_ptr<StretchEncoder> stretches() const;
   /// Returns the user-defined symbols that the encoder of stretches() must not be given. They are
   /// empty if the encoder finds them itself.
   const ByteTrie& symbols_apart() const { return merger_ ? symbols_ : no_symbols_; }
-  /// Returns whether the tokens depend on the sum of a stretch's scores, which is rounded. Such a
-  /// model gets long stretches, so the ids of all but long texts equal the library's.
+  /// Returns whether the tokens may depend on the rounded sum of a stretch's scores. It is true for
+  /// every model that the library encodes. Such a model gets long stretches, so the ids of all but
+  /// long texts equal the library's.
   bool adds_scores() const { return !merger_; }
-  /// Returns whether the tokens of a stretch, up to the end of any token, are those of the text up
-  /// to there alone.
+  /// Returns whether the following holds: if a token of a stretch ends at p, the tokens up to p are
+  /// those of the text before p alone.
   bool prefixes_have_same_tokens() const;
 
   /// Returns the length of the first part of normalised `text` that can be encoded by itself.

@@ -5,6 +5,9 @@
 
 #include "base/error.h"
 
+// A .model file is a protocol buffer (sentencepiece_model.proto). MessageReader reads the fields of
+// one message; read_piece(), read_trainer() and read_normalizer() pick those that matter.
+
 namespace tessera {
 namespace {
 

@@ -7,6 +7,7 @@
 
 namespace tessera {
 
+/// The types of pieces and, below, the algorithms, by their numbers in the .model file.
 enum class PieceType : uint8_t {
   normal = 1,
   unknown = 2,
@@ -24,8 +25,7 @@ struct SentencePiece {
 
 enum class SentencePieceAlgorithm : uint8_t { unigram = 1, bpe = 2, word = 3, character = 4 };
 
-/// The part of a SentencePiece model file that decides encodings. The initial values hold if a file
-/// leaves a field out.
+/// The part of a SentencePiece model file that decides encodings, with the format's defaults.
 struct SentencePieceDescription {
   std::vector<SentencePiece> pieces;  // by id
   SentencePieceAlgorithm algorithm = SentencePieceAlgorithm::unigram;
@@ -43,7 +43,7 @@ struct SentencePieceDescription {
 SentencePieceDescription read_sentencepiece_description(std::string_view model,
                                                         const std::string& origin);
 
-/// Returns the model changed for text that is already normalised: it does not normalise text.
+/// Returns a copy of a model file that does not normalise, for text that is normalised already.
 std::string model_of_normalized_text(std::string_view model, const std::string& origin);
 
 }  // namespace tessera

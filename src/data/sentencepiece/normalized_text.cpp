@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+// normalize() walks over the original. put_plain(), put_space() and put_part() put runs that stay
+// as they are, spaces and all other parts into text_, and trim and mark spaces.
+
 namespace tessera {
 
 void NormalizedText::begin(bool starts) {

@@ -19,8 +19,8 @@ class NormalizedText {
   /// `rules` must outlive this object.
   explicit NormalizedText(const TextNormalizer& rules) : rules_(rules) {}
 
-  /// Resets the object. With `starts` the text begins here. Otherwise it continues within a text,
-  /// at an offset after which nothing depends on the text before.
+  /// Resets the object. If `starts` is set, the text begins here. Otherwise it continues within a
+  /// text, at an offset after which nothing depends on the text before.
   void begin(bool starts);
   void add(std::string_view piece);
   /// Ends the text.
@@ -32,8 +32,7 @@ class NormalizedText {
   void drop(size_t count);
 
   /// Returns the number of bytes of the original before offset `position` of text(). Returns
-  /// nothing if that is not known, or if a text that continues from there would be normalised
-  /// differently.
+  /// nothing if it is not known, or if a text from there on would be normalised differently.
   std::optional<int64_t> original(size_t position) const;
 
   /// Returns the bytes of memory in use.
@@ -50,14 +49,17 @@ class NormalizedText {
     size_t length;
   };
 
+  // In these functions, `original` is the offset in the original of what is put into text_.
   size_t normalize(std::string_view text, bool ends);
   bool begin_unless_space(std::string_view part);
   void put_plain(std::string_view run, int64_t original);
   void put_space(int64_t original);
-  /// `kept`: `part` is unchanged from the original.
+  /// Puts a character or a replacement. `kept` is set if it is unchanged from the original.
   void put_part(std::string_view part, bool kept, int64_t original);
+  /// Holds spaces back: they are removed if the text ends here.
   void hold_spaces(size_t count, std::optional<int64_t> original);
   void put_held_spaces();
+  /// Records an anchor at the end of text_, or lengthens the last one.
   void anchor(int64_t original, size_t length);
 
   const TextNormalizer& rules_;

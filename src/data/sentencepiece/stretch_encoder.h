@@ -25,6 +25,7 @@ class StretchEncoder {
   /// Appends the tokens of `stretch`. If the model joins unknown tokens, consecutive ones become
   /// one, including one that is already at the end of `tokens`.
   virtual void encode(std::string_view stretch, std::vector<int32_t>& tokens) = 0;
+  /// Returns the tokens of `stretch` alone, with their ends.
   virtual std::vector<Token> encode_with_ends(std::string_view stretch) = 0;
 };
 

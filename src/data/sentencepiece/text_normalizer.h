@@ -26,13 +26,12 @@ class TextNormalizer {
   TextNormalizer(const SentencePieceDescription& description, CharacterMap map,
                  const ByteTrie& symbols);
 
-  /// Returns the beginning of `text` and its replacement. A byte that is part of no valid character
-  /// becomes U+FFFD.
+  /// Returns the beginning of `text` and its replacement: U+FFFD for a byte of no valid character.
   Part first_part(std::string_view text) const;
-  /// Returns whether first_part() is a space that stays one. It is a fast check. `ends` is true if
-  /// no text follows.
+  /// A fast check: if it returns true, first_part() is a space that stays one. It may miss such a
+  /// space. `ends` is true if no text follows.
   bool begins_with_plain_space(std::string_view text, bool ends) const;
-  /// Returns the length of the unchanged part at the beginning of `text`. It is a fast check.
+  /// A fast check: returns the length of a beginning of `text` that surely stays unchanged.
   size_t plain_length(std::string_view text, bool ends) const;
 
   /// Return whether a dummy space is put before the first character, or after the last.

@@ -9,8 +9,7 @@ namespace tessera {
 /// U+2581, which SentencePiece writes for a space in its pieces.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
-/// Returns the number of bytes of the first character of `text`, which is valid UTF-8 and not
-/// empty.
+/// Returns the size of the first character of `text`, which is valid UTF-8 and not empty.
 inline size_t character_size(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text.front());
   return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;

@@ -40,8 +40,8 @@ class WordCuts {
   }
 
   /// Returns the length of the first word of `text`, which is valid UTF-8 and not empty. Returns
-  /// the length of `text` if no word ends within it. `from` is the offset of a character before
-  /// which there is no cut.
+  /// the length of `text` if no word ends within it. `from` is the offset of a character; the text
+  /// up to its start is known to contain no cut.
   size_t first_word(std::string_view text, size_t from = 0) const {
     uint32_t left = code(text.substr(from));
     size_t end = from + character_size(text.substr(from));
@@ -68,7 +68,7 @@ class WordCuts {
 
   uint64_t bit_index(uint32_t left, uint32_t right) const {
     const uint64_t pair = uint64_t{left} << 32 | right;
-    return (pair * 0x9E3779B97F4A7C15ULL >> 20) & mask_;
+    return (pair * 0x9E3779B97F4A7C15ULL >> 20) & mask_;  // 2^64 / golden ratio
   }
 
   bool may_join(uint32_t left, uint32_t right) const {
@@ -78,8 +78,8 @@ class WordCuts {
   }
 
   std::array<uint8_t, 128 * 128> ascii_{};  // 1 if two ASCII characters are neighbours in a piece
-  std::vector<uint64_t> others_;  // the same for other pairs: bits by a hash. Pairs that share a
-                                  // bit only lose a cut
+  std::vector<uint64_t> others_;  // the same for other pairs, one bit by their hash; if two pairs
+                                  // share a bit, a cut may be missed, but none is wrong
   uint64_t mask_;                 // the number of these bits minus 1
 };
 

@@ -14,6 +14,9 @@
 #include "data/shards/block_hashes.h"
 #include "data/worker_pool.h"
 
+// A shard is made in memory. ShardGatherer finds the instance of each row, sorts the rows by their
+// instances' order in the stream, and lets threads copy them from the work items (StreamReader).
+
 namespace tessera {
 namespace {
 
@@ -57,7 +60,7 @@ int64_t count_token(std::span<const std::byte> bytes, int32_t token) {
   return std::count(values, values + bytes.size() / sizeof(T), static_cast<T>(token));
 }
 
-/// Writes shards one after another, in the order of the permuted instances. Threads read the
+/// A writer of shards, one after another, in the order of the permuted instances. Threads read the
 /// instances of a shard together, in the order of the stream.
 class ShardGatherer {
  public:
@@ -111,7 +114,7 @@ class ShardGatherer {
   };
 
   /// Reads the data of an existing shard into the buffer. Returns its hashes, or nothing if the
-  /// file is not what was written.
+  /// file does not have the expected header, size and hashes.
   std::optional<FileHashes> read_kept(const fs::path& path, const fs::path& table,
                                       const std::string& header) {
     const ReadFile file(path);
@@ -132,6 +135,7 @@ class ShardGatherer {
     return hasher.finish();
   }
 
+  /// Fills the buffer with the instances [begin, end) of the permuted order.
   void gather(int64_t begin, int64_t end) {
     const int64_t row_bytes = plan_.context * dtype_size(stream_.dtype);
     const int64_t rows = end - begin;
@@ -172,9 +176,9 @@ class ShardGatherer {
   const int threads_;
   const std::function<void(int64_t)>& tick_;
   std::vector<Copy> copies_;
-  std::vector<std::byte> buffer_;
+  std::vector<std::byte> buffer_;  // the shard's tokens, [instances, context]
   int64_t instances_done_ = 0;
-  int64_t documents_ = 0;
+  int64_t documents_ = 0;  // since take_documents()
   int64_t shards_reused_ = 0;
   std::vector<std::string> shards_remade_;
 };

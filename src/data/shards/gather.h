@@ -26,8 +26,8 @@ struct TokenStream {
 struct SplitPlan {
   int64_t context = 0;
   int64_t instances = 0;
-  int64_t held_out = 0;  // see count_held_out()
-  int64_t shard_instances = 0;
+  int64_t held_out = 0;         // see count_held_out()
+  int64_t shard_instances = 0;  // instances per shard; the last of a split may have fewer
 
   int64_t begin(Split which) const { return which == Split::train ? 0 : instances - held_out; }
   int64_t end(Split which) const {
@@ -35,8 +35,8 @@ struct SplitPlan {
   }
 };
 
-/// Returns the number of `instances` that are held out: ceil(fraction * instances), but at least 1
-/// if `fraction` is above 0, and never all.
+/// Returns how many of `instances` (at least 1) are held out: ceil(fraction * instances), but at
+/// least 1 if `fraction` is above 0, and never all. A single instance is not held out.
 int64_t count_held_out(int64_t instances, double fraction);
 
 SplitPlan plan_splits(int64_t tokens, int64_t context, double held_out_fraction,
@@ -52,7 +52,8 @@ struct GatherResult {
 /// Writes the shards of both splits into `folder` (Optimus §4, shuffling and sharding). Each shard
 /// is gathered in memory from the stream and written atomically, then the file with the hashes of
 /// its blocks. A shard that already exists is kept if it has these hashes, otherwise it is written
-/// again. Memory: one shard. Calls `tick` with the number of instances done.
+/// again. Memory: one shard. Calls `tick` on the calling thread with the number of instances done.
+/// Throws Error when a file cannot be read or written, and when it is interrupted.
 GatherResult gather_shards(const TokenStream& stream, const SplitPlan& plan,
                            const Permutation& permutation, int32_t end_of_document,
                            const fs::path& folder, int threads,

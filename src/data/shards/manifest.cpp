@@ -10,6 +10,9 @@
 #include "data/npy.h"
 #include "data/shards/block_hashes.h"
 
+// from_json() reads both format versions; write_manifest() writes the newest. check_manifest()
+// refuses a manifest that contradicts itself or names a file outside its folder.
+
 namespace tessera {
 namespace {
 

@@ -40,6 +40,7 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
+/// The size of one split, and its shards in the order of their instances.
 struct SplitSummary {
   int64_t instances = 0;
   int64_t tokens = 0;     // instances * context
@@ -48,9 +49,9 @@ struct SplitSummary {
 };
 
 /// The manifest of a prepared folder, manifest.json. It is written last: a folder without it is not
-/// complete. Its first line is the hash of the rest (see hash_line.h), and its other hashes cover
-/// every other byte of the folder. Version 1 had no such line, no hashes of blocks and no hashes of
-/// the tokenizer's files; it is still read.
+/// complete. Its hash line (see hash_line.h) covers the manifest, and its other hashes cover every
+/// other file of the folder. Version 1 had no hash line, no hashes of blocks and no hashes of the
+/// tokenizer's files; it is still read.
 struct Manifest {
   int64_t version = kManifestVersion;
   Recipe recipe;
@@ -78,7 +79,7 @@ struct Manifest {
 void write_manifest(const fs::path& folder, const Manifest& manifest);
 
 /// Reads folder/manifest.json. Throws Error when the folder is not complete (with the advice to run
-/// prepare again), and when the manifest is damaged, contradicts itself or has another version.
+/// prepare again), and when the manifest is damaged, contradicts itself or has an unknown version.
 Manifest read_manifest(const fs::path& folder);
 
 /// Returns whether the folder holds the manifest of prepared data, even a damaged one. A
@@ -92,8 +93,8 @@ void require_shard_bytes(const fs::path& path, int64_t bytes, const Shard& shard
 /// tokenizer is loaded and compared with the manifest. Throws Error naming a damaged file.
 void verify_prepared_tokenizer(const fs::path& folder, const Manifest& manifest);
 
-/// Reads the whole folder and compares every hash. Throws Error naming the first file that is
-/// damaged or missing.
+/// Reads all files of a prepared folder and compares every hash of the manifest. Throws Error
+/// naming the first file that is damaged or missing.
 void verify_prepared(const fs::path& folder);
 
 }  // namespace tessera

@@ -11,6 +11,9 @@
 #include "base/text.h"
 #include "data/shards/manifest.h"
 
+// The files in the folder show its state. The plan is written before all other files of the work
+// and removed after them, and the manifest is written last, so a killed run can be continued.
+
 namespace tessera {
 namespace {
 
@@ -57,8 +60,7 @@ std::string as_list(const std::vector<std::string>& differences) {
 
 OutputFolder::OutputFolder(fs::path folder, bool overwrite) : folder_(std::move(folder)) {
   ensure_directory(folder_);
-  // The lock is on the folder itself, so no lock file is left behind. A file system without locks
-  // gives no lock.
+  // The lock is on the folder itself, so no lock file is left. Some file systems give no lock.
   lock_ = FileLock::on_folder(folder_);
   if (lock_->state() == FileLock::State::busy) {
     throw Error("another process is preparing data into {}; wait for it or choose another folder",

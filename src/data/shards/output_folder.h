@@ -12,9 +12,8 @@ namespace tessera {
 
 /// The folder that `prepare` writes. It is in one of three states: new, partial (it contains
 /// work/plan.json) or complete (it contains manifest.json). Files in work/ are kept only until the
-/// folder is complete: the plan, which is the recipe of the data, and the work items (see
-/// work_item.h). While the object exists, no other process prepares into the folder, if the file
-/// system supports locks.
+/// folder is complete: the plan, which is the recipe of the data, and the work items (work_item.h).
+/// The object locks the folder against other processes, if the file system supports locks.
 class OutputFolder {
  public:
   /// Creates the folder if it is missing, and locks it. With `overwrite`, removes everything that
@@ -42,10 +41,9 @@ class OutputFolder {
   /// when an earlier run stored another hash: the items it tokenized do not fit this tokenizer.
   void keep_trained_hash(const std::string& hash);
 
-  /// Returns the path of an item whose tokens are not in shards yet: item-00000012 in the folder
-  /// `work`.
+  /// Returns the path of the file of an item in work/: item-00000012.
   fs::path item(int64_t index) const;
-  /// Removes work/. Called after the manifest is written.
+  /// Removes prepare's files from work/, and then work/ itself if it is empty.
   void remove_work();
   /// Removes everything that prepare wrote. The folder is new again.
   void remove_all();

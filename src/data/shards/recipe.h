@@ -25,8 +25,8 @@ struct Recipe {
   std::vector<CorpusFile> inputs;
 };
 
-/// Convert a recipe to JSON text and back. recipe_from_text() throws Error naming `origin` when the
-/// text is not a recipe.
+/// Convert a recipe to JSON text and back. recipe_from_text() throws Error naming `origin`, the
+/// file of the text, when the text is not a recipe.
 std::string recipe_to_text(const Recipe& recipe);
 Recipe recipe_from_text(const std::string& text, const std::string& origin);
 

@@ -29,8 +29,7 @@
 namespace tessera {
 namespace {
 
-// Threads read the shards in order, and all of them are at nearly the same instance, so few shards
-// are in use at once.
+// Threads read the shards in order and nearly together, so few shards are in use at once.
 constexpr size_t kOpenedShards = 4;
 
 int64_t block_count(int64_t bytes) { return (bytes + kHashBlockBytes - 1) / kHashBlockBytes; }
@@ -203,7 +202,7 @@ void SplitReader::read(int64_t instance, std::span<int32_t> tokens) const {
   });
   std::vector<std::byte> bytes(static_cast<size_t>(instance_bytes()));
   file->read(position.instance * instance_bytes(), bytes);
-  const auto widen = [&]<typename T>(T id) {
+  const auto widen = [&]<typename T>(T id) {  // the argument only selects T
     for (size_t i = 0; i < tokens.size(); ++i) {
       std::memcpy(&id, bytes.data() + i * sizeof(T), sizeof(T));
       tokens[i] = static_cast<int32_t>(id);

@@ -31,7 +31,7 @@ class SplitReader {
   /// Reads one instance into `tokens` [context]. Throws Error when the shard is damaged, naming the
   /// file and the bytes, and when a token is outside the vocabulary, naming the file and the row.
   void read(int64_t instance, std::span<int32_t> tokens) const;
-  /// Asks the system to read this instance ahead.
+  /// Asks the system to read this instance ahead, if its shard is open.
   void will_need(int64_t instance) const;
   /// Returns the file, the row and the index in the row of an instance's token, for errors:
   /// "web/train-00000.npy: token 17 of row 3".
@@ -58,7 +58,7 @@ class SplitReader {
 };
 
 /// Opens a prepared folder as a source of instances. Every epoch has the order of the shards, which
-/// `prepare` permuted. Throws Error as SplitReader does.
+/// `prepare` permuted. Throws Error as SplitReader does, but the held-out split may be empty.
 std::unique_ptr<InstanceSource> open_prepared_source(const fs::path& folder, int64_t context);
 
 }  // namespace tessera

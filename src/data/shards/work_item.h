@@ -12,16 +12,16 @@
 
 namespace tessera {
 
-/// A writer of the tokens of one work item to a file in DIR/work. The file appears whole or not at
-/// all, so if it exists, the item is done. Layout, little-endian: a header of nine 64-bit integers
-/// (see work_item.cpp), the tokens in the shards' element type, the recorded bad lines as JSON, and
-/// an XXH3-64 hash. The hash covers everything after the header, then the header.
+/// A writer of the tokens of one work item to a file in work/ (see OutputFolder). The file appears
+/// whole or not at all, so if it exists, the item is done. Layout, little-endian: a header of nine
+/// 64-bit integers (see work_item.cpp), the tokens in the shards' element type, the recorded bad
+/// lines as JSON, and an XXH3-64 hash of everything after the header, then the header.
 class WorkItemWriter {
  public:
   WorkItemWriter(const fs::path& path, DType dtype);
   void append(std::span<const int32_t> tokens);
   int64_t tokens() const { return tokens_; }
-  /// For `from` and `to`, see WorkItemSummary.
+  /// Completes the file and lets it appear. For `from` and `to`, see WorkItemSummary.
   void commit(const ReadStatistics& statistics, int64_t from, int64_t to);
 
  private:
@@ -34,6 +34,7 @@ class WorkItemWriter {
   AtomicFile file_;
 };
 
+/// The counts of a finished item, and the range of text that its tokens cover.
 struct WorkItemSummary {
   static constexpr int64_t kUnknown = -1;
 
@@ -41,7 +42,7 @@ struct WorkItemSummary {
   ReadStatistics statistics;
   /// The byte offsets at which the item's tokens begin and end, in the files of its first and last
   /// slice. If a plain-text file is cut there, `from` is the end of the item before it and is a
-  /// boundary of the encoding. An item that found no boundary has no tokens, and both are unknown.
+  /// boundary of the encoding. A slice without a boundary has no tokens and unknown ends.
   int64_t from = kUnknown;
   int64_t to = kUnknown;
 };

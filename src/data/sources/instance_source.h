@@ -25,12 +25,13 @@ class InstanceSource {
   /// token is outside the tokenizer's vocabulary.
   virtual void read(Split split, int64_t epoch, int64_t instance,
                     std::span<int32_t> tokens) const = 0;
-  /// Asks the system to read this instance ahead.
+  /// Asks the system to read this instance ahead. A source may ignore it.
   virtual void will_need(Split split, int64_t epoch, int64_t instance) const = 0;
   /// Returns the file of a token of that instance and the token's position in it, for errors.
   virtual std::string location(Split split, int64_t epoch, int64_t instance,
                                int64_t token) const = 0;
-  /// Returns a text that identifies the training split, including its order.
+  /// Returns a text that identifies the training split, including its order. Token files are
+  /// identified by samples of their bytes.
   virtual std::string fingerprint() const = 0;
   /// Returns the name of the source in errors: a path.
   virtual std::string description() const = 0;

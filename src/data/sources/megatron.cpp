@@ -9,6 +9,9 @@
 #include "base/file_window.h"
 #include "data/sources/token_files.h"
 
+// open_megatron() checks the whole index (MegatronIndex) against the size of PREFIX.bin, opens
+// PREFIX.bin as StoredTokens, and then adds or checks the documents' ends.
+
 namespace tessera {
 namespace {
 
@@ -30,7 +33,7 @@ constexpr std::string_view kIndexTypeNames[] = {"",      "uint8",   "int8",    "
                                                 "int64", "float64", "float32", "uint16"};
 
 /// The index of a dataset, PREFIX.idx (see token_files.h for its layout). The constructor reads the
-/// header. check() must then be called, before document_end(). Each array is read from start to end
+/// header. check() must be called before document_end(). Each array is read from start to end
 /// through a window of its own, so memory does not grow with the index.
 class MegatronIndex {
  public:
@@ -97,6 +100,7 @@ class MegatronIndex {
                 fmt::format(problem, std::forward<Args>(args)...));
   }
 
+  // After the header: 4 bytes of length and 8 of offset per sequence, then 8 per boundary.
   int64_t pointer(int64_t sequence) {
     return pointers_.load<int64_t>(kIndexHeaderBytes + 4 * sequences_ + 8 * sequence);
   }

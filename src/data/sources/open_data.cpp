@@ -12,6 +12,9 @@
 #include "data/sources/direct_source.h"
 #include "data/sources/token_files.h"
 
+// open_data() finds the one tokenizer of all sources, decides each source's format and opens it. A
+// prepared folder is a source of instances; other files are StoredTokens, cut by a DirectSource.
+
 namespace tessera {
 namespace {
 
@@ -132,6 +135,7 @@ std::shared_ptr<const InstanceSource> open_source(const SourceConfig& source, in
     throw Error("a context of {} has no token to predict; expected at least 2", context);
   }
   const DocumentEnds ends = source.end_of_document;
+  // The word "header" is no TokenType, so open_token_files() gets no type then.
   StoredTokens tokens =
       format == SourceFormat::megatron
           ? open_megatron_source(source, ends, tokenizer.range)

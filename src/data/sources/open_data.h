@@ -45,22 +45,21 @@ std::string source_name(const SourceConfig& source);
 std::vector<SourceConfig> named_sources(const DataConfig& config);
 
 /// Returns the tokenizer of data.tokenizer, otherwise that of the first prepared source, or nothing
-/// if there is neither. Throws Error when the tokenizer is damaged.
+/// if there is neither. Throws Error when the tokenizer or that source's manifest is damaged.
 std::optional<DataTokenizer> find_tokenizer(const DataConfig& config);
 
 /// Returns the tokenizer that find_tokenizer() finds. Throws Error when there is none.
 DataTokenizer require_tokenizer(const DataConfig& config);
 
-/// Opens all sources of a configuration. Throws Error as the sources do, when the sources use
-/// different tokenizers or none names one, and when a key is set that the source's format does not
-/// use.
+/// Opens all sources of a configuration. Throws Error as the sources do, when sources use different
+/// tokenizers or none names one, and when a key is set that a source's format does not use.
 TrainingData open_data(const DataConfig& config);
 /// Opens all sources of a configuration in the same way, with a tokenizer that is known already.
 TrainingData open_data(const DataConfig& config, const DataTokenizer& tokenizer);
 
-/// Opens data to evaluate a model whose tokenizer is `tokenizer`. A prepared folder has its
-/// held-out split; any other source is held out as a whole. The context is `context`, or the
-/// prepared folder's if that is shorter.
+/// Opens data to evaluate a model on it. `tokenizer` is the path of the model's tokenizer, for
+/// load_tokenizer(). A prepared folder has its held-out split; any other source is held out as a
+/// whole. The context is `context`, or the prepared folder's if that is shorter.
 TrainingData open_held_out_data(const SourceConfig& source, int64_t context,
                                 const std::string& tokenizer);
 

@@ -8,6 +8,9 @@
 #include "base/error.h"
 #include "base/hash.h"
 
+// read() alternates between added tokens, which are in no file, and runs of stored ones, which
+// read_stored() reads file by file, checks and converts. Files are opened when first needed.
+
 namespace tessera {
 namespace {
 

@@ -110,8 +110,7 @@ class StoredTokens {
     FileWindow window;
   };
   std::shared_ptr<const ReadFile> open(size_t file) const;
-  /// Returns the range of the tokens from `first` on, up to the end of their file, but at most
-  /// `limit` tokens.
+  /// Returns the range from `first` to the end of its file, but at most `limit` tokens.
   FileRange range_at(StoredIndex first, int64_t limit) const;
   /// Returns the number of added tokens before a token.
   size_t added_before(StreamIndex token) const;

@@ -11,17 +11,16 @@ namespace tessera {
 // Two kinds of files of token ids can be opened as StoredTokens: plain ones and the datasets of
 // Megatron-LM. `ends` says what to do where a document lacks an end-of-document token.
 
-/// Opens files of token ids. `pattern` is a file or a glob. The files follow one another in the
-/// order of their names. A file that begins with the .npy magic is read as .npy, with one dimension
-/// of uint16, uint32, int32 or int64. Any other file consists of ids only, and `type` must give
-/// their type. OLMo's files are of this kind, although their names end in .npy. The end of a file
-/// ends a document. Throws Error naming the file when it is empty, when its type is not `type`, and
-/// when it is not a whole number of ids.
+/// Opens files of token ids. `pattern` is a file, a folder or a glob. The files follow one another
+/// in the order of their names. A file that begins with the .npy magic is read as .npy, with one
+/// dimension of uint16, uint32, int32 or int64. Any other file consists of ids only, and `type`
+/// must give their type. OLMo's files are of this kind, although their names end in .npy. With
+/// DocumentEnds::add, the end of a file ends a document. Throws Error naming the file when it is
+/// empty, when its type is not `type`, and when it is not a whole number of ids.
 StoredTokens open_token_files(const std::string& pattern, std::optional<TokenType> type,
                               DocumentEnds ends, const TokenRange& range);
 
-/// The two files of a Megatron-LM indexed dataset, PREFIX.idx and PREFIX.bin. `path` is the prefix
-/// or either file.
+/// The two files of a Megatron-LM indexed dataset. `path` is their prefix or either file.
 struct MegatronPaths {
   fs::path index;
   fs::path tokens;
@@ -37,8 +36,8 @@ MegatronPaths megatron_paths(const fs::path& path);
 ///   i64 [documents + 1] the sequence that each document begins with, and the number of sequences
 ///
 /// The whole index is checked: sequences follow each other without gap or overlap and fill
-/// PREFIX.bin exactly, and boundaries grow from 0 to the number of sequences. Throws Error naming
-/// the file and what is wrong in it. Needs no more memory than StoredTokens.
+/// PREFIX.bin exactly, and boundaries begin at 0, never fall and end at the number of sequences.
+/// Throws Error naming the file and what is wrong in it. Needs no more memory than StoredTokens.
 StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenRange& range);
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ struct TaskOptions {
   Device device = Device::cpu;  ///< the device that computes
 };
 
-/// The answers of a checkpoint.
+/// The answers of a checkpoint and their scores.
 struct TaskAnswers {
   fs::path checkpoint;
   int64_t step = 0;
@@ -37,8 +37,8 @@ struct TaskAnswers {
 };
 
 /// Answers the questions of all files, shows a line of progress, and returns the answers and
-/// scores. Throws Error when two files give their questions the same task name, when a choice does
-/// not fit the model, and on Ctrl-C.
+/// scores. Throws Error when two files name the same task by their file names alone, when a choice
+/// does not fit the model, and on Ctrl-C.
 TaskAnswers answer_tasks(const TaskOptions& options);
 
 }  // namespace tessera

@@ -12,17 +12,17 @@
 
 namespace tessera {
 
-/// A prompt and its continuation as tokens. The tokens from `first` (at least 1) on are scored.
+/// A prompt and its continuation as tokens. The continuation, which is scored, begins at `first`.
 struct Continuation {
   std::vector<int32_t> tokens;
-  size_t first = 1;
+  size_t first = 1;        ///< an index in `tokens`, at least 1
   bool truncated = false;  ///< true if the start of the prompt was cut to fit the model
 };
 
 /// Returns `prompt` and `text`, tokenized together, for a model that reads at most `limit` tokens.
-/// The first scored token has an index that equals the number of tokens of the prompt alone,
-/// without its trailing white space. `beginning` comes first (see beginning_of_document()); if it
-/// and the prompt are empty, an end-of-document token comes first.
+/// If the prompt alone, without its trailing white space, has n tokens, the first n tokens count as
+/// the prompt and the others are scored. `beginning` precedes them (see beginning_of_document()),
+/// or an end-of-document token if `beginning` and the prompt are empty.
 ///
 /// The model reads all tokens but the last. If they are more than `limit`, the start of the prompt
 /// is cut off, after `beginning`. Throws Error when the text has no token of its own or does not
@@ -32,8 +32,8 @@ Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const i
 
 /// Returns the log-likelihood (nats) of each continuation's scored tokens. Continuations of about
 /// the same length run together, `rows` at once. A result does not depend on the rest of its batch.
-/// Calls `on_progress` after every batch with the number done so far. If it returns false, throws
-/// Error.
+/// Calls `on_progress` after every batch with the number of continuations done so far. Throws Error
+/// if it returns false, and if a batch does not fit the memory.
 std::vector<double> log_likelihoods(const LoadedModel& model,
                                     std::span<const Continuation> continuations, int64_t rows,
                                     Runtime& runtime,

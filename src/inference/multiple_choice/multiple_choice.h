@@ -11,6 +11,7 @@
 
 namespace tessera {
 
+/// The options of score_questions().
 struct MultipleChoiceOptions {
   /// The text between a prompt and a choice. It is left out if the choice begins with white space.
   std::string delimiter = " ";
@@ -23,7 +24,7 @@ struct MultipleChoiceOptions {
 struct ScoredQuestion {
   std::vector<double> log_likelihoods;  ///< nats, by choice
   size_t chosen = 0;                    ///< the likeliest choice, the first of equal ones
-  size_t chosen_normalised = 0;         ///< the likeliest choice per character
+  size_t chosen_normalised = 0;         ///< the same by log-likelihood per character of the choice
   bool truncated = false;               ///< true if a prompt was cut to fit the model
 };
 
@@ -35,13 +36,13 @@ struct TaskScore {
   double accuracy_normalised = 0;  ///< by log-likelihood over the choice's number of characters
   double error = 0;                ///< standard error of `accuracy`
   double error_normalised = 0;
-  int64_t truncated = 0;
+  int64_t truncated = 0;  ///< questions with a prompt that was cut
 };
 
 /// Returns the score of every choice of every question: the log-likelihood of its tokens after its
-/// prompt. Calls `on_progress` with the number of choices done and the number of all. If it returns
-/// false, throws Error. Throws Error that names the question when a choice does not fit the model
-/// or has a token outside the model's vocabulary, or when its score is not a number.
+/// prompt. Calls `on_progress` with the number of choices done and the number of all, and throws
+/// Error if it returns false. Throws Error naming the question when a choice does not fit the model
+/// or has a token outside its vocabulary, and when a score is not finite.
 std::vector<ScoredQuestion> score_questions(
     const LoadedModel& model, std::span<const Question> questions,
     const MultipleChoiceOptions& options, Runtime& runtime,

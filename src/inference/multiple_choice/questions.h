@@ -22,8 +22,9 @@ struct Question {
 ///
 /// `answer` is the right choice's number from 0 or its letter ("A" is the first). `context`, the
 /// prompt, may be a list with one text per choice. WinoGrande needs that, because its options are
-/// in the middle of a sentence. `task` is the file's name if it is left out. Other keys and blank
-/// lines are skipped. Throws Error that names the file, the line and the problem.
+/// in the middle of a sentence. `task` is the file's name without extension if it is left out.
+/// Other keys and blank lines are skipped. Throws Error that names the file, the line and the
+/// problem, also for a file without questions.
 std::vector<Question> read_questions(const fs::path& path);
 
 }  // namespace tessera

@@ -38,8 +38,8 @@ struct PlotOptions {
 
 /// Returns metrics of one or several runs as an SVG picture, with one panel per metric and one line
 /// per run:
-///  - A metric that only some steps have is drawn with markers. The held-out loss is also drawn so
-///    in the panel of the loss.
+///  - A metric that at most half of the steps have is drawn with markers, too. The panel of the
+///    loss also has markers for the held-out loss.
 ///  - Where a phase of a run begins, a line with the phase's name goes through the panels.
 ///  - Values that are not finite, or not above zero on a logarithmic axis, are gaps.
 ///

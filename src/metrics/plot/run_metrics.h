@@ -16,8 +16,8 @@ struct PhaseStart {
   std::string name;  ///< its own, or "phase 2"
 };
 
-/// All numbers of one run's metrics.jsonl, including those of earlier and later versions. A number
-/// in an object within a line is named by its path, as in "sources/web/tokens".
+/// All numbers of one run's metrics.jsonl, also those that other versions of Tessera wrote. A
+/// number in an object within a line is named by its path, as in "sources/web/tokens".
 class RunMetrics {
  public:
   /// Reads a run's folder or one metrics file. A line replaces earlier lines of its step and later

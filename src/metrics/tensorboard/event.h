@@ -37,8 +37,8 @@ uint32_t crc32c(std::string_view bytes);
 
 /// Returns a record of a TFRecord file: the payload's length (u64), the masked CRC-32C of the
 /// length (u32), the payload, and its masked CRC-32C (u32). All numbers are little-endian. Masking
-/// rotates a checksum right by 15 bits and adds a constant, because the plain checksum of data that
-/// holds checksums would be trivial.
+/// rotates a checksum right by 15 bits and adds a constant, because data followed by its plain
+/// checksum would have the same checksum whatever the data.
 std::string tfrecord(std::string_view payload);
 
 }  // namespace tessera

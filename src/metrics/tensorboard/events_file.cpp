@@ -1,3 +1,5 @@
+// EventsFile appends records to a new file. recorded_steps() reads the records of all files back.
+
 #include "metrics/tensorboard/events_file.h"
 
 #include <algorithm>
@@ -79,7 +81,7 @@ struct RecordedEvent {
   bool starts_run = false;               ///< see start_event()
 };
 
-/// Field 2 of an event is its step, 5 its summary, and 7 its session log, which starts a run.
+/// Reads the fields 2 (the step), 5 (the summary) and 7 (the session log, which starts a run).
 RecordedEvent parse_event(std::string_view payload) {
   RecordedEvent event;
   for (EventReader reader(payload); !reader.done();) {

@@ -9,11 +9,9 @@ namespace tessera {
 
 /// Returns OLMo-1B (Groeneveld et al., 2024): dense, layer norm without parameters, tied head.
 ModelConfig olmo_family();
-/// Returns OLMoE-1B-7B (Muennighoff et al., 2024): 64 experts, 8 chosen, norm of whole queries and
-/// keys.
+/// Returns OLMoE-1B-7B (Muennighoff et al., 2024): 8 of 64 experts, norm of whole queries and keys.
 ModelConfig olmoe_family();
-/// Returns Llama 3 8B (Dubey et al., 2024): dense, grouped queries. Llama 3.1 adds rope_scaling
-/// "llama3".
+/// Returns Llama 3 8B (Dubey et al., 2024): dense, grouped queries. Llama 3.1 sets rope_scaling.
 ModelConfig llama_family();
 /// Returns Mixtral 8x7B (Jiang et al., 2024): 8 experts, 2 chosen, whose weights sum to one.
 ModelConfig mixtral_family();

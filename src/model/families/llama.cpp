@@ -2,6 +2,7 @@
 
 namespace tessera {
 
+// The preset of Llama 3 8B; fields that are not set keep the defaults of ModelConfig.
 ModelConfig llama_family() {
   ModelConfig config;
   config.family = Family::llama;

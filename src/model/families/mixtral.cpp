@@ -2,6 +2,7 @@
 
 namespace tessera {
 
+// The preset of Mixtral 8x7B; fields that are not set keep the defaults of ModelConfig.
 ModelConfig mixtral_family() {
   ModelConfig config;
   config.family = Family::mixtral;

@@ -2,6 +2,7 @@
 
 namespace tessera {
 
+// The preset of OLMo-1B; fields that are not set keep the defaults of ModelConfig.
 ModelConfig olmo_family() {
   ModelConfig config;
   config.family = Family::olmo;

@@ -2,6 +2,7 @@
 
 namespace tessera {
 
+// The preset of OLMoE-1B-7B; fields that are not set keep the defaults of ModelConfig.
 ModelConfig olmoe_family() {
   ModelConfig config;
   config.family = Family::olmoe;

@@ -2,6 +2,7 @@
 
 namespace tessera {
 
+// The preset of ZAYA1-base; fields that are not set keep the defaults of ModelConfig.
 ModelConfig zaya_family() {
   ModelConfig config;
   config.family = Family::zaya;

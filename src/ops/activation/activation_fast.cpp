@@ -19,8 +19,8 @@ struct Gelu {
 
 constexpr int64_t kGrain = 16384;  // elements of a thread: enough work to be worth its start
 
-// A result may be in an operand's memory, at the same index. "ivdep" holds nevertheless, because
-// the loops read all operands of an index before they write there.
+// For the formulas see GatedForward. A result may be in an operand's memory, at the same index.
+// "ivdep" holds: the loops read all operands of an index before they write there.
 
 template <typename Point, typename T>
 void forward_range(const GatedForward<T>& gated, int threads) {

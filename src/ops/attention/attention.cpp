@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-/// The members of AttentionPositions that are given. They are the last inputs, in this order.
+/// The members of AttentionPositions that are given. These are the last inputs, in this order.
 struct GivenPositions {
   explicit GivenPositions(const AttentionPositions& positions)
       : document_starts(positions.document_starts.has_value()),
@@ -69,7 +69,7 @@ class AttentionBase : public Operation {
     return with_alignment(attention_shape(options_, inputs[0].shape()[0], options_.sequence));
   }
 
-  /// Checks the number of inputs, and those after the first `floating` ones: the positions.
+  /// Checks the number of inputs, q, k, v, and the positions after the first `floating` inputs.
   void expect_inputs(std::span<const Spec> inputs, size_t floating) const {
     const size_t expected = floating + given_.count();
     TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs; {} are expected", inputs.size(),
@@ -119,6 +119,7 @@ class AttentionBase : public Operation {
       return backward_ ? attention_gradient_fast_workspace(target, sizes, dtype)
                        : attention_fast_workspace(target, sizes, dtype);
     }
+    // As attention_gradient_plain() and attention_plain() divide their scratch memory.
     const int64_t numbers = backward_ ? (2 * sizes.keys + 1) * sizes.head_dim : sizes.keys;
     return target.threads * numbers * dtype_size(accumulation_dtype(dtype));
   }
@@ -133,6 +134,7 @@ class AttentionBase : public Operation {
     positions.keys = address(given_.keys);
     return positions;
   }
+  // Row indices are not positions if those of queries or keys are given.
   AttentionShape with_alignment(AttentionShape shape) const {
     shape.aligned = shape.aligned && !given_.queries && !given_.keys;
     return shape;

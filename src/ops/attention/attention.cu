@@ -19,7 +19,7 @@ __device__ inline int64_t first_not_below(const int32_t* positions, int64_t coun
   return begin;
 }
 
-/// Finds the key ranges, with a thread for each query.
+/// Finds the keys that each query attends to (see fill_key_ranges()), with a thread for each query.
 __global__ void find_key_ranges(KeyRangeSearch search) {
   const AttentionSizes& sizes = search.sizes;
   const int token = static_cast<int>(blockIdx.x) * static_cast<int>(blockDim.x) +
@@ -39,7 +39,7 @@ __global__ void find_key_ranges(KeyRangeSearch search) {
   search.end[token] = static_cast<int32_t>(end);
 }
 
-/// Computes attention, with a warp for each query of each head.
+/// Computes attention (see attention_plain()), with a warp for each query of each head.
 template <typename T, int lane_channels, int pack_size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes)
     attend_rows(AttentionForward<T> attention) {

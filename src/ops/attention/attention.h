@@ -40,18 +40,18 @@ struct AttentionPositions {
 ///
 /// The fast kernels work on tiles with a running softmax (FlashAttention-2, arXiv 2307.08691). The
 /// target determines the size of the tiles. Memory is linear in the sequence length, also in the
-/// backward pass: it computes the probabilities again, from q, k and the log-sum-exp of each
-/// query's scores. The log-sum-exps are a second output of the operation,
-/// [sequences, heads, sequence] in the accumulation type, marked Keep::block.
+/// backward pass, which computes the probabilities again from q, k and the log-sum-exp of each
+/// query's scores. The operation's second output, marked Keep::block, has these log-sum-exps:
+/// [sequences, heads, sequence] in the accumulation type.
 ///
-/// Throws InternalError if the shapes do not fit. A run throws InternalError if positions do not
-/// ascend, or if a document starts after one of its tokens or before the document of the previous
-/// token.
+/// Throws InternalError if the shapes do not fit. A run on the processor throws InternalError if
+/// positions do not ascend, or if a document starts after one of its tokens or before the previous
+/// token's document. GPUs do not check this.
 Value attention(Builder& builder, Value q, Value k, Value v, const AttentionOptions& options,
                 const AttentionPositions& positions = {});
 
-/// Attention to a part of the keys. Let L be its log-sum-exp, and M the log-sum-exp of all keys'
-/// scores. The attention to all keys is the sum over the parts of exp(L - M) · output.
+/// Attention to a part of the keys. Let L be the log-sum-exp of the part's scores, and M that of
+/// all scores. The attention to all keys is the sum over the parts of exp(L - M) · output.
 struct AttentionPart {
   Value output;       ///< [tokens, heads · head_dim]
   Value log_sum_exp;  ///< [sequences, heads, sequence] in the accumulation type; -inf: no key
@@ -67,16 +67,15 @@ std::array<Value, 3> attention_part_gradient(Builder& builder, Value q, Value k,
                                              const AttentionOptions& options,
                                              const AttentionPositions& positions);
 
-/// Returns attention of the newest tokens of one sequence. Caches hold the keys and values of the
-/// earlier tokens. First k and v are written to the caches from row `position` on. Then token i
-/// attends to rows 0 to position + i.
+/// Returns attention of one sequence's newest tokens. Caches have the earlier keys and values;
+/// first k and v are added from row `position` on. Then token i attends to rows 0 to position + i.
 ///
 /// q is [tokens, heads · head_dim]. k and v are [tokens, kv_heads · head_dim]. The caches (states)
 /// are [capacity, kv_heads · head_dim]. `position`, i32 [1], is the index of the first new token.
 /// The result is [tokens, heads · head_dim]. `options.sequence` is not read, and `options.keys`
 /// must be 0 or the number of tokens. There is no gradient. A run throws InternalError, before
-/// anything is written, if position + tokens exceeds the capacity; a device leaves out the rows
-/// that do not fit.
+/// anything is written, if the position is negative or position + tokens exceeds the capacity; a
+/// device leaves out the rows that do not fit.
 Value cached_attention(Builder& builder, Value q, Value k, Value v, Value key_cache,
                        Value value_cache, Value position, const AttentionOptions& options);
 

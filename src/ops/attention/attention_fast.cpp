@@ -3,6 +3,9 @@
 #include "base/round_up.h"
 #include "ops/attention/flash_forward.h"
 
+// The forward pass of attention in tiles, on the processor. ForwardPlan finds the shapes of tiles,
+// whose products are made first. A ForwardTile (flash_forward.h) computes queries of a head.
+
 namespace tessera {
 namespace {
 

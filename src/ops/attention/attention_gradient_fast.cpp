@@ -6,6 +6,10 @@
 #include "ops/attention/flash_backward.h"
 #include "ops/math/vector_math.h"
 
+// The backward pass of attention in tiles, on the processor. A work item is a block of keys of a
+// key-value head. Its thread alone sums the dK and dV of these keys; all blocks add to the dQ of a
+// query, in order. flash_backward.h has the blocks, the tiles' products and the memory.
+
 namespace tessera {
 namespace {
 
@@ -15,6 +19,7 @@ void wait_for(int32_t& counter, int64_t value) {
   while (shared.load(std::memory_order_acquire) != value) std::this_thread::yield();
 }
 
+/// Publishes `value`, and with it what this thread has written before.
 void publish(int32_t& counter, int64_t value) {
   std::atomic_ref<int32_t>(counter).store(static_cast<int32_t>(value), std::memory_order_release);
 }
@@ -83,7 +88,7 @@ struct BackwardPlan {
 /// key-value head. It sums dK and dV over the queries that attend to these keys, and adds its share
 /// to the dQ of these queries. The shares of one dQ are added in the order of the blocks: each item
 /// waits for the block before it. So the result does not depend on the threads. This cannot
-/// deadlock: threads take items in order, so a thread already has the item of the block before.
+/// deadlock: items are taken in order, so some thread already has the item of the block before.
 template <typename T>
 class FlashBackward {
  public:
@@ -149,6 +154,7 @@ class FlashBackward {
     int64_t latest_first;  // the latest first key of a query of the tile
   };
 
+  // The ranges ascend, so the first query has the first key and the last query the last.
   TileKeys keys_of(int64_t sequence, int64_t tile) const {
     const KeyRanges ranges =
         operands_.ranges.from(sequence * shape_.sequence + tile * kBackwardQueries);

@@ -20,8 +20,8 @@ struct AttentionSizes {
   float scale;
 };
 inline constexpr int kMostHeadDim = 256;
-/// The last block counts rows and keys beyond the last one. Below this bound their indices, too,
-/// fit into 32 bits.
+/// A kernel also computes indices somewhat past the last row or key, for threads without work.
+/// Below this bound these fit into 32 bits too.
 inline constexpr int kMostRows = std::numeric_limits<int>::max() - 1024;
 
 /// The arguments of the search for the keys that each query attends to (see fill_key_ranges()).
@@ -66,9 +66,9 @@ struct AttentionBackward {
   T* v_gradient;
 };
 
-/// The arguments of attention over caches. The new rows are written to the caches first. Then the
-/// keys of each query are divided into `splits` parts, so that even one token keeps a whole device
-/// busy. At last the parts are joined.
+/// The arguments of attention over caches. First the new rows are written to the caches. Then the
+/// kernels attend to `splits` parts of each query's keys, so that even one token keeps a whole
+/// device busy. Finally they join the parts.
 template <typename T>
 struct CachedAttentionForward {
   AttentionSizes sizes;     // sequences = 1; sequence = keys = new tokens
@@ -86,8 +86,8 @@ struct CachedAttentionForward {
 /// Returns the number of parts into which the keys of each query are divided.
 int64_t cached_attention_splits(int64_t tokens, int64_t heads, int64_t capacity);
 
-/// Enqueues the kernels on a device's stream, for T = float and BFloat16. All arrays are aligned to
-/// 64 bytes. The kernels are plain: a warp for each row, without the matrix units.
+/// The functions below enqueue kernels on a device's stream, for T = float and BFloat16. All arrays
+/// are aligned to 64 bytes. The kernels are plain: they do not use the matrix units.
 template <typename Vendor>
 void key_ranges_device(const KeyRangeSearch& search, Stream& stream);
 template <typename Vendor, typename T>

@@ -9,6 +9,7 @@
 
 namespace tessera {
 
+/// Returns Σ_e a[e] · b[e].
 template <typename T>
 Compute<T> plain_dot(const T* a, const T* b, int64_t count) {
   Compute<T> sum = 0;
@@ -102,6 +103,7 @@ void cached_attention_plain(const AttentionShape& shape, const CachedAttentionOp
   });
 }
 
+/// The operands of the backward pass, in the layouts of attention().
 template <typename T>
 struct AttentionGradientOperands {
   const T* q;
@@ -116,7 +118,7 @@ struct AttentionGradientOperands {
   T* v_gradient;
 };
 
-/// Computes the backward pass: its definition. Of one head, P are the probabilities, O is the
+/// Computes the backward pass: its definition. For one head, P are the probabilities, O is the
 /// output and dO the output's gradient. dV and dK are summed over the query heads of a key-value
 /// head. `scratch` is [threads, 2 · keys + 1, head_dim].
 ///   delta = rowsum(dO · O), dS = P · (dO Vᵀ - delta)

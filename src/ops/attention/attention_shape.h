@@ -9,6 +9,7 @@
 
 namespace tessera {
 
+/// The sizes of one attention, from its options and the shapes of its operands.
 struct AttentionShape {
   int64_t sequences = 0;
   int64_t sequence = 0;  ///< queries of one sequence
@@ -57,6 +58,7 @@ struct AttentionHead {
   int64_t row_offset;    ///< offset in [sequences · heads, sequence]
 };
 
+/// Returns the sizes for `tokens` queries in sequences of `sequence`. Nothing is checked.
 inline AttentionShape attention_shape(const AttentionOptions& options, int64_t tokens,
                                       int64_t sequence) {
   const int64_t keys = options.keys > 0 ? options.keys : sequence;
@@ -73,7 +75,7 @@ inline AttentionShape attention_shape(const AttentionOptions& options, int64_t t
 }
 
 /// Checks the options and the specs of q, k and v, and returns the sizes. `sequence` is the number
-/// of tokens of one sequence.
+/// of queries of one sequence. Throws InternalError if they do not fit.
 inline AttentionShape checked_attention_shape(const Operation& operation,
                                               const AttentionOptions& options, int64_t sequence,
                                               std::span<const Spec> inputs) {

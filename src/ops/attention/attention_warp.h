@@ -1,8 +1,7 @@
 #pragma once
 
-// The common parts of the attention kernels. A warp works on one row. To compute scores, each lane
-// takes one key. To sum over the keys, each lane takes some of the channels. Include this in files
-// of kernels only.
+// What the attention kernels share; only for files of kernels. A warp works on one row. To compute
+// scores, each lane takes one key. To sum over keys, each lane takes some channels.
 
 #include <type_traits>
 
@@ -18,8 +17,7 @@ __device__ inline int row_of_warp() { return static_cast<int>(warp_of_grid()); }
 
 /// One query row and its offsets, in elements.
 struct QueryRow {
-  /// Returns the row of this warp. It does not exist if the grid has more warps than there are
-  /// rows.
+  /// Returns the row of this warp. `exists` is false if the grid has more warps than rows.
   __device__ static QueryRow of_warp(const AttentionSizes& sizes) { return {sizes, row_of_warp()}; }
   /// `row` is an index in [sequences, heads, sequence].
   __device__ QueryRow(const AttentionSizes& sizes, int row)
@@ -84,8 +82,8 @@ struct ChannelSum {
   }
 };
 
-/// The running sums of a softmax: Σ exp(score - greatest) value, and Σ exp(score - greatest), over
-/// the keys so far.
+/// The running softmax of a query over the keys so far: `greatest` is the greatest score, `total`
+/// is Σ exp(score - greatest), and `sum` is Σ exp(score - greatest) · value.
 template <int lane_channels>
 struct RunningSoftmax {
   float greatest = -INFINITY;

@@ -21,8 +21,9 @@ __global__ void append_rows(CachedAttentionForward<T> attention, int64_t packs) 
   store_pack(attention.value_cache, to, load_pack<pack_size>(attention.v, from));
 }
 
-/// Attends to parts of the keys, with a block for each query of each head (x) and each part of its
-/// keys (y). The warps take the part's keys in turn, kLanes at a time, and then join their sums.
+/// Computes a RunningSoftmax over each part of the keys, with a block for each query of each head
+/// (x) and each part of its keys (y). The warps take the part's keys in turn, kLanes at a time, and
+/// then join their sums. A warp without keys is left out: its -inf - -inf would give NaN.
 template <typename T, int lane_channels, int pack_size>
 __global__ void __launch_bounds__(kSplitWarps* kLanes)
     attend_parts(CachedAttentionForward<T> attention) {
@@ -76,7 +77,8 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
   }
 }
 
-/// Joins the parts of a query's keys, with a warp for each query of each head.
+/// Writes output = Σ_p w_p sum_p / Σ_p w_p total_p over the parts p of a query's keys, where w_p =
+/// exp(greatest_p - maximum), with a warp for each query of each head.
 template <typename T>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes)
     join_parts(CachedAttentionForward<T> attention) {

@@ -7,13 +7,12 @@
 
 // Attention of new tokens to caches, on the processor. A few tokens (generation) are computed row
 // by row: one query of one head at a time. Many tokens (a prompt) are computed in ForwardTiles, as
-// in attention_fast(). There the lengths differ from prompt to prompt, so tiles are padded to few
-// shapes.
+// in attention_fast(). Prompts differ in length, so tiles are padded to few shapes.
 
 namespace tessera {
 namespace {
 
-/// The number of new tokens from which on tiles are faster than rows.
+/// From this number of new tokens on, tiles are faster than rows.
 constexpr int64_t kTiledTokens = 8;
 /// Tiles are padded with zeros to multiples of these sizes, so there are few shapes of products,
 /// whatever the lengths of the prompts.
@@ -120,6 +119,7 @@ struct CachedPlan {
   int64_t product_bytes = 0;
 };
 
+/// The prepared products of a plan's tiles.
 struct CachedTables {
   CachedTables(Runtime& runtime, const CachedPlan& plan) {
     plan.for_each_tile([&](const ForwardLayout& layout, int64_t queries, int64_t keys) {

@@ -4,6 +4,9 @@
 #include "ops/attention/scratch.h"
 #include "ops/by_processor.h"
 
+// Chooses what computes attention on a device: cuDNN, the plain kernels or, on the emulated device,
+// the processor. The workspace of a plan and the check before the first run follow this choice.
+
 namespace tessera {
 namespace {
 
@@ -21,7 +24,8 @@ struct KernelScratch {
   float* delta;
 };
 
-/// Returns whether cuDNN computes an attention on a device of NVIDIA.
+/// Returns whether cuDNN computes an attention on a device of NVIDIA. It takes bf16 and sequences
+/// whose queries and keys are of the same tokens.
 bool by_cudnn(const DeviceAttention& attention) {
   return attention.dtype == DType::bf16 && attention.shape.aligned;
 }
@@ -41,6 +45,7 @@ CudnnAttentionKind cudnn_kind(const Target& target, const DeviceAttention& atten
   return kind;
 }
 
+/// Throws Error for bf16 on the device hip, which this version cannot compute.
 void require_code(Device device, const DeviceAttention& attention) {
   if (device != Device::hip || attention.dtype != DType::bf16) return;
   throw Error(

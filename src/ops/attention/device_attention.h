@@ -13,8 +13,7 @@ struct DeviceAttention {
   AttentionShape shape;
   DType dtype = DType::f32;
   bool backward = false;
-  /// Addresses in the device's memory. A plan has no memory yet. There an address only tells, by
-  /// not being null, that the positions are given.
+  /// Addresses in the device's memory. In a plan, a non-null address only says what is given.
   TokenPositions positions = {};
 };
 
@@ -41,18 +40,18 @@ inline AttentionSizes kernel_sizes(const AttentionShape& shape) {
 /// compute f32; bf16 would need a library of AMD's, and throws Error. On the GPUs of both, nothing
 /// checks that positions ascend.
 ///
-/// In a run that is not deterministic, cuDNN computes only pairs within groups of documents (see
-/// DocumentGroups). Otherwise a mask hides the keys of other documents, which saves no work.
+/// Where cudnn_documents() allows it, which takes a run that is not deterministic, cuDNN computes
+/// only pairs within groups of documents (see DocumentGroups). Otherwise a mask hides the keys of
+/// other documents, which saves no work.
 void run_on_device(const Operation& operation, const Execution& execution,
                    const DeviceAttention& attention);
 
-/// Prepares runs of an attention: opens cuDNN if it is used, and makes its plan, which takes
-/// seconds. Throws Error if the runtime's device has no such attention, or if cuDNN is missing or
-/// has no plan.
+/// Prepares runs of an attention: opens cuDNN if it is used, and makes its plan, which takes about
+/// a second. Throws Error if the runtime's device has no such attention, or as
+/// require_cudnn_attention() does.
 void require_device_attention(Runtime& runtime, const DeviceAttention& attention);
 
-/// Returns the bytes of workspace on a target that is neither the processor nor emulated. Throws
-/// Error if such an attention is not available there.
+/// Returns the bytes of workspace on a GPU. Throws Error if it does not take heads of this size.
 int64_t device_attention_workspace(const Target& target, const DeviceAttention& attention);
 
 /// Enqueues the attention with the plain kernels, on any device. They take no head dim above

@@ -12,14 +12,13 @@
 namespace tessera {
 
 /// The number of queries in one tile of the forward pass. With 256 queries, products are a few per
-/// cent faster. Tiles lose that again at the diagonal, and lose far more to keys of other
-/// documents.
+/// cent faster. But masked pairs cost that gain at the diagonal, and far more with short documents.
 inline constexpr int64_t kForwardQueries = 128;
 inline constexpr int64_t kBackwardQueries = 128;  ///< the same of the backward pass
 
-/// The number of keys in one tile of attention: the largest power of two, from 256 to 1024, with
-/// which scores and probabilities fit into a core's second-level cache. If the cache is unknown, 1
-/// MiB is assumed. Sums are taken tile by tile, so other sizes round differently.
+/// The number of keys in one tile of attention: the largest power of two with which scores and
+/// probabilities fit into a core's second-level cache, but at least 256 and at most 1024. An
+/// unknown cache counts as 1 MiB. Sums go tile by tile, so other sizes round differently.
 struct AttentionTiles {
   explicit AttentionTiles(const Target& target) {
     const int64_t known = target.caches.second_level;
@@ -95,7 +94,7 @@ class TileTable {
     int64_t columns = 0;
     Products products;
   };
-  std::array<Entry, 40> entries_{};  // a cache's last tile has the most: 2 times 16 sizes
+  std::array<Entry, 40> entries_{};  // at most 32: 2 numbers of queries, 16 of keys
   size_t size_ = 0;
 };
 

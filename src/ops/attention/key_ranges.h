@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// The keys that each query attends to: rows [begin, end) of its sequence's keys. Both bounds
-/// ascend from one query of a sequence to the next. A query may attend to no key.
+/// The keys that each query attends to: rows [begin, end) of its sequence's keys. Neither bound
+/// falls from one query of a sequence to the next. A query may attend to no key.
 struct KeyRanges {
   const int32_t* begin = nullptr;  ///< [query tokens]
   const int32_t* end = nullptr;    ///< [query tokens]
@@ -28,8 +28,8 @@ int64_t key_range_bytes(const AttentionShape& shape);
 
 /// Returns the range of each query: the keys from the start of its document up to the query itself.
 /// The ranges are stored in `memory`. Throws InternalError, which names the operation, if positions
-/// do not ascend within a sequence, or if a document starts after one of its tokens or before the
-/// document of the previous token.
+/// are negative or do not ascend within a sequence, or if a document starts after one of its tokens
+/// or before the document of the previous token.
 KeyRanges fill_key_ranges(const Operation& operation, const AttentionShape& shape,
                           const TokenPositions& positions, std::byte* memory);
 

@@ -14,12 +14,11 @@ class Stream;
 /// The groups into which the documents of sequences are packed. Attention computes only the pairs
 /// of queries and keys within a group.
 ///
-/// A sequence is cut into stretches of `stretch` tokens, wherever documents begin. Each stretch has
-/// one group, which begins with the first document that begins within the stretch. So the number of
-/// groups does not depend on the documents, and the host need not wait for a number from the
-/// device. A group in whose stretch no document begins is empty. Documents shorter than a stretch
-/// may share a group, where a mask separates them. A document longer than a stretch has a group of
-/// its own, or shares it with those that begin before it in its stretch.
+/// A sequence is cut into stretches of `stretch` tokens, without regard to documents. Each stretch
+/// has one group: the documents that begin within the stretch. So the number of groups does not
+/// depend on the documents, and the host need not wait for a number from the device. A group in
+/// whose stretch no document begins is empty. Documents shorter than a stretch may share a group,
+/// where a mask separates them. A document longer than a stretch is the last of its group.
 ///
 /// Long stretches join more documents. Short stretches make more groups. For each group a library
 /// starts blocks for all tiles of a sequence, and most of these blocks find nothing to do. So a
@@ -56,8 +55,8 @@ struct PackedDocuments {
   const int32_t* document_starts;  // [sequences · sequence]: positions within the sequence
   int32_t* lengths;                // [groups]: tokens
   int32_t* offsets[kWidths];       // [groups + 1]: tokens before the group, times a width
-  /// [groups, sequence]: for each query of a group, the start of its document within the group. 0
-  /// after the group's end.
+  /// [groups, sequence]: for each query of a group, the start of its document within the group.
+  /// Entries after the group's end are 0.
   int32_t* starts;
 };
 

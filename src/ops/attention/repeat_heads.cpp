@@ -14,7 +14,7 @@ class HeadOperation : public Operation {
   HeadOperation(int64_t head_dim, int64_t times) : head_dim_(head_dim), times_(times) {}
 
  protected:
-  /// Returns the columns of x divided by `unit`, a divisor.
+  /// Checks x, and returns its number of columns divided by `unit`, which must divide it.
   int64_t columns(std::span<const Spec> inputs, int64_t unit) const {
     TESSERA_EXPECT(
         *this, inputs.size() == 1 && is_floating(inputs[0].dtype) && inputs[0].shape.rank() == 2,

@@ -9,7 +9,11 @@
 namespace tessera {
 namespace {
 
-/// Joins rows on the processor. The one kernel is both plain and fast.
+// Joins current and delayed rows (delay.h), and separates the gradient of the joined rows again.
+// JoinDelayed::gradient() creates the gradient's operation, which comes first. The kernels only
+// copy, so each is both plain and fast.
+
+/// Joins rows on the processor.
 ///   joined[t] = (current[t], delayed[t - 1]), or (current[t], 0) at a document's start
 template <typename T>
 void join_rows(const DelayForward<T>& delay, int threads) {
@@ -47,8 +51,8 @@ void separate_rows(const DelayBackward<T>& delay, int threads) {
   });
 }
 
-/// inputs: the gradient of the joined rows [tokens, all columns], document starts if given.
-/// outputs: the gradients of the current and of the delayed rows.
+/// inputs: the gradient of the joined rows [tokens, c + e], document starts if given. outputs: the
+/// gradients of the current rows [tokens, c] and of the delayed rows [tokens, e].
 class JoinDelayedGradient final : public Operation {
  public:
   JoinDelayedGradient(const SequenceInputs& sequences, int64_t current_width)
@@ -99,8 +103,8 @@ class JoinDelayedGradient final : public Operation {
   int64_t current_width_;
 };
 
-/// inputs: current [tokens, c], delayed [tokens, e]; then document starts if given, or, if a
-/// sequence is continued, its last row [1, e] and the position. output: [tokens, c + e].
+/// inputs: current [tokens, c], delayed [tokens, e]; then document starts if given, or last row
+/// [1, e] and position if a sequence is continued. output: [tokens, c + e].
 class JoinDelayed final : public Operation {
  public:
   explicit JoinDelayed(const SequenceInputs& sequences) : sequences_(sequences) {}

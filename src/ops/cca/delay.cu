@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-/// Joins rows, with a thread for each pack of the joined rows.
+/// Joins rows (DelayForward), with a thread for each pack: pack_size elements moved in one access.
 template <typename T, int pack_size>
 __global__ void join_rows(DelayForward<T> delay) {
   const int64_t current = delay.current_width / pack_size;  // packs of a row
@@ -24,7 +24,7 @@ __global__ void join_rows(DelayForward<T> delay) {
   });
 }
 
-/// Separates the gradient of joined rows, with a thread for each pack of the results.
+/// Separates the gradient of joined rows (DelayBackward), with a thread for each pack.
 template <typename T, int pack_size>
 __global__ void separate_rows(DelayBackward<T> delay) {
   const int64_t current = delay.current_width / pack_size;  // packs of a row
@@ -46,7 +46,7 @@ __global__ void separate_rows(DelayBackward<T> delay) {
 }
 
 /// Calls body(pack_size) with the elements of a pack as a compile-time constant, which divides both
-/// widths.
+/// widths. If full packs do not divide `current`, the 1 leads to packs of one element.
 template <typename T, typename Body>
 void with_joined_packs(int64_t current, int64_t delayed, Body&& body) {
   with_pack_size<kPackSize<T>>(current % kPackSize<T> == 0 ? delayed : 1, body);

@@ -19,11 +19,11 @@ struct DelayForward {
   int64_t delayed_width;
   const T* current;  // [tokens, current_width]
   const T* delayed;  // [tokens, delayed_width]
-  const T* before;   // [delayed_width]: row of the token before token 0, if a sequence continues
+  const T* before;   // [delayed_width]: row before token 0 of a sequence that continues, or null
   T* joined;         // [tokens, current_width + delayed_width]
 };
 
-/// The arguments of the gradient of this: joined_gradient[t] = (current_gradient[t],
+/// The arguments of the gradient of join_delayed(): joined_gradient[t] = (current_gradient[t],
 /// delayed_gradient[t - 1]). delayed_gradient is zero for the last token of a document.
 template <typename T>
 struct DelayBackward {
@@ -36,7 +36,7 @@ struct DelayBackward {
   T* delayed_gradient;       // [tokens, delayed_width]
 };
 
-/// Enqueues the kernels on a device's stream, for T = float and BFloat16.
+// These functions enqueue the kernels on a device's stream, for T = float and BFloat16.
 template <typename Vendor, typename T>
 void join_delayed_device(const DelayForward<T>& delay, Stream& stream);
 template <typename Vendor, typename T>

@@ -8,6 +8,9 @@
 namespace tessera {
 namespace {
 
+// The depthwise convolution (depthwise.h) and its gradient. The plain kernels, which define both,
+// come first. Then come the operations, the gradient's before DepthwiseTaps, which creates it.
+
 /// Defines the depthwise convolution:
 ///   taps[t, c, 0] = y[t - 1, c], taps[t, c, 1] = y[t, c],
 ///   y[t, c] = weight[c, 0] * x[t - 1, c] + weight[c, 1] * x[t, c] + bias[c],
@@ -32,8 +35,8 @@ void depthwise_plain(const DepthwiseForward<T>& depthwise, int threads) {
   });
 }
 
-/// Defines its gradients, channel by channel. Terms of token t + 1 are 0 if it does not follow t in
-/// the document.
+/// Defines the gradients of the convolution, channel by channel. Terms of token t + 1 are 0 if that
+/// token does not follow t in the document.
 ///   y_gradient[t, c] = taps_gradient[t, c, 1] + taps_gradient[t + 1, c, 0]
 ///   x_gradient[t, c] = weight[c, 1] * y_gradient[t, c] + weight[c, 0] * y_gradient[t + 1, c]
 ///   weight_gradient[c, 0] = sum_t y_gradient[t + 1, c] * x[t, c]
@@ -101,7 +104,7 @@ class DepthwiseTapsGradient final : public Operation {
     return {{x.shape, x.dtype}, {weight.shape, weight.dtype}, {{x.shape[1]}, weight.dtype}};
   }
 
-  /// Returns the bytes of the parts in which fast kernels sum the weights' gradients.
+  /// Returns the bytes of the parts of the sums for the weight and the bias (DepthwiseBackward).
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     if (target.device == Device::cpu && use_plain(target, inputs[0].dtype)) return 0;
     const Shape& x = inputs[0].shape;
@@ -142,8 +145,8 @@ class DepthwiseTapsGradient final : public Operation {
 };
 
 /// inputs: x [tokens, channels], weight [channels, 2], bias [channels]; then document starts if
-/// given, or, if a sequence is continued, its last rows [2, channels] and the position. output:
-/// [tokens, 2 · channels].
+/// given, or last rows [2, channels] and position if a sequence is continued. output: [tokens, 2 ·
+/// channels].
 class DepthwiseTaps final : public Operation {
  public:
   explicit DepthwiseTaps(const SequenceInputs& sequences) : sequences_(sequences) {}

@@ -57,10 +57,10 @@ __global__ void write_taps(DepthwiseForward<T> depthwise) {
   });
 }
 
-/// Writes the gradient of x, and the parts of the gradients of the weight and the bias. A thread
-/// has a pack of channels (grid x) and a part of the tokens (grid y). It takes its tokens from the
-/// last to the first: the gradients at a token, which stay in registers, are terms of the gradients
-/// at the token before it.
+/// Writes the gradient of x, and the parts of the gradients of the weight and the bias (formulas:
+/// depthwise_gradient_plain()). A thread has a pack of channels (grid x) and a part of the tokens
+/// (grid y). The thread goes from its last token to its first: the gradients at a token, which stay
+/// in registers, are terms of the gradients at the token before.
 template <typename T, int pack_size>
 __global__ void __launch_bounds__(kColumnThreads)
     depthwise_gradient(DepthwiseBackward<T> depthwise, int64_t parts) {
@@ -115,6 +115,8 @@ __global__ void __launch_bounds__(kColumnThreads)
 }
 
 }  // namespace
+
+// Packs of x have half of the elements that one access moves, because their taps are twice as many.
 
 template <typename Vendor, typename T>
 void depthwise_device(const DepthwiseForward<T>& depthwise, Stream& stream) {

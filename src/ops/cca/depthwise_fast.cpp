@@ -62,8 +62,7 @@ template <int ahead, typename T>
   }
 }
 
-/// Calls body with `count`, the number of a token's neighbours in its document, as a constant 0, 1
-/// or 2.
+/// Calls body with `count` (0, 1 or 2 neighbours of a token in its document) as a constant.
 template <typename Body>
 void with_neighbours(int count, Body&& body) {
   if (count == 0) return body(std::integral_constant<int, 0>{});

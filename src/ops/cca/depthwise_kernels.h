@@ -9,9 +9,8 @@ namespace tessera {
 
 class Stream;
 
-/// The arguments of the depthwise convolution y[t] = weight[:, 0] x[t - 1] + weight[:, 1] x[t] +
-/// bias. The taps of a token t are y[t - 1] and y[t]. x is zero before a document's start, so y is
-/// the bias there.
+/// The arguments of depthwise_taps(): y[t] = weight[:, 0] x[t - 1] + weight[:, 1] x[t] + bias. The
+/// taps of token t are y[t - 1] and y[t]. Before a document's start x is zero, so y is the bias.
 template <typename T>
 struct DepthwiseForward {
   using Wide = Compute<T>;
@@ -19,7 +18,7 @@ struct DepthwiseForward {
   int64_t tokens;
   int64_t channels;
   const T* x;          // [tokens, channels]
-  const T* before;     // [2, channels]: rows of the tokens before token 0, if a sequence continues
+  const T* before;     // [2, channels]: rows before token 0 of a sequence that continues, or null
   const Wide* weight;  // [channels, 2]
   const Wide* bias;    // [channels]
   T* taps;             // [tokens, channels, 2]
@@ -35,7 +34,7 @@ struct DepthwiseForward {
   }
 };
 
-/// See depthwise_gradient_plain().
+/// The arguments of the gradients. depthwise_gradient_plain() (depthwise.cpp) has the formulas.
 template <typename T>
 struct DepthwiseBackward {
   using Wide = Compute<T>;
@@ -50,6 +49,7 @@ struct DepthwiseBackward {
   Wide* bias_gradient;     // [channels]
   Wide* parts;             // [token_parts(), 3 channels]: sums for the weight, then for the bias
 
+  /// Returns whether the next token belongs to the same document.
   constexpr bool is_followed(int64_t token) const {
     return token + 1 < tokens && order.follows(token + 1);
   }
@@ -60,13 +60,14 @@ struct DepthwiseBackward {
   }
 };
 
-/// Runs the fast kernels on the processor, for T = float and BFloat16.
+// The fast kernels on the processor, for T = float and BFloat16. A gradient is summed in `parts`
+// parts (token_parts() of ops/weight_parts.h).
 template <typename T>
 void depthwise_fast(const DepthwiseForward<T>& depthwise, int threads);
 template <typename T>
 void depthwise_gradient_fast(const DepthwiseBackward<T>& depthwise, int64_t parts, int threads);
 
-/// Enqueues the kernels on a device's stream, for the same types.
+// These functions enqueue the kernels on a device's stream, for the same types.
 template <typename Vendor, typename T>
 void depthwise_device(const DepthwiseForward<T>& depthwise, Stream& stream);
 template <typename Vendor, typename T>

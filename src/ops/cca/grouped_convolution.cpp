@@ -15,6 +15,7 @@ namespace {
 // in the sizes of the products and in the operands. The operands are stored for all heads together:
 // a head's row is a part of a row of all heads, so there are gaps between a head's rows.
 
+/// The sizes of a convolution. The taps are [tokens, heads · in], the result [tokens, heads · out].
 struct HeadSizes {
   int64_t tokens;
   int64_t heads;
@@ -27,7 +28,7 @@ struct HeadSizes {
   }
 };
 
-/// An operand of the products of all heads, with a part for each head.
+/// An operand of the products. Each head has a part of it.
 struct HeadOperand {
   const Tensor& tensor;
   int64_t step;  // elements from one head's part to the next
@@ -90,14 +91,14 @@ class HeadProducts : public Operation {
   int64_t heads_;
 
  private:
-  /// Returns sections of the rows of C. oneDNN may need an f32 copy of a result with gaps between
-  /// its rows, so chunks are small.
+  /// Returns the rows of C as sections of chunks (ops/row_sections.h). oneDNN may need an f32 copy
+  /// of a result with gaps between its rows, so chunks are small.
   static std::vector<RowSection> sections(const GemmShape& shape) {
     constexpr int64_t kTokens = 1024, kWeightRows = 64;
     return row_sections(shape.m, shape.transpose_a ? kWeightRows : kTokens);
   }
 
-  /// Returns the product of `rows` rows of C. A single row has no gap after it: 0 says so.
+  /// Returns the product of `rows` rows of C. A single row has no gaps: a leading dim of 0 says so.
   static GemmShape with_rows(GemmShape shape, int64_t rows, int threads) {
     shape.m = rows;
     shape.threads = threads;
@@ -106,6 +107,7 @@ class HeadProducts : public Operation {
     return shape;
   }
 
+  /// Returns the workspace bytes of a thread, for the largest section.
   static int64_t thread_bytes(const Target& target, const GemmShape& shape) {
     int64_t bytes = 0;
     for (const RowSection& section : sections(shape)) {
@@ -134,9 +136,9 @@ class HeadProducts : public Operation {
   }
 };
 
-/// The gradient of the weight. inputs: taps [tokens, heads · in], the gradient of the result
-/// [tokens, heads · out] and, if `accumulate`, the main gradient [heads · out, in / 2, 2], to which
-/// run() adds. Otherwise that is the output.
+/// The gradient of the weight. inputs: taps [tokens, heads · in] and the gradient of the result
+/// [tokens, heads · out]. If `accumulate`, run() adds to a third input, the main gradient [heads ·
+/// out, in / 2, 2]. Otherwise the output is a gradient of that shape.
 class GroupedConvolutionWeightGradient final : public HeadProducts {
  public:
   GroupedConvolutionWeightGradient(int64_t heads, bool accumulate)
@@ -230,8 +232,8 @@ class GroupedConvolutionInputGradient final : public HeadProducts {
   }
 };
 
-/// inputs: taps [tokens, heads · in], weight [heads · out, in / 2, 2]. output:
-/// [tokens, heads · out].
+/// inputs: taps [tokens, heads · in], weight [heads · out, in / 2, 2]; output [tokens, heads ·
+/// out].
 class GroupedConvolution final : public HeadProducts {
  public:
   using HeadProducts::HeadProducts;

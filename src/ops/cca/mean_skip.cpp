@@ -63,7 +63,7 @@ class MeanSkip : public Operation {
     }
   }
 
-  /// Checks that a device has kernels of these sizes.
+  /// Checks that a device has kernels of these sizes. Plans call it through workspace_bytes().
   void expect_device_sizes(const Target& target, std::span<const Spec> inputs) const {
     if (target.device == Device::cpu) return;
     const int64_t channels = (inputs[0].shape[1] / inputs[1].shape[1] + 1) * options_.head_dim;
@@ -155,6 +155,7 @@ class MeanSkipNormGradient final : public MeanSkip {
     return inputs[4].shape[0] + inputs[5].shape[0] + inputs[6].shape[0];
   }
 
+  /// The parts of the workspace. `rows` is [threads, 3, head_dim], `sums` [parts, width].
   template <typename Wide>
   struct Work {
     Work(const MeanSkipNormGradient& operation, const Target& target, int64_t width, int64_t parts,
@@ -221,8 +222,7 @@ class MeanSkipNorm final : public MeanSkip {
     return target.threads * 2 * options_.head_dim * static_cast<int64_t>(sizeof(double));
   }
 
-  /// Lets the outputs overwrite the convolutions' results: the kernels read a row before they write
-  /// it.
+  /// Lets the outputs overwrite the convolutions' results. Kernels read a row before they write it.
   int in_place_input(int output) const override { return 2 + output; }
 
   void run(const Execution& execution) const override {

@@ -113,7 +113,7 @@ struct SkipSums {
   __device__ float root() const { return sqrtf(static_cast<float>(operands.head_dim)); }
 };
 
-/// Writes queries and keys, with a warp for the heads of a token that share a key head.
+/// Writes queries and keys (formulas: mean_skip_plain()), with a warp for each token and group.
 template <typename T, int lane_packs, int pack_size>
 __global__ void __launch_bounds__(kSkipWarps* kLanes) skip_heads(MeanSkipForward<T> skip) {
   using Row = HeadRow<lane_packs, pack_size>;
@@ -157,7 +157,7 @@ __device__ SumGradient<HeadRow<lane_packs, pack_size>> gradient_of_sum(
           sums.root() * inverse * products};
 }
 
-/// Adds a row to sums of the warp in shared memory. Each lane has its lane_packs elements.
+/// Adds a row to sums of the warp in shared memory. Each lane adds its own packs.
 template <int lane_packs, int pack_size>
 __device__ void add_to_sums(const HeadRow<lane_packs, pack_size>& row, float* sums,
                             int64_t head_dim) {
@@ -166,11 +166,11 @@ __device__ void add_to_sums(const HeadRow<lane_packs, pack_size>& row, float* su
   });
 }
 
-/// Writes the gradients, with a block for each part of the tokens (x) and each group (y). The
-/// tokens of the part are divided among the block's warps. A warp adds up, in shared memory, the
-/// gradients of the group's biases and of its temperature. At the end the block adds up the warps'
-/// sums, in order, and writes them to its part. The 1 in __launch_bounds__ lets one block take all
-/// registers of a multiprocessor.
+/// Writes the gradients (formulas: mean_skip_gradient_plain()), with a block for each part of the
+/// tokens (grid x) and each group (grid y). The tokens of the part are divided among the block's
+/// warps. A warp adds up, in shared memory, the gradients of the group's biases and of its
+/// temperature. Then the block adds up the warps' sums, in order, and writes them to its part. With
+/// the 1 in __launch_bounds__, one block may take all registers of a multiprocessor.
 template <typename T, int lane_packs, int pack_size>
 __global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
     skip_gradient_heads(MeanSkipBackward<T> skip, int64_t parts) {

@@ -10,6 +10,7 @@ struct QueryAndKey {
   Value key;
 };
 
+/// The options of mean_skip_norm().
 struct MeanSkipOptions {
   int64_t head_dim = 0;
   double epsilon = 1e-12;  ///< added to the square of a head's norm

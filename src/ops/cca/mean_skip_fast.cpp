@@ -9,6 +9,10 @@
 namespace tessera {
 namespace {
 
+// Heads are handled in groups: a key head and the query heads that share it. For each head, a row
+// of scratch memory gets the sum s = convolved + bias + mean (mean_skip.h). The forward kernel
+// normalises the sum, and the backward kernel replaces it by its gradient.
+
 /// The rows of one token and one group of heads, which share a key head, and their biases.
 template <typename T>
 struct SkipRows {
@@ -51,8 +55,7 @@ template <typename T>
   }
 }
 
-/// Writes sum = convolved + bias + (mean of the group's projected queries + projected key) / 2 of
-/// the key head.
+/// Writes sum = convolved + bias + (mean of projected queries + projected key) / 2 of the key head.
 template <typename T>
 [[gnu::noinline]] void sum_of_key(const SkipRows<T>& rows, float* sum) {
   std::fill_n(sum, rows.head_dim, 0.0f);
@@ -69,6 +72,7 @@ template <typename T>
   }
 }
 
+/// Returns 1 / sqrt(Σ sum² + epsilon).
 float inverse_skip_norm(const float* sum, int64_t head_dim, double epsilon) {
   const float squares =
       interleaved_sum<float>(head_dim, [=](int64_t c) { return sum[c] * sum[c]; });
@@ -81,15 +85,14 @@ void scale_row(const float* sum, float factor, T* row, int64_t head_dim) {
   for (int64_t c = 0; c < head_dim; ++c) row[c] = static_cast<T>(factor * sum[c]);
 }
 
-/// The numbers of a head's norm.
+/// The factors of a head's norm: temperature · root · s / sqrt(Σ s² + epsilon).
 struct SkipScale {
   float root;             // √head_dim
-  float temperature = 1;  // of keys only
+  float temperature = 1;  // 1 for queries
   double epsilon;
 };
 
-/// Replaces a sum by the sum's gradient (see NormGradientFactors in mean_skip_plain.h). Returns the
-/// gradient of the temperature.
+/// Replaces a sum by its gradient (NormGradientFactors) and returns the temperature's gradient.
 template <typename T>
 [[gnu::noinline]] float replace_by_gradient(const SkipScale& scale, const T* output_gradient,
                                             float* sum, int64_t head_dim) {
@@ -139,7 +142,8 @@ template <typename T>
   }
 }
 
-/// Writes the gradients of one token's heads that share a key head. `scratch` is [3, head_dim].
+/// Writes the gradients of one token and group, and adds to those of the biases and the temperature
+/// in `part`. `scratch` is [3, head_dim].
 template <typename T>
 void write_group_gradients(const MeanSkipBackward<T>& skip, const SkipPart& part, int64_t token,
                            int64_t group, float* scratch) {

@@ -8,8 +8,8 @@ namespace tessera {
 
 class Stream;
 
-/// The operands of a mean skip with norm and of its gradient. Queries are [tokens, groups, heads,
-/// head_dim], where the heads of a group share a key head; keys are [tokens, groups, head_dim].
+/// The operands of mean_skip_norm() and of its gradient. Queries are [tokens, groups, heads,
+/// head_dim], where the heads of a group share a key head. Keys are [tokens, groups, head_dim].
 template <typename T>
 struct MeanSkipOperands {
   using Wide = Compute<T>;
@@ -30,6 +30,7 @@ struct MeanSkipOperands {
   constexpr int64_t key_channels() const { return groups * head_dim; }
 };
 
+/// The arguments of mean_skip_norm(). mean_skip_plain() has the formulas.
 template <typename T>
 struct MeanSkipForward {
   using Wide = Compute<T>;
@@ -64,7 +65,8 @@ struct MeanSkipBackward {
   }
 };
 
-/// Runs the fast kernels on the processor, for T = float and BFloat16.
+// The fast kernels on the processor, for T = float and BFloat16. A gradient is summed in `parts`
+// parts (token_parts() of ops/weight_parts.h).
 template <typename T>
 void mean_skip_fast(const MeanSkipForward<T>& skip, int threads);
 template <typename T>
@@ -76,8 +78,7 @@ inline constexpr int64_t kMostSkipHeadDim = 256;
 /// the temperature, fit into the 48 KiB of shared memory of a block.
 inline constexpr int64_t kMostSkipChannels = 48 * 256 - 1;
 
-/// Enqueues the kernels on a device's stream, for the same types. Plans refuse heads and groups
-/// above the two limits.
+// The device's kernels, for the same types. Plans refuse heads and groups above the two limits.
 template <typename Vendor, typename T>
 void mean_skip_device(const MeanSkipForward<T>& skip, Stream& stream);
 template <typename Vendor, typename T>

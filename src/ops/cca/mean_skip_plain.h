@@ -8,9 +8,8 @@
 
 namespace tessera {
 
-/// The sums s = convolved + bias + mean that the norm takes, for one token and one group. A group
-/// is the query heads that share a key head, and that key head. The formulas have the names of
-/// MeanSkipOperands.
+/// The sums s = convolved + bias + mean that the norm takes, for one token and one group: a key
+/// head and the query heads that share it. The formulas have the names of MeanSkipOperands.
 template <typename T>
 class SkipSums {
  public:

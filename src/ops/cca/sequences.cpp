@@ -55,6 +55,7 @@ void keep_last_rows(const Execution& execution, const Tensor& rows, const Tensor
     }
   };
   const int64_t tokens = rows.shape()[0];
+  // Ascending, so that a row of the state has moved up before it is overwritten.
   for (int64_t row = 0; row < state_rows; ++row) {
     const int64_t token = tokens - state_rows + row;
     token < 0 ? copy(state, row + tokens, row) : copy(rows, token, row);

@@ -20,9 +20,9 @@ struct SequenceOptions {
   std::optional<Value> document_starts = {};
 };
 
-/// The inputs that tell an operation how its tokens follow one another. They are the last inputs.
-/// For whole sequences they are the document starts, if these are given. For tokens that continue
-/// one sequence, there is one such input: the position of the first token.
+/// The last inputs of an operation, which say how its tokens follow one another. For whole
+/// sequences, this is the document starts, or no input if they are not given. For tokens that
+/// continue one sequence, it is the position of the first token.
 class SequenceInputs {
  public:
   /// The inputs for whole sequences.
@@ -38,9 +38,10 @@ class SequenceInputs {
   /// Returns the labels of the inputs, each after a comma.
   std::string labels() const;
 
-  /// Throws InternalError if the last input does not fit `tokens`, or `tokens` is not a number of
-  /// whole sequences or exceeds 32 bits.
+  /// Throws InternalError if the last input does not fit `tokens`, if `tokens` does not fit an
+  /// int32, or if it is not a number of whole sequences (unless a sequence is continued).
   void expect(const Operation& operation, std::span<const Spec> inputs, int64_t tokens) const;
+  /// Returns the order of the tokens. It points to the last input.
   TokenOrder order(std::span<const Tensor> inputs) const;
 
  private:
@@ -52,8 +53,8 @@ class SequenceInputs {
 };
 
 /// Updates the state of a sequence that is continued: the rows of its newest tokens, the latest
-/// last. `rows`, [tokens, width], are the rows of the tokens that follow. If there are fewer of
-/// them than of the state's rows, the state's last rows move up first.
+/// last. `rows`, [tokens, width], are the rows of the new tokens. If `rows` has fewer rows than
+/// `state`, the last rows of `state` move up to make room.
 void keep_last_rows(const Execution& execution, const Tensor& rows, const Tensor& state);
 
 /// Returns the inputs of an operation, followed by the document starts if `options` has them.

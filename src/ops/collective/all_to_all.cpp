@@ -41,14 +41,14 @@ int64_t common_elements(const PieceLayout& first_split, int first_position,
   return elements;
 }
 
-/// Sharded -> sharded, along another dim or in other pieces. Input: this rank's piece of the old
-/// split. Output: its piece of the new split.
+/// The conversion sharded -> sharded, along another dim or in other pieces. Input: this rank's
+/// piece of the old split. Output: its piece of the new split.
 ///
 /// This rank sends each rank the elements that its own old piece and the other rank's new piece
-/// have in common, in the order of the whole. It packs them first, unless the new pieces are equal
-/// blocks of the whole in the order of the ranks (is_even()): its old piece then has them in
-/// the order of sending. Likewise, it unpacks what it receives unless the old pieces are such
-/// blocks.
+/// have in common, in the order of the whole. If the new pieces are equal blocks of the whole in
+/// the order of the ranks (is_even()), the old piece has these elements in the order of sending.
+/// Otherwise this rank packs them first. Likewise, it unpacks what it receives unless the old
+/// pieces are such blocks.
 class AllToAll final : public CollectiveOperation {
  public:
   explicit AllToAll(Move move) : CollectiveOperation(std::move(move)) {
@@ -123,12 +123,14 @@ class AllToAll final : public CollectiveOperation {
     return changes_dim() && equal(*move().before) && equal(*move().after);
   }
 
+  /// Exchanges the elements. The communicator compares `splits` to check that all ranks agree.
   void send(const Execution& execution, const Tensor& from, const Tensor& to) const {
     const Repartition splits{move().whole, move().before->hash(), move().after->hash()};
     if (sent_.empty()) return execution.group().all_to_all(execution.name, from, to, splits);
     execution.group().all_to_all_rows(execution.name, from, sent_, to, received_, splits);
   }
 
+  /// Copies from the old piece what each rank gets, rank by rank, to `packed`.
   void pack(const std::byte* from, std::byte* packed, int64_t size) const {
     for (int peer = 0; peer < move().ranks; ++peer) {
       for_each_common_range(*move().before, move().position, *move().after, peer,
@@ -140,6 +142,7 @@ class AllToAll final : public CollectiveOperation {
     }
   }
 
+  /// Copies what has arrived from each rank, rank by rank, into the new piece.
   void unpack(const std::byte* arrived, std::byte* to, int64_t size) const {
     for (int peer = 0; peer < move().ranks; ++peer) {
       for_each_common_range(*move().before, peer, *move().after, move().position,
@@ -151,8 +154,8 @@ class AllToAll final : public CollectiveOperation {
     }
   }
 
-  // The elements sent to and received from each rank. Both are empty if every rank sends equally
-  // much to every rank: all_to_all() then needs no counts.
+  // The numbers of elements sent to and received from each rank. Both lists are empty if every rank
+  // sends equally much to every rank: all_to_all() then needs no counts.
   std::vector<int64_t> sent_, received_;
 };
 

@@ -12,7 +12,10 @@
 namespace tessera {
 namespace {
 
-/// An operation whose output is the input's memory under another type.
+// A conversion becomes one of two kinds of nodes. If nothing moves on this mesh, a Retype gives the
+// memory another type. Otherwise the operation of its Movement (ops/collective/move.h) runs.
+
+/// The base of Retype and Cross, whose output is the input's memory under another type.
 class SameMemory : public Operation {
  public:
   std::string labels(std::span<const Spec> inputs) const override {
@@ -28,7 +31,7 @@ class SameMemory : public Operation {
 /// Returns whether a conversion leaves every rank's memory as it is on any number of ranks.
 bool never_moves(const Conversion& conversion) { return movement(conversion) == Movement::nothing; }
 
-/// The operation of conversions that move nothing.
+/// The operation of conversions that move nothing on this mesh.
 class Retype final : public SameMemory {
  public:
   explicit Retype(std::vector<Conversion> conversions) : conversions_(std::move(conversions)) {}
@@ -51,6 +54,7 @@ class Retype final : public SameMemory {
   std::vector<Conversion> conversions_;
 };
 
+/// The operation of cross(): the value in another view of the mesh.
 class Cross final : public SameMemory {
  public:
   explicit Cross(MeshView view) : view_(view) {}
@@ -114,8 +118,8 @@ void refuse_run_time_rows(const Builder& builder, Value value,
   }
 }
 
-/// Throws DistributionError if a conversion would turn a sum into rows of an exchange. An exchange
-/// decides the order of its rows, and the pieces of a scattered sum would have another order.
+/// Throws DistributionError if a conversion would make rows of an exchange. An exchange decides the
+/// order of its rows, and the pieces of a scattered sum would have another order.
 void refuse_exchange_rows(const Builder& builder, Value value, const Conversion& conversion) {
   const TypeOnAxis& to = conversion.to;
   if (to.placement != Placement::varying || to.pieces.kind != PieceKind::exchange) return;
@@ -145,8 +149,8 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
   const ValueInfo& info = builder.program().info(value);
   converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // checks the types
   refuse_run_time_rows(builder, value, conversions);
-  // Conversions that would move something on more ranks get a node of their own, whose view is
-  // `elided`. The views of conversions that never move are not.
+  // A Retype has one View::elided for all its conversions, so either all of them would move
+  // something on more ranks, or none.
   const auto in_one_node = [&](const Conversion& conversion) {
     return moves_nothing(mesh, conversion) &&
            never_moves(conversion) == never_moves(conversions.front());

@@ -138,11 +138,11 @@ class FlatOperation : public Operation {
   std::vector<FlatLevel> levels_;
 };
 
-/// Updated input: this rank's addend. The sum replaces it in this rank's piece. The rest of the
-/// memory is undefined afterwards.
+/// Updated input: this rank's addend, flat memory. Afterwards this rank's piece of the memory has
+/// the sum, and the rest is undefined.
 class TakePieceOfSum final : public FlatOperation {
  public:
-  /// Every level sums by a reduce-scatter, but if `gathers_slices`, the last one gathers slices.
+  /// Every level sums by a reduce-scatter, except that the last one gathers if `gathers_slices`.
   TakePieceOfSum(std::vector<FlatLevel> levels, bool gathers_slices, WireFormat wire)
       : FlatOperation(std::move(levels)),
         scatters_(this->levels().size() - (gathers_slices ? 1 : 0)),
@@ -192,7 +192,8 @@ class TakePieceOfSum final : public FlatOperation {
   WireFormat wire_;
 };
 
-/// Inputs: a piece of flat memory, and the memory, which is updated.
+/// Inputs: this rank's piece of flat memory, and the memory, which is updated. The piece is a view
+/// of the memory, through which run() reads it.
 class GatherPieces final : public FlatOperation {
  public:
   using FlatOperation::FlatOperation;

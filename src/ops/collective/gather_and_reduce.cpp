@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-// The conversions that are one collective of the Communicator each.
+// The conversions (program/conversion.h) that call one collective of the Communicator.
 
 /// Sharded or varying -> replicated or invariant. Input: this rank's piece. Output: the whole.
 class AllGather final : public CollectiveOperation {

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-// The conversions for which each rank changes its own memory and nothing is sent.
+// The conversions (program/conversion.h) for which each rank copies in its own memory alone.
 
 /// Returns the address of a tensor in a device's memory.
 std::byte* memory_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.address()); }

@@ -11,8 +11,11 @@
 namespace tessera {
 namespace {
 
-/// Returns the number of rows that each rank of an axis has of uneven tokens. If other axes of the
-/// view no longer split the tokens, a rank has the rows of all ranks of these axes.
+// plan_move() computes what each rank holds before and after a conversion, and checks the sizes.
+// The shapes, types, gradient and cost of a MoveOperation follow from its plan.
+
+/// Returns for uneven tokens the number of rows of each rank of an axis. If other axes of the view
+/// no longer split the tokens, a rank has the rows of all ranks of these axes.
 std::vector<int64_t> rows_of_tokens(const Program& program, const Distribution& distribution,
                                     Axis axis) {
   const Mesh& mesh = program.mesh();

@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-/// A conversion for which data moves within or between ranks, as seen by one of the ranks.
+/// The movement of data, within or between ranks, that a conversion of a value's type needs
+/// (program/conversion.h), as seen by one of the ranks.
 struct Move {
   /// One conversion, or several on different axes that together give a sum to all ranks. They are
   /// in the order of the axes.
@@ -34,19 +35,19 @@ struct Move {
 
 /// Returns the move of a value by conversions that fit it. If another axis also splits the dim,
 /// `whole` is the part that this other axis leaves to these ranks. Throws Error, which names the
-/// value, the axis and the numbers, if the pieces do not divide evenly.
+/// value, the axis and the numbers, if the value's sizes do not fit the pieces.
 Move plan_move(const Program& program, Value value, std::span<const Conversion> conversions);
 
 /// Returns the distribution after conversions on different axes.
 Distribution converted(const Mesh& mesh, TypedOperand value,
                        std::span<const Conversion> conversions);
 
-/// Returns the conversions of the gradient, in their order. `before` is the distribution of the
-/// value before it was converted.
+/// Returns the dual of each conversion, for the gradient. `before` is the distribution of the value
+/// before it was converted.
 std::vector<Conversion> duals(std::span<const Conversion> conversions, const Distribution& before);
 
-/// Applies conversions on different axes, in one node if nothing moves or if all ranks get a sum.
-/// Throws as convert() does.
+/// Applies conversions on different axes, in one node if nothing moves or if all are all-reduces,
+/// and otherwise in one node each. Throws as convert() does.
 Value convert_all(Builder& builder, Value value, std::span<const Conversion> conversions);
 
 /// The base of the operations that move something. It derives shapes, types, the gradient (the dual
@@ -76,6 +77,7 @@ class MoveOperation : public Operation {
   Move move_;
 };
 
+/// The base of the operations in which the ranks of the axes send data to each other.
 class CollectiveOperation : public MoveOperation {
  public:
   using MoveOperation::MoveOperation;
@@ -86,7 +88,7 @@ class CollectiveOperation : public MoveOperation {
 /// Returns the operation of conversions that move nothing: the input's memory under another type.
 std::shared_ptr<const Operation> make_retype(std::vector<Conversion> conversions);
 
-/// The operations of the movements (see Movement in program/conversion.h).
+// The operations of the other movements (see Movement in program/conversion.h).
 std::shared_ptr<const Operation> make_all_gather(Move move);
 std::shared_ptr<const Operation> make_reduce_scatter(Move move);
 std::shared_ptr<const Operation> make_all_reduce(Move move);

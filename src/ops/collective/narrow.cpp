@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// The number of elements that are read before any of them is overwritten.
+/// The number of elements that convert_block() reads before it writes any.
 constexpr int64_t kBlock = 1024;
 
 /// Converts elements [begin, end) of a tensor in its own memory. They are read to the stack first,

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Enqueues narrow_in_place() and widen_in_place() for memory of a device.
+// Puts narrow_in_place() and widen_in_place() for memory of a device into its stream.
 template <typename Vendor>
 void narrow_device(void* memory, int64_t elements, Stream& stream);
 template <typename Vendor>

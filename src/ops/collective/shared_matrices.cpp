@@ -34,6 +34,7 @@ class SharedMatrices : public Operation {
  protected:
   const std::vector<SharedMatrix>& matrices() const { return sharing_.matrices; }
   bool owns(const SharedMatrix& matrix) const { return matrix.owner == sharing_.position; }
+  /// Returns the number of matrices that this rank owns.
   size_t owned() const {
     return static_cast<size_t>(
         std::ranges::count_if(matrices(), [&](const SharedMatrix& m) { return owns(m); }));
@@ -62,7 +63,8 @@ class SharedMatrices : public Operation {
     owned,   ///< the other ranks' pieces of the matrices that this rank owns
     foreign  ///< this rank's pieces of the matrices that other ranks own
   };
-  /// Calls visit(matrix index, peer, run of the matrix) for each piece of this traffic.
+  /// Calls visit(matrix index, peer, run of the matrix) for each piece of this traffic. Only the
+  /// pieces of other ranks may be empty: MatrixSharing has no matrix without a piece of this rank.
   template <typename Visit>
   void for_messages(Traffic traffic, Visit&& visit) const {
     for (size_t i = 0; i < matrices().size(); ++i) {

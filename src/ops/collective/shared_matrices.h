@@ -9,16 +9,16 @@
 
 namespace tessera {
 
-// Muon orthogonalises whole matrices, but a boundary between the ranks' pieces of flat memory may
-// cut a matrix. The exchanges here send the pieces of such matrices to one rank each, the owner,
-// and send the results back (ZAYA1, algorithm 1). Each message goes to the rank that needs it, and
-// to no other.
+// Muon orthogonalises whole matrices, but a boundary between the ranks' pieces of flat memory
+// (comm/flat_pieces.h) may cut a matrix. The operations here send the pieces of such a matrix to
+// one rank, its owner, and send the results back (ZAYA1, algorithm 1). Each message goes to the
+// rank that needs it, and to no other.
 
 /// A matrix of which several ranks hold a run of consecutive elements each.
 struct SharedMatrix {
   Shape shape;                      ///< [1, rows, columns] of the whole matrix at its owner
   std::vector<ElementRun> pieces;   ///< the run of each rank, by position among the ranks
-  int owner = 0;                    ///< the position of the owner, which gets the whole matrix
+  int owner = 0;                    ///< the position of the rank that gets the whole matrix
   Distribution distribution;        ///< the distribution of the whole matrix
   Distribution piece_distribution;  ///< the distribution of a piece [1, elements]
 };

@@ -15,11 +15,11 @@
 namespace tessera {
 namespace {
 
-// A sum over all ranks at once is one all-reduce. A sum by level is nested. A reduce-scatter within
-// a level leaves each rank a slice. The slice is summed over the next outer level in the same way,
-// and an all-gather joins the slices again. The outermost level is one all-reduce.
+// A sum over all ranks at once is one all-reduce. A sum by level is nested, innermost level first:
+// a reduce-scatter leaves each rank a slice, the slice is summed over the next outer level in the
+// same way, and an all-gather joins the slices again. The outermost level is one all-reduce.
 
-/// Returns nearly equal slices of a value, in the order of the ranks.
+/// Returns nearly equal slices of a value, in the order of the ranks. A slice may be empty.
 PieceLayout slices_of(int64_t elements, int ranks) {
   std::vector<std::vector<ElementRun>> runs;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -124,7 +124,8 @@ class TakeSum final : public MoveOperation {
   }
 
  private:
-  /// Sums a value over the ranks of a level and of all levels outside it.
+  /// Sums a value over the ranks of a level and of all levels outside it. The ranks that would sum
+  /// an empty slice over the outer levels all skip that together.
   void sum(const Execution& execution, const Tensor& value, size_t level) const {
     Communicator& group = *execution.groups[level];
     if (level + 1 == levels_.size()) {

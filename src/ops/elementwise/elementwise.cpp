@@ -4,6 +4,10 @@
 #include "ops/labels.h"
 #include "ops/support.h"
 
+// Operations on single elements: add, scale, clamp, cast and accumulate. map_elements() and
+// map_pairs() are the processor's loops; a device has the kernels of elementwise_kernels.h. There
+// are no plain kernels: the formulas stand beside the calls.
+
 namespace tessera {
 namespace {
 
@@ -11,7 +15,7 @@ namespace {
 constexpr int64_t kElementGrain = 16384;
 
 /// Computes output[i] = function(input[i]) in the input's compute type and converts the result to
-/// the output's type. The loops vectorise. Each output depends on its own input alone.
+/// the output's type. The loops vectorise.
 template <typename Function>
 void map_elements(const Execution& execution, Function function) {
   const Tensor& input = execution.inputs[0];

@@ -7,13 +7,13 @@
 namespace tessera {
 
 /// Returns the sum of values of the same shape, taken in the accumulation type and rounded once to
-/// `dtype`. Addends may have different floating types.
+/// `dtype`. Addends may have different floating types. A device adds at most Addends::kMost values.
 Value add(Builder& builder, std::span<const Value> addends, DType dtype);
 
 /// Returns factor · x.
 Value scale(Builder& builder, Value x, double factor);
 
-/// Returns x limited to [-bound, bound] (OLMo's clip_qkv). The gradient is zero where x is outside.
+/// Limits x to [-bound, bound] (OLMo's clip_qkv). The gradient is 0 where x is outside or NaN.
 Value clamp(Builder& builder, Value x, double bound);
 
 /// Returns x converted to another floating type. The gradient keeps its own type, so a sum over

@@ -39,7 +39,7 @@ template <typename Vendor, typename T>
 void clamp_gradient_device(double bound, const T* x, const T* gradient, T* result, int64_t count,
                            Stream& stream);
 /// Computes sum[i] = the sum of all addends, added in order in f32 and rounded once. If To is
-/// double, all addends are double and are added in it. `sum` may be in the first addend's memory.
+/// double, so are all addends and the sum. `sum` may be in the first addend's memory.
 template <typename Vendor, typename To>
 void add_device(const Addends& addends, To* sum, int64_t count, Stream& stream);
 

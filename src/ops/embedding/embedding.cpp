@@ -53,7 +53,7 @@ class EmbeddingGradient final : public Operation {
     return accumulate_ ? std::vector<int>{2} : std::vector<int>{};
   }
 
-  /// Returns, on a device, the bytes of the positions that are sorted by id.
+  /// Returns the bytes of the tokens' positions, which only a device sorts by id.
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     return target.device == Device::cpu ? 0 : inputs[0].bytes();
   }

@@ -3,6 +3,9 @@
 #include "device/packs.h"
 #include "ops/embedding/embedding_kernels.h"
 
+// The lookup of token embeddings on a device, and its gradient in two kernels: the first sorts the
+// tokens by id, and the second adds the rows of each id in token order, without atomics.
+
 namespace tessera {
 namespace {
 

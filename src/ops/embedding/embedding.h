@@ -10,18 +10,18 @@ namespace tessera {
 /// gradient adds each token's row, in token order, to the table's main gradient, or to zeros if the
 /// table has none.
 ///
-/// Ids are rows of the whole table, also where ranks share it. Then each rank looks up its own
-/// rows, and the result is partial over the ranks. Throws Error if they are not consecutive.
+/// Ids are rows of the whole table, also where ranks share it. Then a rank looks up its own rows,
+/// which must be consecutive (else Error), and the result is partial: a sum over ranks.
 Value embedding(Builder& builder, Value table, Value ids);
 
-/// Consecutive rows of a whole table, which a smaller table holds.
+/// The consecutive rows of a whole table that a smaller table holds.
 struct RowsOfTable {
-  int64_t first = 0;  ///< index of the first of them in the whole table
+  int64_t first = 0;  ///< index of the smaller table's first row in the whole table
   int64_t all = 0;    ///< the number of rows of the whole table
 };
 
-/// Returns embedding() in a table that holds only the rows `rows`. The row of an id outside them is
-/// zeros, and its gradient is not added.
+/// Returns embedding() for a table that holds only these rows of a whole table. An id of another
+/// row gets zeros, and its gradient is not added.
 Value embedding_of_rows(Builder& builder, Value table, Value ids, RowsOfTable rows);
 
 }  // namespace tessera

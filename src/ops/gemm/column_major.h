@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// A matrix as a library describes it whose matrices are stored column by column.
+/// A matrix in the terms of a library that stores matrices column by column, such as cuBLASLt.
 struct ColumnMajorMatrix {
   int64_t rows = 0;  ///< in memory, before the matrix is transposed
   int64_t columns = 0;
@@ -14,9 +14,9 @@ struct ColumnMajorMatrix {
   bool operator==(const ColumnMajorMatrix&) const = default;
 };
 
-/// A product D = A B as such a library describes it. Memory that holds a matrix row by row holds
-/// the transposed matrix column by column, and Cᵀ = Bᵀ Aᵀ. So the library's A is the GemmShape's B,
-/// and the library's B is the GemmShape's A. op() transposes if `transpose` is true.
+/// The product D = op(A) op(B) in such a library's terms, where op(x) is x, or xᵀ if x.transpose. A
+/// matrix that is stored row by row is, read column by column, its transpose, and Cᵀ = Bᵀ Aᵀ. So
+/// the library's A is the GemmShape's B, and the library's B is the GemmShape's A.
 struct ColumnMajorProduct {
   ColumnMajorMatrix a;  ///< op(a) is [n, k], with m, n and k of the GemmShape
   ColumnMajorMatrix b;  ///< op(b) is [k, m]
@@ -25,7 +25,7 @@ struct ColumnMajorProduct {
   bool operator==(const ColumnMajorProduct&) const = default;
 };
 
-/// Returns a product as such a library describes it.
+/// Returns a row-major product in the terms of a column-major library.
 ColumnMajorProduct column_major(const GemmShape& shape);
 
 }  // namespace tessera

@@ -10,12 +10,12 @@
 
 namespace tessera {
 
-/// The owner of an object of the library, which it destroys.
+/// Owns an object of cuBLASLt, NVIDIA's library of matrix products, and destroys it.
 template <typename Pointer>
 using CublasLtOwned = std::unique_ptr<std::remove_pointer_t<Pointer>, cublasStatus_t (*)(Pointer)>;
 
-/// Calls the library's function `create_name`, of type Create, with the arguments. Returns the
-/// Pointer that the function makes. Throws Error, which begins with `what`, if the function fails.
+/// Returns the object that the library's function `create_name`, of type Create, makes from the
+/// arguments. The function `destroy_name` will destroy it. Errors begin with `what`.
 template <typename Pointer, typename Create, typename Destroy, typename... Arguments>
 CublasLtOwned<Pointer> cublaslt_create(const CublasLt& library, const char* create_name,
                                        const char* destroy_name, const std::string& what,
@@ -35,8 +35,8 @@ CublasLtOwned<cublasLtMatmulDesc_t> cublaslt_operation(const CublasLt& library,
 /// need no device.
 class CublasLtProduct {
  public:
-  /// `tf32` lets products of f32 round their operands to TF32. Throws Error, which names the shape,
-  /// if the library does not take it.
+  /// If `tf32`, products of f32 round operands to TF32. Throws Error, which names the shape, if the
+  /// library rejects it.
   CublasLtProduct(const CublasLt& library, const GemmShape& shape, bool tf32);
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
@@ -53,11 +53,11 @@ class CublasLtProduct {
   CublasLtOwned<cublasLtMatrixLayout_t> d_;
 };
 
-/// The limits of a search for algorithms.
+/// The limits of a search among the library's algorithms for a product.
 class CublasLtPreference {
  public:
   /// Allows algorithms that need at most `workspace_bytes` and take operands aligned to `alignment`
-  /// bytes. If they divide k, they must add up the parts of a sum in f32, in one order.
+  /// bytes. Algorithms that divide k among blocks must add the sums in f32, in a fixed order.
   CublasLtPreference(const CublasLt& library, int64_t workspace_bytes, uint32_t alignment);
 
   cublasLtMatmulPreference_t get() const { return preference_.get(); }

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// The part of device_gemm.h for the device cuda. The first run of a shape makes descriptions and
-// chooses an algorithm, which the runtime keeps. Later runs only enqueue a product.
+// The functions of device_gemm.h for the device cuda, by cuBLASLt. The first run of a shape makes
+// descriptions and chooses an algorithm, which the runtime keeps. Later runs only enqueue.
 
 void cublaslt_gemm(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
                    void* c, std::byte* workspace);

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-/// Sets C = 0, for products with k = 0.
+/// Sets C = 0: the product if k = 0. C may have gaps between its rows.
 void clear_product(const GemmShape& shape, void* c, Stream& stream) {
   const int64_t element = dtype_size(shape.output);
   for (int64_t row = 0; row < shape.m; ++row) {

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the description of a matrix of a product in memory.
+/// Returns the description of one of a product's matrices. Errors name the product's shape.
 auto layout(const CublasLt& library, const GemmShape& shape, const ColumnMajorMatrix& matrix,
             DType dtype) {
   return cublaslt_create<cublasLtMatrixLayout_t, decltype(cublasLtMatrixLayoutCreate),

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A product, and the alignment of its operands in bytes.
+/// A product, and the bytes to which its operands are aligned. Equal keys run by one algorithm.
 struct CublasLtKey {
   GemmShape shape;  ///< in the form of tuned_shape()
   uint32_t alignment = 0;
@@ -22,10 +22,11 @@ struct CublasLtOperands {
   const void* b = nullptr;
   void* c = nullptr;
 
-  /// Returns their common alignment, at most kProductAlignment.
+  /// Returns the bytes to which all three are aligned, at most kProductAlignment.
   uint32_t alignment() const;
 };
 
+/// The scratch memory of one product.
 struct CublasLtWorkspace {
   /// Takes device_gemm_workspace_bytes() of memory, and aligns its beginning.
   CublasLtWorkspace(const Target& target, const GemmShape& shape, std::byte* memory);
@@ -49,8 +50,8 @@ class CublasLtProducts {
 
   const CublasLt& library() const { return library_; }
   cublasLtHandle_t handle() const { return handle_.get(); }
-  /// Returns the product. The first call makes it. Its algorithm comes from the runtime's table of
-  /// tuned products, or else it is the library's first choice.
+  /// Returns the product. The first call makes it, with the algorithm from the runtime's table of
+  /// tuned products, or else with the library's first choice.
   const Product& product(Runtime& runtime, const CublasLtKey& key);
   /// Returns at most `limit` algorithms that the library offers, its own choice first. Throws
   /// NoProductError if there is none.
@@ -59,8 +60,7 @@ class CublasLtProducts {
                                                           int64_t workspace_bytes, int limit) const;
   void run(const Product& product, const GemmShape& shape, const CublasLtOperands& operands,
            const CublasLtWorkspace& workspace, Stream& stream) const;
-  /// Returns the shapes of the products whose operands are aligned to kProductAlignment. Tables of
-  /// tuned products have only such products.
+  /// Returns the shapes of the products with kProductAlignment. Only such products are tuned.
   std::vector<GemmShape> shapes() const;
 
  private:
@@ -80,7 +80,7 @@ class CublasLtProducts {
 };
 
 /// The alignment in bytes of the operands of tuned products. It suffices for vector loads and TMA.
-/// With a larger alignment, one shape would have several algorithms, by its operands' addresses.
+/// Were larger ones told apart, one shape could have several algorithms.
 inline constexpr uint32_t kProductAlignment = 16;
 
 }  // namespace tessera

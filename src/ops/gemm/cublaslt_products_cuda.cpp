@@ -20,9 +20,9 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kCublasLtAlignment = 256;  // bytes, of scratch memory
-constexpr int kHeuristicCandidates = 8;      // some may need too much memory
+constexpr int kHeuristicCandidates = 8;      // more than the first, which may need too much memory
 
-// An algorithm travels through tables as plain bytes.
+// Tables of tuned products hold an algorithm as plain bytes.
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(ProductAlgorithm));
 
 }  // namespace
@@ -89,7 +89,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> CublasLtProducts::candidates(
           handle_.get(), description.operation(), description.a(), description.b(), description.d(),
           description.d(), preference.get(), limit, results.data(), &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-    count = 0;  // no algorithm, for which this function has an error with more words
+    count = 0;  // no algorithm: the error below says more
   } else {
     library_.check(status, describe(key.shape));
   }

@@ -7,9 +7,9 @@
 #include "ops/gemm/cublaslt_products.h"
 #include "ops/gemm/random_operand.h"
 
-// Finds the fastest algorithm of cuBLASLt for one product. The library proposes candidates. Each is
-// warmed up, then timed once to choose how many runs make a sample. After that, every round takes a
-// sample of every candidate, so a change of the GPU's clock affects all candidates.
+// Finds the fastest algorithm of cuBLASLt for one product. The library proposes candidates. A
+// candidate is warmed up, then timed once to choose how many runs make a sample. After that, every
+// round takes a sample of every candidate, so a change of the GPU's clock affects all of them.
 
 namespace tessera {
 namespace {
@@ -49,6 +49,7 @@ TunedProduct tune_cublaslt(Runtime& runtime, const GemmShape& asked, const Tunin
   const auto bytes = [](const ColumnMajorMatrix& matrix, DType dtype) {
     return matrix.columns * matrix.leading * dtype_size(dtype);
   };
+  // The library's A is the GemmShape's B (see ColumnMajorProduct).
   const auto b = random_operand(accelerator, bytes(matrices.a, shape.input), 1);
   const auto a = random_operand(accelerator, bytes(matrices.b, shape.input), 2);
   const auto c = accelerator.allocate(bytes(matrices.d, shape.output));

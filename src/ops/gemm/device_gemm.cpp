@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-/// The bytes that NVIDIA recommends for Hopper, and 256 to align the beginning.
+/// The 32 MiB that NVIDIA recommends for Hopper, and 256 bytes to align the beginning.
 constexpr int64_t kLibraryWorkspace = (int64_t{32} << 20) + 256;
 
 [[noreturn]] void no_products(Device device) {
@@ -37,7 +37,7 @@ void device_gemm(const Execution& execution, const GemmShape& shape, const void*
       return cublaslt_gemm(execution, shape, a, b, c, workspace);
 #endif
     case Device::hip:
-      hipblaslt_gemm(execution, shape, a, b, c, workspace);
+      hipblaslt_gemm(execution, shape, a, b, c, workspace);  // throws
     default:
       no_products(execution.stream->device());
   }
@@ -52,7 +52,7 @@ void require_device_gemm(Runtime& runtime) {
       return require_cublaslt(runtime);
 #endif
     case Device::hip:
-      require_hipblaslt(runtime);
+      require_hipblaslt(runtime);  // throws
     default:
       no_products(runtime.target().device);
   }

@@ -18,10 +18,10 @@ class NoProductError : public Error {
 
 /// Enqueues a matrix product on an execution's stream. The operands are in the accelerator's
 /// memory. The emulated device multiplies with the processor's products, the device cuda with
-/// cuBLASLt. The same shape runs by the same algorithm each time, so equal operands give equal
-/// bits. `workspace` has the bytes that device_gemm_workspace_bytes() plans. Throws Error if the
-/// device's library is missing, and NoProductError, which names the shape, if it has no such
-/// product.
+/// cuBLASLt. The device cuda chooses the algorithm by the shape and the operands' alignment (up to
+/// 16 bytes). So in one process, equal operands of one alignment give equal bits. `workspace` has
+/// the bytes that device_gemm_workspace_bytes() plans. Throws Error if the device's library is
+/// missing, and NoProductError, which names the shape, if the library has no such product.
 void device_gemm(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
                  void* c, std::byte* workspace);
 
@@ -29,15 +29,16 @@ void device_gemm(const Execution& execution, const GemmShape& shape, const void*
 /// there are no products on that device yet.
 void require_device_gemm(Runtime& runtime);
 
-/// Returns the scratch bytes for one product on an accelerator: a pure function, also for a device
-/// that is not present. GPUs have the same for all shapes: a limit for the library's algorithms.
+/// Returns the scratch bytes for one product on an accelerator. It depends on the arguments alone,
+/// so the device need not be present. A GPU has the same bytes for all shapes: the limit within
+/// which its library chooses algorithms.
 int64_t device_gemm_workspace_bytes(const Target& target, const GemmShape& shape);
 
-/// The effort of measuring a product's algorithms.
+/// The time that the measurement of a product's algorithms may take.
 struct TuningBudget {
   int rounds = 5;                   ///< in each, every candidate is measured once
   int candidates = 16;              ///< the most algorithms that are measured
-  double seconds_a_sample = 0.002;  ///< the time of a measurement, about
+  double seconds_a_sample = 0.002;  ///< the approximate time of one measurement
 };
 
 /// Returns the version of the library that multiplies on the runtime's device: "cuBLASLt 130100".

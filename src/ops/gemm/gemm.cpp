@@ -13,15 +13,16 @@
 #include "tensor/alignment.h"
 
 // The matrix products of the processor. An operation asks prepare_gemm() for the product of a
-// GemmShape (sizes, types, layout). The first time, it makes a Gemm, which the runtime keeps:
-// oneDNN's (onednn_gemm.cpp), or PlainGemm's loops for f64, for Kernels::plain and for builds
-// without oneDNN. Gemm::run() then multiplies. PackedGemm copies B to a faster layout before it
-// runs the product several times. gemm_plan.h says beforehand how much memory each of them takes.
-// On a device, device_gemm() takes the place of all this.
+// GemmShape (sizes, types, layout). The first call for a shape makes a Gemm, which the runtime
+// keeps: oneDNN's (onednn_gemm.cpp), or PlainGemm's loops for f64, for empty shapes, for
+// Kernels::plain and for builds without oneDNN. Gemm::run() then multiplies. PackedGemm copies B to
+// a faster layout before it runs the product several times. gemm_plan.h says beforehand how much
+// memory a product takes. On a device, device_gemm() multiplies instead.
 
 namespace tessera {
 namespace {
 
+/// A product by its definition (see make_plain_gemm()).
 class PlainGemm final : public Gemm {
  public:
   explicit PlainGemm(const GemmShape& shape) : shape_(shape) {}
@@ -67,6 +68,7 @@ class PlainGemm final : public Gemm {
   GemmShape shape_;
 };
 
+/// Returns all fields of a shape, for its hash and for an order of shapes.
 std::array<int64_t, 10> fields_of(const GemmShape& shape) {
   return {shape.m,
           shape.n,
@@ -86,7 +88,8 @@ struct GemmCache {
   std::mutex mutex;  // of `products`: streams of the emulated device are threads
   std::unordered_map<GemmShape, std::unique_ptr<Gemm>, GemmShapeHash> products;
   GemmCounter* counter = nullptr;  // null: runs are not counted
-  /// How often each product was enqueued on a device since the last GemmCounter::take().
+  /// The number of times that each product was enqueued on a device since the last
+  /// GemmCounter::take().
   std::unordered_map<GemmShape, int64_t, GemmShapeHash> issued;
 };
 
@@ -97,7 +100,7 @@ std::unique_ptr<Gemm> make_gemm(const Target& target, const GemmShape& shape) {
   return std::make_unique<PlainGemm>(shape);
 }
 
-/// The number of rows of A over which packing B saves about as much time as it takes.
+/// From about this many rows of A on, packing B saves more time than it takes.
 constexpr int64_t kMinPackedRows = 512;
 
 GemmShape packed(GemmShape shape, int64_t rows) {

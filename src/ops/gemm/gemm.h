@@ -47,7 +47,7 @@ class Gemm;
 using MakeGemm = std::function<std::unique_ptr<Gemm>(const GemmShape&)>;
 
 /// A matrix product that is ready to run: oneDNN's primitive for this shape, or plain loops for
-/// f64, for Kernels::plain and for builds without oneDNN.
+/// f64, for empty shapes, for Kernels::plain and for builds without oneDNN.
 class Gemm {
  public:
   virtual ~Gemm() = default;
@@ -95,7 +95,7 @@ class PackedGemm {
   int64_t workspace_bytes() const { return packed_bytes_ + scratch_bytes_; }
   /// Returns the same bytes for a product that does not exist yet.
   static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t rows);
-  /// Copies B to `workspace`, which belongs to this object until its last run.
+  /// Copies B, if that pays off, to `workspace`, which belongs to this object until its last run.
   void pack(const void* b, std::byte* workspace);
   void run(const void* a, void* c) const;
 
@@ -107,17 +107,17 @@ class PackedGemm {
   std::byte* scratch_ = nullptr;
 };
 
-// The kinds of products. prepare_gemm() chooses one of them.
+// The kinds of products, of which prepare_gemm() chooses one.
 
 /// Returns a product by its definition: a triple loop in the accumulation type, parallel over rows.
 std::unique_ptr<Gemm> make_plain_gemm(const GemmShape& shape);
 
-/// Returns oneDNN's matmul within gemm_workspace_bytes(), or null in a build without oneDNN. It is
-/// fastest if at most as many threads of one team run it as the target has.
+/// Returns oneDNN's product within gemm_workspace_bytes(), widened or cut into parts where it must
+/// be. Returns null without oneDNN. It is fastest if no more threads run it than the target has.
 std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, const Target& target);
 
 /// Returns a product made of two of `make`'s products, each with half of the rows of C. B is read
-/// in its given layout.
+/// in its given layout. `shape` needs two rows and explicit leading dimensions.
 std::unique_ptr<Gemm> make_split_gemm(GemmShape shape, const MakeGemm& make);
 
 /// Returns a product of bf16 for a processor that cannot multiply bf16. Parts of the operands are
@@ -125,10 +125,11 @@ std::unique_ptr<Gemm> make_split_gemm(GemmShape shape, const MakeGemm& make);
 /// products. Some megabytes are widened at a time, whatever m and n are.
 std::unique_ptr<Gemm> make_widened_gemm(const GemmShape& shape, const MakeGemm& make);
 
-/// Returns the scratch bytes of such a product. `part_bytes` returns the bytes of a product of f32.
+/// Returns the scratch bytes of make_widened_gemm()'s product; `part_bytes` those of one of f32.
 int64_t widened_workspace_bytes(const GemmShape& shape,
                                 const std::function<int64_t(const GemmShape&)>& part_bytes);
 
+/// A product, and how often it ran.
 struct GemmRuns {
   GemmShape shape;  ///< with explicit leading dimensions
   int64_t runs = 0;
@@ -139,8 +140,8 @@ struct GemmRuns {
 /// Counts a product that is enqueued on a device, for the runtime's counter if it has one.
 void count_issued(Runtime& runtime, const GemmShape& shape);
 
-/// Counts the runs of a runtime's products while the counter exists. It shows which products the
-/// operations really ran: these depend on the tokens of each expert and on the tiles that masks
+/// Counts the runs of a runtime's products while the counter exists. So it shows which products the
+/// operations really ran, which depends on the tokens of each expert and on the tiles that masks
 /// leave. On a device it counts the products that are enqueued, but not grouped products, whose
 /// sizes only the device knows. A runtime has at most one counter at a time.
 class GemmCounter {
@@ -150,8 +151,8 @@ class GemmCounter {
   GemmCounter(const GemmCounter&) = delete;
   GemmCounter& operator=(const GemmCounter&) = delete;
 
-  /// Returns the runs since the last call, ordered by all FLOPs of a product's runs, most first.
-  /// Must not be called while a product runs.
+  /// Returns the products that ran since the last call. Those with the most FLOPs in all come
+  /// first. Must not be called while a product runs.
   std::vector<GemmRuns> take();
 
  private:

@@ -5,6 +5,10 @@
 #include "base/round_up.h"
 #include "ops/support.h"
 
+// The memory of the processor's products, which a plan needs before they exist. None is planned for
+// plain loops, nor for oneDNN below AVX-512. For AVX-512 and AMX, the functions below bound what
+// oneDNN asks for; make_onednn_gemm() cuts products that ask for more.
+
 namespace tessera {
 namespace {
 
@@ -22,10 +26,10 @@ bool is_plain(const Target& target, const GemmShape& shape) {
 // with 44,000 random products, with 1 to 32 threads and sides of up to 8,192. No product asks for
 // more than the bound.
 
-/// Returns a bound of the rows of A that a thread works on at a time.
+/// Returns a bound of the number of rows of A that a thread works on at a time.
 int64_t part_rows(const GemmShape& shape) { return std::min<int64_t>(round_up(shape.m, 16), 256); }
 
-/// Returns the columns of C that a thread works on at a time: at most `max_blocks` blocks of 64.
+/// Returns how many columns of C a thread works on at a time: at most `max_blocks` blocks of 64.
 int64_t part_columns(const GemmShape& shape, int64_t max_blocks) {
   return 64 * std::min(max_blocks, round_up(shape.n, 64) / 64);
 }
@@ -75,8 +79,8 @@ int64_t amx_thread_bytes(const GemmShape& shape) {
   return bytes;
 }
 
-/// Returns the bytes of a small product, which the library may copy whole: all operands and the
-/// sums, up to 256 KiB. The larger of this and the bounds above counts.
+/// Returns the bytes in which the library may copy a small product whole: all operands and the
+/// sums, up to 256 KiB. The larger of these bytes and the bounds above counts.
 int64_t small_thread_bytes(const GemmShape& shape) {
   const int64_t element = dtype_size(shape.input);
   const int64_t whole = element * (round_up(shape.m, 64) + 64) * (round_up(shape.k, 64) + 64) +
@@ -85,7 +89,7 @@ int64_t small_thread_bytes(const GemmShape& shape) {
   return std::min(whole, kMiB / 4);
 }
 
-/// Returns the bound for all threads.
+/// Returns the bound of the bytes of all threads of one product.
 int64_t blocked_bytes(const Target& target, const GemmShape& shape) {
   const int64_t sums = shape.m * shape.n * dtype_size(DType::f32);
   const bool gaps = shape.lda != (shape.transpose_a ? shape.m : shape.k) ||

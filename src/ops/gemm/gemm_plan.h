@@ -7,30 +7,29 @@
 
 namespace tessera {
 
-// Properties of matrix products that a memory plan needs. A plan is made before the products exist,
-// and it may be for another machine. So all functions but host_instructions() are pure functions of
-// the target and the shape.
+// Properties of the processor's matrix products that a memory plan needs. A plan may be for another
+// machine, so all functions but host_instructions() depend on their arguments alone.
 
-/// Returns the instructions that products use on this processor. Instructions for bf16 are left out
-/// where f32 is faster: on Intel's processors that have AMX, in virtual machines that hide AMX.
+/// Returns the instructions that products use on this processor. Those for bf16 are left out where
+/// f32 is faster: on Intel's processors with AMX, if a virtual machine hides AMX.
 MatrixInstructions host_instructions();
 
-/// Returns true if the target multiplies matrices of this type. If it does not, bf16 is widened to
-/// f32 part by part, which takes some time and gives the same sums.
+/// Returns whether the target multiplies matrices of this type itself. If not, bf16 is widened to
+/// f32 part by part, which takes some time; the products are exact in f32 too.
 bool multiplies(const Target& target, DType dtype);
 
-/// Returns whether the operands of a product are widened to f32 part by part. They are if the
-/// processor cannot multiply their type. With AMX they also are if k is odd: oneDNN 2.6.3 computes
-/// some of these products wrongly (43 rows, 102 columns and k = 63, for example), and executes an
-/// illegal instruction in others.
+/// Returns whether the operands of a product are widened to f32 part by part: if the processor
+/// cannot multiply their type, and also in bf16 with AMX if k is odd. There oneDNN 2.6.3 computes
+/// some products wrongly (43 rows, 102 columns and k = 63, for example), and executes an illegal
+/// instruction in others.
 bool widens(const Target& target, const GemmShape& shape);
 
 /// Returns true if the bits of a row of a product depend only on that row and on B. Below AVX-512,
 /// oneDNN's products also depend on the number of threads and the number of rows.
 bool rows_keep_their_bits(const Target& target);
 
-/// Returns the scratch bytes for one run of a product. prepare_gemm() keeps this limit: if the
-/// library asks for more, the product is cut into parts.
+/// Returns the scratch bytes for one run of a product. A product of prepare_gemm() stays within
+/// them: if the library asks for more, it is cut into parts.
 int64_t gemm_workspace_bytes(const Target& target, const GemmShape& shape);
 
 /// Returns the bytes that Gemm::pack() writes, or 0 if the product reads B in its given layout.

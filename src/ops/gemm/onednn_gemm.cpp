@@ -126,7 +126,7 @@ struct Call {
   std::unordered_map<int, dnnl::memory> arguments;
 };
 
-/// Calls that runs use again, at most one for each thread of a team. To make a call takes more than
+/// Calls that runs use again, at most one for each thread of a team. Making a call takes more than
 /// a microsecond, which is long compared with the product of a tile.
 class ReusedCalls {
  public:
@@ -140,6 +140,7 @@ class ReusedCalls {
     std::unique_ptr<Call> call(slot.call.exchange(nullptr));
     if (!call) call = make();
     use(*call);
+    // Puts the call back, and destroys one that another thread has put there meanwhile.
     call.reset(slot.call.exchange(call.release()));
   }
 
@@ -206,7 +207,7 @@ class OneDnnGemm final : public Gemm {
     if (!packing_) return b;
     const TeamSize team(threads_);
     dnnl::stream stream(engine_);
-    dnnl::memory plain(plain_b_, engine_, const_cast<void*>(b));  // it is only read
+    dnnl::memory plain(plain_b_, engine_, const_cast<void*>(b));  // a reorder only reads it
     dnnl::memory packed(description_.weights_desc(), engine_, memory);
     packing_.execute(stream, plain, packed);
     return memory;

@@ -21,9 +21,9 @@ int64_t min_columns(const Target& target, DType dtype) {
 }
 
 /// Returns the blocks of C. A block has a sixteenth of all columns, but at least min_columns(). So
-/// a large product takes about 17/32 of the FLOPs. The number of threads does not change the
-/// blocks, and changes the bits of the result no more than in other products. If there are at least
-/// two blocks for each thread, a thread computes whole blocks.
+/// a large product takes about 17/32 of the FLOPs. The blocks do not depend on the number of
+/// threads, so C's bits depend on it no more than in other products. If there are at least two
+/// blocks for each thread, a thread computes whole blocks.
 ColumnBlocks column_blocks(const Target& target, const SymmetricSize& size) {
   const int64_t minimum = min_columns(target, size.dtype);
   const bool is_small = size.n < 4 * minimum;

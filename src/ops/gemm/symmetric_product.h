@@ -23,8 +23,8 @@ struct SymmetricSize {
 /// The symmetric product C = A Aᵀ of a matrix A [n, k], on the processor (ZAYA1, section V-B1).
 /// Each block of columns is computed down to the diagonal, by one matrix product. The part above
 /// the diagonal is then copied below it, transposed. So a large product takes little more than half
-/// of the FLOPs. The plain kernel and small products compute all of C at once. Below AVX-512, their
-/// C is symmetric except for rounding.
+/// of the FLOPs. The plain kernel and small products compute all of C at once. Below AVX-512, such
+/// a C is symmetric but for rounding.
 class SymmetricProduct {
  public:
   /// Prepares the product. It must not be called within a parallel region; the product may run
@@ -32,7 +32,7 @@ class SymmetricProduct {
   SymmetricProduct(Runtime& runtime, const SymmetricSize& size);
   static int64_t workspace_bytes(const Target& target, const SymmetricSize& size);
 
-  /// Computes C. T is the type of the size.
+  /// Computes C. T is the type that SymmetricSize::dtype names.
   template <typename T>
   void run(const T* a, T* c, std::byte* workspace) const {
     if (is_whole()) return run_block(blocks_[0], a, c, workspace);
@@ -77,11 +77,12 @@ class SymmetricProduct {
     });
   }
 
-  /// Computes C down to the diagonal. Calls finish(first, end) once for each column, for columns
-  /// that have been computed; several threads may do so at a time.
+  /// Computes C down to the diagonal. Calls finish(first, end) for ranges of computed columns,
+  /// which hold each column once. Several threads may call it at a time.
   void run_blocks(const void* a, void* c, std::byte* workspace,
                   const std::function<void(int64_t first, int64_t end)>& finish) const;
 
+  /// Computes one block of columns, down to the diagonal.
   void run_block(const Block& block, const void* a, void* c, std::byte* workspace) const;
 
   /// Sets a tile above the diagonal and its mirror image below.

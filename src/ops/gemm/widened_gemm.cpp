@@ -5,6 +5,10 @@
 #include "ops/support.h"
 #include "tensor/alignment.h"
 
+// Products of bf16 that the processor or oneDNN cannot compute (see widens()). WidenedParts cuts
+// the operands into parts, which WidenedGemm converts to f32 in scratch memory and multiplies. The
+// last part of rows or columns may be smaller: there are up to four shapes of products.
+
 namespace tessera {
 namespace {
 
@@ -44,8 +48,8 @@ class WidenedParts {
         rows(widened_at_once(shape.m, narrows ? std::max(shape.k, columns) : shape.k)),
         shape_(shape) {}
 
-  /// Calls visit(i, j, product) for each of at most four products of f32. i is 0 for whole parts of
-  /// the rows, and 1 for the rows that are left over. j is the same for the columns.
+  /// Calls visit(i, j, product) for each shape of product in f32. i is 0 for whole parts of the
+  /// rows, and 1 for the rows that are left over. j is the same for the columns.
   template <typename Visit>
   void for_each(Visit&& visit) const {
     const std::array<int64_t, 2> row_counts{rows, shape_.m % rows};
@@ -86,8 +90,8 @@ class WidenedParts {
   GemmShape shape_;
 };
 
-/// A product that widens some columns of B, then some rows of A, and multiplies both, until all
-/// pairs are done.
+/// A product that widens some columns of B and multiplies them by all rows of A, of which it widens
+/// some at a time; then the next columns.
 class WidenedGemm final : public Gemm {
  public:
   WidenedGemm(const GemmShape& shape, const MakeGemm& make) : shape_(shape), parts_(shape) {
@@ -124,8 +128,8 @@ class WidenedGemm final : public Gemm {
   }
 
  private:
-  /// Widens `count` rows of A or columns of B, from number `first` on. They are vectors of k
-  /// elements. In memory they are columns of the operand if `across` is true, otherwise rows.
+  /// Widens `count` rows of A or columns of B, vectors of k elements, from index `first` on. In
+  /// memory they are columns of the operand if `across` is true, otherwise rows.
   void widen(const BFloat16* operand, int64_t stride, bool across, int64_t first, int64_t count,
              float* to) const {
     if (across) {

@@ -21,7 +21,8 @@ class Linear final : public Operation {
 
   std::string labels(std::span<const Spec> inputs) const override {
     const size_t weights = inputs.size() - 1;
-    // One of several weights must not be partial: the products of the other weights are not sums.
+    // `~t i, ~o0 i -> t o0`, and for two weights `~t i, o0 i, o1 i -> t o0, t o1; o0=o1`. One of
+    // several weights must not be partial: the products of the other weights are not sums.
     return "~t i, " + repeated(weights == 1 ? "~o# i" : "o# i", weights) + " -> " +
            repeated("t o#", weights) + tied("o#", weights);
   }

@@ -76,8 +76,9 @@ class LinearInputGradient final : public Operation {
   }
 
  private:
-  /// How the products are summed. A single product writes the output directly. Several products in
-  /// bf16 are summed in f32, in chunks of rows that stay in the cache, and then rounded.
+  /// The way in which the products are summed. A single product writes the output directly. Several
+  /// products in bf16 are summed in f32, in chunks of rows that stay in the cache, and then
+  /// rounded.
   struct Plan {
     explicit Plan(std::span<const Spec> inputs)
         : pairs(inputs.size() / 2),
@@ -114,6 +115,7 @@ class LinearInputGradient final : public Operation {
     return plan.sum_bytes() + product;
   }
 
+  /// Enqueues the products, and the rounding to bf16 if they are summed in f32.
   static void run_on_device(const Execution& execution, std::span<const Spec> specs) {
     const Plan plan = device_plan(specs);
     const Tensor& result = execution.outputs[0];
@@ -144,6 +146,7 @@ class LinearInputGradient final : public Operation {
             .threads = threads};
   }
 
+  /// Computes the rows of a section chunk by chunk, with weights that are packed once.
   static void run_section(const Execution& execution, std::span<const Spec> specs, const Plan& plan,
                           const RowSection& section) {
     std::byte* workspace = execution.workspace.data() + plan.sum_bytes();
@@ -165,6 +168,7 @@ class LinearInputGradient final : public Operation {
     }
   }
 
+  /// Rounds a chunk's sums in f32 to the result in bf16.
   static void round_rows(Runtime& runtime, const std::byte* sum, const Tensor& result) {
     const auto* from = reinterpret_cast<const float*>(sum);
     auto* to = result.data<BFloat16>();

@@ -121,8 +121,8 @@ class LinearCrossEntropy final : public Operation {
     return accumulate_ ? "t c!, v! c!, t, u! -> u, t, t, t c, += v c"
                        : "t c!, v! c!, t, u! -> u, t, t, t c, v c";
   }
-  /// Returns the types on an axis that splits the vocabulary. Labels cannot state them, because the
-  /// operation itself joins the results of the ranks.
+  /// Returns the types on an axis that splits the vocabulary. Labels cannot state these types,
+  /// because the operation itself joins the ranks' results.
   HandRule hand_rule() const override {
     return [gradients = gradients_](Axis, std::span<const TypeOnAxis> inputs) {
       return split_vocabulary_types(inputs, gradients);
@@ -213,6 +213,7 @@ class LinearCrossEntropy final : public Operation {
   }
 
  private:
+  /// Returns the memory of the gradients, if they are computed.
   HeadGradients head_gradients(const Execution& execution) const {
     if (!gradients_) return {};
     return {execution.outputs[3], accumulate_ ? execution.inputs[4] : execution.outputs[4]};
@@ -259,6 +260,8 @@ class LinearCrossEntropy final : public Operation {
   /// Returns the bytes of SplitLossRows' `largest` and `sums` for a chunk of `rows` rows.
   static int64_t split_numbers_bytes(int64_t rows) { return 3 * rows * dtype_size(DType::f32); }
 
+  /// Enqueues a chunk's losses if ranks share the vocabulary. The end of the workspace holds the
+  /// split numbers, then the memory of the all-reduce.
   template <typename Vendor, typename T>
   void split_rows_on_device(const Execution& execution, const LossRows<T>& loss,
                             const LogitChunks& chunks) const {
@@ -283,6 +286,7 @@ class LinearCrossEntropy final : public Operation {
     split_results_device<Vendor>(split, *execution.stream);
   }
 
+  /// Chooses the row functions: PlainRows for plain kernels and f64, otherwise FastRows.
   template <typename T>
   void run_typed(const Execution& execution) const {
     if constexpr (!std::is_same_v<T, double>) {
@@ -330,6 +334,7 @@ class LinearCrossEntropy final : public Operation {
     execution.outputs[0].data<Wide>()[0] = static_cast<Wide>(total);
   }
 
+  /// Computes a chunk's losses. The end of the workspace holds the split numbers, if there are any.
   template <typename Rows, typename T, typename Wide>
   void run_chunk(const Execution& execution, const LossChunk<T, Wide>& chunk) const {
     if (!part_.axis) return losses_of_chunk<Rows>(chunk);

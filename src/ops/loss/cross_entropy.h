@@ -4,16 +4,18 @@
 
 namespace tessera {
 
+/// The results of linear_cross_entropy().
 struct CrossEntropy {
   Value loss;        ///< [1]: Σ over target tokens of -log p(target) + z · logsumexp²
   Value token_loss;  ///< [tokens]: -log p(target), 0 where there is no target; has no gradient
 };
 
-/// Computes the output head and the loss together. The logits x · weightᵀ are made a chunk of
-/// tokens at a time, and never kept. x is [tokens, hidden], weight is [vocabulary, hidden], and
-/// targets are i32 [tokens], with -1 for "no target". The logits and the log-sum-exp are computed
-/// in f32 (f64 for f64). `z_coefficient` is the factor on the z-loss, the term with logsumexp²; 0
-/// means none. The operation has no gradient.
+/// Computes the output head (the product of the last hidden states and the vocabulary's weight) and
+/// the loss. The logits x · weightᵀ exist for one chunk of tokens at a time. x is [tokens, hidden],
+/// weight is [vocabulary, hidden], and targets are i32 [tokens], with -1 for "no target". A run on
+/// the processor throws Error for a target outside [-1, vocabulary); a device does not check. The
+/// logits and the log-sum-exp are computed in f32 (f64 for f64). `z_coefficient` is the factor on
+/// the z-loss, the term with logsumexp²; 0 means none. The operation has no gradient.
 ///
 /// The ranks of one axis may share the vocabulary: the weight is split along dim 0 into consecutive
 /// pieces, x is replicated, and all ranks have the same targets, which are indices in the whole

@@ -25,8 +25,8 @@ void store_bytes(Out value, Out* to) {
 ///
 /// gradient() writes scale · (p · (1 + 2 z logsumexp) - hit) for each class, where the probability
 /// p is exp(logit - logsumexp), and hit is 1 for the target and 0 for other classes. With a target
-/// of -1, no class is hit. A scale of 0 gives zeros. `gradient` may have the address of the logits,
-/// even if its type is another, but not a wider one: each logit is read before it is overwritten.
+/// of -1, no class is hit. A scale of 0 gives zeros for finite logits. `gradient` may be the
+/// logits' memory, if its type is not wider: each logit is read before it is overwritten.
 template <typename Wide>
 struct PlainRows {
   static Wide largest(const Wide* logits, int64_t vocabulary) {
@@ -55,7 +55,7 @@ struct PlainRows {
 };
 
 /// PlainRows in f32, in loops that vectorise. The target's class is written last, so the loop over
-/// the classes has no condition. "ivdep" holds, because a gradient never overwrites a later logit.
+/// the classes has no condition. "ivdep" holds: no gradient overwrites an unread logit.
 struct FastRows {
   static float largest(const float* logits, int64_t vocabulary) {
     float largest = logits[0];

@@ -12,19 +12,20 @@
 
 namespace tessera {
 
+/// The memory for an output head's gradients.
 struct HeadGradients {
   Tensor x_gradient;       ///< [tokens, hidden], which is written
   Tensor weight_gradient;  ///< [vocabulary, hidden], which is added to
 };
 
-/// Returns the number of tokens in a chunk: about 128 MiB of f32 logits, a multiple of 64 tokens,
-/// from 256 to 1024. Small chunks cost traffic: each chunk reads and writes the whole gradient of
-/// the weight, which is as much traffic as to write the logits of 2 · hidden tokens.
+/// Returns the number of tokens in a chunk, at most `tokens`: about 128 MiB of f32 logits, whole 64
+/// tokens, from 256 to 1024. Small chunks cost traffic: each chunk reads and writes the whole
+/// gradient of the weight, as much traffic as to write the logits of 2 · hidden tokens.
 ///
 /// On a device this traffic is slow compared to the products: on a GPU that computes 200 FLOPs
 /// while it moves a byte, it takes as long as the product of the weight's gradient over 800 tokens.
-/// So a chunk has about 1 GiB of logits there, from 2048 to 8192 tokens, and all chunks have about
-/// the same number of tokens.
+/// So the limit of a chunk there is about 1 GiB of logits, from 2048 to 8192 tokens, and all chunks
+/// have about the same number of tokens.
 inline int64_t logit_chunk(Device device, int64_t tokens, int64_t vocabulary) {
   const bool on_device = device != Device::cpu;
   const int64_t bytes = int64_t{on_device ? 1024 : 128} << 20;
@@ -81,8 +82,8 @@ class LogitChunks {
   }
 
   /// Calls body(first token, tokens, logits) for each chunk. The logits are at the start of the
-  /// workspace. If `gradients` is not null, body() must replace the logits by their gradient. The
-  /// products then compute `gradients` from it.
+  /// workspace. If `gradients` is not null, body() must overwrite the logits with their gradient,
+  /// from which the products then compute `gradients`.
   template <typename Body>
   void for_each(const Execution& execution, const HeadGradients* gradients, Body&& body) const {
     const Tensor& x = execution.inputs[0];
@@ -103,7 +104,7 @@ class LogitChunks {
     }
   }
 
-  /// Enqueues the same on a device. body() puts its work into the execution's stream.
+  /// Does what for_each() does, on a device: body() enqueues its work on the execution's stream.
   template <typename Body>
   void for_each_on_device(const Execution& execution, const HeadGradients* gradients,
                           Body&& body) const {

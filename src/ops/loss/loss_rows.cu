@@ -13,8 +13,8 @@ constexpr int kPackLogits = 8;  // logits of a thread in a round: 16 bytes of bf
 using LogitPack = Pack<float, kPackLogits>;
 
 /// A row of numbers, one for each class, that a block reads in rounds. In a round a thread has
-/// kPackLogits numbers. They are one pack if `packed`. If rows do not begin on packs, they are as
-/// far apart as the block has threads.
+/// kPackLogits numbers. They are neighbours, one pack, if `packed`. Otherwise, because rows do not
+/// begin on packs, they are as far apart as the block has threads.
 template <bool packed>
 struct VocabularyRow {
   int vocabulary;
@@ -95,8 +95,8 @@ __device__ void write_gradient(const LossRows<T>& loss, int64_t index, int targe
   }
 }
 
-/// Computes the results of one row per block. The logits are read once for the log-sum-exp and once
-/// for the gradient.
+/// Computes the results of one row per block (see PlainRows for the formulas). The logits are read
+/// once for the log-sum-exp and once for the gradient.
 template <typename T, bool packed>
 __global__ void __launch_bounds__(kMostThreads) loss_rows(LossRows<T> loss) {
   const int64_t index = blockIdx.x;

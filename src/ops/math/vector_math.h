@@ -14,7 +14,7 @@ struct ExpParts {
   float shifted;  ///< 1.5 · 2^23 + n: the low bits hold the integer n
 };
 
-/// 1.5 · 2^23. The sum of this and a small float is rounded to an integer, in its low bits.
+/// 1.5 · 2^23. Adding it to a small float rounds the float to an integer, in the sum's low bits.
 inline constexpr float kExpShift = 12582912.0f;
 
 inline ExpParts exp_parts(float x) {
@@ -49,7 +49,8 @@ inline float exp_fast(float x) {
 }
 
 /// Returns e^x for x < 88, such as the exponents of a softmax. It is a third cheaper than
-/// exp_fast(). Below -87 it returns e^-87 (1.6e-38) instead of smaller numbers.
+/// exp_fast(). Below -87 it returns e^-87 (1.6e-38) instead of smaller numbers. A NaN stays a NaN
+/// if the processor made it or if it came from a bf16.
 inline float exp_softmax(float x) {
   x = -87.0f > x ? -87.0f : x;
   const ExpParts parts = exp_parts(x);
@@ -71,7 +72,7 @@ inline float erf_fast(float x) {
   near = near * square - 0.376126337f;
   near = near * square + 0.128379167f;
   near = near * x + x;
-  // Elsewhere: 1 - exp(q(|x|)), where q is the logarithm of the complement; erf(4) rounds to 1.
+  // Elsewhere: 1 - e^q(|x|), where q approximates log(1 - erf); erf(4) rounds to 1.
   const float t = 4.0f < magnitude ? 4.0f : magnitude;
   float logarithm = 0.000193809477f;
   logarithm = logarithm * t - 0.00302246314f;

@@ -11,16 +11,16 @@
 
 namespace tessera {
 
-/// cuBLASLt's description of a grouped product (one matrix product per group), whose sizes and
-/// addresses are in device memory. The library has grouped products from 13.3 on, for Hopper from
-/// 13.4. Describing one needs no device.
+/// cuBLASLt's description of a grouped product (one matrix product per group). The sizes and
+/// addresses of the matrices are in device memory. cuBLASLt has grouped products from version 13.3
+/// on; those for Hopper are right from 13.4 on. A description can be made without a device.
 class CublasLtGroupedProduct {
  public:
-  /// Returns whether the library has grouped products that are right on Hopper.
+  /// Returns whether the library has grouped products that are right on Hopper: 13.4 or later.
   static bool is_right_with(const CublasLt& library);
 
-  /// Describes a shape's product, with `table` in cuBLASLt's form (GroupedAreas::table()). Throws
-  /// Error, which names the shape, if the library refuses the shape.
+  /// Describes a shape's product, with `table` in cuBLASLt's form (GroupedAreas::table()). Both
+  /// constructors throw Error, which names the shape, if the library refuses the shape.
   CublasLtGroupedProduct(const CublasLt& library, const GroupedShape& shape,
                          const GroupTable& table);
   /// Describes a shape's product without device memory. The library can search for an algorithm for
@@ -28,8 +28,8 @@ class CublasLtGroupedProduct {
   CublasLtGroupedProduct(const CublasLt& library, const GroupedShape& shape);
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
-  /// Returns the library's A, which is our B, because the library stores matrices by columns. Its
-  /// B is our A.
+  /// Returns the library's A, which is our B, because the library stores matrices by columns. The
+  /// library's B is our A.
   cublasLtMatrixLayout_t a() const { return a_.get(); }
   cublasLtMatrixLayout_t b() const { return b_.get(); }
   cublasLtMatrixLayout_t c() const { return c_.get(); }
@@ -43,12 +43,12 @@ class CublasLtGroupedProduct {
   CublasLtOwned<cublasLtMatrixLayout_t> d_;
 };
 
-/// The descriptions and the algorithms of the grouped products that a runtime has run. It is in the
-/// runtime's cache and is thread-safe. The references that it returns stay valid and unchanged.
+/// The descriptions and the algorithms of the grouped products of a runtime. It is in the runtime's
+/// cache and is thread-safe. The references that it returns stay valid and unchanged.
 class CublasLtGroupedProducts {
  public:
-  /// Returns the description of a shape's product. A description contains the addresses of the
-  /// table's lists, so the first call for each shape and workspace makes one.
+  /// Returns the description of a shape's product. The first call for a shape and a workspace makes
+  /// it, because a description contains the addresses of the table's lists in the workspace.
   const CublasLtGroupedProduct& product(const CublasLt& library, const GroupedShape& shape,
                                         const GroupTable& table);
   /// Returns the algorithm that the library chooses for a shape, or none if it offers none. The
@@ -58,7 +58,8 @@ class CublasLtGroupedProducts {
                                                        const GroupedShape& shape);
 
  private:
-  /// A table's lists are in one workspace, so the address of the first identifies all.
+  /// A shape, and GroupTable::sizes. All lists of a table are in one workspace, so the address of
+  /// the sizes stands for the addresses of all lists.
   using Key = std::pair<GroupedShape, const int32_t*>;
 
   std::mutex mutex_;
@@ -66,18 +67,18 @@ class CublasLtGroupedProducts {
   std::map<GroupedShape, std::optional<cublasLtMatmulAlgo_t>> algorithms_;
 };
 
-/// Returns the preference for a search of algorithms. It assumes the same number of rows in each
-/// group.
+/// Returns the preferences for the library's search for an algorithm. They assume the same number
+/// of rows in each group.
 CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShape& shape,
                                       int64_t workspace_bytes);
 
 /// Returns the reason why cuBLASLt cannot compute a shape's products here: it is too old, or offers
-/// no algorithm. Returns an empty string if it can. The question needs no operands, so it can be
-/// asked before there is memory for them.
+/// no algorithm. Returns an empty string if it can. Needs no operands, so it can be called before
+/// there is memory for them. Throws Error if the library fails.
 std::string why_cublaslt_is_missing(Runtime& runtime, const GroupedShape& shape);
 
-/// Puts grouped products in bf16 into a stream of the device cuda (see device_grouped()). Throws
-/// Error if why_cublaslt_is_missing() gives a reason, or if the library fails.
+/// Puts grouped products in bf16 into a stream of the device cuda (see device_grouped()). The
+/// library must not be too old. Throws Error if it offers no algorithm or fails.
 void multiply_by_cublaslt(const Execution& execution, std::string_view operation,
                           const GroupedShape& shape, const GroupedOperands& operands,
                           std::byte* workspace);

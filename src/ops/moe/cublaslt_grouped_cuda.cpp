@@ -5,15 +5,15 @@
 namespace tessera {
 namespace {
 
-// cuBLASLt stores matrices by columns, so a matrix of ours is its own transpose there. It computes
+// cuBLASLt stores matrices by columns, so it takes a matrix of ours for the transpose. It computes
 // Dᵀ = Bᵀ Aᵀ for our D = A B: its A is our B, its B is our A, and its rows are our columns.
 
 constexpr size_t kFirstVersion = 130400;  // the first whose grouped products are right on Hopper
 
-// Declarations that headers before 13.3 do not have. The numbers are those of
-// CUBLASLT_GROUPED_MATRIX_LAYOUT_LD_ARRAY_INTEGER_WIDTH, CUBLASLT_INTEGER_WIDTH_64, and
-// CUBLASLT_MATMUL_PREF_GROUPED_AVERAGE_REDUCTION_DIM, _DESC_D_AVERAGE_ROWS and
-// _DESC_D_AVERAGE_COLS.
+// Declarations that headers before 13.3 lack, so that builds with old headers can use a new
+// library. The numbers are those of CUBLASLT_GROUPED_MATRIX_LAYOUT_LD_ARRAY_INTEGER_WIDTH,
+// CUBLASLT_INTEGER_WIDTH_64, and CUBLASLT_MATMUL_PREF_GROUPED_AVERAGE_REDUCTION_DIM,
+// _DESC_D_AVERAGE_ROWS and _DESC_D_AVERAGE_COLS.
 using CreateGrouped = cublasStatus_t(cublasLtMatrixLayout_t* layout, cudaDataType type, int groups,
                                      const void* rows, const void* columns, const void* strides);
 constexpr const char* kCreateGrouped = "cublasLtGroupedMatrixLayoutCreate";
@@ -23,13 +23,14 @@ constexpr auto kAverageTerms = static_cast<cublasLtMatmulPreferenceAttributes_t>
 constexpr auto kAverageRows = static_cast<cublasLtMatmulPreferenceAttributes_t>(14);
 constexpr auto kAverageColumns = static_cast<cublasLtMatmulPreferenceAttributes_t>(15);
 
-/// Returns an address that is aligned like a workspace. No memory is there, and nothing reads it.
+/// Returns an address that is aligned like a workspace, for descriptions that are only searched
+/// with. No memory is there, and nothing reads it.
 std::byte* no_workspace() {
   return reinterpret_cast<std::byte*>(uintptr_t{1} << 40);  // NOLINT(performance-no-int-to-ptr)
 }
 
-/// Returns the layout of one matrix per group, by columns, with strides of 64 bits. `rows` and
-/// `columns` are indices of sizes in the table.
+/// Returns the library's layout of one operand, a matrix for each group. `rows` and `columns` are
+/// indices of sizes in the table (kM, kN, kK), and `operand` is that of an operand (kA to kD).
 CublasLtOwned<cublasLtMatrixLayout_t> grouped_layout(const CublasLt& library,
                                                      const GroupTable& table, DType dtype, int rows,
                                                      int columns, int operand,
@@ -48,7 +49,7 @@ CublasLtOwned<cublasLtMatrixLayout_t> grouped_layout(const CublasLt& library,
   return layout;
 }
 
-// Indices of the sizes and of the operands in a table.
+// The indices of the sizes and of the operands in a GroupTable.
 constexpr int kM = 0, kN = 1, kK = 2;
 constexpr int kA = 0, kB = 1, kC = 2, kD = 3;
 
@@ -89,7 +90,8 @@ CublasLtGroupedProduct::CublasLtGroupedProduct(const CublasLt& library, const Gr
       c_(grouped_layout(library, table, shape.adds ? DType::f32 : shape.output, kN, kM,
                         shape.adds ? kC : kD, describe(shape))),
       d_(grouped_layout(library, table, shape.output, kN, kM, kD, describe(shape))) {
-  // The kernel reads alpha and beta, which all groups share, from device memory.
+  // The kernel reads alpha and beta, which all groups share, from device memory. Where nothing but
+  // D itself is added, C is D: beta is 1 for a weight gradient and 0 otherwise.
   const int32_t mode = CUBLASLT_POINTER_MODE_DEVICE;
   library.check(
       library.function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute")(

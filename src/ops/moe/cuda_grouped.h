@@ -11,7 +11,7 @@ namespace tessera {
 // have kernels for them: CUTLASS and cuBLASLt. The first run of a shape chooses one of them
 // (ops/moe/grouped_choice.h), and the runtime keeps the choice, so equal operands give equal bits.
 
-// These do what the functions of device_grouped.h with the same names do.
+// Each does what its counterpart in device_grouped.h does (device_grouped() for cuda_grouped()).
 void require_cuda_grouped(Runtime& runtime, std::string_view operation, const GroupedShape& shape);
 void cuda_grouped(const Execution& execution, std::string_view operation, const GroupedShape& shape,
                   const GroupedOperands& operands, std::byte* workspace);
@@ -20,9 +20,9 @@ TunedGrouped tune_cuda_grouped(Runtime& runtime, const GroupedShape& shape,
                                const TuningBudget& budget);
 
 /// Returns the libraries for a shape's products, in the order in which a run without a table tries
-/// them. They refer to the runtime.
+/// them. The candidates keep a reference to the runtime.
 std::vector<GroupedCandidate> grouped_libraries(Runtime& runtime, const GroupedShape& shape);
-/// Puts products into an execution's stream. `library` must not be missing (grouped_choice.h).
+/// Puts products into an execution's stream. `library` must not be missing (see grouped_choice.h).
 void multiply_groups(GroupedLibrary library, const Execution& execution, std::string_view operation,
                      const GroupedShape& shape, const GroupedOperands& operands,
                      std::byte* workspace);

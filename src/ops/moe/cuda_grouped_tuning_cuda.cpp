@@ -16,7 +16,7 @@ namespace {
 // how many runs make a sample that is long enough to time. Then the libraries take turns, one
 // sample a round, so that a change of the device's clock affects both. The lower median decides.
 
-/// A product's operands, filled with random numbers, and the events that time it.
+/// A product's operands, of which the two factors are random numbers, and the events that time it.
 class MeasuredGroups {
  public:
   MeasuredGroups(Runtime& runtime, const GroupedShape& shape)
@@ -50,6 +50,7 @@ class MeasuredGroups {
   Accelerator& accelerator() const { return *runtime_.accelerator(); }
   static int64_t bytes(int64_t elements, DType dtype) { return elements * dtype_size(dtype); }
   bool is_weight_gradient() const { return shape_.kind == GroupedKind::weight_gradient; }
+  /// Returns the number of columns of the first factor.
   int64_t first_width() const {
     return shape_.kind == GroupedKind::forward ? shape_.in : shape_.out;
   }
@@ -61,6 +62,7 @@ class MeasuredGroups {
     if (is_weight_gradient()) return weight_elements();
     return shape_.rows * (shape_.kind == GroupedKind::forward ? shape_.out : shape_.in);
   }
+  /// Returns the offsets of groups whose numbers of rows differ by one at most.
   std::unique_ptr<DeviceMemory> balanced_offsets() const {
     std::vector<int32_t> offsets;
     for (int64_t group = 0; group <= shape_.groups; ++group) {
@@ -87,8 +89,7 @@ class MeasuredGroups {
   std::unique_ptr<Event> begin_, end_;
 };
 
-/// Returns the libraries that can compute a product. Throws Error, which has the reason of each, if
-/// none can.
+/// Returns the libraries that can compute a product. If none can, throws Error with all reasons.
 std::vector<GroupedLibrary> usable_libraries(const MeasuredGroups& groups,
                                              const GroupedShape& shape) {
   std::vector<GroupedLibrary> usable;

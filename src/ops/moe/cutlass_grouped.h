@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-// CUTLASS's grouped products for Hopper (compute capability 9.0). Their sizes are in device memory.
+// CUTLASS's grouped products (one matrix product per group) for Hopper, compute capability 9.0.
 // Each *_cuda.cu file of this folder has one kernel, because nvcc takes most of a minute for one.
-// Builds that have CUTLASS's headers (TESSERA_CUTLASS) contain these files.
+// Only builds that have CUTLASS's headers (TESSERA_CUTLASS) contain these files.
 
 /// The matrices of one operand, for all groups. Both arrays are in device memory.
 struct GroupedMatrices {
@@ -32,17 +32,19 @@ struct GroupedCall {
 
 /// The result of a call.
 struct GroupedOutcome {
-  const char* error = nullptr;  ///< CUTLASS's error text, or null if the product is in the stream
+  const char* error = nullptr;  ///< CUTLASS's error text, or null if it reported no error
   int64_t workspace_bytes = 0;  ///< the needed bytes; if the call has fewer, nothing ran
 };
 
-/// Multiplies in bf16: A [m, k], B stored as [n, k], D [m, n].
+// The following functions multiply A and B in bf16, and sum in f32.
+
+/// Multiplies A [m, k] and B, which is stored as [n, k], into D [m, n] in bf16. beta must be 0.
 GroupedOutcome cutlass_forward(const GroupedCall& call);
-/// Multiplies in bf16: A [m, k], B [k, n], D [m, n] with C in f32.
+/// Multiplies A [m, k] and B [k, n] into D [m, n] in bf16, with C in f32.
 GroupedOutcome cutlass_input_gradient(const GroupedCall& call);
-/// Multiplies in bf16: A [m, k], B [k, n], C and D [m, n] in f32.
+/// Multiplies A [m, k] and B [k, n] into D [m, n] in f32, with C in f32.
 GroupedOutcome cutlass_wide_input_gradient(const GroupedCall& call);
-/// Multiplies in bf16: A stored as [k, m], B [k, n], C and D [m, n] in f32.
+/// Multiplies A, which is stored as [k, m], and B [k, n] into D [m, n] in f32, with C in f32.
 GroupedOutcome cutlass_weight_gradient(const GroupedCall& call);
 
 }  // namespace tessera

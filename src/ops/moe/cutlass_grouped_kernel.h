@@ -2,8 +2,8 @@
 
 // The kernel that the *_cuda.cu files instantiate from CUTLASS's parts. Persistent blocks fetch
 // tiles by TMA, and two groups of warps multiply one tile together. The scheduler takes the tiles
-// of all groups one after the other, in a fixed order, and does not split sums. So results have the
-// same bits in every run.
+// of all groups one after the other, in a fixed order, and does not split sums. So the results of
+// equal operands have the same bits in every run.
 
 #include <cute/tensor.hpp>
 #include <cutlass/cutlass.h>
@@ -20,8 +20,8 @@ namespace tessera::cutlass_grouped {
 using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
 
-/// A grouped product in bf16. LayoutA and LayoutB are the memory layouts of A and B. C may be void:
-/// beta is then 0.
+/// A grouped product of bf16 matrices. LayoutA and LayoutB are the memory layouts of A and B. The
+/// types of C and D are those of their elements. C may be void: the caller's beta must then be 0.
 template <typename LayoutA, typename LayoutB, typename C, typename D>
 struct Product {
   using Size = cute::Shape<int, int, int>;
@@ -51,7 +51,7 @@ struct Product {
   using StrideB = typename Kernel::InternalStrideB;
   using StrideC = typename Kernel::InternalStrideC;
   using StrideD = typename Kernel::InternalStrideD;
-  // Our own kernel writes the sizes and strides as plain integers.
+  // write_group_table_device() writes the sizes and strides as plain integers.
   static_assert(sizeof(Size) == 3 * sizeof(int32_t));
   static_assert(sizeof(StrideA) == sizeof(int64_t) && sizeof(StrideB) == sizeof(int64_t) &&
                 sizeof(StrideC) == sizeof(int64_t) && sizeof(StrideD) == sizeof(int64_t));
@@ -82,6 +82,7 @@ struct Product {
     return result;
   }
 
+  /// Puts the product into the call's stream, unless its workspace is too small.
   static GroupedOutcome run(const GroupedCall& call) {
     const typename Gemm::Arguments gemm_arguments = arguments(call);
     GroupedOutcome outcome{.workspace_bytes =

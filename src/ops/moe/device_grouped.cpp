@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-/// The bf16 elements in 16 bytes, the unit in which the device cuda copies tiles.
+/// The number of bf16 elements in 16 bytes, the unit in which the device cuda copies tiles.
 constexpr int64_t kTileStep = 8;
 
 void multiply_floats(const Execution& execution, const GroupedShape& shape,

@@ -11,10 +11,10 @@ namespace tessera {
 /// [tokens, k]. The result has -1 in place of each dropped choice; the first choices in token order
 /// are kept. For TokenSet::micro_batch no axis may split the tokens, for TokenSet::rank axes may.
 ///
-/// It serves runs of several ranks, in which a capacity may count other tokens than those whose
-/// rows a rank makes. On one rank token_counts() drops the choices instead, because it counts them
-/// anyway and has a kernel for devices. For 4096 tokens of 4 choices, token_counts() takes 13
-/// microseconds on two cores with or without a capacity. This operation would take 50 more.
+/// Runs of several ranks use it, because there a capacity may count other tokens than those whose
+/// rows a rank makes. It runs on the processor only. On one rank token_counts() drops the choices
+/// instead: it counts them anyway and has a kernel for devices. For 4096 tokens of 4 choices it
+/// takes 13 microseconds on two cores with or without a capacity. This operation would add 50.
 Value drop_over_capacity(Builder& builder, Value indices, int64_t experts, double factor,
                          TokenSet set);
 

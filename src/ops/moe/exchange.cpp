@@ -27,8 +27,8 @@ enum class Side : uint8_t { sent, received };
 
 Side opposite(Side side) { return side == Side::sent ? Side::received : Side::sent; }
 
-/// Returns the rule of an operation whose operands are on these sides. Sent rows vary over all
-/// axes. Received rows are split by experts over the axis of the exchange and vary over others.
+/// Returns the rule of types of an operation whose operands are on these sides. Sent rows vary over
+/// all axes, received rows over all but the axis of the exchange, which splits them by experts.
 HandRule exchange_rule(const ExchangeOptions& options, std::vector<Side> inputs,
                        std::vector<Side> outputs) {
   return
@@ -53,7 +53,7 @@ HandRule exchange_rule(const ExchangeOptions& options, std::vector<Side> inputs,
       };
 }
 
-/// The base of the two operations that send something.
+/// The base of ExchangeCounts and MoveRows, which send something to other ranks.
 class ExchangeOperation : public Operation {
  public:
   ExchangeOperation(ExchangeOptions options, int ranks)
@@ -231,15 +231,15 @@ class MoveRows final : public ExchangeOperation {
     return side == Side::sent ? options().sent_rows : options().bound.rows;
   }
 
-  /// Returns the copy of the rows in the order of the ranks, in the workspace.
+  /// Returns the memory in the workspace for a copy of the rows in the order of the ranks.
   Tensor staged(const Execution& execution) const {
     const Tensor& rows = execution.inputs[0];
     return Tensor::wrap(execution.workspace.data() + counts_bytes(),
                         {options().bound.rows, rows.shape()[1]}, rows.dtype());
   }
 
-  /// Returns the bytes of the numbers of rows sent to each rank and received from it, and of a
-  /// block for each rank and local expert.
+  /// Returns the bytes of three lists: the numbers of rows sent to each rank, those received from
+  /// each rank, and a block for each rank and local expert.
   int64_t counts_bytes() const {
     return aligned_bytes(2 * ranks() * static_cast<int64_t>(sizeof(int64_t)) +
                          experts() * static_cast<int64_t>(sizeof(RowsFromRank)));
@@ -253,8 +253,8 @@ class MoveRows final : public ExchangeOperation {
     }
   }
 
-  /// Writes the blocks of rows that this rank receives, rank by rank, and the number of rows that
-  /// it receives from each rank.
+  /// Writes the blocks of rows that this rank receives, [ranks, local experts], and the number of
+  /// rows that it receives from each rank.
   void find_blocks(const Execution& execution, std::span<RowsFromRank> blocks,
                    std::span<int64_t> received) const {
     const std::span<const int32_t> counts = execution.inputs[2].values<int32_t>();
@@ -300,7 +300,7 @@ class MoveRows final : public ExchangeOperation {
 
 Value exchange_in_place(Builder& builder, Value rows, const ExchangeOptions& options, Side from);
 
-/// input: rows or their offsets; output: the same memory with the type of the other side.
+/// input: one rank's rows or their offsets; output: the same memory with the other side's type.
 class ExchangeInPlace final : public Operation {
  public:
   ExchangeInPlace(const ExchangeOptions& options, Side from) : options_(options), from_(from) {}

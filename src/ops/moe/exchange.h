@@ -20,16 +20,17 @@ struct ExchangeOptions {
   int received_identity = -1;  ///< the identity of the rows that are received
 };
 
-/// An exchange whose numbers of rows are known.
+/// An exchange, and the numbers of its rows. With one rank on the axis `received` is not used.
 struct RowExchange {
   ExchangeOptions options;
-  Value sent;      ///< i32 [experts + 1]: the first row of each expert among the rows sent
-  Value received;  ///< i32 [local experts, ranks]: the rows that came from each rank
-  Value offsets;   ///< i32 [local experts + 1]: the same among the rows received
+  Value sent;      ///< i32 [experts + 1]: each expert's first row among the rows sent, then the end
+  Value received;  ///< i32 [local experts, ranks]: the number of rows that came from each rank
+  Value offsets;   ///< i32 [local experts + 1]: as `sent`, among the rows received
 };
 
-/// Exchanges the numbers of rows. `offsets` are TokenCounts::offsets for all experts, and their
-/// rows vary over the axis. A run in which a rank receives more rows than the bound throws Error.
+/// Exchanges the numbers of rows. `offsets` are TokenCounts::offsets of all experts, and vary over
+/// the axis. A run of several ranks in which one receives more rows than the bound throws Error,
+/// and so does a run of several ranks on an accelerator.
 RowExchange exchange_counts(Builder& builder, Value offsets, const ExchangeOptions& options);
 
 /// Sends rows [sent rows, width] to the ranks of their experts. The result, [bound, width], is
@@ -37,8 +38,8 @@ RowExchange exchange_counts(Builder& builder, Value offsets, const ExchangeOptio
 /// not written. The gradient is return_rows().
 Value exchange_rows(Builder& builder, Value rows, const RowExchange& exchange);
 
-/// Sends the experts' results, [bound, width], back to the ranks that sent the rows: [sent rows,
-/// width]. Rows that were not sent are not written. The gradient is exchange_rows().
+/// Sends the experts' results, [bound, width], back to the ranks that sent the rows. The result is
+/// [sent rows, width]. Rows that were not sent are not written. The gradient is exchange_rows().
 Value return_rows(Builder& builder, Value rows, const RowExchange& exchange);
 
 }  // namespace tessera

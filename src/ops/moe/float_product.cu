@@ -8,8 +8,9 @@ constexpr int kTileThreads = 256;
 constexpr int kTileRows = kTileSide * kTileSide / kTileThreads;  // elements of D per thread
 
 /// The tile of D that a block computes, and the sizes of its group's matrices. blockIdx.x counts
-/// the tiles along m of all groups, blockIdx.y the tiles along n. Only the device knows the rows of
-/// the groups, so each block finds its group by walking through the offsets.
+/// the tiles along m of all groups, blockIdx.y the tiles along n. If m is a group's rows, the
+/// groups have different numbers of tiles, which only the device knows. So a block walks through
+/// the offsets to find its group. A block past the last tile, or of an empty group, has no tile.
 struct FloatTile {
   bool exists = false;
   int64_t group = 0;
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kTileThreads) float_product(FloatProduct produ
 
 template <typename Vendor>
 void float_product_device(const FloatProduct& product, Stream& stream) {
-  // Each group's rows make at most one tile that is not full.
+  // An upper bound: each group's rows make at most one tile that is not full.
   const int64_t tiles = product.rows_are_k
                             ? product.groups * ((product.size[0] + kTileSide - 1) / kTileSide)
                             : product.rows / kTileSide + product.groups;

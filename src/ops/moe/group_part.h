@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the address of group `group`'s part of an operand, or null if there is no operand.
+/// Returns the address of a group's part of an operand, or null. `first_row` is offsets[group].
 __device__ inline const void* part_of_group(const GroupedOperand& operand, int64_t first_row,
                                             int64_t group) {
   if (operand.base == nullptr) return nullptr;

@@ -3,7 +3,7 @@
 namespace tessera {
 namespace {
 
-/// Writes the table, with one thread per group.
+/// Writes the lists and the factors of the table, with one thread per group.
 __global__ void write_group_table(GroupTable table) {
   const int64_t group = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (group >= table.groups) return;

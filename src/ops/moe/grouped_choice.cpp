@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-/// Returns the remark on a choice. `reasons` says why each candidate before the chosen one is
-/// missing.
+/// Returns GroupedChoice::remark. `reasons` says why each candidate that was asked before the
+/// chosen one is missing.
 std::string remark_on(GroupedLibrary chosen, const GroupedShape& shape, const TunedGroups& table,
                       const TunedGrouped* tuned, const std::vector<std::string>& reasons) {
   if (!table.in_use) {
@@ -40,6 +40,7 @@ GroupedChoice choose_grouped(std::string_view operation, const GroupedShape& sha
                              std::span<const GroupedCandidate> candidates) {
   const TunedGrouped* const tuned = table.find(shape);
   std::vector<GroupedCandidate> order(candidates.begin(), candidates.end());
+  // The library that the table names is asked first.
   std::stable_partition(order.begin(), order.end(), [&](const GroupedCandidate& candidate) {
     return tuned != nullptr && candidate.library == tuned->library;
   });

@@ -30,10 +30,11 @@ struct GroupedChoice {
   std::string remark;
 };
 
-/// Chooses the library that the table names for a shape. Without such an entry, or if the library
-/// is missing, it chooses the first candidate that is not missing. The remark says that a table did
-/// not decide, and why candidates before the chosen one are missing. Later candidates are not
-/// asked. If all are missing, throws Error, which names the operation and all reasons.
+/// Chooses the library that the table names for a shape. Without such an entry, or if that library
+/// is missing, chooses the first candidate that is not missing. Candidates after the chosen one are
+/// not asked. The remark says that the table has no entry for the shape, or else why the libraries
+/// that were asked first are missing. If all candidates are missing, throws Error with the
+/// operation and all reasons.
 GroupedChoice choose_grouped(std::string_view operation, const GroupedShape& shape,
                              const TunedGroups& table,
                              std::span<const GroupedCandidate> candidates);

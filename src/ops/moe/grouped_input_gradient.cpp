@@ -12,9 +12,9 @@ namespace tessera {
 namespace {
 
 /// inputs: n gradients [rows, out_i], then n weights [experts, out_i, in], then offsets i32
-/// [experts + 1]; output [rows, in], the sum of the products of the n pairs. On a device each pair
-/// is one product of groups (ops/moe/device_grouped.h). On the processor the fast kernel multiplies
-/// pieces of the experts' rows (ops/moe/row_pieces.h).
+/// [experts + 1]; output [rows, in], the sum of the products of the n pairs. On a device there is
+/// one grouped product per pair (ops/moe/device_grouped.h). On the processor the fast kernel
+/// multiplies pieces of the experts' rows (ops/moe/row_pieces.h).
 class GroupedLinearInputGradient final : public Operation {
  public:
   std::string_view name() const override { return "grouped_linear_input_gradient"; }
@@ -85,8 +85,8 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
  private:
-  /// Returns the product of one pair of a gradient and a weight. Each pair but the first adds to
-  /// the sum of the pairs, which stays in f32 until the last pair.
+  /// Returns the product of one pair of a gradient and a weight. Each pair after the first adds to
+  /// the sum of the pairs before it, which stays in f32 until the last pair.
   static GroupedShape device_shape(std::span<const Spec> inputs, size_t pair) {
     const size_t pairs = inputs.size() / 2;
     const Spec& gradient = inputs[pair];

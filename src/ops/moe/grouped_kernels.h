@@ -6,24 +6,24 @@ namespace tessera {
 
 class Stream;
 
-// Device kernels for grouped products. Only the device knows the rows of each group. All pointers
-// are to device memory. offsets [groups + 1] are non-decreasing from 0. Group e has the rows from
-// offsets[e] to offsets[e + 1].
+// Device kernels for grouped products, which are one matrix product per group (expert). Group e has
+// the rows from offsets[e] to offsets[e + 1]. The offsets [groups + 1] are non-decreasing from 0,
+// and only the device knows them. All pointers are to device memory.
 
 /// An operand of the products: an array of rows that the groups share, or a matrix for each group.
 /// Group e's part begins offsets[e] · row_bytes + e · group_bytes after `base`.
 struct GroupedOperand {
-  const void* base = nullptr;  ///< null for none
+  const void* base = nullptr;  ///< null if the product has no such operand
   int64_t row_bytes = 0;
   int64_t group_bytes = 0;
   int64_t stride = 0;  ///< elements from a row in memory to the next
 };
 
-/// The operands of D = A B + C, in this order.
+/// The number of operands of D = A B + C, which all lists have in the order A, B, C, D.
 inline constexpr int kGroupedOperands = 4;
 
-/// The arguments of write_group_table_device(). It writes what a library's kernel reads: the sizes
-/// and the addresses of all groups, and the factors that all groups share.
+/// The arguments of write_group_table_device(), which writes what a library's kernel reads: for
+/// each group the sizes, addresses and strides of its matrices, and the factors of all groups.
 struct GroupTable {
   int64_t groups;
   const int32_t* offsets;  // [groups + 1]
@@ -50,9 +50,9 @@ struct FloatOperand {
   int64_t step_k;
 };
 
-/// D_e = A_e B_e, or D_e += A_e B_e, in f32. The sums are taken in a fixed order, so the bits are
-/// the same in every run. The kernel works on every device and is not tuned
-/// for speed.
+/// D_e = A_e B_e in f32, or D_e += A_e B_e if `accumulate`. A group without rows leaves its D as it
+/// is. The sums are taken in a fixed order, so the bits are the same in every run. The kernel works
+/// on every device and is not tuned for speed.
 struct FloatProduct {
   int64_t groups;
   int64_t rows;            // the largest number of rows of all groups together

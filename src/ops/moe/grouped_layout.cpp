@@ -5,9 +5,9 @@
 namespace tessera {
 namespace {
 
-/// The bytes of a library's own scratch memory. cuBLASLt gets what NVIDIA recommends for Hopper.
-/// CUTLASS needs far less: 128 bytes on every multiprocessor for each operand of a product, and for
-/// D twice.
+/// The bytes of a library's own scratch memory, as much as NVIDIA recommends for cuBLASLt on
+/// Hopper. CUTLASS needs far less: for each multiprocessor 128 bytes for each of A, B and C, and
+/// 256 for D.
 constexpr int64_t kLibraryBytes = int64_t{32} << 20;
 
 GroupedOperand shared_rows(const void* base, int64_t width, DType dtype) {

@@ -12,10 +12,11 @@ struct GroupedLayout {
   GroupedOperand a, b, c, d;
 };
 
+/// Returns the layout of a shape's product. For a weight gradient C is D, to which it is added.
 GroupedLayout grouped_layout(const GroupedShape& shape, const GroupedOperands& operands);
 
-/// The scratch memory of a library's product. It holds the lists that write_group_table_device()
-/// writes, and the library's own memory.
+/// The division of the scratch memory of a library's product: the factors and the lists that
+/// write_group_table_device() writes, then the library's own memory.
 class GroupedAreas {
  public:
   /// The alignment of every part, in bytes.
@@ -23,10 +24,10 @@ class GroupedAreas {
 
   explicit GroupedAreas(int64_t groups);
 
-  /// Returns the bytes of all parts, with those that the alignment of the first part may take.
+  /// Returns the bytes of all parts, and of the padding that aligns the first part.
   int64_t bytes() const;
-  /// Returns the table of a product in the library's form, with its lists in `workspace`: CUTLASS
-  /// reads the three sizes of a group together, cuBLASLt each size of all groups.
+  /// Returns the table of a product, with its lists in `workspace`. The sizes are in the library's
+  /// form: [groups, 3] for CUTLASS, [3, groups] for cuBLASLt.
   GroupTable table(GroupedLibrary library, const GroupedShape& shape,
                    const GroupedOperands& operands, std::byte* workspace) const;
   std::byte* library(std::byte* workspace) const;  ///< the library's own memory

@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 /// inputs: x [rows, in], weights [experts, out_i, in], offsets i32 [experts + 1]; outputs
-/// [rows, out_i]. On a device each weight is one product of groups (ops/moe/device_grouped.h). On
+/// [rows, out_i]. On a device there is a grouped product per weight (ops/moe/device_grouped.h). On
 /// the processor the fast kernel multiplies pieces of the experts' rows (ops/moe/row_pieces.h).
 class GroupedLinear final : public Operation {
  public:

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// The definition of the grouped linear map and its gradients: loops over the rows of each expert.
-// Expert e has the rows from offsets[e] to offsets[e + 1]. x is [rows, in], y is [rows, out] and a
-// weight is [experts, out, in]. A gradient has the shape of its tensor.
+// The plain kernels of the grouped linear map and its gradients, which define the results. Expert e
+// has the rows from offsets[e] to offsets[e + 1]. x is [rows, in], y is [rows, out] and a weight is
+// [experts, out, in]. A gradient has the shape of its tensor. Sums are in the accumulation type.
 
 /// Computes y_ro = Σ_i x_ri w_eoi for the rows r of each expert e.
 template <typename T>

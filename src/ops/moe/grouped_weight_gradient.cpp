@@ -15,8 +15,8 @@ namespace {
 /// Computes gradient[e]ᵀ · x[e] for each expert e. On the processor the fast kernel divides each
 /// expert's weight into tiles of rows, and the expert's rows into pieces (ops/moe/row_pieces.h).
 /// inputs: x [rows, in], gradient [rows, out], offsets i32 [experts + 1] and, with `accumulate`,
-/// the main gradient [experts, out, in], which run() adds to. Otherwise there is one output of that
-/// shape.
+/// the main gradient [experts, out, in], to which run() adds. Without `accumulate` there is one
+/// output of that shape. All kernels add, so run() fills it with zeros first.
 class GroupedLinearWeightGradient final : public Operation {
  public:
   explicit GroupedLinearWeightGradient(bool accumulate) : accumulate_(accumulate) {}
@@ -112,8 +112,8 @@ class GroupedLinearWeightGradient final : public Operation {
   /// threads have work even if there are few experts.
   static constexpr int64_t kTile = 256;
 
-  /// The products of a whole tile and of the last tile, and the layout of the workspace. k, the
-  /// rows of a piece, varies.
+  /// The products of a whole tile and of the last tile, and the layout of the workspace. In both
+  /// products k, the rows of a piece, varies. The workspace has no list of pieces.
   struct Plan {
     Plan(const Target& target, const Shape& x, const Shape& gradient, DType dtype)
         : in(x[1]),
@@ -147,8 +147,8 @@ class GroupedLinearWeightGradient final : public Operation {
     PieceWorkspace areas;
   };
 
-  /// Computes a tile of one expert's weight gradient per item. The expert's pieces are added to it
-  /// in order.
+  /// Computes one tile of an expert's weight gradient at a time per thread. The products of the
+  /// expert's pieces are added to the tile in order, so the bits do not depend on the threads.
   static void run_fast(const Execution& execution, const Tensor& result) {
     const Tensor& x = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];

@@ -11,7 +11,7 @@ bool in_token_order(Routed meaning) {
   return meaning == Routed::tokens || meaning == Routed::choices;
 }
 
-/// Returns whether two split operands have the same pieces of dim 0.
+/// Returns whether two types split the same dim into the same pieces.
 bool same_pieces(const TypeOnAxis& a, const TypeOnAxis& b) {
   return a.placement == b.placement && a.dim == b.dim && a.pieces == b.pieces;
 }
@@ -20,11 +20,10 @@ bool same_pieces(const TypeOnAxis& a, const TypeOnAxis& b) {
   throw DistributionError(fmt::format("operand {}: expected {}", operand, expected));
 }
 
-/// The types of the first operand in token order and of the first one in row order that are split
-/// on an axis. They are null if none is.
+/// The types of the first operands that are split along dim 0.
 struct Splits {
-  const TypeOnAxis* tokens = nullptr;
-  const TypeOnAxis* rows = nullptr;
+  const TypeOnAxis* tokens = nullptr;  // of the operands in token order; null if none is split
+  const TypeOnAxis* rows = nullptr;    // of the operands in row order
 };
 
 Splits find_splits(const std::vector<Routed>& inputs, std::span<const TypeOnAxis> types) {
@@ -37,8 +36,8 @@ Splits find_splits(const std::vector<Routed>& inputs, std::span<const TypeOnAxis
   return splits;
 }
 
-/// Throws DistributionError unless operand k, which is in token order, fits the splits. The two
-/// functions below check operands in row order and block offsets.
+// Each of the next three functions throws DistributionError unless operand k fits the splits.
+
 void require_token_order(size_t k, Routed meaning, const TypeOnAxis& type, const Splits& splits) {
   if (splits.tokens != nullptr) {
     if (!same_pieces(type, *splits.tokens)) {

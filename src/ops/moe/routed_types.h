@@ -6,11 +6,11 @@
 
 namespace tessera {
 
-// The rules of types (how values are distributed over ranks) for operations between tokens and
-// their routed rows. Types are in comm/distribution.h, rules in program/derive.h. An exchange is a
-// layer's sending of rows to the ranks of their experts (ops/moe/exchange.h).
+// Which distributions over ranks an operation between tokens and their routed rows accepts, and
+// which it returns. Types are in comm/distribution.h, rules in program/derive.h. In an exchange the
+// ranks send the rows of a layer to the ranks of their experts (ops/moe/exchange.h).
 
-/// What an operand has along dim 0.
+/// The meaning of an operand's rows.
 enum class Routed : uint8_t {
   tokens,         ///< floats, one row for each token
   choices,        ///< integers, one row for each token: its experts, or the indices of its rows
@@ -18,16 +18,17 @@ enum class Routed : uint8_t {
   block_offsets,  ///< TokenCounts::block_offsets (ops/moe/routing.h), [token blocks, local experts]
 };
 
-/// Returns the rule of an operation between tokens and their routed rows, on one axis. If no
-/// operand is split along dim 0, the operation's labels decide. Otherwise
+/// Returns the rule of an operation between tokens and their routed rows, on one axis. If neither
+/// tokens, choices nor rows are split along dim 0, the operation's labels decide. Otherwise
 ///
 ///  - if the tokens are split, the rows must have the type rows_of_exchange() of one exchange, and
 ///    results in token order are split like the tokens;
 ///  - if the tokens are replicated, the rows must be split by experts, and results in token order
 ///    are partial, except choices, which are replicated.
 ///
-/// All operands in token order have the same distribution, except that choices may be invariant
-/// where the tokens are replicated. All operands in row order have the same distribution.
+/// All operands in token order must be split alike, except that choices may be invariant where the
+/// tokens are replicated. All operands in row order must be split alike. The rule throws
+/// DistributionError for any other types.
 HandRule routed_rule(std::vector<Routed> inputs, std::vector<Routed> outputs);
 
 /// Returns the type of the rows that ranks make of their own tokens: varying, with the pieces of

@@ -11,10 +11,10 @@
 namespace tessera {
 namespace {
 
-// The rows are numbered by a counting sort. CountTokens counts each expert's choices in each block
-// of tokens, and adds up the counts over the blocks and over the experts. IndexTokens then gives
-// each choice the next row of its expert. Both kernels are integer arithmetic in a fixed order, so
-// each is both the plain and the fast one.
+// The rows are numbered by a counting sort. CountTokens counts the choices of each expert in each
+// block of tokens, and adds up the counts over the blocks and over the experts. IndexTokens then
+// gives each choice the next row of its expert. Both kernels are integer arithmetic in a fixed
+// order, so each serves as the plain and as the fast kernel.
 
 /// input: indices i32 [tokens, k]; outputs: those of TokenCounts, in order.
 class CountTokens final : public Operation {
@@ -74,6 +74,7 @@ class CountTokens final : public Operation {
 
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
     if (!options_.row_bound) return;
+    // A token's choices are different experts, so each local expert gets at most one of them.
     const Shape& choices = inputs[0].shape;
     refuse_row_bound_on_device(runtime, name(), *options_.row_bound,
                                choices[0] * std::min(choices[1], options_.local_experts));

@@ -8,6 +8,8 @@
 namespace tessera {
 namespace {
 
+// A counting sort. token_counts() has the first three kernels, token_indices() the last one.
+
 constexpr int kScanColumns = 32;  // experts that a block of scan_token_blocks() handles
 
 /// Writes block_counts[b, e] = the number of choices of expert e in token block b.
@@ -30,8 +32,8 @@ __global__ void count_token_blocks(TokenCounting counting) {
 
 /// Writes, for each expert e,
 ///   block_offsets[b, e] = Σ_{a < b} block_counts[a, e], counts[e] = Σ_b block_counts[b, e]
-/// A block of threads has kScanColumns experts. The threads of an expert share the token blocks in
-/// equal parts: each adds up its part, then starts from the sum of the parts before it.
+/// A block of threads handles kScanColumns experts. The threads of an expert share the token blocks
+/// in equal parts. Each adds up its part, and starts block_offsets from the sum of earlier parts.
 __global__ void scan_token_blocks(TokenCounting counting) {
   __shared__ int sums[kMostThreads];
   const auto thread = static_cast<int>(threadIdx.x);
@@ -64,8 +66,8 @@ __global__ void scan_token_blocks(TokenCounting counting) {
 }
 
 /// Writes offsets[e + 1] = Σ_{a <= e} min(counts of local expert a, capacity), in one block. Each
-/// thread has consecutive experts. It gets the sums of earlier threads in its warp by shuffles,
-/// and those of earlier warps from shared memory.
+/// thread handles consecutive experts. A thread gets the sums of earlier threads in its warp by
+/// shuffles, and those of earlier warps from shared memory.
 __global__ void write_token_offsets(TokenCounting counting) {
   __shared__ int warp_sums[kMostThreads / kLanes];
   const auto thread = static_cast<int>(threadIdx.x);
@@ -113,7 +115,8 @@ __device__ inline uint64_t lanes_with(unsigned value, int bits) {
 ///   2. These counts become the row of each expert's first choice in each part.
 ///   3. Each warp walks through its part, one choice per lane at a time. Lanes that chose the same
 ///      expert get consecutive rows, and the expert's next row advances by their number.
-/// `bits` is the number of bits of local_experts, which stands for an expert that is not local.
+/// Choices of experts that are not local count as choices of expert local_experts, which gets no
+/// rows. `bits` is the number of bits of local_experts, the largest index.
 __global__ void number_token_blocks(TokenNumbering numbering, int bits) {
   int* const rows = dynamic_shared<int>();
   const auto thread = static_cast<int>(threadIdx.x);
@@ -193,7 +196,7 @@ void token_counts_device(const TokenCounting& counting, Stream& stream) {
               static_cast<int>(std::clamp(kTokenBlock * counting.k, kTokenBlock, kMostCounting)),
           .shared_bytes = static_cast<int>(counting.experts * sizeof(int))},
          stream, counting);
-  // Even, to fill warps of 64 lanes: a part has 32 threads.
+  // The number of parts is even, because a part has 32 threads and a warp may have 64 lanes.
   const int64_t parts = std::clamp<int64_t>((blocks + 1) / 2 * 2, 2, kMostParts);
   launch(scan_token_blocks,
          {.blocks = (counting.experts + kScanColumns - 1) / kScanColumns,

@@ -7,10 +7,10 @@ namespace tessera {
 
 class Stream;
 
-// The kernels that count the tokens of experts and assign rows to them: a counting sort that keeps
-// the order of the tokens. Blocks of consecutive tokens are counted in parallel: by one thread each
-// on the processor, by one block of threads each on a device. The functions here are constexpr so
-// that kernels of devices can call them.
+// What the kernels of token_counts() and token_indices() share. They count the tokens of each
+// expert and assign rows to them, a counting sort that keeps the order of the tokens. Blocks of
+// consecutive tokens are counted in parallel: by one thread each on the processor, by one block of
+// threads each on a device. Functions are constexpr so that kernels of devices can call them.
 
 /// The number of tokens in a block. It is fixed, so the order of rows does not depend on the number
 /// of threads. FastSparseMoE's GPU kernel has 8.

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// The checks of a RowBound (ops/moe/routing.h), the number of rows that a rank reserves.
+// The checks of a RowBound (ops/moe/routing.h): the number of routed rows that a rank reserves.
 
-/// Throws Error if a rank has more routed rows than `bound` reserves. The error names the node with
+/// Throws Error if this rank's `rows` are more than `bound` reserves. The error names the node with
 /// its layer, the rank, the imbalance of the load and the configuration key.
 void require_row_bound(const Execution& execution, const RowBound& bound, int64_t rows);
 

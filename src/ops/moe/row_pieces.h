@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// How the processor multiplies the rows of experts. The number of rows is known only at run time,
-// but products are prepared for fixed shapes. So each expert's rows are cut into pieces of
+// Grouped products on the processor. An expert's number of rows is known only at run time, but
+// matrix products are prepared for fixed shapes. So each expert's rows are cut into pieces of
 // kPieceRows rows (the last may be smaller), and products are prepared for each multiple of
 // kPieceStep rows. A piece uses the smallest product that holds it. Each piece runs on one thread,
 // several pieces at a time. For small matrices that is far faster than all threads on one product.
@@ -49,7 +49,7 @@ class PieceProducts {
   /// Returns the size of the product for a piece of `rows` rows: the next multiple of kPieceStep,
   /// or `max_rows` if that is less.
   int64_t size(int64_t rows) const;
-  /// Returns the product for a piece of `rows` rows.
+  /// Returns the product for a piece of `rows` rows, from 1 to kPieceRows.
   const Gemm& operator[](int64_t rows) const;
 
  private:
@@ -63,8 +63,8 @@ class PieceProducts {
   std::array<const Gemm*, kSizes> products_;
 };
 
-/// The layout of an operation's workspace: first a list of `pieces` pieces, then for each thread an
-/// area for rows that are copied before or after a product, and the scratch memory of the product.
+/// The division of an operation's workspace: first a list of `pieces` pieces, then for each thread
+/// an area for staged rows (copied before or after a product) and the product's scratch memory.
 class PieceWorkspace {
  public:
   PieceWorkspace(int64_t pieces, int64_t staged_bytes, int64_t product_bytes);

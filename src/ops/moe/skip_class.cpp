@@ -95,7 +95,7 @@ class AddSkippedGradientOperation final : public Operation {
   int64_t experts_;
 };
 
-/// inputs: output, x, weights, indices.
+/// inputs: output, x, weights, indices. The result may be in the memory of `output`.
 class AddSkippedOperation final : public Operation {
  public:
   explicit AddSkippedOperation(int64_t experts) : experts_(experts) {}

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kSkipThreads = 128;
 
-/// Computes one token per block.
+/// Computes result_t = output_t + weight(t) · x_t for one token per block.
 template <typename T>
 __global__ void add_skipped_rows(AddSkipped<T> skipped) {
   const int64_t token = blockIdx.x;
@@ -18,7 +18,7 @@ __global__ void add_skipped_rows(AddSkipped<T> skipped) {
   }
 }
 
-/// Computes the gradients of one token per block.
+/// Computes the gradients of one token per block. The formulas are in skip_class_kernels.h.
 template <typename T>
 __global__ void add_skipped_gradient_rows(AddSkippedGradient<T> skipped) {
   const int64_t token = blockIdx.x;

@@ -8,8 +8,8 @@ namespace tessera {
 
 class Stream;
 
-/// The choices of tokens. Those with an index of `experts` or more choose the skip class.
-/// Functions are constexpr for the kernels of devices.
+/// The choices of tokens. A choice with an index of `experts` or more skips the experts. Functions
+/// are constexpr so that kernels of devices can call them.
 template <typename Wide>
 struct SkippedChoices {
   int64_t tokens;
@@ -27,6 +27,7 @@ struct SkippedChoices {
   }
 };
 
+/// result_t = output_t + weight(t) · x_t for each token t.
 template <typename T>
 struct AddSkipped {
   SkippedChoices<Compute<T>> choices;
@@ -36,13 +37,13 @@ struct AddSkipped {
   T* result;        // [tokens, hidden]; may be output's memory
 };
 
-/// x_gradient = weight · result_gradient.
-/// weights_gradient = Σ x · result_gradient for a choice that skips, else 0.
+/// x_gradient_t = weight(t) · result_gradient_t for each token t.
+/// weights_gradient_tj = Σ_i x_ti · result_gradient_ti if choice j skips, else 0.
 template <typename T>
 struct AddSkippedGradient {
   SkippedChoices<Compute<T>> choices;
   int64_t hidden;
-  const T* x;
+  const T* x;  // [tokens, hidden], as are the next two
   const T* result_gradient;
   T* x_gradient;
   Compute<T>* weights_gradient;  // [tokens, k]

@@ -19,11 +19,11 @@ namespace {
 //   propagate()         the gradient of that sum: the backward pass of reduce_experts()
 //
 // The first two are parallel over the rows that they write. propagate() is parallel over tokens,
-// and a routed row belongs to one token. So no two threads write to the same row. Each kernel is
-// both the plain and the fast one. The device kernels are in token_rows.cu.
+// and a routed row belongs to one token. So no two threads write to the same row. Each kernel
+// serves as the plain and as the fast one. The device kernels are in token_rows.cu.
 
-/// Writes result[h] = Σ_j weights[j] * rows[row_of_choice[j], h] for one token. It computes
-/// kCachedColumns columns at a time, whose sums stay in the first-level cache.
+/// Writes result[h] = Σ_j weights[j] * rows[row_of_choice[j], h] for one token. Null weights stand
+/// for ones. Sums kCachedColumns columns at a time: their sums stay in the first-level cache.
 template <typename In, typename Out>
 void sum_token(const In* rows, const int32_t* row_of_choice, const Compute<In>* weights, int64_t k,
                int64_t width, Out* result) {
@@ -205,9 +205,8 @@ Compute<T> choice_gradient(const T* row, const T* output_gradient, Compute<T> we
   return dot;
 }
 
-/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows],
-/// output_indices i32 [tokens, k], the gradient of the result [tokens, hidden]; outputs: the
-/// gradients of expert_output and of the weights.
+/// inputs: those of ReduceExperts, then the gradient of its result [tokens, hidden]; outputs: the
+/// gradients of expert_output [rows, hidden] and of the weights [tokens, k].
 class ReduceExpertsGradient final : public Operation {
  public:
   std::string_view name() const override { return "reduce_experts_gradient"; }
@@ -277,9 +276,9 @@ class ReduceExpertsGradient final : public Operation {
   }
 };
 
-/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows], whose type
-/// shows that the rows and the choices are of one exchange, output_indices i32 [tokens, k]; output
-/// [tokens, hidden].
+/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows],
+/// output_indices i32 [tokens, k]; output [tokens, hidden]. No kernel reads input_indices: their
+/// type shows that the rows and the choices are of one exchange.
 class ReduceExperts final : public Operation {
  public:
   std::string_view name() const override { return "reduce_experts"; }

@@ -8,8 +8,8 @@ namespace {
 
 // A warp handles one row or one token. Each of its threads starts kRowsAhead loads before it uses
 // the first one. If it stored each result before the next load, the loads would run one after the
-// other: the compiler must assume that a store changes the memory that is loaded next. A "pack" is
-// some neighbouring elements of a row, which are loaded together.
+// other: the compiler must assume that a store changes the memory that is loaded next. A pack is a
+// few neighbouring elements, loaded together. The formulas are in token_rows_kernels.h.
 
 constexpr int kRowWarps = 4;  // warps of a block
 constexpr int kRowsAhead = 4;  // loads that a thread has in flight at once
@@ -137,7 +137,7 @@ void gather_rows_device(const RowGather<T>& gather, Stream& stream) {
 
 template <typename Vendor, typename In, typename Out>
 void sum_rows_device(const RowSum<In, Out>& sum, Stream& stream) {
-  // 16 bytes of the wider element
+  // A pack is 16 bytes of the wider of the two types.
   with_pack_size<std::min(kPackSize<In>, kPackSize<Out>)>(sum.width, [&](auto size) {
     launch(sum_rows_of_tokens<In, Out, size>, token_row_grid(sum.tokens), stream, sum);
   });

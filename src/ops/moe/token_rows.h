@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-// Moves the tokens' numbers to the experts and back. Each token is copied to its routed rows, and
-// after the experts have run, the rows of each token are summed. token_indices() says which row
+// The way of the tokens' vectors to the experts and back. Each token is copied to its routed rows,
+// and after the experts have run, the rows of each token are summed. token_indices() says which row
 // belongs to which token. Rows past the last offset hold no token and are neither read nor written.
 
 /// Gathers the experts' input (stage 4 of FastSparseMoE). Row r of the result [rows, hidden] is

@@ -31,7 +31,7 @@ struct RowSum {
   Out* result;                   // [tokens, width]
 };
 
-/// The gradient of a weighted RowSum of tokens · k rows. For each choice with a row r
+/// The gradient of a weighted RowSum. For each choice j of a token t that has a row r
 ///   rows_gradient_r = weights_tj · result_gradient_t
 ///   weights_gradient_tj = rows_r · result_gradient_t
 /// weights_gradient is zero for the other choices.
@@ -41,11 +41,11 @@ struct RowSumGradient {
   int64_t tokens;
   int64_t k;
   int64_t width;
-  const T* rows;                 // [tokens · k, width]
+  const T* rows;                 // [rows, width]
   const Wide* weights;           // [tokens, k]
   const int32_t* row_of_choice;  // [tokens, k]
   const T* result_gradient;      // [tokens, width]
-  T* rows_gradient;              // [tokens · k, width]; may be the memory of `rows`
+  T* rows_gradient;              // [rows, width]; may be the memory of `rows`
   Wide* weights_gradient;        // [tokens, k]
 };
 

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// The set of tokens to which an expert's capacity applies: the tokens of one rank, or the tokens
-/// of all ranks in a micro-batch. The capacity is a share of this set, and the expert takes no
-/// more of its tokens.
+/// The set of tokens to which an expert's capacity applies: the tokens of one rank, or those of all
+/// ranks in a micro-batch. The capacity is computed from the size of the set (expert_capacity()),
+/// and the expert takes no more tokens of the set than its capacity.
 enum class TokenSet : uint8_t { rank, micro_batch };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<TokenSet>{"rank", "micro_batch"};

@@ -12,11 +12,12 @@
 
 namespace tessera {
 
-// Grouped products on an accelerator: their shapes, and a table of the faster library for each.
+// Grouped products on an accelerator: their shapes, and a table of the faster library for each. A
+// grouped product is one matrix product for each group, which is the rows of one expert.
 
-/// The three products of a grouped linear map, which has one linear map for each group (expert).
-/// The weights are [groups, out, in]. Group e has the rows from offsets[e] to offsets[e + 1]. Only
-/// the device knows the offsets.
+/// The three products of a grouped linear map, which is one linear map for each group. The weights
+/// are [groups, out, in]. Group e has the rows from offsets[e] to offsets[e + 1]. Only the device
+/// knows the offsets.
 enum class GroupedKind {
   forward,          ///< [rows, in] · weightᵀ -> [rows, out]
   input_gradient,   ///< [rows, out] · weight -> [rows, in]
@@ -72,8 +73,8 @@ struct TunedGroups {
   const TunedGrouped* find(const GroupedShape& shape) const;
 };
 
-/// Returns the shape's entry for a table, given samples of each library. A library that lacks the
-/// product has none; at least one has some. cuBLASLt is chosen if its median is lower.
+/// Returns the shape's entry for a table, given the samples of each library. At most one library
+/// has none. Chooses CUTLASS unless it has none, or cuBLASLt has some and their median is lower.
 TunedGrouped faster_library(const GroupedShape& shape, const std::vector<double>& cutlass_seconds,
                             const std::vector<double>& cublaslt_seconds);
 

@@ -100,8 +100,7 @@ class Norm final : public Operation {
     return input_gradients;
   }
 
-  /// Returns all inputs, but not x and the residual if the sum was kept: recompute() then
-  /// normalises the kept sum.
+  /// Returns all inputs, without x and the residual if the sum was kept, which is then normalised.
   std::vector<Value> recompute_inputs(const Node& self,
                                       std::span<const Value> kept) const override {
     std::vector<Value> needed = self.inputs;
@@ -126,8 +125,7 @@ class Norm final : public Operation {
     return outputs;
   }
 
-  /// Lets the output overwrite x, and the sum the residual: a row of both is read before the row of
-  /// the output is written.
+  /// Lets the output overwrite x and the sum the residual. Kernels read a row before they write it.
   int in_place_input(int output) const override {
     if (output == 0) return 0;
     const bool is_sum = residual_ && static_cast<size_t>(output) == sum_output();

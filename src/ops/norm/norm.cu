@@ -8,7 +8,7 @@ namespace {
 ///   2. take the statistics: the mean square, or the mean and then the variance;
 ///   3. write the normalised row, rotated if `rotates`.
 /// Steps load a row again if it does not fit into the team's registers. Such rows are not rotated
-/// here, because a pack and its partner may be in different cuts.
+/// here, because a pack and its partner may be in different cuts (teams, packs, cuts: norm_team.h).
 template <typename T, int pack_size, typename Team, bool fits, bool rotates>
 __global__ void __launch_bounds__(kMostRowThreads)
     norm_rows(NormForward<T> norm, NormRotation<T> rotation) {
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
 
 template <typename Vendor, typename T>
 void norm_device(const NormForward<T>& norm, const NormRotation<T>& rotation, Stream& stream) {
-  bool rotated = rotation.table == nullptr;
+  bool rotated = rotation.table == nullptr;  // nothing is left to rotate
   for_row_width<T>(
       norm.rows, norm.width, [&](auto pack_size, auto team, auto fits, const Grid& grid) {
         using Team = decltype(team);

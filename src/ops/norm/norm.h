@@ -8,6 +8,7 @@
 
 namespace tessera {
 
+/// The options of norm().
 struct NormOptions {
   NormKind kind = NormKind::rms;
   double epsilon = 1e-5;
@@ -33,10 +34,10 @@ struct NormResult {
 NormResult norm(Builder& builder, Value x, std::optional<Value> weight, const NormOptions& options,
                 std::optional<Value> residual = {});
 
-/// Applies the norm and then rotary position embedding to queries or keys, in one pass. The result
-/// has the bits of rotary(norm(x), table) (see ops/rotary/rotary.h). x is [tokens, heads ·
-/// head_dim]. A norm's group has whole heads. Throws InternalError if the shapes or types do not
-/// fit.
+/// Applies the norm and then rotary position embedding to queries or keys, in one operation. The
+/// result has the bits of rotary(norm(x), table) (see ops/rotary/rotary.h). x is [tokens, heads ·
+/// head_dim]. The elements that are normalised together are those of one or more whole heads.
+/// Throws InternalError if the shapes or types do not fit.
 Value norm_and_rotary(Builder& builder, Value x, std::optional<Value> weight,
                       const NormOptions& options, Value table, int64_t head_dim);
 

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// Rounding to bf16 vectorises under "ivdep" but not under "omp simd", which keeps each
-// rounded object in memory.
+// The formulas are those of norm_plain(). Rounding to bf16 vectorises under "ivdep" but not under
+// "omp simd", which keeps each rounded object in memory.
 
 template <typename T>
 void add_row(const T* x, const T* residual, T* sum, int64_t width) {

@@ -9,10 +9,10 @@
 namespace tessera {
 namespace {
 
-/// inputs: x or the sum, whichever was normalised [..., row], inverse deviation [rows, groups], and
-/// the output's gradient [..., row]. Then, if they exist: weight [group], mean [rows, groups], the
-/// sum's gradient [..., row] and the table [tokens, channels] that rotated the output. outputs: x's
-/// gradient, and the weight's gradient if weighted.
+/// inputs: x or the sum, whichever was normalised, [..., row]; inverse deviation [rows, groups];
+/// output's gradient [..., row]. The next inputs are those that exist of: weight [group], mean
+/// [rows, groups], the sum's gradient [..., row] and the table [tokens, channels] that rotated the
+/// output. outputs: x's gradient, and the weight's gradient if weighted.
 class NormGradient final : public Operation {
  public:
   NormGradient(bool weighted, bool centred, bool has_sum_gradient, bool by_heads,
@@ -61,6 +61,8 @@ class NormGradient final : public Operation {
 
   void run(const Execution& execution) const override {
     const int threads = execution.runtime.threads();
+    // Rotates the output's gradient back, into the memory of x_gradient. The kernels then read and
+    // write the same memory, which they allow (NormBackward).
     const auto rotated_back = [&]<typename T>(NormBackward<T> norm) {
       if (!rotated()) return norm;
       const auto rotation = norm_rotation<T>(execution, rotated_head_dim_);

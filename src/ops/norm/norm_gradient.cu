@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
 template <typename Vendor, typename T>
 void norm_gradient_device(const NormBackward<T>& arguments, const NormRotation<T>& rotation,
                           int64_t parts, Stream& stream) {
-  NormBackward<T> norm = arguments;
+  NormBackward<T> norm = arguments;  // with another output_gradient, if that is rotated back first
   for_row_width<T>(norm.rows, norm.width, [&](auto pack_size, auto team, auto fits, Grid grid) {
     using Team = decltype(team);
     grid.blocks = parts;

@@ -65,8 +65,7 @@ void write_row(const Row<T>& row, const float* weight, float gradient_mean, floa
   }
 }
 
-/// Writes x's gradient for rows [begin, end), and adds their part of the weight's gradient to
-/// `weight_gradient`.
+/// Writes x's gradient for rows [begin, end), and adds their terms to `weight_gradient`.
 template <bool kWeight, bool kSum, typename T>
 [[gnu::noinline]] void gradient_rows(const NormBackward<T>& norm, int64_t begin, int64_t end,
                                      float* weight_gradient) {

@@ -11,8 +11,8 @@ namespace tessera {
 
 class Stream;
 
-/// The arguments of norm(). Each of `rows` rows of `width` elements is normalised on its own. Such
-/// a row is a row of x, or a group of such a row. Pointers marked "or null" select the variant.
+/// The arguments of norm(). Each of `rows` rows of `width` elements is normalised on its own: a row
+/// of x, or a group of a row. Pointers marked "or null" select the variant.
 template <typename T>
 struct NormForward {
   using Wide = Compute<T>;
@@ -80,12 +80,12 @@ inline int64_t norm_block_rows(int64_t rows) {
   return std::max(kNormLeastRows, (rows + kNormMostBlocks - 1) / kNormMostBlocks);
 }
 
-/// Returns the number of parts in which the weight's gradient is summed: on a device the number
-/// itself, on the processor a bound. It does not fall as `rows` grows.
+/// Returns the number of parts in which a device sums the weight's gradient, or a bound of that
+/// number for the processor. More rows never give fewer parts.
 ///
 /// On a device each block has a part, and all blocks run at once: a multiprocessor has about 32 KiB
-/// of rows in its registers. A block has at least eight rows, so its part is small compared to
-/// its rows. The last bits of the gradient depend on the device's number of multiprocessors.
+/// of rows in its registers. There are at most ⌈rows / 8⌉ blocks, so parts are small compared to
+/// the rows. The last bits of the gradient depend on the device's number of multiprocessors.
 inline int64_t norm_parts(const Target& target, int64_t rows, int64_t row_bytes) {
   if (target.device == Device::cpu) {
     return std::min(kNormMostBlocks, (rows + kNormLeastRows - 1) / kNormLeastRows);

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// rms: x / sqrt(mean(x²) + epsilon). layer: (x - mean(x)) / sqrt(variance(x) + epsilon).
+/// RMSNorm: x / sqrt(mean(x²) + epsilon). LayerNorm: (x - mean(x)) / sqrt(variance(x) + epsilon).
 enum class NormKind { rms, layer };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<NormKind>{"rms", "layer"};

@@ -8,7 +8,7 @@
 #include "ops/norm/norm_kernels.h"
 #include "ops/rotary/rotated_pack.h"
 
-// The common parts of the kernels of norms and of their gradients: teams of threads that handle
+// The parts that the kernels of norms and of their gradients share: teams of threads that handle
 // rows, and the rotation of a row. A pack is `pack_size` elements that are moved in one access, and
 // p is the index of a pack in its row.
 
@@ -16,8 +16,8 @@ namespace tessera {
 namespace {
 
 // A row is handled by a team: a warp, or the whole block. Most rows fit into the registers of their
-// team and are loaded once. Longer rows are divided into cuts, as long as the registers hold. A cut
-// is loaded again for each pass over the row.
+// team and are loaded once. A longer row is divided into cuts that fit. Each pass over the row
+// loads the cuts again.
 
 inline constexpr int kMostRowThreads = 512;  // of a team, so that a thread may have 128 registers
 
@@ -149,6 +149,7 @@ void for_row_width(int64_t rows, int64_t width, Body&& body) {
     const int64_t threads = round_up((packs + Block::kHeld - 1) / Block::kHeld, int64_t{kLanes});
     const Grid block_grid{.blocks = rows,
                           .threads = static_cast<int>(std::min<int64_t>(threads, kMostRowThreads))};
+    // Rows that packs do not divide (pack_size is 1) take the kernel for long rows.
     if constexpr (pack_size > 1) {
       if (packs <= kLanes) return body(pack_size, NarrowWarp{}, std::true_type{}, warp_grid);
       if (packs <= 2 * kLanes) return body(pack_size, Warp{}, std::true_type{}, warp_grid);

@@ -10,8 +10,8 @@ namespace tessera {
 namespace {
 
 // Residual scaling, fused with the norm that follows, and its gradient (scaled_residual.h). The
-// gradient comes first, because the norm's gradient() creates it. The stream gives three inputs or
-// none, so the inputs after these have no fixed numbers.
+// gradient comes first, because the norm's gradient() creates it. The residual stream, its scale
+// and its bias are inputs only if there is a stream, so the inputs after them have no fixed index.
 
 bool is_vector_of(const Spec& vector, const Spec& x) {
   return is_like(vector, {{x.shape[-1]}, accumulation_dtype(x.dtype)});
@@ -24,9 +24,8 @@ ScaleAndBias<Wide> scale_at(std::span<const Tensor> inputs, size_t scale_input) 
 }
 
 /// inputs: the sum, the inverse deviations, the output's gradient, x, its scale and bias; the
-/// stream with its scale and bias if there is one; the weight; the sum's gradient if it has one.
-/// outputs: the gradients of x, its scale and bias, of the stream, its scale and bias, and of the
-/// weight.
+/// stream, its scale and bias if there is one; the weight; the sum's gradient if it has one.
+/// outputs: the gradients of the inputs from x to the weight.
 class ScaledResidualGradient final : public Operation {
  public:
   ScaledResidualGradient(bool streams, bool has_sum_gradient)
@@ -63,8 +62,7 @@ class ScaledResidualGradient final : public Operation {
            dtype_size(inputs[0].dtype);
   }
 
-  /// Lets the gradient of x overwrite the gradient of the output, and the gradient of the stream
-  /// overwrite the gradient of the sum.
+  /// Lets x's gradient overwrite the output's, and the stream's gradient overwrite the sum's.
   int in_place_input(int output) const override {
     if (output == 0) return 2;
     return streams_ && has_sum_gradient_ && output == 3 ? static_cast<int>(weight_input()) + 1 : -1;
@@ -85,8 +83,8 @@ class ScaledResidualGradient final : public Operation {
  private:
   size_t weight_input() const { return streams_ ? 9 : 6; }
 
-  /// Returns the number of parts. On a device a row and its sums take twice the registers of a
-  /// norm's row.
+  /// Returns the number of parts in which the rows are summed. On a device a row and its sums take
+  /// twice the registers of a norm's row.
   static int64_t parts(const Target& target, const Spec& sum) {
     if (target.device == Device::cpu && use_plain(target, sum.dtype)) return 1;
     return norm_parts(target, sum.shape.rows(), 2 * sum.shape[-1] * dtype_size(sum.dtype));
@@ -127,9 +125,9 @@ class ScaledResidualGradient final : public Operation {
   bool has_sum_gradient_;
 };
 
-/// inputs: x, its scale and bias; the stream, its scale and bias if there is one; the weight. If it
-/// is recomputed from a kept sum: the sum and the weight. outputs: the output, the sum, the inverse
-/// deviations [rows, 1].
+/// inputs: x, its scale and bias; the stream, its scale and bias if there is one; the weight.
+/// outputs: the output, the sum, the inverse deviations [rows, 1]. For a kept sum, the inputs are
+/// the sum and the weight, and the sum is no output.
 class ScaledResidualNorm final : public Operation {
  public:
   /// The inputs that the sum comes from. embedding: x without a stream. sublayer: x and a stream.

@@ -26,7 +26,7 @@ struct ScaledResidual {
 ///
 /// x is the output of a sublayer or of the embedding, [tokens, row], of any floating type. stream
 /// is the residual stream, [tokens, row], in the accumulation type, and so is stream'. After the
-/// embedding there is no stream yet. weight is [row], in the accumulation type. Everything is
+/// embedding there is no stream yet, nor its term. weight is [row], in that type. Everything is
 /// computed in that type, and the output is rounded once. A kept stream' that is normalised again
 /// gives the same bits. Throws InternalError if the shapes or types do not fit, or for another norm
 /// than RMSNorm of whole rows.

@@ -8,6 +8,10 @@
 namespace tessera {
 namespace {
 
+// The forward kernel scales and normalises row by row. The gradient takes blocks of rows. Each
+// block has its own column sums (ScaledSum), which are added up in the order of the blocks.
+
+/// Computes the formula of scale_row_plain().
 template <typename T>
 void scale_row(const ScaledForward<T>& scaled, int64_t start) {
   const T* x = scaled.x + start;
@@ -29,8 +33,7 @@ void scale_row(const ScaledForward<T>& scaled, int64_t start) {
   }
 }
 
-/// Normalises a row of the sum. It is not inlined, so that a kept sum is normalised by the same
-/// code.
+/// Normalises a row of the sum. Not inlined, so that the same code normalises a kept sum.
 template <typename T>
 [[gnu::noinline]] void normalise_sum(const ScaledForward<T>& scaled, int64_t row) {
   const float* sum = scaled.sum + row * scaled.width;
@@ -51,7 +54,7 @@ template <typename T>
 /// cache beside the rows, so they are read and written once for these rows.
 constexpr int64_t kRowsTogether = 4;
 
-/// Returns the mean of n g over a row.
+/// Returns the mean of n g over a row (ScaledBackward defines n and g).
 template <typename T>
 float row_product_mean(const ScaledBackward<T>& scaled, int64_t row) {
   const float* sum = scaled.sum + row * scaled.width;
@@ -66,8 +69,7 @@ float row_product_mean(const ScaledBackward<T>& scaled, int64_t row) {
          static_cast<float>(scaled.width);
 }
 
-/// Computes the gradients of kRows rows, from `row` on, and adds to the column sums of their block,
-/// `sums` [kScaledSums, width].
+/// Computes the gradients of kRows rows from `row` on, and adds to `sums` [kScaledSums, width].
 template <int64_t kRows, bool kStream, bool kSumGradient, typename T>
 void gradient_rows(const ScaledBackward<T>& scaled, int64_t row, float* sums) {
   const int64_t width = scaled.width;

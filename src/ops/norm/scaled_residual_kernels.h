@@ -27,13 +27,13 @@ struct ScaledForward {
   const Wide* stream;  // [rows, width], or null
   ScaleAndBias<Wide> x_scaling, stream_scaling;
   const Wide* weight;  // [width]
-  Wide* sum;           // [rows, width]: the new stream
-  T* output;           // [rows, width]
+  Wide* sum;           // [rows, width]: the new stream; may be stream's memory
+  T* output;           // [rows, width]; may be x's memory
   Wide* inverse;       // [rows]: 1 / sqrt(mean square + epsilon)
 };
 
-/// The sums over the rows, for each column, that give the gradients of the vectors. ScaledBackward
-/// defines their terms. A part holds the sums in this order.
+/// The sums over the rows, for each column, from which the gradients of the scales, the biases and
+/// the weight follow. ScaledBackward defines their terms. A part holds the sums in this order.
 enum ScaledSum : int {
   sum_of_d,
   sum_of_d_x,
@@ -60,8 +60,8 @@ struct ScaledBackward {
   const Wide* inverse;       // [rows]
   const T* output_gradient;  // [rows, width]
   const Wide* sum_gradient;  // [rows, width], or null
-  T* x_gradient;             // [rows, width]
-  Wide* stream_gradient;     // [rows, width], or null
+  T* x_gradient;             // [rows, width]; may be output_gradient's memory
+  Wide* stream_gradient;     // [rows, width], or null; may be sum_gradient's memory
   // [width] each: of x's scale and bias, of the stream's (or null), of the weight.
   Wide* vector_gradients[5];
   Wide* parts;  // [parts, kScaledSums, width]

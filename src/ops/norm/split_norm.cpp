@@ -47,7 +47,7 @@ class RowOperation : public Operation {
   }
 };
 
-/// input: the gradient of the sums [tokens]. output: as x.
+/// input: the gradient of the sums [tokens]. output: the gradient of x.
 class RowSumsGradient final : public RowOperation {
  public:
   explicit RowSumsGradient(Spec x) : x_(std::move(x)) {}
@@ -96,7 +96,7 @@ class RowSums final : public RowOperation {
 };
 
 /// inputs: the gradient of the squares [tokens], x [tokens, columns] and, if the norm is centred,
-/// the sums of x [tokens]. output: as x.
+/// the sums of x [tokens]. output: the gradient of x.
 class RowSquaresGradient final : public RowOperation {
  public:
   RowSquaresGradient(bool centred, int64_t columns) : centred_(centred), columns_(columns) {}
@@ -125,8 +125,7 @@ class RowSquaresGradient final : public RowOperation {
   int64_t columns_;
 };
 
-/// inputs: x [tokens, columns] and, if the norm is centred, the sums of x [tokens]. output:
-/// [tokens].
+/// inputs: x [tokens, columns] and, if the norm is centred, its sums [tokens]. output: [tokens].
 class RowSquares final : public RowOperation {
  public:
   RowSquares(bool centred, int64_t columns) : centred_(centred), columns_(columns) {}
@@ -171,7 +170,7 @@ struct Scaling {
   int64_t columns;
   double epsilon;
 
-  /// Sets the operands of `rows`. `input` is the number of x, which they follow.
+  /// Sets the operands of `rows`, which are the inputs after x. `input` is the index of x.
   template <typename T>
   void set_operands(SplitRows<T>& rows, std::span<const Tensor> inputs, size_t input) const {
     rows.columns = static_cast<double>(columns);

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// A norm of rows that ranks share, in three steps: row_sums(), row_squares() and scale_rows().
-// Between the steps the ranks sum their results. x is [tokens, columns] and may be split along its
-// columns. norm() is faster if rows are whole.
+// These operations compute a norm of rows whose columns are split over ranks, in three steps:
+// row_sums(), row_squares() and scale_rows(). Between the steps the ranks sum their results. x is
+// [tokens, columns]. norm() is faster if rows are whole.
 
 /// Returns Σ x over the columns of each row: [tokens], in the accumulation type. If columns are
 /// split, the sums are partial.
@@ -36,8 +36,8 @@ Value scale_rows(Builder& builder, Value x, std::optional<Value> weight,
                  const RowStatistics& statistics);
 
 /// Returns the output of norm() for rows whose columns are split over the ranks of an axis, in even
-/// pieces, as the weight is. The results differ only by rounding: each term of the gradient of x is
-/// rounded. options.group must be 0. Devices cannot run this yet.
+/// pieces. The weight is split in the same way. The results differ from norm()'s only by rounding:
+/// each term of x's gradient is rounded. options.group must be 0. Devices cannot run this yet.
 Value split_norm(Builder& builder, Value x, std::optional<Value> weight, Axis axis,
                  const NormOptions& options);
 

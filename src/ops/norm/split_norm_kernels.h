@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// The kernels of a norm of rows whose columns are split over ranks. They serve as plain and as fast
-// kernels. A rank computes its columns of each row. `mean_r` and `inverse_r` of the formulas are
-// SplitRows::mean() and inverse().
+// The kernels of a norm of rows whose columns are split over ranks (split_norm.h). They serve as
+// plain and as fast kernels. A rank computes its columns of each row. `mean_r` and `inverse_r` of
+// the formulas are SplitRows::mean() and inverse().
 
 /// Rows of which a rank has some columns, and the statistics of the whole rows.
 template <typename T>

@@ -19,7 +19,7 @@ struct TokenWork {
   int groups;   // of kHeadsOfThread heads
 };
 
-/// Rotates one column of the heads [heads_begin, heads_end) of a token.
+/// Rotates (see rotary_plain()) one column of the heads [heads_begin, heads_end) of a token.
 template <typename T, int pack_size>
 __device__ void rotate_heads(const RotaryArguments<T>& rotary, int64_t token, int heads_begin,
                              int heads_end, int column) {

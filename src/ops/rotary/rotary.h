@@ -18,6 +18,7 @@ struct RotaryScaling {
   double original_context = 8192;  ///< in tokens
 };
 
+/// The channels of a head that turn with the position of a token, and their speed.
 struct RotaryOptions {
   int64_t channels = 0;  ///< rotated channels of each head: even, at most the head's size
   double theta = 1e4;    ///< frequency i is theta^(-2i / channels) radians per position
@@ -28,9 +29,9 @@ struct RotaryOptions {
 std::vector<double> rotary_frequencies(const RotaryOptions& options);
 
 /// Computes the table of rotations [tokens, channels] from positions, i32 [tokens]. It holds the
-/// cosines (channels/2) and then the sines (channels/2) of each token's angles, computed in f64 and
-/// rounded to `dtype` (f32 or f64). A program makes it once for all layers. Throws InternalError if
-/// the options are out of range.
+/// cosines (channels/2) and then the sines (channels/2) of each token's angles. The processor
+/// computes them in f64 and rounds to `dtype` (f32 or f64); a device needs no f64 (see
+/// RotarySteps). One table serves all layers. Throws InternalError if the options are out of range.
 Value rotary_table(Builder& builder, Value positions, const RotaryOptions& options, DType dtype);
 
 /// Applies rotary position embedding to queries or keys. x is [tokens, heads * head_dim]. The table

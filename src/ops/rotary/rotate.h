@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Defines the rotation, with half = channels / 2, for each pair of channels i < half of each head:
+/// Rotates by the definition, for each channel i < half = channels / 2 of each head:
 ///   output[i] = x[i] * cosines[i] - x[i + half] * sines[i]
 ///   output[i + half] = x[i + half] * cosines[i] + x[i] * sines[i]
 /// The inverse rotation negates the sines. Channels from `channels` on are copied.

@@ -19,7 +19,7 @@ void change_all(const Balance& balance) {
   for (int64_t c = 0; c < balance.classes; ++c) balance.change(c, total);
 }
 
-/// inputs: the biases and the two moments, all of which run() changes; the step; the counts.
+/// inputs: the biases and the two moments, which run() changes, then the step and the counts.
 class StepBalance final : public Operation {
  public:
   explicit StepBalance(const BalanceController& controller) : controller_(controller) {}

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kBiasThreads = 64;
 
-/// Changes the biases in one block, because there are few classes. Sums of counts are exact in f64.
+/// Changes the few biases in one block. Each thread adds up all counts, which is exact in f64.
 template <typename Balance>
 __global__ void change_biases(Balance balance) {
   double total = 0;

@@ -7,8 +7,8 @@ namespace tessera {
 
 class Stream;
 
-/// One step of BalanceController, in f64. A class is an expert or the class of tokens that skip the
-/// experts. T is the type of the kept values. change() is constexpr for the kernels of devices.
+/// One step of BalanceController, computed in f64. T is the type of the biases and the moments.
+/// change() is constexpr so that kernels of devices can call it.
 template <typename T>
 struct BalanceStep {
   int64_t classes;

@@ -10,8 +10,10 @@
 namespace tessera {
 namespace {
 
-/// The numbers that the loss and its gradient share. E is the number of experts. The formulas are
-/// in losses.h.
+// A loss is probability_sums(), their sum over the ranks, and LoadBalanceLoss, which multiplies the
+// sums by the counts. losses.h has the formulas.
+
+/// The numbers that LoadBalanceLoss and its gradient share. E is the number of experts.
 struct Balance {
   double scale = 0;    ///< coefficient · E; for per_layer divided by k
   int64_t layers = 1;  ///< L
@@ -38,7 +40,7 @@ struct Balance {
   }
 };
 
-/// Returns the layers' counts for the kernels of a device.
+/// Returns the layers' counts in the form that the kernels of a device take: of one set of tokens.
 BalanceLayers layers_on_device(std::span<const Tensor> counts) {
   BalanceLayers layers{.means = counts[0].dtype() == DType::f64,
                        .count = static_cast<int>(counts.size()),

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kBalanceThreads = 256;
 
-/// Returns Σ_l counts_le. A sum of integers is exact.
+/// Returns Σ_l counts_le. The sum is exact unless the counts are means.
 __device__ double layer_counts(const BalanceLayers& layers, int64_t expert) {
   double sum = 0;
   for (int layer = 0; layer < layers.count; ++layer) {
@@ -17,8 +17,8 @@ __device__ double layer_counts(const BalanceLayers& layers, int64_t expert) {
   return sum;
 }
 
-/// Writes means_e = sum_e Σ_e counts_e / Σ_e sum_e, in one block. The sums of integers are exact,
-/// in any order.
+/// Writes means_e = sum_e Σ_e counts_e / Σ_e sum_e, in one block. The elements of both arrays are
+/// whole numbers, so their sums are exact in any order.
 __global__ void mean_of_counts(int64_t experts, const double* sum, const int32_t* counts,
                                double* means) {
   double step_choices = 0, batch_choices = 0;

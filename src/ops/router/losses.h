@@ -9,21 +9,21 @@
 
 namespace tessera {
 
-// Auxiliary losses of the router, each a scalar [1]. A loss is defined as a mean over tokens. The
-// functions return this mean multiplied by the number of tokens, because the loss of the whole
-// program is a sum over tokens. The sum is divided at the end by the tokens of the global batch.
+// Auxiliary losses of the router. A loss is defined as a mean over tokens, but its function returns
+// the mean times the number of tokens, a scalar [1], because the loss of the whole program is a sum
+// over tokens. That sum is divided at the end by the number of tokens of the global batch.
 
 /// Returns the load-balance loss. For each layer, `probabilities` holds [tokens, experts], and
 /// `counts` [experts] is the number of tokens that chose each expert, before any are dropped. There
-/// are L layers, T tokens and E experts. With f_e = Σ_l counts_le / (L T) and
-/// P_e = Σ_lt p_lte / (L T), the mean is
+/// are L layers, T tokens and E experts, of which a token chooses k. With
+/// f_e = Σ_l counts_le / (L T) and P_e = Σ_lt p_lte / (L T), the mean is
 ///
 /// per_layer (one layer): coefficient · E / k · Σ_e f_e P_e, which is `coefficient` in balance;
 /// pooled: coefficient · E · Σ_e f_e P_e, which is `coefficient` · k in balance.
 ///
 /// The probabilities have a gradient, the counts have none.
 ///
-/// The form of the counts tells the set of tokens (BalanceTokens). The sums over a set are taken
+/// The type of the counts tells the set of tokens (BalanceTokens). The sums over a set are taken
 /// over all ranks that share the set, and T is the number of its tokens on all these ranks. So a
 /// loss does not depend on how ranks share a set.
 ///
@@ -43,9 +43,9 @@ Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
                         std::span<const Value> counts, double coefficient, int64_t k,
                         BalanceForm form);
 
-/// Returns Σ_lt p_lte in f64 [experts], from the probabilities of each layer. The sum is partial
-/// over the axes that split the tokens. With `sets`, it is [sets, experts]: a sum for each of the
-/// rank's sets of tokens (see set_counts()).
+/// Returns Σ_lt p_lte in f64 [experts], a part of load_balance_loss(), from the probabilities of
+/// each layer. It is partial over the axes that split the tokens. With `sets`, it is
+/// [sets, experts]: a sum for each of the rank's sets of tokens (see set_counts()).
 Value probability_sums(Builder& builder, std::span<const Value> probabilities,
                        std::optional<int64_t> sets = {});
 

@@ -8,8 +8,10 @@
 namespace tessera {
 namespace {
 
-/// The number of sets of tokens that are summed separately. Without a value all tokens are summed
-/// together.
+// The sums are taken over blocks of tokens and then over the blocks, in an order that is fixed.
+
+/// The number of sets of tokens (losses.h) that are summed separately. Without a value all tokens
+/// are summed together.
 using Sets = std::optional<int64_t>;
 
 Shape shape_of_sums(const Sets& sets, int64_t experts) {
@@ -41,7 +43,7 @@ class ProbabilitySumsGradient final : public Operation {
     const Tensor& result = execution.outputs[0];
     const int64_t tokens = result.shape()[0];
     const int64_t experts = result.shape()[1];
-    if (execution.stream != nullptr) {
+    if (execution.stream != nullptr) {  // for one set: ProbabilitySums refuses several on a device
       return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
         probability_sums_gradient_device<Vendor>(tokens, experts,
                                                  execution.inputs[0].pointer<double>(),
@@ -114,8 +116,8 @@ class ProbabilitySums final : public Operation {
   }
 
  private:
-  /// The number of tokens of a block, whose probabilities are summed together. It is fixed, so the
-  /// sum does not depend on the number of threads.
+  /// The tokens of a block. The probabilities of a block are summed by one thread. The size is
+  /// fixed, so the sum does not depend on the number of threads.
   static constexpr int64_t kBlock = 256;
   int64_t sets() const { return sets_.value_or(1); }
   /// Returns the number of blocks of a set, given the tokens of all sets.

@@ -28,7 +28,7 @@ __global__ void sum_probabilities(BalanceLayers layers, float* parts) {
   }
 }
 
-/// Writes sums_e = the sum of all parts, with one thread per expert.
+/// Writes sums_e = Σ parts[layer, block, e] over layers and blocks, with one thread per expert.
 __global__ void add_probability_parts(const float* parts, int64_t count, int64_t experts,
                                       double* sums) {
   const int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

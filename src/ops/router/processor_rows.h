@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-// The router's kernels for the processor, one row at a time. A row is one token's experts. The
-// plain kernels and the fast ones differ in the exponential function alone, a template parameter.
-// Device kernels are in router_kernels.h.
+// The router's kernels for the processor. They handle one row at a time, which has a number for
+// each expert of one token. Plain and fast kernels differ only in the exponential, a template
+// parameter. Device kernels are in router_kernels.h.
 
-/// Returns whether a spec is a matrix of routers: [tokens, experts] in f32 or f64.
+/// Returns whether a spec is a matrix in a type that routers compute in: f32 or f64.
 inline bool is_router_matrix(const Spec& spec) {
   return spec.shape.rank() == 2 && (spec.dtype == DType::f32 || spec.dtype == DType::f64);
 }
@@ -51,7 +51,7 @@ void dispatch_exponential(const Runtime& runtime, DType dtype, Function&& functi
   }
 }
 
-/// Returns the largest number of a row. NaNs are skipped. Returns -inf if there is no number.
+/// Returns the largest element of a row. NaNs are skipped. Returns -inf if all elements are NaN.
 template <typename T>
 T row_maximum(const T* row, int64_t count) {
   T maximum = -std::numeric_limits<T>::infinity();
@@ -88,7 +88,7 @@ void softmax_row_gradient(const T* probabilities, const T* probabilities_gradien
   }
 }
 
-/// Returns log Σ_e exp(logits_e).
+/// Returns log Σ_e exp(logits_e); NaN if a logit is NaN.
 template <typename T, typename Exponential>
 T log_sum_exp(const T* logits, int64_t experts, Exponential exponential) {
   const T maximum = row_maximum(logits, experts);

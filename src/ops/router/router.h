@@ -6,14 +6,14 @@
 
 namespace tessera {
 
-/// Computes the softmax over the experts of each token. logits and result are [tokens, experts] in
-/// f32 or f64.
+/// Returns the softmax over the experts for each token, the router's probabilities. logits and
+/// result are [tokens, experts] in f32 or f64.
 Value router_softmax(Builder& builder, Value logits);
 
 /// The options of the choice of a token's experts and of their weights.
 struct TopKOptions {
-  int64_t k = 1;             ///< experts per token, at most all of them
-  bool renormalise = false;  ///< divide the chosen weights by their sum (Mixtral)
+  int64_t k = 1;             ///< chosen experts per token
+  bool renormalise = false;  ///< divides the weights of a token by their sum (Mixtral)
   /// Forced uniform routing (Optimus §2.3), for measuring a balanced load. The j-th choice of token
   /// t is expert (t k + j) mod experts, whatever the probabilities are. The weights are still the
   /// probabilities. If ranks have different tokens, t counts the tokens of all ranks.
@@ -22,21 +22,22 @@ struct TopKOptions {
 
 /// A token's chosen experts and their weights.
 struct RouterSelection {
-  /// [tokens, k], in the probabilities' type, largest first unless forced or pinned
-  Value weights;
-  Value indices;  ///< i32 [tokens, k], the chosen experts, all different for one token
+  Value weights;  ///< [tokens, k], in the probabilities' type and in the order of `indices`
+  /// i32 [tokens, k]: the chosen experts, in the order of the choice. Those of one token are all
+  /// different, unless pinned choices are not.
+  Value indices;
 };
 
-/// Chooses the k most probable experts of each token. probabilities are [tokens, experts] in f32
-/// or f64. Among equals the lower index wins. A NaN counts as -inf, so the choice is always
-/// defined. The weights' gradient flows to the probabilities, through the quotient
-/// if the weights are renormalised. The choice itself has no gradient.
+/// Chooses the k most probable experts of each token, the most probable first. Their weights are
+/// the probabilities, which are [tokens, experts] in f32 or f64. Among equals the lower index comes
+/// first. A NaN counts as -inf, so the choice is always defined. The weights' gradient flows to the
+/// probabilities, through the quotient if the weights are renormalised. The choice has no gradient.
 ///
 /// If `biases` are given, [experts] in the probabilities' type, the choice is by probability plus
-/// bias. The weights are still the probabilities alone. The biases have no gradient.
+/// bias, unless it is forced or pinned. The biases change no weights and have no gradient.
 ///
-/// If `pinned` is given, i32 [tokens, k], it is the choice, whatever the probabilities are. It
-/// serves to compare two runs that round differently, and to measure a chosen load.
+/// If `pinned` is given, i32 [tokens, k], it is the choice, whatever probabilities and options say.
+/// It serves to compare two runs that round differently, and to measure a given load.
 RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options,
                              std::optional<Value> pinned = {}, std::optional<Value> biases = {});
 

@@ -33,8 +33,8 @@ struct RouterChoice {
   bool renormalise;
   bool forced_uniform;
   const float* probabilities;  // [tokens, experts]
-  const int32_t* pinned;       // [tokens, k]: replaces the choice, unless null
-  const float* biases;         // [experts]: added to the probabilities for the choice, unless null
+  const int32_t* pinned;       // [tokens, k]: if not null, the choice, whatever the rest says
+  const float* biases;         // [experts]: if not null, added to the probabilities for the choice
   float* weights;              // [tokens, k]
   int32_t* indices;            // [tokens, k]
 };
@@ -81,15 +81,15 @@ struct BalanceLayers {
 };
 
 /// Returns the number of blocks into which each layer's tokens are divided for their sums. A block
-/// has 64 tokens or more, unless it is the last. All layers together have about 1024 at most.
+/// has up to 64 tokens, or more where all layers together would have over 1024 blocks.
 inline int64_t probability_blocks(int64_t layers, int64_t tokens) {
   constexpr int64_t kBlockTokens = 64;
   const int64_t max_blocks = std::max<int64_t>(1, 1024 / layers);
   return std::clamp<int64_t>((tokens + kBlockTokens - 1) / kBlockTokens, 1, max_blocks);
 }
 
-/// Writes sums_e = Σ_lt p_lte, in f64 [experts]. `parts` is scratch memory of [layers,
-/// probability_blocks(), experts]. It reads no counts.
+/// Writes sums_e = Σ_lt p_lte, in f64 [experts]. It does not read layers.counts. `parts` is scratch
+/// memory, [layers, probability_blocks(), experts].
 template <typename Vendor>
 void probability_sums_device(const BalanceLayers& layers, float* parts, double* sums,
                              Stream& stream);
@@ -98,12 +98,12 @@ template <typename Vendor>
 void probability_sums_gradient_device(int64_t tokens, int64_t experts, const double* sums_gradient,
                                       float* probabilities_gradient, Stream& stream);
 
-/// Writes means_e = sum_e Σ_e counts_e / Σ_e sum_e, [experts].
+/// Writes means_e = sum_e Σ_e counts_e / Σ_e sum_e, [experts]; 0 if Σ_e sum_e is 0.
 template <typename Vendor>
 void step_counts_device(int64_t experts, const double* sum, const int32_t* counts, double* means,
                         Stream& stream);
 
-/// Writes loss[0] = factor · Σ_e (Σ_l counts_le) sums_e. It reads no probabilities.
+/// Writes loss[0] = factor · Σ_e (Σ_l counts_le) sums_e. Does not read the probabilities.
 template <typename Vendor>
 void load_balance_loss_device(const BalanceLayers& layers, double factor, const double* sums,
                               float* loss, Stream& stream);

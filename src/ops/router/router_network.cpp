@@ -9,6 +9,8 @@
 namespace tessera {
 namespace {
 
+// The operations follow their gradients. Plain and fast kernels differ in GELU alone.
+
 bool is_row_vector(const Spec& vector, const Spec& matrix) {
   return is_like(vector, {{matrix.shape[1]}, matrix.dtype});
 }
@@ -26,7 +28,7 @@ void sum_over_rows(int64_t tokens, int64_t width, int threads, T* sums, Term ter
 }
 
 /// Calls body(index, column) for all elements of a matrix [tokens, width], on several threads. The
-/// calls must not depend on each other (ivdep).
+/// calls must not depend on each other, because the loop is vectorised (ivdep).
 template <typename Body>
 void for_elements(int64_t tokens, int64_t width, int threads, Body body) {
   parallel_each(threads, tokens, row_grain(width), [&](int64_t row) {
@@ -36,7 +38,7 @@ void for_elements(int64_t tokens, int64_t width, int threads, Body body) {
 }
 
 /// inputs: the result's gradient, then scale and previous if there are any; outputs: the gradient
-/// of the bias, then those of scale and previous.
+/// of the bias, then those of scale and previous. The gradient of x is the result's own.
 class DepthAverageGradientOperation final : public Operation {
  public:
   explicit DepthAverageGradientOperation(bool has_previous) : has_previous_(has_previous) {}
@@ -103,7 +105,7 @@ class DepthAverageGradientOperation final : public Operation {
   bool has_previous_;
 };
 
-/// inputs: x, bias, then scale and previous if there are any.
+/// inputs: x, bias, then scale and previous if there are any; output [tokens, width].
 class DepthAverageOperation final : public Operation {
  public:
   explicit DepthAverageOperation(bool has_previous) : has_previous_(has_previous) {}
@@ -233,7 +235,7 @@ class BiasedGeluGradientOperation final : public Operation {
   }
 };
 
-/// inputs: x, bias.
+/// inputs: x, bias; output [tokens, width].
 class BiasedGeluOperation final : public Operation {
  public:
   std::string_view name() const override { return "biased_gelu"; }

@@ -9,7 +9,7 @@ constexpr int kNetworkThreads = 256;
 constexpr int kColumns = 32;  // columns that a block of sum_rows() handles
 constexpr int kRowsAtOnce = kNetworkThreads / kColumns;  // rows that such a block reads at once
 
-// One element per thread. The formulas are in router_network_kernels.h.
+// The first four kernels compute one element per thread. router_network_kernels.h has the formulas.
 
 __global__ void depth_average_elements(DepthAverage<float> average) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kNetworkThreads + threadIdx.x;
@@ -39,8 +39,8 @@ __global__ void biased_gelu_gradient_elements(BiasedGeluGradient<float> gelu) {
       gelu.result_gradient[i] * gelu_on_device(gelu.x[i] + gelu.bias[i % gelu.width]).slope;
 }
 
-/// Writes sums = the sums over rows of a, or of a times b. A block has kColumns columns, and each
-/// of its threads takes every kRowsAtOnce-th row of one.
+/// Writes sums[c] = Σ_t a[t, c], or Σ_t a[t, c] b[t, c] if b is not null. A block handles kColumns
+/// columns. Each of its threads takes every kRowsAtOnce-th row of one column.
 __global__ void sum_rows(int64_t tokens, int64_t width, const float* a, const float* b,
                          float* sums) {
   __shared__ float parts[kNetworkThreads];

@@ -32,6 +32,7 @@ struct DepthAverageGradient {
   T* previous_gradient;      // [tokens, width]
 };
 
+/// result = gelu(x + bias).
 template <typename T>
 struct BiasedGelu {
   int64_t tokens;
@@ -46,11 +47,11 @@ template <typename T>
 struct BiasedGeluGradient {
   int64_t tokens;
   int64_t width;
-  const T* x;
-  const T* bias;
-  const T* result_gradient;
-  T* x_gradient;
-  T* bias_gradient;
+  const T* x;                // [tokens, width]
+  const T* bias;             // [width]
+  const T* result_gradient;  // [tokens, width]
+  T* x_gradient;             // [tokens, width]
+  T* bias_gradient;          // [width]
 };
 
 // Device kernels. They compute in f32 and put their work into the stream.

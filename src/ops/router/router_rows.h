@@ -8,9 +8,9 @@
 namespace tessera {
 namespace {
 
-// How device kernels divide a router's matrix among threads. A row is one token's experts. They are
-// so few that several rows share a warp: each row has `lanes` neighbouring lanes. A pack is `size`
-// neighbouring elements, which a lane loads together.
+// How device kernels divide a router's matrix among threads. A row has a number for each expert of
+// one token. Rows are often so short that several share a warp: each gets `lanes` neighbouring
+// lanes. A pack is `size` neighbouring elements, which a lane loads together.
 
 inline constexpr int kRouterThreads = 128;  // threads of a block
 
@@ -67,13 +67,13 @@ __device__ inline int64_t rows_at_once(const RouterRows& rows) {
   return static_cast<int>(blockDim.x) / rows.lanes;
 }
 
-/// The denominator of a softmax, Σ exp(logit − maximum) over a row. NaNs are skipped for the
-/// maximum only, as in the plain kernel.
+/// The maximum of a row of logits, and the denominator of its softmax, Σ exp(logit − maximum). Only
+/// the maximum skips NaNs, as in the plain kernel.
 struct ExponentialSum {
   float maximum, sum;
 };
 
-/// Returns to each lane of a row the denominator of the row's softmax.
+/// Returns the row's ExponentialSum to each of its lanes.
 template <int size>
 __device__ ExponentialSum exponential_sum(const RouterRow<size>& row, const float* logits) {
   float maximum = -INFINITY;

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// inputs: probabilities and their gradient, both [tokens, experts].
+/// inputs: probabilities and their gradient; output: the logits' gradient. All [tokens, experts].
 class RouterSoftmaxGradient final : public Operation {
  public:
   std::string_view name() const override { return "router_softmax_gradient"; }
@@ -41,7 +41,7 @@ class RouterSoftmaxGradient final : public Operation {
   }
 };
 
-/// input: logits [tokens, experts].
+/// input: logits [tokens, experts]; output: the probabilities, which may be in the same memory.
 class RouterSoftmax final : public Operation {
  public:
   std::string_view name() const override { return "router_softmax"; }

@@ -4,6 +4,7 @@
 namespace tessera {
 namespace {
 
+/// Computes the softmax of one row per group of lanes; router_kernels.h has the formulas.
 template <int size>
 __global__ void router_softmax_rows(RouterRows rows, const float* logits, float* probabilities) {
   const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));

@@ -11,11 +11,11 @@
 namespace tessera {
 namespace {
 
-// The choice of a token's experts. There are three ways to choose: by probability, to which biases
-// may be added; as given (pinned); or whatever the probabilities are (forced uniform routing).
-// First come the kernels for one token: the choice by probability, the weights of the chosen
-// experts, and the gradient of these weights. Each computes in a fixed order and is both the plain
-// and the fast kernel. Then come the operations.
+// There are three ways to choose a token's experts: by probability, to which biases may be added;
+// as the caller says (pinned); or by the index of the token (forced uniform routing). First come
+// the kernels for one token: the choice by probability, the weights of the chosen experts, and the
+// gradient of these weights. Each computes in a fixed order and serves as the plain and as the fast
+// kernel. Then come the operations.
 
 /// Writes the indices of the k largest probabilities to `chosen`, largest first. Biases, unless
 /// null, are added before the comparison. Among equals the lower index comes first. A NaN counts as
@@ -54,8 +54,8 @@ void chosen_weights(const T* probabilities, const int32_t* chosen, int64_t k, bo
 }
 
 /// Computes the gradient of chosen_weights(), with g = weights_gradient. It is zero for experts
-/// that are not chosen, and g_j for chosen ones. For renormalised weights w = p / s,
-/// where s sums the chosen p, it is (g_j − Σ_i g_i w_i) / s.
+/// that are not chosen, and g_j for the j-th chosen one. For renormalised weights w = p / s, where
+/// s is the sum of the chosen p, it is (g_j − Σ_i g_i w_i) / s.
 template <typename T>
 void chosen_weights_gradient(const T* probabilities, const int32_t* chosen,
                              const T* weights_gradient, int64_t experts, int64_t k,
@@ -133,19 +133,18 @@ class RouterTopKGradient final : public Operation {
   bool renormalise_;
 };
 
-/// The tokens for which forced routing chooses experts. If no axis splits the tokens, `split` is
-/// false. If axes of one rank each split them, `split` is true and this rank has all tokens,
-/// without a list. Otherwise `indices` lists this rank's tokens.
+/// The tokens for which forced routing chooses experts on this rank.
 struct ForcedTokens {
-  bool split = false;
-  std::vector<int64_t> indices;  ///< indices of this rank's tokens among all tokens
+  bool split = false;  ///< whether any axis splits the tokens, even an axis of one rank
+  /// The indices of this rank's tokens among all tokens. The list is empty if it has all tokens.
+  std::vector<int64_t> indices;
 };
 
 /// inputs: probabilities [tokens, experts], then with By::pinned the choices i32 [tokens, k], and
 /// with By::biases the biases [experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
 class RouterTopK final : public Operation {
  public:
-  /// The second input, which decides besides the probabilities or in their place.
+  /// The second input, which replaces the choice by probability (pinned) or changes it (biases).
   enum class By { nothing, pinned, biases };
 
   RouterTopK(const TopKOptions& options, ForcedTokens tokens, By by)

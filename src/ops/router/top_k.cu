@@ -5,8 +5,8 @@ namespace tessera {
 namespace {
 
 /// Returns a number that orders experts: the expert with the larger number is chosen first. The
-/// upper half orders by probability (a NaN is below every number), the lower half puts the lower
-/// index first among equals. The number is never 0.
+/// upper 32 bits order by probability (a NaN counts as -inf), the lower 32 bits put the lower index
+/// first among equals. The number is never 0.
 __device__ inline uint64_t choice_rank(float probability, int expert) {
   if (probability != probability) probability = -INFINITY;
   if (probability == 0) probability = 0;  // -0 equals 0
@@ -38,7 +38,7 @@ __device__ int next_expert(const RouterRow<size>& row, const float* probabilitie
   return static_cast<int>(~static_cast<uint32_t>(*last));
 }
 
-/// Chooses the experts of each token and writes their weights. All lanes of a row know each choice.
+/// Writes the choice and the weights of each token. All lanes of its row know the whole choice.
 template <int size>
 __global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
   const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-/// Returns z = log Σ_e exp logit_e, given the sum relative to the largest logit.
+/// Returns z = log Σ_e exp logit_e = m + log Σ_e exp(logit_e − m), where m is the largest logit.
 __device__ inline float log_sum_exp(const ExponentialSum& total) {
   return total.maximum + logf(total.sum);
 }

@@ -9,14 +9,16 @@
 namespace tessera {
 namespace {
 
+// AdamW is one operation over all units. On the processor, threads share pieces of the sections,
+// and update() handles a piece. On a device, one launch handles a table of the sections (adamw.cu).
+
 /// The coefficients of one step, in the accumulation type. update() has the formulas.
 template <typename Wide>
 struct Coefficients {
   Wide beta1, beta2, epsilon, keep, step_size, inverse_correction2, scale;
 };
 
-/// Updates elements [begin, end), which do not depend on each other (ivdep). `first` and `second`
-/// are m and v.
+/// Updates the elements [begin, end), which are independent (ivdep). `first` is m, `second` is v.
 ///   g = scale * gradient, m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2
 ///   w = keep * w - step_size * m / (sqrt(v * inverse_correction2) + epsilon)
 ///   keep = 1 - lr * decay, step_size = lr / (1 - beta1^t), inverse_correction2 = 1 / (1 - beta2^t)
@@ -37,8 +39,8 @@ void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide*
   }
 }
 
-/// The inputs of one unit (a flat value that holds several parameters): the gradient, the two
-/// moments, the master, and the weight if it is a rounded copy of the master.
+/// The inputs of one unit (section.h): the gradient, the two moments, the master, and the weight if
+/// it is a rounded copy of the master.
 struct UnitInputs {
   size_t first;  // the index of the gradient, which is the first of the unit's inputs
   bool rounds;   // whether the weight is a rounded copy
@@ -114,7 +116,7 @@ class AdamW final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     double bytes = 0;
     for (const UnitInputs& unit : units_) {
-      // A read of the gradient, and a read and a write of each moment and the master.
+      // One read of the gradient, and a read and a write of each moment and of the master.
       bytes += 7 * static_cast<double>(inputs[unit.first].bytes());
       if (unit.rounds) bytes += static_cast<double>(inputs[unit.first + 4].bytes());
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// How a kernel over a DeviceTable (update_kernels.h) divides its work: each block of threads
-// handles a piece of one row.
+// The parts that kernels over a DeviceTable (update_kernels.h) share. Each block of threads handles
+// a piece of one row of the table: Row::kPerBlock elements, or fewer at the end of the row.
 
 #include <type_traits>
 
@@ -41,14 +41,15 @@ __device__ Piece<Row> piece_of_block(const DeviceTable<Row>& table) {
 inline constexpr int kPieceThreads = 256;            // threads of a block
 inline constexpr int kPiecePack = kPackSize<float>;  // elements that are moved in one access
 
-/// Calls body(i, n) for each run that this thread handles: the n elements from element i of the
-/// piece on. n is a compile-time constant: kPiecePack for runs that begin at an aligned address,
-/// and 1 for the elements before and after them. `first` is the piece's first element.
+/// Calls body(i, n) for each run of elements that this thread handles: the n elements from element
+/// i of the piece on. n is a compile-time constant: kPiecePack for runs that begin at an aligned
+/// address, and 1 for the elements before and after these runs. `first` is the address of the
+/// piece's first element. The other arrays of the row are aligned alike.
 template <typename Body>
 __device__ void for_elements_of_piece(const float* first, int count, Body&& body) {
   const auto thread = static_cast<int>(threadIdx.x);
-  // `head` elements come before the first aligned address. Together with those after the last pack
-  // they are fewer than the threads, so each thread handles one of them at most.
+  // `head` elements come before the first aligned address. These and the elements after the last
+  // pack are fewer than the threads, so each thread handles at most one of them.
   const uintptr_t offset = reinterpret_cast<uintptr_t>(first) / sizeof(float) % kPiecePack;
   int head = offset == 0 ? 0 : kPiecePack - static_cast<int>(offset);
   if (head > count) head = count;

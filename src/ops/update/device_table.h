@@ -11,6 +11,8 @@
 
 namespace tessera {
 
+// Puts the table of a kernel over parts of many flat values (DeviceTable) into the workspace.
+
 /// Returns the bytes that a table takes at the start of the workspace.
 template <typename Row>
 int64_t table_bytes(size_t rows) {
@@ -23,12 +25,12 @@ int64_t row_blocks(int64_t count) {
   return (count + Row::kPerBlock - 1) / Row::kPerBlock;
 }
 
-/// Enqueues a copy of a table to the start of the workspace. With one plan, a table is the same in
-/// every step. Its bytes stay in pinned memory of the host as long as the runtime lives, so a
-/// captured graph can copy them again.
+/// Enqueues a copy of a table to the start of the workspace. The bytes stay in pinned memory of the
+/// host as long as the runtime lives, so a captured graph can copy them again. They do not pile up,
+/// because an operation of a plan has the same table in every step.
 void copy_to_workspace(const Execution& execution, std::span<const std::byte> table);
 
-/// Numbers the rows' blocks, copies the table to the start of the workspace and returns it.
+/// Assigns blocks to the rows, enqueues a copy of them to the workspace and returns the table.
 template <typename Row>
 DeviceTable<Row> put_table(const Execution& execution, std::vector<Row> rows) {
   static_assert(std::has_unique_object_representations_v<Row>);  // tables are found by their bytes

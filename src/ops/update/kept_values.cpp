@@ -12,6 +12,9 @@
 namespace tessera {
 namespace {
 
+// Three operations that only write kept values. On a device, rounding and zeroing handle all values
+// in one launch over a table (device_table.h), and copying takes a copy or a launch for each value.
+
 /// The base of copy_kept() and round_to_weights(). inputs: a scale if there is one, the sources,
 /// then as many targets, which are only written.
 class WriteKept : public Operation {
@@ -50,6 +53,7 @@ class WriteKept : public Operation {
   bool has_scale_;
 };
 
+/// The operation of copy_kept().
 class CopyKept final : public WriteKept {
  public:
   using WriteKept::WriteKept;
@@ -98,7 +102,7 @@ class CopyKept final : public WriteKept {
   }
 };
 
-/// The sources are the masters, the targets the weights.
+/// The operation of round_to_weights(). The sources are the masters, the targets the weights.
 class RoundToWeights final : public WriteKept {
  public:
   explicit RoundToWeights(size_t count) : WriteKept(count, false) {}
@@ -153,7 +157,7 @@ class RoundToWeights final : public WriteKept {
   }
 };
 
-/// inputs: the values, which are only written.
+/// The operation of zero(). inputs: the values, which are only written.
 class Zero final : public Operation {
  public:
   explicit Zero(size_t count) : count_(count) {}

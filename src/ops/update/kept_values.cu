@@ -5,12 +5,14 @@ namespace {
 
 constexpr int kCopyThreads = 256;
 
+/// Writes target[i] = source[i], with a thread for each element, unless the scale is NaN.
 __global__ void copy_if_finite(const double* scale, int64_t count, const float* source,
                                float* target) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kCopyThreads + threadIdx.x;
   if (i < count && !std::isnan(*scale)) target[i] = source[i];
 }
 
+/// Writes weight[i] = master[i], rounded to bf16.
 __global__ void round_pieces(DeviceTable<RoundRow> units) {
   const Piece<RoundRow> piece = piece_of_block(units);
   const float* const master = piece.row.master + piece.begin;
@@ -23,6 +25,7 @@ __global__ void round_pieces(DeviceTable<RoundRow> units) {
   });
 }
 
+/// Writes zeros, in packs of bytes and then the few bytes after the last pack.
 __global__ void zero_pieces(DeviceTable<ZeroRow> values) {
   const Piece<ZeroRow> piece = piece_of_block(values);
   std::byte* const start = piece.row.start + piece.begin;

@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-// Writes of kept values, which stay in memory from step to step: copies, rounded copies and zeros.
-// The values of a pair have the same shape and distribution. There is no gradient.
+// Operations that write kept values, which stay in memory from step to step: copies, rounded copies
+// or zeros. A source and its target have the same shape and distribution. There is no gradient.
 
 /// Writes each of `sources` to its target, which has the same type. `scale`, f64 [1], comes from
-/// clip_gradients(). If it is NaN, the step was not finite and nothing is written. This serves a
-/// few small values that a step first changes in a copy. A device starts a kernel for each of them.
+/// clip_gradients(). If it is NaN, the step was not finite and nothing is written. A device copies
+/// the values one by one, so there should be few of them. With a scale it takes f32 alone.
 void copy_kept(Builder& builder, std::span<const Value> sources, std::span<const Value> targets,
                std::optional<Value> scale = {});
 

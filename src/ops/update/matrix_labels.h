@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// What Muon's operations share: the labels and the rules of types for matrices, and the size of the
-// matrices in a value. In this folder a "matrix" that an operation takes is a value [rows,
-// columns], or [experts, rows, columns] with one matrix of each expert.
+// Muon's operations share these functions: labels of matrices, rules for the distributions of
+// outputs, and the size of matrices. A "matrix" that an operation takes is a value [rows, columns],
+// or [experts, rows, columns] with one matrix of each expert.
 
 /// Returns the labels of the dims (program/labels.h) of all matrices, joined by `separator`, with
 /// `prefix` before each. The first matrix has "r0 c0", or "e0 r0 c0" with experts.
@@ -32,16 +32,18 @@ HandRule matrices_rule(std::string_view operation, size_t scalar_inputs, size_t 
 /// its input.
 HandRule whole_matrices_rule(std::string_view operation, const std::vector<int>& dim_counts);
 
-/// Returns the rule of a sum over matrices with the distributions that `matrix_rule` returns. On an
-/// axis all matrices are split, and the sum is partial, or none is split.
+/// Returns the rule of a sum over at least one matrix. `matrix_rule` returns the distributions of
+/// the matrices. On an axis all matrices are split, and the sum is partial; or none is split, and
+/// the sum has the distribution of the first one.
 HandRule sum_of_matrices_rule(std::string_view operation, const HandRule& matrix_rule);
 
-/// `count` matrices of one shape, one after the other.
+/// The size of `count` matrices of one shape, one after the other.
 struct MatrixExtent {
   int64_t count = 1;
   int64_t rows = 0;
   int64_t columns = 0;
 
+  /// Returns the elements of one matrix.
   int64_t elements() const { return rows * columns; }
   bool operator==(const MatrixExtent&) const = default;
 };

@@ -14,7 +14,7 @@ inline constexpr double kNewtonSchulzB = -4.7750;
 inline constexpr double kNewtonSchulzC = 2.0315;
 
 /// Returns 1 or -1: entry i of the vector along which a distance from I is taken (muon_measures.h).
-/// It is the parity of the bits of (i + 1) · 2^64 / φ. These signs have no period and cost little.
+/// It is the parity of the bits of (i + 1) · 2^64 / φ, modulo 2^64: cheap and with no short period.
 constexpr float muon_probe_sign(int64_t i) {
   uint64_t bits = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ULL;
   for (int half = 32; half > 0; half /= 2) bits ^= bits >> half;
@@ -56,6 +56,7 @@ struct MatrixNormRow {
 
 // Device kernels. They put their work into the stream. All pointers are to device memory.
 
+/// These two compute the formulas of muon_momentum() and muon_update() for all matrices.
 template <typename Vendor, typename T>
 void muon_momentum_device(const double* scale, double momentum,
                           const DeviceTable<MuonMomentumRow<T>>& matrices, Stream& stream);
@@ -75,7 +76,7 @@ void scale_matrix_device(const double* factor, const T* from, T* to, int64_t cou
 template <typename Vendor, typename T>
 void newton_schulz_polynomial_device(const T* gram, T* square, int64_t n, Stream& stream);
 
-/// A matrix [rows, columns], and the memory that muon_measures() needs for it.
+/// A matrix [rows, columns], and the memory in which muon_measures_device() measures it.
 template <typename T>
 struct MeasuredMatrix {
   const T* values;
@@ -88,6 +89,7 @@ struct MeasuredMatrix {
   double* sums;          // [4], to which the matrix adds
   bool is_first;         // true for the first matrix, which sets the sums
 };
+/// Adds the matrix's measures to `sums`, in the order of MuonMeasures (muon_measures.h).
 template <typename Vendor, typename T>
 void muon_measures_device(const MeasuredMatrix<T>& matrix, Stream& stream);
 

@@ -13,6 +13,9 @@
 namespace tessera {
 namespace {
 
+// Each matrix X is measured on its own, by all threads, and its measures are added to four sums.
+// X Xᵀ is never computed: v is multiplied by Xᵀ and then by X (a tall X: by X and then by Xᵀ).
+
 /// A matrix that is multiplied by vectors. One of them is the probe v (muon_measures.h).
 template <typename T>
 struct ProbedMatrix {
@@ -78,7 +81,7 @@ void add_measures(const ProbedMatrix<T>& matrix, double factor, double* vectors,
   sums[3] += static_cast<double>(n);
 }
 
-/// inputs: updates; output: f64 [4].
+/// The operation of muon_measures(). inputs: updates; output: f64 [4].
 class Measures final : public Operation {
  public:
   Measures(std::vector<double> factors, std::vector<int> dims, NewtonSchulzPieces pieces)
@@ -175,7 +178,7 @@ class Measures final : public Operation {
   bool of_blocks_;
 };
 
-/// output: zeros, f64 [4].
+/// The operation of nothing_measured(). output: zeros, f64 [4].
 class NothingMeasured final : public Operation {
  public:
   explicit NothingMeasured(Distribution distribution) : distribution_(std::move(distribution)) {}

@@ -15,8 +15,7 @@ __global__ void set_probe(float* probe, int64_t n) {
   if (i < n) probe[i] = muon_probe_sign(i);
 }
 
-/// Writes row_values = matrix · column_values, and the sums of squares of the rows, with one block
-/// per row.
+/// Writes row_values = matrix · column_values and the rows' sums of squares, with a block per row.
 template <typename T>
 __global__ void measure_rows(MeasuredMatrix<T> matrix) {
   const auto row = static_cast<int64_t>(blockIdx.x);
@@ -58,7 +57,7 @@ __global__ void measure_columns(MeasuredMatrix<T> matrix) {
   matrix.column_values[column] = total;
 }
 
-/// Adds a matrix's measures to the sums, in one block.
+/// Adds a matrix's measures to the sums, in one block (formulas: muon_measures.cpp).
 template <typename T>
 __global__ void add_measures(MeasuredMatrix<T> matrix) {
   const bool wide = matrix.rows <= matrix.columns;

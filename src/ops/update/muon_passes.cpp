@@ -14,6 +14,9 @@
 namespace tessera {
 namespace {
 
+// Each pass is one operation over all matrices. On the processor, threads share pieces of them, and
+// update_momentum() or apply_update() handles a piece. On a device, a pass is one launch.
+
 /// Calls update(T{}, matrix index, begin, end) for pieces of all matrices, on all threads. T is the
 /// type of `matrices`, in which they are orthogonalised.
 template <typename Update>
@@ -44,8 +47,7 @@ void update_momentum(Wide scale, Wide decay, int64_t begin, int64_t end, const W
   }
 }
 
-/// inputs: the scale, the gradients, the momenta, which are updated; outputs: the matrices to
-/// orthogonalise.
+/// inputs: the scale, the gradients, the momenta (updated); outputs: the matrices to orthogonalise.
 class UpdateMomentum final : public Operation {
  public:
   UpdateMomentum(size_t matrices, double momentum, DType dtype)
@@ -146,8 +148,7 @@ struct MatrixStep {
   bool decays = true;
 };
 
-/// inputs: the scale, the learning rate, the updates, the masters, and the weights if they are
-/// rounded.
+/// inputs: the scale, the learning rate, the updates, the masters, and the weights if rounded.
 class ApplyMuon final : public Operation {
  public:
   ApplyMuon(std::vector<MatrixStep> matrices, bool rounds, double weight_decay)

@@ -4,6 +4,7 @@
 namespace tessera {
 namespace {
 
+/// Computes update_momentum() of muon_passes.cpp. If the scale is NaN, only writes zeros to `out`.
 template <typename T>
 __global__ void muon_momentum_pieces(const double* scale_of_step, float decay,
                                      DeviceTable<MuonMomentumRow<T>> matrices) {
@@ -29,6 +30,7 @@ __global__ void muon_momentum_pieces(const double* scale_of_step, float decay,
   });
 }
 
+/// Computes apply_update() of muon_passes.cpp, unless the scale is NaN.
 template <typename T>
 __global__ void muon_update_pieces(const double* scale, const double* learning_rate,
                                    double weight_decay, DeviceTable<MuonUpdateRow<T>> matrices) {

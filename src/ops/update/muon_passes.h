@@ -49,7 +49,7 @@ struct MuonInputs {
 
 /// Updates the masters and their rounded weights:
 ///   w = w - lr · decay · w - lr · factor · update, with decay = `weight_decay` or 0.
-/// Either all matrices have a rounded weight, or none has one.
+/// There is at least one matrix. Either all matrices have a rounded weight, or none has one.
 void muon_update(Builder& builder, const MuonInputs& inputs, std::span<const MuonMatrix> matrices,
                  double weight_decay);
 

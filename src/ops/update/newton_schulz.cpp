@@ -20,11 +20,11 @@ namespace {
 // accelerator (DeviceSteps) the norms of all matrices are taken together. Then the matrices are
 // computed one by one, with the library's products, which do not use the symmetry of X Xᵀ.
 
-/// The elements of a small matrix at most. A product of larger matrices keeps all threads busy.
+/// The largest number of elements of a small matrix. Larger ones keep all threads busy.
 constexpr int64_t kSmallElements = int64_t{1} << 20;
-/// The same limit for targets on which the bits of a product depend on the number of threads. There
-/// only the size of a matrix may decide how it is computed, not the number of matrices, because
-/// ranks may divide the matrices among themselves.
+/// The same limit for targets on which the bits of a product depend on the number of threads. On
+/// them the size of a matrix alone decides how it is computed. The number of matrices must not
+/// matter, because ranks may divide the matrices among themselves.
 constexpr int64_t kSmallElementsForAnyCount = int64_t{1} << 17;
 
 /// A matrix of one of the inputs.
@@ -48,6 +48,7 @@ struct SizeGroup {
   }
 };
 
+/// Returns the matrices of all inputs, grouped by size.
 std::vector<SizeGroup> groups_of(std::span<const Spec> inputs) {
   std::vector<SizeGroup> groups;
   for (size_t value = 0; value < inputs.size(); ++value) {
@@ -87,7 +88,7 @@ struct StepProducts {
   GemmShape gram, square, next;
 };
 
-/// The parts of the workspace, as offsets in bytes.
+/// The parts of the workspace on a device, as offsets in bytes.
 struct DeviceLayout {
   DeviceLayout(const Target& target, std::span<const Spec> matrices) {
     int64_t blocks = 0, elements = 0, largest_n = 0, products = 0;
@@ -168,8 +169,8 @@ class DeviceSteps {
 
   void run_matrix(const MatrixExtent& extent, const double* factor, const T* in, T* out) {
     const StepProducts products(extent, dtype_of<T>, execution_.runtime.threads());
-    // X alternates between two buffers. An even number of steps begins in the first one, so that X
-    // ends there.
+    // X alternates between two buffers. After an even number of steps it ends where it began, and
+    // it must end in the first one.
     const std::array<T*, 2> buffers{out, part<T>(layout_.x)};
     auto current = static_cast<size_t>(steps_ % 2);
     scale_matrix_device<Vendor, T>(factor, in, buffers[current], extent.elements(),
@@ -220,8 +221,7 @@ class NewtonSchulz final : public Operation {
     return {inputs.begin(), inputs.end()};
   }
 
-  /// Counts the products as repeated FLOPs: they are not the model's, so its MFU does not count
-  /// them.
+  /// Counts the products as repeated FLOPs, which MFU leaves out: they are not the model's.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs)};
     for (const Spec& matrix : inputs) {

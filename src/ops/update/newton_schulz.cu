@@ -5,6 +5,7 @@
 namespace tessera {
 namespace {
 
+/// Writes partial[block] = Σ x² over the block's piece of a matrix.
 template <typename T>
 __global__ void squares_of_matrices(DeviceTable<MatrixNormRow<T>> matrices, double* partial) {
   const Piece<MatrixNormRow<T>> piece = piece_of_block(matrices);
@@ -18,7 +19,7 @@ __global__ void squares_of_matrices(DeviceTable<MatrixNormRow<T>> matrices, doub
   if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
 
-/// Writes the factor of one matrix per block, from the sums of its pieces.
+/// Writes factors[m] = 1 / √(Σ partial of matrix m), or the sum if it is 0 or NaN, per block.
 template <typename T>
 __global__ void inverse_norms(DeviceTable<MatrixNormRow<T>> matrices, const double* partial,
                               double* factors) {
@@ -32,6 +33,7 @@ __global__ void inverse_norms(DeviceTable<MatrixNormRow<T>> matrices, const doub
   if (threadIdx.x == 0) factors[matrix] = total > 0 ? 1.0 / std::sqrt(total) : total;
 }
 
+/// Writes to[i] = factor · from[i].
 template <typename T, int pack_size>
 __global__ void scale_matrix(const double* factor_of_matrix, const T* from, T* to, int64_t count) {
   const double factor = *factor_of_matrix;
@@ -45,6 +47,7 @@ __global__ void scale_matrix(const double* factor_of_matrix, const T* from, T* t
   });
 }
 
+/// Writes square = a I + b gram + c square. Elements whose index n + 1 divides are on the diagonal.
 template <typename T>
 __global__ void newton_schulz_polynomial(const T* gram, T* square, int64_t n) {
   for_my_elements<kPackSize<T>>(n * n, [&](int64_t first, auto size) {

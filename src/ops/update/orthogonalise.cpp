@@ -13,10 +13,12 @@
 namespace tessera {
 namespace {
 
+// run() scales the matrix to the norm 1 and takes the steps. Each step computes A = X Xᵀ, P = a I +
+// b A + c A² and then P X, which is the next X (newton_schulz.h). A tall matrix is transposed
+// before the steps and after them, so X is [short side, long side].
+
 using OrthogonaliseSize = Orthogonalise::Size;
 
-// Each step computes A = X Xᵀ, P = a I + b A + c A² and then P X, which is the next X
-// (newton_schulz.h). A tall matrix is transposed first, so X is [short side, long side].
 bool is_tall(const MatrixExtent& extent) { return extent.rows > extent.columns; }
 int64_t short_side(const MatrixExtent& extent) { return std::min(extent.rows, extent.columns); }
 int64_t long_side(const MatrixExtent& extent) { return std::max(extent.rows, extent.columns); }
@@ -147,8 +149,8 @@ void Orthogonalise::run_in(const T* in, T* out, std::byte* workspace) const {
   const Layout layout(size_);
   const double factor =
       inverse_norm(size_, in, reinterpret_cast<double*>(workspace + layout.row_sums));
-  // X alternates between two buffers. An even number of steps begins in the first one, so that X
-  // ends there.
+  // X alternates between two buffers. After an even number of steps it ends where it began, and it
+  // must end in the first one.
   T* const buffers[] = {is_tall(extent) ? reinterpret_cast<T*>(workspace + layout.transposed) : out,
                         reinterpret_cast<T*>(workspace + layout.x)};
   auto current = static_cast<size_t>(steps % 2);

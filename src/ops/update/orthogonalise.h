@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Newton-Schulz for matrices of one size, on the processor (see newton_schulz()).
+/// Orthogonalises matrices of one size on the processor, one at a time (see newton_schulz()).
 class Orthogonalise {
  public:
   /// The size of the matrices, and the options of their steps.
@@ -18,8 +18,9 @@ class Orthogonalise {
     int threads = 1;  ///< 1 if several matrices are computed in parallel
   };
 
-  /// Prepares the products. It must not be called within a parallel region, but run() may.
+  /// Prepares the products. Unlike run(), it must not be called within a parallel region.
   Orthogonalise(Runtime& runtime, const Size& size);
+  /// Returns the bytes of the workspace of one run().
   static int64_t workspace_bytes(const Target& target, const Size& size);
 
   /// Orthogonalises one matrix. `in` and `out` may be the same memory.

@@ -15,6 +15,7 @@ __global__ void add_all_to_sum(double* sum, const T* value, int64_t count) {
   if (threadIdx.x == 0) *sum += total;
 }
 
+/// Adds value[i] to sums[i], with a thread for each element.
 template <typename T>
 __global__ void add_each_to_sum(double* sums, const T* value, int64_t count) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kSumThreads + threadIdx.x;

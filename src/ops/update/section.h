@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// The elements [begin, end) of a unit, which is a flat value that holds several parameters one
-/// after the other. A section is one of them, or a piece of one.
+/// The elements [begin, end) of a unit. A unit is a flat value that holds several parameters one
+/// after the other, and a section is one parameter or a piece of one.
 struct Section {
   int unit = 0;  ///< the index of the unit among an operation's units
   int64_t begin = 0;
@@ -25,7 +25,7 @@ std::vector<Section> plain_sections(const std::vector<WithSection>& elements) {
   return sections;
 }
 
-/// Sections cut into pieces of at most `piece_elements` elements. One parallel region works on the
+/// Cuts sections into pieces of at most `piece_elements` elements. One parallel region works on the
 /// pieces of all sections, so small sections do not leave threads idle. The cuts do not depend on
 /// the number of threads.
 class SectionPieces {
@@ -44,8 +44,8 @@ class SectionPieces {
   /// Returns the index of the first piece of a section.
   int64_t first(size_t section) const { return first_pieces_[section]; }
 
-  /// Calls body(piece, section, begin, end) for each piece, with the indices of piece and section,
-  /// on all threads.
+  /// Calls body(piece, section, begin, end) for each piece, on all threads: the index of the piece,
+  /// the index of its section, and the piece's elements in the unit.
   template <typename Body>
   void for_each(int threads, Body&& body) const {
     parallel_ranges(threads, count(), 1, [&](int64_t first_piece, int64_t end_piece, int) {
@@ -63,7 +63,7 @@ class SectionPieces {
  private:
   int64_t piece_elements_;
   std::vector<Section> sections_;
-  std::vector<int64_t> first_pieces_;  // the first piece of each section, then their number
+  std::vector<int64_t> first_pieces_;  // of each section, then the number of all pieces
 };
 
 }  // namespace tessera

@@ -8,6 +8,9 @@
 namespace tessera {
 namespace {
 
+// SumOfSquares makes one sum for each kSquaresElements elements of a section, and AddInOrder adds
+// up such sums. On a device, each has a table of its sections in the workspace (device_table.h).
+
 /// Returns Σ_i values[i]^2.
 template <typename T>
 double squares_of_piece(const T* values, int64_t count) {
@@ -17,8 +20,7 @@ double squares_of_piece(const T* values, int64_t count) {
   });
 }
 
-/// inputs: flat values; output: f64 [sum_count]. On a device, the workspace has the table of the
-/// sections.
+/// inputs: flat values; output: f64 [sum_count].
 class SumOfSquares final : public Operation {
  public:
   SumOfSquares(std::vector<SquaresSection> sections, int64_t sum_count)
@@ -31,6 +33,7 @@ class SumOfSquares final : public Operation {
     return repeated("f#", inputs.size(), " + ") + " -> u" + tied("f#", inputs.size());
   }
   /// Returns a rule in which sharded units give a partial sum, whatever the kind of their pieces.
+  /// On an axis on which a unit is not sharded, the labels decide.
   HandRule hand_rule() const override {
     return [](Axis, std::span<const TypeOnAxis> units) -> std::optional<std::vector<TypeOnAxis>> {
       const auto sharded = [](const TypeOnAxis& type) {

@@ -3,6 +3,7 @@
 namespace tessera {
 namespace {
 
+/// Writes the sum of the squares of one piece per block: of at most kSquaresElements elements.
 __global__ void sum_squares_of_pieces(DeviceTable<SquaresRow> sections, double* sums) {
   const Piece<SquaresRow> piece = piece_of_block(sections);
   const float* const values = piece.row.values + piece.begin;
@@ -22,8 +23,8 @@ __global__ void sum_squares_of_pieces(DeviceTable<SquaresRow> sections, double* 
 constexpr int kAddingThreads = kMostThreads / 2;
 
 /// Adds up SumsRow::kPerFirstStageBlock sums per block. The sums of all rows are numbered together,
-/// so that all threads have work even if rows are short. A thread adds the sums whose index is its
-/// own index modulo kAddingThreads.
+/// so that all threads have work even if rows are short. Thread i of a block adds the block's sums
+/// i, i + kAddingThreads and so on.
 __global__ void add_block_sums(DeviceTable<SumsRow> sections, double* sums) {
   const int64_t begin = blockIdx.x * SumsRow::kPerFirstStageBlock;
   const int64_t end = begin + SumsRow::kPerFirstStageBlock;

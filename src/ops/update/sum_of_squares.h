@@ -35,13 +35,14 @@ Value sum_of_squares(Builder& builder, std::span<const Value> units,
                      const std::vector<Section>& sections);
 
 /// Does the same for a rank's share of the sections of several ranks: f64 [sum_count], with zeros
-/// for the sections that the rank does not have. In a sum over the ranks only one addend is not
+/// for the sections that the rank does not have. In a sum over the ranks at most one addend is not
 /// zero, so the sum is exact: it has the bits that one rank with all sections would have.
 Value sum_of_squares(Builder& builder, std::span<const Value> units,
                      std::vector<SquaresSection> sections, int64_t sum_count);
 
-/// Adds up `sections` of the values `sums`, f64, element after element in the order of the
-/// sections: f64 [1]. So the bits do not depend on which value holds a section.
+/// Adds up `sections` of the values `sums`, f64: f64 [1]. The order of the additions follows from
+/// the sizes and the order of the sections alone (the processor adds one element after another). So
+/// the bits do not depend on which value holds a section.
 Value add_in_order(Builder& builder, std::span<const Value> sums, std::vector<Section> sections);
 
 }  // namespace tessera

@@ -19,8 +19,9 @@ struct DeviceTable {
   int64_t blocks = 0;  // the blocks of all rows
 };
 
-// Rows of tables. put_table() (device_table.h) sets `first_block`. All members have 8 bytes, so
-// there is no padding and equal tables have equal bytes. Flat values begin on 64 bytes.
+// Rows of tables. `count` is in elements. put_table() (device_table.h) sets `first_block`. All
+// members have 8 bytes, so there is no padding and equal tables have equal bytes. Flat values begin
+// on 64 bytes, so the arrays of a row are aligned alike.
 
 struct ZeroRow {
   static constexpr int64_t kPerBlock = 65536;
@@ -37,7 +38,8 @@ struct SquaresRow {
   const float* values;
 };
 
-/// Sums to add up. `first_block` is the index of the row's first sum among the sums of all rows.
+/// Sums to add up. Each sum counts as one block, so `first_block` is the index of the row's first
+/// sum among the sums of all rows.
 struct SumsRow {
   static constexpr int64_t kPerBlock = 1;
   /// The number of sums, of all rows together, that a block adds up in the first of two stages.
@@ -87,7 +89,7 @@ struct ClipInputs {
   const double* squares;
   const double* limit;
   std::array<const double*, kMostLosses> losses{};
-  int count = 0;
+  int count = 0;  // of the losses
 };
 
 // Device kernels. They put their work into the stream. All pointers are to device memory.
@@ -114,8 +116,7 @@ void round_device(const DeviceTable<RoundRow>& units, Stream& stream);
 template <typename Vendor>
 void copy_if_finite_device(const double* scale, int64_t count, const float* source, float* target,
                            Stream& stream);
-/// Adds value[i] to sum[i], or all values to sum[0], in a fixed order. T is int32_t, float or
-/// double.
+/// Adds value[i] to sum[i], or all values to sum[0] if `sums` is 1. T is int32_t, float or double.
 template <typename Vendor, typename T>
 void running_sum_device(double* sum, int64_t sums, const T* value, int64_t count, Stream& stream);
 

@@ -1,4 +1,5 @@
-// The account of a step as tables for a terminal (account_text()) and as JSON (account_json()).
+// Shows the account of a step. account_text() writes a heading, a table for each list of rows and
+// one of the matrix products. account_json() writes the same as JSON.
 
 #include <algorithm>
 #include <utility>
@@ -28,7 +29,7 @@ std::string rate(double amount, double seconds) {
   return fmt::format("{:.{}f}", giga, giga < 10 ? 1 : 0);
 }
 
-/// Returns one of the lists as a table that ends with the idle time and the total.
+/// Returns a list of rows as a table. The total below it is the same for all lists.
 std::string rows_table(const char* title, const std::vector<AccountRow>& rows,
                        const StepAccount& account) {
   std::vector<std::string> header{title, "calls", "ms", "share", "GFLOP/s", "GB/s"};

@@ -1,5 +1,5 @@
-// Each ceiling comes from the first source that knows it: the user's option, the hardware file, and
-// for matrix products the run's own peak, which may be measured again.
+// Finds the ceilings of an account. Each ceiling comes from the first source that knows it: the
+// user's option, the hardware file, and for products the run's own peak, or a new measurement.
 
 #include <algorithm>
 

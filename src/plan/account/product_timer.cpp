@@ -14,7 +14,8 @@
 namespace tessera {
 namespace {
 
-/// The maximum of one run. On two cores, a large head's product takes some seconds in f32.
+/// The limit of one run, in seconds. In f32 on two cores, a large head's product takes some
+/// seconds.
 constexpr double kMaxSeconds = 10;
 
 void require_same_machine(const TraceOrigin& origin, int threads_here) {
@@ -53,6 +54,7 @@ class MeasuringTimer {
   }
 
  private:
+  /// Throws if the product has too many threads, or operands of more than half of the memory.
   void require_room(const GemmShape& shape) const {
     const double bytes = timed_gemm_bytes(shape, threads_);
     const auto max_bytes = static_cast<double>(usable_memory().bytes) / 2;
@@ -63,6 +65,7 @@ class MeasuringTimer {
         shape.m, shape.n, shape.k, shape.threads, bytes, measuring_.threads, max_bytes);
   }
 
+  /// Throws if one run would take longer than kMaxSeconds.
   void require_short(const GemmShape& shape) {
     // A product on fewer threads has only their share of the rate, alone or beside others.
     const double rate = rate_of(shape.input) * shape.threads / threads_;
@@ -110,9 +113,9 @@ ProductTimer measuring_timer(const TraceOrigin& origin, ProductMeasuring measuri
 StepAccount summarize_trace(const fs::path& run_or_file, const CeilingSources& sources) {
   const StepTrace trace =
       read_trace(is_folder(run_or_file) ? run_or_file / "trace.json" : run_or_file);
-  // Made first, because it throws on another machine, before anything is measured.
+  // The timer is made first: on another machine this throws before anything is measured.
   const ProductTimer timer = sources.measure ? measuring_timer(trace.origin) : ProductTimer();
-  // A step's threads are bound unless run.bind_threads is false, so these are bound, too.
+  // A step's threads are bound to cores unless run.bind_threads is false, so these are bound, too.
   const BoundTeam team(sources.measure ? trace.origin.threads : 1);
   return account_for(trace, find_ceilings(trace.origin, sources), timer);
 }

@@ -1,5 +1,5 @@
-// account_for() adds up a trace's events four times: by operation, block, phase and part of the
-// step. An event's floor is
+// Accounts for the time of a traced step. account_for() adds up the trace's events four times: by
+// operation, block, phase and part of the step. An event's floor is
 //
 //   max(time of its products, its bytes / bandwidth)
 //   time of its products = the time alone, if it was measured, and otherwise FLOPs / peak
@@ -86,7 +86,7 @@ std::string percent(double part, double whole) {
   return fmt::format("{:.0f} %", whole > 0 ? 100 * part / whole : 0.0);
 }
 
-/// Sets a row's limit and its reason.
+/// Sets a row's limit and its reason. Without a floor the limit stays unknown.
 void judge(AccountRow& row, const Ceilings& ceilings) {
   const double floor = row.compute_floor + row.memory_floor;
   if (row.seconds <= 0 || floor <= 0) return;
@@ -162,6 +162,7 @@ class AccountRows {
   std::map<std::string, AccountRow> rows_;
 };
 
+/// Returns the name of the event's row in StepAccount::parts.
 std::string_view part_of(const TraceEvent& event) {
   if (event.lane == Lane::network) return "communication, waiting for other ranks included";
   if (event.block == "optimizer" || event.block == "data") return event.block;
@@ -179,7 +180,7 @@ void name_backward_flops(std::vector<AccountRow>& phases) {
   }
 }
 
-/// Separates the products at stand-alone speed from the operations that they belong to.
+/// Splits the row of operations with products: products at stand-alone speed, and the rest.
 void split_products(StepAccount& account, const StepTrace& trace) {
   const auto whole = std::ranges::find(account.parts, kWithProducts, &AccountRow::name);
   if (whole == account.parts.end() || whole->alone_seconds <= 0) return;

@@ -45,7 +45,7 @@ struct CeilingSources {
 /// - has bandwidths, but none of the loop `update`.
 Ceilings find_ceilings(const TraceOrigin& origin, const CeilingSources& sources);
 
-/// What limits a row of the account. The *floor* of an event is the least time that the ceilings
+/// The limit of a row of the account. The *floor* of an event is the least time that the ceilings
 /// allow: the time of its matrix products or the time of its bytes, whichever is longer. A ceiling
 /// is the limit if the floors of the row's events make up at least half of the row's time.
 enum class Limit {
@@ -59,7 +59,7 @@ template <>
 inline constexpr std::array<std::string_view, 5> kWords<Limit>{"compute", "memory", "cache",
                                                                "overhead", ""};
 
-/// The sum of the events of a step that have something in common, such as their operation.
+/// A row of the account: the sum of all events of one operation, block, phase or part.
 struct AccountRow {
   std::string name;
   int64_t calls = 0;

@@ -17,7 +17,7 @@ struct BlockBenchOptions {
   Precision precision = Precision::bf16;
   int threads = 0;  ///< 0: all usable cores
   Device device = Device::cpu;
-  /// Returns the number of runs of a measurement: "moe", "attention of 4096 tokens".
+  /// Returns the number of runs, given the measurement's name: "attention of 4096 tokens".
   std::function<Repeats(const std::string& measurement)> repeats;
 };
 
@@ -45,7 +45,7 @@ struct AttentionReport {
     BlockProgram block;
     BlockMeasurement measurement;
   };
-  std::vector<Length> lengths;  ///< ascending
+  std::vector<Length> lengths;  ///< ascending; at least one for picture()
   MeasuredOn on;
 
   std::string text() const;

@@ -1,5 +1,5 @@
-// A block's program, from its completion to the measurement of its runs. require_memory() checks
-// that it fits before it is run. BlockRunner fills its states and parameters with random numbers.
+// Completes the program of a block, and measures its runs. require_memory() checks beforehand that
+// the program fits the memory. BlockRunner fills its states and parameters with random numbers.
 
 #include "plan/blocks/block_measurement.h"
 
@@ -26,6 +26,7 @@ namespace {
 constexpr int kRunsUntilGraphs = 2;  // of an action on a device; the second run captures its graph
 constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};
 
+/// Fills a state or parameter with random numbers, or with the given integers.
 void fill(const BlockProgram& block, Value value, const Tensor& target, int threads) {
   const ValueInfo& info = block.program.info(value);
   const bool in_place = target.accelerator() == nullptr;

@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-/// A part of a model as a program of its own, with a backward pass. Its inputs are states, so that
-/// their values stay in memory from run to run.
+/// A part of a model as a program of its own, with a backward pass. States or parameters take the
+/// place of inputs, so that their values stay in memory from run to run.
 struct BlockProgram {
   Program program;
   /// By the value's id: the standard deviation of the normal numbers that fill a floating-point
@@ -26,8 +26,7 @@ struct BlockProgram {
   int64_t parameters = 0;  ///< elements of the block's weights
 };
 
-/// Marks the outputs, appends a backward pass that starts from random gradients of them, and counts
-/// the FLOPs.
+/// Marks the outputs, appends a backward pass from random gradients of them, and counts FLOPs.
 void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs);
 
 /// Returns the target of a measurement on a device of this machine, with `threads` threads.
@@ -41,8 +40,8 @@ int64_t planned_bytes(const BlockProgram& block, const Target& target);
 /// `advice` says what to lower.
 void require_memory(const BlockProgram& block, const Runtime& runtime, const std::string& advice);
 
-/// A block with its own memory, ready to run. Keeps references to the block and the runtime, which
-/// must outlive it.
+/// A block with memory of its own, filled and ready to run. Keeps references to the block and the
+/// runtime, which must outlive the runner.
 class BlockRunner {
  public:
   BlockRunner(const BlockProgram& block, Runtime& runtime);
@@ -51,12 +50,11 @@ class BlockRunner {
   /// Runs the backward pass of the last forward pass. Weight gradients are added into main
   /// gradients, as in training.
   void backward() { executor_.run({.segment = Segment::backward}); }
-  /// Waits until both are done; the processor always is.
+  /// Waits until both passes are done. On the processor they are done already.
   void wait() { executor_.synchronize(); }
   /// Returns the bytes of weights, their gradients, states and activations.
   int64_t arena_bytes() const { return executor_.plan().arena_bytes; }
-  /// Returns the tensor of a value. It is valid while the last pass keeps the value in memory, as
-  /// it keeps outputs.
+  /// Returns the tensor of a value, valid while the last pass keeps the value, as it keeps outputs.
   const Tensor& operator[](Value value) const { return executor_.tensor(value); }
 
  private:

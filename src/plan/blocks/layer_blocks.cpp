@@ -1,5 +1,5 @@
-// Programs of one mixture layer and of one attention. Both check the sizes first, declare the
-// inputs, write the layer, and append the backward pass (complete_block()).
+// Writes the programs of one mixture layer and of one attention. Both functions check the sizes,
+// declare the inputs, write the layer, and append the backward pass (complete_block()).
 
 #include "plan/blocks/layer_blocks.h"
 
@@ -114,8 +114,7 @@ BlockProgram attention_block(const AttentionBlockSizes& sizes, DType compute) {
   Builder builder(block.program);
   const Spec queries{{sizes.tokens, sizes.heads * sizes.head_size}, compute, {}};
   const Spec keys{{sizes.tokens, sizes.kv_heads * sizes.head_size}, compute, {}};
-  // States, not parameters: the operation computes their gradients anyway, and no main gradient is
-  // kept.
+  // States, not parameters: the operation computes their gradients anyway, without main gradients.
   const Value q = builder.state("q", queries);
   const Value k = builder.state("k", keys);
   const Value v = builder.state("v", keys);

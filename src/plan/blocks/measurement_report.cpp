@@ -1,3 +1,7 @@
+// Writes reports of measurements as text and as JSON. measured_on() collects the conditions that
+// all reports state. The functions for a mixture layer and for attention add the sizes and the
+// rates of both passes. Rates are those of the median run.
+
 #include "plan/blocks/measurement_report.h"
 
 #include <algorithm>

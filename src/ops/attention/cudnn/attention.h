@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// The operands of cuDNN's attention, in the device's memory. Operands that the kind does not have
-/// are null. Layouts are those of attention().
+/// The operands of cuDNN's attention, in the device's memory. Operands that the kind of attention
+/// does not have are null. Layouts are those of attention().
 struct CudnnAttentionOperands {
   const void* q = nullptr;
   const void* k = nullptr;
@@ -21,8 +21,8 @@ struct CudnnAttentionOperands {
 };
 
 /// Loads cuDNN and makes the plan of an attention for the calling thread's GPU, which takes a
-/// second, unless the process already has it. Throws Error if cuDNN is missing, has no plan, or
-/// asks for more workspace than CudnnWorkspace(kind) has.
+/// second, unless the process already has it. Throws Error if cuDNN is missing, has no plan, does
+/// not pack documents on this GPU, or asks for more workspace than CudnnWorkspace(kind) has.
 void require_cudnn_attention(const CudnnAttentionKind& kind);
 
 /// Enqueues an attention on the stream of a device of NVIDIA. The first run of a kind makes the

@@ -86,7 +86,7 @@ class CudnnPlans {
 };
 
 /// Returns the plans for the calling thread's GPU. A plan takes a second to make, so the process
-/// keeps them: a test, or a run that is measured, opens the device many times. They are never
+/// keeps them: a test, or a run that is measured, opens the device many times. The plans are never
 /// freed, because the driver may be gone when the process ends.
 CudnnPlans& plans_of_gpu() {
   int gpu = 0;

@@ -145,6 +145,7 @@ class AttentionWriter {
   const CudnnTensor* queries() const { return pointer(queries_); }
   const CudnnTensor* keys() const { return pointer(keys_); }
 
+  /// Returns `count` integers in memory, one for each group of documents or one more.
   CudnnTensor group_numbers(Id id, int64_t count) {
     return graph_.memory(static_cast<int64_t>(id), packed_layout(count, 1, 1, 1), CUDNN_DATA_INT32);
   }
@@ -152,11 +153,13 @@ class AttentionWriter {
     return graph_.memory(static_cast<int64_t>(id), layout, CUDNN_DATA_BFLOAT16, offsets);
   }
   CudnnLayout row_layout() const { return packed_layout(batch_, kind_.heads, kind_.sequence, 1); }
+  /// Returns the layout of [tokens, heads · head_dim] as [batch, heads, sequence, head_dim].
   CudnnLayout rows_of(int64_t heads) const {
     const int64_t row = heads * kind_.head_dim;
     return {{batch_, heads, kind_.sequence, kind_.head_dim},
             {kind_.sequence * row, kind_.head_dim, row, 1}};
   }
+  /// Returns the scores where comparison(a, b) holds, and `nothing` elsewhere.
   CudnnTensor select(cudnnPointwiseMode_t comparison, const CudnnTensor& a, const CudnnTensor& b,
                      const CudnnTensor& scores, const CudnnTensor& nothing) {
     const CudnnTensor attends =

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// The ids of the graphs' tensors. By them a run gives the tensors addresses.
+/// The ids of the graphs' tensors. A run gives addresses to ids.
 enum class CudnnAttentionTensor : int64_t {
   q = 1,
   k,

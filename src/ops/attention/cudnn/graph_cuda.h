@@ -80,8 +80,8 @@ class CudnnGraph {
   /// Adds a change of layout: the same elements in the layout of the result.
   void reshape(const Tensor& x, const Tensor& result);
 
-  /// Ends the graph and returns it, for the device of `handle`, or for a described one if that is
-  /// null. Throws Error if cuDNN does not accept it.
+  /// Ends the graph and returns it, for the device of `handle`. If `handle` is null, the device is
+  /// described later (CudnnPlanDevice). Throws Error if cuDNN does not accept the graph.
   const CudnnDescriptor& finish(cudnnHandle_t handle);
 
  private:

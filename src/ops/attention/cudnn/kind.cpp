@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kTile = 128;  // the queries or keys of a tile, or fewer
+constexpr int64_t kTile = 128;  // cuDNN's tiles have at most this many queries or keys
 constexpr int64_t kBFloat16 = 2, kFloat = 4, kInt = 4;
 
 bool packed(const CudnnAttentionKind& kind) { return kind.documents == CudnnDocuments::packed; }
@@ -22,9 +22,9 @@ int64_t packed_tokens(const CudnnAttentionKind& kind) {
 }
 
 /// Returns the bytes in which cuDNN keeps descriptions of the operands of packed documents. A
-/// description has 128 bytes. The forward pass has two for each group, or one for each
-/// multiprocessor if that is more; the H200 has 132. The backward pass has half a description for
-/// each of 7 operands of each group.
+/// description has 128 bytes. The forward pass has two for each group and two groups more, or one
+/// for each multiprocessor if that is more; the H200 has 132. The backward pass has, for each of 7
+/// operands, half a description for each group and one group more.
 int64_t packed_library_bytes(const CudnnAttentionKind& kind) {
   constexpr int64_t kDescription = 128, kMostMultiprocessors = 256, kOperands = 7;
   const int64_t groups = DocumentGroups(kind.sequences, kind.sequence).count();
@@ -33,9 +33,8 @@ int64_t packed_library_bytes(const CudnnAttentionKind& kind) {
 }
 
 /// Returns the bytes that cuDNN 9.19 needs for itself. The deterministic backward pass writes the
-/// gradients of all scores, in whole tiles, and sums them over the keys afterwards. Both backward
-/// passes write the gradients of keys and values for each query head before they are summed over a
-/// group.
+/// gradients of all scores, in whole tiles, and sums them over the keys afterwards. If query heads
+/// share key heads, both backward passes first write the gradients by query head.
 int64_t library_bytes(const CudnnAttentionKind& kind) {
   int64_t bytes = kCudnnAlignment;
   if (packed(kind)) return bytes + round_up(packed_library_bytes(kind), kCudnnAlignment);

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// How cuDNN's attention hides the keys of other documents from a query.
+/// The way in which cuDNN's attention hides the keys of other documents from a query.
 enum class CudnnDocuments {
   none,    ///< a sequence is one document: nothing is hidden
   mask,    ///< each pair of a query and a key is compared, so no work is saved

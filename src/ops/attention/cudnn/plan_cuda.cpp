@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the engines that cuDNN's heuristics propose for a graph on a device, best first.
+/// Returns the engines that cuDNN's heuristics propose for a graph on a device, best first, if any.
 std::vector<CudnnDescriptor> engine_configs(const CudnnLibrary& library,
                                             const CudnnDescriptor& graph,
                                             const CudnnPlanDevice& device) {
@@ -47,8 +47,8 @@ bool may_differ(const CudnnLibrary& library, const CudnnDescriptor& config) {
                             CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0;
 }
 
-/// Throws Error if the backward pass of cuDNN up to 9.15.0 would be wrong: it is for a part of a
-/// tile of keys, unless lengths are given. Packed documents give lengths.
+/// Throws Error for a backward pass that cuDNN up to 9.15.0 computes wrongly: if the last tile of
+/// keys is not whole, and no lengths are given. Packed documents give lengths.
 void expect_whole_tiles(const CudnnLibrary& library, const CudnnAttentionKind& kind) {
   constexpr size_t kLastWithError = 91500;
   constexpr int64_t kTileKeys = 128;

@@ -17,6 +17,7 @@ struct CudnnPlanDevice {
   const CudnnDescriptor* description = nullptr;  ///< of an absent device: its plans cannot run
 };
 
+/// A graph of attention, and the engine of cuDNN that computes it on a device.
 class CudnnAttentionPlan {
  public:
   /// Takes the first engine of cuDNN's heuristics that supports the attention, and that is
@@ -25,7 +26,7 @@ class CudnnAttentionPlan {
                      const CudnnAttentionKind& kind);
 
   cudnnBackendDescriptor_t get() const { return plan_->get(); }
-  /// Returns the bytes that cuDNN asks for, without the tensors `delta` and `q_gradient_sums`.
+  /// Returns the bytes that cuDNN asks for, without the tensors that CudnnWorkspace has for it.
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
