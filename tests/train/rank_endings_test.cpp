@@ -41,6 +41,21 @@ TEST_F(Ranks, EndWithTheErrorOfTheOneThatThrows) {
   EXPECT_EQ(metrics("fails-2").size(), 2U);
 }
 
+/// The first rank opens the data for all, so no rank is to blame. The folder of the run stays away.
+TEST_F(Ranks, EndBeforeTheFirstStepWithTheErrorOfOneRank) {
+  const std::vector<std::string> wrong_keys{
+      "data.directory=\"" + (folder_->path() / "nowhere").string() + "\"",
+      "run.tuned_products=\"" + (folder_->path() / "nowhere.json").string() + "\""};
+  for (const std::string& key : wrong_keys) {
+    SCOPED_TRACE(key);
+    const RunConfig wrong = config("not-begun", {key});
+    const std::string alone = error_of([&] { train_on(1, wrong); });
+    EXPECT_THAT(alone, HasSubstr("nowhere"));
+    EXPECT_EQ(error_of([&] { train_on(4, wrong); }), alone);
+    EXPECT_FALSE(fs::exists(folder("not-begun")));
+  }
+}
+
 TEST_F(Ranks, EndWhenOneDoesNotComeInTime) {
   const auto stays_away = [](int rank, int64_t step) {
     if (rank == 1 && step == 2) std::this_thread::sleep_for(std::chrono::seconds(2));
