@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 
 namespace tessera {
@@ -16,9 +17,6 @@ class AppendFile {
  public:
   /// Opens `path` at its end, or creates it, durably. Throws Error if it cannot be written.
   explicit AppendFile(fs::path path);
-  ~AppendFile();
-  AppendFile(const AppendFile&) = delete;
-  AppendFile& operator=(const AppendFile&) = delete;
 
   /// Adds one piece. If the file system refuses the piece, cuts the file back to its former length
   /// and throws Error. If the cut fails too, the message says so, and the next call repeats the cut
@@ -33,7 +31,7 @@ class AppendFile {
   void cut_incomplete();
 
   fs::path path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::optional<off_t> incomplete_at_;  ///< the offset of a piece that could not be cut off
 };
 

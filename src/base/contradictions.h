@@ -7,6 +7,9 @@
 
 #include <fmt/core.h>
 
+#include "base/error.h"
+#include "base/text.h"
+
 namespace tessera {
 
 /// The contradictions found in a configuration, collected so that one error reports each once.
@@ -19,7 +22,11 @@ class Contradictions {
   }
   bool none() const { return found_.empty(); }
   /// Throws Error with everything that was found. Does nothing if nothing was found.
-  void require_none() const;
+  void require_none() const {
+    if (found_.empty()) return;
+    if (found_.size() == 1) throw Error(found_.front());
+    throw Error("{} contradictions:\n  {}", found_.size(), join(found_, "\n  "));
+  }
 
  private:
   std::vector<std::string> found_;

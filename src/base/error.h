@@ -25,8 +25,11 @@ class InternalError : public std::logic_error {
 };
 
 namespace detail {
-[[noreturn]] void check_failed(const char* condition, const char* file, int line,
-                               const std::string& message);
+[[noreturn]] inline void check_failed(const char* condition, const char* file, int line,
+                                      const std::string& message) {
+  throw InternalError(fmt::format("{} (invariant `{}` at {}:{}; this is a bug in tessera)", message,
+                                  condition, file, line));
+}
 }  // namespace detail
 
 }  // namespace tessera

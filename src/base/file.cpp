@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/links.h"
 #include "base/read_file.h"
@@ -25,29 +27,18 @@ constexpr size_t kBufferBytes = size_t{1} << 20;  // of an AtomicFile
 
 std::string system_reason() { return std::strerror(errno); }
 
-/// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
-
-void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path) {
+/// Writes bytes at an offset of a file; without one, at its end.
+void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path,
+               std::optional<int64_t> offset = {}) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    const ssize_t written = offset ? ::pwrite(descriptor, bytes.data(), bytes.size(), *offset)
+                                   : ::write(descriptor, bytes.data(), bytes.size());
     if (written < 0) {
       if (errno == EINTR) continue;
       throw Error("cannot write {}: {}", path.string(), write_failure());
     }
     bytes = bytes.subspan(static_cast<size_t>(written));
+    if (offset) *offset += written;
   }
 }
 
@@ -146,7 +137,7 @@ void ensure_directory(const fs::path& path) {
 
 void sync_directory(const fs::path& path) {
   const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() < 0 || ::fsync(directory.get()) != 0) {
+  if (!directory.is_open() || ::fsync(directory.get()) != 0) {
     throw Error("cannot flush the folder {}: {}", path.string(), system_reason());
   }
 }
@@ -192,15 +183,7 @@ void AtomicFile::overwrite(int64_t offset, std::span<const std::byte> bytes) {
   flush();
   TESSERA_CHECK(offset >= 0 && offset + static_cast<int64_t>(bytes.size()) <= size_,
                 "overwrite past the end of {}", partial_.string());
-  while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      throw Error("cannot write {}: {}", partial_.string(), write_failure());
-    }
-    offset += written;
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
+  write_all(descriptor_, bytes, partial_, offset);
 }
 
 void AtomicFile::commit() {

@@ -57,10 +57,6 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  template <typename T>
-  void write_values(std::span<const T> values) {
-    write(std::as_bytes(values));
-  }
   /// Overwrites bytes that are already written, for header fields that are known late. `offset`
   /// counts from the start of the file.
   void overwrite(int64_t offset, std::span<const std::byte> bytes);

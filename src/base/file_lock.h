@@ -2,7 +2,8 @@
 
 #include <optional>
 
-#include "base/file.h"
+#include "base/descriptor.h"
+#include "base/links.h"
 
 namespace tessera {
 
@@ -21,13 +22,10 @@ class FileLock {
   /// Error if `path` cannot be opened.
   static FileLock on_folder(const fs::path& path);
   static FileLock on_file(const fs::path& path);
-  ~FileLock();
-  FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&& other) noexcept;
 
   State state() const { return state_; }
   /// Returns whether `path` still leads to what was opened. It may have been renamed or removed.
-  bool is_at(const fs::path& path) const;
+  bool is_at(const fs::path& path) const { return leads_to(path, descriptor_.get()); }
   /// Returns the present path of what was opened; none if it was removed or the system does not
   /// say.
   std::optional<fs::path> present_path() const;
@@ -35,7 +33,7 @@ class FileLock {
  private:
   FileLock(const fs::path& path, int flags);
 
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   State state_ = State::held;
 };
 

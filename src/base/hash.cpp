@@ -15,23 +15,15 @@ uint64_t hash(std::string_view text, uint64_t seed) {
 
 std::string hash_text(uint64_t value) { return fmt::format("{:016x}", value); }
 
-struct StreamHash::State {
-  State() : xxh(XXH3_createState()) { XXH3_64bits_reset(xxh); }
-  ~State() { XXH3_freeState(xxh); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  XXH3_state_t* xxh;
-};
-
-StreamHash::StreamHash() : state_(std::make_unique<State>()) {}
-StreamHash::~StreamHash() = default;
-StreamHash::StreamHash(StreamHash&&) noexcept = default;
-StreamHash& StreamHash::operator=(StreamHash&&) noexcept = default;
-
-void StreamHash::update(std::span<const std::byte> bytes) {
-  XXH3_64bits_update(state_->xxh, bytes.data(), bytes.size());
+StreamHash::StreamHash()
+    : state_(XXH3_createState(), [](XXH3_state_t* state) { XXH3_freeState(state); }) {
+  XXH3_64bits_reset(state_.get());
 }
 
-uint64_t StreamHash::value() const { return XXH3_64bits_digest(state_->xxh); }
+void StreamHash::update(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+}
+
+uint64_t StreamHash::value() const { return XXH3_64bits_digest(state_.get()); }
 
 }  // namespace tessera

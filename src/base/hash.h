@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+struct XXH3_state_s;  // NOLINT(readability-identifier-naming): the library's
+
 namespace tessera {
 
 /// Returns the 64-bit XXH3 hash.
@@ -20,15 +22,11 @@ std::string hash_text(uint64_t value);
 class StreamHash {
  public:
   StreamHash();
-  ~StreamHash();
-  StreamHash(StreamHash&&) noexcept;
-  StreamHash& operator=(StreamHash&&) noexcept;
   void update(std::span<const std::byte> bytes);
   uint64_t value() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
 };
 
 }  // namespace tessera

@@ -21,9 +21,8 @@ struct Logger::Sink {
   spdlog::logger logger;
 };
 
-Logger::Logger(const std::string& name)
-    : sink_(std::make_shared<Sink>(Sink{spdlog::logger(name, standard_error())})) {
-  sink_->logger.set_pattern(name.empty() ? "%^%H:%M:%S %v%$" : "%^%H:%M:%S [%n] %v%$");
+Logger::Logger() : sink_(std::make_shared<Sink>(Sink{spdlog::logger("", standard_error())})) {
+  sink_->logger.set_pattern("%^%H:%M:%S %v%$");
 }
 
 Logger Logger::silent() { return Logger(std::shared_ptr<Sink>()); }

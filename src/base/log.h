@@ -13,8 +13,7 @@ namespace tessera {
 /// passed down, not a global, so ranks that are threads of one process do not share it.
 class Logger {
  public:
-  /// A `name` that is not empty (for example "rank 3") is put in front of each message.
-  explicit Logger(const std::string& name = "");
+  Logger();
   /// Returns a logger that writes nothing, for ranks whose messages would repeat the first rank's.
   static Logger silent();
 

@@ -2,46 +2,27 @@
 
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/links.h"
 
 namespace tessera {
 
-ReadFile::ReadFile(const fs::path& path) : path_(path) {
+// O_NONBLOCK, because opening a pipe would otherwise wait for a writer.
+ReadFile::ReadFile(const fs::path& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   const auto fail = [&](std::string_view verb, std::string_view why) {
-    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
     throw Error("cannot {} {}: {}{}", verb, path.string(), why, dangling_link_text(path));
   };
-  // O_NONBLOCK, because opening a pipe would otherwise wait for a writer.
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) fail("open", std::strerror(errno));
+  if (!descriptor_.is_open()) fail("open", std::strerror(errno));
   struct stat status {};
-  if (::fstat(descriptor_, &status) != 0) fail("read", std::strerror(errno));
+  if (::fstat(descriptor_.get(), &status) != 0) fail("read", std::strerror(errno));
   if (S_ISDIR(status.st_mode)) fail("read", "it is a folder");
   if (!S_ISREG(status.st_mode)) fail("read", "it is not a regular file");
   size_ = status.st_size;
-}
-
-ReadFile::~ReadFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-ReadFile::ReadFile(ReadFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      size_(std::exchange(other.size_, 0)) {}
-
-ReadFile& ReadFile::operator=(ReadFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(size_, other.size_);
-  return *this;
 }
 
 void ReadFile::read_at(int64_t offset, std::span<std::byte> to) const {
@@ -52,7 +33,7 @@ void ReadFile::read_at(int64_t offset, std::span<std::byte> to) const {
     throw Error("cannot read {} bytes at byte {} of {}: {}", wanted, first, path_.string(), why);
   };
   while (!to.empty()) {
-    const ssize_t bytes = ::pread(descriptor_, to.data(), to.size(), offset);
+    const ssize_t bytes = ::pread(descriptor_.get(), to.data(), to.size(), offset);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) fail(std::strerror(errno));
     if (bytes == 0) {
@@ -66,11 +47,11 @@ void ReadFile::read_at(int64_t offset, std::span<std::byte> to) const {
 }
 
 void ReadFile::will_need(int64_t offset, int64_t length) const {
-  ::posix_fadvise(descriptor_, offset, length, POSIX_FADV_WILLNEED);
+  ::posix_fadvise(descriptor_.get(), offset, length, POSIX_FADV_WILLNEED);
 }
 
 void ReadFile::release(int64_t offset, int64_t length) const {
-  ::posix_fadvise(descriptor_, offset, length, POSIX_FADV_DONTNEED);
+  ::posix_fadvise(descriptor_.get(), offset, length, POSIX_FADV_DONTNEED);
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 
 namespace tessera {
@@ -17,9 +18,6 @@ class ReadFile {
   /// Opens the file. Throws Error with the path and the reason, also if it is not a regular file (a
   /// pipe, a device).
   explicit ReadFile(const fs::path& path);
-  ~ReadFile();
-  ReadFile(ReadFile&& other) noexcept;
-  ReadFile& operator=(ReadFile&& other) noexcept;
 
   /// Returns the size in bytes at the time when the file was opened.
   int64_t size() const { return size_; }
@@ -35,7 +33,7 @@ class ReadFile {
 
  private:
   fs::path path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   int64_t size_ = 0;
 };
 

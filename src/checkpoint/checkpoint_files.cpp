@@ -8,25 +8,16 @@
 #include "checkpoint/safetensors_types.h"
 
 namespace tessera {
-namespace {
-
-/// Returns the difference between an entry of a header and its description in the manifest.
-std::string entry_difference(const SafetensorsEntry* entry, std::string_view dtype,
-                             std::span<const int64_t> shape) {
-  if (entry == nullptr) return "its file's header does not name it";
-  if (entry->dtype != dtype || !std::ranges::equal(entry->shape, shape)) {
-    return fmt::format("its file's header states another type or shape than the manifest's {} {}",
-                       dtype, Shape(shape).text());
-  }
-  return "";
-}
-
-}  // namespace
 
 std::string header_difference(const CheckpointTensor& tensor, const SavedPiece& piece,
                               const SafetensorsReader& file) {
-  return entry_difference(file.find(tensor.entry_name(piece.region)),
-                          safetensors_name(tensor.dtype), piece.region.shape().dims());
+  const SafetensorsEntry* entry = file.find(tensor.entry_name(piece.region));
+  if (entry == nullptr) return "its file's header does not name it";
+  const std::string_view dtype = safetensors_name(tensor.dtype);
+  const Shape shape = piece.region.shape();
+  if (entry->dtype == dtype && std::ranges::equal(entry->shape, shape.dims())) return "";
+  return fmt::format("its file's header states another type or shape than the manifest's {} {}",
+                     dtype, shape.text());
 }
 
 CheckpointFiles::CheckpointFiles(fs::path folder, const CheckpointManifest& manifest)
@@ -34,16 +25,11 @@ CheckpointFiles::CheckpointFiles(fs::path folder, const CheckpointManifest& mani
   for (const CheckpointFile& file : manifest.tensor_files) {
     auto& stated = files_[file.name];
     stated = std::make_unique<File>();
-    stated->stated = file;
+    stated->stated = &file;
   }
   for (const CheckpointTensor& tensor : manifest.tensors) {
     for (const SavedPiece& piece : tensor.pieces) {
-      const Shape shape = piece.region.shape();
-      files_.at(piece.file)
-          ->entries.push_back({tensor.entry_name(piece.region),
-                               tensor.label(),
-                               std::string(safetensors_name(tensor.dtype)),
-                               {shape.dims().begin(), shape.dims().end()}});
+      files_.at(piece.file)->pieces.emplace_back(&tensor, &piece);
     }
   }
 }
@@ -55,19 +41,18 @@ const SafetensorsReader& CheckpointFiles::at(const std::string& name) const {
 }
 
 void CheckpointFiles::open(File& file) const {
-  SafetensorsReader reader(folder_ / file.stated.name);
-  for (const File::Entry& entry : file.entries) {
-    const std::string difference =
-        entry_difference(reader.find(entry.name), entry.dtype, entry.shape);
+  SafetensorsReader reader(folder_ / file.stated->name);
+  for (const auto& [tensor, piece] : file.pieces) {
+    const std::string difference = header_difference(*tensor, *piece, reader);
     if (difference.empty()) continue;
     throw Error("{}: tensor {} cannot be read: {}; use another checkpoint", reader.path().string(),
-                in_quotes(entry.tensor), difference);
+                in_quotes(tensor->label()), difference);
   }
   const std::string found = hash_text(reader.header_hash());
-  if (reader.entries().size() != file.entries.size() || found != file.stated.hash) {
+  if (reader.entries().size() != file.pieces.size() || found != file.stated->hash) {
     throw Error(
         "{} has a damaged header: its hash is {}, the manifest says {}; use another checkpoint",
-        reader.path().string(), found, file.stated.hash);
+        reader.path().string(), found, file.stated->hash);
   }
   file.reader.emplace(std::move(reader));
 }

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -17,6 +18,7 @@ namespace tessera {
 /// some pieces opens only the files that hold them.
 class CheckpointFiles {
  public:
+  /// The manifest must outlive this object.
   CheckpointFiles(fs::path folder, const CheckpointManifest& manifest);
 
   /// Returns the file of that name, one of the manifest's tensor_files. Throws Error if it cannot
@@ -25,12 +27,9 @@ class CheckpointFiles {
 
  private:
   struct File {
-    CheckpointFile stated;  // as the manifest states it
-    struct Entry {          // that the manifest states
-      std::string name, tensor, dtype;
-      std::vector<int64_t> shape;
-    };
-    std::vector<Entry> entries;
+    // As the manifest states them:
+    const CheckpointFile* stated;
+    std::vector<std::pair<const CheckpointTensor*, const SavedPiece*>> pieces;
     std::once_flag once;
     std::optional<SafetensorsReader> reader;
   };

@@ -59,11 +59,8 @@ CheckpointReader::CheckpointReader(fs::path folder)
   for (const CheckpointTensor& tensor : manifest_.tensors) {
     tensors_.emplace(Identity(tensor.group, tensor.name), &tensor);
   }
-  for (const CheckpointFile& file : manifest_.extra_files) {
-    if (file.name == kCheckpointConfigName) {
-      manifest_.state.config = extra_file(file.name);
-    }
-  }
+  const std::string config(kCheckpointConfigName);
+  if (has_file(config)) manifest_.state.config = extra_file(config);
 }
 
 const SafetensorsReader& CheckpointReader::file_of(const SavedPiece& piece) const {
@@ -148,6 +145,10 @@ void CheckpointReader::put_together(const CheckpointTensor& tensor, int64_t begi
   }
 }
 
+bool CheckpointReader::has_file(const std::string& name) const {
+  return std::ranges::count(manifest_.extra_files, name, &CheckpointFile::name) > 0;
+}
+
 std::string CheckpointReader::extra_file(const std::string& name) const {
   for (const CheckpointFile& file : manifest_.extra_files) {
     if (file.name != name) continue;
@@ -223,21 +224,6 @@ void CheckpointReader::load_piece(const CheckpointTensor& tensor, const SavedPie
     });
     check_block(tensor, piece, block, hash.value());
   }
-}
-
-void CheckpointReader::load_all(std::span<const NamedTensor> targets, int threads) const {
-  require_all(targets);
-  load_each(targets, threads);
-}
-
-void CheckpointReader::load_group(const std::string& group, std::span<const NamedTensor> targets,
-                                  int threads) const {
-  for (const NamedTensor& target : targets) {
-    TESSERA_CHECK(target.group == group, "tensor {} is not of the group {}",
-                  in_quotes(target.label()), in_quotes(group));
-  }
-  require_all(targets, &group);
-  load_each(targets, threads);
 }
 
 void CheckpointReader::require_all(std::span<const NamedTensor> targets,

@@ -54,6 +54,7 @@ class CheckpointReader {
   void read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
                    const PieceSink& sink) const;
 
+  bool has_file(const std::string& name) const;  ///< whether an extra file has this name
   /// Returns the content of an extra file, with its hash checked. Throws Error when there is no
   /// file of this name, and DamagedCheckpoint when it is damaged.
   std::string extra_file(const std::string& name) const;
@@ -66,20 +67,12 @@ class CheckpointReader {
   /// contents of `target` are then undefined.
   void load(const NamedTensor& target) const;
 
-  /// Fills all targets, which must be all the tensors of the checkpoint. If they are not, throws
-  /// Error before it writes anything. The error names the first ten tensors that are missing, left
-  /// over, or of another type or shape.
-  void load_all(std::span<const NamedTensor> targets, int threads = 1) const;
-
-  /// Does the same for one group: the targets must be all its tensors.
-  void load_group(const std::string& group, std::span<const NamedTensor> targets,
-                  int threads = 1) const;
-
   /// Fills each target as load() does, on at most `threads` threads.
   void load_each(std::span<const NamedTensor> targets, int threads = 1) const;
 
-  /// Throws Error, as load_all() does, if the targets are not all the tensors of a group, or of the
-  /// checkpoint if `group` is null. Reads nothing.
+  /// Throws Error if the targets are not all the tensors of a group, or of the checkpoint if
+  /// `group` is null. The error names the first ten tensors that are missing, left over, or of
+  /// another type or shape. Reads nothing.
   void require_all(std::span<const NamedTensor> targets, const std::string* group = nullptr) const;
 
  private:

@@ -85,7 +85,8 @@ OrderedJson to_json(const CheckpointManifest& manifest) {
           {"tensors", std::move(tensors)}};
 }
 
-/// Reads one manifest, field by field. Every error names the file and the field or the tensor.
+/// Reads one manifest, field by field. Every error names the file and, if one is at fault, the
+/// field or the tensor.
 class ManifestParser {
  public:
   ManifestParser(std::string origin, ManifestPart part) : origin_(std::move(origin)), part_(part) {}

@@ -89,21 +89,6 @@ std::vector<uint64_t> write_stream(const TensorStream& stream, int64_t block_byt
 
 }  // namespace
 
-TensorStream stream_of(const SafetensorsItem& item) {
-  const Tensor& tensor = item.tensor;
-  return {item.name, tensor.dtype(), tensor.shape(), [tensor](const ByteSink& sink) {
-            const Tensor host = on_host(tensor);
-            sink({host.raw(), static_cast<size_t>(host.bytes())});
-          }};
-}
-
-SafetensorsSummary write_safetensors(const fs::path& path, std::span<const SafetensorsItem> items,
-                                     const std::map<std::string, std::string>& metadata) {
-  std::vector<TensorStream> streams;
-  for (const SafetensorsItem& item : items) streams.push_back(stream_of(item));
-  return write_streams(path, streams, metadata);
-}
-
 SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStream> items,
                                  const std::map<std::string, std::string>& metadata,
                                  int64_t block_bytes) {

@@ -13,12 +13,6 @@
 
 namespace tessera {
 
-/// A tensor in memory, and its name in the file.
-struct SafetensorsItem {
-  std::string name;
-  Tensor tensor;
-};
-
 /// Receives a tensor's bytes, in order and in pieces of any size.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
@@ -33,10 +27,7 @@ struct TensorStream {
   int64_t bytes() const { return shape.elements() * dtype_size(dtype); }
 };
 
-/// Returns a stream of the bytes of a tensor in memory.
-TensorStream stream_of(const SafetensorsItem& item);
-
-/// The result of write_streams() and write_safetensors().
+/// The result of write_streams().
 struct SafetensorsSummary {
   int64_t bytes = 0;         // the size of the whole file
   uint64_t header_hash = 0;  // XXH3 of the header, including the 8 bytes of its size
@@ -52,8 +43,5 @@ struct SafetensorsSummary {
 SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStream> streams,
                                  const std::map<std::string, std::string>& metadata = {},
                                  int64_t block_bytes = kOneBlock);
-/// Does the same with tensors in memory, each hashed as one block.
-SafetensorsSummary write_safetensors(const fs::path& path, std::span<const SafetensorsItem> items,
-                                     const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace tessera

@@ -184,18 +184,6 @@ TensorToSave::Part part_to_save(const Region& region, const TensorPiece& piece,
           }};
 }
 
-fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
-                         std::span<const NamedTensor> tensors, std::span<const CarriedFile> carried,
-                         const SaveOptions& options) {
-  std::vector<TensorToSave> streams;
-  for (const NamedTensor& item : tensors) {
-    TESSERA_CHECK(item.tensor.defined() || item.tensor.bytes() == 0, "tensor {} has no memory",
-                  in_quotes(item.label()));
-    streams.push_back(whole_to_save(item.group, stream_of({item.name, item.tensor})));
-  }
-  return save_streams(directory, state, streams, carried, options);
-}
-
 fs::path save_streams(const fs::path& directory, const CheckpointState& state,
                       std::span<const TensorToSave> tensors, std::span<const CarriedFile> carried,
                       const SaveOptions& options) {

@@ -16,9 +16,8 @@
 
 namespace tessera {
 
-// Three ways to save a checkpoint:
-//   save_checkpoint()            tensors in memory;
-//   save_streams()               tensors whose bytes are made while they are written;
+// Two ways to save a checkpoint:
+//   save_streams()               one writer; the tensors' bytes are made while they are written;
 //   SharedSave and write_part()  several writers, such as ranks, that each write their own part.
 // A tensor is stored as one or more pieces, each a region of it. The tensors of one group, such as
 // "optimizer", have files of their own.
@@ -32,20 +31,6 @@ struct SaveOptions {
   /// The size of the blocks that are hashed one by one and read as a whole. A multiple of 8.
   int64_t block_bytes = int64_t{16} << 20;
 };
-
-/// Saves a checkpoint as directory/step-00000100 (see CheckpointManifest for its files) and returns
-/// that path. The folder appears only when all its bytes are on the disk: a process killed at any
-/// moment leaves the earlier checkpoints and nothing that looks like a new one. A checkpoint of the
-/// same step is replaced; at every moment the old or the new one is complete, and
-/// latest_checkpoint() finds it. Leftovers of killed processes are removed first.
-///
-/// The files of `carried` (the tokenizer, ...) are written beside the tensors. Throws Error on a
-/// full disk, a folder that cannot be written, a pair (group, name) or a file name that occurs
-/// twice. Nothing partial is left then, nor an empty `directory` that was not there before.
-fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
-                         std::span<const NamedTensor> tensors,
-                         std::span<const CarriedFile> carried = {},
-                         const SaveOptions& options = {});
 
 /// A tensor of a group, with the regions of it that one writer saves.
 struct TensorToSave {
@@ -72,8 +57,16 @@ TensorToSave whole_to_save(const std::string& group, TensorStream stream);
 TensorToSave::Part part_to_save(const Region& region, const TensorPiece& piece,
                                 const Tensor& memory);
 
-/// Does the same as save_checkpoint() with tensors that need not be in memory. If the `produce` of
-/// a part throws, nothing is saved and the exception is passed on.
+/// Saves a checkpoint as directory/step-00000100 (see CheckpointManifest for its files) and returns
+/// that path. The folder appears only when all its bytes are on the disk: a process killed at any
+/// moment leaves the earlier checkpoints and nothing that looks like a new one. A checkpoint of the
+/// same step is replaced; at every moment the old or the new one is complete, and
+/// latest_checkpoint() finds it. Leftovers of killed processes are removed first.
+///
+/// The files of `carried` (the tokenizer, ...) are written beside the tensors. Throws Error on a
+/// full disk, a folder that cannot be written, a pair (group, name) or a file name that occurs
+/// twice. Nothing partial is left then, nor an empty `directory` that was not there before.
+/// If the `produce` of a part throws, nothing is saved and the exception is passed on.
 fs::path save_streams(const fs::path& directory, const CheckpointState& state,
                       std::span<const TensorToSave> tensors,
                       std::span<const CarriedFile> carried = {}, const SaveOptions& options = {});
@@ -90,14 +83,14 @@ struct CheckpointWriter {
 class SharedSave {
  public:
   /// Locks `directory`, removes leftovers of killed processes, and makes an empty folder for the
-  /// files. Throws Error as save_checkpoint() does.
+  /// files. Throws Error as save_streams() does.
   SharedSave(const fs::path& directory, int64_t step);
 
   const fs::path& folder() const { return partial_->path(); }
 
   /// Adds config.toml, the carried files and the manifest, and gives the folder its name. `written`
   /// joins what write_part() returned to each writer (see add_part()). Throws Error if one of their
-  /// files is missing or has another size, and as save_checkpoint() does.
+  /// files is missing or has another size, and as save_streams() does.
   fs::path commit(const CheckpointState& state, CheckpointManifest written,
                   std::span<const CarriedFile> carried);
 

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "cli/bench_commands.h"
+#include "cli/options.h"
 
 namespace tessera {
 namespace {
@@ -17,9 +18,7 @@ namespace {
 constexpr int64_t kMostTokens = int64_t{1} << 24;  // the limit of every size
 
 void add_size(CLI::App& command, const std::string& name, int64_t& size, const std::string& help) {
-  command.add_option(name, size, help)
-      ->check(CLI::Range(int64_t{1}, kMostTokens))
-      ->capture_default_str();
+  add_number(command, name, size, 1, kMostTokens, help);
 }
 
 /// The arguments that both blocks have in common.
@@ -31,10 +30,9 @@ struct BlockArguments {
 };
 
 void add_block_arguments(CLI::App& command, BlockArguments& arguments) {
-  command.add_option("--precision", arguments.precision, "The precision that is computed in")
-      ->check(CLI::IsMember(words_of<Precision>()))
-      ->capture_default_str();
-  add_device(command, arguments.device);
+  add_word<Precision>(command, "--precision", arguments.precision,
+                      "The precision that is computed in");
+  add_word<Device>(command, "--device", arguments.device, "The device that is measured");
   add_repeat_arguments(command, arguments.repeats, "--repeats");
   add_picture(command, arguments.picture);
 }
@@ -107,11 +105,8 @@ void add_bench_attention(CLI::App& bench) {
   add_size(*command, "--heads", sizes.heads, "Query heads");
   add_size(*command, "--kv-heads", sizes.kv_heads, "Key-value heads, which divide the query heads");
   add_size(*command, "--head-size", sizes.head_size, "Channels of a head");
-  command
-      ->add_option("--documents", sizes.documents,
-                   "Equal documents that do not attend each other; 0: no document mask")
-      ->check(CLI::Range(int64_t{0}, kMostTokens))
-      ->capture_default_str();
+  add_number(*command, "--documents", sizes.documents, 0, kMostTokens,
+             "Equal documents that do not attend each other; 0: no document mask");
   add_block_arguments(*command, *arguments);
   command->callback([arguments] {
     run(*arguments, [&](const BlockBenchOptions& options) {

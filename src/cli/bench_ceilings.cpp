@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench_commands.h"
+#include "cli/options.h"
 #include "hardware/measure_ceilings.h"
 #include "model/model_config.h"
 
@@ -23,26 +24,13 @@ struct CeilingArguments {
   GemmSweep gemm;  // its types and layouts are those of `precisions` and `layouts`
   std::string device{word(Device::cpu)};
   std::vector<std::string> precisions;
-  std::vector<std::string> layouts;
+  std::vector<std::string> layouts{std::string(word(GemmLayout::forward))};
   std::vector<std::string> sizes;
   double memory_seconds = MemorySweep{}.seconds;
   bool json = false;
   std::string picture;  // empty: none
   std::string output = "hardware.json";
 };
-
-void add_threads(CLI::App& command, CeilingArguments& arguments) {
-  command
-      .add_option("--threads", arguments.options.threads, "Threads; 0: one for each usable core")
-      ->check(CLI::Range(0, kMostThreads))
-      ->capture_default_str();
-  add_device(command, arguments.device);
-}
-
-void add_report(CLI::App& command, CeilingArguments& arguments) {
-  command.add_flag("--json", arguments.json, "One JSON object on standard output");
-  add_picture(command, arguments.picture);
-}
 
 void add_sizes(CLI::App& command, const std::string& name, std::vector<int64_t>& sizes,
                const std::string& help) {
@@ -68,21 +56,9 @@ void add_gemm_arguments(CLI::App& command, CeilingArguments& arguments) {
       ->delimiter(',')
       ->check(CLI::IsMember(words_of<GemmLayout>()))
       ->capture_default_str();
-  command
-      .add_option("--seconds", arguments.gemm.seconds,
-                  "About how long the matrix products of a precision are measured; each four "
-                  "times at least")
-      ->check(CLI::Range(0.0, kMostSweepSeconds))
-      ->capture_default_str();
-}
-
-/// Adds the arguments of `memory` and `all` about working sets.
-void add_memory_sizes(CLI::App& command, CeilingArguments& arguments) {
-  command
-      .add_option("--sizes", arguments.sizes,
-                  "Bytes of all arrays of all threads: 64KiB,16MiB,...; left out: 16 KiB a thread "
-                  "to four times the last-level caches")
-      ->delimiter(',');
+  add_number(command, "--seconds", arguments.gemm.seconds, 0, kMostSweepSeconds,
+             "About how long the matrix products of a precision are measured; each four times at "
+             "least");
 }
 
 GemmSweep gemm_sweep(const CeilingArguments& arguments) {
@@ -105,77 +81,78 @@ MemorySweep memory_sweep(const CeilingArguments& arguments) {
   return sweep;
 }
 
-/// Runs `gemm` or `memory`, as `options` says.
-void run(const CeilingArguments& arguments, const CeilingOptions& options) {
-  require_picture(arguments.picture);
+/// Measures what a command measures, and reports: in a file if it measures both, else as asked.
+void run(const CeilingArguments& arguments, bool gemm, bool memory) {
+  const bool all = gemm && memory;
+  if (all) require_writable(arguments.output);
+  CeilingOptions options = arguments.options;
+  options.device = from_word<Device>(arguments.device);
+  if (gemm) options.gemm = gemm_sweep(arguments);
+  if (memory) options.memory = memory_sweep(arguments);
+  if (!all) require_picture(arguments.picture);
   const InterruptGuard guard;
   const MeasuredCeilings measured = measure_ceilings(options, Logger());
+  if (all) {
+    write_file(arguments.output, hardware_json(measured.hardware));
+    fmt::print("{}\n{} holds all of it\n", measured.text(), arguments.output);
+    return;
+  }
   fmt::print("{}", arguments.json ? hardware_json(measured.hardware) : measured.text());
   if (!arguments.picture.empty()) write_file(arguments.picture, measured.picture());
+}
+
+/// Adds a command that measures matrix products, memory or both.
+void add_ceiling_command(CLI::App& bench, const char* name, const char* help, bool gemm,
+                         bool memory) {
+  CLI::App& command = *bench.add_subcommand(name, help);
+  auto arguments = std::make_shared<CeilingArguments>();
+  if (gemm && memory) {
+    arguments->layouts = words_of<GemmLayout>();
+    command.add_option("--output", arguments->output, "The file that is written")
+        ->capture_default_str();
+  }
+  if (gemm) add_gemm_arguments(command, *arguments);
+  if (memory) {
+    command
+        .add_option("--sizes", arguments->sizes,
+                    "Bytes of all arrays of all threads: 64KiB,16MiB,...; left out: 16 KiB a "
+                    "thread to four times the last-level caches")
+        ->delimiter(',');
+  }
+  if (!gemm) {
+    add_number(command, "--seconds", arguments->memory_seconds, 0, 1e6,
+               "About how long each loop of a size is measured");
+  }
+  add_number(command, "--threads", arguments->options.threads, 0, kMostThreads,
+             "Threads; 0: one for each usable core");
+  add_word<Device>(command, "--device", arguments->device, "The device that is measured");
+  if (!(gemm && memory)) {
+    command.add_flag("--json", arguments->json, "One JSON object on standard output");
+    add_picture(command, arguments->picture);
+  }
+  command.callback([=] { run(*arguments, gemm, memory); });
 }
 
 }  // namespace
 
 void add_bench_gemm(CLI::App& bench) {
-  CLI::App* command = bench.add_subcommand(
-      "gemm",
-      "Matrix products C[M,N] = A B of A [M,K] and B [K,N], of every size given, and large "
-      "square ones");
-  auto arguments = std::make_shared<CeilingArguments>();
-  arguments->layouts = {std::string(word(GemmLayout::forward))};
-  add_gemm_arguments(*command, *arguments);
-  add_threads(*command, *arguments);
-  add_report(*command, *arguments);
-  command->callback([arguments] {
-    CeilingOptions options = arguments->options;
-    options.device = from_word<Device>(arguments->device);
-    options.gemm = gemm_sweep(*arguments);
-    run(*arguments, options);
-  });
+  add_ceiling_command(bench, "gemm",
+                      "Matrix products C[M,N] = A B of A [M,K] and B [K,N], of every size given, "
+                      "and large square ones",
+                      true, false);
 }
 
 void add_bench_memory(CLI::App& bench) {
-  CLI::App* command = bench.add_subcommand("memory",
-                                           "Bandwidth of copying, scaling, adding and updating "
-                                           "arrays, from first-level cache to memory");
-  auto arguments = std::make_shared<CeilingArguments>();
-  add_memory_sizes(*command, *arguments);
-  command
-      ->add_option("--seconds", arguments->memory_seconds,
-                   "About how long each loop of a size is measured")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
-  add_threads(*command, *arguments);
-  add_report(*command, *arguments);
-  command->callback([arguments] {
-    CeilingOptions options = arguments->options;
-    options.device = from_word<Device>(arguments->device);
-    options.memory = memory_sweep(*arguments);
-    run(*arguments, options);
-  });
+  add_ceiling_command(bench, "memory",
+                      "Bandwidth of copying, scaling, adding and updating arrays, from "
+                      "first-level cache to memory",
+                      false, true);
 }
 
 void add_bench_all(CLI::App& bench) {
-  CLI::App* command = bench.add_subcommand(
-      "all", "gemm and memory into one file, which `train` reads as run.hardware");
-  auto arguments = std::make_shared<CeilingArguments>();
-  arguments->layouts = words_of<GemmLayout>();
-  command->add_option("--output", arguments->output, "The file that is written")
-      ->capture_default_str();
-  add_gemm_arguments(*command, *arguments);
-  add_memory_sizes(*command, *arguments);
-  add_threads(*command, *arguments);
-  command->callback([arguments] {
-    require_writable(arguments->output);
-    const InterruptGuard guard;
-    CeilingOptions options = arguments->options;
-    options.device = from_word<Device>(arguments->device);
-    options.gemm = gemm_sweep(*arguments);
-    options.memory = memory_sweep(*arguments);
-    const MeasuredCeilings measured = measure_ceilings(options, Logger());
-    write_file(arguments->output, hardware_json(measured.hardware));
-    fmt::print("{}\n{} holds all of it\n", measured.text(), arguments->output);
-  });
+  add_ceiling_command(bench, "all",
+                      "gemm and memory into one file, which `train` reads as run.hardware", true,
+                      true);
 }
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "cli/bench_commands.h"
+#include "cli/options.h"
 #include "cli/several_processes.h"
 #include "comm/in_process/world.h"
 #include "comm/processes.h"
@@ -109,12 +110,6 @@ void add_to_hardware_file(const std::vector<CollectiveRate>& rates, const fs::pa
   write_file(path, hardware_json(hardware));
 }
 
-void report(const CollectiveArguments& arguments, const std::vector<CollectiveRate>& rates) {
-  fmt::print("{}", arguments.json ? collectives_json(rates) : collectives_text(rates));
-  if (!arguments.picture.empty()) write_file(arguments.picture, collectives_picture(rates));
-  if (!arguments.hardware.empty()) add_to_hardware_file(rates, arguments.hardware);
-}
-
 /// Measures among threads or processes. The first process checks its files before, and reports.
 void run(const CollectiveArguments& arguments, Processes* processes) {
   const bool first = processes == nullptr || processes->rank() == 0;
@@ -128,7 +123,10 @@ void run(const CollectiveArguments& arguments, Processes* processes) {
   const InterruptGuard guard;
   const std::vector<CollectiveRate> rates =
       processes != nullptr ? measure_processes(arguments, *processes) : measure_threads(arguments);
-  if (first) report(arguments, rates);
+  if (!first) return;
+  fmt::print("{}", arguments.json ? collectives_json(rates) : collectives_text(rates));
+  if (!arguments.picture.empty()) write_file(arguments.picture, collectives_picture(rates));
+  if (!arguments.hardware.empty()) add_to_hardware_file(rates, arguments.hardware);
 }
 
 }  // namespace
@@ -159,16 +157,10 @@ void add_bench_collectives(CLI::App& bench) {
   command->add_option("--precision", arguments->precision, "The precision of the elements")
       ->check(CLI::IsMember({"bf16", "fp32"}))
       ->capture_default_str();
-  command
-      ->add_option("--seconds", arguments->seconds,
-                   "About how long each collective of a size is measured")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
-  command
-      ->add_option("--rank-timeout", arguments->rank_timeout,
-                   "Seconds that a rank waits for another before all end")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  add_number(*command, "--seconds", arguments->seconds, 0, 1e6,
+             "About how long each collective of a size is measured");
+  add_number(*command, "--rank-timeout", arguments->rank_timeout, 1, 1 << 20,
+             "Seconds that a rank waits for another before all end");
   command->add_flag("--json", arguments->json, "Print JSON");
   add_picture(*command, arguments->picture);
   command->add_option("--hardware", arguments->hardware,
@@ -176,8 +168,7 @@ void add_bench_collectives(CLI::App& bench) {
   command->callback([arguments] {
     const std::unique_ptr<Processes> processes =
         join_processes(std::chrono::seconds(arguments->rank_timeout));
-    if (!processes) return run(*arguments, nullptr);
-    run_as_one_process(*processes, [&] { run(*arguments, processes.get()); });
+    run_as_one_process(processes.get(), [&] { run(*arguments, processes.get()); });
   });
 }
 

@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "cli/bench_commands.h"
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "device/device.h"
 #include "plan/blocks/turns.h"
 #include "tensor/device_precision.h"
@@ -35,25 +36,15 @@ Repeats RepeatArguments::make(const std::string& name) const {
 
 void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
                           const std::string& repeats_name) {
-  command.add_option("--threads", arguments.threads, "Threads; 0: one for each usable core")
-      ->check(CLI::Range(0, kMostThreads))
-      ->capture_default_str();
-  command.add_option(repeats_name, arguments.repeats, "Measured runs")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
-  command.add_option("--warmup", arguments.warmup, "Runs before them that do not count")
-      ->check(CLI::Range(0, 1000000))
-      ->capture_default_str();
+  add_number(command, "--threads", arguments.threads, 0, kMostThreads,
+             "Threads; 0: one for each usable core");
+  add_number(command, repeats_name, arguments.repeats, 1, 1000000, "Measured runs");
+  add_number(command, "--warmup", arguments.warmup, 0, 1000000,
+             "Runs before them that do not count");
   command.add_flag("--json", arguments.json, "One JSON object a line, on standard output");
   command.add_flag("--turns", arguments.turns,
                    "Print \"turn\" before each measured run and wait for a line of standard input; "
                    "its end ends the runs: for taking turns with another program");
-}
-
-void add_device(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "The device that is measured")
-      ->check(CLI::IsMember(words_of<Device>()))
-      ->capture_default_str();
 }
 
 Precision precision_on(Device device, const std::string& precision) {

@@ -43,9 +43,6 @@ struct RepeatArguments {
 void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
                           const std::string& repeats_name);
 
-/// Adds --device, the device that is measured, to a command.
-void add_device(CLI::App& command, std::string& device);
-
 /// Returns the precision that the option --precision names. Throws Error if the device of --device
 /// does not compute in it.
 Precision precision_on(Device device, const std::string& precision);

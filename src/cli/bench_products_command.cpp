@@ -8,6 +8,7 @@
 #include "base/progress.h"
 #include "cli/bench_commands.h"
 #include "cli/config_arguments.h"
+#include "cli/options.h"
 #include "config/resolve.h"
 #include "hardware/tuned_products_file.h"
 #include "train/bench_step.h"
@@ -29,16 +30,10 @@ void add_bench_products(CLI::App& bench) {
   add_config_arguments(*command, arguments->config);
   command->add_option("--output", arguments->output, "The file that is written")
       ->capture_default_str();
-  command
-      ->add_option("--candidates", arguments->budget.candidates,
-                   "The largest number of algorithms that are measured for a product")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command
-      ->add_option("--rounds", arguments->budget.rounds,
-                   "How often each algorithm is measured; the median counts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+  add_number(*command, "--candidates", arguments->budget.candidates, 1, 1000,
+             "The largest number of algorithms that are measured for a product");
+  add_number(*command, "--rounds", arguments->budget.rounds, 1, 1000,
+             "How often each algorithm is measured; the median counts");
   command->callback([arguments] {
     require_writable(arguments->output);
     const InterruptGuard guard;

@@ -1,6 +1,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -40,10 +41,11 @@ struct StepArguments {
 };
 
 /// Adds a command that measures the steps of a configuration. It calls measure(arguments). A signal
-/// ends the measurement.
+/// ends the measurement. Returns the command and its arguments.
 template <typename Measure>
-CLI::App& add_step_command(CLI::App& bench, const char* name, const char* description,
-                           const std::shared_ptr<StepArguments>& arguments, Measure measure) {
+auto add_step_command(CLI::App& bench, const char* name, const char* description,
+                      const char* default_phase, Measure measure) {
+  auto arguments = std::make_shared<StepArguments>();
   CLI::App* command = bench.add_subcommand(name, description);
   add_config_arguments(*command, arguments->config);
   add_repeat_arguments(*command, arguments->repeats, "--steps");
@@ -52,11 +54,12 @@ CLI::App& add_step_command(CLI::App& bench, const char* name, const char* descri
                    "A hardware file of this machine, such as those in configs/hardware: the MFU is "
                    "given of its peak too; left out: run.hardware")
       ->check(CLI::ExistingFile);
+  add_phase_argument(*command, arguments->phase, default_phase);
   command->callback([arguments, measure] {
     const InterruptGuard guard;
     measure(*arguments);
   });
-  return *command;
+  return std::pair(command, arguments);
 }
 
 void measure_whole_steps(const StepArguments& arguments) {
@@ -85,28 +88,25 @@ void measure_operations(const StepArguments& arguments) {
 }  // namespace
 
 void add_bench_step(CLI::App& bench) {
-  auto arguments = std::make_shared<StepArguments>();
-  CLI::App& command = add_step_command(
+  const auto [command, arguments] = add_step_command(
       bench, "step",
       "Whole training steps of a configuration on random tokens; needs no data where "
       "model.vocabulary_size is set",
-      arguments, measure_whole_steps);
-  add_phase_argument(command, arguments->phase, "all whose programs differ, one after the other");
+      "all whose programs differ, one after the other", measure_whole_steps);
   command
-      .add_option("--data", arguments->data,
-                  "A folder of prepared data: its tokens are taken instead of random ones, so that "
-                  "routers choose as on text")
+      ->add_option(
+          "--data", arguments->data,
+          "A folder of prepared data: its tokens are taken instead of random ones, so that "
+          "routers choose as on text")
       ->check(CLI::ExistingDirectory);
 }
 
 void add_bench_kernels(CLI::App& bench) {
-  auto arguments = std::make_shared<StepArguments>();
-  CLI::App& command = add_step_command(
+  add_step_command(
       bench, "kernels",
       "Each operation of a configuration's steps on the device that it names, beside what the "
       "device copies and multiplies",
-      arguments, measure_operations);
-  add_phase_argument(command, arguments->phase, "the first");
+      "the first", measure_operations);
 }
 
 }  // namespace tessera

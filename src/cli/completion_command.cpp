@@ -67,24 +67,13 @@ std::string bash_value_branches(const CommandDescription& command, const std::st
   return branches;
 }
 
-/// Escapes text for single quotes in zsh.
-std::string in_single_quotes(std::string_view text) {
-  std::string result;
-  for (const char letter : text) {
-    if (letter == '\'') {
-      result += "'\\''";
-    } else {
-      result += letter;
-    }
-  }
-  return result;
-}
-
-/// Escapes text for a specification of zsh's _arguments, where colons and brackets have a meaning.
+/// Escapes text for a specification of zsh's _arguments in single quotes. Colons and brackets have
+/// a meaning there.
 std::string zsh_specification(std::string_view text) {
   std::string result;
-  for (const char letter : in_single_quotes(text)) {
+  for (const char letter : text) {
     if (letter == ':' || letter == '[' || letter == ']') result += '\\';
+    if (letter == '\'') result += "'\\'";
     result += letter == '\n' ? ' ' : letter;
   }
   return result;

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/words.h"
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "device/device_libraries.h"
 #include "hardware/accelerator_facts.h"
 
@@ -54,9 +54,7 @@ void add_device_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("device", "Open a device and say what it and its libraries are");
   auto arguments = std::make_shared<DeviceArguments>();
-  command->add_option("--device", arguments->device, "The device to open")
-      ->check(CLI::IsMember(words_of<Device>()))
-      ->capture_default_str();
+  add_word<Device>(*command, "--device", arguments->device, "The device to open");
   command->add_flag("--json", arguments->json, "Print JSON, with cuDNN's own description of a GPU");
   command->callback([arguments] { run(*arguments); });
 }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "cli/several_processes.h"
 #include "comm/processes.h"
 #include "config/load_config.h"
@@ -90,9 +91,7 @@ ParallelSection load_parallel(const EvalArguments& arguments) {
 /// Evaluates with threads, or as one of several processes. Then the first process reports.
 void run(EvalArguments& arguments, Processes* processes) {
   CheckpointEvaluationOptions& options = arguments.held_out;
-  if (processes != nullptr && options.ranks > 1) {
-    throw ranks_beside_processes(options.ranks, *processes);
-  }
+  refuse_ranks_beside(processes, options.ranks);
   if (processes != nullptr && !arguments.files.empty()) {
     throw Error(
         "--tasks: questions are answered by one process, and this is one of {}; start it without "
@@ -120,12 +119,9 @@ void add_eval_command(CLI::App& app) {
       "--data", options.data.path,
       "What `prepare` wrote, of which the held-out part is taken, or a Megatron prefix or token "
       "files, which are taken whole; left out: the held-out part of what the model was trained on");
-  command
-      ->add_option("--dtype", arguments->dtype,
-                   "With --data: element type of token files without a .npy header")
-      ->check(CLI::IsMember(words_of<TokenFileType>()))
-      ->needs(data)
-      ->capture_default_str();
+  add_word<TokenFileType>(*command, "--dtype", arguments->dtype,
+                          "With --data: element type of token files without a .npy header")
+      ->needs(data);
   command->add_option("--batch", options.batch, "Sequences at a time")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -135,20 +131,17 @@ void add_eval_command(CLI::App& app) {
   command->add_option("--threads", options.threads, "Threads; 0: one for each usable core")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  auto* ranks = command->add_option(
-      "--ranks", options.ranks,
+  auto* ranks = add_number(
+      *command, "--ranks", options.ranks, 1, kMostThreads,
       "Ranks, as threads of this process. They share the sequences, unless [parallel] says more. "
       "Under mpirun or srun each process is a rank, and this is left out");
-  ranks->check(CLI::Range(1, kMostThreads))->capture_default_str();
   auto* config = command->add_option(
       "--config", arguments->config,
       "A configuration, of which [parallel] says how the ranks share the work; only that is used");
   auto* overrides = command->add_option("--set", arguments->overrides,
                                         "Set a key of [parallel]: parallel.KEY=VALUE (repeatable)");
   overrides->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--device", arguments->device, "The device that computes")
-      ->check(CLI::IsMember(words_of<Device>()))
-      ->capture_default_str();
+  add_word<Device>(*command, "--device", arguments->device, "The device that computes");
   // The baselines count the whole split, so they do not compare with a loss on a part of it.
   auto* baselines = command
                         ->add_flag("--baselines", options.baselines,
@@ -160,8 +153,7 @@ void add_eval_command(CLI::App& app) {
     arguments->held_out.device = from_word<Device>(arguments->device);
     arguments->held_out.data.dtype = from_word<TokenFileType>(arguments->dtype);
     const std::unique_ptr<Processes> processes = join_processes();
-    if (!processes) return run(*arguments, nullptr);
-    run_as_one_process(*processes, [&] { run(*arguments, processes.get()); });
+    run_as_one_process(processes.get(), [&] { run(*arguments, processes.get()); });
   });
 }
 

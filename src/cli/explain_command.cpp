@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/options.h"
 #include "config/effects.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
@@ -37,12 +38,6 @@ struct ExplainArguments {
   bool json = false;
 };
 
-void print(const ExplainArguments& arguments, const RunConfig& config, const StepPlan& plan,
-           const Fit* fit = nullptr, std::span<const PhaseAccount> phases = {}) {
-  fmt::print("{}", arguments.json ? explain_json(config, plan, fit, phases)
-                                  : explain(config, plan, arguments.options));
-}
-
 MeshRank chosen_rank(const ExplainArguments& arguments, const RunConfig& config) {
   const Mesh mesh = mesh_of(config, arguments.ranks);
   if (arguments.rank < 0 || arguments.rank >= mesh.ranks()) {
@@ -60,13 +55,6 @@ struct ExplainedMachine {
   std::function<Fit(const RunConfig& config, const StepPlan& plan)> fit = {};
 };
 
-PhaseNeeds needs_of(const RunConfig& phase, const ExplainedMachine& machine) {
-  const StepPlan plan = machine.plan(phase);
-  PhaseNeeds needs = phase_needs(plan);
-  if (machine.fit) needs.least_seconds = machine.fit(phase, plan).seconds();
-  return needs;
-}
-
 /// Explains a run: its phases if it has any, and the step of one of them.
 void explain_run(const ExplainArguments& arguments, const RunConfig& config,
                  const ExplainedMachine& machine) {
@@ -78,8 +66,12 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& config,
   const StepPlan plan = machine.plan(chosen.config);
   std::vector<PhaseAccount> accounts;
   if (!config.train.phases.empty()) {
-    accounts =
-        phase_accounts(config, [&](const RunConfig& phase) { return needs_of(phase, machine); });
+    accounts = phase_accounts(config, [&](const RunConfig& phase) {
+      const StepPlan phase_plan = machine.plan(phase);
+      PhaseNeeds needs = phase_needs(phase_plan);
+      if (machine.fit) needs.least_seconds = machine.fit(phase, phase_plan).seconds();
+      return needs;
+    });
     if (!arguments.json) {
       fmt::print("{}\nthe step of {}:\n",
                  phases_table(accounts, machine.plan(config).memory.arena_bytes), chosen.name);
@@ -87,7 +79,9 @@ void explain_run(const ExplainArguments& arguments, const RunConfig& config,
   }
   std::optional<Fit> fit;
   if (machine.fit) fit = machine.fit(chosen.config, plan);
-  print(arguments, chosen.config, plan, fit ? &*fit : nullptr, accounts);
+  fmt::print("{}", arguments.json
+                       ? explain_json(chosen.config, plan, fit ? &*fit : nullptr, accounts)
+                       : explain(chosen.config, plan, arguments.options));
   if (fit && !arguments.json) fmt::print("{}", fit_text(*fit, chosen.config));
 }
 
@@ -149,9 +143,8 @@ void add_explain_command(CLI::App& app) {
                    "For the machine on which `tessera bench all` wrote this file, or for an "
                    "accelerator of configs/hardware; left out: this machine")
       ->check(CLI::ExistingFile);
-  command->add_option("--ranks", arguments->ranks, "Ranks, laid out as [parallel] says")
-      ->check(CLI::Range(1, kMostRanks))
-      ->capture_default_str();
+  add_number(*command, "--ranks", arguments->ranks, 1, kMostRanks,
+             "Ranks, laid out as [parallel] says");
   command->add_option("--rank", arguments->rank, "The rank whose program is shown, counted from 0")
       ->capture_default_str();
   command->add_flag("--all", arguments->options.all_layers, "Every layer, not only the first");

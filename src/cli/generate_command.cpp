@@ -4,6 +4,7 @@
 
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "cli/standard_output.h"
 #include "inference/generate.h"
 #include "ops/host_target.h"
@@ -94,9 +95,7 @@ void add_generate_command(CLI::App& app) {
   command->add_option("--threads", arguments->threads, "Threads; 0: one for each usable core")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--device", arguments->device, "The device that computes")
-      ->check(CLI::IsMember(words_of<Device>()))
-      ->capture_default_str();
+  add_word<Device>(*command, "--device", arguments->device, "The device that computes");
   command->add_flag("--json", arguments->json, "One JSON object");
   command->callback([arguments] {
     arguments->options.stop_at_end = !arguments->ignore_end;

@@ -46,12 +46,9 @@ constexpr int kUsageStatus = 2;  // the status of a wrong command line, as of mo
 
 /// Returns the message on a command line that cannot be read: the reason, and the --help to see.
 std::string usage_message(const CLI::App* app, const CLI::Error& error) {
-  std::string command = "tessera";
-  while (!app->get_subcommands().empty()) {
-    app = app->get_subcommands().back();
-    command += " " + app->get_name();
-  }
-  return fmt::format("tessera: error: {}; see {} --help\n", error.what(), command);
+  const std::string command = command_name(*app);
+  return fmt::format("tessera: error: {}; see tessera {}{}--help\n", error.what(), command,
+                     command.empty() ? "" : " ");
 }
 
 /// Parses the command line and runs the command that it names. Returns the exit status.

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "metrics/plot/plot.h"
 
 namespace tessera {
@@ -79,9 +80,7 @@ void add_plot_command(CLI::App& app) {
                    "Metrics to draw, a panel each: loss,grad_norm,... as in metrics.jsonl")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--x", arguments->x, "The x axis; seconds: time spent in steps")
-      ->check(CLI::IsMember(words_of<PlotAxis>()))
-      ->capture_default_str();
+  add_word<PlotAxis>(*command, "--x", arguments->x, "The x axis; seconds: time spent in steps");
   command
       ->add_option("--smooth", options.smooth,
                    "Steps in a mean; 1: no means; left out: a thirtieth of each run")

@@ -52,7 +52,8 @@ constexpr std::array<std::string_view, 4> kProcessCommands{"train", "eval", "ver
 /// usually only the first process prints the error. The others print it if the first does not run.
 constexpr std::chrono::seconds kHeadStart{1};
 
-/// Returns the command on the command line, such as "bench collectives".
+}  // namespace
+
 std::string command_name(const CLI::App& app) {
   std::string name;
   for (const CLI::App* command = &app; !command->get_subcommands().empty();) {
@@ -62,29 +63,28 @@ std::string command_name(const CLI::App& app) {
   return name;
 }
 
-}  // namespace
-
-void run_as_one_process(Processes& processes, const std::function<void()>& work) {
+void run_as_one_process(Processes* processes, const std::function<void()>& work) {
+  if (processes == nullptr) return work();
   const auto [error, status] = result_of(work);
   // A rank without an error waits for the full timeout, as in any collective: the first rank may
   // still be removing old checkpoints.
   const auto longest_wait =
-      error.empty() ? processes.timeout() : std::min(kLongestWait, processes.timeout());
+      error.empty() ? processes->timeout() : std::min(kLongestWait, processes->timeout());
   // Waits for the other ranks. The report says whether this rank is to print the error.
-  const Processes::Report report = processes.report_end(error, longest_wait);
+  const Processes::Report report = processes->report_end(error, longest_wait);
   if (report == Processes::Report::for_all) {
     say(fmt::format("tessera: error: {}", error));
   } else if (report == Processes::Report::own) {
-    say(fmt::format("tessera: error: {}: {}", processes.text(processes.rank()), error));
+    say(fmt::format("tessera: error: {}: {}", processes->text(processes->rank()), error));
   }
-  if (!processes.all_ended()) processes.abort(1);
+  if (!processes->all_ended()) processes->abort(1);
   if (status != 0) throw CommandStatus{status};
 }
 
-Error ranks_beside_processes(int ranks, const Processes& processes) {
-  return Error(
-      "--ranks ({}) is for the threads of one process, and this is one of {}; leave it out", ranks,
-      processes.ranks());
+void refuse_ranks_beside(const Processes* processes, int ranks) {
+  if (processes == nullptr || ranks < 2) return;
+  throw Error("--ranks ({}) is for the threads of one process, and this is one of {}; leave it out",
+              ranks, processes->ranks());
 }
 
 void refuse_several_processes(const CLI::App& app) {

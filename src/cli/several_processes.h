@@ -1,8 +1,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
-#include "base/error.h"
 #include "comm/processes.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's
@@ -14,14 +14,18 @@ namespace tessera {
 // What commands do under a launcher (mpirun, srun), which starts the program as several processes.
 // Each process is then a rank.
 
-/// Runs a command's work as one of several processes, and waits for all of them to end. If all
-/// ranks have the same error, the first rank prints it. Otherwise each rank in which an error arose
-/// prints its error, with the rank and its machine. If other ranks do not end in time, ends all
-/// processes with status 1. Throws CommandStatus if the work threw CommandStatus or an error.
-void run_as_one_process(Processes& processes, const std::function<void()>& work);
+/// Returns the command on the command line, such as "bench collectives".
+std::string command_name(const CLI::App& app);
 
-/// Returns the error for `--ranks` given to one of several processes.
-Error ranks_beside_processes(int ranks, const Processes& processes);
+/// Runs a command's work; if `processes` is not null, as one of them: then waits for all of them to
+/// end. If all ranks have the same error, the first rank prints it. Otherwise each rank in which an
+/// error arose prints its error, with the rank and its machine. If other ranks do not end in time,
+/// ends all processes with status 1. Throws CommandStatus if the work threw CommandStatus or an
+/// error.
+void run_as_one_process(Processes* processes, const std::function<void()>& work);
+
+/// Throws Error if `--ranks` asks one of several processes for several ranks.
+void refuse_ranks_beside(const Processes* processes, int ranks);
 
 /// Throws Error if a launcher started this process as one of several, and the command on the
 /// command line does not run as several processes: each would do all of the work and write the same

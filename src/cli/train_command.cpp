@@ -3,11 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "base/interrupt.h"
 #include "base/threads.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/options.h"
 #include "cli/several_processes.h"
 #include "comm/processes.h"
 #include "train/trainer.h"
@@ -23,14 +23,18 @@ struct TrainArguments {
   bool quiet = false;
 };
 
-/// Trains on the ranks of this process. A signal ends the run after a save.
-void train_as(TrainArguments& arguments, const Logger& logger) {
+/// Trains on ranks that are threads, or as one of several processes. A signal ends the run after a
+/// save.
+void run(TrainArguments& arguments, Processes* processes) {
+  refuse_ranks_beside(processes, arguments.options.ranks);
+  arguments.options.processes = processes;
   const RunConfig config =
       arguments.config.load(arguments.options.resume ? resumed_model : initial_model);
   arguments.options.progress = !arguments.quiet;
   const InterruptGuard guard;
   std::signal(SIGPIPE, SIG_IGN);  // the run goes on without a reader of its messages
-  train(config, arguments.options, logger);
+  const bool first = processes == nullptr || processes->rank() == 0;
+  train(config, arguments.options, first ? Logger() : Logger::silent());
 }
 
 }  // namespace
@@ -41,25 +45,14 @@ void add_train_command(CLI::App& app) {
   add_config_arguments(*command, arguments->config);
   command->add_flag("--resume", arguments->options.resume,
                     "Go on from the run's newest complete checkpoint");
-  command
-      ->add_option(
-          "--ranks", arguments->options.ranks,
-          "Ranks, as threads of this process; [parallel] says how they share the work. Under "
-          "mpirun or srun each process is a rank")
-      ->check(CLI::Range(1, kMostThreads))
-      ->capture_default_str();
+  add_number(*command, "--ranks", arguments->options.ranks, 1, kMostThreads,
+             "Ranks, as threads of this process; [parallel] says how they share the work. Under "
+             "mpirun or srun each process is a rank");
   command->add_flag("--quiet", arguments->quiet, "No progress line");
   command->footer([] { return "The configuration's keys:\n\n" + describe_keys(); });
   command->callback([arguments] {
     const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
-    if (!processes) return train_as(*arguments, Logger());
-    run_as_one_process(*processes, [&] {
-      if (arguments->options.ranks > 1) {
-        throw ranks_beside_processes(arguments->options.ranks, *processes);
-      }
-      arguments->options.processes = processes.get();
-      train_as(*arguments, processes->rank() == 0 ? Logger() : Logger::silent());
-    });
+    run_as_one_process(processes.get(), [&] { run(*arguments, processes.get()); });
   });
 }
 

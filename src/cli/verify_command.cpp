@@ -6,10 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/options.h"
 #include "cli/several_processes.h"
 #include "comm/processes.h"
 #include "config/mesh_of.h"
@@ -31,9 +31,8 @@ struct VerifyArguments {
 
 /// Verifies with threads, or as one of several processes. Then the first process reports.
 void verify_with(VerifyArguments& arguments, Processes* processes) {
-  if (processes != nullptr && arguments.ranks != 0) {
-    throw ranks_beside_processes(arguments.ranks, *processes);
-  }
+  refuse_ranks_beside(processes, arguments.ranks);
+  if (processes == nullptr && arguments.ranks == 0) throw CLI::RequiredError("--ranks");
   const RunConfig config = resolve(arguments.config.load());
   if (arguments.full) arguments.options.work_limit = std::numeric_limits<double>::infinity();
   const Stopwatch watch;
@@ -71,9 +70,8 @@ void add_verify_command(CLI::App& app) {
                    "Ranks as threads of this process, laid out as [parallel] says. Under mpirun or "
                    "srun each process is a rank, and this is left out")
       ->check(CLI::Range(2, kMostRanks));
-  command->add_option("--steps", arguments->options.steps, "Optimizer steps that are compared")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+  add_number(*command, "--steps", arguments->options.steps, 1, 1000,
+             "Optimizer steps that are compared");
   command
       ->add_option(
           "--context", arguments->options.context,
@@ -86,11 +84,7 @@ void add_verify_command(CLI::App& app) {
   command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments] {
     const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
-    if (processes) {
-      return run_as_one_process(*processes, [&] { verify_with(*arguments, processes.get()); });
-    }
-    if (arguments->ranks == 0) throw CLI::RequiredError("--ranks");
-    verify_with(*arguments, nullptr);
+    run_as_one_process(processes.get(), [&] { verify_with(*arguments, processes.get()); });
   });
 }
 

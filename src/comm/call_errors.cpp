@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/text.h"
-
 namespace tessera {
 
 std::string waited_text(std::chrono::milliseconds timeout) {

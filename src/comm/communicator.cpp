@@ -56,12 +56,8 @@ void check_pieces(std::string_view name, const PieceLayout& layout, int ranks, i
       "'{}' has a piece {} and a whole {}; they must be of {} and {} elements", name,
       piece.shape().text(), whole.shape().text(), layout.elements(position), layout.elements());
   if (!overlap(piece, whole)) return;
-  bool in_place = layout.is_contiguous(position);
-  layout.for_each_range(
-      position, [&](int64_t whole_offset, int64_t piece_offset, int64_t /*length*/) {
-        in_place = in_place && starts_at(piece, whole, whole_offset - piece_offset);
-      });
-  TESSERA_CHECK(in_place, "the piece of '{}' overlaps the whole, but is not in its place", name);
+  TESSERA_CHECK(layout.is_contiguous(position) && starts_at(piece, whole, layout.begin(position)),
+                "the piece of '{}' overlaps the whole, but is not in its place", name);
 }
 
 /// Returns the shape of one row. Checks that the tensor has at least as many rows as are counted.
@@ -79,12 +75,6 @@ Shape row_shape(std::string_view name, const Tensor& tensor, std::span<const int
   return tensor.shape().with_dim(0, 1);
 }
 
-void add_repartition(const Repartition& repartition, Fingerprint& mark) {
-  mark.shape = repartition.whole;
-  mark.layout = repartition.before;
-  mark.layout_after = repartition.after;
-}
-
 }  // namespace
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, std::vector<int> ranks,
@@ -100,12 +90,15 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, std::vector<int
 
 /// Begins a call, and returns the fingerprint that the ranks compare, with the call's number.
 Fingerprint Communicator::begin_call(std::string_view name, Collective collective,
-                                     const Tensor& whole) {
+                                     const Tensor& whole,
+                                     const std::optional<Repartition>& repartition) {
   return {.name = name,
           .collective = collective,
           .sequence = sequence_++,
           .dtype = whole.dtype(),
-          .shape = whole.shape()};
+          .shape = repartition ? repartition->whole : whole.shape(),
+          .layout = repartition ? repartition->before : 0,
+          .layout_after = repartition ? repartition->after : 0};
 }
 
 /// Ends a call: counts what the transports have received since the last one.
@@ -192,9 +185,7 @@ void Communicator::all_to_all(std::string_view name, const Tensor& from, const T
   TESSERA_CHECK(from.elements() == to.elements() && from.elements() % size() == 0,
                 "'{}' makes {} out of {} in a group of {}", name, to.shape().text(),
                 from.shape().text(), size());
-  Fingerprint mark = begin_call(name, Collective::all_to_all, from);
-  if (repartition) add_repartition(*repartition, mark);
-  transport_->all_to_all(mark, from, to);
+  transport_->all_to_all(begin_call(name, Collective::all_to_all, from, repartition), from, to);
   end_call(Collective::all_to_all);
 }
 
@@ -207,9 +198,8 @@ void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
   const Shape row = row_shape(name, from, sent, size());
   TESSERA_CHECK(row == row_shape(name, to, received, size()), "'{}' makes rows of {} out of {}",
                 name, to.shape().text(), from.shape().text());
-  Fingerprint mark = begin_call(name, Collective::all_to_all_rows, from);
-  mark.shape = row;
-  if (repartition) add_repartition(*repartition, mark);
+  Fingerprint mark = begin_call(name, Collective::all_to_all_rows, from, repartition);
+  if (!repartition) mark.shape = row;
   transport_->all_to_all_rows(mark, from, sent, to, received);
   end_call(Collective::all_to_all_rows);
 }

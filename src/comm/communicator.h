@@ -120,7 +120,8 @@ class Communicator {
   }
 
  private:
-  Fingerprint begin_call(std::string_view name, Collective collective, const Tensor& whole);
+  Fingerprint begin_call(std::string_view name, Collective collective, const Tensor& whole,
+                         const std::optional<Repartition>& repartition = {});
   void end_call(Collective collective);
   /// Compares the ranks' calls before devices do the work, and returns the transport for the work.
   /// Throws InternalError if the workspace is too small.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "comm/device_kernels.h"
 #include "tensor/alignment.h"
 
@@ -29,14 +28,6 @@ int64_t round_elements(int64_t longest, int64_t size, int ranks, int64_t staging
   return std::min(longest, max_slot_bytes(ranks, staging) / size);
 }
 
-int64_t longest_piece(const PieceLayout& layout) {
-  int64_t longest = 0;
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    longest = std::max(longest, layout.elements(rank));
-  }
-  return longest;
-}
-
 /// Rounds over the outer blocks of a layout (PieceLayout::outer()). Each moves the same blocks of
 /// all pieces.
 struct OuterRounds {
@@ -46,7 +37,7 @@ struct OuterRounds {
 
 OuterRounds outer_rounds(const PieceLayout& layout, int64_t size, int64_t staging) {
   const int64_t outer = std::max<int64_t>(layout.outer(), 1);
-  const int64_t max_block_bytes = std::max<int64_t>(longest_piece(layout) / outer * size, 1);
+  const int64_t max_block_bytes = std::max<int64_t>(layout.longest() / outer * size, 1);
   const int64_t blocks =
       std::clamp<int64_t>(max_slot_bytes(layout.ranks(), staging) / max_block_bytes, 1, outer);
   return {blocks, aligned_bytes(blocks * max_block_bytes)};
@@ -78,7 +69,7 @@ int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype, int64_t
   const int64_t size = dtype_size(dtype);
   const int ranks = layout.ranks();
   if (!layout.all_contiguous()) return 2 * ranks * outer_rounds(layout, size, staging).slot_bytes;
-  return ranks * aligned_bytes(round_elements(longest_piece(layout), size, ranks, staging) * size);
+  return ranks * aligned_bytes(round_elements(layout.longest(), size, ranks, staging) * size);
 }
 
 int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks, int64_t staging) {
@@ -100,6 +91,23 @@ void DeviceTransport::exchange(std::string_view name, std::vector<DeviceBuffer> 
   for (const DeviceBuffer& buffer : receives) received_bytes_ += buffer.bytes;
 }
 
+/// Sends send(rank) to each other rank, and receives receive(rank) from it. Both return the memory
+/// and its bytes.
+template <typename Send, typename Receive>
+void DeviceTransport::exchange_with_others(std::string_view name, Send&& send, Receive&& receive,
+                                           Stream& stream) {
+  std::vector<DeviceBuffer> sends;
+  std::vector<DeviceBuffer> receives;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == position_) continue;
+    const auto [from, from_bytes] = send(rank);
+    sends.push_back({rank, from, from_bytes});
+    const auto [to, to_bytes] = receive(rank);
+    receives.push_back({rank, to, to_bytes});
+  }
+  exchange(name, std::move(sends), std::move(receives), stream);
+}
+
 void DeviceTransport::all_gather(std::string_view name, const PieceLayout& layout,
                                  const Tensor& from, const Tensor& to, const DeviceCall& call) {
   if (layout.elements() == 0) return;
@@ -117,18 +125,13 @@ void DeviceTransport::all_gather(std::string_view name, const PieceLayout& layou
 void DeviceTransport::gather_contiguous(std::string_view name, const PieceLayout& layout,
                                         const Tensor& from, const Tensor& to, Stream& stream) {
   const int64_t size = dtype_size(to.dtype());
-  std::vector<DeviceBuffer> sends;
-  std::vector<DeviceBuffer> receives;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    std::byte* const piece = memory_of(to) + layout.begin(rank) * size;
-    if (rank == position_) {
-      if (piece != memory_of(from)) stream.copy(piece, memory_of(from), from.bytes());
-      continue;
-    }
-    sends.push_back({rank, memory_of(from), from.bytes()});
-    receives.push_back({rank, piece, layout.elements(rank) * size});
+  const auto piece = [&](int rank) { return memory_of(to) + layout.begin(rank) * size; };
+  if (piece(position_) != memory_of(from)) {
+    stream.copy(piece(position_), memory_of(from), from.bytes());
   }
-  exchange(name, std::move(sends), std::move(receives), stream);
+  exchange_with_others(
+      name, [&](int /*rank*/) { return std::pair(memory_of(from), from.bytes()); },
+      [&](int rank) { return std::pair(piece(rank), layout.elements(rank) * size); }, stream);
 }
 
 /// Gathers pieces that are not contiguous. They arrive in slots and are copied into the whole.
@@ -144,15 +147,10 @@ void DeviceTransport::gather_in_rounds(std::string_view name, const PieceLayout&
       return layout.elements(rank) / layout.outer() * count * size;
     };
     std::byte* const own = memory_of(from) + bytes_of(position_, begin);
-    const int64_t own_bytes = bytes_of(position_, blocks.end - begin);
-    std::vector<DeviceBuffer> sends;
-    std::vector<DeviceBuffer> receives;
-    for (int rank = 0; rank < ranks_; ++rank) {
-      if (rank == position_) continue;
-      sends.push_back({rank, own, own_bytes});
-      receives.push_back({rank, arrived.slot(rank), bytes_of(rank, blocks.end - begin)});
-    }
-    exchange(name, std::move(sends), std::move(receives), *call.stream);
+    const auto round_bytes = [&](int rank) { return bytes_of(rank, blocks.end - begin); };
+    exchange_with_others(
+        name, [&](int /*rank*/) { return std::pair(own, round_bytes(position_)); },
+        [&](int rank) { return std::pair(arrived.slot(rank), round_bytes(rank)); }, *call.stream);
     for (int rank = 0; rank < ranks_; ++rank) {
       copy_to_whole(layout, rank, blocks, size, rank == position_ ? own : arrived.slot(rank),
                     memory_of(to), *call.stream);
@@ -175,7 +173,7 @@ void DeviceTransport::scatter_contiguous(std::string_view name, const PieceLayou
                                          const Tensor& from, const Tensor& to,
                                          const DeviceCall& call) {
   const int64_t size = dtype_size(to.dtype());
-  const int64_t longest = longest_piece(layout);
+  const int64_t longest = layout.longest();
   const int64_t round = round_elements(longest, size, ranks_, staging_bytes_);
   const Staging arrived{call.workspace.data(), aligned_bytes(round * size)};
   for (int64_t begin = 0; begin < longest; begin += round) {
@@ -185,14 +183,10 @@ void DeviceTransport::scatter_contiguous(std::string_view name, const PieceLayou
     const auto addend = [&](int rank) {
       return memory_of(from) + (layout.begin(rank) + begin) * size;
     };
-    std::vector<DeviceBuffer> sends;
-    std::vector<DeviceBuffer> receives;
-    for (int rank = 0; rank < ranks_; ++rank) {
-      if (rank == position_) continue;
-      sends.push_back({rank, addend(rank), count(rank) * size});
-      receives.push_back({rank, arrived.slot(rank), count(position_) * size});
-    }
-    exchange(name, std::move(sends), std::move(receives), *call.stream);
+    exchange_with_others(
+        name, [&](int rank) { return std::pair(addend(rank), count(rank) * size); },
+        [&](int rank) { return std::pair(arrived.slot(rank), count(position_) * size); },
+        *call.stream);
     sum(Reduction::sum, to.dtype(), arrived,
         {addend(position_), memory_of(to) + begin * size, count(position_)}, *call.stream);
   }
@@ -212,15 +206,13 @@ void DeviceTransport::scatter_in_rounds(std::string_view name, const PieceLayout
       return layout.elements(rank) / layout.outer() * count;
     };
     const int64_t own_elements = elements_of(position_, blocks.end - begin);
-    std::vector<DeviceBuffer> sends;
-    std::vector<DeviceBuffer> receives;
     for (int rank = 0; rank < ranks_; ++rank) {
       copy_from_whole(layout, rank, blocks, size, memory_of(from), packed.slot(rank), *call.stream);
-      if (rank == position_) continue;
-      sends.push_back({rank, packed.slot(rank), elements_of(rank, blocks.end - begin) * size});
-      receives.push_back({rank, arrived.slot(rank), own_elements * size});
     }
-    exchange(name, std::move(sends), std::move(receives), *call.stream);
+    const auto sent = [&](int rank) { return elements_of(rank, blocks.end - begin) * size; };
+    exchange_with_others(
+        name, [&](int rank) { return std::pair(packed.slot(rank), sent(rank)); },
+        [&](int rank) { return std::pair(arrived.slot(rank), own_elements * size); }, *call.stream);
     sum(Reduction::sum, to.dtype(), arrived,
         {packed.slot(position_), memory_of(to) + elements_of(position_, begin) * size,
          own_elements},
@@ -239,14 +231,9 @@ void DeviceTransport::all_reduce(std::string_view name, Reduction reduction, con
   for (int64_t begin = 0; begin < slice; begin += round) {
     const int64_t count = std::min(round, slice - begin);
     const auto offset = [&](int rank) { return (rank * slice + begin) * size; };
-    std::vector<DeviceBuffer> sends;
-    std::vector<DeviceBuffer> receives;
-    for (int rank = 0; rank < ranks_; ++rank) {
-      if (rank == position_) continue;
-      sends.push_back({rank, memory_of(from) + offset(rank), count * size});
-      receives.push_back({rank, arrived.slot(rank), count * size});
-    }
-    exchange(name, std::move(sends), std::move(receives), *call.stream);
+    exchange_with_others(
+        name, [&](int rank) { return std::pair(memory_of(from) + offset(rank), count * size); },
+        [&](int rank) { return std::pair(arrived.slot(rank), count * size); }, *call.stream);
     sum(reduction, dtype, arrived,
         {memory_of(from) + offset(position_), memory_of(to) + offset(position_), count},
         *call.stream);

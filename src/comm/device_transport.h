@@ -83,6 +83,8 @@ class DeviceTransport {
     std::byte* slot(int rank) const { return memory + rank * slot_bytes; }
   };
 
+  template <typename Send, typename Receive>
+  void exchange_with_others(std::string_view name, Send&& send, Receive&& receive, Stream& stream);
   void gather_contiguous(std::string_view name, const PieceLayout& layout, const Tensor& from,
                          const Tensor& to, Stream& stream);
   void gather_in_rounds(std::string_view name, const PieceLayout& layout, const Tensor& from,

@@ -18,15 +18,13 @@ bool Pieces::operator==(const Pieces& other) const {
   return kind == other.kind && sizes == other.sizes && identity == other.identity && same_origin;
 }
 
-std::string Pieces::text() const {
+std::string Pieces::text(const Mesh* mesh) const {
+  if (kind == PieceKind::tokens && mesh != nullptr && origin) {
+    return fmt::format("{} that are {}", text(), origin->text(*mesh));
+  }
   if (kind == PieceKind::exchange) return fmt::format("exchange {}", identity);
   if (sizes.empty()) return std::string(word(kind));
   return fmt::format("{} {}", word(kind), fmt::join(sizes, " + "));
-}
-
-std::string Pieces::text(const Mesh& mesh) const {
-  if (kind != PieceKind::tokens || !origin) return text();
-  return fmt::format("{} that are {}", text(), origin->text(mesh));
 }
 
 std::string pieces_text(std::string_view pieces, int factor, int64_t repeats) {
@@ -36,14 +34,8 @@ std::string pieces_text(std::string_view pieces, int factor, int64_t repeats) {
   return text;
 }
 
-std::string TypeOnAxis::text() const {
+std::string TypeOnAxis::text(const Mesh* mesh) const {
   if (!split()) return std::string(word(placement));
-  return fmt::format("{} (dim {}, {})", word(placement), dim,
-                     pieces_text(pieces.text(), factor, repeats));
-}
-
-std::string TypeOnAxis::text(const Mesh& mesh) const {
-  if (!split()) return text();
   return fmt::format("{} (dim {}, {})", word(placement), dim,
                      pieces_text(pieces.text(mesh), factor, repeats));
 }

@@ -15,8 +15,8 @@ namespace tessera {
 
 /// The way in which the ranks of one axis hold a value.
 enum class Placement : uint8_t {
-  invariant,   ///< the same value, with which all ranks compute the same
-  replicated,  ///< the same value, which each rank uses on its own data
+  invariant,   ///< the same value, with which all ranks compute the same: so its gradient is whole
+  replicated,  ///< the same value, which each rank uses on its own data: its gradient is partial
   sharded,     ///< pieces of one logical tensor along a dim
   varying,     ///< own data along a dim, with no logical whole: the rows that an exchange brought
   partial,     ///< addends of a sum that has not been taken
@@ -52,11 +52,9 @@ struct Pieces {
   /// The distribution that tokens in the expert view had, and will have, in the dense view.
   std::shared_ptr<const Distribution> origin = {};
   bool operator==(const Pieces& other) const;
-  /// Returns the pieces in words: "zigzag", "uneven 3 + 5", "exchange 4". Leaves out the origin of
-  /// tokens.
-  std::string text() const;
-  /// Returns text() and the origin of tokens. Pieces that are not equal have different texts.
-  std::string text(const Mesh& mesh) const;
+  /// Returns the pieces in words: "zigzag", "uneven 3 + 5", "exchange 4". With a mesh, names the
+  /// origin of tokens too, so that pieces that are not equal have different texts.
+  std::string text(const Mesh* mesh = nullptr) const;
 };
 
 /// Returns the text of pieces with the factor that is split and its repeats (see TypeOnAxis).
@@ -81,10 +79,9 @@ struct TypeOnAxis {
     return placement == Placement::invariant || placement == Placement::replicated;
   }
   bool operator==(const TypeOnAxis&) const = default;
-  /// Returns the type in words: "sharded (dim 0, even)".
-  std::string text() const;
-  /// Returns text() and the origin of tokens. Types that are not equal have different texts.
-  std::string text(const Mesh& mesh) const;
+  /// Returns the type in words: "sharded (dim 0, even)". With a mesh, names the origin of tokens
+  /// too, so that types that are not equal have different texts.
+  std::string text(const Mesh* mesh = nullptr) const;
 };
 
 TypeOnAxis invariant();

@@ -1,7 +1,6 @@
 #include "comm/fingerprint.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,9 +14,7 @@ std::string Fingerprint::text() const {
   const bool message = collective == Collective::message;
   std::string result = message ? fmt::format("message {}", sequence)
                                : fmt::format("call {}, {}", sequence, word(collective));
-  const bool reduces =
-      collective == Collective::all_reduce || collective == Collective::reduce_scatter;
-  if (reduces) result += fmt::format(" ({})", word(reduction));
+  if (reduces(collective)) result += fmt::format(" ({})", word(reduction));
   result += fmt::format(" '{}'", name);
   if (collective != Collective::barrier) {
     result += fmt::format(" of {} {}", dtype_name(dtype), shape.text());

@@ -28,6 +28,11 @@ inline constexpr std::array<std::string_view, 8> kWords<Collective>{
     "all_gather",      "reduce_scatter", "all_reduce", "all_to_all",
     "all_to_all_rows", "broadcast",      "message",    "barrier"};
 
+/// Returns whether a collective takes sums or maxima.
+constexpr bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+}
+
 /// The way in which addends become one number.
 enum class Reduction : uint8_t {
   sum,

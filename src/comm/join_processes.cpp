@@ -1,8 +1,5 @@
-#include <array>
 #include <cstdlib>
 #include <string>
-
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -15,12 +12,6 @@
 
 namespace tessera {
 namespace {
-
-std::string own_host() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return host.data();
-}
 
 /// Makes NCCL use the network by which the processes have met, unless the user names another one.
 /// NCCL reads the variable when it is first used. setenv() is safe here: no thread of this program
@@ -47,16 +38,16 @@ std::unique_ptr<Processes> join_by_tcp(const Launch& launch, std::chrono::millis
         kTokenVariable);
   }
   const std::string token = launch.token.value_or("");
+  const auto joined = [](auto process) -> std::unique_ptr<Processes> {
+    tell_nccl(process->network());
+    return process;
+  };
   if (launch.rank == 0) {
-    auto first =
-        std::make_unique<FirstProcess>(address, launch.processes, own_host(), token, patience);
-    tell_nccl(first->network());
-    return first;
+    return joined(
+        std::make_unique<FirstProcess>(address, launch.processes, own_host(), token, patience));
   }
-  auto other = std::make_unique<OtherProcess>(address, launch.processes, launch.rank, own_host(),
-                                              token, patience);
-  tell_nccl(other->network());
-  return other;
+  return joined(std::make_unique<OtherProcess>(address, launch.processes, launch.rank, own_host(),
+                                               token, patience));
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <unistd.h>
+
 #include "base/error.h"
 #include "base/strict_json.h"
 
@@ -104,6 +106,12 @@ std::optional<Launch> find_launch(const std::function<const char*(const char* na
 
 std::optional<Launch> find_launch() {
   return find_launch([](const char* name) { return std::getenv(name); });
+}
+
+std::string own_host() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return host.data();
 }
 
 }  // namespace tessera

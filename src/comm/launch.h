@@ -37,4 +37,7 @@ struct Launch {
 std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& variable);
 std::optional<Launch> find_launch();
 
+/// Returns the name of this machine.
+std::string own_host();
+
 }  // namespace tessera

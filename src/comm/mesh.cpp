@@ -10,7 +10,7 @@
 
 // Coordinates are computed from rank numbers. In a view, each axis has a stride: the product of the
 // sizes of the axes within it. The pipeline is between context and data in the numbering, and in
-// neither view, so rank_in_stage() takes it out of a rank's number first.
+// neither view, so coordinate() takes it out of a rank's number first.
 
 namespace tessera {
 namespace {
@@ -94,30 +94,19 @@ const AxisInfo& Mesh::info(Axis axis) const {
   return axes_[static_cast<size_t>(axis.index)];
 }
 
-/// Returns the number of a rank among those of its stage, which are counted along tensor, context
-/// and data, from the innermost axis outwards.
-int Mesh::rank_in_stage(int rank) const {
+int Mesh::coordinate(int rank, Axis axis) const {
   TESSERA_CHECK(rank >= 0 && rank < ranks_, "no rank {} among {}", rank, ranks_);
   const int inner = size(tensor()) * size(context());
-  return rank % inner + inner * (rank / (inner * size(pipeline())));
-}
-
-/// Returns the difference of rank_in_stage() between neighbours on an axis of a view.
-int Mesh::stride(Axis axis) const {
+  if (axis == pipeline()) return rank / inner % size(axis);
+  // The ranks of a stage are counted along tensor, context and data, from the innermost axis
+  // outwards. The stride is the difference between neighbours on the axis.
+  const int rank_in_stage = rank % inner + inner * (rank / (inner * size(pipeline())));
   int stride = 1;
-  for (const Axis inner : of_view(info(axis).view)) {
-    if (inner == axis) break;
-    stride *= size(inner);
+  for (const Axis within : of_view(info(axis).view)) {
+    if (within == axis) break;
+    stride *= size(within);
   }
-  return stride;
-}
-
-int Mesh::coordinate(int rank, Axis axis) const {
-  if (axis == pipeline()) {
-    TESSERA_CHECK(rank >= 0 && rank < ranks_, "no rank {} among {}", rank, ranks_);
-    return rank / (size(tensor()) * size(context())) % size(axis);
-  }
-  return rank_in_stage(rank) / stride(axis) % size(axis);
+  return rank_in_stage / stride % size(axis);
 }
 
 std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {

@@ -105,8 +105,6 @@ class Mesh {
   std::string text() const;
 
  private:
-  int rank_in_stage(int rank) const;
-  int stride(Axis axis) const;
   void add_levels(std::string_view name, std::span<const int> level_sizes, MeshView view);
 
   std::vector<AxisInfo> axes_;

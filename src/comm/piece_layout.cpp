@@ -65,6 +65,14 @@ int64_t PieceLayout::elements(int position) const {
   return outer_ * length * inner_;
 }
 
+int64_t PieceLayout::longest() const {
+  int64_t longest = 0;
+  for (int position = 0; position < ranks(); ++position) {
+    longest = std::max(longest, elements(position));
+  }
+  return longest;
+}
+
 bool PieceLayout::is_contiguous(int position) const {
   const std::vector<ElementRun>& runs = runs_[static_cast<size_t>(position)];
   return runs.size() <= 1 && (outer_ <= 1 || elements(position) == elements());
@@ -86,11 +94,7 @@ bool PieceLayout::is_even() const {
   const int64_t size = elements() / ranks();
   for (int position = 0; position < ranks(); ++position) {
     if (!is_contiguous(position) || elements(position) != size) return false;
-    bool in_order = true;
-    for_each_range(position, [&](int64_t whole_offset, int64_t piece_offset, int64_t /*length*/) {
-      in_order = in_order && whole_offset == position * size + piece_offset;
-    });
-    if (!in_order) return false;
+    if (begin(position) != position * size) return false;
   }
   return true;
 }

@@ -40,6 +40,7 @@ class PieceLayout {
   }
   /// Returns the number of elements of a rank's piece.
   int64_t elements(int position) const;
+  int64_t longest() const;  ///< the number of elements of the largest piece
   /// Returns whether a piece is contiguous in the whole; may be false for an empty piece.
   bool is_contiguous(int position) const;
   bool all_contiguous() const;

@@ -28,10 +28,9 @@ class RankGroups {
   /// Makes the communicator of this rank in an ordered list of ranks, for a lane.
   using Join = std::function<Communicator(std::span<const int> ranks, std::string_view lane)>;
 
-  /// Ends the calls of all ranks on all lanes but kControlLane: see World::end_work().
-  using EndWork = std::function<void(std::string_view why)>;
-
-  RankGroups(Mesh mesh, int rank, Join join, EndWork end_work = {})
+  /// `end_work` ends the calls of all ranks on all lanes but kControlLane: see World::end_work().
+  RankGroups(Mesh mesh, int rank, Join join,
+             std::function<void(std::string_view why)> end_work = {})
       : mesh_(std::move(mesh)),
         rank_(rank),
         join_(std::move(join)),
@@ -63,7 +62,7 @@ class RankGroups {
   Mesh mesh_;
   int rank_;
   Join join_;
-  EndWork end_work_;
+  std::function<void(std::string_view why)> end_work_;
   Accelerator* accelerator_ = nullptr;
   std::chrono::milliseconds timeout_{};  // for the devices' work
   std::mutex mutex_;                     // guards communicators_

@@ -4,10 +4,7 @@
 #include <utility>
 
 namespace tessera {
-namespace {
 
-/// Returns all ranks, divided into sets. The ranks of a set are in one pipeline stage, and have
-/// equal coordinates on those axes for which TypeOnAxis::same_on_ranks() is `same_on_axes`.
 std::vector<RankSet> sets_by_axes(const Mesh& mesh, const Distribution& distribution,
                                   bool same_on_axes) {
   std::map<std::vector<int>, RankSet> sets;
@@ -23,16 +20,6 @@ std::vector<RankSet> sets_by_axes(const Mesh& mesh, const Distribution& distribu
   std::vector<RankSet> result;
   for (auto& [coordinates, ranks] : sets) result.push_back(std::move(ranks));
   return result;
-}
-
-}  // namespace
-
-std::vector<RankSet> sets_with_equal_parts(const Mesh& mesh, const Distribution& distribution) {
-  return sets_by_axes(mesh, distribution, /*same_on_axes=*/false);
-}
-
-std::vector<RankSet> sets_with_one_copy(const Mesh& mesh, const Distribution& distribution) {
-  return sets_by_axes(mesh, distribution, /*same_on_axes=*/true);
 }
 
 }  // namespace tessera

@@ -8,13 +8,6 @@
 namespace tessera {
 namespace {
 
-/// Returns these indices as runs, in the order of the indices.
-std::vector<ElementRun> runs_of(std::span<const int64_t> indices) {
-  std::vector<ElementRun> runs;
-  for (const int64_t index : indices) append_run(runs, {index, 1});
-  return runs;
-}
-
 /// Returns `length` elements of a list of runs, from its element `begin` on, as runs.
 std::vector<ElementRun> part_of(std::span<const ElementRun> runs, int64_t begin, int64_t length) {
   std::vector<ElementRun> part;
@@ -47,8 +40,11 @@ TensorPiece::TensorPiece(const Mesh& mesh, const Distribution& distribution, con
   const auto several = [&](Axis axis) { return mesh.size(axis) > 1; };
   for (int dim = 0; dim < whole.rank(); ++dim) {
     if (std::ranges::none_of(distribution.order(dim), several)) continue;
-    runs_[static_cast<size_t>(dim)] =
-        runs_of(piece_of_dim(mesh, distribution, dim, whole[dim], rank));
+    std::vector<ElementRun>& own = runs_[static_cast<size_t>(dim)];
+    own.clear();
+    for (const int64_t index : piece_of_dim(mesh, distribution, dim, whole[dim], rank)) {
+      append_run(own, {index, 1});
+    }
   }
   complete();
 }

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "config/phase_sources.h"
 #include "config/phases.h"
 
 namespace tessera {

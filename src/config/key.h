@@ -118,56 +118,48 @@ struct Stored<std::vector<Enum>> {
   }
 };
 
-/// Makes keys for the fields of a struct. The struct may be anywhere in a RunConfig.
+/// Makes keys for the fields of a struct, a section's or a table's, anywhere in a RunConfig.
 template <typename Fields>
 class KeyWriter {
  public:
-  using Access = std::function<Fields&(RunConfig&)>;
-  using ConstAccess = std::function<const Fields&(const RunConfig&)>;
-
-  KeyWriter(Access fields, ConstAccess const_fields)
-      : fields_(std::move(fields)), const_fields_(std::move(const_fields)) {}
+  /// `fields` returns the struct in a RunConfig, const or not.
+  template <typename Access>
+  explicit KeyWriter(Access fields) : fields_(fields), const_fields_(fields) {}
 
   /// Adds the key of a field (see Stored).
   template <typename Field>
   KeyWriter& key(std::string name, Field Fields::*field, Rule rule, Effect effect,
                  std::string help) {
-    keys_.push_back({std::move(name), std::move(rule), std::move(effect), std::move(help),
-                     [fields = const_fields_, field](const RunConfig& config) -> ConfigValue {
-                       return Stored<Field>::of(fields(config).*field);
-                     },
-                     [fields = fields_, field](RunConfig& config, const ConfigValue& value) {
-                       fields(config).*field = Stored<Field>::field(value);
-                     }});
+    section_.keys.push_back(
+        {std::move(name), std::move(rule), std::move(effect), std::move(help),
+         [fields = const_fields_, field](const RunConfig& config) -> ConfigValue {
+           return Stored<Field>::of(fields(config).*field);
+         },
+         [fields = fields_, field](RunConfig& config, const ConfigValue& value) {
+           fields(config).*field = Stored<Field>::field(value);
+         }});
     return *this;
   }
 
-  const std::vector<Key>& keys() const { return keys_; }
+  const ConfigSection& section() const { return section_; }
+
+ protected:
+  ConfigSection section_;
 
  private:
-  Access fields_;
-  ConstAccess const_fields_;
-  std::vector<Key> keys_;
+  std::function<Fields&(RunConfig&)> fields_;
+  std::function<const Fields&(const RunConfig&)> const_fields_;
 };
 
-/// Writes a section: each call adds a key for a field of the section's struct, or a list of tables.
+/// Writes a section: its lists of tables, and then a key for each field of the section's struct.
 template <typename Fields>
-class SectionWriter {
+class SectionWriter : public KeyWriter<Fields> {
  public:
   SectionWriter(std::string name, Fields RunConfig::*section_field, std::string help)
-      : section_{std::move(name), std::move(help), {}, {}},
-        section_field_(section_field),
-        keys_([section_field](RunConfig& config) -> Fields& { return config.*section_field; },
-              [section_field](const RunConfig& config) -> const Fields& {
-                return config.*section_field;
-              }) {}
-
-  /// See KeyWriter::key().
-  template <typename Field>
-  SectionWriter& key(std::string name, Field Fields::*field, Rule rule, Effect effect,
-                     std::string help) {
-    keys_.key(std::move(name), field, std::move(rule), std::move(effect), std::move(help));
-    return *this;
+      : KeyWriter<Fields>([section_field](auto& config) -> auto& { return config.*section_field; }),
+        section_field_(section_field) {
+    this->section_.name = std::move(name);
+    this->section_.help = std::move(help);
   }
 
   /// Adds a list of tables. `write_keys` adds the keys of one table; `label` returns its name.
@@ -175,39 +167,26 @@ class SectionWriter {
   SectionWriter& list(std::string name, std::vector<Table> Fields::*tables,
                       void (*write_keys)(KeyWriter<Table>&), std::string (*label)(const Table&),
                       std::string help) {
-    const auto keys = [section_field = section_field_, tables, write_keys](size_t table) {
-      KeyWriter<Table> writer(
-          [=](RunConfig& config) -> Table& { return ((config.*section_field).*tables).at(table); },
-          [=](const RunConfig& config) -> const Table& {
-            return ((config.*section_field).*tables).at(table);
-          });
-      write_keys(writer);
-      return writer.keys();
+    const auto all = [ section_field = section_field_, tables ](auto& config) -> auto& {
+      return (config.*section_field).*tables;
     };
-    section_.lists.push_back(
-        {std::move(name), std::move(help), keys,
-         [section_field = section_field_, tables, label](const RunConfig& config, size_t table) {
-           return label(((config.*section_field).*tables).at(table));
+    this->section_.lists.push_back(
+        {std::move(name), std::move(help),
+         [all, write_keys](size_t table) {
+           KeyWriter<Table> writer([=](auto& config) -> auto& { return all(config).at(table); });
+           write_keys(writer);
+           return writer.section().keys;
          },
-         [section_field = section_field_, tables](const RunConfig& config) {
-           return ((config.*section_field).*tables).size();
+         [all, label](const RunConfig& config, size_t table) {
+           return label(all(config).at(table));
          },
-         [section_field = section_field_, tables](RunConfig& config, size_t size) {
-           ((config.*section_field).*tables).resize(size);
-         }});
+         [all](const RunConfig& config) { return all(config).size(); },
+         [all](RunConfig& config, size_t size) { all(config).resize(size); }});
     return *this;
   }
 
-  ConfigSection section() const {
-    ConfigSection result = section_;
-    result.keys = keys_.keys();
-    return result;
-  }
-
  private:
-  ConfigSection section_;
   Fields RunConfig::*section_field_;
-  KeyWriter<Fields> keys_;
 };
 
 }  // namespace tessera

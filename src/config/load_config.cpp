@@ -63,20 +63,16 @@ bool is_neutral_absent_key(const Setting& setting) {
               setting.section, setting.key, value_text(setting.value), neutral_advice(*key));
 }
 
-std::string section_names(const std::vector<ConfigSection>& sections) {
+/// Returns the names of keys, sections or lists.
+template <typename Named>
+std::vector<std::string> names_of(const std::vector<Named>& items) {
   std::vector<std::string> names;
-  for (const ConfigSection& section : sections) names.push_back("[" + section.name + "]");
-  return join(names, ", ");
+  for (const Named& item : items) names.push_back(item.name);
+  return names;
 }
 
-[[noreturn]] void refuse_section(const Setting& setting,
-                                 const std::vector<ConfigSection>& sections) {
-  std::vector<std::string> names;
-  for (const ConfigSection& section : sections) names.push_back(section.name);
-  const std::string nearest = nearest_name(setting.section, names);
-  throw Error("{}: unknown section [{}]; {}", setting.where, printable(setting.section),
-              nearest.empty() ? "known are " + section_names(sections)
-                              : fmt::format("did you mean [{}]?", nearest));
+std::string section_names(const std::vector<ConfigSection>& sections) {
+  return "[" + join(names_of(sections), "], [") + "]";
 }
 
 /// Returns the sections that have a key of that name, as "[train]". If no section has it, returns
@@ -110,12 +106,6 @@ std::string sections_with_key(std::string_view key, const std::vector<ConfigSect
   throw Error("{}; known are {}", start, join(known, ", "));
 }
 
-std::vector<std::string> names_of(const std::vector<Key>& keys) {
-  std::vector<std::string> names;
-  for (const Key& key : keys) names.push_back(key.name);
-  return names;
-}
-
 /// Throws Error on a key above the first section.
 [[noreturn]] void refuse_sectionless(const Setting& setting,
                                      const std::vector<ConfigSection>& sections) {
@@ -133,8 +123,11 @@ const ConfigSection& find_section(const Setting& setting,
                                   const std::vector<ConfigSection>& sections) {
   if (setting.section.empty()) refuse_sectionless(setting, sections);
   const ConfigSection* section = find_named(sections, setting.section);
-  if (section == nullptr) refuse_section(setting, sections);
-  return *section;
+  if (section != nullptr) return *section;
+  const std::string nearest = nearest_name(setting.section, names_of(sections));
+  throw Error("{}: unknown section [{}]; {}", setting.where, printable(setting.section),
+              nearest.empty() ? "known are " + section_names(sections)
+                              : fmt::format("did you mean [{}]?", nearest));
 }
 
 /// Sets a key and notes it as given. `path` is the key with its section, for errors and for
@@ -224,7 +217,7 @@ void apply(const Setting& setting, const std::vector<ConfigSection>& sections, R
   const Key* key = find_named(section.keys, setting.key);
   if (key == nullptr) {
     std::vector<std::string> known = names_of(section.keys);
-    for (const TableList& list : section.lists) known.push_back(list.name);
+    std::ranges::move(names_of(section.lists), std::back_inserter(known));
     refuse_key(setting, "[" + section.name + "]", known, sections);
   }
   apply_value(setting, section.name + "." + key->name, *key, config);

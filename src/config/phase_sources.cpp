@@ -1,5 +1,3 @@
-#include "config/phase_sources.h"
-
 #include <algorithm>
 #include <optional>
 #include <set>

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "config/phase_sources.h"
 
 namespace tessera {
 namespace {

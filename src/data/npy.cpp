@@ -176,12 +176,6 @@ std::optional<int64_t> array_bytes(const NpyArray& array) {
 
 }  // namespace
 
-int64_t NpyHeader::elements() const {
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= size;
-  return count;
-}
-
 std::string npy_type_name(DType dtype) {
   for (const auto& [known, name] : kTypeNames) {
     if (known == dtype) return std::string(name);

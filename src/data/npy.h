@@ -19,8 +19,6 @@ struct NpyHeader {
   DType dtype = DType::u16;
   std::vector<int64_t> shape;
   int64_t data_offset = 0;  // bytes from the start of the file
-
-  int64_t elements() const;
 };
 
 /// An element type: its name in headers ("<u2") and the bytes of one element.

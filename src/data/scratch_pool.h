@@ -35,7 +35,14 @@ class ScratchPool {
   /// Returns a lease of a Scratch, as its last user left it, or of a new one from `make`.
   template <typename Make>
   Lease lease(const Make& make) {
-    std::unique_ptr<Scratch> scratch = take_idle();
+    std::unique_ptr<Scratch> scratch;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        scratch = std::move(idle_.back());
+        idle_.pop_back();
+      }
+    }
     return Lease(*this, scratch ? std::move(scratch) : make());
   }
   Lease lease() {
@@ -43,15 +50,6 @@ class ScratchPool {
   }
 
  private:
-  /// Returns a Scratch that is not in use, or null.
-  std::unique_ptr<Scratch> take_idle() {
-    const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return nullptr;
-    std::unique_ptr<Scratch> scratch = std::move(idle_.back());
-    idle_.pop_back();
-    return scratch;
-  }
-
   std::mutex mutex_;  // guards idle_
   std::vector<std::unique_ptr<Scratch>> idle_;
 };

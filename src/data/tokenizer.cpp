@@ -1,5 +1,7 @@
 #include "data/tokenizer.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -85,6 +87,12 @@ std::unique_ptr<Tokenizer> load_prepared(const fs::path& folder,
       manifest.end_of_document, kPrepareAgain);
 }
 
+std::string spelling_of(const Tokenizer* tokenizer, int32_t token) {
+  if (tokenizer == nullptr || token < 0 || token >= tokenizer->vocabulary_size()) return "";
+  const std::string text = tokenizer->decode({{token}});
+  return text.empty() ? " (a control token)" : fmt::format(" ({})", in_quotes(text));
+}
+
 }  // namespace
 
 std::vector<TokenizerFileHash> Tokenizer::file_hashes() const {
@@ -140,6 +148,17 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,
   std::string text = read_file(path);
   const nlohmann::json json = parse_tokenizer_json(text, path.string());
   return load_json(path, std::move(text), json, end_of_document);
+}
+
+void require_in_vocabulary(std::span<const int32_t> tokens, int64_t vocabulary_size,
+                           const Tokenizer* tokenizer, int32_t smallest_id) {
+  const auto outside = std::ranges::find_if(
+      tokens, [&](int32_t token) { return token < smallest_id || token >= vocabulary_size; });
+  if (outside == tokens.end()) return;
+  throw Error(
+      "token {}{} is outside the model's vocabulary of {} tokens (0 to {}); the model cannot read "
+      "it: take it out of the text, or tokenize with the model's own tokens alone",
+      *outside, spelling_of(tokenizer, *outside), vocabulary_size, vocabulary_size - 1);
 }
 
 }  // namespace tessera

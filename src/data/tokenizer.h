@@ -93,4 +93,11 @@ std::vector<TokenizerFile> read_tokenizer_files(const fs::path& folder,
 /// and when that token is the one that ends documents.
 std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer, const std::string& spelled);
 
+/// Throws Error when one of `tokens` is not in [smallest_id, vocabulary_size), the ids that a model
+/// takes. The error names the first such token and, if `tokenizer` is given, its text. A tokenizer
+/// may have more tokens than its model, and the kernels do not check the ids they are given.
+/// `smallest_id` is -1 for targets, where -1 means no target.
+void require_in_vocabulary(std::span<const int32_t> tokens, int64_t vocabulary_size,
+                           const Tokenizer* tokenizer = nullptr, int32_t smallest_id = 0);
+
 }  // namespace tessera

@@ -17,38 +17,6 @@
 namespace tessera {
 namespace {
 
-/// Memory of the device. Its bytes are subtracted from the device's free bytes until it is
-/// destroyed. It may outlive the device, so the two share the counter and the fence.
-class CountedMemory final : public DeviceMemory {
- public:
-  CountedMemory(int64_t bytes, std::shared_ptr<Fence> fence,
-                std::shared_ptr<std::atomic<int64_t>> free)
-      : bytes_(bytes), free_(std::move(free)) {
-    // Subtracts before it compares, so that two threads cannot both get the last bytes.
-    const int64_t before = free_->fetch_sub(bytes_);
-    try {
-      if (before < bytes_) {
-        throw Error("the emulated device has {} of memory free, {} more are wanted",
-                    format_bytes(before), format_bytes(bytes_));
-      }
-      memory_ = emulated_memory(bytes_, std::move(fence));
-    } catch (...) {
-      free_->fetch_add(bytes_);
-      throw;
-    }
-  }
-  ~CountedMemory() override { free_->fetch_add(bytes_); }
-  CountedMemory(const CountedMemory&) = delete;
-  CountedMemory& operator=(const CountedMemory&) = delete;
-
-  void* address() const override { return memory_->address(); }
-
- private:
-  int64_t bytes_;
-  std::shared_ptr<std::atomic<int64_t>> free_;
-  std::unique_ptr<DeviceMemory> memory_;
-};
-
 class EmulatedAccelerator final : public Accelerator {
  public:
   EmulatedAccelerator(int lanes, const emulation::Options& options, int64_t memory_bytes)
@@ -68,7 +36,16 @@ class EmulatedAccelerator final : public Accelerator {
 
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
     refuse_in_capture("memory to be allocated");
-    return std::make_unique<CountedMemory>(bytes, fence_, free_);
+    // Subtracts before it compares, so that two threads cannot both get the last bytes. The memory,
+    // which may outlive the device, gives its bytes back when it is destroyed.
+    const int64_t before = free_->fetch_sub(bytes);
+    std::shared_ptr<void> counted(nullptr,
+                                  [bytes, free = free_](void*) { free->fetch_add(bytes); });
+    if (before < bytes) {
+      throw Error("the emulated device has {} of memory free, {} more are wanted",
+                  format_bytes(before), format_bytes(bytes));
+    }
+    return emulated_memory(bytes, fence_, std::move(counted));
   }
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
     refuse_in_capture("memory to be allocated");

@@ -22,8 +22,10 @@ constexpr int64_t kHugePageBytes = int64_t{1} << 21;
 
 class EmulatedMemory final : public DeviceMemory {
  public:
-  EmulatedMemory(int64_t bytes, std::shared_ptr<Fence> fence)
-      : bytes_(round_up(std::max<int64_t>(bytes, 1), kHugePageBytes)), fence_(std::move(fence)) {
+  EmulatedMemory(int64_t bytes, std::shared_ptr<Fence> fence, std::shared_ptr<void> counted)
+      : counted_(std::move(counted)),
+        bytes_(round_up(std::max<int64_t>(bytes, 1), kHugePageBytes)),
+        fence_(std::move(fence)) {
     address_ = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address_ == MAP_FAILED) {
@@ -50,6 +52,7 @@ class EmulatedMemory final : public DeviceMemory {
   void* address() const override { return address_; }
 
  private:
+  std::shared_ptr<void> counted_;
   int64_t bytes_;
   std::shared_ptr<Fence> fence_;
   void* address_ = nullptr;
@@ -88,8 +91,9 @@ void Fence::protect_all() const {
   for (const Block& block : blocks_) protect(block);
 }
 
-std::unique_ptr<DeviceMemory> emulated_memory(int64_t bytes, std::shared_ptr<Fence> fence) {
-  return std::make_unique<EmulatedMemory>(bytes, std::move(fence));
+std::unique_ptr<DeviceMemory> emulated_memory(int64_t bytes, std::shared_ptr<Fence> fence,
+                                              std::shared_ptr<void> counted) {
+  return std::make_unique<EmulatedMemory>(bytes, std::move(fence), std::move(counted));
 }
 
 }  // namespace tessera

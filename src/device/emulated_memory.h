@@ -49,7 +49,8 @@ class OpenFence {
 };
 
 /// Allocates memory behind a fence, or memory of the host if `fence` is null. Throws Error if the
-/// system has no addresses for it.
-std::unique_ptr<DeviceMemory> emulated_memory(int64_t bytes, std::shared_ptr<Fence> fence);
+/// system has no addresses for it. The memory keeps `counted` until it is destroyed.
+std::unique_ptr<DeviceMemory> emulated_memory(int64_t bytes, std::shared_ptr<Fence> fence,
+                                              std::shared_ptr<void> counted = {});
 
 }  // namespace tessera

@@ -41,8 +41,10 @@ class GpuAccelerator final : public Accelerator {
  public:
   explicit GpuAccelerator(typename Api::Properties properties)
       : name_(properties.name),
-        lanes_(properties.warpSize),
-        properties_(driver_facts(properties)) {}
+        properties_{.architecture = Api::architecture(properties),
+                    .lanes = properties.warpSize,
+                    .multiprocessors = properties.multiProcessorCount,
+                    .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)} {}
 
   Device device() const override { return Api::kDevice; }
   std::string name() const override { return name_; }
@@ -57,7 +59,14 @@ class GpuAccelerator final : public Accelerator {
     void* address = nullptr;
     const size_t size = size_of(bytes);
     const typename Api::Code code = Api::allocate.function(&address, size);
-    if (code == Api::kOutOfMemory) throw_out_of_memory(bytes);
+    if (code == Api::kOutOfMemory) {
+      (void)Api::get_last_error();  // clears it, as throw_gpu_error() does
+      throw Error(
+          "the device \"{}\" ({}) has no {} of memory in one piece; {} of it are free. Lower "
+          "train.micro_batch or data.context, name more in train.recompute, or end other programs "
+          "that use the device; `tessera explain` shows what takes the memory",
+          word(Api::kDevice), name_, format_bytes(bytes), format_bytes(free_bytes()));
+    }
     if (code != Api::kSuccess) throw_gpu_error<Api>(Api::allocate.name, code);
     auto memory = std::make_unique<GpuMemory<Api>>(address, /*host=*/false);
     call_gpu<Api>(Api::memset, address, 0, size);
@@ -83,7 +92,8 @@ class GpuAccelerator final : public Accelerator {
   }
 
   std::shared_ptr<Stream> make_stream(Priority priority) override {
-    auto stream = std::make_shared<GpuStream<Api>>(lanes_, priority, shared_wait_checks());
+    auto stream =
+        std::make_shared<GpuStream<Api>>(properties_.lanes, priority, shared_wait_checks());
     const std::scoped_lock lock(mutex_);
     streams_.push_back(stream);
     return stream;
@@ -129,42 +139,13 @@ class GpuAccelerator final : public Accelerator {
     return all;
   }
 
-  [[noreturn]] void throw_out_of_memory(int64_t bytes) const {
-    (void)Api::get_last_error();  // clears it, as throw_gpu_error() does
-    throw Error(
-        "the device \"{}\" ({}) has no {} of memory in one piece; {} of it are free. Lower "
-        "train.micro_batch or data.context, name more in train.recompute, or end other programs "
-        "that use the device; `tessera explain` shows what takes the memory",
-        word(Api::kDevice), name_, format_bytes(bytes), format_bytes(free_bytes()));
-  }
-
-  static AcceleratorProperties driver_facts(const typename Api::Properties& properties) {
-    AcceleratorProperties result{.architecture = Api::architecture(properties),
-                                 .lanes = properties.warpSize,
-                                 .multiprocessors = properties.multiProcessorCount};
-    result.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-    return result;
-  }
-
   std::string name_;
-  int lanes_;
   AcceleratorProperties properties_;
   std::mutex mutex_;  // guards streams_
   std::vector<std::weak_ptr<GpuStream<Api>>> streams_;
 };
 
-/// Returns the index of a rank's device among the `count` that the process may use. Throws Error if
-/// there are not enough.
-inline int device_of(const LocalRank& local, int count, const char* visible_devices) {
-  if (local.processes && count == 1) return 0;
-  if (local.ranks <= count) return local.rank;
-  throw Error(
-      "this machine's ranks are {}, and {} GPUs can be used: start no more ranks on it than GPUs, "
-      "and show all of them to each rank, or one ({})",
-      local.ranks, count, visible_devices);
-}
-
-/// Opens a device for a rank. Throws Error if there is none, or if this build cannot use it.
+/// Opens a device for a rank. Throws Error if there is none for it, or if this build cannot use it.
 template <typename Api>
 std::unique_ptr<Accelerator> open_gpu(const LocalRank& rank) {
   Api::check_driver();
@@ -179,7 +160,14 @@ std::unique_ptr<Accelerator> open_gpu(const LocalRank& rank) {
   }
   if (code != Api::kSuccess) throw_gpu_error<Api>(Api::get_device_count.name, code);
   typename Api::Properties properties{};
-  const int device = device_of(rank, count, Api::kVisibleDevices);
+  const bool shows_own = rank.processes && count == 1;
+  if (!shows_own && rank.ranks > count) {
+    throw Error(
+        "this machine's ranks are {}, and {} GPUs can be used: start no more ranks on it than "
+        "GPUs, and show all of them to each rank, or one ({})",
+        rank.ranks, count, Api::kVisibleDevices);
+  }
+  const int device = shows_own ? 0 : rank.rank;
   call_gpu<Api>(Api::get_properties, &properties, device);
   Api::check_device(properties);
   call_gpu<Api>(Api::set_device, device);

@@ -33,4 +33,14 @@ void call_gpu(const GpuCall<Function>& call, Arguments... arguments) {
   if (code != Api::kSuccess) throw_gpu_error<Api>(call.name, code);
 }
 
+/// Asks whether the work before an event, or in a stream, is done. A query that returns "not ready"
+/// leaves that as the runtime's last error. It is cleared, as throw_gpu_error() does.
+template <typename Api, typename Function, typename Handle>
+bool is_ready(const GpuCall<Function>& query, Handle handle) {
+  const typename Api::Code code = query.function(handle);
+  if (code == Api::kNotReady) (void)Api::get_last_error();
+  if (code != Api::kSuccess && code != Api::kNotReady) throw_gpu_error<Api>(query.name, code);
+  return code == Api::kSuccess;
+}
+
 }  // namespace tessera

@@ -12,8 +12,7 @@ namespace tessera {
 // Streams, events and graphs on top of the runtime of a vendor's GPUs. `Api` is CudaApi
 // (cuda_accelerator_cuda.cpp) or HipApi (hip_accelerator_hip.cpp). It names the runtime's types and
 // functions, which mostly differ in their prefix alone. Destructors ignore errors, because a device
-// that failed reports it at each later call. A query that returns "not ready" leaves that as the
-// runtime's last error. It is cleared, because other code asks for the last error.
+// that failed reports it at each later call.
 
 template <typename Api>
 class GpuEvent final : public Event {
@@ -25,15 +24,7 @@ class GpuEvent final : public Event {
   GpuEvent(const GpuEvent&) = delete;
   GpuEvent& operator=(const GpuEvent&) = delete;
 
-  bool reached() const override {
-    const typename Api::Code code = Api::event_query.function(event_);
-    if (code == Api::kNotReady) {
-      (void)Api::get_last_error();
-      return false;
-    }
-    if (code != Api::kSuccess) throw_gpu_error<Api>(Api::event_query.name, code);
-    return true;
-  }
+  bool reached() const override { return is_ready<Api>(Api::event_query, event_); }
   void synchronize() const override {
     if (checks_->any()) checks_->wait([&] { return reached(); });
     call_gpu<Api>(Api::event_synchronize, event_);
@@ -121,15 +112,7 @@ class GpuStream final : public Stream {
     call_gpu<Api>(Api::stream_synchronize, stream_);
   }
   /// Returns whether all work that was given so far is done.
-  bool done() const {
-    const typename Api::Code code = Api::stream_query.function(stream_);
-    if (code == Api::kNotReady) {
-      (void)Api::get_last_error();
-      return false;
-    }
-    if (code != Api::kSuccess) throw_gpu_error<Api>(Api::stream_query.name, code);
-    return true;
-  }
+  bool done() const { return is_ready<Api>(Api::stream_query, stream_); }
 
   void begin_capture() override {
     TESSERA_CHECK(!capturing_, "a capture within a capture");

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 #include <hip/hip_runtime_api.h>

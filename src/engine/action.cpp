@@ -1,6 +1,7 @@
 #include "engine/action.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 
@@ -28,6 +29,29 @@ std::vector<bool> needed_by_outputs(const Program& program) {
   return needed;
 }
 
+/// The values that a node reads or writes, by the id of the value that owns the memory.
+struct TouchedMemory {
+  TouchedMemory(const Program& program, const Node& node) {
+    const auto base = [&](Value value) { return program.base(value).id; };
+    for (const Value output : node.outputs) written.insert(base(output));
+    for (const int input : node.operation->updated_inputs()) {
+      written.insert(base(node.inputs[static_cast<size_t>(input)]));
+    }
+    all = written;
+    for (const Value input : node.inputs) all.insert(base(input));
+  }
+
+  bool conflicts_with(const TouchedMemory& other) const {
+    const auto overlap = [](const std::set<int>& a, const std::set<int>& b) {
+      return std::ranges::any_of(a, [&](int value) { return b.contains(value); });
+    };
+    return overlap(written, other.all) || overlap(all, other.written);
+  }
+
+  std::set<int> written;
+  std::set<int> all;  // written or read
+};
+
 }  // namespace
 
 std::vector<int> segment_nodes(const Program& program, Segment segment) {
@@ -54,6 +78,42 @@ std::vector<int> segment_nodes(const Program& program, Segment segment) {
     if (!is_view && belongs(i, node)) result.push_back(static_cast<int>(i));
   }
   return result;
+}
+
+Joins find_joins(const Program& program, std::span<const int> nodes) {
+  struct Pending {
+    int step;
+    TouchedMemory touched;
+  };
+  const auto step_count = static_cast<int>(nodes.size());
+  Joins joins{.before = std::vector<int>(nodes.size(), -1), .busy_until = {}};
+  for (int step = 0; step < step_count; ++step) joins.busy_until.push_back(step);
+  std::vector<Pending> pending;  // the nodes of the network lane that no step waits for yet
+  const auto end_first_pending = [&](size_t count_done, int busy_until) {
+    for (size_t i = 0; i < count_done; ++i) {
+      joins.busy_until[static_cast<size_t>(pending[i].step)] = busy_until;
+    }
+  };
+  for (int step = 0; step < step_count; ++step) {
+    const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
+    if (node.operation->lane() == Lane::network) {
+      pending.push_back({step, TouchedMemory(program, node)});
+      continue;
+    }
+    if (pending.empty()) continue;
+    const TouchedMemory touched(program, node);
+    const auto found = std::find_if(pending.rbegin(), pending.rend(), [&](const Pending& other) {
+      return touched.conflicts_with(other.touched);
+    });
+    if (found == pending.rend()) continue;
+    joins.before[static_cast<size_t>(step)] = found->step;
+    // The network lane is in order, so the nodes before the found one are done too.
+    const auto done = static_cast<size_t>(pending.rend() - found);
+    end_first_pending(done, step - 1);
+    pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(done));
+  }
+  end_first_pending(pending.size(), step_count - 1);
+  return joins;
 }
 
 }  // namespace tessera

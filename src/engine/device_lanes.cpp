@@ -1,21 +1,6 @@
 #include "engine/device_lanes.h"
 
 namespace tessera {
-namespace {
-
-/// Captures the work that enqueue() puts on the lanes as a graph.
-std::unique_ptr<Graph> capture(DeviceLanes& lanes, const std::function<void()>& enqueue) {
-  lanes.compute().begin_capture();
-  try {
-    enqueue();
-  } catch (...) {
-    lanes.abandon_capture();
-    throw;
-  }
-  return lanes.compute().end_capture();
-}
-
-}  // namespace
 
 DeviceLanes::DeviceLanes(Accelerator& accelerator)
     : accelerator_(accelerator), compute_(accelerator.make_stream()) {}
@@ -61,7 +46,16 @@ void CapturedActions::run(const FrameSegment& action, DeviceLanes& lanes,
     recording.ran = true;
     return;
   }
-  if (!recording.graph) recording.graph = capture(lanes, enqueue);
+  if (!recording.graph) {
+    lanes.compute().begin_capture();
+    try {
+      enqueue();
+    } catch (...) {
+      lanes.abandon_capture();
+      throw;
+    }
+    recording.graph = lanes.compute().end_capture();
+  }
   lanes.compute().launch(*recording.graph);
 }
 

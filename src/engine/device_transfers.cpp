@@ -12,9 +12,6 @@ namespace {
 constexpr int64_t kMinBlockBytes = 64 << 10;  // enough for many small writes of a group
 constexpr size_t kManyBlocks = 32;            // with so many, the host waits for the stream
 
-/// Returns whether only the list of blocks refers to a block: no snapshot, no group of writes.
-bool is_free(const std::shared_ptr<PinnedBlock>& block) { return block.use_count() == 1; }
-
 }  // namespace
 
 void DeviceTransfers::write(std::span<const std::byte> from, void* to) {
@@ -68,7 +65,10 @@ std::shared_ptr<PinnedBlock> DeviceTransfers::take(int64_t bytes) {
 }
 
 std::shared_ptr<PinnedBlock> DeviceTransfers::find_free(int64_t bytes) {
-  const auto fits = [&](const auto& block) { return is_free(block) && block->bytes >= bytes; };
+  // Only the list refers to a free block: no snapshot, no group of writes.
+  const auto fits = [&](const auto& block) {
+    return block.use_count() == 1 && block->bytes >= bytes;
+  };
   const auto passed = std::ranges::find_if(
       blocks_, [&](const auto& block) { return fits(block) && block->passed->reached(); });
   if (passed != blocks_.end()) return *passed;

@@ -335,4 +335,13 @@ int64_t first_non_finite(const Tensor& tensor) {
   });
 }
 
+void require_runnable(std::span<const Program* const> programs, Runtime& runtime) {
+  if (runtime.accelerator() == nullptr) return;
+  for (const Program* const program : programs) {
+    for (const Node& node : program->nodes()) {
+      node.operation->require_runnable(runtime, program->specs(node.inputs));
+    }
+  }
+}
+
 }  // namespace tessera

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <tuple>
+#include <compare>
 #include <vector>
 
 #include "engine/action.h"
-#include "engine/joins.h"
 
 namespace tessera {
 
@@ -13,10 +12,7 @@ struct Moment {
   int segment = 0;  ///< index in the order of the segments
   int step = 0;     ///< index among the segment's nodes
 
-  bool operator==(const Moment&) const = default;
-  bool operator<(const Moment& other) const {
-    return std::tie(segment, step) < std::tie(other.segment, other.step);
-  }
+  auto operator<=>(const Moment&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// A block of a frame's memory. It holds an input or a computed value, with its views, and later

@@ -13,7 +13,6 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
-#include <compare>
 #include <utility>
 
 #include "base/error.h"

@@ -1,14 +1,13 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "engine/action.h"
-#include "engine/joins.h"
 #include "program/target.h"
 #include "tensor/tensor.h"
 
@@ -30,11 +29,7 @@ struct WaitingFrame {
   int frame = 0;
   int segments_done = 0;
 
-  bool operator==(const WaitingFrame&) const = default;
-  bool operator<(const WaitingFrame& other) const {
-    return std::tie(program, frame, segments_done) <
-           std::tie(other.program, other.frame, other.segments_done);
-  }
+  auto operator<=>(const WaitingFrame&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// An action without its micro-batch: the segment and the frame that run, and the frames that wait

@@ -5,6 +5,8 @@
 
 #include "engine/rematerialize.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "program/builder.h"
 
@@ -115,24 +117,12 @@ class Rematerialization {
 }  // namespace
 
 Recompute recompute_of(std::span<const Recomputed> blocks) {
-  Recompute result;
-  for (const Recomputed block : blocks) {
-    switch (block) {
-      case Recomputed::norm:
-        result.norm = true;
-        break;
-      case Recomputed::attention:
-        result.attention = true;
-        break;
-      case Recomputed::experts:
-        result.experts = true;
-        break;
-      case Recomputed::layer:
-        result.layer = true;
-        break;
-    }
-  }
-  return result;
+  static_assert(kWords<Recomputed>.size() == 4, "each kind of block has a member below");
+  const auto has = [&](Recomputed block) { return std::ranges::count(blocks, block) > 0; };
+  return {.norm = has(Recomputed::norm),
+          .attention = has(Recomputed::attention),
+          .experts = has(Recomputed::experts),
+          .layer = has(Recomputed::layer)};
 }
 
 void rematerialize(Builder& builder, const Recompute& recompute) {

@@ -11,14 +11,13 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-Origin known_origin(std::string_view name) { return known_word<Origin>(name, "origin of figures"); }
-
 /// Calls read(members) on the member, which is an object of a value and its origin.
 template <typename Read>
 auto figure(const JsonMembers& members, const char* name, const Read& read) {
   const JsonMembers object(members.member(name), fmt::format("{}: {}", members.path(), name));
   object.require_known({"value", "origin"});
-  return Figure<decltype(read(object))>{read(object), object.named("origin", known_origin)};
+  return Figure<decltype(read(object))>{read(object),
+                                        object.word_of<Origin>("origin", "origin of figures")};
 }
 Figure<double> rate_figure(const JsonMembers& members, const char* name) {
   constexpr double kLeast = 1e6;  // per second: below every rate of an accelerator

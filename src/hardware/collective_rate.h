@@ -11,15 +11,15 @@
 
 namespace tessera {
 
-/// The transport of the messages between ranks.
+/// The kind of the ranks, which decides how their messages travel.
 enum class Carrier {
-  threads,    ///< the memory of one process, whose threads are the ranks
-  processes,  ///< MPI, between ranks that are processes
+  threads,    ///< of one process, whose memory they share
+  processes,  ///< connected by MPI or by TCP
 };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Carrier>{"threads", "processes"};
 
-/// The numbers of ranks and machines of a collective, and the transport of the messages.
+/// The numbers of ranks and machines of a collective, and the kind of the ranks. It labels results.
 struct CollectiveRanks {
   Carrier carrier = Carrier::threads;
   int ranks = 2;
@@ -57,7 +57,7 @@ struct CollectiveSweep {
   std::vector<Collective> collectives;
   std::vector<int64_t> bytes;  ///< rounded up to whole elements for each rank
   DType dtype = DType::f32;    ///< f32 or bf16
-  double seconds = 0.2;        ///< about how long each is measured, but at least three batches
+  double seconds = 0.2;  ///< about how long each is measured, but at least three batches of calls
 };
 
 /// Measures every collective of the sweep with every size. Every rank of the group calls it with
@@ -71,7 +71,7 @@ std::vector<CollectiveRate> measure_collectives(Communicator& group, const Colle
 /// collective. Different ranks and dtypes have tables of their own.
 std::string collectives_text(const std::vector<CollectiveRate>& rates);
 
-/// Returns the rates as a picture of lines. There must be at least one rate.
+/// Returns an SVG line chart of the bus bandwidths by size. There must be at least one rate.
 std::string collectives_picture(const std::vector<CollectiveRate>& rates);
 
 }  // namespace tessera

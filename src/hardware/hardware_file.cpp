@@ -44,18 +44,10 @@ Processor read_processor(const nlohmann::json& json, const std::string& path) {
   return processor;
 }
 
-GemmLayout known_layout(std::string_view name) {
-  return known_word<GemmLayout>(name, "layout of matrix products");
-}
-
-MemoryKernel known_kernel(std::string_view name) {
-  return known_word<MemoryKernel>(name, "memory loop");
-}
-
 GemmRate read_gemm(const JsonMembers& members) {
   members.require_known({"dtype", "layout", "m", "n", "k", "best", "median"});
   return {.dtype = members.named("dtype", dtype_from_name),
-          .layout = members.named("layout", known_layout),
+          .layout = members.word_of<GemmLayout>("layout", "layout of matrix products"),
           .m = members.whole("m", 1),
           .n = members.whole("n", 1),
           .k = members.whole("k", 1),
@@ -85,15 +77,9 @@ double seconds_of(const JsonMembers& members, const char* name) {
 CollectiveRate read_collective(const JsonMembers& members) {
   members.require_known({"collective", "dtype", "carrier", "ranks", "machines", "bytes", "best",
                          "median", "bus_bandwidth"});
-  const auto known_collective = [](std::string_view name) {
-    return known_word<Collective>(name, "collective");
-  };
-  const auto known_carrier = [](std::string_view name) {
-    return known_word<Carrier>(name, "carrier of messages");
-  };
-  return {.collective = members.named("collective", known_collective),
+  return {.collective = members.word_of<Collective>("collective", "collective"),
           .dtype = members.named("dtype", dtype_from_name),
-          .ranks = {.carrier = members.named("carrier", known_carrier),
+          .ranks = {.carrier = members.word_of<Carrier>("carrier", "carrier of messages"),
                     .ranks = members.whole_int("ranks", 2),
                     .machines = members.whole_int("machines", 1)},
           .bytes = members.whole("bytes", 1),
@@ -126,8 +112,6 @@ std::string collective_lines(const std::vector<CollectiveRate>& rates) {
 }
 
 }  // namespace
-
-bool has_processor(const Hardware& hardware) { return !hardware.processor.name.empty(); }
 
 double Hardware::gemm_peak(DType dtype) const {
   double peak = 0;
@@ -196,7 +180,7 @@ std::string hardware_json(const Hardware& hardware) {
                       {"median", rate.median}});
   }
   std::string machine;
-  if (has_processor(hardware) || !hardware.accelerator) {
+  if (!hardware.processor.name.empty() || !hardware.accelerator) {
     machine = fmt::format("  \"processor\": {},\n", processor_json(hardware.processor).dump());
   }
   if (hardware.accelerator) {
@@ -246,7 +230,7 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
   members.each("memory", [&](const nlohmann::json& element, const std::string& path) {
     const JsonMembers rate(element, path);
     rate.require_known({"kernel", "bytes", "best", "median"});
-    hardware.memory.push_back({.kernel = rate.named("kernel", known_kernel),
+    hardware.memory.push_back({.kernel = rate.word_of<MemoryKernel>("kernel", "memory loop"),
                                .bytes = rate.whole("bytes", 1),
                                .best = rate.rate("best"),
                                .median = rate.rate("median")});

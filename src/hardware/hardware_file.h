@@ -38,9 +38,6 @@ struct Hardware {
   double memory_bandwidth() const;
 };
 
-/// Returns whether the file names its processor.
-bool has_processor(const Hardware& hardware);
-
 /// Returns the text of a hardware file: a JSON object with "format", "version", "processor",
 /// "gemm_peak" by type (for people; it is not read), "gemm" and "memory", and "collectives" if
 /// there are any. Rates are in operations and bytes per second, times of collectives in seconds.

@@ -27,16 +27,12 @@ struct GemmTables {
   std::map<PanelKey, std::map<std::pair<int64_t, int64_t>, double>> panels;
 
   GemmTables(const std::vector<GemmRate>& rates, const GemmSweep& sweep) {
+    std::set<int64_t> rows, columns;
     for (const GemmRate& rate : rates) {
       if (!asks_for(sweep, rate)) continue;
       panels[{rate.dtype, rate.layout, rate.k}][{rate.m, rate.n}] = rate.best * 1e-9;
-    }
-    std::set<int64_t> rows, columns;
-    for (const auto& [key, cells] : panels) {
-      for (const auto& [size, rate] : cells) {
-        rows.insert(size.first);
-        columns.insert(size.second);
-      }
+      rows.insert(rate.m);
+      columns.insert(rate.n);
     }
     m.assign(rows.begin(), rows.end());
     n.assign(columns.begin(), columns.end());

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/words.h"
 
 namespace tessera {
 
@@ -49,6 +51,12 @@ class JsonMembers {
     } catch (const Error& error) {
       throw Error("{}: {}", path_, error.what());
     }
+  }
+
+  /// Returns the value of an enum's word (see known_word()).
+  template <Worded Enum>
+  Enum word_of(const char* name, std::string_view noun) const {
+    return named(name, [&](std::string_view text) { return known_word<Enum>(text, noun); });
   }
 
   /// Calls visit(element, path) for the elements of an array.

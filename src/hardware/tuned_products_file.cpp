@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "engine/gemm_json.h"
+#include "hardware/json_members.h"
 
 namespace tessera {
 namespace {
@@ -30,21 +31,10 @@ std::string hexadecimal(const ProductAlgorithm& algorithm) {
 }
 
 /// The members of an entry of a file. Errors name the file and the entry's number.
-class EntryReader {
+class EntryReader : public JsonMembers {
  public:
-  EntryReader(const nlohmann::json& json, std::string path) : json_(json), path_(std::move(path)) {
-    if (!json.is_object()) throw Error("{}: found no JSON object; {}", path_, kTuneAgain);
-  }
+  using JsonMembers::JsonMembers;
 
-  const nlohmann::json& member(const char* name) const {
-    const auto found = json_.find(name);
-    if (found == json_.end()) throw Error("{}: there is no \"{}\"; {}", path_, name, kTuneAgain);
-    return *found;
-  }
-  [[noreturn]] void wrong(const char* name, const std::string& expected) const {
-    throw Error("{}: \"{}\" is {}, expected {}; {}", path_, name, printable(member(name).dump()),
-                expected, kTuneAgain);
-  }
   int64_t whole(const char* name, int64_t least) const {
     const nlohmann::json& value = member(name);
     constexpr int64_t kMost = int64_t{1} << 40;
@@ -97,10 +87,6 @@ class EntryReader {
     }
     return result;
   }
-
- private:
-  const nlohmann::json& json_;
-  std::string path_;
 };
 
 TunedProduct read_product(const EntryReader& entry) {
@@ -173,6 +159,18 @@ std::string array_text(const std::vector<Entry>& entries,
   return fmt::format("[{}{}]", join(lines, ","), lines.empty() ? "" : "\n ");
 }
 
+/// Reads an entry. Errors advise to tune again.
+template <typename Entry>
+Entry read_entry(const nlohmann::json& json, const std::string& path,
+                 Entry (*read)(const EntryReader&)) {
+  if (!json.is_object()) throw Error("{}: found no JSON object; {}", path, kTuneAgain);
+  try {
+    return read(EntryReader(json, path));
+  } catch (const Error& error) {
+    throw Error("{}; {}", error.what(), kTuneAgain);
+  }
+}
+
 /// Reads the entries of an array. Throws Error if same(a, b) holds for two of them.
 template <typename Entry, typename Same>
 std::vector<Entry> read_array(const nlohmann::json& json, const char* name,
@@ -185,7 +183,7 @@ std::vector<Entry> read_array(const nlohmann::json& json, const char* name,
   std::vector<Entry> entries;
   for (const nlohmann::json& element : *array) {
     const std::string path = fmt::format("{}: {}[{}]", origin, name, entries.size());
-    Entry entry = read(EntryReader(element, path));
+    Entry entry = read_entry(element, path, read);
     if (std::ranges::any_of(entries, [&](const Entry& other) { return same(other, entry); })) {
       throw Error("{}: this product stands in the table already; {}", path, kTuneAgain);
     }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/vocabulary.h"
+#include "data/tokenizer.h"
 #include "engine/executor.h"
 
 namespace tessera {

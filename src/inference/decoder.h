@@ -31,8 +31,6 @@ class Decoder {
   /// overwrite them. Throws Error on a token outside the model's vocabulary, and InternalError
   /// beyond the capacity.
   Tensor feed(std::span<const int32_t> tokens);
-  /// Begins a new sequence.
-  void restart() { done_ = 0; }
 
  private:
   struct Step;

@@ -12,7 +12,6 @@
 #include "base/usable_memory.h"
 #include "config/mesh_of.h"
 #include "engine/memory_plan.h"
-#include "plan/programs.h"
 
 namespace tessera {
 namespace {
@@ -54,36 +53,15 @@ LoaderOptions Evaluator::loader_options(int64_t rows) const {
 
 double Evaluator::batch_loss(const Batch& batch) { return sum(token_losses(batch)); }
 
-Evaluation Evaluator::run(Loader& loader, int64_t instances) {
-  LoaderEvaluation evaluation(*this, loader, instances);
-  while (!evaluation.done()) evaluation.next();
-  return evaluation.result();
-}
-
-StandaloneEvaluator::StandaloneEvaluator(const ModelConfig& config, DType compute,
-                                         const GivenTensors& weights, const ProgramSize& size,
-                                         Runtime& runtime)
-    : StandaloneEvaluator(write_evaluation(inference_config(config), compute, size), weights,
-                          runtime) {}
-
 StandaloneEvaluator::StandaloneEvaluator(EvaluationProgram program, const GivenTensors& weights,
                                          Runtime& runtime)
     : program_(std::move(program)),
       executor_({&program_.program}, std::span(&kEvaluate, 1), runtime, weights),
       evaluator_(program_, executor_, 0) {}
 
-void require_evaluation_memory(const ModelConfig& config, DType compute,
-                               const GivenTensors& weights, const ProgramSize& size,
-                               const Runtime& runtime) {
-  int64_t held = 0;
-  for (const auto& [name, tensor] : weights) held += tensor.bytes();
-  require_evaluation_memory(write_evaluation(inference_config(config), compute, size), weights,
-                            size, runtime, 1, held);
-}
-
-void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& shared,
-                               const ProgramSize& size, const Runtime& runtime, int ranks,
-                               int64_t held) {
+void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& weights,
+                               const GivenTensors& shared, const ProgramSize& size,
+                               const Runtime& runtime, int ranks, int copies) {
   const Program* const programs[] = {&program.program};
   int64_t needed =
       plan_memory(programs, std::span(&kEvaluate, 1), runtime.target(), shared).arena_bytes * ranks;
@@ -95,38 +73,11 @@ void require_evaluation_memory(const EvaluationProgram& program, const GivenTens
         size.sequences, size.context, format_bytes(needed), device->name(),
         format_bytes(device->free_bytes()));
   }
-  needed += held;
+  for (const auto& [name, tensor] : weights) needed += tensor.bytes() * copies;
   const UsableMemory memory = usable_memory();
   if (needed <= memory.bytes) return;
   throw Error("{} sequences of {} tokens at once take {}, and {}; lower --batch", size.sequences,
               size.context, format_bytes(needed), memory.text());
-}
-
-LoaderEvaluation::LoaderEvaluation(Evaluator& evaluator, Loader& loader, int64_t instances)
-    : evaluator_(evaluator), loader_(loader) {
-  evaluation_.instances =
-      instances > 0 ? std::min(instances, loader.instances()) : loader.instances();
-}
-
-void LoaderEvaluation::next() {
-  Batch batch = loader_.next();
-  // The last batch may have more rows than are wanted. The surplus rows lose their targets.
-  const int64_t all_rows = batch.parts * batch.rows;  // of all ranks, in the order of their parts
-  const int64_t counted_rows = std::min(all_rows, evaluation_.instances - done_);
-  const int64_t own_rows =
-      std::clamp<int64_t>(counted_rows - batch.part * batch.rows, 0, batch.rows);
-  std::fill(batch.targets.begin() + own_rows * batch.context, batch.targets.end(), -1);
-  loss_ += evaluator_.batch_loss(batch);
-  evaluation_.targets +=
-      batch.target_count / all_rows * counted_rows;  // all rows have equally many targets
-  done_ += all_rows;
-}
-
-Evaluation LoaderEvaluation::result() const {
-  Evaluation result = evaluation_;
-  result.loss = loss_ / static_cast<double>(std::max<int64_t>(result.targets, 1));
-  result.perplexity = std::exp(result.loss);
-  return result;
 }
 
 SourcesEvaluation::SourcesEvaluation(Evaluator& evaluator, const TrainingData& data, int64_t rows,
@@ -147,14 +98,29 @@ SourcesEvaluation::SourcesEvaluation(Evaluator& evaluator, const TrainingData& d
 
 void SourcesEvaluation::begin_source() {
   loader_.emplace(TrainingData{data_.tokenizer, {*sources_[results_.size()]}}, options_);
-  evaluation_.emplace(evaluator_, *loader_, instances_);
+  const int64_t all = loader_->instances();
+  evaluation_ = {.instances = instances_ > 0 ? std::min(instances_, all) : all};
+  loss_ = 0;
+  instances_done_ = 0;
 }
 
 void SourcesEvaluation::next() {
-  evaluation_->next();
-  if (!evaluation_->done()) return;
+  Batch batch = loader_->next();
+  // The last batch may have more rows than are wanted. The surplus rows lose their targets.
+  const int64_t all_rows = batch.parts * batch.rows;  // of all ranks, in the order of their parts
+  const int64_t counted_rows = std::min(all_rows, evaluation_.instances - instances_done_);
+  const int64_t own_rows =
+      std::clamp<int64_t>(counted_rows - batch.part * batch.rows, 0, batch.rows);
+  std::fill(batch.targets.begin() + own_rows * batch.context, batch.targets.end(), -1);
+  loss_ += evaluator_.batch_loss(batch);
+  evaluation_.targets +=
+      batch.target_count / all_rows * counted_rows;  // all rows have equally many targets
+  instances_done_ += all_rows;
+  if (instances_done_ < evaluation_.instances) return;
+  evaluation_.loss = loss_ / static_cast<double>(std::max<int64_t>(evaluation_.targets, 1));
+  evaluation_.perplexity = std::exp(evaluation_.loss);
   const DataSource& source = *sources_[results_.size()];
-  results_.push_back({source.name, source.weight, evaluation_->result()});
+  results_.push_back({source.name, source.weight, evaluation_});
   if (!done()) begin_source();
 }
 

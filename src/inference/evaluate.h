@@ -13,10 +13,10 @@
 
 namespace tessera {
 
-// Evaluation: the mean loss of a model on held-out data. An Evaluator runs one batch, a
-// LoaderEvaluation the batches of one loader, and a SourcesEvaluation the held-out parts of all
-// sources of the data. In training the Evaluator uses the run's executor. Elsewhere a
-// StandaloneEvaluator has its own, and require_evaluation_memory() checks beforehand that it fits.
+// Evaluation: the mean loss of a model on held-out data. An Evaluator runs one batch, and a
+// SourcesEvaluation the held-out parts of all sources of the data. In training the Evaluator uses
+// the run's executor. Elsewhere a StandaloneEvaluator has its own, and require_evaluation_memory()
+// checks beforehand that it fits.
 
 /// The losses of a model on text that it was not trained on.
 struct Evaluation {
@@ -32,11 +32,6 @@ class Evaluator {
   /// `program` is the program at `program_index` of the executor. Both must outlive the evaluator.
   Evaluator(const EvaluationProgram& program, Executor& executor, int program_index);
 
-  /// Returns the mean loss over the first `instances` instances of the loader (at most a whole
-  /// epoch; 0: a whole epoch). Further rows of the last batch do not count. Throws Error on a token
-  /// outside the model's vocabulary. All ranks of the program call it together, each with a loader
-  /// of its own part. If it throws on one rank, the others wait for that rank in a collective.
-  Evaluation run(Loader& loader, int64_t instances = 0);
   /// Returns the cross-entropy (nats) of each row of a batch of the program's size, summed over the
   /// row's target tokens. The program must have one rank. Throws Error on a token outside the
   /// model's vocabulary.
@@ -63,9 +58,6 @@ class StandaloneEvaluator {
  public:
   /// `weights` are the units of the model's parameters. They are shared, not copied. `runtime` must
   /// outlive the evaluator.
-  StandaloneEvaluator(const ModelConfig& config, DType compute, const GivenTensors& weights,
-                      const ProgramSize& size, Runtime& runtime);
-  /// Takes a program that is already written, as by write_evaluation().
   StandaloneEvaluator(EvaluationProgram program, const GivenTensors& weights, Runtime& runtime);
   StandaloneEvaluator(const StandaloneEvaluator&) = delete;
   StandaloneEvaluator& operator=(const StandaloneEvaluator&) = delete;
@@ -82,15 +74,13 @@ class StandaloneEvaluator {
 /// Throws Error when a StandaloneEvaluator of this size would need more memory than there is. On
 /// the processor the need includes the weights. On a device the weights are there already, and the
 /// free memory must hold the rest. Only plans the memory; allocates none.
-void require_evaluation_memory(const ModelConfig& config, DType compute,
-                               const GivenTensors& weights, const ProgramSize& size,
-                               const Runtime& runtime);
-/// Does the same for `ranks` ranks, which share the machine's memory and each run a program as
-/// large as `program`. `held` is the number of bytes that the loaded weights occupy in that memory.
-/// `shared` are those of the weights that the program uses without a copy.
-void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& shared,
-                               const ProgramSize& size, const Runtime& runtime, int ranks,
-                               int64_t held);
+///
+/// `ranks` ranks share the machine's memory and each run a program as large as `program`. The
+/// memory holds `copies` copies of the loaded `weights`. `shared` are those of the weights that the
+/// program uses without a copy.
+void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& weights,
+                               const GivenTensors& shared, const ProgramSize& size,
+                               const Runtime& runtime, int ranks = 1, int copies = 1);
 
 /// The losses of a model on one source.
 struct SourceEvaluation {
@@ -99,28 +89,8 @@ struct SourceEvaluation {
   Evaluation evaluation;
 };
 
-/// The evaluation of a loader's instances, batch by batch. The caller may stop after any batch.
-class LoaderEvaluation {
- public:
-  /// Evaluates the first `instances` instances; 0: a whole epoch. Refers to the other arguments.
-  LoaderEvaluation(Evaluator& evaluator, Loader& loader, int64_t instances);
-
-  bool done() const { return done_ >= evaluation_.instances; }
-  /// Runs the next batch. Throws as Evaluator::run().
-  void next();
-  /// Returns the losses. Call it once done() is true.
-  Evaluation result() const;
-
- private:
-  Evaluator& evaluator_;
-  Loader& loader_;
-  Evaluation evaluation_;  // all but the losses
-  double loss_ = 0;        // summed over the targets of the batches so far
-  int64_t done_ = 0;       // instances of the batches so far
-};
-
 /// The evaluation of every source of the data that has a held-out part, batch by batch. All ranks
-/// of the program go through it together.
+/// of the program go through it together. The caller may stop after any batch.
 class SourcesEvaluation {
  public:
   /// Evaluates at most `instances` instances of each source; 0: all. `rows` is the batch size, over
@@ -130,7 +100,9 @@ class SourcesEvaluation {
                     int64_t instances);
 
   bool done() const { return results_.size() == sources_.size(); }
-  /// Runs the next batch. Throws as Evaluator::run().
+  /// Runs the next batch. Rows beyond the last wanted instance do not count. Throws Error on a
+  /// token outside the model's vocabulary. If it throws on one rank, the others wait for that rank
+  /// in a collective.
   void next();
   /// Returns the losses of the sources that are done.
   const std::vector<SourceEvaluation>& results() const { return results_; }
@@ -143,8 +115,11 @@ class SourcesEvaluation {
   LoaderOptions options_;
   int64_t instances_;
   std::vector<const DataSource*> sources_;
-  std::optional<Loader> loader_;  // of the source whose result comes next
-  std::optional<LoaderEvaluation> evaluation_;
+  // Of the source whose result comes next:
+  std::optional<Loader> loader_;
+  Evaluation evaluation_;       // all but the losses
+  double loss_ = 0;             // summed over the targets of the batches so far
+  int64_t instances_done_ = 0;  // of the batches so far
   std::vector<SourceEvaluation> results_;
 };
 

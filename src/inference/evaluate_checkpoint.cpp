@@ -38,7 +38,7 @@ CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& opti
   const int ranks = task.mesh.ranks();
   task.require_memory(runtime, 0, ranks, 1);
   CheckpointEvaluation result = task.report();
-  result.set(ranks > 1 ? evaluate_on_ranks(task, threads) : task.run(runtime));
+  result.set(ranks > 1 ? evaluate_on_ranks(task, threads) : task.run_rank(0, runtime));
   return result;
 }
 

@@ -60,19 +60,15 @@ Mesh evaluation_mesh(const CheckpointEvaluationOptions& options, const LoadedMod
   return mesh;
 }
 
-/// Returns whether a rank has the whole parameter, at the same offset of its unit as the model.
-bool is_whole_at_same_offset(const ParameterSpec& rank_spec, const ParameterSpec& model_spec) {
-  return rank_spec.piece_shape == model_spec.shape &&
-         rank_spec.unit_offset == model_spec.unit_offset;
-}
-
 /// Returns the units of the model's weights that the rank has whole: its program, which declares
 /// `rank_parameters`, can use them without a copy.
 GivenTensors shared_weights(const LoadedModel& model, const ParameterList& rank_parameters) {
   std::set<int> copied;  // units with a parameter that differs in extent or offset
   for (size_t i = 0; i < rank_parameters.specs().size(); ++i) {
     const ParameterSpec& spec = rank_parameters.specs()[i];
-    if (!is_whole_at_same_offset(spec, model.parameters.specs()[i])) copied.insert(spec.unit_index);
+    const ParameterSpec& whole = model.parameters.specs()[i];
+    const bool same = spec.piece_shape == whole.shape && spec.unit_offset == whole.unit_offset;
+    if (!same) copied.insert(spec.unit_index);
   }
   GivenTensors shared;
   for (int i = 0; i < std::ssize(rank_parameters.units()); ++i) {
@@ -85,8 +81,8 @@ GivenTensors shared_weights(const LoadedModel& model, const ParameterList& rank_
   return shared;
 }
 
-/// Returns the weights for the program of one rank, on the processor. The units that the rank has
-/// whole share the model's memory. The other units are copies of the rank's pieces.
+/// Returns the weights for the program of one rank. The units that the rank has whole share the
+/// model's memory. The other units are copies of the rank's pieces.
 GivenTensors rank_weights(const LoadedModel& model, const ParameterList& rank_parameters,
                           const MeshRank& mesh_rank) {
   TESSERA_CHECK(rank_parameters.specs().size() == model.parameters.specs().size(),
@@ -146,16 +142,10 @@ EvaluationProgram EvaluationTask::program(int rank) const {
 }
 
 void EvaluationTask::require_memory(const Runtime& runtime, int rank, int ranks, int copies) const {
-  int64_t held = 0;
-  for (const auto& [name, tensor] : model.weights) held += tensor.bytes();
   const EvaluationProgram rank_program = program(rank);
-  require_evaluation_memory(rank_program, shared_weights(model, rank_program.parameters), size,
-                            runtime, ranks, held * copies);
-}
-
-std::vector<SourceEvaluation> EvaluationTask::run(Runtime& runtime) const {
-  StandaloneEvaluator evaluator(program(0), model.weights, runtime);
-  return evaluate_sources(*evaluator, data, size.sequences, options.instances);
+  require_evaluation_memory(rank_program, model.weights,
+                            shared_weights(model, rank_program.parameters), size, runtime, ranks,
+                            copies);
 }
 
 std::vector<SourceEvaluation> EvaluationTask::run_rank(int rank, Runtime& runtime) const {

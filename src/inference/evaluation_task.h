@@ -26,10 +26,8 @@ struct EvaluationTask {
   /// Throws Error unless this machine's memory holds `copies` copies of the loaded weights (one for
   /// each process) and `ranks` programs as large as the program of `rank`.
   void require_memory(const Runtime& runtime, int rank, int ranks, int copies) const;
-  /// Evaluates on the runtime's device, as the only rank. Returns the losses by source.
-  std::vector<SourceEvaluation> run(Runtime& runtime) const;
-  /// Evaluates as one rank of the mesh, whose groups the runtime has joined, and returns the losses
-  /// by source. All ranks call it.
+  /// Evaluates as one rank of the mesh, whose groups (of several ranks) the runtime has joined, and
+  /// returns the losses by source. All ranks call it. A single rank may compute on a device.
   std::vector<SourceEvaluation> run_rank(int rank, Runtime& runtime) const;
   /// Returns the report without the losses of the model. Computes the baselines if they are wanted.
   CheckpointEvaluation report() const;

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "base/utf8.h"
-#include "data/vocabulary.h"
+#include "data/tokenizer.h"
 #include "inference/decoder.h"
 #include "model/model.h"
 #include "tensor/dispatch.h"

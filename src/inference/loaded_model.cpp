@@ -65,7 +65,9 @@ LoadedModel load_chosen(const fs::path& checkpoint, int threads) {
         {"parameters", spec.name,
          stored == spec.dtype ? loaded.weight(masters.size()) : Tensor(spec.shape, stored)});
   }
-  reader.load_group("parameters", masters, threads);
+  const std::string group = "parameters";
+  reader.require_all(masters, &group);
+  reader.load_each(masters, threads);
   for (size_t i = 0; i < masters.size(); ++i) {
     const Tensor weight = loaded.weight(i);
     if (masters[i].tensor.dtype() != weight.dtype()) convert(masters[i].tensor, weight);
@@ -83,14 +85,10 @@ GivenTensors unit_tensors(const ParameterList& parameters) {
   return units;
 }
 
-Tensor parameter_tensor(const ParameterList& parameters, const GivenTensors& units,
-                        const ParameterSpec& spec) {
-  const ParameterUnit& unit = parameters.units()[static_cast<size_t>(spec.unit_index)];
-  return units.at(unit.name).view(spec.unit_offset, spec.shape);
-}
-
 Tensor LoadedModel::weight(size_t index) const {
-  return parameter_tensor(parameters, weights, parameters.specs()[index]);
+  const ParameterSpec& spec = parameters.specs()[index];
+  const ParameterUnit& unit = parameters.units()[static_cast<size_t>(spec.unit_index)];
+  return weights.at(unit.name).view(spec.unit_offset, spec.shape);
 }
 
 void LoadedModel::move_to(Runtime& runtime) {

@@ -45,8 +45,5 @@ LoadedModel load_model(const fs::path& path, int threads, const Logger& logger =
 
 /// Returns a tensor on the processor for each unit of the list, by the unit's name, without values.
 GivenTensors unit_tensors(const ParameterList& parameters);
-/// Returns a view of a parameter's elements in the tensor of its unit.
-Tensor parameter_tensor(const ParameterList& parameters, const GivenTensors& units,
-                        const ParameterSpec& spec);
 
 }  // namespace tessera

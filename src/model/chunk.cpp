@@ -21,10 +21,21 @@
 #include "ops/loss/cross_entropy.h"
 #include "ops/router/balance_counts.h"
 #include "ops/router/losses.h"
-#include "ops/update/running_sum.h"
+#include "ops/update/kept_values.h"
 
 namespace tessera {
 namespace {
+
+/// Returns the positions of all keys that a rank's queries see, gathered over the context axis once
+/// for all layers. Returns none if the axis has one rank.
+std::optional<Value> gathered_positions(ModelWriter& writer, Value positions) {
+  const Axis context = writer.mesh().context();
+  if (writer.mesh().size(context) == 1) return std::nullopt;
+  const auto scope = writer.builder.scope("positions", Block::attention);
+  const Value all = convert(writer.builder, positions, context, Placement::sharded, replicated());
+  writer.builder.keep(all, Keep::layer);  // for all layers, like the table of angles
+  return all;
+}
 
 class ChunkWriter {
  public:
@@ -75,13 +86,7 @@ class ChunkWriter {
   }
 
   LayerWriter write_forward() {
-    const AttentionInputs inputs{
-        .sequence = own_context(writer_.mesh(), size_),
-        .positions = chunk_.batch.positions,
-        .key_positions = gathered_positions(writer_, chunk_.batch.positions),
-        .rotary_table = table_of_angles(writer_, chunk_.batch.positions),
-        .document_starts = chunk_.batch.document_starts,
-        .cache_position = {}};
+    const AttentionInputs inputs = attention_inputs(writer_, chunk_.batch, size_);
     if (range_.embedding) embedded_ = write_embedding(writer_, chunk_.batch.tokens);
     LayerWriter layers = embedded_ ? LayerWriter(writer_, embedded_->stream)
                                    : LayerWriter(writer_, chunk_.boundary_in);
@@ -267,8 +272,14 @@ BatchValues declare_batch(Builder& builder, const ProgramSize& size,
   return values;
 }
 
-int64_t own_context(const Mesh& mesh, const ProgramSize& size) {
-  return size.context / mesh.size(mesh.context());
+AttentionInputs attention_inputs(ModelWriter& writer, const BatchValues& batch,
+                                 const ProgramSize& size) {
+  return {.sequence = size.context / writer.mesh().size(writer.mesh().context()),
+          .positions = batch.positions,
+          .key_positions = gathered_positions(writer, batch.positions),
+          .rotary_table = table_of_angles(writer, batch.positions),
+          .document_starts = batch.document_starts,
+          .cache_position = {}};
 }
 
 ChunkRange whole_model(const ModelConfig& config) { return {.layers = {0, config.layers}}; }

@@ -21,10 +21,6 @@ struct ProgramSize {
   bool pinned_choices = false;
 };
 
-/// Returns the number of tokens of one sequence that a rank's attention and dense layers see: the
-/// tokens of its coordinate on the context axis, gathered over the tensor axis.
-int64_t own_context(const Mesh& mesh, const ProgramSize& size);
-
 /// The inputs that a program gets from a batch, i32 [tokens of this rank] each unless noted. An
 /// input that the program does not have is null.
 struct BatchValues {
@@ -40,6 +36,11 @@ struct BatchValues {
 /// positions do not divide over the ranks.
 BatchValues declare_batch(Builder& builder, const ProgramSize& size,
                           const TokenDistribution& layout, bool embedding = true, bool head = true);
+
+/// Returns what the attention layers of a program share: they see the tokens of the rank's
+/// coordinate on the context axis, gathered over the tensor axis.
+AttentionInputs attention_inputs(ModelWriter& writer, const BatchValues& batch,
+                                 const ProgramSize& size);
 
 /// A sum over the micro-batches of a step, kept in f64. Programs add to it, and it is read after
 /// the step. It is partial over the axes on which each rank adds its own part.

@@ -48,15 +48,6 @@ Value table_of_angles(ModelWriter& writer, Value positions) {
   return table;
 }
 
-std::optional<Value> gathered_positions(ModelWriter& writer, Value positions) {
-  const Axis context = writer.mesh().context();
-  if (writer.mesh().size(context) == 1) return std::nullopt;
-  const auto scope = writer.builder.scope("positions", Block::attention);
-  const Value all = convert(writer.builder, positions, context, Placement::sharded, replicated());
-  writer.builder.keep(all, Keep::layer);  // for all layers, like the table of angles
-  return all;
-}
-
 Embedded write_embedding(ModelWriter& writer, Value tokens) {
   const Value table = embedding_table(writer);
   const auto scope = writer.builder.scope("embedding", Block::embedding);

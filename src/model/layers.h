@@ -85,10 +85,6 @@ class LayerWriter {
 /// Writes the table of the rotary embedding's angles, one row per token, and returns it.
 Value table_of_angles(ModelWriter& writer, Value positions);
 
-/// Returns the positions of all keys that a rank's queries see, gathered over the context axis once
-/// for all layers. Returns none if the axis has one rank.
-std::optional<Value> gathered_positions(ModelWriter& writer, Value positions);
-
 /// Declares the matrix of a head that is not tied, [vocabulary, hidden], and returns it.
 Value write_head_matrix(ModelWriter& writer);
 

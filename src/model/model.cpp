@@ -44,13 +44,7 @@ EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                      .layout = distribute_tokens(mesh_rank.mesh, size.sequences),
                      .experts = experts};
   evaluation.batch = declare_batch(builder, size, writer.layout);
-  const AttentionInputs inputs{
-      .sequence = own_context(mesh_rank.mesh, size),
-      .positions = evaluation.batch.positions,
-      .key_positions = gathered_positions(writer, evaluation.batch.positions),
-      .rotary_table = table_of_angles(writer, evaluation.batch.positions),
-      .document_starts = evaluation.batch.document_starts,
-      .cache_position = {}};
+  const AttentionInputs inputs = attention_inputs(writer, evaluation.batch, size);
   const Trunk trunk = write_trunk(writer, evaluation.batch.tokens, inputs);
   const auto scope = builder.scope("head", Block::head);
   const Value head = use_like(builder, trunk.head, evaluation.batch.targets);

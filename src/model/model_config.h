@@ -13,7 +13,7 @@ namespace tessera {
 
 class Contradictions;
 
-/// The published families that have a preset (model/families/).
+/// The published families that have a preset (families.cpp).
 enum class Family { llama, mixtral, olmo, olmoe, zaya };
 template <>
 inline constexpr std::array<std::string_view, 5> kWords<Family>{"llama", "mixtral", "olmo", "olmoe",
@@ -128,7 +128,7 @@ struct ModelConfig {
   int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / heads; }
 };
 
-/// Returns the preset of a published family (model/families/).
+/// Returns the preset of a published family (families.cpp).
 ModelConfig family_preset(Family family);
 
 /// Throws Error if sizes contradict each other. The message names the keys and the numbers (which

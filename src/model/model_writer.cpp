@@ -46,27 +46,19 @@ TokenDistribution distribute_tokens(const Mesh& mesh, int64_t sequences) {
 }
 
 Value ModelWriter::matrix(std::string_view name, const Shape& shape,
-                          const Distribution& distribution, ParameterRole role) {
-  return declare_matrix(name, shape, distribution, role, config.initialization_deviation);
-}
-
-Value ModelWriter::output_matrix(std::string_view name, const Shape& shape,
-                                 const Distribution& distribution, ParameterRole role) {
-  double deviation = config.initialization_deviation;
-  if (config.initialization == InitializationRule::scaled) {
-    deviation /= std::sqrt(2.0 * static_cast<double>(config.layers));
-  }
-  return declare_matrix(name, shape, distribution, role, deviation);
-}
-
-Value ModelWriter::declare_matrix(std::string_view name, const Shape& shape,
-                                  const Distribution& distribution, ParameterRole role,
-                                  double deviation) {
-  const Initialization initialization{.deviation = deviation,
+                          const Distribution& distribution, ParameterRole role, double divisor) {
+  const Initialization initialization{.deviation = config.initialization_deviation / divisor,
                                       .cutoff = config.initialization_cutoff};
   const bool routes = role == ParameterRole::router || role == ParameterRole::router_hidden;
   const DType dtype = routes ? wide() : compute;
   return parameters.declare(builder, name, shape, distribution, dtype, role, initialization, unit);
+}
+
+Value ModelWriter::output_matrix(std::string_view name, const Shape& shape,
+                                 const Distribution& distribution, ParameterRole role) {
+  const bool scaled = config.initialization == InitializationRule::scaled;
+  return matrix(name, shape, distribution, role,
+                scaled ? std::sqrt(2.0 * static_cast<double>(config.layers)) : 1);
 }
 
 Value ModelWriter::vector(std::string_view name, int64_t size, double constant,

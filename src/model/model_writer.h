@@ -63,9 +63,10 @@ struct ModelWriter {
                                sharded(dim, nearly_even(extent, mesh().size(mesh().tensor()))));
   }
 
-  /// Declares a matrix [out, in], initialised as the configuration says, and returns it.
+  /// Declares a matrix [out, in], initialised as the configuration says, and returns it. Its
+  /// deviation is the configured one over `divisor`.
   Value matrix(std::string_view name, const Shape& shape, const Distribution& distribution,
-               ParameterRole role = ParameterRole::matrix);
+               ParameterRole role = ParameterRole::matrix, double divisor = 1);
   /// Declares the matrix of a projection into the residual stream and returns it. "scaled"
   /// initialisation divides the deviation of such matrices (see InitializationRule).
   Value output_matrix(std::string_view name, const Shape& shape, const Distribution& distribution,
@@ -100,10 +101,6 @@ struct ModelWriter {
   /// (ops/norm/norm.h).
   Value norm_and_rotary(std::string_view name, Value x, int64_t size, int64_t group, Value table,
                         int64_t head_dim);
-
- private:
-  Value declare_matrix(std::string_view name, const Shape& shape, const Distribution& distribution,
-                       ParameterRole role, double deviation);
 };
 
 }  // namespace tessera

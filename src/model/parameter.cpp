@@ -84,10 +84,6 @@ bool is_hidden_matrix(ParameterRole role, const Shape& shape) {
   return hidden && shape.rank() == 2;
 }
 
-void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, int threads) {
-  initialize(spec, seed, TensorPiece(spec.shape), values, threads);
-}
-
 void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& piece,
                 const Tensor& values, int threads) {
   TESSERA_CHECK(piece.whole() == spec.shape && values.shape() == piece.shape(),

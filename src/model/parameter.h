@@ -105,8 +105,6 @@ bool rounds(const ParameterUnit& unit);
 /// same model. Throws InternalError if the tensor does not have the piece's shape.
 void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& piece,
                 const Tensor& values, int threads);
-/// Fills a tensor with the first values of the whole parameter.
-void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, int threads);
 
 /// The parameters of a model, declared while it is written into a program. All parameters of a unit
 /// must be declared before anything uses the unit's size, because each of them enlarges it.

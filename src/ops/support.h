@@ -94,6 +94,17 @@ void run_kernel(const Execution& execution, DType dtype, Arguments&& arguments, 
   run_processor_kernel(execution, dtype, arguments, plain, fast);
 }
 
+/// Runs an operation on f32 or f64, as `dtype` says: device(Vendor{}, arguments(float{})) on a
+/// device, and kernel(arguments(T{})) on the processor.
+template <typename Arguments, typename OnDevice, typename Kernel>
+void run_wide_kernel(const Execution& execution, DType dtype, Arguments&& arguments,
+                     OnDevice&& device, Kernel&& kernel) {
+  if (execution.stream == nullptr) {
+    return dispatch_wide(dtype, [&](auto type) { kernel(arguments(type)); });
+  }
+  for_vendor(*execution.stream, [&](auto vendor) { device(vendor, arguments(float{})); });
+}
+
 /// Calls body(item) for each item of [0, count) on several threads, each of which gets at least
 /// `grain` items. See parallel_ranges().
 template <typename Body>
@@ -102,5 +113,38 @@ void parallel_each(int threads, int64_t count, int64_t grain, Body&& body) {
     for (int64_t item = begin; item < end; ++item) body(item);
   });
 }
+
+/// Rows [begin, end) that are processed in chunks of `chunk` rows, which divide them evenly.
+struct RowSection {
+  int64_t begin;
+  int64_t end;
+  int64_t chunk;
+};
+
+/// Divides rows [0, rows) into chunks of at most `chunk` rows; `chunk` is at least 1. Returns up to
+/// two sections, none for no rows: the whole chunks, and one shorter chunk of the rest. All chunks
+/// of a section have one shape, so a product is prepared once for each section.
+inline std::vector<RowSection> row_sections(int64_t rows, int64_t chunk) {
+  const int64_t whole = rows / chunk * chunk;
+  std::vector<RowSection> sections;
+  if (whole > 0) sections.push_back({0, whole, chunk});
+  if (whole < rows) sections.push_back({whole, rows, rows - whole});
+  return sections;
+}
+
+/// Checks that all of a tensor's i32 indices are in [least, extent). Otherwise throws Error, which
+/// names the node, the bounds, the first wrong index and its token; `what` is the word for it:
+/// "id", "target". The bounds are those of the whole tensor.
+void require_indices(const Execution& execution, std::string_view what, const Tensor& indices,
+                     int64_t least, int64_t extent);
+
+/// Returns the first row that the program's rank holds, as an index in the whole value; 0 if dim 0
+/// is whole or the rank has no rows. Throws Error if the rows have gaps (zigzag).
+int64_t first_row(const Program& program, Value value);
+
+/// Enqueues a run of an operation on the stream of the emulated device, with the processor's
+/// kernels. It serves operations that GPUs leave to vendor libraries: attention and grouped
+/// products. Throws InternalError on any other device. The operation must outlive the run.
+void run_by_processor(const Operation& operation, const Execution& execution);
 
 }  // namespace tessera

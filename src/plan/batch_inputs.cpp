@@ -1,8 +1,8 @@
 // Writes a loader's batch into a program's inputs. A Batch (data/loader.h) holds the sequences of
 // one data-parallel rank: four arrays of i32 [sequences · context], the tokens, targets, positions
 // and document starts of its part of the micro-batch. An input holds only the rank's piece of the
-// whole micro-batch. The input's distribution says which: with context parallelism, a part of the
-// positions of each sequence.
+// whole micro-batch. The input's distribution (distribute_tokens() in model/model_writer.cpp) says
+// which: with context parallelism, a part of the positions of each sequence, in zigzag.
 
 #include "plan/batch_inputs.h"
 
@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "comm/tensor_piece.h"
-#include "data/vocabulary.h"
+#include "data/tokenizer.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {

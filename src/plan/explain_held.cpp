@@ -98,15 +98,9 @@ struct UpdatedParameters {
   void add(const ParameterSpec& spec) {
     ++tensors;
     elements += spec.shape.elements();
-    const std::string name = without_layer(spec.name);
+    std::string name = spec.name;  // without the layer: "attention.query"
+    if (name.starts_with(kLayers)) name.erase(0, name.find('.', kLayers.size()) + 1);
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-  }
-
- private:
-  /// Returns a name without the layer: "attention.query" for "layers.3.attention.query".
-  static std::string without_layer(const std::string& name) {
-    if (!name.starts_with(kLayers)) return name;
-    return name.substr(name.find('.', kLayers.size()) + 1);
   }
 };
 

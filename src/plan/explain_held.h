@@ -9,21 +9,23 @@
 
 namespace tessera {
 
-/// Returns a distribution as text, without the axes of one rank: "tensor: sharded (dim 0, even)".
-/// The value is invariant on the other axes that the text does not name.
+// What a rank holds, for `explain`.
+
+/// Returns a distribution as text, without axes that have only one rank: "tensor: sharded (dim 0,
+/// even)". On an axis of several ranks that the text does not name, the value is invariant.
 std::string type_of_ranks(const Mesh& mesh, Distribution type);
 
 /// Returns a table of the parameters that a rank keeps, and of the inputs of a micro-batch. A row
 /// has the shapes of the whole and of the rank's piece, and its distribution. The row of a
 /// parameter also has the main gradient's distribution and the optimizer. Without `all_layers` it
-/// lists only layer 0 and `first_mixture`, the first with experts.
+/// lists only layer 0 and `first_mixture`, the first layer with experts.
 std::string held_table(const StepPlan& plan, int64_t first_mixture, bool all_layers);
 
 /// Returns the rows of held_table() as an array, with all layers and all axes.
 nlohmann::ordered_json held_json(const StepPlan& plan);
 
 /// Returns a table of the parameters that each optimizer updates; empty if AdamW updates all. A
-/// name that several layers have is listed once.
+/// name is without its layer, so it is listed once for all layers.
 std::string optimizer_table(const StepPlan& plan);
 
 /// Returns the number of elements of all parameters on the rank, without padding.

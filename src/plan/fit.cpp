@@ -31,20 +31,15 @@ std::vector<int64_t> divisors(int64_t number) {
   return result;
 }
 
-int64_t bytes_with(RunConfig config, int64_t micro_batch, const Target& target,
-                   const MeshRank& mesh_rank) {
-  config.train.micro_batch = micro_batch;
-  return plan_step(config, target, mesh_rank).memory.arena_bytes;
-}
-
 /// Finds the largest micro-batch that fits. Makes plans for a few of the possible sizes only, by a
 /// binary search, because a larger micro-batch takes more memory.
 void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& mesh_rank) {
   const Target target = run_target(config, fit.accelerator);
   const auto bytes = [&](int64_t micro_batch) {
-    return micro_batch == config.train.micro_batch
-               ? fit.needed_bytes
-               : bytes_with(config, micro_batch, target, mesh_rank);
+    if (micro_batch == config.train.micro_batch) return fit.needed_bytes;
+    RunConfig changed = config;
+    changed.train.micro_batch = micro_batch;
+    return plan_step(changed, target, mesh_rank).memory.arena_bytes;
   };
   fit.least_bytes = bytes(1);
   if (fit.least_bytes > fit.usable_bytes()) return;

@@ -47,28 +47,20 @@ bool is_in_range(double value, const ChartAxis& axis) {
   return std::isfinite(value) && value >= axis.range.low && value <= axis.range.high;
 }
 
-/// Calls `visit` with each point of a panel's curves whose x and y can be shown.
-template <typename Visitor>
-void visit_points(const Panel& panel, const ChartAxis& x, bool logarithmic_y,
-                  const Visitor& visit) {
-  for (const Curve& curve : panel.curves) {
-    for (const auto* points : {&curve.faint, &curve.line, &curve.markers}) {
-      for (const Point& point : *points) {
-        const bool y_can_be_shown = std::isfinite(point.y) && (!logarithmic_y || point.y > 0);
-        if (is_in_range(point.x, x) && y_can_be_shown) visit(point);
-      }
-    }
-  }
-}
-
 /// Returns an axis with the range of the visible points and a margin, even if all y are equal.
 ChartAxis y_axis(const Panel& panel, const ChartAxis& x, bool logarithmic) {
   double low = std::numeric_limits<double>::max();
   double high = std::numeric_limits<double>::lowest();
-  visit_points(panel, x, logarithmic, [&](const Point& point) {
-    low = std::min(low, point.y);
-    high = std::max(high, point.y);
-  });
+  for (const Curve& curve : panel.curves) {
+    for (const auto* points : {&curve.faint, &curve.line, &curve.markers}) {
+      for (const Point& point : *points) {
+        const bool y_can_be_shown = std::isfinite(point.y) && (!logarithmic || point.y > 0);
+        if (!is_in_range(point.x, x) || !y_can_be_shown) continue;
+        low = std::min(low, point.y);
+        high = std::max(high, point.y);
+      }
+    }
+  }
   ChartAxis axis{.label = panel.label, .logarithmic = logarithmic};
   if (logarithmic) {
     const double margin = std::max(std::pow(high / low, 0.05), 1.02);
@@ -156,15 +148,6 @@ std::string paths(const std::vector<Point>& line, size_t run, const Frame& frame
   return svg;
 }
 
-std::string markers(const Curve& curve, const Frame& frame) {
-  std::string svg;
-  const std::vector<Point> in_pixels = points_in_pixels(curve.markers, frame);
-  for (const auto piece : pieces(in_pixels)) {
-    for (const Point& point : thinned(piece, kMarkerColumn)) svg += marker(curve.run, point);
-  }
-  return svg;
-}
-
 /// Returns a line for each border, with its name to the right. A name that would run into the next
 /// border of the same run is shortened. Names of different runs are at different heights.
 std::string borders_svg(const Chart& chart, const Frame& frame) {
@@ -203,22 +186,22 @@ std::string panel_svg(const Chart& chart, const Panel& panel, const Frame& frame
         paths(curve.line, curve.run, frame,
               fmt::format("stroke-width=\"1.8\" stroke-linejoin=\"round\"{}", dashes(curve.run)));
   }
-  for (const Curve& curve : panel.curves) svg += markers(curve, frame);
+  for (const Curve& curve : panel.curves) {
+    const std::vector<Point> in_pixels = points_in_pixels(curve.markers, frame);
+    for (const auto piece : pieces(in_pixels)) {
+      for (const Point& point : thinned(piece, kMarkerColumn)) svg += marker(curve.run, point);
+    }
+  }
   return svg;
-}
-
-bool any_markers(const Chart& chart) {
-  return std::ranges::any_of(chart.panels, [](const Panel& panel) {
-    return std::ranges::any_of(panel.curves,
-                               [](const Curve& curve) { return !curve.markers.empty(); });
-  });
 }
 
 /// Adds the runs' names with their lines, in rows from `top` on. Returns their height.
 double add_legend(const Chart& chart, double width, double left, double top, std::string& svg) {
   if (chart.runs.size() < 2) return 0;
   const auto longest = static_cast<size_t>((width - 2 * kMargin - kLegendLine) / kLetter) - 8;
-  const bool with_markers = any_markers(chart);
+  const bool with_markers = std::ranges::any_of(chart.panels, [](const Panel& panel) {
+    return std::ranges::any_of(panel.curves, [](const Curve& c) { return !c.markers.empty(); });
+  });
   double x = left;
   double y = top;
   for (size_t run = 0; run < chart.runs.size(); ++run) {

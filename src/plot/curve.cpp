@@ -9,14 +9,6 @@ namespace {
 
 bool lower(const Point& a, const Point& b) { return a.y < b.y; }
 
-/// Returns the sum of all y before each point, and at the end the sum of all. The mean of
-/// consecutive points then takes constant time.
-std::vector<long double> sums_before(std::span<const Point> points) {
-  std::vector<long double> sums{0};
-  for (const Point& point : points) sums.push_back(sums.back() + point.y);
-  return sums;
-}
-
 }  // namespace
 
 std::vector<std::span<const Point>> pieces(std::span<const Point> curve) {
@@ -35,7 +27,9 @@ std::vector<Point> smoothed(std::span<const Point> curve, int64_t window) {
   std::vector<Point> result(curve.begin(), curve.end());
   for (const auto piece : pieces(curve)) {
     const auto [lowest, highest] = std::minmax_element(piece.begin(), piece.end(), lower);
-    const std::vector<long double> sums = sums_before(piece);
+    // The sums of all y before each point: the mean of consecutive points takes constant time.
+    std::vector<long double> sums{0};
+    for (const Point& point : piece) sums.push_back(sums.back() + point.y);
     const auto offset = static_cast<size_t>(piece.data() - curve.data());
     for (size_t i = 0; i < piece.size(); ++i) {
       const size_t behind = std::min(static_cast<size_t>(window / 2), i);

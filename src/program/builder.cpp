@@ -46,24 +46,12 @@ Value Builder::add_value(std::string name, Spec spec, ValueKind kind) {
   return Value{static_cast<int>(program_.values_.size()) - 1};
 }
 
-Value Builder::input(std::string name, Spec spec) {
-  return add_value(std::move(name), std::move(spec), ValueKind::input);
-}
-
-Value Builder::parameter(std::string name, Spec spec) {
-  return add_value(std::move(name), std::move(spec), ValueKind::parameter);
-}
-
 void Builder::grow(Value value, int64_t elements) {
   ValueInfo& info = program_.values_[static_cast<size_t>(value.id)];
   TESSERA_CHECK(info.kind != ValueKind::computed && info.spec.shape.rank() == 1 &&
                     !program_.main_gradients_.contains(value.id),
                 "{} is not a declared flat value whose size nothing has used", info.name);
   info.spec.shape = info.spec.shape.with_dim(0, info.spec.shape[0] + elements);
-}
-
-Value Builder::state(std::string name, Spec spec) {
-  return add_value(std::move(name), std::move(spec), ValueKind::state);
 }
 
 std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
@@ -223,14 +211,6 @@ void Builder::rows(Value value, Rows rows) {
   run_time_rows(value);
 }
 
-void Builder::run_time_rows(Value value) { info(value).has_run_time_rows = true; }
-
-void Builder::keep(Value value, Keep keep) { info(value).keep = keep; }
-
-void Builder::name(Value value, std::string_view name) { name_as(value, qualified(name)); }
-
-void Builder::name_as(Value value, std::string name) { info(value).name = std::move(name); }
-
 void Builder::rewrite_backward(const std::function<std::vector<Value>(const Node&)>& inputs_of) {
   const auto first = program_.nodes_.begin() + program_.forward_size();
   std::vector<Node> backward(std::make_move_iterator(first),
@@ -275,14 +255,6 @@ Builder::Scope::~Scope() {
   builder_.path_ = std::move(path_);
   builder_.block_ = block_;
   builder_.layer_ = layer_;
-}
-
-Builder::Scope Builder::scope(std::string_view path, Block block) {
-  return Scope(*this, path, block, layer_);
-}
-
-Builder::Scope Builder::layer_scope(std::string_view path, int layer) {
-  return Scope(*this, path, block_, layer);
 }
 
 void Builder::follow(const Node& node, Phase phase) {

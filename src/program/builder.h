@@ -24,13 +24,19 @@ class Builder {
 
   /// Declares a value that the caller provides for each run. The name is taken as it is: unlike
   /// name(), input(), parameter() and state() do not put the current scope before it.
-  Value input(std::string name, Spec spec);
+  Value input(std::string name, Spec spec) {
+    return add_value(std::move(name), std::move(spec), ValueKind::input);
+  }
   /// Declares a weight; its name is taken as it is.
-  Value parameter(std::string name, Spec spec);
+  Value parameter(std::string name, Spec spec) {
+    return add_value(std::move(name), std::move(spec), ValueKind::parameter);
+  }
   /// Grows a declared flat value by `elements` while its parts are being declared.
   void grow(Value value, int64_t elements);
   /// Declares a value that is kept between runs and changed by them; its name is taken as it is.
-  Value state(std::string name, Spec spec);
+  Value state(std::string name, Spec spec) {
+    return add_value(std::move(name), std::move(spec), ValueKind::state);
+  }
 
   /// Appends a node and returns its outputs. Their shapes come from the operation's infer(), and
   /// their distributions from its labels and rules. Throws DistributionError if these refuse the
@@ -59,20 +65,20 @@ class Builder {
   /// Marks a value that the caller reads after the run.
   void output(Value value);
   /// Sets whether a value stays in memory for the backward pass (see Keep).
-  void keep(Value value, Keep keep);
+  void keep(Value value, Keep keep) { info(value).keep = keep; }
   /// Marks a value whose number of rows is known only at run time (see Rows).
   void rows(Value value, Rows rows);
   /// Marks a value whose number of rows is known only at run time, but whose memory is planned for
   /// the largest possible number (ValueInfo::has_run_time_rows without Rows). Outputs that have the
   /// same labels in dim 0 as a marked input are marked, too.
-  void run_time_rows(Value value);
+  void run_time_rows(Value value) { info(value).has_run_time_rows = true; }
   /// Marks that the memory of a value now holds `replacement`, a view of it. Later nodes cannot
   /// read the value, nor any other value so far that overlaps this memory, except `replacement`.
   void replace(Value value, Value replacement);
   /// Gives a computed value its own name for tables and errors, below the current scope.
-  void name(Value value, std::string_view name);
+  void name(Value value, std::string_view name) { name_as(value, qualified(name)); }
   /// Gives a value a name that is taken as it is.
-  void name_as(Value value, std::string name);
+  void name_as(Value value, std::string name) { info(value).name = std::move(name); }
 
   /// Rebuilds the backward pass from the same nodes with other inputs. `inputs_of` returns the
   /// inputs of a node, and may append nodes that run before it. Throws DistributionError if an
@@ -95,9 +101,13 @@ class Builder {
     int layer_;
   };
   /// Opens a scope of this block within the current one; the layer is inherited.
-  [[nodiscard]] Scope scope(std::string_view path, Block block);
+  [[nodiscard]] Scope scope(std::string_view path, Block block) {
+    return Scope(*this, path, block, layer_);
+  }
   /// Opens a scope of this layer within the current one; the block is inherited.
-  [[nodiscard]] Scope layer_scope(std::string_view path, int layer);
+  [[nodiscard]] Scope layer_scope(std::string_view path, int layer) {
+    return Scope(*this, path, block_, layer);
+  }
   /// Gives the following nodes the block and layer of `node`, and this phase.
   void follow(const Node& node, Phase phase);
 

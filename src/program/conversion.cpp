@@ -67,10 +67,10 @@ const ConversionRule& rule_of(const Conversion& conversion) {
 
 [[noreturn]] void refuse(const Mesh& mesh, const TypedOperand& value, const Conversion& conversion,
                          const std::string& why) {
-  throw DistributionError(fmt::format("{} -> {} on {}: '{}' is {}; {}", word(conversion.from),
-                                      word(conversion.to.placement), mesh.name(conversion.axis),
-                                      value.name,
-                                      value.spec.distribution.on(conversion.axis).text(mesh), why));
+  throw DistributionError(
+      fmt::format("{} -> {} on {}: '{}' is {}; {}", word(conversion.from),
+                  word(conversion.to.placement), mesh.name(conversion.axis), value.name,
+                  value.spec.distribution.on(conversion.axis).text(&mesh), why));
 }
 
 }  // namespace
@@ -150,9 +150,7 @@ Movement movement(const Conversion& conversion) { return rule_of(conversion).mov
 Conversion dual(const Conversion& conversion, const TypeOnAxis& before) {
   const ConversionRule& rule = rule_of(conversion);
   TypeOnAxis to{.placement = rule.dual_to};
-  if (to.split()) {
-    to = before;  // a split value's gradient has its pieces
-  }
+  if (to.split()) to = before;  // a split value's gradient has its pieces
   return {conversion.axis, rule.dual_from, to};
 }
 

@@ -87,7 +87,7 @@ class AxisRule {
       for (size_t other = 0; other < types_.size(); ++other) {
         if (types_[other].placement == Placement::invariant) continue;
         others.push_back(fmt::format("'{}', which is {}", input_name(other),
-                                     types_[other].text(operation_.mesh)));
+                                     types_[other].text(&operation_.mesh)));
       }
       refuse(k, fmt::format("it meets {}; expected replicated (retype invariant -> replicated)",
                             join(others, " and ")));
@@ -172,7 +172,7 @@ class AxisRule {
       const Pieces& expected = pieces ? *pieces : split.type.pieces;
       if (type.placement == split.type.placement && type.pieces == expected) return;
       refuse(k, fmt::format("label {} is {} in '{}'; expected the same pieces", split.label,
-                            split.type.text(operation_.mesh), input_name(split.input)));
+                            split.type.text(&operation_.mesh), input_name(split.input)));
     }
     const bool counts_by_shape =
         type.placement == Placement::partial && labels_.inputs[k].shape_only;
@@ -185,7 +185,7 @@ class AxisRule {
   void refuse_terms_without(const LabelOnAxis& split) const {
     for (const std::vector<int>& term : labels_.terms) {
       const bool has = std::ranges::any_of(term, [&](int k) {
-        return operation_.input_has_label(static_cast<size_t>(k), split.label);
+        return operation_.has_label(labels_.inputs[static_cast<size_t>(k)], split.label);
       });
       if (has) continue;
       throw DistributionError(
@@ -247,7 +247,7 @@ class AxisRule {
 
   [[noreturn]] void refuse(size_t k, std::string_view why) const {
     throw DistributionError(fmt::format("{}: '{}' is {} on {}: {}", operation_.name, input_name(k),
-                                        types_[k].text(operation_.mesh), axis_name(), why));
+                                        types_[k].text(&operation_.mesh), axis_name(), why));
   }
 
   const LabelledOperation& operation_;
@@ -311,7 +311,7 @@ std::optional<std::vector<TypeOnAxis>> answer_by_hand(const HandRule& by_hand,
     std::vector<std::string> operands;
     for (size_t k = 0; k < inputs.size(); ++k) {
       operands.push_back(
-          fmt::format("'{}' is {}", operation.inputs[k].name, inputs[k].text(operation.mesh)));
+          fmt::format("'{}' is {}", operation.inputs[k].name, inputs[k].text(&operation.mesh)));
     }
     throw DistributionError(fmt::format("{}: on {}, {}: {}", operation.name,
                                         operation.mesh.name(axis), join(operands, ", "),

@@ -162,7 +162,7 @@ std::optional<Pieces> pieces_in(const LabelledOperation& operation, size_t input
       throw DistributionError(
           fmt::format("{}: '{}' is {} on {}: a piece of {} elements is no whole number of {}, "
                       "which has {} elements; expected sizes that divide",
-                      operation.name, value.name, type.text(operation.mesh),
+                      operation.name, value.name, type.text(&operation.mesh),
                       operation.mesh.name(axis), size, dim[label_of(dim, type)].name, *divisor));
     }
     size = size * *factor / *divisor;

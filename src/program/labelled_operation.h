@@ -42,9 +42,6 @@ struct LabelledOperation {
   bool has_label(const LabelledOperand& operand, std::string_view label) const {
     return find_label(operand, label).has_value();
   }
-  bool input_has_label(size_t input, std::string_view label) const {
-    return has_label(labels.inputs[input], label);
-  }
   bool an_output_has_label(std::string_view label) const;
 
   /// Returns the extent of a label on this rank, from an input that has it as a dim of its own.

@@ -118,7 +118,9 @@ class Operation {
   /// a rule for each axis. Conversions do, which change the distribution, and parts of a unit.
   /// Throws DistributionError if the inputs do not fit.
   virtual std::optional<std::vector<Distribution>> distributions(
-      const Mesh& mesh, std::span<const TypedOperand> inputs) const;
+      const Mesh& /*mesh*/, std::span<const TypedOperand> /*inputs*/) const {
+    return std::nullopt;
+  }
 
   /// Returns operands that the labels use for their shapes alone. run() does not get them.
   virtual std::vector<Spec> shape_operands() const { return {}; }
@@ -162,7 +164,9 @@ class Operation {
   virtual std::vector<std::vector<Axis>> meets() const { return {}; }
 
   /// Returns the bytes of workspace that one run needs on a target.
-  virtual int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const;
+  virtual int64_t workspace_bytes(const Target&, std::span<const Spec> /*inputs*/) const {
+    return 0;
+  }
 
   /// Returns the indices of the inputs that run() adds into (main gradients, caches).
   virtual std::vector<int> updated_inputs() const { return {}; }
@@ -174,15 +178,15 @@ class Operation {
 
   /// Returns the part of an input's memory that an output is, or none if the output has its own
   /// memory. run() is not called for a view.
-  virtual std::optional<View> view(int output) const;
+  virtual std::optional<View> view(int /*output*/) const { return std::nullopt; }
 
   /// Returns the input whose memory output `output` may reuse if that input is not needed again; -1
   /// for none. run() must be right when both are the same memory.
-  virtual int in_place_input(int output) const;
+  virtual int in_place_input(int /*output*/) const { return -1; }
 
   /// Opens the libraries that run() needs on the runtime's accelerator for inputs of these specs.
   /// Throws Error if one is missing. The default opens nothing.
-  virtual void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const;
+  virtual void require_runnable(Runtime&, std::span<const Spec> /*inputs*/) const {}
 
   /// Computes the outputs and adds into updated_inputs(). Equal inputs give equal bits, except on a
   /// device if Target::deterministic is false.

@@ -5,9 +5,6 @@
 #include "program/view.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -40,8 +37,7 @@ std::optional<std::string> expected_of_part(const TypeOnAxis& unit, const TypeOn
 /// Adds up parts of one value. Inputs: the parts. Output: the value, zero outside the parts.
 class JoinParts final : public Operation {
  public:
-  JoinParts(std::vector<int64_t> firsts, const Shape& whole,
-            std::optional<Distribution> unit = std::nullopt)
+  JoinParts(std::vector<int64_t> firsts, const Shape& whole, std::optional<Distribution> unit)
       : firsts_(std::move(firsts)), whole_(whole), unit_(std::move(unit)) {}
   std::string_view name() const override { return "join_parts"; }
 
@@ -236,14 +232,8 @@ Value named_view(Builder& builder, Value unit, int64_t first, const Shape& shape
 }  // namespace
 
 Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t> firsts,
-                 const Shape& whole) {
-  return builder.apply_single(std::make_shared<JoinParts>(std::move(firsts), whole),
-                              std::move(parts));
-}
-
-Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t> firsts,
-                 const Shape& whole, const Distribution& distribution) {
-  return builder.apply_single(std::make_shared<JoinParts>(std::move(firsts), whole, distribution),
+                 const Shape& whole, const std::optional<Distribution>& unit) {
+  return builder.apply_single(std::make_shared<JoinParts>(std::move(firsts), whole, unit),
                               std::move(parts));
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "base/bfloat16.h"
 #include "base/worded.h"
@@ -66,14 +67,6 @@ inline constexpr DType dtype_of<uint8_t> = DType::u8;
 
 /// The C++ type that elements of T are computed in: double for double, float for all others.
 template <typename T>
-struct ComputeType {
-  using type = float;
-};
-template <>
-struct ComputeType<double> {
-  using type = double;
-};
-template <typename T>
-using Compute = typename ComputeType<T>::type;
+using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 }  // namespace tessera

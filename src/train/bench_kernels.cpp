@@ -12,7 +12,6 @@
 #include "base/quantile.h"
 #include "base/text.h"
 #include "engine/executor.h"
-#include "engine/require_runnable.h"
 #include "hardware/device_rate.h"
 #include "plan/product_peak.h"
 #include "plan/run_target.h"

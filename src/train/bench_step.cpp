@@ -16,7 +16,7 @@
 #include "base/usable_memory.h"
 #include "config/phases.h"
 #include "engine/busy_meter.h"
-#include "engine/require_runnable.h"
+#include "engine/executor.h"
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"

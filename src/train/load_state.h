@@ -21,7 +21,7 @@ void require_same_checkpoint(const CheckpointReader& reader, const RankControl& 
 /// Fills the tensors, which must be all tensors of a group of the checkpoint, or of the whole
 /// checkpoint if no group is named. All ranks call it. A piece that several ranks hold is read by
 /// one of them and broadcast to the others (Optimus, section 2). A rank reads only the blocks of a
-/// file that contain its pieces. Throws on every rank what CheckpointReader::load_all() throws.
+/// file that contain its pieces. Throws on every rank what CheckpointReader::require_all() throws.
 void load_state(const CheckpointReader& reader, std::span<const KeptTensor* const> tensors,
                 const std::optional<std::string>& group, const StateRanks& ranks);
 

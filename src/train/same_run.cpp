@@ -16,9 +16,6 @@
 namespace tessera {
 namespace {
 
-/// Returns no text, for values that people cannot read.
-std::string only_different(const std::string& /*first_value*/) { return ""; }
-
 SameFact configuration(const RunConfig& config) {
   const auto difference = [config](const std::string& first_value) {
     std::vector<std::string> parts;
@@ -58,7 +55,9 @@ void require_same(std::span<const SameFact> facts, const Processes& processes,
     if (!other) continue;
     const std::string first_value = text_from(0, facts[i].value, control);
     std::string difference;
-    if (control.rank() == *other) difference = facts[i].difference(first_value);
+    if (control.rank() == *other && facts[i].difference) {
+      difference = facts[i].difference(first_value);
+    }
     difference = text_from(*other, difference, control);
     throw Error("{} has another value of {} than {}{}{}; start all ranks with the same",
                 processes.text(*other), facts[i].what, processes.text(0),
@@ -68,18 +67,17 @@ void require_same(std::span<const SameFact> facts, const Processes& processes,
 
 void require_same_start(const RunConfig& config, const Processes& processes,
                         const RankControl& control) {
-  const SameFact program{"the program", hash_text(hash(read_file("/proc/self/exe"))),
-                         only_different};
+  const SameFact program{"the program", hash_text(hash(read_file("/proc/self/exe")))};
   require_same(std::vector{program, configuration(config)}, processes, control);
 }
 
 void require_same_data(const RunData& data, const Processes& processes,
                        const RankControl& control) {
-  std::vector<SameFact> facts{{"the tokenizer", data.tokenizer().fingerprint, only_different}};
+  std::vector<SameFact> facts{{"the tokenizer", data.tokenizer().fingerprint}};
   for (size_t phase = 0; phase < data.phases(); ++phase) {
     for (const DataSource& source : data.all_sources(phase).sources) {
-      facts.push_back({fmt::format("the data of the source {}", source.name),
-                       source.instances->fingerprint(), only_different});
+      facts.push_back(
+          {fmt::format("the data of the source {}", source.name), source.instances->fingerprint()});
     }
   }
   require_same(facts, processes, control);

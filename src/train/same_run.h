@@ -16,7 +16,8 @@ struct SameFact {
   std::string what;   ///< "the program"
   std::string value;  ///< compared byte by byte
   /// Returns how the value of the first rank, `first_value`, differs from this rank's, in words.
-  std::function<std::string(const std::string& first_value)> difference;
+  /// Empty for values that people cannot read.
+  std::function<std::string(const std::string& first_value)> difference = {};
 };
 
 /// Throws Error on all ranks if a fact differs between processes. The error names the first such

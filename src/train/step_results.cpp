@@ -7,27 +7,16 @@
 namespace tessera {
 namespace {
 
-/// Calls a function with each member that has the same bits on all ranks.
-void for_each_common(auto& results, auto&& visit) {
+/// Calls a function with every member or, unless `all`, with those that have the same bits on all
+/// ranks.
+void for_each_member(auto& results, bool all, auto&& visit) {
   // All members: one that is added does not compile here.
   auto& [cross_entropy, balance, router_z, targets, tokens, expert_load, skipped, gradient_norm,
          updated, update_rms, orthogonality_error] = results;
-  visit(cross_entropy);
-  visit(balance);
-  visit(router_z);
-  visit(targets);
-  visit(tokens);
-  visit(expert_load);
-  visit(skipped);
-  visit(gradient_norm);
-  visit(updated);
-}
-
-/// Calls a function with every member.
-void for_each_member(auto& results, auto&& visit) {
-  for_each_common(results, visit);
-  visit(results.update_rms);
-  visit(results.orthogonality_error);
+  const auto visit_each = [&](auto&... members) { (visit(members), ...); };
+  visit_each(cross_entropy, balance, router_z, targets, tokens, expert_load, skipped, gradient_norm,
+             updated);
+  if (all) visit_each(update_rms, orthogonality_error);
 }
 
 /// Appends members as bits.
@@ -67,30 +56,26 @@ class BitReader {
   std::span<const uint64_t> bits_;
 };
 
-std::vector<uint64_t> common_bits(const StepResults& results) {
+std::vector<uint64_t> bits_of_members(const StepResults& results, bool all) {
   std::vector<uint64_t> bits;
-  for_each_common(results, BitWriter{bits});
+  for_each_member(results, all, BitWriter{bits});
   return bits;
 }
 
 }  // namespace
 
 bool StepResults::operator==(const StepResults& other) const {
-  return common_bits(*this) == common_bits(other);
+  return bits_of_members(*this, false) == bits_of_members(other, false);
 }
 
-std::vector<uint64_t> bits_of(const StepResults& results) {
-  std::vector<uint64_t> bits;
-  for_each_member(results, BitWriter{bits});
-  return bits;
-}
+std::vector<uint64_t> bits_of(const StepResults& results) { return bits_of_members(results, true); }
 
 StepResults step_results_of(std::span<const uint64_t> bits) {
   StepResults results;
   const size_t expected = bits_of(results).size();
   TESSERA_CHECK(bits.size() == expected, "the results of a step are {} numbers, not {}", expected,
                 bits.size());
-  for_each_member(results, BitReader(bits));
+  for_each_member(results, true, BitReader(bits));
   return results;
 }
 

@@ -17,7 +17,7 @@
 #include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "engine/count_flops.h"
-#include "engine/require_runnable.h"
+#include "engine/executor.h"
 #include "hardware/device_rate.h"
 #include "hardware/gemm_rate.h"
 #include "plan/product_peak.h"

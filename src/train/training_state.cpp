@@ -12,7 +12,6 @@
 #include "checkpoint/checkpoint_manifest.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
-#include "checkpoint/prune.h"
 #include "config/load_config.h"
 #include "config/phases.h"
 #include "train/data_state.h"
@@ -154,6 +153,23 @@ void require_no_import_beside(const RunConfig& config) {
       holds_some ? " in another run.directory" : "");
 }
 
+/// Returns read(path) of the newest complete checkpoint that is not damaged. Logs those that are.
+/// Throws Error if there is none.
+template <typename Read>
+auto read_newest(const RunConfig& config, const CheckpointListing& listing, const Logger& logger,
+                 Read&& read) {
+  std::string last_problem = "there is none";
+  for (auto found = listing.complete.rbegin(); found != listing.complete.rend(); ++found) {
+    try {
+      return read(found->path);
+    } catch (const DamagedCheckpoint& damaged) {
+      last_problem = damaged.what();
+    }
+    logger.warn("{} is damaged and passed over: {}", found->path.string(), last_problem);
+  }
+  refuse_to_resume(config, last_problem);
+}
+
 }  // namespace
 
 fs::path checkpoints_directory(const RunConfig& config) {
@@ -205,18 +221,11 @@ void require_fresh(const RunConfig& config) {
 
 ModelConfig resumed_model(const RunConfig& named) {
   const CheckpointListing listing = list_checkpoints(checkpoints_directory(named));
-  std::string last_problem = "there is none";
-  for (auto found = listing.complete.rbegin(); found != listing.complete.rend(); ++found) {
-    try {
-      const CheckpointReader reader(found->path);
-      require_trained(reader.state(), found->path);
-      const std::string text = reader.state().config;
-      return parse_config(text, found->path.string()).model;
-    } catch (const DamagedCheckpoint& damaged) {
-      last_problem = damaged.what();
-    }
-  }
-  refuse_to_resume(named, last_problem);
+  return read_newest(named, listing, Logger::silent(), [](const fs::path& path) {
+    const CheckpointReader reader(path);
+    require_trained(reader.state(), path);
+    return parse_config(reader.state().config, path.string()).model;
+  });
 }
 
 TrainingPosition load_training(RunConfig& config, const ParameterStore& store, const RunData& data,
@@ -228,16 +237,9 @@ TrainingPosition load_training(RunConfig& config, const ParameterStore& store, c
   for (const BrokenCheckpoint& broken : listing.broken) {
     logger.warn("{} is passed over: {}", broken.path.string(), broken.problem);
   }
-  std::string last_problem = "there is none";
-  for (auto found = listing.complete.rbegin(); found != listing.complete.rend(); ++found) {
-    try {
-      return load_checkpoint(found->path, config, store, data, logger, ranks);
-    } catch (const DamagedCheckpoint& damaged) {
-      last_problem = damaged.what();
-    }
-    logger.warn("{} is damaged and passed over: {}", found->path.string(), last_problem);
-  }
-  refuse_to_resume(config, last_problem);
+  return read_newest(config, listing, logger, [&](const fs::path& path) {
+    return load_checkpoint(path, config, store, data, logger, ranks);
+  });
 }
 
 }  // namespace tessera

@@ -54,7 +54,8 @@ void CollectedResults::put(const CollectedKey& key, const std::string& name,
 
 void CollectedResults::put_bytes(const GradientBytes& rank_bytes) {
   const std::scoped_lock lock(mutex_);
-  bytes_ += rank_bytes;
+  bytes_.counted += rank_bytes.counted;
+  bytes_.expected += rank_bytes.expected;
 }
 
 void CollectedResults::put_step(int rank, size_t number, const LayoutStep& step) {

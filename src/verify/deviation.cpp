@@ -17,6 +17,8 @@
 namespace tessera {
 namespace {
 
+constexpr double kZeroGradient = 1e-3;  // see Deviation::relative
+
 /// Returns a difference relative to a size; infinity if the result would be NaN.
 double relative(double difference, double size) {
   if (difference == 0) return 0;
@@ -114,6 +116,21 @@ class Comparison {
   std::vector<Deviation> found_;
 };
 
+/// Returns the deviations of a layout's results from one rank's: by quantity, then tensor or step.
+std::vector<Deviation> all_deviations(const LayoutResults& one, const LayoutResults& layout) {
+  Comparison comparison(one, layout);
+  comparison.numbers("loss", &StepResults::cross_entropy);
+  if (!one.steps.front().expert_tokens.empty()) {
+    comparison.numbers("balance loss", &StepResults::balance);
+    comparison.numbers("router z-loss", &StepResults::router_z);
+    comparison.counts();
+  }
+  comparison.numbers("gradient norm", &StepResults::gradient_norm);
+  comparison.gradients();
+  comparison.weights();
+  return std::move(comparison).found();
+}
+
 /// Returns the largest relative change by rounding to a type: half a unit in its last digit.
 double rounding_of(DType type) {
   if (type == DType::bf16) return std::ldexp(1.0, -9);
@@ -133,20 +150,6 @@ bool same_bits(const Tensor& one, const Tensor& layout) {
 }
 
 }  // namespace
-
-std::vector<Deviation> all_deviations(const LayoutResults& one, const LayoutResults& layout) {
-  Comparison comparison(one, layout);
-  comparison.numbers("loss", &StepResults::cross_entropy);
-  if (!one.steps.front().expert_tokens.empty()) {
-    comparison.numbers("balance loss", &StepResults::balance);
-    comparison.numbers("router z-loss", &StepResults::router_z);
-    comparison.counts();
-  }
-  comparison.numbers("gradient norm", &StepResults::gradient_norm);
-  comparison.gradients();
-  comparison.weights();
-  return std::move(comparison).found();
-}
 
 std::vector<Deviation> deviations(const LayoutResults& one, const LayoutResults& layout) {
   std::vector<Deviation> result;

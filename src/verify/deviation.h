@@ -12,19 +12,13 @@ namespace tessera {
 struct Deviation {
   std::string quantity;  ///< "loss", "gradients", "router counts"
   /// The largest difference, divided by the largest number of the tensor. A gradient may be zero
-  /// but for rounding: its largest number counts as at least kZeroGradient times that of all
-  /// gradients.
+  /// but for rounding: its largest number counts as at least a thousandth of that of all gradients.
   double relative = 0;
   std::string where;      ///< the tensor and the step with the largest difference
   std::string tensor;     ///< the tensor's name; empty for a number of a step
   double difference = 0;  ///< the largest difference
   double largest = 0;     ///< the number by which the difference is divided
 };
-
-inline constexpr double kZeroGradient = 1e-3;
-
-/// Returns the deviations of a layout's results from one rank's: by quantity, then tensor or step.
-std::vector<Deviation> all_deviations(const LayoutResults& one, const LayoutResults& layout);
 
 /// Returns the largest deviation of each quantity.
 std::vector<Deviation> deviations(const LayoutResults& one, const LayoutResults& layout);

@@ -23,12 +23,6 @@ int ranks_of_sum(const Mesh& mesh, const ParameterUnit& unit) {
 
 }  // namespace
 
-GradientBytes& GradientBytes::operator+=(const GradientBytes& other) {
-  counted += other.counted;
-  expected += other.expected;
-  return *this;
-}
-
 bool GradientBytes::equal() const { return std::abs(counted - expected) <= 1e-9 * expected; }
 
 double gradient_bytes_of_rank(const MeshRank& mesh_rank, const ParameterList& parameters,

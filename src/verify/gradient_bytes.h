@@ -14,7 +14,6 @@ struct GradientBytes {
   double counted = 0;   ///< by the transports
   double expected = 0;  ///< from the sizes of the gradients and the configured wire format
 
-  GradientBytes& operator+=(const GradientBytes& other);
   /// Returns whether both numbers are the same but for the rounding of their sums.
   bool equal() const;
 };

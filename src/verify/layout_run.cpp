@@ -286,8 +286,4 @@ LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches) 
   return results;
 }
 
-LayoutResults run_layout(const LayoutTrial& trial, const StepBatches& steps) {
-  return run_layout(trial, TrialBatches{.whole = steps, .parts = {}});
-}
-
 }  // namespace tessera

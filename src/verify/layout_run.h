@@ -99,7 +99,5 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank);
 LayoutResults try_layout(const LayoutTrial& trial, const TrialBatches& batches);
 /// Does the same. Throws Error, too, if ranks hold unequal copies or report different results.
 LayoutResults run_layout(const LayoutTrial& trial, const TrialBatches& batches);
-/// Runs a trial with whole batches, from which each rank takes its sequences.
-LayoutResults run_layout(const LayoutTrial& trial, const StepBatches& steps);
 
 }  // namespace tessera

@@ -14,7 +14,7 @@
 #include "train/run_loader.h"
 
 // loader_batches() runs a training run's loaders over a source of random tokens: one for a single
-// rank, and one for each rank of the mesh. random_batches() makes batches without a loader.
+// rank, and one for each rank of the mesh.
 
 namespace tessera {
 namespace {
@@ -109,32 +109,6 @@ class TargetRemover {
 };
 
 }  // namespace
-
-StepBatches random_batches(const ProgramSize& size, int64_t vocabulary_size, int steps,
-                           int micro_batches, uint64_t seed) {
-  const CounterRandom random(seed, "verify");
-  const auto vocabulary = static_cast<uint64_t>(vocabulary_size);
-  uint64_t next = 0;
-  StepBatches result(static_cast<size_t>(steps));
-  for (std::vector<Batch>& step : result) {
-    for (int i = 0; i < micro_batches; ++i) {
-      Batch batch{.rows = size.sequences, .context = size.context};
-      for (int64_t t = 0; t < size.sequences * size.context; ++t) {
-        batch.tokens.push_back(static_cast<int32_t>(random.bits(next++) % vocabulary));
-      }
-      // A token that occurs ends documents, so that a row has several.
-      complete_batch(batch, batch.tokens.front());
-      for (int32_t& target : batch.targets) {
-        if (target >= 0 && random.bits(next++) % 5 == 0) {
-          target = -1;
-          --batch.target_count;
-        }
-      }
-      step.push_back(std::move(batch));
-    }
-  }
-  return result;
-}
 
 TrialBatches loader_batches(const LayoutTrial& trial, int steps, int micro_batches) {
   const int64_t parts = data_ranks(trial.mesh);

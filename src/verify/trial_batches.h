@@ -1,15 +1,8 @@
 #pragma once
 
-#include <cstdint>
-
 #include "verify/layout_run.h"
 
 namespace tessera {
-
-/// Returns micro-batches of random tokens for some steps. Some targets are left out, and documents
-/// begin at random positions. The result depends on the arguments alone.
-StepBatches random_batches(const ProgramSize& size, int64_t vocabulary_size, int steps,
-                           int micro_batches, uint64_t seed);
 
 /// Returns batches of random tokens, made by the loaders of a run: one loader for a single rank,
 /// and one for each rank of the trial's mesh. The same targets are left out of all of them.

@@ -69,11 +69,9 @@ std::string rounded_text(const Verification& found) {
     const std::string why = why_bits_not_compared(found.trial);
     return text + (why.empty() ? "" : fmt::format("bits were not compared: {}\n", why));
   }
-  return text + (found.bits->first_difference
-                     ? fmt::format("one rank that adds up in the layout's order has OTHER BITS, "
-                                   "first in {}\n",
-                                   *found.bits->first_difference)
-                     : "one rank that adds up in the layout's order has the same bits\n");
+  return text + "one rank that adds up in the layout's order has " +
+         (found.bits->empty() ? "the same bits\n"
+                              : fmt::format("OTHER BITS, first in {}\n", *found.bits));
 }
 
 std::string bytes_text(const GradientBytes& bytes) {
@@ -155,10 +153,7 @@ std::string verification_json(const Verification& found, const std::string& phas
              {"values_before", difference.before},
              {"not_compared_before", difference.unmatched_before}};
   }
-  if (found.bits) {
-    bits = {{"same", !found.bits->first_difference},
-            {"first_other", found.bits->first_difference.value_or("")}};
-  }
+  if (found.bits) bits = {{"same", found.bits->empty()}, {"first_other", *found.bits}};
   const RoundingRatio& rounding = found.rounding;
   nlohmann::json json{
       {"first_difference", first},

@@ -104,8 +104,9 @@ LayoutResults run_following(const LayoutTrial& layout_trial, DType compute,
 
 /// Compares the layout with one rank that adds up in the order of the trial's data ranks and nodes,
 /// and rounds the numbers that these would send.
-BitComparison compare_bits(const LayoutTrial& layout_trial, const TrialBatches& batches,
-                           const LayoutResults& layout, int ranks_on_machine) {
+/// Returns what differs first; empty if nothing does.
+std::string compare_bits(const LayoutTrial& layout_trial, const TrialBatches& batches,
+                         const LayoutResults& layout, int ranks_on_machine) {
   LayoutTrial trial = one_rank_trial(layout_trial, layout_trial.compute);
   // The rank has all threads, unless that changes the bits of products.
   if (!rows_keep_their_bits(host_target(1))) {
@@ -115,7 +116,7 @@ BitComparison compare_bits(const LayoutTrial& layout_trial, const TrialBatches& 
   for (const Axis level : layout_trial.mesh.data())
     trial.sum_order.levels.push_back(layout_trial.mesh.size(level));
   trial.sum_order.wire = layout_trial.shard.gradients_wire;
-  return {first_different_bits(run_layout(trial, batches), layout)};
+  return first_different_bits(run_layout(trial, batches), layout).value_or("");
 }
 
 /// Records the mistakes that a run of the layout shows by itself. Keeps those of an earlier run.
@@ -132,7 +133,8 @@ void compare_rounded(Verification& found, const TrialBatches& batches, const Lay
                      const OnPart& begins) {
   const LayoutTrial& trial = found.trial;
   const bool rounds = trial.compute != DType::f64;
-  if (!rounds && !can_compare_bits(trial)) return;
+  const bool compares_bits = why_bits_not_compared(trial).empty();
+  if (!rounds && !compares_bits) return;
   const std::string precision(dtype_name(trial.compute));
   begins(precision + ", the layout");
   const LayoutResults layout = ranks.run(trial);
@@ -148,7 +150,7 @@ void compare_rounded(Verification& found, const TrialBatches& batches, const Lay
     found.rounding =
         largest_rounding(exact, one, layout, trial.compute, bf16 ? DType::bf16 : trial.compute);
   }
-  if (!can_compare_bits(trial)) return;
+  if (!compares_bits) return;
   begins(precision + ", one rank in the order of the layout");
   found.bits = compare_bits(trial, batches, layout, ranks.ranks_on_machine);
 }
@@ -179,10 +181,6 @@ Verification compare(const LayoutTrial& trial, const TrialBatches& batches,
   return found;
 }
 
-TrialBatches batches_of(const LayoutTrial& trial, int steps) {
-  return loader_batches(trial, steps, kTrialMicroBatches);
-}
-
 }  // namespace
 
 bool Verification::same() const {
@@ -190,8 +188,6 @@ bool Verification::same() const {
     return deviation.relative <= (deviation.quantity == "router counts" ? 0 : kBound);
   });
 }
-
-bool can_compare_bits(const LayoutTrial& trial) { return why_bits_not_compared(trial).empty(); }
 
 std::string why_bits_not_compared(const LayoutTrial& trial) {
   if (data_ranks(trial.mesh) != trial.mesh.ranks() || trial.mesh.size(trial.mesh.expert()) != 1) {
@@ -216,7 +212,7 @@ Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptio
 Verification verify(const LayoutTrial& trial, int steps, const OnPart& on_part) {
   require_same_tokens(trial);
   require_verify_memory(trial, steps);
-  return verify(trial, batches_of(trial, steps), on_part);
+  return verify(trial, loader_batches(trial, steps, kTrialMicroBatches), on_part);
 }
 
 Verification verify(const LayoutTrial& trial, const TrialBatches& batches, const OnPart& on_part) {
@@ -242,7 +238,7 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
       config, mesh, sizes, options.steps, usable_memory().bytes, within, processes.ranks_here()));
   const LayoutTrial trial = trial_of(config, mesh, sizes[chosen]);
   require_same_tokens(trial);
-  const TrialBatches batches = batches_of(trial, options.steps);
+  const TrialBatches batches = loader_batches(trial, options.steps, kTrialMicroBatches);
   ranks.begin(trial, batches);
   if (!ranks.first()) {
     ranks.serve();

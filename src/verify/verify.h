@@ -24,11 +24,6 @@ struct VerifyOptions {
   std::function<void(const std::string& part)> progress = {};
 };
 
-/// The comparison of a layout with one rank that adds up in the layout's order, by bits.
-struct BitComparison {
-  std::optional<std::string> first_difference;  ///< see first_different_bits()
-};
-
 /// The result of comparing a layout with one rank.
 struct Verification {
   LayoutTrial trial;
@@ -47,8 +42,10 @@ struct Verification {
   /// f64, which is the expected rounding. Both take the experts that one rank chose in f64.
   std::vector<Deviation> rounded;
   std::vector<Deviation> expected;
-  RoundingRatio rounding;             ///< the largest ratio of `rounded` to `expected`
-  std::optional<BitComparison> bits;  ///< only if can_compare_bits()
+  RoundingRatio rounding;  ///< the largest ratio of `rounded` to `expected`
+  /// What differs first in bits from one rank that adds up in the layout's order; empty if nothing
+  /// does. None if why_bits_not_compared() says why.
+  std::optional<std::string> bits;
 
   /// The largest relative difference in f64 that counts as rounding. A mistake is larger.
   static constexpr double kBound = 1e-10;
@@ -65,16 +62,14 @@ struct Verification {
   /// Returns whether nothing wrong was found.
   bool passed() const {
     return same() && !unequal_copies && !unequal_results && !stale_weight &&
-           gradient_bytes.equal() && rounds_as_expected() && !(bits && bits->first_difference);
+           gradient_bytes.equal() && rounds_as_expected() && (!bits || bits->empty());
   }
 };
 
-/// Returns whether one rank can get the same bits as a layout (Llama 3, section 6.2). It can if
-/// each rank of the layout computes a part of the batch by itself until sums are taken at the end
-/// of a step (see SumsOfParts): all axes but data are 1, and no balance loss, balancing bias or
-/// capacity depends on the tokens of all ranks.
-bool can_compare_bits(const LayoutTrial& trial);
-/// Returns why can_compare_bits() is false, in words; empty if it is true.
+/// Returns why one rank cannot get the same bits as a layout (Llama 3, section 6.2), in words;
+/// empty if it can. It can if each rank of the layout computes a part of the batch by itself until
+/// sums are taken at the end of a step (see SumsOfParts): all axes but data are 1, and no balance
+/// loss, balancing bias or capacity depends on the tokens of all ranks.
 std::string why_bits_not_compared(const LayoutTrial& trial);
 
 /// Trains the configured model for a few steps of random tokens, on one rank and on the ranks of a

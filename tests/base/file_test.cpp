@@ -95,7 +95,7 @@ TEST(AtomicFile, WritesMoreThanItsBufferHolds) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 2654435761u);
   AtomicFile file(folder / "values");
   file.write("head");
-  file.write_values<int32_t>(values);
+  file.write(std::as_bytes(std::span<const int32_t>(values)));
   file.write("tail");
   file.commit();
   const std::string content = read_file(folder / "values");

@@ -15,6 +15,7 @@
 #include "checkpoint/verify_checkpoint.h"
 #include "sample.h"
 #include "support/error_of.h"
+#include "support/save_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -38,7 +39,7 @@ class Damage : public ::testing::Test {
     return error_of([&] {
       const CheckpointReader reader(path_);
       SampleTensors loaded = tensors_.empty_copy();
-      reader.load_all(loaded.items());
+      load_all(reader, loaded.items());
     });
   }
 
@@ -173,7 +174,7 @@ TEST_F(Damage, AFileThatIsCutWhileItIsReadIsAnErrorThatNamesIt) {
     EXPECT_THAT(message, HasSubstr(file.string()));
     EXPECT_THAT(message, HasSubstr("was cut short"));
   };
-  expect_named(error_of([&] { reader.load_all(loaded.items()); }));
+  expect_named(error_of([&] { load_all(reader, loaded.items()); }));
   expect_named(error_of([&] { reader.check(*last); }));
   EXPECT_THROW(reader.check(*last), DamagedCheckpoint);
   EXPECT_FALSE(verify_checkpoint(path_).ok());

@@ -5,14 +5,15 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
-#include "checkpoint/prune.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify_checkpoint.h"
 #include "sample.h"
 #include "support/error_of.h"
 #include "support/file_size_limit.h"
+#include "support/save_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {

@@ -10,6 +10,7 @@
 #include "fault/call_under.h"
 #include "sample.h"
 #include "support/names_in.h"
+#include "support/save_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -51,7 +52,7 @@ int64_t seed_of(const fs::path& path) {
   const int64_t seed = reader.state().integer("seed");
   const SampleTensors expected = tensors_of_seed(static_cast<uint64_t>(seed));
   SampleTensors loaded = expected.empty_copy();
-  reader.load_all(loaded.items());
+  load_all(reader, loaded.items());
   EXPECT_TRUE(loaded.same_bytes(expected)) << path;
   return seed;
 }
@@ -159,7 +160,7 @@ TEST(FaultyRead, IsAnErrorThatNamesTheFile) {
   arm_fault(Fault::broken, 1, (path / "parameters.safetensors").c_str());
   std::string message;
   try {
-    reader.load_all(loaded.items());
+    load_all(reader, loaded.items());
   } catch (const DamagedCheckpoint& damaged) {
     message = damaged.what();
   }

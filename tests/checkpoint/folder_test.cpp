@@ -7,11 +7,11 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
-#include "checkpoint/prune.h"
 #include "checkpoint/save.h"
 #include "sample.h"
 #include "support/error_of.h"
 #include "support/names_in.h"
+#include "support/save_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -29,7 +29,7 @@ void save(const fs::path& directory, int64_t step, uint64_t seed = 1) {
 bool holds(const fs::path& path, uint64_t seed) {
   const SampleTensors expected = sample_tensors(seed);
   SampleTensors loaded = expected.empty_copy();
-  CheckpointReader(path).load_all(loaded.items());
+  load_all(CheckpointReader(path), loaded.items());
   return loaded.same_bytes(expected);
 }
 

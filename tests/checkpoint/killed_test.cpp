@@ -9,11 +9,11 @@
 #include "base/progress.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/prune.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify_checkpoint.h"
 #include "sample.h"
 #include "support/fork_child.h"
+#include "support/save_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -120,7 +120,7 @@ void check_newest(const fs::path& directory, const Done& last) {
   EXPECT_GE(seed, last.seed);
   const SampleTensors expected = tensors_of(static_cast<uint64_t>(seed));
   SampleTensors loaded = expected.empty_copy();
-  reader.load_all(loaded.items());
+  load_all(reader, loaded.items());
   EXPECT_TRUE(loaded.same_bytes(expected));
 }
 

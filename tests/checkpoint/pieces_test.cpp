@@ -13,6 +13,7 @@
 #include "sample.h"
 #include "support/error_of.h"
 #include "support/names_in.h"
+#include "support/save_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -88,7 +89,7 @@ TEST_F(SavedPieces, ComeBackWhole) {
   EXPECT_EQ(reader.manifest().tensors[0].pieces.size(), 6U);
   EXPECT_EQ(reader.manifest().tensors[1].pieces.size(), 1U);
   SampleTensors loaded = saved_.empty_copy();
-  reader.load_all(loaded.items(), 2);
+  load_all(reader, loaded.items(), 2);
   EXPECT_TRUE(loaded.same_bytes(saved_));
   const SafetensorsReader file(path / "parameters-rank-00001.safetensors");
   ASSERT_NE(file.find("w[5:12, 2:6]"), nullptr);
@@ -232,7 +233,7 @@ TEST_F(SavedPieces, OfTwoStepsAreNotTakenForOne) {
                 path / "parameters-rank-00001.safetensors", fs::copy_options::overwrite_existing);
   EXPECT_FALSE(verify_checkpoint(path).ok());
   SampleTensors loaded = saved_.empty_copy();
-  EXPECT_THAT(error_of([&] { CheckpointReader(path).load_all(loaded.items()); }),
+  EXPECT_THAT(error_of([&] { load_all(CheckpointReader(path), loaded.items()); }),
               AllOf(HasSubstr("parameters-rank-00001.safetensors"), HasSubstr("damaged header")));
 }
 

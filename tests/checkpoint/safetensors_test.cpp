@@ -10,6 +10,7 @@
 #include "checkpoint/safetensors_writer.h"
 #include "sample.h"
 #include "support/error_of.h"
+#include "support/save_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {

@@ -11,6 +11,7 @@
 #include "sample.h"
 #include "support/error_of.h"
 #include "support/names_in.h"
+#include "support/save_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -43,7 +44,7 @@ TEST(SaveLoad, EverythingComesBack) {
   EXPECT_EQ(reader.state().text("tokenizer"), "8b1a9953c4611296");
   EXPECT_EQ(reader.extra_file("tokenizer.model"), std::string("any\0bytes", 9));
   SampleTensors loaded = saved.empty_copy();
-  reader.load_all(loaded.items(), 2);
+  load_all(reader, loaded.items(), 2);
   EXPECT_TRUE(loaded.same_bytes(saved));
   EXPECT_TRUE(verify_checkpoint(path).ok());
 }
@@ -56,7 +57,7 @@ TEST(SaveLoad, BitsOfNaNAndInfinityAreKept) {
   std::memcpy(tensor.raw(), bits.data(), sizeof(bits));
   const fs::path path = save_checkpoint(folder.path(), sample_state(1), saved.items());
   SampleTensors loaded = saved.empty_copy();
-  CheckpointReader(path).load_all(loaded.items());
+  load_all(CheckpointReader(path), loaded.items());
   EXPECT_TRUE(loaded.same_bytes(saved));
 }
 
@@ -123,7 +124,7 @@ TEST(SaveLoad, LargeGroupsAreSplitAndTheBytesDoNotDependOnThreads) {
   ASSERT_EQ(names_in(b), names);
   for (const std::string& name : names) EXPECT_EQ(read_file(a / name), read_file(b / name)) << name;
   SampleTensors loaded = saved.empty_copy();
-  CheckpointReader(a).load_all(loaded.items());
+  load_all(CheckpointReader(a), loaded.items());
   EXPECT_TRUE(loaded.same_bytes(saved));
 }
 
@@ -133,7 +134,7 @@ TEST(SaveLoad, SavingWhatWasLoadedGivesTheSameFiles) {
   const fs::path first = save_checkpoint(folder / "a", sample_state(5), saved.items());
   const CheckpointReader reader(first);
   SampleTensors loaded = saved.empty_copy();
-  reader.load_all(loaded.items());
+  load_all(reader, loaded.items());
   const fs::path second = save_checkpoint(folder / "b", reader.state(), loaded.items());
   for (const std::string& name : names_in(first)) {
     EXPECT_EQ(read_file(first / name), read_file(second / name)) << name;
@@ -150,14 +151,14 @@ TEST(SaveLoad, OneGroupAlone) {
       loaded.add(item.group, item.name, item.tensor.shape(), item.tensor.dtype());
     }
   }
-  reader.load_group("parameters", loaded.items());
+  load_group(reader, "parameters", loaded.items());
   for (size_t i = 0; i < loaded.items().size(); ++i) {
     const Tensor& found = loaded.items()[i].tensor;
     EXPECT_EQ(
         std::memcmp(found.raw(), saved.items()[i].tensor.raw(), static_cast<size_t>(found.bytes())),
         0);
   }
-  EXPECT_THAT(error_of([&] { reader.load_all(loaded.items()); }),
+  EXPECT_THAT(error_of([&] { load_all(reader, loaded.items()); }),
               HasSubstr("'optimizer/scale' of the checkpoint has no place"));
 }
 
@@ -175,7 +176,7 @@ TEST(SaveLoad, WhatDoesNotFitIsNamedAndNothingIsWritten) {
   target.add("parameters", "reshaped", {3, 2}, DType::f32);
   target.add("parameters", "retyped", {2, 3}, DType::bf16);
   target.add("parameters", "new", {2, 3}, DType::f32);
-  const std::string message = error_of([&] { reader.load_all(target.items()); });
+  const std::string message = error_of([&] { load_all(reader, target.items()); });
   EXPECT_THAT(message, HasSubstr("'parameters/reshaped' is f32 [2, 3] in the checkpoint, expected "
                                  "f32 [3, 2]"));
   EXPECT_THAT(message, HasSubstr("'parameters/retyped' is f32 [2, 3] in the checkpoint, expected "
@@ -195,7 +196,7 @@ TEST(SaveLoad, TheSameStepAgainReplacesTheCheckpoint) {
   const SampleTensors newer = sample_tensors(2);
   const fs::path path = save_checkpoint(folder.path(), sample_state(5), newer.items());
   SampleTensors loaded = newer.empty_copy();
-  CheckpointReader(path).load_all(loaded.items());
+  load_all(CheckpointReader(path), loaded.items());
   EXPECT_TRUE(loaded.same_bytes(newer));
   EXPECT_THAT(names_in(folder.path()), ElementsAre("step-00000005"));
 }

@@ -110,11 +110,11 @@ TEST(Distribution, SaysAllThatMakesTypesDiffer) {
                                       tokens_of(sharded(0, {PieceKind::uneven, {5, 3}})),
                                       tokens_of(sharded(0, {}, 1, 2))};
   std::set<std::string> texts;
-  for (const TypeOnAxis& type : types) texts.insert(type.text(mesh));
+  for (const TypeOnAxis& type : types) texts.insert(type.text(&mesh));
   EXPECT_EQ(texts.size(), types.size());
   EXPECT_EQ(types[4].text(), "sharded (dim 0, uneven 3 + 5)");
   EXPECT_EQ(types[6].text(), "varying (dim 0, tokens)");
-  EXPECT_EQ(types[6].text(mesh),
+  EXPECT_EQ(types[6].text(&mesh),
             "varying (dim 0, tokens that are tensor: sharded (dim 0, uneven 3 + 5))");
   const Distribution mesh_order = Distribution().with(kData, sharded(0)).with(kTensor, sharded(0));
   const Distribution other = Distribution().with(kTensor, sharded(0)).with(kData, sharded(0));

@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
+#include <string>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -28,8 +30,11 @@ struct Library {
       return;
     }
     std::ifstream file(fs::path(TESSERA_SOURCE) / "tests" / "cudnn" / "h200.json");
-    device = std::make_unique<CudnnDescriptor>(
-        cudnn_device(*cudnn, std::string(std::istreambuf_iterator<char>(file), {})));
+    const std::string description(std::istreambuf_iterator<char>(file), {});
+    device = std::make_unique<CudnnDescriptor>(*cudnn, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    device->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                std::span<const char>(description));
+    device->finalize("take the description of a device");
   }
 
   std::unique_ptr<CudnnLibrary> cudnn;

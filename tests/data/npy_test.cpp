@@ -4,6 +4,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "data/prepared_rows.h"
 #include "data/support.h"
 
 namespace tessera {
@@ -55,7 +56,7 @@ RC_GTEST_PROP(Npy, ReadsBackTheHeaderItWrote, ()) {
   RC_ASSERT(header.dtype == dtype);
   RC_ASSERT((header.shape == std::vector<int64_t>{rows, columns}));
   RC_ASSERT(header.data_offset == static_cast<int64_t>(head.size()));
-  RC_ASSERT(header.elements() == rows * columns);
+  RC_ASSERT(testing::elements_of(header) == rows * columns);
 }
 
 TEST(Npy, ReadsOtherSpellingsOfTheHeader) {
@@ -124,7 +125,7 @@ RC_GTEST_PROP(Npy, NeverReadsOutsideADamagedFile,
   try {
     const NpyHeader header =
         parse_npy_header(std::as_bytes(std::span(exact)), static_cast<int64_t>(exact.size()), "x");
-    RC_ASSERT(header.data_offset + header.elements() * dtype_size(header.dtype) ==
+    RC_ASSERT(header.data_offset + testing::elements_of(header) * dtype_size(header.dtype) ==
               static_cast<int64_t>(exact.size()));
   } catch (const Error&) {
     RC_SUCCEED("refused");

@@ -16,6 +16,13 @@ namespace tessera::testing {
 
 using Row = std::vector<int32_t>;
 
+/// Returns the number of elements of the array.
+inline int64_t elements_of(const NpyHeader& header) {
+  int64_t count = 1;
+  for (const int64_t size : header.shape) count *= size;
+  return count;
+}
+
 /// The rows of one split, read with nothing but the .npy header.
 inline std::vector<Row> read_rows(const fs::path& folder, const SplitSummary& split) {
   std::vector<Row> rows;
@@ -26,7 +33,7 @@ inline std::vector<Row> read_rows(const fs::path& folder, const SplitSummary& sp
     EXPECT_EQ(header.dtype, DType::u16);
     EXPECT_EQ(hash_text(hash(file)), shard.hash);
     const size_t context = static_cast<size_t>(header.shape.at(1));
-    std::vector<uint16_t> values(static_cast<size_t>(header.elements()));
+    std::vector<uint16_t> values(static_cast<size_t>(elements_of(header)));
     std::memcpy(values.data(), file.data() + header.data_offset, 2 * values.size());
     for (size_t i = 0; i < values.size(); i += context) {
       rows.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(i),

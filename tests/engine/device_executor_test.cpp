@@ -9,9 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/executor.h"
-#include "engine/require_runnable.h"
 #include "ops/host_target.h"
-#include "ops/update/running_sum.h"
+#include "ops/update/kept_values.h"
 #include "program/builder.h"
 #include "support/error_of.h"
 #include "support/observed_accelerator.h"

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "device/emulated_accelerator.h"
+#include "engine/action.h"
 #include "engine/executor.h"
-#include "engine/joins.h"
 #include "ops/host_target.h"
 #include "program/builder.h"
 #include "support/whole_labels.h"

@@ -24,9 +24,9 @@
 #include "support/known_peak.h"
 #include "support/names_in.h"
 #include "support/prepared_data.h"
+#include "support/random_batches.h"
 #include "train/trainer.h"
 #include "verify/layout_run.h"
-#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -251,7 +251,7 @@ TEST_F(RankFailures, OfALayoutThatIsComparedEndIt) {
   trial.model.experts = 8;
   trial.model.experts_per_token = 2;
   trial.model.expert_size = 16;
-  const auto batches = random_batches(trial.size, trial.model.vocabulary_size, 1, 2, 7);
+  const auto batches = testing::random_batches(trial.size, trial.model.vocabulary_size, 1, 2, 7);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(
       error_of([&] { run_layout(trial, batches); }),

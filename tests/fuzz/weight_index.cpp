@@ -1,6 +1,5 @@
-#include "checkpoint/hugging_face/weight_index.h"
-
 #include "base/file.h"
+#include "checkpoint/hugging_face/weight_folder.h"
 #include "fuzz/fuzz.h"
 
 using namespace tessera;

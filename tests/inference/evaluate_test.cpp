@@ -35,13 +35,13 @@ TEST(Evaluate, ABatchIsNoLargerThanTheInstancesAtHand) {
 TEST(Evaluate, WhatDoesNotFitTheMachineIsRefusedBeforeItIsTaken) {
   SmallModel small(257);
   const ModelConfig& config = small.model.config.model;
-  EXPECT_NO_THROW(
-      require_evaluation_memory(config, DType::f32, small.model.weights, {8, 32}, small.runtime));
+  const auto require_memory = [&](const ProgramSize& size) {
+    require_evaluation_memory(write_evaluation(config, DType::f32, size), small.model.weights,
+                              small.model.weights, size, small.runtime);
+  };
+  EXPECT_NO_THROW(require_memory({8, 32}));
   const auto refusal_of = [&](int64_t rows, int64_t context) {
-    return error_of([&] {
-      require_evaluation_memory(config, DType::f32, small.model.weights, {rows, context},
-                                small.runtime);
-    });
+    return error_of([&] { require_memory({rows, context}); });
   };
   EXPECT_THAT(refusal_of(1 << 30, 4096),
               AllOf(HasSubstr("1073741824 sequences of 4096 tokens at once take "),
@@ -66,8 +66,8 @@ TEST(Evaluate, ATokenThatTheModelHasNotIsNamedWithItsPlace) {
   const TrainingData data =
       open_data({.directory = (folder.path() / "data").string(), .context = 32});
   SmallModel small('w');  // the text has w, x, y
-  StandaloneEvaluator evaluator(small.model.config.model, DType::f32, small.model.weights, {2, 32},
-                                small.runtime);
+  StandaloneEvaluator evaluator(write_evaluation(small.model.config.model, DType::f32, {2, 32}),
+                                small.model.weights, small.runtime);
   EXPECT_THAT(error_of([&] { evaluate_sources(*evaluator, data, 2, 0); }),
               AllOf(HasSubstr("held_out-00000.npy: token "),
                     HasSubstr("but the model has a vocabulary of 119")));

@@ -1,9 +1,8 @@
-#include "data/vocabulary.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "data/byte_tokenizer.h"
+#include "data/tokenizer.h"
 #include "inference/decoder.h"
 #include "inference/evaluate.h"
 #include "support/error_of.h"
@@ -40,8 +39,8 @@ TEST(Vocabulary, NoTokenFromOutsideComesToAProgram) {
                 }),
                 HasSubstr("outside the model's vocabulary of 20 tokens"));
   }
-  StandaloneEvaluator evaluator(small.model.config.model, DType::f32, small.model.weights, {1, 4},
-                                small.runtime);
+  StandaloneEvaluator evaluator(write_evaluation(small.model.config.model, DType::f32, {1, 4}),
+                                small.model.weights, small.runtime);
   Batch batch{.rows = 1, .context = 4, .tokens = {1, 2, 3, 19}};
   complete_batch(batch, -1);
   EXPECT_GT(evaluator->row_losses(batch)[0], 0);

@@ -39,7 +39,7 @@ class Pipeline {
       for (size_t i = 0; i < parameters.specs().size(); ++i) {
         const ParameterSpec& spec = parameters.specs()[i];
         const Tensor wide(spec.shape, accumulation_dtype(spec.dtype));
-        initialize(spec, 1, wide, 1);
+        initialize(spec, 1, TensorPiece(spec.shape), wide, 1);
         convert(wide, executor_.tensor(parameters.values()[i], number));
       }
     }

@@ -24,7 +24,7 @@ TEST(Initialize, TruncatesAtAnyCutoff) {
                              .dtype = DType::f64,
                              .initialization = {.deviation = 1, .cutoff = cutoff}};
     const Tensor values(spec.shape, DType::f64);
-    initialize(spec, 3, values, 2);
+    initialize(spec, 3, TensorPiece(spec.shape), values, 2);
     double sum = 0;
     double squares = 0;
     for (const double value : values.values<double>()) {
@@ -49,7 +49,7 @@ TEST(Initialize, PiecesHaveTheNumbersOfTheWhole) {
                            .dtype = DType::f32,
                            .initialization = {.deviation = 0.02, .cutoff = 2}};
   const Tensor whole(spec.shape, DType::f32);
-  initialize(spec, 3, whole, 1);
+  initialize(spec, 3, TensorPiece(spec.shape), whole, 1);
   const Mesh mesh({.tensor = 2, .data = {3}});
   for (const int dim : {0, 1}) {
     const Distribution distribution =

@@ -77,7 +77,7 @@ class Machine {
     for (size_t i = 0; i < parameters.specs().size(); ++i) {
       const ParameterSpec& spec = parameters.specs()[i];
       const Tensor wide(spec.shape, accumulation_dtype(dtype));
-      initialize(spec, 1, wide, 2);
+      initialize(spec, 1, TensorPiece(spec.shape), wide, 2);
       convert(wide, (*frame)[parameters.values()[i]]);
     }
   }
@@ -242,10 +242,10 @@ TEST(TrainingProgram, InitialWeightsDependOnSeedAndNameAlone) {
   const auto specs = model_parameters(small_mixture(), DType::f32).specs();
   const Tensor one(specs[0].shape, DType::f32);
   const Tensor again(specs[0].shape, DType::f32);
-  initialize(specs[0], 7, one, 1);
-  initialize(specs[0], 7, again, 3);
+  initialize(specs[0], 7, TensorPiece(specs[0].shape), one, 1);
+  initialize(specs[0], 7, TensorPiece(specs[0].shape), again, 3);
   EXPECT_TRUE(std::ranges::equal(one.values<float>(), again.values<float>()));
-  initialize(specs[0], 8, again, 1);
+  initialize(specs[0], 8, TensorPiece(specs[0].shape), again, 1);
   EXPECT_FALSE(std::ranges::equal(one.values<float>(), again.values<float>()));
 }
 
@@ -253,7 +253,7 @@ TEST(TrainingProgram, TruncatedInitializationStaysWithinItsCutoff) {
   const ParameterSpec spec{
       .name = "weights", .shape = {200, 100}, .initialization = {.deviation = 0.02, .cutoff = 3}};
   const Tensor values(spec.shape, DType::f32);
-  initialize(spec, 1, values, 2);
+  initialize(spec, 1, TensorPiece(spec.shape), values, 2);
   double sum = 0, squares = 0, largest = 0;
   for (const float value : values.values<float>()) {
     sum += value;

@@ -153,17 +153,23 @@ class LossPart {
                .sums = sums_.address()} {}
 
   std::vector<float> largest() {
-    run([&](auto vendor) { split_largest_device<decltype(vendor)>(split_, *stream_); });
+    run([&](auto vendor) {
+      split_rows_device<decltype(vendor)>(SplitLossStep::largest, split_, *stream_);
+    });
     return largest_.read();
   }
   std::vector<float> sums(const std::vector<float>& largest) {
     accelerator().upload(std::as_bytes(std::span(largest)), largest_.address());
-    run([&](auto vendor) { split_sums_device<decltype(vendor)>(split_, *stream_); });
+    run([&](auto vendor) {
+      split_rows_device<decltype(vendor)>(SplitLossStep::sums, split_, *stream_);
+    });
     return sums_.read();
   }
   LossResult results(const std::vector<float>& sums) {
     accelerator().upload(std::as_bytes(std::span(sums)), sums_.address());
-    run([&](auto vendor) { split_results_device<decltype(vendor)>(split_, *stream_); });
+    run([&](auto vendor) {
+      split_rows_device<decltype(vendor)>(SplitLossStep::results, split_, *stream_);
+    });
     return {log_sum_exp_.read(), token_loss_.read(), {}};
   }
   /// Puts the gradient in its place among those of all ranks.
@@ -236,7 +242,7 @@ void expect_row(const LossCase& loss, size_t row, const LossResult& actual, doub
   const std::vector<double> logits(from, from + static_cast<std::ptrdiff_t>(loss.vocabulary));
   const auto classes = static_cast<int64_t>(loss.vocabulary);
   const int32_t target = loss.targets[row];
-  const double sum = PlainRows<double>::log_sum_exp(logits.data(), classes);
+  const double sum = row_log_sum_exp<PlainRows<double>>(logits.data(), classes);
   ASSERT_NEAR(actual.log_sum_exp[row], sum, 1e-5);
   const double token_loss = target >= 0 ? sum - logits[static_cast<size_t>(target)] : 0;
   ASSERT_NEAR(actual.token_loss[row], token_loss, 1e-5);

@@ -211,8 +211,8 @@ TEST(PackedDocuments, NumbersOfRowsGoToTokensAndBack) {
     };
     for_vendor(memory.stream(), [&](auto vendor) {
       using Vendor = decltype(vendor);
-      rows_to_tokens_device<Vendor>(numbers(from, middle), memory.stream());
-      rows_from_tokens_device<Vendor>(numbers(middle, back), memory.stream());
+      reorder_rows_device<Vendor>(numbers(from, middle), true, memory.stream());
+      reorder_rows_device<Vendor>(numbers(middle, back), false, memory.stream());
     });
     EXPECT_EQ(memory.values<float>(middle), tokens);
     EXPECT_EQ(memory.values<float>(back), rows);

@@ -6,7 +6,7 @@
 #include "engine/differentiate.h"
 #include "ops/embedding/embedding.h"
 #include "ops/rank_results.h"
-#include "ops/row_piece.h"
+#include "ops/support.h"
 #include "support/emulated.h"
 #include "support/error_of.h"
 

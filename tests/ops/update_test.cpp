@@ -12,7 +12,6 @@
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
 #include "ops/update/kept_values.h"
-#include "ops/update/running_sum.h"
 #include "ops/update/sum_of_squares.h"
 #include "support/emulated.h"
 

@@ -13,7 +13,7 @@
 #include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "engine/action.h"
-#include "ops/row_piece.h"
+#include "ops/support.h"
 #include "plan/programs.h"
 
 namespace tessera {

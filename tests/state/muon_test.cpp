@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/host_target.h"
+#include "ops/update/muon_kernels.h"
 #include "ops/update/muon_measures.h"
 #include "ops/update/muon_passes.h"
 #include "ops/update/newton_schulz.h"
@@ -361,11 +362,11 @@ TEST(Muon, MeasuresTheUpdatesThatItMakes) {
         return update[first + static_cast<size_t>(at)] / factor;
       };
       for (int64_t i = 0; i < n; ++i) {
-        double along = -probe_sign(i);
+        double along = -muon_probe_sign(i);
         for (int64_t k = 0; k < n; ++k) {
           double gram = 0;
           for (int64_t j = 0; j < m; ++j) gram += entry(i, j) * entry(k, j);
-          along += gram * probe_sign(k);
+          along += gram * muon_probe_sign(k);
         }
         deviations += along * along;
         for (int64_t j = 0; j < m; ++j) squares += std::pow(factor * entry(i, j), 2);
@@ -386,9 +387,9 @@ TEST(Muon, MeasuresTheUpdatesThatItMakes) {
 TEST(Muon, ProbeSignsAreBalanced) {
   double sum = 0, neighbours = 0;
   for (int64_t i = 0; i < 4096; ++i) {
-    EXPECT_EQ(std::abs(probe_sign(i)), 1);
-    sum += probe_sign(i);
-    neighbours += probe_sign(i) * probe_sign(i + 1);
+    EXPECT_EQ(std::abs(muon_probe_sign(i)), 1);
+    sum += muon_probe_sign(i);
+    neighbours += muon_probe_sign(i) * muon_probe_sign(i + 1);
   }
   EXPECT_LT(std::abs(sum), 4 * 64);  // four deviations of 4,096 signs
   EXPECT_LT(std::abs(neighbours), 4 * 64);

@@ -297,7 +297,7 @@ TEST(ParameterStore, ParametersDoNotShareMemory) {
   norm.memory.fill_zero();
   std::memset(embedding.memory.raw(), 0xff, static_cast<size_t>(embedding.memory.bytes()));
   const Tensor again(matrix.parameter->shape, DType::f32);
-  initialize(*matrix.parameter, 1, again, 1);
+  initialize(*matrix.parameter, 1, TensorPiece(again.shape()), again, 1);
   EXPECT_TRUE(std::ranges::equal(matrix.memory.values<float>(), again.values<float>()));
   EXPECT_THROW(store.memory("nothing", Kept::weight), InternalError);
 }

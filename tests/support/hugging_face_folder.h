@@ -12,6 +12,7 @@
 #include "checkpoint/hugging_face/read_config.h"
 #include "checkpoint/hugging_face/weight_map.h"
 #include "checkpoint/safetensors_writer.h"
+#include "support/save_tensors.h"
 
 namespace tessera::testing {
 

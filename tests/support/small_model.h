@@ -27,7 +27,8 @@ struct SmallModel {
     model.weights = unit_tensors(model.parameters);
     for (size_t i = 0; i < model.parameters.specs().size(); ++i) {
       model.weight(i).fill_zero();
-      if (!zero) initialize(model.parameters.specs()[i], 1, model.weight(i), 1);
+      const ParameterSpec& spec = model.parameters.specs()[i];
+      if (!zero) initialize(spec, 1, TensorPiece(spec.shape), model.weight(i), 1);
     }
   }
 

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/random_batches.h"
 #include "verify/layout_run.h"
-#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -40,7 +40,8 @@ LayoutTrial trial_with(const ModelConfig& model, int64_t sequences, const Mesh& 
 using Batches = std::vector<std::vector<Batch>>;
 
 Batches batches_of(int64_t sequences, int steps, int micro_batches) {
-  return random_batches({.sequences = sequences, .context = 16}, 32, steps, micro_batches, 5);
+  return testing::random_batches({.sequences = sequences, .context = 16}, 32, steps, micro_batches,
+                                 5);
 }
 
 /// Some rows of a batch.

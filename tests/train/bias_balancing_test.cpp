@@ -11,11 +11,11 @@
 #include "ops/host_target.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
+#include "support/random_batches.h"
 #include "support/run_program.h"
 #include "support/small_family.h"
 #include "train/training_step.h"
 #include "verify/layout_run.h"
-#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -31,8 +31,8 @@ ModelConfig model_with(BiasBalancing balancing, double rate) {
 }
 
 std::vector<Batch> batches_of(int micro_batches, uint64_t seed) {
-  return random_batches({.sequences = kSequences, .context = kContext}, 23, 1, micro_batches,
-                        seed)[0];
+  return testing::random_batches({.sequences = kSequences, .context = kContext}, 23, 1,
+                                 micro_batches, seed)[0];
 }
 
 /// A model in f64 that trains step by step.

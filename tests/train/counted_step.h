@@ -18,9 +18,9 @@
 #include "ops/host_target.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
+#include "support/random_batches.h"
 #include "train/training_step.h"
 #include "verify/layout_run.h"
-#include "verify/trial_batches.h"
 
 namespace tessera::testing {
 
@@ -58,7 +58,7 @@ class CountedStep {
   /// Expects that the ranks run the same nodes, and that nothing comes over axes which the nodes do
   /// not name.
   explicit CountedStep(const LayoutTrial& trial) : trial_(trial), ranks_(count(trial.mesh)) {
-    const auto steps = random_batches(trial.size, trial.model.vocabulary_size, 1, 1, 3);
+    const auto steps = testing::random_batches(trial.size, trial.model.vocabulary_size, 1, 1, 3);
     World world(trial.mesh.ranks());
     run_mesh(world, trial.mesh, [&](RankGroups& groups) { run(groups, steps[0]); });
     join();

@@ -9,8 +9,8 @@
 #include "comm/in_process/run_mesh.h"
 #include "ops/host_target.h"
 #include "plan/programs.h"
+#include "support/random_batches.h"
 #include "verify/layout_run.h"
-#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -35,7 +35,7 @@ std::set<std::string> found_non_finite(const Mesh& mesh, const std::vector<Plant
   model.feed_forward_size = 24;
   model.vocabulary_size = 32;
   const ProgramSize size{.sequences = 4, .context = 16};
-  const auto batches = random_batches(size, model.vocabulary_size, 1, 2, 7).front();
+  const auto batches = testing::random_batches(size, model.vocabulary_size, 1, 2, 7).front();
   std::set<std::string> said;
   std::mutex mutex;
   World world(mesh.ranks(), std::chrono::seconds(60));

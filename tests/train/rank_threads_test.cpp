@@ -7,12 +7,12 @@
 
 #include "base/words.h"
 #include "plan/run_target.h"
+#include "support/random_batches.h"
 #include "support/tiny_mixture.h"
 #include "support/two_threads.h"
 #include "verify/changed_programs.h"
 #include "verify/deviation.h"
 #include "verify/layout_run.h"
-#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -35,7 +35,7 @@ std::set<int> threads_in_use(int threads, int ranks) {
                                     });
                               },
                           .threads = threads};
-  run_layout(trial, random_batches(trial.size, trial.model.vocabulary_size, 1, 1, 3));
+  run_layout(trial, testing::random_batches(trial.size, trial.model.vocabulary_size, 1, 1, 3));
   return found;
 }
 
@@ -62,7 +62,8 @@ TEST(RankThreads, AndTheNextRunGiveTheSameBits) {
                         .mesh = Mesh({.tensor = 2, .data = {2}, .expert = 4}),
                         .experts = {.exchange = exchange}};
       trial.model.balance_coefficient = 0.02;
-      const auto batches = random_batches(trial.size, trial.model.vocabulary_size, 3, 2, 3);
+      const auto batches =
+          testing::random_batches(trial.size, trial.model.vocabulary_size, 3, 2, 3);
       const LayoutResults expected = run_layout(trial, batches);
       for (const int threads : {1, testing::two_threads(), 3 * testing::two_threads()}) {
         trial.threads = threads * trial.mesh.ranks();

@@ -14,10 +14,10 @@
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "support/error_of.h"
+#include "support/random_batches.h"
 #include "train/rank_runs.h"
 #include "train/rank_trainer.h"
 #include "verify/layout_run.h"
-#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -75,7 +75,7 @@ using OnInputs = std::function<void(TrainingRank&, int program)>;
 void on_trained_ranks(const MeshSizes& sizes, const OnRank& act, const OnInputs& change = {}) {
   const Mesh mesh(sizes);
   const ProgramSize size{.sequences = 4, .context = 8, .document_mask = true};
-  const auto batches = random_batches(size, checked_mixture().vocabulary_size, 1, 1, 5);
+  const auto batches = testing::random_batches(size, checked_mixture().vocabulary_size, 1, 1, 5);
   World world(mesh.ranks());
   run_mesh(world, mesh, [&](RankGroups& groups) {
     TrainingRank rank(groups, size);

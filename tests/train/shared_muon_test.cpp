@@ -10,9 +10,9 @@
 #include "engine/executor.h"
 #include "engine/memory_plan.h"
 #include "ops/host_target.h"
+#include "support/random_batches.h"
 #include "train/training_step.h"
 #include "verify/layout_run.h"
-#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -83,7 +83,7 @@ HeldByRank held_by(RankGroups& groups, const LayoutTrial& trial) {
     held.exchanged[std::string(node.operation->name())] += received - known;
     known = received;
   });
-  const auto steps = random_batches(trial.size, trial.model.vocabulary_size, 1, 1, 3);
+  const auto steps = testing::random_batches(trial.size, trial.model.vocabulary_size, 1, 1, 3);
   step.begin(steps[0]);
   step.forward_backward(steps[0][0]);
   step.update(trial.optimizer, {.step = 1, .steps = 2});

@@ -10,9 +10,9 @@
 #include "engine/executor.h"
 #include "ops/host_target.h"
 #include "state/parameter_store.h"
+#include "support/random_batches.h"
 #include "support/tiny_mixture.h"
 #include "verify/layout_run.h"
-#include "verify/trial_batches.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
@@ -43,7 +43,7 @@ struct Taken {
 
 /// Runs three optimizer steps on every rank, and counts in the last one.
 Taken taken_in_third_step(const LayoutTrial& trial) {
-  const auto steps = random_batches(trial.size, trial.model.vocabulary_size, 1, 2, 3);
+  const auto steps = testing::random_batches(trial.size, trial.model.vocabulary_size, 1, 2, 3);
   World world(trial.mesh.ranks());
   std::vector<Taken> by_rank(static_cast<size_t>(trial.mesh.ranks()));
   run_mesh(world, trial.mesh, [&](RankGroups& groups) {

@@ -20,6 +20,7 @@
 #include "plan/step_plan.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
+#include "support/save_tensors.h"
 #include "train/train_options.h"
 #include "train/training_state.h"
 
@@ -353,9 +354,9 @@ TEST_F(TrainerTest, EvaluationCountsEveryHeldOutInstanceOnce) {
     const TrainingData data =
         open_data({.directory = (folder_->path() / "data").string(), .context = 32});
     Loader loader(data, {.split = Split::held_out, .rows = rows});
-    StandaloneEvaluator evaluator(model.config.model, DType::f32, model.weights, {rows, 32, true},
-                                  runtime);
-    evaluations.push_back(evaluator->run(loader));
+    StandaloneEvaluator evaluator(
+        write_evaluation(model.config.model, DType::f32, {rows, 32, true}), model.weights, runtime);
+    evaluations.push_back(mean_evaluation(evaluate_sources(*evaluator, data, rows, 0)));
     EXPECT_EQ(evaluations.back().instances, loader.instances());
     EXPECT_EQ(evaluations.back().targets, loader.instances() * 31);
   }

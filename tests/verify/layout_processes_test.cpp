@@ -5,9 +5,9 @@
 
 #include "comm/tcp_support.h"
 #include "support/bits.h"
+#include "support/random_batches.h"
 #include "verify/changed_programs.h"
 #include "verify/layout_trials.h"
-#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -49,8 +49,8 @@ class LayoutProcessesTest : public ::testing::Test {
   }
 
   LayoutTrial trial_{.model = {}, .mesh = Mesh({.tensor = 2, .data = {2}, .expert = 2})};
-  TrialBatches batches_{.whole = random_batches({.sequences = 4, .context = 8}, 32, 2, 2, 3),
-                        .parts = {}};
+  TrialBatches batches_{
+      .whole = testing::random_batches({.sequences = 4, .context = 8}, 32, 2, 2, 3), .parts = {}};
 };
 
 /// Of parameters that are split in uneven pieces, and of states that are shared out: a cut goes

@@ -13,9 +13,9 @@
 #include "config/mesh_of.h"
 #include "support/error_of.h"
 #include "support/layouts.h"
+#include "support/random_batches.h"
 #include "support/small_family.h"
 #include "verify/layout_trials.h"
-#include "verify/trial_batches.h"
 
 namespace tessera {
 namespace {
@@ -151,7 +151,7 @@ std::vector<ExpertExchange> exchanges(int expert_ranks) {
 
 /// Two steps of two micro-batches of all ranks.
 std::vector<std::vector<Batch>> two_steps(const LayoutTrial& trial) {
-  return random_batches(trial.size, trial.model.vocabulary_size, 2, 2, 5);
+  return testing::random_batches(trial.size, trial.model.vocabulary_size, 2, 2, 5);
 }
 
 class LayoutRun : public ::testing::TestWithParam<Case> {};

@@ -12,9 +12,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/random_batches.h"
 #include "support/tiny_mixture.h"
 #include "verify/changed_programs.h"
-#include "verify/trial_batches.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -54,7 +54,7 @@ class MistakeInPrograms : public ::testing::Test {
   /// The quantities that differ if only these targets count.
   std::vector<std::string> differences_with_targets(
       const std::function<bool(size_t token)>& counts) {
-    auto batches = random_batches(trial_.size, trial_.model.vocabulary_size, 1, 1, 3);
+    auto batches = testing::random_batches(trial_.size, trial_.model.vocabulary_size, 1, 1, 3);
     Batch& batch = batches[0][0];
     for (size_t t = 0; t < batch.targets.size(); ++t) batch.targets[t] = counts(t) ? 1 : -1;
     batch.target_count = std::ranges::count(batch.targets, 1);

@@ -17,8 +17,8 @@
 #include "ops/norm/norm.h"
 #include "ops/router/losses.h"
 #include "ops/update/sum_of_squares.h"
+#include "support/random_batches.h"
 #include "support/tiny_mixture.h"
-#include "verify/trial_batches.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -185,7 +185,7 @@ class MistakeInNumbers : public ::testing::Test {
     trial_.model = testing::tiny_mixture(1);
     trial_.model.router_z_coefficient = 0.05;
     trial_.size = {.sequences = 4, .context = 8};
-    batches_ = random_batches(trial_.size, 16, 2, 1, 3);
+    batches_ = testing::random_batches(trial_.size, 16, 2, 1, 3);
     one_ = run_layout(trial_, batches_);
     trial_.mesh = Mesh({.data = {2}, .expert = 2});
   }

@@ -12,7 +12,7 @@
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "support/error_of.h"
-#include "verify/trial_batches.h"
+#include "support/random_batches.h"
 #include "verify/verify_memory.h"
 
 namespace tessera {
@@ -156,7 +156,7 @@ class OneMistake : public VerifyTest {
     trial_ = trial_of(config_, mesh_, trial_sizes(config_, mesh_, 0).front());
     trial_.compute = DType::f64;
     trial_.mesh = Mesh();
-    const auto batches = random_batches(trial_.size, 32, 1, 1, 3);
+    const auto batches = testing::random_batches(trial_.size, 32, 1, 1, 3);
     one_ = run_layout(trial_, batches);
     other_ = run_layout(trial_, batches);
   }
@@ -205,7 +205,7 @@ class Streams : public VerifyTest {
                       .size = {.sequences = 8, .context = 8},
                       .mesh = {},
                       .streams = true};
-    const auto batches = random_batches(trial.size, 32, 1, 1, 3);
+    const auto batches = testing::random_batches(trial.size, 32, 1, 1, 3);
     one_ = run_layout(trial, batches).streams[0];
     trial.mesh = mesh_;
     mistake(trial.model);

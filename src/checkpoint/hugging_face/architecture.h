@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,11 +12,8 @@ namespace tessera::hugging_face {
 /// A decoder architecture of the transformers library that Tessera reads and writes.
 struct Architecture {
   std::string_view name;         ///< its name in config.json's "architectures": "OlmoeForCausalLM"
-  std::string_view model_type;   ///< in config.json: "olmoe"
   Family family;                 ///< Tessera's preset with the same layers
-  bool mixture = false;          ///< true for a mixture of experts
-  bool clips = false;            ///< has the key clip_qkv
-  bool chooses_head_dim = true;  ///< has the key head_dim; false: hidden_size / heads
+  bool chooses_head_dim = true;  ///< has the key head_dim; false: hidden_size / heads, and clip_qkv
   std::string_view experts_key = "";  ///< the key of the number of experts, in a mixture
   // The library's defaults for keys that config.json leaves out.
   int64_t kv_heads = 0;  ///< 0: as many as query heads
@@ -25,9 +23,11 @@ struct Architecture {
   int64_t max_context = 2048;
   double balance_coefficient = 0;
   bool tied_head = false;
-  int64_t bos_token = -1;  ///< the token that begins a text; -1: none, as below
-  int64_t eos_token = -1;  ///< the token that ends a text
-  int64_t pad_token = -1;  ///< the token whose embedding is not trained
+  /// The tokens that begin and end a text, and the one whose embedding is not trained; -1: none.
+  std::array<int64_t, 3> tokens{-1, -1, -1};
+
+  std::string_view model_type() const { return word(family); }  ///< in config.json: "olmoe"
+  bool mixture() const { return !experts_key.empty(); }
 };
 
 std::span<const Architecture> architectures();

@@ -31,7 +31,7 @@ std::optional<int64_t> ConfigFields::size(const std::string& key, int64_t minimu
   const bool whole = json->is_number_unsigned();
   const uint64_t value = whole ? json->get<uint64_t>() : 0;
   if (!whole || value < static_cast<uint64_t>(minimum) || value > static_cast<uint64_t>(maximum)) {
-    refuse(key, *json, fmt::format("a whole number from {} to {}", minimum, maximum));
+    refuse(key, fmt::format("a whole number from {} to {}", minimum, maximum));
   }
   return static_cast<int64_t>(value);
 }
@@ -47,14 +47,14 @@ std::optional<double> ConfigFields::number(const std::string& key, double minimu
   if (json == nullptr) return std::nullopt;
   const double value = json->is_number() ? json->get<double>() : std::nan("");
   if (!std::isfinite(value) || value < minimum) {
-    refuse(key, *json, fmt::format("a number of at least {}", minimum));
+    refuse(key, fmt::format("a number of at least {}", minimum));
   }
   return value;
 }
 
 std::optional<double> ConfigFields::number_above_zero(const std::string& key) {
   const auto value = number(key, 0);
-  if (value && *value == 0) refuse(key, *find(key), "a number above 0");
+  if (value && *value == 0) refuse(key, "a number above 0");
   return value;
 }
 
@@ -67,20 +67,20 @@ double ConfigFields::required_number(const std::string& key, double minimum) {
 bool ConfigFields::flag(const std::string& key, bool standard) {
   const Json* json = find(key);
   if (json == nullptr) return standard;
-  if (!json->is_boolean()) refuse(key, *json, "true or false");
+  if (!json->is_boolean()) refuse(key, "true or false");
   return json->get<bool>();
 }
 
 std::optional<std::string> ConfigFields::text(const std::string& key) {
   const Json* json = find(key);
   if (json == nullptr) return std::nullopt;
-  if (!json->is_string()) refuse(key, *json, "a text");
+  if (!json->is_string()) refuse(key, "a text");
   return json->get<std::string>();
 }
 
-void ConfigFields::refuse(const std::string& key, const Json& found,
-                          const std::string& expected) const {
-  throw Error("{}: '{}' is {}; expected {}", origin_, key, printable(found.dump()), expected);
+void ConfigFields::refuse(const std::string& key, const std::string& expected) const {
+  throw Error("{}: '{}' is {}; expected {}", origin_, key, printable(json_.at(key).dump()),
+              expected);
 }
 
 std::vector<std::string> ConfigFields::unread() const {

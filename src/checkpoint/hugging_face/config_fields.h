@@ -42,8 +42,7 @@ class ConfigFields {
   std::optional<std::string> text(const std::string& key);
 
   /// Throws "origin: key is VALUE; expected EXPECTED" as an Error.
-  [[noreturn]] void refuse(const std::string& key, const nlohmann::json& found,
-                           const std::string& expected) const;
+  [[noreturn]] void refuse(const std::string& key, const std::string& expected) const;
 
   /// Returns the keys that have a value and were not requested, sorted.
   std::vector<std::string> unread() const;

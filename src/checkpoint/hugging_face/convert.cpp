@@ -26,15 +26,6 @@ std::optional<DType> export_dtype(const CheckpointReader& reader, const RunConfi
   return config.train.precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
-/// Returns whether the checkpoint carries the library's own config.json, which contains the ids of
-/// special tokens.
-bool carries_config(const CheckpointReader& reader) {
-  for (const CheckpointFile& file : reader.manifest().extra_files) {
-    if (file.name == hugging_face::kConfigName) return true;
-  }
-  return false;
-}
-
 hugging_face::ExportReport export_chosen(const fs::path& checkpoint, const fs::path& output,
                                          const ExportModelOptions& options) {
   const CheckpointReader reader(checkpoint);
@@ -45,7 +36,7 @@ hugging_face::ExportReport export_chosen(const fs::path& checkpoint, const fs::p
   export_options.model = config.model;
   export_options.max_context =
       config.model.max_context > 0 ? config.model.max_context : config.data.context;
-  if (!carries_config(reader)) {
+  if (!reader.has_file(std::string(hugging_face::kConfigName))) {
     export_options.end_of_document = load_carried_tokenizer(reader)->end_of_document();
   }
   export_options.dtype = export_dtype(reader, config, options.dtype);

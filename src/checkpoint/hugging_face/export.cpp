@@ -69,22 +69,89 @@ class ExportTensors {
   /// that is missing, left over or of another shape or type. `checkpoint` and `map` must outlive
   /// this object.
   ExportTensors(const CheckpointReader& checkpoint, const WeightMap& map,
-                std::optional<DType> dtype);
+                std::optional<DType> dtype)
+      : checkpoint_(checkpoint), map_(map), dtype_(dtype) {
+    std::vector<std::string> differences;
+    std::set<std::string_view> expected;
+    for (const auto& [name, shape] : map_.parameters) {
+      expected.insert(name);
+      const CheckpointTensor* found = checkpoint_.find(kGroup, name);
+      sources_.push_back(found);
+      if (found == nullptr) {
+        differences.push_back(fmt::format("{} is missing", in_quotes(name)));
+      } else if (found->shape != shape || !is_floating(found->dtype)) {
+        differences.push_back(fmt::format("{} is {} {}, expected {}", in_quotes(name),
+                                          dtype_name(found->dtype), found->shape.text(),
+                                          shape.text()));
+      }
+    }
+    for (const CheckpointTensor& tensor : checkpoint_.manifest().tensors) {
+      if (tensor.group == kGroup && !expected.contains(tensor.name)) {
+        differences.push_back(fmt::format("{} has no place", in_quotes(tensor.name)));
+      }
+    }
+    checked_ = std::make_unique<std::once_flag[]>(sources_.size());
+    if (differences.empty()) return;
+    throw Error("the parameters of {} are not those of the model in its {}: {}",
+                checkpoint_.path().string(), kCheckpointConfigName, join(differences, "; "));
+  }
 
   int64_t count() const { return static_cast<int64_t>(map_.tensors.size()); }
   /// Returns the name and the shape of tensor `index` in the export.
   const NamedShape& shape(int64_t index) const { return map_.tensors[static_cast<size_t>(index)]; }
-  DType dtype(int64_t index) const;
-  int64_t bytes(int64_t index) const;
+  DType dtype(int64_t index) const {
+    if (dtype_) return *dtype_;
+    const auto& segments = map_.tensor_segments[static_cast<size_t>(index)];
+    const DType first = source(segments.front()).dtype;
+    const bool equal = std::ranges::all_of(
+        segments, [&](const MappedSegment& segment) { return source(segment).dtype == first; });
+    return equal ? first : DType::f32;
+  }
+
+  int64_t bytes(int64_t index) const {
+    return shape(index).shape.elements() * dtype_size(dtype(index));
+  }
+
   /// Returns the tensor for write_streams(). Each call of its sink adds to `progress`.
-  TensorStream stream(int64_t index, CopyProgress& progress) const;
+  TensorStream stream(int64_t index, CopyProgress& progress) const {
+    return {shape(index).name, dtype(index), shape(index).shape,
+            [this, index, &progress](const ByteSink& sink) { produce(index, sink, progress); }};
+  }
 
  private:
   const CheckpointTensor& source(const MappedSegment& segment) const {
     return *sources_[segment.parameter];
   }
   /// Passes the elements of a tensor to `sink`. Throws Error on a value that is not finite.
-  void produce(int64_t index, const ByteSink& sink, CopyProgress& progress) const;
+  void produce(int64_t index, const ByteSink& sink, CopyProgress& progress) const {
+    const std::string name = in_quotes(shape(index).name);
+    const DType to = dtype(index);
+    for (const MappedSegment& segment : map_.tensor_segments[static_cast<size_t>(index)]) {
+      const CheckpointTensor& tensor = source(segment);
+      const int64_t size = dtype_size(tensor.dtype);
+      std::call_once(checked_[segment.parameter], [&] { checkpoint_.check(tensor); });
+      Converter converted(tensor.dtype, to);
+      int64_t element = segment.parameter_begin;
+      const auto pass_on = [&](std::span<std::byte> piece) {
+        if (const int64_t bad = first_non_finite_element(piece, tensor.dtype); bad >= 0) {
+          throw Error("{}: element {} of {} (tensor {} of the export) is NaN or infinite",
+                      checkpoint_.path().string(), element + bad, in_quotes(tensor.name), name);
+        }
+        const auto result = converted(piece);
+        if (const int64_t bad = first_non_finite_element(result, to); bad >= 0) {
+          throw Error(
+              "element {} of {} (tensor {} of the export) is beyond the range of {}; export "
+              "with --dtype bf16 or f32",
+              element + bad, in_quotes(tensor.name), name, dtype_name(to));
+        }
+        sink(result);
+        progress.add(static_cast<int64_t>(result.size()));
+        element += static_cast<int64_t>(piece.size()) / size;
+      };
+      checkpoint_.read_pieces(tensor, segment.parameter_begin * size, segment.count * size,
+                              pass_on);
+    }
+  }
 
   const CheckpointReader& checkpoint_;
   const WeightMap& map_;
@@ -92,81 +159,6 @@ class ExportTensors {
   std::vector<const CheckpointTensor*> sources_;  // by parameter
   std::unique_ptr<std::once_flag[]> checked_;     // by parameter: its bytes have the right hash
 };
-
-ExportTensors::ExportTensors(const CheckpointReader& checkpoint, const WeightMap& map,
-                             std::optional<DType> dtype)
-    : checkpoint_(checkpoint), map_(map), dtype_(dtype) {
-  std::vector<std::string> differences;
-  std::set<std::string_view> expected;
-  for (const auto& [name, shape] : map_.parameters) {
-    expected.insert(name);
-    const CheckpointTensor* found = checkpoint_.find(kGroup, name);
-    sources_.push_back(found);
-    if (found == nullptr) {
-      differences.push_back(fmt::format("{} is missing", in_quotes(name)));
-    } else if (found->shape != shape || !is_floating(found->dtype)) {
-      differences.push_back(fmt::format("{} is {} {}, expected {}", in_quotes(name),
-                                        dtype_name(found->dtype), found->shape.text(),
-                                        shape.text()));
-    }
-  }
-  for (const CheckpointTensor& tensor : checkpoint_.manifest().tensors) {
-    if (tensor.group == kGroup && !expected.contains(tensor.name)) {
-      differences.push_back(fmt::format("{} has no place", in_quotes(tensor.name)));
-    }
-  }
-  checked_ = std::make_unique<std::once_flag[]>(sources_.size());
-  if (differences.empty()) return;
-  throw Error("the parameters of {} are not those of the model in its {}: {}",
-              checkpoint_.path().string(), kCheckpointConfigName, join(differences, "; "));
-}
-
-DType ExportTensors::dtype(int64_t index) const {
-  if (dtype_) return *dtype_;
-  const auto& segments = map_.tensor_segments[static_cast<size_t>(index)];
-  const DType first = source(segments.front()).dtype;
-  const bool equal = std::ranges::all_of(
-      segments, [&](const MappedSegment& segment) { return source(segment).dtype == first; });
-  return equal ? first : DType::f32;
-}
-
-int64_t ExportTensors::bytes(int64_t index) const {
-  return shape(index).shape.elements() * dtype_size(dtype(index));
-}
-
-TensorStream ExportTensors::stream(int64_t index, CopyProgress& progress) const {
-  return {shape(index).name, dtype(index), shape(index).shape,
-          [this, index, &progress](const ByteSink& sink) { produce(index, sink, progress); }};
-}
-
-void ExportTensors::produce(int64_t index, const ByteSink& sink, CopyProgress& progress) const {
-  const std::string name = in_quotes(shape(index).name);
-  const DType to = dtype(index);
-  for (const MappedSegment& segment : map_.tensor_segments[static_cast<size_t>(index)]) {
-    const CheckpointTensor& tensor = source(segment);
-    const int64_t size = dtype_size(tensor.dtype);
-    std::call_once(checked_[segment.parameter], [&] { checkpoint_.check(tensor); });
-    Converter converted(tensor.dtype, to);
-    int64_t element = segment.parameter_begin;
-    const auto pass_on = [&](std::span<std::byte> piece) {
-      if (const int64_t bad = first_non_finite_element(piece, tensor.dtype); bad >= 0) {
-        throw Error("{}: element {} of {} (tensor {} of the export) is NaN or infinite",
-                    checkpoint_.path().string(), element + bad, in_quotes(tensor.name), name);
-      }
-      const auto result = converted(piece);
-      if (const int64_t bad = first_non_finite_element(result, to); bad >= 0) {
-        throw Error(
-            "element {} of {} (tensor {} of the export) is beyond the range of {}; export "
-            "with --dtype bf16 or f32",
-            element + bad, in_quotes(tensor.name), name, dtype_name(to));
-      }
-      sink(result);
-      progress.add(static_cast<int64_t>(result.size()));
-      element += static_cast<int64_t>(piece.size()) / size;
-    };
-    checkpoint_.read_pieces(tensor, segment.parameter_begin * size, segment.count * size, pass_on);
-  }
-}
 
 /// The indices of the tensors of one weight file.
 using Shard = std::vector<int64_t>;
@@ -244,14 +236,6 @@ std::vector<CarriedFile> carried_files(const CheckpointReader& checkpoint) {
   return files;
 }
 
-/// Returns the config.json of an imported model; empty if the checkpoint carries none.
-std::string original_config(const CheckpointReader& checkpoint) {
-  for (const CheckpointFile& file : checkpoint.manifest().extra_files) {
-    if (file.name == kConfigName) return checkpoint.extra_file(file.name);
-  }
-  return "";
-}
-
 /// Returns the name of an element type in transformers.
 std::string library_name(DType dtype) {
   switch (dtype) {
@@ -304,7 +288,9 @@ ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::pat
   const std::vector<Shard> shards = plan_shards(tensors, options.shard_bytes);
   report.files = static_cast<int64_t>(shards.size());
 
-  const std::string original = original_config(checkpoint);
+  const std::string config_name(kConfigName);
+  const std::string original =  // of an imported model
+      checkpoint.has_file(config_name) ? checkpoint.extra_file(config_name) : "";
   report.dtype = common_dtype(tensors);
   const std::string config = write_config(*report.architecture, options.model,
                                           {.max_context = options.max_context,
@@ -327,7 +313,7 @@ ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::pat
   if (!files.contains(std::string(kGenerationConfigName))) {
     write(std::string(kGenerationConfigName), write_generation_config(config));
   }
-  write(std::string(kConfigName), config);
+  write(config_name, config);
   report.tokenizer = std::ranges::any_of(
       kTokenizerFiles, [&](std::string_view name) { return files.contains(std::string(name)); });
   folder.publish(files);

@@ -86,7 +86,7 @@ WeightMap checked_map(const fs::path& folder, const ReadConfig& config,
         "{} has {} tensors, but its {} (num_hidden_layers {}{}) describes a model of {}; fetch the "
         "folder again or mend the configuration",
         folder.string(), found, kConfigName, config.model.layers,
-        architecture.mixture
+        architecture.mixture()
             ? fmt::format(", {} {}", architecture.experts_key, config.model.experts)
             : "",
         expected);

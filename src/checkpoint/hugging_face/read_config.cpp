@@ -34,7 +34,7 @@ const Architecture& read_architecture(ConfigFields& fields) {
   std::string name;
   if (const Json* list = fields.find("architectures")) {
     if (!list->is_array() || list->size() != 1 || !(*list)[0].is_string()) {
-      fields.refuse("architectures", *list, "a list of one name");
+      fields.refuse("architectures", "a list of one name");
     }
     name = (*list)[0].get<std::string>();
   }
@@ -42,16 +42,16 @@ const Architecture& read_architecture(ConfigFields& fields) {
   std::vector<std::string> known;
   for (const Architecture& architecture : architectures()) {
     known.emplace_back(architecture.name);
-    if (name.empty() && architecture.model_type == model_type) name = architecture.name;
+    if (name.empty() && architecture.model_type() == model_type) name = architecture.name;
   }
   const Architecture* found = find_architecture(name);
   if (found == nullptr) {
     throw Error("{}: the architecture {} (model_type {}) is not known; known are {}",
                 fields.origin(), in_quotes(name), in_quotes(model_type), join(known, ", "));
   }
-  if (!model_type.empty() && model_type != found->model_type) {
+  if (!model_type.empty() && model_type != found->model_type()) {
     throw Error("{}: the architecture {} contradicts model_type {}; expected {}", fields.origin(),
-                name, in_quotes(model_type), found->model_type);
+                name, in_quotes(model_type), found->model_type());
   }
   return *found;
 }
@@ -91,7 +91,7 @@ void read_sizes(ConfigFields& fields, const Architecture& architecture, ModelCon
 
 void read_experts(ConfigFields& fields, const Architecture& architecture, ModelConfig& model) {
   const int64_t intermediate_size = fields.required_size("intermediate_size", 1, kLargestSize);
-  if (!architecture.mixture) {
+  if (!architecture.mixture()) {
     model.feed_forward_size = intermediate_size;
     return;
   }
@@ -151,7 +151,7 @@ std::vector<std::string> training_notes(ConfigFields& fields, const Architecture
     note(fmt::format("'{}' is {}; Tessera trains without it", key, fields.find(key)->dump()));
   }
   const bool balances = fields.flag("output_router_logits", false);
-  if (architecture.mixture && !balances && model.balance_coefficient > 0) {
+  if (architecture.mixture() && !balances && model.balance_coefficient > 0) {
     note(fmt::format(
         "'output_router_logits' is false, so that transformers trains without the load-balance "
         "loss; Tessera trains with it, by the router_aux_loss_coef {} "
@@ -206,7 +206,8 @@ ReadConfig read_config(std::string_view text, const std::string& origin,
   }
   // A clip_qkv of 0 makes the library clip to 0, so it is an error here. In Tessera 0 means no
   // limit, as null does in the library.
-  if (architecture.clips) model.clip_qkv = fields.number_above_zero("clip_qkv").value_or(0);
+  if (!architecture.chooses_head_dim)
+    model.clip_qkv = fields.number_above_zero("clip_qkv").value_or(0);
   const double deviation = fields.number("initializer_range", 0).value_or(kInitializerRange);
   if (deviation > 0) model.initialization_deviation = deviation;
   refuse_other_layers(fields, architecture, model);

@@ -58,7 +58,7 @@ Rope read_rope(const nlohmann::json& json, const std::string& origin,
                 in_quotes(type));
   }
   if (fields.number("partial_rotary_factor", 0).value_or(1) != 1) {
-    fields.refuse("partial_rotary_factor", *fields.find("partial_rotary_factor"), "1");
+    fields.refuse("partial_rotary_factor", "1");
   }
   if (const auto unknown = fields.unread(); !unknown.empty()) {
     throw Error("{}: the key {} is not known for the rope type {}", origin, in_quotes(unknown[0]),

@@ -33,19 +33,17 @@ void check_token_ids(ConfigFields& fields, int64_t vocabulary_size) {
     const nlohmann::json* ids = fields.find(key);
     if (ids == nullptr || is_no_token(*ids) || is_ids(*ids, vocabulary_size)) continue;
     fields.refuse(
-        key, *ids,
-        fmt::format(
-            "null or -1 (none), a token's number or a list of them, from 0 to {} (vocab_size "
-            "is {})",
-            vocabulary_size - 1, vocabulary_size));
+        key, fmt::format(
+                 "null or -1 (none), a token's number or a list of them, from 0 to {} (vocab_size "
+                 "is {})",
+                 vocabulary_size - 1, vocabulary_size));
   }
 }
 
 int64_t default_token_id(const Architecture& architecture, std::string_view key,
                          int64_t vocabulary_size) {
-  const int64_t id = key == "bos_token_id"   ? architecture.bos_token
-                     : key == "eos_token_id" ? architecture.eos_token
-                                             : architecture.pad_token;
+  const auto index = std::ranges::find(kTokenIds, key) - kTokenIds.begin();
+  const int64_t id = architecture.tokens.at(static_cast<size_t>(index));
   return id < vocabulary_size ? id : -1;
 }
 
@@ -58,7 +56,7 @@ std::vector<int32_t> read_end_tokens(std::string_view text, const std::string& o
     return {static_cast<int32_t>(default_token)};
   if (ids == nullptr || is_no_token(*ids)) return {};
   if (!is_ids(*ids, std::numeric_limits<int32_t>::max())) {
-    fields.refuse("eos_token_id", *ids, "null or -1 (none), a token's number or a list of them");
+    fields.refuse("eos_token_id", "null or -1 (none), a token's number or a list of them");
   }
   if (!ids->is_array()) return {ids->get<int32_t>()};
   return ids->get<std::vector<int32_t>>();

@@ -11,7 +11,7 @@
 
 namespace tessera::hugging_face {
 
-/// The keys of special tokens' ids, which an export keeps.
+/// The keys of special tokens' ids, which an export keeps, in the order of Architecture::tokens.
 inline constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token_id",
                                                       "pad_token_id"};
 

@@ -128,7 +128,7 @@ std::vector<WeightNames> names_of(const Architecture& architecture, ExpertNaming
   const auto& experts = naming == ExpertNaming::fused            ? kFusedExperts
                         : architecture.family == Family::mixtral ? kSingleMixtralExperts
                                                                  : kSingleExperts;
-  if (architecture.mixture) names.insert(names.end(), experts.begin(), experts.end());
+  if (architecture.mixture()) names.insert(names.end(), experts.begin(), experts.end());
   return names;
 }
 

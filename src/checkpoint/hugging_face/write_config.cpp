@@ -38,8 +38,8 @@ double pooled_coefficient(const ModelConfig& model) {
 }
 
 void write_experts(const Architecture& architecture, const ModelConfig& model, OrderedJson& json) {
-  json["intermediate_size"] = architecture.mixture ? model.expert_size : model.feed_forward_size;
-  if (!architecture.mixture) return;
+  json["intermediate_size"] = architecture.mixture() ? model.expert_size : model.feed_forward_size;
+  if (!architecture.mixture()) return;
   json[std::string(architecture.experts_key)] = model.experts;
   json["num_experts_per_tok"] = model.experts_per_token;
   json["router_aux_loss_coef"] = pooled_coefficient(model);
@@ -50,10 +50,11 @@ void write_experts(const Architecture& architecture, const ModelConfig& model, O
 
 std::string write_config(const Architecture& architecture, const ModelConfig& model,
                          const ConfigSurroundings& surroundings) {
-  OrderedJson json{{"architectures", {architecture.name}}, {"model_type", architecture.model_type},
-                   {"vocab_size", model.vocabulary_size},  {"hidden_size", model.hidden_size},
-                   {"num_hidden_layers", model.layers},    {"num_attention_heads", model.heads},
-                   {"num_key_value_heads", model.kv_heads}};
+  OrderedJson json{
+      {"architectures", {architecture.name}}, {"model_type", architecture.model_type()},
+      {"vocab_size", model.vocabulary_size},  {"hidden_size", model.hidden_size},
+      {"num_hidden_layers", model.layers},    {"num_attention_heads", model.heads},
+      {"num_key_value_heads", model.kv_heads}};
   if (architecture.chooses_head_dim) json["head_dim"] = model.head_size();
   const bool zaya = architecture.family == Family::zaya;
   if (!zaya) write_experts(architecture, model, json);
@@ -61,7 +62,7 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
   json["max_position_embeddings"] = surroundings.max_context;
   if (architecture.family != Family::olmo) json["rms_norm_eps"] = model.norm_epsilon;
   zaya ? write_zaya(model, json) : write_rotary(model, json);
-  if (architecture.clips)
+  if (!architecture.chooses_head_dim)
     json["clip_qkv"] = model.clip_qkv > 0 ? OrderedJson(model.clip_qkv) : OrderedJson();
   json["tie_word_embeddings"] = model.tied_head;
   if (architecture.family != Family::mixtral) json["attention_bias"] = false;
@@ -71,7 +72,7 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
   const OrderedJson original = surroundings.original.empty()
                                    ? OrderedJson::object()
                                    : OrderedJson::parse(surroundings.original);
-  if (architecture.mixture) {
+  if (architecture.mixture()) {
     json["output_router_logits"] = original.value("output_router_logits", OrderedJson()) == true;
   }
   // The window does not affect sequences up to max_context. It is kept for longer sequences.

@@ -26,7 +26,7 @@ constexpr double kDefaultFraction = 0.5;
 void require_size(ConfigFields& fields, const std::string& key, int64_t expected) {
   const auto given = fields.size(key, 1, kLargestSize);
   if (given && *given != expected) {
-    fields.refuse(key, *fields.find(key), std::to_string(expected));
+    fields.refuse(key, std::to_string(expected));
   }
 }
 
@@ -34,7 +34,7 @@ void require_size(ConfigFields& fields, const std::string& key, int64_t expected
 void require_default_rope(ConfigFields& fields) {
   const auto type = fields.text("rope_type");
   if (type && *type != "default") {
-    fields.refuse("rope_type", *fields.find("rope_type"), "\"default\"");
+    fields.refuse("rope_type", "\"default\"");
   }
 }
 

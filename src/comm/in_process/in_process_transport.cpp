@@ -25,11 +25,7 @@ class InProcessTransport final : public Transport {
 
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
-    enter({.mark = &mark,
-           .moves = Collective::all_gather,
-           .layout = &layout,
-           .from = from.raw(),
-           .to = to.raw()});
+    enter({&mark, Collective::all_gather, &layout, from.raw(), to.raw()});
     const int64_t size = dtype_size(to.dtype());
     for_others_first([&](size_t other, const RankCall& call) {
       layout.for_each_range(static_cast<int>(other), [&](int64_t whole_offset, int64_t piece_offset,
@@ -42,11 +38,7 @@ class InProcessTransport final : public Transport {
 
   void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to) override {
-    enter({.mark = &mark,
-           .moves = Collective::reduce_scatter,
-           .layout = &layout,
-           .from = from.raw(),
-           .to = to.raw()});
+    enter({&mark, Collective::reduce_scatter, &layout, from.raw(), to.raw()});
     const int64_t size = dtype_size(to.dtype());
     collect_addends();
     layout.for_each_range(static_cast<int>(position_), [&](int64_t whole_offset,
@@ -75,11 +67,7 @@ class InProcessTransport final : public Transport {
 
   void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
     const int64_t block_bytes = to.bytes() / ranks();
-    enter({.mark = &mark,
-           .moves = Collective::all_to_all,
-           .from = from.raw(),
-           .to = to.raw(),
-           .block_bytes = block_bytes});
+    enter({&mark, Collective::all_to_all, nullptr, from.raw(), to.raw(), block_bytes});
     for_others_first([&](size_t other, const RankCall& call) {
       take(other, call.from + static_cast<int64_t>(position_) * block_bytes,
            to.raw() + static_cast<int64_t>(other) * block_bytes, block_bytes);
@@ -90,13 +78,8 @@ class InProcessTransport final : public Transport {
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
                        const Tensor& to, std::span<const int64_t> received_rows) override {
     const int64_t row_bytes = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
-    enter({.mark = &mark,
-           .moves = Collective::all_to_all_rows,
-           .from = from.raw(),
-           .to = to.raw(),
-           .sent = sent,
-           .received = received_rows,
-           .block_bytes = row_bytes});
+    enter({&mark, Collective::all_to_all_rows, nullptr, from.raw(), to.raw(), row_bytes, sent,
+           received_rows});
     for_others_first([&](size_t other, const RankCall& call) {
       take(other, call.from + sum_before(call.sent, position_) * row_bytes,
            to.raw() + sum_before(received_rows, other) * row_bytes,

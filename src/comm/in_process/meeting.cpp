@@ -5,9 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
-#include "base/text.h"
-
 // The waits of a collective are enter(), with a timeout, then synchronize() where other ranks read
 // a result, and leave(). Messages are in meeting_messages.cpp.
 
@@ -25,7 +22,7 @@ Meeting::Meeting(std::vector<int> ranks, std::string lane, AboutRanks about)
 
 void Meeting::enter(size_t position, const RankCall& call) {
   Lock lock(mutex_);
-  throw_if_failed_locked();
+  if (failure_) throw Error(*failure_);
   last_calls_[position].begin(*call.mark);
   try {
     await_all(lock, position, call);
@@ -50,11 +47,7 @@ void Meeting::await_all(Lock& lock, size_t position, const RankCall& call) {
   }
   wait_for(
       lock, position, *call.mark, [this, before = begun_calls_] { return begun_calls_ != before; },
-      [this](size_t other) { return !waits_in_collective(other); });
-}
-
-bool Meeting::waits_in_collective(size_t position) const {
-  return std::ranges::find(arrived_, position) != arrived_.end();
+      [this](size_t other) { return std::ranges::find(arrived_, other) == arrived_.end(); });
 }
 
 void Meeting::synchronize() {
@@ -78,8 +71,9 @@ void Meeting::wait_for_all(Lock& lock) {
   }
 }
 
+/// Returns the error of a call for which some ranks are missing: they have ended, or did not come.
 std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_t> missing,
-                                  std::chrono::milliseconds timeout) const {
+                                  bool ended, std::chrono::milliseconds timeout) const {
   std::vector<int> there;
   std::vector<int> missing_ranks;
   std::vector<std::string> last_calls;
@@ -88,22 +82,12 @@ std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_
     (is_missing ? missing_ranks : there).push_back(ranks_[position]);
     if (is_missing) last_calls.push_back(about_.describe(ranks_[position]));
   }
+  if (ended) return ended_text(mark, text(), missing_ranks, last_calls);
   // A message has two ranks. If one of them is missing, only the other has waited.
   if (mark.collective == Collective::message) {
     there = {missing_ranks.front() == mark.to ? mark.from : mark.to};
   }
   return timeout_text(mark.text(), text(), timeout, there, missing_ranks, last_calls);
-}
-
-std::string Meeting::ended_ranks_text(const Fingerprint& mark,
-                                      std::span<const size_t> ended) const {
-  std::vector<int> ranks;
-  std::vector<std::string> last_calls;
-  for (const size_t position : ended) {
-    ranks.push_back(ranks_[position]);
-    last_calls.push_back(about_.describe(ranks_[position]));
-  }
-  return ended_text(mark, text(), ranks, last_calls);
 }
 
 /// Compares the call of the rank that came last with that of the first.
@@ -115,7 +99,7 @@ void Meeting::check_same() {
     return;
   }
   fail_locked(different_calls_text(arrived_));
-  throw_if_failed_locked();
+  throw Error(*failure_);
 }
 
 std::string Meeting::different_calls_text(std::span<const size_t> positions) const {
@@ -148,7 +132,7 @@ void Meeting::check_rows() {
       const int64_t received = calls_[to].received[from];
       if (sent == received) continue;
       fail_locked(rows_text(*calls_[0].mark, text(), ranks_[from], sent, ranks_[to], received));
-      throw_if_failed_locked();
+      throw Error(*failure_);
     }
   }
 }
@@ -165,10 +149,6 @@ void Meeting::fail_locked(const std::string& message) {
 
 void Meeting::throw_if_failed() const {
   const std::scoped_lock lock(mutex_);
-  throw_if_failed_locked();
-}
-
-void Meeting::throw_if_failed_locked() const {
   if (failure_) throw Error(*failure_);
 }
 

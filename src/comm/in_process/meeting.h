@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "comm/call_errors.h"
 #include "comm/fingerprint.h"
 #include "comm/last_call.h"
@@ -29,9 +30,9 @@ struct RankCall {
   const PieceLayout* layout = nullptr;
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
-  std::span<const int64_t> sent{};      ///< rows, by position
+  int64_t block_bytes = 0;          ///< of a block of all_to_all, or of a row of all_to_all_rows
+  std::span<const int64_t> sent{};  ///< rows, by position
   std::span<const int64_t> received{};  ///< rows, by position
-  int64_t block_bytes = 0;  ///< of a block of all_to_all, or of a row of all_to_all_rows
 };
 
 /// The meeting point of the ranks of one group, which are threads of one process. A *position* is
@@ -103,19 +104,13 @@ class Meeting {
   template <typename Condition, typename Needs>
   void wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
                 Needs&& needs);
-  /// Returns the positions for which `needs(position)` is true.
-  template <typename Needs>
-  std::vector<size_t> positions_where(Needs&& needs) const;
   void await_all(Lock& lock, size_t position, const RankCall& call);
-  bool waits_in_collective(size_t position) const;
-  // These three return the errors of call_errors.h for calls of this group.
-  std::string missing_text(const Fingerprint& mark, std::span<const size_t> missing,
+  // These two return the errors of call_errors.h for calls of this group.
+  std::string missing_text(const Fingerprint& mark, std::span<const size_t> missing, bool ended,
                            std::chrono::milliseconds timeout) const;
-  std::string ended_ranks_text(const Fingerprint& mark, std::span<const size_t> ended) const;
   std::string different_calls_text(std::span<const size_t> positions) const;
   // The caller holds the lock, here and below.
   void fail_locked(const std::string& message);
-  void throw_if_failed_locked() const;
   void wait_for_all(Lock& lock);
   void check_same();
   void check_rows();
@@ -160,26 +155,18 @@ void Meeting::wait_for(Lock& lock, size_t position, const Fingerprint& mark, Con
   const bool in_time = changed_.wait_for(lock, timeout, over);
   if (condition()) return;
   if (!failure_) {
-    const std::vector<size_t> positions =
-        in_time ? positions_where(needs_ended) : positions_where(needs);
+    std::vector<size_t> missing;
+    for (size_t other = 0; other < ranks_.size(); ++other) {
+      if (in_time ? needs_ended(other) : needs(other)) missing.push_back(other);
+    }
     // Releases the lock: the texts lock all meetings of a rank, this one too, to say what it does.
     lock.unlock();
-    const std::string message =
-        in_time ? ended_ranks_text(mark, positions) : missing_text(mark, positions, timeout);
+    const std::string message = missing_text(mark, missing, /*ended=*/in_time, timeout);
     lock.lock();
     if (condition()) return;
     if (!failure_) fail_locked(message);
   }
-  throw_if_failed_locked();
-}
-
-template <typename Needs>
-std::vector<size_t> Meeting::positions_where(Needs&& needs) const {
-  std::vector<size_t> positions;
-  for (size_t position = 0; position < ranks_.size(); ++position) {
-    if (needs(position)) positions.push_back(position);
-  }
-  return positions;
+  throw Error(*failure_);
 }
 
 }  // namespace tessera

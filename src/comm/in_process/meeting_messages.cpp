@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "comm/in_process/meeting.h"
 
 // A sender writes a pointer to its message into the channel to the receiver, and waits until the
@@ -17,7 +16,7 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
   if (sends.empty() && receives.empty()) return 0;
   int64_t bytes = 0;
   Lock lock(mutex_);
-  throw_if_failed_locked();
+  if (failure_) throw Error(*failure_);
   last_calls_[position].begin(receives.empty() ? sends.front().mark : receives.front().mark);
   for (const MarkedMessage& send : sends) {
     channel(position, static_cast<size_t>(send.peer)) = {Channel::State::offered, &send};
@@ -59,7 +58,7 @@ void Meeting::check_messages(size_t in_collective, size_t in_exchange) {
         "send and receive all its messages before it makes a call of all ranks",
         text(), about_.text(ranks_[in_collective]), calls_[in_collective].mark->text(),
         about_.text(ranks_[in_exchange]), message.mark.text()));
-    throw_if_failed_locked();
+    throw Error(*failure_);
   };
   const Exchange& remaining = exchanges_[in_exchange];
   for (const MarkedMessage& receive : remaining.receives) {
@@ -81,7 +80,7 @@ void Meeting::receive_one(Lock& lock, size_t position, const MarkedMessage& mess
   if (from.message->mark != message.mark) {
     fail_locked(message_text(text(), ranks_[peer], from.message->mark.text(), ranks_[position],
                              message.mark.text()));
-    throw_if_failed_locked();
+    throw Error(*failure_);
   }
   from.state = Channel::State::copying;
   const Tensor& source = from.message->tensor;

@@ -131,25 +131,16 @@ void World::end(int rank) {
   for (const std::shared_ptr<Meeting>& meeting : meetings()) end_in(*meeting, rank);
 }
 
-void World::fail(int rank, std::string_view message) {
+void World::fail(int rank, std::string_view message, bool work_only) {
+  const std::string failure = failed_text(rank, message);
   {
     const std::scoped_lock lock(mutex_);
-    if (failure_) return;
-    failure_ = failed_text(rank, message);
-  }
-  changed_.notify_all();
-  for (const std::shared_ptr<Meeting>& meeting : meetings()) meeting->fail(*failure_);
-}
-
-void World::end_work(int rank, std::string_view message) {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (failure_ || work_failure_) return;
-    work_failure_ = failed_text(rank, message);
+    if (failure_ || (work_only && work_failure_)) return;
+    (work_only ? work_failure_ : failure_) = failure;
   }
   changed_.notify_all();
   for (const std::shared_ptr<Meeting>& meeting : meetings()) {
-    if (meeting->lane() != kControlLane) meeting->fail(*work_failure_);
+    if (!work_only || meeting->lane() != kControlLane) meeting->fail(failure);
   }
 }
 

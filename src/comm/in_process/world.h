@@ -52,6 +52,8 @@ class World {
   void set_timeout(int rank, std::chrono::milliseconds timeout) {
     timeouts_[static_cast<size_t>(rank)] = timeout;
   }
+  /// Returns the name of a rank in messages, with its machine if `hosts` were given.
+  std::string text(int rank) const;
   std::chrono::milliseconds timeout(int rank) const { return timeouts_[static_cast<size_t>(rank)]; }
 
   /// Notes that a rank has ended and makes no more calls. Calls that need the rank, in all groups,
@@ -59,9 +61,11 @@ class World {
   void end(int rank);
   /// Notes that a rank has ended by an error. Waiting and later calls of all groups throw Error
   /// with this message. If several ranks fail, the first failure counts.
-  void fail(int rank, std::string_view message);
+  void fail(int rank, std::string_view message) { fail(rank, message, /*work_only=*/false); }
   /// Notes a failure as fail() does, except on kControlLane, where ranks then agree what to do.
-  void end_work(int rank, std::string_view message);
+  void end_work(int rank, std::string_view message) { fail(rank, message, /*work_only=*/true); }
+  /// Notes a failure of the work only, as end_work() does, or of all lanes.
+  void fail(int rank, std::string_view message, bool work_only);
 
  private:
   struct Group {
@@ -72,7 +76,6 @@ class World {
 
   Group& join(int rank, std::span<const int> ranks, std::string_view lane);
   Group* find_group(std::span<const int> ranks, std::string_view lane);
-  std::string text(int rank) const;
   std::vector<std::shared_ptr<Meeting>> meetings() const;
   /// Returns why calls on a lane fail; none if they do not.
   const std::optional<std::string>& failure_of(std::string_view lane) const;

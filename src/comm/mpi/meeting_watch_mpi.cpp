@@ -1,6 +1,5 @@
 #include "comm/mpi/meeting_watch_mpi.h"
 
-#include <array>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -9,7 +8,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "comm/call_errors.h"
 
@@ -40,13 +38,11 @@ MeetingWatch::MeetingWatch(std::string why, std::chrono::milliseconds patience)
       }) {}
 
 MeetingWatch watch_start(const Launch& launch, std::chrono::milliseconds patience) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   return {fmt::format(
               "rank {} ({}) is here, but {} not all of the {} processes that {} started are. "
               "Each that is here says so: find out what holds up the others, "
               "and whether their machines reach this one",
-              launch.rank, host.data(), waited_text(patience), launch.processes, launch.launcher),
+              launch.rank, own_host(), waited_text(patience), launch.processes, launch.launcher),
           patience};
 }
 

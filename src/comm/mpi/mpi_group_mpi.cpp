@@ -22,15 +22,10 @@ namespace {
 constexpr std::chrono::seconds kAnswerPatience{3};
 constexpr size_t kMostTextBytes = 1024;  // of the description of a call
 
-int position_of(int rank, std::span<const int> ranks) {
-  return static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
-}
-
 }  // namespace
 
 MpiGroup::MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::string lane,
-                   const Processes& processes, MpiNews& news,
-                   const std::atomic<std::chrono::milliseconds>& timeout)
+                   const Processes& processes, MpiNews& news)
     : data_(data),
       marks_(marks),
       ranks_(std::move(ranks)),
@@ -38,9 +33,8 @@ MpiGroup::MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::s
       text_(group_text(ranks_, lane_)),
       processes_(processes),
       news_(news),
-      timeout_(timeout),
       calls_(news.add_group(text_)),
-      position_(position_of(processes.rank(), ranks_)),
+      position_(static_cast<int>(std::ranges::find(ranks_, processes.rank()) - ranks_.begin())),
       meeting_(marks, size(), position_) {
   if (size() > 1 && on_one_machine(marks)) {
     shared_ = SharedMeeting::make(marks);
@@ -127,7 +121,7 @@ void MpiGroup::wait(const Fingerprint& mark, std::span<MPI_Request> messages,
 void MpiGroup::throw_if_hopeless(const Fingerprint& mark, std::span<const int> peers,
                                  std::chrono::nanoseconds waited) {
   throw_if_ended(mark, peers);
-  if (waited > timeout_.load()) throw Error("{}", timed_out(mark.text(), peers).error);
+  if (waited > processes_.timeout()) throw Error("{}", timed_out(mark.text(), peers).error);
 }
 
 /// Notes the call whose collective of MPI runs from now on; null if none does.
@@ -141,7 +135,8 @@ std::optional<MpiGroup::Stuck> MpiGroup::stuck() {
   std::string mark;
   {
     const std::scoped_lock lock(moving_mutex_);
-    if (moving_ == nullptr || MpiNews::Clock::now() - moving_since_ < timeout_.load()) return {};
+    if (moving_ == nullptr || MpiNews::Clock::now() - moving_since_ < processes_.timeout())
+      return {};
     mark = moving_->text();
   }
   return timed_out(mark, others_);
@@ -192,10 +187,10 @@ MpiGroup::Stuck MpiGroup::timed_out(const std::string& mark, std::span<const int
     return {fmt::format(
                 "{} of {}: {} all ranks wait in it, and the network does not carry it. Look at the "
                 "links between the machines",
-                mark, text_, waited_text(timeout_.load())),
+                mark, text_, waited_text(processes_.timeout())),
             reporter};
   }
-  return {timeout_text(mark, text_, timeout_.load(), there, not_there, last), reporter};
+  return {timeout_text(mark, text_, processes_.timeout(), there, not_there, last), reporter};
 }
 
 }  // namespace tessera

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -40,8 +39,7 @@ class MpiGroup {
   /// operands, `marks` for meetings. MPI keeps both until the program ends, and the group must be
   /// kept as long. Refers to the other arguments.
   MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::string lane,
-           const Processes& processes, MpiNews& news,
-           const std::atomic<std::chrono::milliseconds>& timeout);
+           const Processes& processes, MpiNews& news);
 
   MPI_Comm data() const { return data_; }
   MPI_Comm marks() const { return marks_; }
@@ -54,17 +52,17 @@ class MpiGroup {
   template <typename Body>
   void call(const Fingerprint& mark, Body&& body) {
     if (failure_) throw Error("{}", *failure_);
-    news_.begin_call(*calls_, mark);
+    news_.note(*calls_, [&](CallRecord& last) { last.begin(mark); });
     try {
       body();
     } catch (const std::exception& error) {
       set_moving(nullptr);
       failure_ = error.what();
-      news_.fail_call(*calls_);
+      news_.note(*calls_, [](CallRecord& last) { last.fail(); });
       throw;
     }
     set_moving(nullptr);
-    news_.end_call(*calls_);
+    news_.note(*calls_, [](CallRecord& last) { last.end(); });
   }
 
   /// Throws Error if the group is broken, or if the work of another rank failed.
@@ -162,7 +160,6 @@ class MpiGroup {
   std::string text_;
   const Processes& processes_;
   MpiNews& news_;
-  const std::atomic<std::chrono::milliseconds>& timeout_;
   MpiNews::GroupCalls* calls_;
   int position_;
   std::vector<int> others_;  // the positions of all ranks but this one

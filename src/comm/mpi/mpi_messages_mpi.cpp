@@ -61,17 +61,16 @@ void MpiMessages::exchange(const Fingerprint& mark, std::span<const MarkedMessag
   } else {
     compare(mark, sends, receives);
   }
-  std::vector<MpiPiece> out;
-  std::vector<MpiPiece> in;
-  const auto add_large = [this](std::span<const MarkedMessage> messages,
-                                std::vector<MpiPiece>& to) {
+  const auto large = [this](std::span<const MarkedMessage> messages) {
+    std::vector<MpiPiece> pieces;
     for (const MarkedMessage& message : messages) {
       if (is_small(message)) continue;
-      to.push_back({message.peer, message.tensor.raw(), message.tensor.bytes()});
+      pieces.push_back({message.peer, message.tensor.raw(), message.tensor.bytes()});
     }
+    return pieces;
   };
-  add_large(sends, out);
-  add_large(receives, in);
+  const std::vector<MpiPiece> out = large(sends);
+  const std::vector<MpiPiece> in = large(receives);
   if (!out.empty() || !in.empty()) exchange_pieces(mark, out, in);
 }
 
@@ -162,15 +161,14 @@ void MpiMessages::compare(const Fingerprint& mark, std::span<const MarkedMessage
                     [&] { return std::ranges::all_of(headers, same); });
   peers_.clear();
   if (!all_same) {
-    std::vector<const MarkedMessage*> sent;
-    std::vector<const MarkedMessage*> received;
-    for (const Headers& entry : out) {
-      if (!same(entry)) sent.push_back(entry.message);
-    }
-    for (const Headers& entry : in) {
-      if (!same(entry)) received.push_back(entry.message);
-    }
-    throw_different(mark, sent, received);
+    const auto differing = [&](std::span<const Headers> entries) {
+      std::vector<const MarkedMessage*> result;
+      for (const Headers& entry : entries) {
+        if (!same(entry)) result.push_back(entry.message);
+      }
+      return result;
+    };
+    throw_different(mark, differing(out), differing(in));
   }
   for (const Headers& entry : in) {
     copy(entry.header(memory) + kNumber, entry.bytes() - kNumber, entry.message->tensor.raw());

@@ -54,21 +54,6 @@ MpiNews::GroupCalls* MpiNews::add_group(std::string group) {
   return &groups_.back();
 }
 
-void MpiNews::begin_call(GroupCalls& calls, const Fingerprint& mark) {
-  const std::scoped_lock lock(mutex_);
-  calls.last.begin(mark);
-}
-
-void MpiNews::end_call(GroupCalls& calls) {
-  const std::scoped_lock lock(mutex_);
-  calls.last.end();
-}
-
-void MpiNews::fail_call(GroupCalls& calls) {
-  const std::scoped_lock lock(mutex_);
-  calls.last.fail();
-}
-
 void MpiNews::tell_work_failed(std::string_view why) {
   const std::scoped_lock lock(mutex_);
   if (work_failure_) return;
@@ -105,24 +90,19 @@ void MpiNews::tell(int rank, int kind, std::string_view text) {
 void MpiNews::listen() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;  // another thread listens, or is about to release the lock
-  while (listen_once()) {
+  for (;;) {
+    int there = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, world_, &there, &message, &status),
+              "MPI_Improbe");
+    if (there == 0) return;
+    int bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    std::string text(static_cast<size_t>(bytes), '\0');
+    check_mpi(MPI_Mrecv(text.data(), bytes, MPI_BYTE, &message, &status), "MPI_Mrecv");
+    take(status.MPI_SOURCE, status.MPI_TAG, text);
   }
-}
-
-/// Receives one message, if there is one. Returns whether there was.
-bool MpiNews::listen_once() {
-  int there = 0;
-  MPI_Message message = MPI_MESSAGE_NULL;
-  MPI_Status status;
-  check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, world_, &there, &message, &status),
-            "MPI_Improbe");
-  if (there == 0) return false;
-  int bytes = 0;
-  MPI_Get_count(&status, MPI_BYTE, &bytes);
-  std::string text(static_cast<size_t>(bytes), '\0');
-  check_mpi(MPI_Mrecv(text.data(), bytes, MPI_BYTE, &message, &status), "MPI_Mrecv");
-  take(status.MPI_SOURCE, status.MPI_TAG, text);
-  return true;
 }
 
 /// Notes a message from another rank; answers a question. The caller holds the lock.

@@ -48,10 +48,13 @@ class MpiNews {
   };
   /// Adds a group. The pointer stays valid while this object lives.
   GroupCalls* add_group(std::string group);
-  void begin_call(GroupCalls& calls, const Fingerprint& mark);
-  void end_call(GroupCalls& calls);
-  /// Notes that the call failed. Ranks that wait in it and ask learn that this rank had come to it.
-  void fail_call(GroupCalls& calls);
+  /// Calls change(calls.last) under the lock: CallRecord::begin(), end() or fail(). Ranks that wait
+  /// in a failed call and ask learn that this rank had come to it.
+  template <typename Change>
+  void note(GroupCalls& calls, Change&& change) {
+    const std::scoped_lock lock(mutex_);
+    change(calls.last);
+  }
 
   /// Tells all others that this rank cannot go on with the work of the programs.
   void tell_work_failed(std::string_view why);
@@ -89,7 +92,6 @@ class MpiNews {
   void tell_all(int kind, std::string_view text);
   void take(int from, int kind, const std::string& text);
   Answer own_answer() const;
-  bool listen_once();
 
   MPI_Comm world_;
   int rank_;

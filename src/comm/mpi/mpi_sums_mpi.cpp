@@ -29,10 +29,7 @@ class PieceReader {
   PieceReader(const PieceLayout& layout, int rank, const Tensor& whole)
       : memory_(whole.raw()), size_(dtype_size(whole.dtype())) {
     if (layout.elements(rank) > 0 && layout.is_contiguous(rank)) {
-      layout.for_each_range(rank,
-                            [&](int64_t whole_offset, int64_t piece_offset, int64_t /*length*/) {
-                              memory_ = whole.raw() + (whole_offset - piece_offset) * size_;
-                            });
+      memory_ += layout.begin(rank) * size_;
     } else {
       cursor_.emplace(layout, rank, size_);
     }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "comm/mpi/mpi_call_mpi.h"
@@ -44,7 +43,7 @@ class MpiTransport final : public Transport {
                   const Tensor& to) override {
     group_.call(mark, [&] {
       const int64_t size = dtype_size(to.dtype());
-      const int64_t longest = longest_piece(layout) * size;
+      const int64_t longest = layout.longest() * size;
       if (group_.is_small(longest)) {
         give(mark, &layout, from, longest);
         for (int rank = 0; rank < ranks(); ++rank) {
@@ -62,7 +61,7 @@ class MpiTransport final : public Transport {
   void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to) override {
     group_.call(mark, [&] {
-      const int64_t longest = longest_piece(layout) * dtype_size(to.dtype());
+      const int64_t longest = layout.longest() * dtype_size(to.dtype());
       if (group_.are_small_blocks(longest)) {
         give_pieces(mark, layout, from, longest);
         reduce(mark.reduction, to.dtype(), given(), 0, to.elements(), to.raw());
@@ -191,12 +190,6 @@ class MpiTransport final : public Transport {
     return given_;
   }
 
-  int64_t longest_piece(const PieceLayout& layout) const {
-    int64_t longest = 0;
-    for (int rank = 0; rank < ranks(); ++rank) longest = std::max(longest, layout.elements(rank));
-    return longest;
-  }
-
   /// Meets the other ranks and gives each its piece of a whole, in slots of `longest` bytes.
   void give_pieces(const Fingerprint& mark, const PieceLayout& layout, const Tensor& whole,
                    int64_t longest) {
@@ -217,13 +210,9 @@ class MpiTransport final : public Transport {
                 "MPI_Alltoall");
       return;
     }
-    std::vector<MpiPiece> sends;
-    std::vector<MpiPiece> receives;
-    for (int rank = 0; rank < ranks(); ++rank) {
-      sends.push_back({rank, from.raw() + rank * block, block});
-      receives.push_back({rank, to.raw() + rank * block, block});
-    }
-    messages_.exchange_pieces(mark, sends, receives);
+    const std::vector<int64_t> one_each(static_cast<size_t>(ranks()), 1);
+    messages_.exchange_pieces(mark, pieces_of_rows(from, one_each, block),
+                              pieces_of_rows(to, one_each, block));
   }
 
   /// Returns blocks of rows that follow each other. A row has `row` bytes, here and below.
@@ -248,18 +237,9 @@ class MpiTransport final : public Transport {
     return pieces;
   }
 
-  /// Returns whether MPI can receive all pieces directly into the whole: they are contiguous there.
-  bool can_receive_in_place(const PieceLayout& layout, const Tensor& whole) const {
-    if (whole.bytes() > INT_MAX) return false;
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (!layout.is_contiguous(rank)) return false;
-    }
-    return true;
-  }
-
   /// Gathers pieces into the whole `to`, by one call of MPI if it can receive them there.
   void gather_pieces(const PieceLayout& layout, const Tensor& from, const Tensor& to) {
-    if (!can_receive_in_place(layout, to)) {
+    if (to.bytes() > INT_MAX || !layout.all_contiguous()) {
       gather_in_rounds(layout, from, to);
     } else if (layout.is_even()) {
       const bool in_place = from.raw() == to.raw() + position() * from.bytes();
@@ -281,12 +261,8 @@ class MpiTransport final : public Transport {
     const int64_t size = dtype_size(to.dtype());
     ByteBlocks blocks(static_cast<size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) {
-      // for_each_range() may visit a contiguous piece as several ranges: all give the same offset.
-      layout.for_each_range(rank,
-                            [&](int64_t whole_offset, int64_t piece_offset, int64_t /*length*/) {
-                              blocks.set(static_cast<size_t>(rank), layout.elements(rank) * size,
-                                         (whole_offset - piece_offset) * size);
-                            });
+      blocks.set(static_cast<size_t>(rank), layout.elements(rank) * size,
+                 layout.begin(rank) * size);
     }
     std::byte* const own = to.raw() + blocks.offsets[static_cast<size_t>(position())];
     gather(from.raw() == own ? nullptr : from.raw(), from.bytes(), to.raw(), blocks);
@@ -307,7 +283,7 @@ class MpiTransport final : public Transport {
     std::byte* const arrived = arrived_.bytes(round * size * ranks());
     std::vector<PieceCursor> cursors;
     for (int rank = 0; rank < ranks(); ++rank) cursors.emplace_back(layout, rank, size);
-    const int64_t longest = longest_piece(layout);
+    const int64_t longest = layout.longest();
     for (int64_t begin = 0; begin < longest; begin += round) {
       const auto count = [&](int rank) {
         return std::clamp<int64_t>(layout.elements(rank) - begin, 0, round);

@@ -89,7 +89,7 @@ class MpiProcesses final : public Processes {
     const std::vector<int> members(ranks.begin(), ranks.end());
     const auto position = static_cast<int>(own - ranks.begin());
     std::list<MpiGroup> made;  // made without the lock: its constructor waits for others
-    made.emplace_back(data, marks, members, std::string(lane), *this, news_, timeout_);
+    made.emplace_back(data, marks, members, std::string(lane), *this, news_);
     const std::scoped_lock lock(mutex_);
     groups_.splice(groups_.end(), made);
     return {mpi_transport(groups_.back()), members, position};
@@ -107,7 +107,6 @@ class MpiProcesses final : public Processes {
   }
 
  private:
-  void note_missing(std::chrono::milliseconds patience);
   static void print_error(std::string_view error);
   void watch(const std::stop_token& stop);
   [[noreturn]] void end_stuck(const MpiGroup::Stuck& stuck);
@@ -128,8 +127,7 @@ Processes::Report MpiProcesses::report_end(std::string_view error,
                                            std::chrono::milliseconds patience) {
   // If this rank has heard of the error from another rank, that rank is the cause and reports it.
   const bool is_cause = !news_.heard(error);
-  news_.tell_end(
-      {.error = std::string(error), .is_cause = is_cause, .heard = MpiNews::Clock::now()});
+  news_.tell_end({std::string(error), is_cause, MpiNews::Clock::now()});
   for (Backoff backoff; backoff.waited() < patience; backoff.wait()) {
     news_.listen();
     if (std::ssize(news_.ends()) == ranks()) break;
@@ -137,7 +135,12 @@ Processes::Report MpiProcesses::report_end(std::string_view error,
   const auto ends = news_.ends();
   all_ended_ = std::ssize(ends) == ranks();
   const auto failed = [](const auto& end) { return !end.second.error.empty(); };
-  if (std::ranges::none_of(ends, failed) && ends.begin()->first == rank_) note_missing(patience);
+  // For abort() to print: if no rank has failed, the lowest rank that has come notes the others.
+  if (std::ranges::none_of(ends, failed) && ends.begin()->first == rank_) {
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (!ends.contains(rank)) missing_.push_back(not_ended_text(text(rank), patience));
+    }
+  }
   if (error.empty()) return Report::none;
   const auto same = [&](const auto& end) { return end.second.error == error; };
   if (all_ended_ && std::ranges::all_of(ends, same)) {
@@ -145,15 +148,6 @@ Processes::Report MpiProcesses::report_end(std::string_view error,
   }
   const auto causes = [&](const auto& end) { return end.second.is_cause && failed(end); };
   return is_cause || std::ranges::none_of(ends, causes) ? Report::own : Report::none;
-}
-
-/// Notes, for abort() to print, which ranks have not come to the end of a run in which no rank has
-/// failed. Only the lowest rank that has come calls it, so that one rank prints the error.
-void MpiProcesses::note_missing(std::chrono::milliseconds patience) {
-  const auto ends = news_.ends();
-  for (int rank = 0; rank < ranks(); ++rank) {
-    if (!ends.contains(rank)) missing_.push_back(not_ended_text(text(rank), patience));
-  }
 }
 
 void MpiProcesses::print_error(std::string_view error) {

@@ -2,8 +2,6 @@
 
 #include <array>
 #include <atomic>
-#include <cerrno>
-#include <cstdint>
 
 #include <fcntl.h>
 #include <fmt/format.h>

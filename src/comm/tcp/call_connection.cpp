@@ -31,7 +31,11 @@ int64_t CallConnection::request(int group, const WireWriter& message, ConstBuffe
     TESSERA_CHECK(pending_.emplace(group, &pending).second, "group {} asks twice", group);
   }
   try {
-    send(message, operands, look);
+    {
+      const Lock lock(sending_);
+      send_message(socket_, message, look);
+      for (const auto& buffer : operands) socket_.send(buffer, look);
+    }
     end_sending(pending);
     await_reply(pending, look);
   } catch (const ConnectionLost&) {
@@ -43,13 +47,6 @@ int64_t CallConnection::request(int group, const WireWriter& message, ConstBuffe
   }
   if (!pending.error.empty()) throw Error("{}", pending.error);
   return pending.received_bytes;
-}
-
-void CallConnection::send(const WireWriter& message, ConstBuffers operands,
-                          const TcpSocket::Look& look) {
-  const Lock lock(sending_);
-  send_message(socket_, message, look);
-  for (const auto& buffer : operands) socket_.send(buffer, look);
 }
 
 /// Notes that the operands are sent, so that the receiver may write the result: in a collective in

@@ -54,7 +54,6 @@ class CallConnection {
     int64_t received_bytes = 0;  // by the call, from other ranks
   };
 
-  void send(const WireWriter& message, ConstBuffers operands, const TcpSocket::Look& look);
   void end_sending(Pending& pending);
   void await_reply(const Pending& pending, const TcpSocket::Look& look);
   void give_up(int group, Pending& pending, std::optional<std::string> why);

@@ -178,9 +178,7 @@ class RankGatherer {
       std::optional<TcpSocket> socket = accept();
       if (!socket) return;
       if (pending_.size() >= limits_.max_connections) close_random_pending();
-      pending_.push_back({.socket = std::move(*socket),
-                          .deadline = Clock::now() + limits_.patience,
-                          .challenge = fresh_challenge()});
+      pending_.push_back({std::move(*socket), Clock::now() + limits_.patience, fresh_challenge()});
       PendingConnection& added = pending_.back();
       if (!added.socket.try_send(added.challenge)) pending_.pop_back();
     }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +10,6 @@
 #include "base/error.h"
 #include "comm/rank_groups.h"
 #include "comm/tcp/tcp_hello.h"
-#include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/tcp_transport.h"
 
 // The thread receiver_ notes what the first rank says on the member connection. Threads that wait
@@ -33,11 +31,7 @@ OtherProcess::OtherProcess(const TcpAddress& address, int ranks, int rank, const
                            std::string_view token, std::chrono::milliseconds patience)
     : rank_(rank), hosts_{""}, last_received_(Clock::now()) {
   const auto deadline = Clock::now() + patience + kGrace;
-  TcpHello hello{.purpose = TcpPurpose::member,
-                 .ranks = ranks,
-                 .rank = rank,
-                 .host = host,
-                 .process = fresh_nonce()};
+  TcpHello hello{TcpPurpose::member, ranks, rank, host, fresh_nonce()};
   try {
     member_.emplace(connect_to_first_rank(address, hello, token, patience));
     member_->watch_machine();
@@ -85,7 +79,6 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
   TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
                 fmt::join(ranks, ", "));
   if (const auto known = failure(lane)) throw Error("{}", *known);
-  const auto look_around = [this] { look(); };
   const int number = calls_->next_group();
   WireWriter request;
   request.put(CallRequest::group);
@@ -94,16 +87,12 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
   request.put_all(ranks);
   request.put_text(lane);
   try {
-    calls_->request(number, request, {}, {}, look_around);
+    calls_->request(number, request, {}, {}, [this] { look(); });
   } catch (const ConnectionLost& lost) {
     throw Error("{}", lost_text(lost.what()));
   }
   const auto position = static_cast<int>(own - ranks.begin());
-  TcpCaller caller{.timeout = [this] { return timeout_.load(); },
-                   .look = look_around,
-                   .lost_text = [this](std::string_view why) { return lost_text(why); },
-                   .failure = [this, lane = std::string(lane)] { return failure(lane); }};
-  return {tcp_transport(*calls_, number, position, std::move(caller)),
+  return {tcp_transport(*calls_, *this, number, position, std::string(lane)),
           std::vector<int>(ranks.begin(), ranks.end()), position};
 }
 

@@ -45,6 +45,13 @@ class OtherProcess final : public Processes {
   bool all_ended() const override { return all_ended_; }
   [[noreturn]] void abort(int status) override;
 
+  /// Throws Error if the first rank is silent, or if its connection is lost.
+  void look() const;
+  /// Returns the error of a call in which the connection to the first rank was lost.
+  std::string lost_text(std::string_view why) const;
+  /// Returns why calls of a lane fail; none if they do not.
+  std::optional<std::string> failure(std::string_view lane) const;
+
  private:
   using Clock = std::chrono::steady_clock;
 
@@ -55,11 +62,6 @@ class OtherProcess final : public Processes {
   void note_lost(std::string_view why);
   /// Returns whether nothing has come from the first rank for too long.
   bool is_silent() const;
-  /// Throws Error if the first rank is silent, or if its connection is lost.
-  void look() const;
-  std::string lost_text(std::string_view why) const;
-  /// Returns why calls of a lane fail; none if they do not.
-  std::optional<std::string> failure(std::string_view lane) const;
   void send_to_first(const WireWriter& message);
 
   int rank_;

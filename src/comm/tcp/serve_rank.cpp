@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <optional>
+#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
@@ -32,23 +32,12 @@ namespace {
 constexpr int kMostGroups = 1024;
 constexpr size_t kMostLaneBytes = 256;
 
-/// Returns the elements in this memory as a tensor of one dim.
-Tensor flat(std::byte* memory, int64_t elements, DType dtype) {
-  return Tensor::wrap(memory, {elements}, dtype);
-}
-
 using Bytes = std::unique_ptr<std::byte[]>;
 
 /// Returns memory that is not initialized; null if there is none. A rank states the size before it
 /// sends the bytes, but a false size costs little: the system provides pages when they are written.
 Bytes reserve(int64_t bytes) {
   return Bytes(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
-}
-
-int64_t total_rows(const std::vector<int64_t>& counts) {
-  int64_t rows = 0;
-  for (const int64_t count : counts) rows += count;
-  return rows;
 }
 
 /// The connection for the replies to one rank's requests. The threads of its groups share it.
@@ -191,8 +180,12 @@ class ServedGroup {
     if (call_.moves == Collective::message) return exchange(result);
     const Fingerprint& mark = call_.mark.get();
     const int64_t size = dtype_size(mark.dtype);
-    const Tensor from = flat(given_.get(), call_.given_bytes / size, mark.dtype);
-    const Tensor to = flat(result, call_.result_bytes / size, mark.dtype);
+    const Tensor from = Tensor::wrap(given_.get(), {call_.given_bytes / size}, mark.dtype);
+    const Tensor to = Tensor::wrap(result, {call_.result_bytes / size}, mark.dtype);
+    const auto as_rows = [&](const Tensor& tensor, const std::vector<int64_t>& counts) {
+      return tensor.reshape(
+          {std::accumulate(counts.begin(), counts.end(), int64_t{0}), call_.row_elements});
+    };
     switch (call_.moves) {
       case Collective::all_gather:
         return transport_->all_gather(mark, *call_.layout, from, to);
@@ -203,9 +196,8 @@ class ServedGroup {
       case Collective::all_to_all:
         return transport_->all_to_all(mark, from, to);
       case Collective::all_to_all_rows:
-        return transport_->all_to_all_rows(
-            mark, from.reshape({total_rows(call_.sent), call_.row_elements}), call_.sent,
-            to.reshape({total_rows(call_.received), call_.row_elements}), call_.received);
+        return transport_->all_to_all_rows(mark, as_rows(from, call_.sent), call_.sent,
+                                           as_rows(to, call_.received), call_.received);
       case Collective::broadcast:
         return transport_->broadcast(mark, call_.root, call_.root == position_ ? from : to);
       case Collective::barrier:
@@ -220,9 +212,7 @@ class ServedGroup {
       std::vector<MarkedMessage> all;
       for (TcpMessage& message : messages) {
         const Fingerprint& mark = message.mark.get();
-        all.push_back({.mark = mark,
-                       .peer = message.peer,
-                       .tensor = flat(memory, message.elements, mark.dtype)});
+        all.push_back({mark, message.peer, Tensor::wrap(memory, {message.elements}, mark.dtype)});
         memory += all.back().tensor.bytes();
       }
       return all;

@@ -1,7 +1,6 @@
 #include "comm/tcp/tcp_address.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstring>
 #include <memory>
@@ -10,10 +9,10 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/strict_json.h"
+#include "comm/launch.h"
 
 namespace tessera {
 namespace {
@@ -23,9 +22,8 @@ std::string_view first_label(std::string_view host) { return host.substr(0, host
 /// Returns whether a host is this machine's own name. "localhost" is not: every machine has that
 /// name for its loopback.
 bool is_own_name(std::string_view host) {
-  std::array<char, 256> own{};
-  ::gethostname(own.data(), own.size() - 1);
-  const std::string_view label = first_label(own.data());
+  const std::string own = own_host();
+  const std::string_view label = first_label(own);
   return !label.empty() && label != "localhost" && label == first_label(host);
 }
 

@@ -132,10 +132,6 @@ void take_collective(WireReader& request, const Caller& caller, TcpCall& call, i
   }
 }
 
-bool reduces(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
-}
-
 }  // namespace
 
 TcpCall read_call(WireReader& request, std::span<const int> ranks, int position) {

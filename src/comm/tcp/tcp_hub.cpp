@@ -25,15 +25,10 @@ constexpr std::chrono::seconds kAlivePeriod{1};
 constexpr std::chrono::seconds kReplyPatience{2};
 constexpr int kMostStatus = 255;  // of a process
 
-WireWriter message_of(FirstRankMessage kind) {
+WireWriter message_of(FirstRankMessage kind, std::optional<std::string_view> text = {}) {
   WireWriter message;
   message.put(kind);
-  return message;
-}
-
-WireWriter message_of(FirstRankMessage kind, std::string_view text) {
-  WireWriter message = message_of(kind);
-  message.put_text(text);
+  if (text) message.put_text(*text);
   return message;
 }
 
@@ -59,7 +54,16 @@ TcpHub::TcpHub(std::vector<GatheredRank> ranks)
     member.member_socket->watch_machine();
   }
   try {
-    start_threads();
+    for (int rank = 1; rank < ranks_; ++rank) {
+      Member& member = members_[static_cast<size_t>(rank)];
+      member.listener = std::jthread([this, rank] { receive_messages(rank); });
+      member.server = std::jthread([this, rank] {
+        serve_rank(*members_[static_cast<size_t>(rank)].calls_socket, world_, rank,
+                   [&](const std::exception& error) { note_lost(rank, error); });
+      });
+    }
+    sign_of_life_sender_ =
+        std::jthread([this](const std::stop_token& stop) { send_signs_of_life(stop); });
   } catch (const std::system_error& error) {  // the system has no more threads
     const std::string why = fmt::format(
         "rank 0 ({}) cannot serve the other ranks: {}. It has {} threads for them, and one more "
@@ -77,19 +81,6 @@ TcpHub::TcpHub(std::vector<GatheredRank> ranks)
   for (const std::string& host : hosts_) begun.put_text(host);
   begun.put_text(network_);
   send_to_all(begun);
-}
-
-void TcpHub::start_threads() {
-  for (int rank = 1; rank < ranks_; ++rank) {
-    Member& member = members_[static_cast<size_t>(rank)];
-    member.listener = std::jthread([this, rank] { receive_messages(rank); });
-    member.server = std::jthread([this, rank] {
-      serve_rank(*members_[static_cast<size_t>(rank)].calls_socket, world_, rank,
-                 [&](const std::exception& error) { note_lost(rank, lost_text(rank, error)); });
-    });
-  }
-  sign_of_life_sender_ =
-      std::jthread([this](const std::stop_token& stop) { send_signs_of_life(stop); });
 }
 
 TcpHub::~TcpHub() {
@@ -124,10 +115,6 @@ std::string TcpHub::find_network() const {
   return result;
 }
 
-std::string TcpHub::text(int rank) const {
-  return fmt::format("rank {} ({})", rank, hosts_[static_cast<size_t>(rank)]);
-}
-
 void TcpHub::receive_messages(int rank) {
   try {
     std::vector<std::byte> memory;
@@ -137,7 +124,7 @@ void TcpHub::receive_messages(int rank) {
       handle_message(rank, message);
     }
   } catch (const std::exception& error) {
-    note_lost(rank, lost_text(rank, error));
+    note_lost(rank, error);
   }
 }
 
@@ -159,7 +146,18 @@ void TcpHub::handle_message(int rank, WireReader& message) {
 }
 
 void TcpHub::reply_to_end(int rank, WireReader& message) {
-  const PendingReply pending(*this);
+  {
+    const Lock lock(mutex_);
+    ++pending_replies_;
+  }
+  const auto end_reply = [this](const void* /*unused*/) {
+    {
+      const Lock lock(mutex_);
+      --pending_replies_;
+    }
+    changed_.notify_all();
+  };
+  const std::unique_ptr<const void, decltype(end_reply)> pending(this, end_reply);
   const std::string error = message.take_text();
   const std::chrono::milliseconds patience = message.take_wait();
   message.end();
@@ -174,22 +172,22 @@ void TcpHub::reply_to_end(int rank, WireReader& message) {
   send_to(rank, reply);
 }
 
-std::string TcpHub::lost_text(int rank, const std::exception& error) const {
+void TcpHub::note_lost(int rank, const std::exception& error) {
   const std::string& host = hosts_[static_cast<size_t>(rank)];
-  const bool is_lost = dynamic_cast<const ConnectionLost*>(&error) != nullptr;
-  if (is_lost && dynamic_cast<const BadMessage*>(&error) == nullptr) {
-    return fmt::format(
-        "its process on {} is gone: it was killed, or its machine or its network is lost", host);
-  }
-  return fmt::format("the first rank cannot serve its process on {}: {}", host, error.what());
-}
-
-void TcpHub::note_lost(int rank, std::string_view why) {
+  const bool is_gone = dynamic_cast<const ConnectionLost*>(&error) != nullptr &&
+                       dynamic_cast<const BadMessage*>(&error) == nullptr;
+  const std::string why =
+      is_gone
+          ? fmt::format(
+                "its process on {} is gone: it was killed, or its machine or its network "
+                "is lost",
+                host)
+          : fmt::format("the first rank cannot serve its process on {}: {}", host, error.what());
   {
     const Lock lock(mutex_);
     if (closing_ || ends_.contains(rank) || !lost_.emplace(rank, why).second) return;
   }
-  fail_all(rank, why);
+  fail(rank, why, /*work_only=*/false);
   changed_.notify_all();
   Member& member = members_[static_cast<size_t>(rank)];
   {
@@ -207,47 +205,37 @@ std::string TcpHub::missing_text(std::chrono::milliseconds patience) {
     if (ends_.contains(rank)) continue;
     const auto lost = lost_.find(rank);
     std::string error = lost != lost_.end() ? failed_text(rank, lost->second)
-                                            : not_ended_text(text(rank), patience);
+                                            : not_ended_text(world_.text(rank), patience);
     const auto is_reported = [&](const auto& end) { return end.second == error; };
     if (std::ranges::none_of(ends_, is_reported)) missing.push_back(std::move(error));
   }
   return fmt::format("{}", fmt::join(missing, "; "));
 }
 
-void TcpHub::fail_all(int rank, std::string_view why) {
-  remember_failure(rank, why);
-  world_.fail(rank, why);
-  send_to_all(message_of(FirstRankMessage::failed, failed_text(rank, why)));
-}
-
-void TcpHub::remember_failure(int rank, std::string_view why) {
-  const Lock lock(mutex_);
-  failures_.insert(failed_text(rank, why));
-}
-
-void TcpHub::end_work(int rank, std::string_view why) {
-  remember_failure(rank, why);
-  world_.end_work(rank, why);
-  send_to_all(message_of(FirstRankMessage::work_failed, failed_text(rank, why)));
-}
-
-bool TcpHub::is_known_failure(std::string_view error) {
-  const Lock lock(mutex_);
-  return failures_.contains(std::string(error));
+void TcpHub::fail(int rank, std::string_view why, bool work_only) {
+  const std::string failure = failed_text(rank, why);
+  {
+    const Lock lock(mutex_);
+    failures_.insert(failure);
+  }
+  world_.fail(rank, why, work_only);
+  send_to_all(
+      message_of(work_only ? FirstRankMessage::work_failed : FirstRankMessage::failed, failure));
 }
 
 TcpHub::End TcpHub::end(int rank, std::string_view error, std::chrono::milliseconds patience) {
-  {
-    const Lock lock(mutex_);
-    ends_.emplace(rank, error);
-  }
-  changed_.notify_all();
-  if (error.empty() || is_known_failure(error)) {
-    world_.end(rank);
-  } else {
-    fail_all(rank, error);
-  }
   Lock lock(mutex_);
+  ends_.emplace(rank, error);
+  // If all ranks were told of the error, it is another rank's.
+  const bool is_own_failure = !error.empty() && !failures_.contains(std::string(error));
+  lock.unlock();
+  changed_.notify_all();
+  if (is_own_failure) {
+    fail(rank, error, /*work_only=*/false);
+  } else {
+    world_.end(rank);
+  }
+  lock.lock();
   changed_.wait_for(lock, patience,
                     [&] { return closing_ || std::ssize(ends_) + std::ssize(lost_) == ranks_; });
   return {report_of(rank, ends_, ranks_), std::ssize(ends_) == ranks_};
@@ -266,7 +254,8 @@ void TcpHub::abort_others(int rank, int status) {
     if (other != rank) send_to(other, message);
   }
   if (rank == 0 || first_ends_itself) return;
-  fmt::print(stderr, "tessera: {} ends the run: not all ranks have come to its end\n", text(rank));
+  fmt::print(stderr, "tessera: {} ends the run: not all ranks have come to its end\n",
+             world_.text(rank));
   std::fflush(stderr);
   std::_Exit(status);
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -45,7 +44,7 @@ class TcpHub {
   const std::string& network() const { return network_; }
 
   /// Ends the work on behalf of a rank: see Processes::end_work().
-  void end_work(int rank, std::string_view why);
+  void end_work(int rank, std::string_view why) { fail(rank, why, /*work_only=*/true); }
 
   struct End {
     Processes::Report report;
@@ -79,8 +78,6 @@ class TcpHub {
   /// Returns what network() does. Ranks of this machine connect by its loopback, which other
   /// machines do not reach, so it looks for a rank of another machine.
   std::string find_network() const;
-  /// Starts all threads. Throws std::system_error if it cannot.
-  void start_threads();
   /// Ends all connections, and so wakes the threads that read from them.
   void shut_down_connections();
   /// Handles the messages of a rank, until its member connection is lost.
@@ -90,42 +87,15 @@ class TcpHub {
   void reply_to_end(int rank, WireReader& message);
   /// Wakes the threads that wait in end() for a rank, and gives them time to send their replies.
   void await_replies(Lock& lock);
-  /// Notes that the process of a rank is lost. The rank has failed, if it has not ended before.
-  void note_lost(int rank, std::string_view why);
-  /// Returns why a rank is lost: its connection ended by this exception.
-  std::string lost_text(int rank, const std::exception& error) const;
-  /// Ends the calls of all ranks on all lanes, because a rank has failed, and tells the ranks why.
-  void fail_all(int rank, std::string_view why);
-  /// Adds failed_text() to failures_, before ranks are told of it.
-  void remember_failure(int rank, std::string_view why);
-  /// Returns whether all ranks were told of this error: it is then another rank's.
-  bool is_known_failure(std::string_view error);
+  /// Notes that the process of a rank is lost: its connection ended by this exception. The rank has
+  /// failed, if it has not ended before.
+  void note_lost(int rank, const std::exception& error);
+  /// Ends the calls of all ranks as World::fail() does, and tells the ranks why.
+  void fail(int rank, std::string_view why, bool work_only);
   void send_to(int rank, const WireWriter& message);
   void send_to_all(const WireWriter& message);
   /// Sends ranks a sign of life every second, but skips a rank for which it would have to wait.
   void send_signs_of_life(const std::stop_token& stop);
-  std::string text(int rank) const;  // "rank 3 (node1)"
-
-  /// Counts, while it lives, one thread that is to send a rank the result of end().
-  class PendingReply {
-   public:
-    explicit PendingReply(TcpHub& hub) : hub_(hub) {
-      const Lock lock(hub_.mutex_);
-      ++hub_.pending_replies_;
-    }
-    ~PendingReply() {
-      {
-        const Lock lock(hub_.mutex_);
-        --hub_.pending_replies_;
-      }
-      hub_.changed_.notify_all();
-    }
-    PendingReply(const PendingReply&) = delete;
-    PendingReply& operator=(const PendingReply&) = delete;
-
-   private:
-    TcpHub& hub_;
-  };
 
   std::vector<GatheredRank> gathered_;
   const int ranks_;

@@ -11,7 +11,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -129,8 +128,7 @@ TcpSocket::~TcpSocket() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::milliseconds patience,
-                             const Look& look) {
+TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::milliseconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
   for (;;) {
     int unknown = 0;
@@ -150,7 +148,6 @@ TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::millisecond
     if (std::chrono::steady_clock::now() > end) {
       throw Error("{} does not answer {}: {}", address.text(), waited_text(patience), why);
     }
-    if (look) look();
     std::this_thread::sleep_for(kConnectRetryDelay);
   }
 }

@@ -36,8 +36,7 @@ class TcpSocket {
 
   /// Connects to an address. Tries again until something listens there, for `patience` at most;
   /// then throws Error with the system's reason.
-  static TcpSocket connect(const TcpAddress& address, std::chrono::milliseconds patience,
-                           const Look& look = {});
+  static TcpSocket connect(const TcpAddress& address, std::chrono::milliseconds patience);
 
   /// Makes the system report the connection as lost if the other machine does not acknowledge sent
   /// bytes within half a minute. This is only for connections of small messages: the machine of a

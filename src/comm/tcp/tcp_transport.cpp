@@ -1,6 +1,7 @@
 #include "comm/tcp/tcp_transport.h"
 
-#include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -23,8 +24,13 @@ std::span<std::byte> bytes_of(const Tensor& tensor) {
 /// read_call() computes the sizes of the operands.
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(CallConnection& connection, int group, int position, TcpCaller caller)
-      : connection_(connection), group_(group), position_(position), caller_(std::move(caller)) {}
+  TcpTransport(CallConnection& connection, const OtherProcess& process, int group, int position,
+               std::string lane)
+      : connection_(connection),
+        process_(process),
+        group_(group),
+        position_(position),
+        lane_(std::move(lane)) {}
 
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
@@ -48,8 +54,7 @@ class TcpTransport final : public Transport {
                        const Tensor& to, std::span<const int64_t> received_rows) override {
     const int64_t row_elements = to.shape().with_dim(0, 1).elements();
     const auto rows_of = [&](const Tensor& tensor, std::span<const int64_t> counts) {
-      int64_t rows = 0;
-      for (const int64_t count : counts) rows += count;
+      const int64_t rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
       return bytes_of(tensor).first(
           static_cast<size_t>(rows * row_elements * dtype_size(tensor.dtype())));
     };
@@ -98,21 +103,17 @@ class TcpTransport final : public Transport {
 
   void throw_if_broken() override {
     if (failure_) throw Error("{}", *failure_);
-    if (const auto failure = caller_.failure()) throw Error("{}", *failure);
+    if (const auto failure = process_.failure(lane_)) throw Error("{}", *failure);
   }
 
  private:
   /// Makes a collective. `put_fields` writes the fields of its request after the fingerprint.
-  template <typename PutFields>
   void call(const Fingerprint& mark, const Operands& operands, const Results& results,
-            PutFields&& put_fields) {
+            const std::function<void(WireWriter&)>& put_fields = {}) {
     WireWriter request = begin(mark.collective);
     request.put_mark(mark);
-    put_fields(request);
+    if (put_fields) put_fields(request);
     make_call(mark, request, operands, results);
-  }
-  void call(const Fingerprint& mark, const Operands& operands, const Results& results) {
-    call(mark, operands, results, [](WireWriter& /*request*/) {});
   }
 
   /// Begins a request with the fields that all calls have. `moves` is the collective that moves the
@@ -121,7 +122,7 @@ class TcpTransport final : public Transport {
     WireWriter request;
     request.put(CallRequest::call);
     request.put(group_);
-    request.put<int64_t>(caller_.timeout().count());
+    request.put<int64_t>(process_.timeout().count());
     request.put(moves);
     return request;
   }
@@ -132,9 +133,10 @@ class TcpTransport final : public Transport {
                  const Results& results) {
     if (failure_) throw Error("{}", *failure_);
     try {
-      received(connection_.request(group_, request, operands, results, caller_.look));
+      received(
+          connection_.request(group_, request, operands, results, [this] { process_.look(); }));
     } catch (const ConnectionLost& lost) {
-      failure_ = fmt::format("{}: {}", mark.text(), caller_.lost_text(lost.what()));
+      failure_ = fmt::format("{}: {}", mark.text(), process_.lost_text(lost.what()));
     } catch (const Error& error) {
       failure_ = error.what();
     }
@@ -142,17 +144,18 @@ class TcpTransport final : public Transport {
   }
 
   CallConnection& connection_;
+  const OtherProcess& process_;
   int group_;
   int position_;
-  TcpCaller caller_;
+  std::string lane_;
   std::optional<std::string> failure_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> tcp_transport(CallConnection& connection, int group, int position,
-                                         TcpCaller caller) {
-  return std::make_unique<TcpTransport>(connection, group, position, std::move(caller));
+std::unique_ptr<Transport> tcp_transport(CallConnection& connection, const OtherProcess& process,
+                                         int group, int position, std::string lane) {
+  return std::make_unique<TcpTransport>(connection, process, group, position, std::move(lane));
 }
 
 }  // namespace tessera

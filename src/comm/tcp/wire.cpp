@@ -1,7 +1,6 @@
 #include "comm/tcp/wire.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 // The bytes come from another process, so each value is checked before it is used. The texts of

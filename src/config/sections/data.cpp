@@ -36,6 +36,8 @@ void source_keys(KeyWriter<SourceConfig>& writer) {
 ConfigSection data_section() {
   using namespace effects;
   return SectionWriter("data", &RunConfig::data, "the data to learn from")
+      .list("sources", &DataConfig::sources, source_keys, source_name,
+            "a weighted mix of data, instead of data.directory")
       .key("directory", &DataConfig::directory, TextRule{.may_be_empty = true}, {always},
            "the folder that `prepare` wrote; empty where [[data.sources]] are given")
       .key("context", &DataConfig::context, whole(2, kMaxContext),
@@ -45,8 +47,6 @@ ConfigSection data_section() {
            "whether attention stays within a document")
       .key("tokenizer", &DataConfig::tokenizer, TextRule{.may_be_empty = true}, {always},
            "the tokenizer that token files were made with; empty: that of the prepared data")
-      .list("sources", &DataConfig::sources, source_keys, source_name,
-            "a weighted mix of data, instead of data.directory")
       .section();
 }
 

@@ -54,6 +54,8 @@ std::string phase_label(const PhaseConfig& phase) { return phase.name; }
 ConfigSection train_section() {
   using namespace effects;
   return SectionWriter("train", &RunConfig::train, "how long, in which portions and how precisely")
+      .list("phases", &TrainSection::phases, phase_keys, phase_label,
+            "stretches of the run, one after the other, each with what it changes")
       .key("steps", &TrainSection::steps, whole(1, kMaxSteps), {always},
            "optimizer steps of the whole schedule; with [[train.phases]] left out: their sum")
       .key("stop_after", &TrainSection::stop_after, whole(0, kMaxSteps),
@@ -78,8 +80,6 @@ ConfigSection train_section() {
            "steps between evaluations on held-out data; 0: none")
       .key("evaluate_batches", &TrainSection::evaluate_batches, whole(1, int64_t{1} << 32),
            {evaluates}, "micro-batches of one evaluation")
-      .list("phases", &TrainSection::phases, phase_keys, phase_label,
-            "stretches of the run, one after the other, each with what it changes")
       .section();
 }
 

@@ -1,5 +1,3 @@
-#include "data/bpe/bpe_document_encoder.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -14,6 +12,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "data/bpe/added_token_finder.h"
+#include "data/bpe/bpe_stages.h"
 #include "data/bpe/split_chain.h"
 #include "data/bpe/split_pattern.h"
 #include "data/offset_map.h"
@@ -57,8 +56,8 @@ struct TokenSearch {
   }
 };
 
-/// The encoder that the header describes. A text moves through its functions in the order in which
-/// they are declared, from add_raw() to add_plain().
+/// The encoder of make_bpe_document_encoder(). A text moves through its functions in the order in
+/// which they are declared, from add_raw() to add_plain().
 class BpeDocumentEncoder : public DocumentEncoder {
  public:
   explicit BpeDocumentEncoder(const BpeStages& stages)

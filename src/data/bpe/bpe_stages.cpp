@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "data/bpe/nfc.h"
-
 namespace tessera {
 namespace {
 

@@ -10,13 +10,12 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/strict_json.h"
-#include "data/bpe/bpe_document_encoder.h"
 #include "data/bpe/end_of_document.h"
 #include "data/bpe/token_spelling.h"
 #include "data/bpe/tokenizer_json.h"
 
 // encode() takes a whole text through the stages of BpeStages at once. The encoder of
-// document_encoder() does so piece by piece (bpe_document_encoder.h).
+// document_encoder() does so piece by piece (bpe_document_encoder.cpp).
 
 namespace tessera {
 namespace {

@@ -1,11 +1,10 @@
-#include "data/bpe/pattern_syntax.h"
-
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include "base/error.h"
 #include "base/strict_json.h"
+#include "data/bpe/split_pattern.h"
 
 // Translator walks over a pattern once, from left to right. It copies what means the same in both
 // dialects, refuses what may not, and rewrites \s alone.

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/strict_json.h"
 #include "base/utf8.h"
-#include "data/bpe/pattern_syntax.h"
 
 namespace tessera {
 namespace {

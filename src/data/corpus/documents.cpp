@@ -12,9 +12,9 @@
 #include "base/utf8.h"
 #include "data/corpus/json_line.h"
 
-// read_slice() is the work of three classes. SliceReader cuts the content of a file into lines of
-// JSON Lines or pieces of plain text. It reads the content from a ContentReader, which unpacks it.
-// DocumentMaker repairs broken UTF-8, parses JSON lines, gives documents to the sink and counts.
+// SliceReader cuts the content of a file into lines of JSON Lines or pieces of plain text. It reads
+// the content from a ContentReader, which unpacks it. It repairs broken UTF-8, parses JSON lines,
+// gives documents to the sink and counts.
 
 namespace tessera {
 namespace {
@@ -88,99 +88,20 @@ int64_t cut_text(const CorpusFile& file, int64_t wanted) {
   return wanted - 1 + static_cast<int64_t>(found);
 }
 
-/// Makes documents from the text and the lines of one file, and gives them to the sink.
-class DocumentMaker {
+/// A reader of a slice of a file. It makes documents from the text or the lines, gives them to the
+/// sink and counts. A compressed file is read whole and gives the documents of the unpacked file,
+/// in the same pieces. Memory: the bytes read at once and the incomplete line.
+class SliceReader {
  public:
-  DocumentMaker(const Corpus& corpus, int64_t file, const ReadOptions& options,
-                ReadStatistics& statistics, const PieceSink& sink)
-      : file_(corpus.files[static_cast<size_t>(file)]),
-        file_index_(file),
+  SliceReader(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
+              ReadStatistics& statistics, const PieceSink& sink)
+      : file_(corpus.files[static_cast<size_t>(slice.file)]),
+        slice_(slice),
         options_(options),
         statistics_(statistics),
         sink_(sink),
-        parser_(options.text_field) {}
-
-  /// Adds a piece of plain text of at most kRawPiece bytes. `offset` is its offset in the file.
-  void add_text(std::string_view piece, int64_t offset, bool ends_document) {
-    emit(repair(piece, offset), ends_document);
-    if (ends_document) ++statistics_.documents;
-  }
-
-  void add_empty_document() { ++statistics_.empty_documents; }
-
-  /// Adds one line of JSON Lines without its line end.
-  void add_line(std::string_view line, int64_t offset) {
-    if (line.size() > options_.longest_line) {
-      add_bad_line(offset, fmt::format("a line of more than {} bytes", options_.longest_line));
-      return;
-    }
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
-    line = repair(line, offset);
-    std::string_view document;
-    int64_t replaced = 0;
-    if (std::string reason = parser_.parse(line, document, replaced); !reason.empty()) {
-      add_bad_line(offset, std::move(reason));
-      return;
-    }
-    if (replaced > 0) count_broken(replaced, offset);
-    if (document.empty()) {
-      add_empty_document();
-      return;
-    }
-    emit(document, true);
-    ++statistics_.documents;
-  }
-
-  /// Gives the sink a chance to throw, which stops the reading.
-  void pause() { sink_("", false); }
-
- private:
-  void add_bad_line(int64_t offset, std::string reason) {
-    ++statistics_.bad_lines;
-    if (statistics_.first_bad_lines.size() >= kNamedBadLines) return;
-    statistics_.first_bad_lines.push_back({file_index_, offset, std::move(reason)});
-  }
-
-  std::string_view repair(std::string_view text, int64_t offset) {
-    int64_t replaced = 0;
-    const std::string_view result = repair_utf8(text, repaired_, replaced);
-    if (replaced > 0) count_broken(replaced, offset);
-    return result;
-  }
-
-  void count_broken(int64_t count, int64_t offset) {
-    if (options_.fail_on_invalid_utf8) refuse_broken_utf8(file_, offset);
-    statistics_.invalid_utf8 += count;
-  }
-
-  void emit(std::string_view text, bool ends_document) {
-    do {
-      const std::string_view piece = first_piece(text, kLongestPiece);
-      text.remove_prefix(piece.size());
-      sink_(piece, ends_document && text.empty());
-    } while (!text.empty());
-  }
-
-  const CorpusFile& file_;
-  const int64_t file_index_;
-  const ReadOptions& options_;
-  ReadStatistics& statistics_;
-  const PieceSink& sink_;
-  std::string repaired_;
-  JsonLineParser parser_;
-};
-
-/// A reader of a slice of a file. A compressed file is read whole and gives the documents of the
-/// unpacked file, in the same pieces. Memory: the bytes read at once and the incomplete line.
-class SliceReader {
- public:
-  SliceReader(const CorpusFile& file, const Slice& slice, size_t longest_line,
-              DocumentMaker& documents)
-      : file_(file),
-        slice_(slice),
-        longest_line_(longest_line),
-        documents_(documents),
-        is_compressed_(file.compression != Compression::none) {}
+        parser_(options.text_field),
+        is_compressed_(file_.compression != Compression::none) {}
 
   void read() {
     TESSERA_CHECK(!is_compressed_ || (slice_.begin == 0 && slice_.end == file_.size),
@@ -203,7 +124,7 @@ class SliceReader {
   /// Reads more of the content behind the unused text: up to end_, but at least `min_bytes` and at
   /// most kReadAtOnce. Returns false if the content has ended.
   bool fill(int64_t min_bytes) {
-    documents_.pause();
+    sink_("", false);  // it may throw, which stops the reading
     const size_t unused = text_.size();
     const int64_t left = std::max<int64_t>(0, end_ - offset_ - static_cast<int64_t>(unused));
     buffer_.erase(0, buffer_.size() - unused);
@@ -227,12 +148,14 @@ class SliceReader {
     bool has_more = true;
     if (text_.empty()) has_more = fill(0);
     // A file without text, except for a byte-order mark, is an empty document.
-    if (!has_more && begin == 0 && reaches_end) documents_.add_empty_document();
+    if (!has_more && begin == 0 && reaches_end) ++statistics_.empty_documents;
     while (!text_.empty()) {
       // One byte beyond a piece shows whether the document continues after it.
       while (has_more && text_.size() <= kRawPiece) has_more = fill(0);
       const std::string_view piece = first_piece(text_, kRawPiece);
-      documents_.add_text(piece, offset_, reaches_end && piece.size() == text_.size());
+      const bool ends_document = reaches_end && piece.size() == text_.size();
+      emit(repair(piece, offset_), ends_document);
+      if (ends_document) ++statistics_.documents;
       drop(piece.size());
     }
   }
@@ -253,7 +176,7 @@ class SliceReader {
         drop(line_end + 1);
         continue;
       }
-      if (!ignores_line && text_.size() > longest_line_) {
+      if (!ignores_line && text_.size() > options_.longest_line) {
         add_line(text_);  // records it as a bad line
         ignores_line = true;
       }
@@ -265,16 +188,67 @@ class SliceReader {
     }
   }
 
+  /// Adds one line of JSON Lines without its line end.
   void add_line(std::string_view line) {
-    const bool marked = offset_ == 0 && line.starts_with(kByteOrderMark);
-    const size_t begin = marked ? kByteOrderMark.size() : 0;
-    documents_.add_line(line.substr(begin), offset_ + static_cast<int64_t>(begin));
+    int64_t offset = offset_;
+    if (offset == 0 && line.starts_with(kByteOrderMark)) {
+      line.remove_prefix(kByteOrderMark.size());
+      offset = static_cast<int64_t>(kByteOrderMark.size());
+    }
+    if (line.size() > options_.longest_line) {
+      add_bad_line(offset, fmt::format("a line of more than {} bytes", options_.longest_line));
+      return;
+    }
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
+    line = repair(line, offset);
+    std::string_view document;
+    int64_t replaced = 0;
+    if (std::string reason = parser_.parse(line, document, replaced); !reason.empty()) {
+      add_bad_line(offset, std::move(reason));
+      return;
+    }
+    if (replaced > 0) count_broken(replaced, offset);
+    if (document.empty()) {
+      ++statistics_.empty_documents;
+      return;
+    }
+    emit(document, true);
+    ++statistics_.documents;
+  }
+
+  void add_bad_line(int64_t offset, std::string reason) {
+    ++statistics_.bad_lines;
+    if (statistics_.first_bad_lines.size() >= kNamedBadLines) return;
+    statistics_.first_bad_lines.push_back({slice_.file, offset, std::move(reason)});
+  }
+
+  std::string_view repair(std::string_view text, int64_t offset) {
+    int64_t replaced = 0;
+    const std::string_view result = repair_utf8(text, repaired_, replaced);
+    if (replaced > 0) count_broken(replaced, offset);
+    return result;
+  }
+
+  void count_broken(int64_t count, int64_t offset) {
+    if (options_.fail_on_invalid_utf8) refuse_broken_utf8(file_, offset);
+    statistics_.invalid_utf8 += count;
+  }
+
+  void emit(std::string_view text, bool ends_document) {
+    do {
+      const std::string_view piece = first_piece(text, kLongestPiece);
+      text.remove_prefix(piece.size());
+      sink_(piece, ends_document && text.empty());
+    } while (!text.empty());
   }
 
   const CorpusFile& file_;
   const Slice slice_;
-  const size_t longest_line_;
-  DocumentMaker& documents_;
+  const ReadOptions& options_;
+  ReadStatistics& statistics_;
+  const PieceSink& sink_;
+  std::string repaired_;
+  JsonLineParser parser_;
   const bool is_compressed_;
   std::optional<ContentReader> content_;
   int64_t end_ = 0;  // the end offset of the wanted part of the content
@@ -315,9 +289,7 @@ std::string_view first_piece(std::string_view text, size_t maximum) {
 
 void read_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
                 ReadStatistics& statistics, const PieceSink& sink) {
-  const CorpusFile& file = corpus.files[static_cast<size_t>(slice.file)];
-  DocumentMaker documents(corpus, slice.file, options, statistics, sink);
-  SliceReader(file, slice, options.longest_line, documents).read();
+  SliceReader(corpus, slice, options, statistics, sink).read();
 }
 
 std::string describe_bad_line(const Corpus& corpus, const BadLine& line) {

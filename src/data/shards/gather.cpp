@@ -73,6 +73,31 @@ class ShardGatherer {
         threads_(threads),
         tick_(tick) {}
 
+  GatherResult run(const fs::path& folder) {
+    for (const Split which : {Split::train, Split::held_out}) {
+      SplitSummary& summary = which == Split::train ? result_.train : result_.held_out;
+      for (int64_t begin = plan_.begin(which); begin < plan_.end(which);
+           begin += plan_.shard_instances) {
+        const int64_t end = std::min(begin + plan_.shard_instances, plan_.end(which));
+        const std::string name =
+            fmt::format("{}-{:05}.npy", split_name(which), summary.shards.size());
+        summary.shards.push_back(write(folder / name, begin, end));
+        summary.instances += end - begin;
+        summary.documents += count_documents();
+      }
+      summary.tokens = summary.instances * plan_.context;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  /// A copy of one instance from the stream into the shard.
+  struct Copy {
+    int64_t source;  // the index of the instance in the stream
+    int64_t row;     // the row in the shard
+    bool operator<(const Copy& other) const { return source < other.source; }
+  };
+
   /// Writes (or keeps) the shard of instances [begin, end) of the permuted order.
   Shard write(const fs::path& path, int64_t begin, int64_t end) {
     const std::string name = path.filename().string();
@@ -83,9 +108,9 @@ class ShardGatherer {
     std::optional<FileHashes> hashes;
     if (finished) hashes = read_kept(path, table, header);
     if (hashes) {
-      ++shards_reused_;
+      ++result_.shards_reused;
     } else {
-      if (finished) shards_remade_.push_back(name);
+      if (finished) result_.shards_remade.push_back(name);
       gather(begin, end);
       hashes = hash_shard(header);
       AtomicFile file(path);
@@ -94,24 +119,11 @@ class ShardGatherer {
       file.commit();
       write_file(table, block_hashes_text(*hashes));
     }
-    documents_ += count_documents();
     instances_done_ += end - begin;
     tick_(instances_done_);
     return {name, end - begin, static_cast<int64_t>(header.size() + buffer_.size()),
             hash_text(hashes->whole), hash_text(hash(block_hashes_text(*hashes)))};
   }
-
-  int64_t take_documents() { return std::exchange(documents_, 0); }
-  int64_t shards_reused() const { return shards_reused_; }
-  std::vector<std::string> take_shards_remade() { return std::move(shards_remade_); }
-
- private:
-  /// A copy of one instance from the stream into the shard.
-  struct Copy {
-    int64_t source;  // the index of the instance in the stream
-    int64_t row;     // the row in the shard
-    bool operator<(const Copy& other) const { return source < other.source; }
-  };
 
   /// Reads the data of an existing shard into the buffer. Returns its hashes, or nothing if the
   /// file does not have the expected header, size and hashes.
@@ -178,9 +190,7 @@ class ShardGatherer {
   std::vector<Copy> copies_;
   std::vector<std::byte> buffer_;  // the shard's tokens, [instances, context]
   int64_t instances_done_ = 0;
-  int64_t documents_ = 0;  // since take_documents()
-  int64_t shards_reused_ = 0;
-  std::vector<std::string> shards_remade_;
+  GatherResult result_;
 };
 
 }  // namespace
@@ -204,24 +214,7 @@ GatherResult gather_shards(const TokenStream& stream, const SplitPlan& plan,
                            const Permutation& permutation, int32_t end_of_document,
                            const fs::path& folder, int threads,
                            const std::function<void(int64_t)>& tick) {
-  GatherResult result;
-  ShardGatherer gatherer(stream, plan, permutation, end_of_document, threads, tick);
-  for (const Split which : {Split::train, Split::held_out}) {
-    SplitSummary& summary = which == Split::train ? result.train : result.held_out;
-    for (int64_t begin = plan.begin(which); begin < plan.end(which);
-         begin += plan.shard_instances) {
-      const int64_t end = std::min(begin + plan.shard_instances, plan.end(which));
-      const std::string name =
-          fmt::format("{}-{:05}.npy", split_name(which), summary.shards.size());
-      summary.shards.push_back(gatherer.write(folder / name, begin, end));
-      summary.instances += end - begin;
-    }
-    summary.tokens = summary.instances * plan.context;
-    summary.documents = gatherer.take_documents();
-  }
-  result.shards_reused = gatherer.shards_reused();
-  result.shards_remade = gatherer.take_shards_remade();
-  return result;
+  return ShardGatherer(stream, plan, permutation, end_of_document, threads, tick).run(folder);
 }
 
 }  // namespace tessera

@@ -10,9 +10,9 @@ namespace tessera {
 
 /// A source of instances: tokens that are cut into rows of one length, the context. Each instance
 /// belongs to the training split or to the held-out split. In each epoch the instances of a split
-/// have an order, and an instance is named by its index in it. Two sources exist: the shards that
-/// `prepare` wrote (shards/split_reader.cpp) and token files as they are (direct_source.cpp).
-/// Reading is const and may be done by many threads.
+/// have an order, and an instance is named by its index in it. Training data are the shards that
+/// `prepare` wrote (data/shards/split_reader.cpp), or token files as they are
+/// (data/sources/open_data.cpp). Reading is const and may be done by many threads.
 class InstanceSource {
  public:
   virtual ~InstanceSource() = default;
@@ -27,7 +27,8 @@ class InstanceSource {
                     std::span<int32_t> tokens) const = 0;
   /// Asks the system to read this instance ahead. A source may ignore it.
   virtual void will_need(Split split, int64_t epoch, int64_t instance) const = 0;
-  /// Returns the file of a token of that instance and the token's position in it, for errors.
+  /// Returns, for errors, the file that has token number `token` of the instance, and the token's
+  /// position in that file.
   virtual std::string location(Split split, int64_t epoch, int64_t instance,
                                int64_t token) const = 0;
   /// Returns a text that identifies the training split, including its order. Token files are

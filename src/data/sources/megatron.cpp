@@ -109,24 +109,14 @@ class MegatronIndex {
   }
 
   void read_type(uint8_t code) {
-    switch (code) {
-      case 4:
-        type_ = TokenType::i32;
-        return;
-      case 5:
-        type_ = TokenType::i64;
-        return;
-      case 8:
-        type_ = TokenType::u16;
-        return;
-      default:
-        fail(
-            "its element type has the code {}{}; expected 4 (int32), 5 (int64) or 8 "
-            "(uint16)",
-            code,
-            code > 0 && code < std::size(kIndexTypeNames)
-                ? fmt::format(" ({})", kIndexTypeNames[code])
-                : "");
+    if (code == 4) {
+      type_ = TokenType::i32;
+    } else if (code == 5) {
+      type_ = TokenType::i64;
+    } else if (code != 8) {  // uint16, which type_ is already
+      const bool named = code > 0 && code < std::size(kIndexTypeNames);
+      fail("its element type has the code {}{}; expected 4 (int32), 5 (int64) or 8 (uint16)", code,
+           named ? fmt::format(" ({})", kIndexTypeNames[code]) : "");
     }
   }
 

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/links.h"
+#include "base/random.h"
+#include "data/shards/gather.h"
 #include "data/shards/manifest.h"
 #include "data/shards/split_reader.h"
-#include "data/sources/direct_source.h"
 #include "data/sources/token_files.h"
 
 // open_data() finds the one tokenizer of all sources, decides each source's format and opens it. A
@@ -91,6 +93,95 @@ void require_prepared_keys(const SourceConfig& source) {
   require_default(source.seed == defaults.seed, "seed", "which `prepare --seed` has permuted");
 }
 
+/// The division of a stream of tokens into instances.
+struct DirectOptions {
+  int64_t context = 0;
+  /// The fraction of the instances to hold out (see count_held_out()). 1 holds out all of them.
+  double held_out = 0;
+  uint64_t seed = 0;  // the seed of the permutations
+};
+
+/// A source of instances directly from token files. The stream is cut every `context` tokens.
+/// Tokens at its end that are too few for an instance are left out. The instances are permuted by
+/// the seed, and the held-out split is the end of that order. `prepare` gives the same order for an
+/// equal stream and seed. The training split has it in the first epoch and a new permutation in
+/// each later one. No order is stored.
+class DirectSource : public InstanceSource {
+ public:
+  /// `description` names the source in errors. Throws Error when the stream is shorter than one
+  /// instance.
+  DirectSource(StoredTokens tokens, const DirectOptions& options, std::string description)
+      : tokens_(std::move(tokens)),
+        options_(options),
+        description_(std::move(description)),
+        instances_(count_instances()),
+        held_out_(options.held_out == 1 ? instances_
+                                        : count_held_out(instances_, options.held_out)),
+        order_(static_cast<uint64_t>(instances_), options.seed),
+        fingerprint_(
+            hash_text(hash(fmt::format("{} {} {} {}", hash_text(tokens_.sampled_hash()),
+                                       options.context, options.held_out, options.seed)))) {}
+
+  int64_t context() const override { return options_.context; }
+
+  int64_t instances(Split split) const override {
+    return split == Split::train ? instances_ - held_out_ : held_out_;
+  }
+
+  void read(Split split, int64_t epoch, int64_t instance,
+            std::span<int32_t> tokens) const override {
+    TESSERA_CHECK(static_cast<int64_t>(tokens.size()) == options_.context,
+                  "{} tokens for an instance of {}", tokens.size(), options_.context);
+    tokens_.read(first_token(split, epoch, instance), tokens);
+  }
+
+  void will_need(Split split, int64_t epoch, int64_t instance) const override {
+    tokens_.will_need(first_token(split, epoch, instance), options_.context);
+  }
+
+  std::string location(Split split, int64_t epoch, int64_t instance, int64_t token) const override {
+    return tokens_.location({first_token(split, epoch, instance).value + token});
+  }
+
+  std::string fingerprint() const override { return fingerprint_; }
+
+  std::string description() const override { return description_; }
+
+ private:
+  int64_t count_instances() const {
+    if (tokens_.tokens() < options_.context) {
+      throw Error("{} holds {} tokens, fewer than the context of {}; choose a shorter context",
+                  description_, tokens_.tokens(), options_.context);
+    }
+    return tokens_.tokens() / options_.context;
+  }
+
+  /// Returns the stream index of an instance's first token. From the second epoch on, each epoch
+  /// permutes the training split first. Then `order_` permutes all instances: the training split is
+  /// its beginning, the held-out split its end.
+  StreamIndex first_token(Split split, int64_t epoch, int64_t instance) const {
+    TESSERA_CHECK(instance >= 0 && instance < instances(split), "instance {} of {}", instance,
+                  instances(split));
+    auto index = static_cast<uint64_t>(instance);
+    if (split == Split::held_out) {
+      index += static_cast<uint64_t>(instances(Split::train));
+    } else if (epoch > 0) {
+      const uint64_t seed =
+          CounterRandom(options_.seed, "epoch").bits(static_cast<uint64_t>(epoch));
+      index = Permutation(static_cast<uint64_t>(instances(Split::train)), seed)(index);
+    }
+    return {static_cast<int64_t>(order_(index)) * options_.context};
+  }
+
+  StoredTokens tokens_;
+  DirectOptions options_;
+  std::string description_;
+  int64_t instances_;
+  int64_t held_out_;
+  Permutation order_;
+  std::string fingerprint_;
+};
+
 /// Returns the tokenizer of a prepared folder.
 DataTokenizer tokenizer_of(const fs::path& folder) {
   Manifest manifest = read_manifest(folder);
@@ -141,8 +232,8 @@ std::shared_ptr<const InstanceSource> open_source(const SourceConfig& source, in
           ? open_megatron_source(source, ends, tokenizer.range)
           : open_token_files(source.path, find_word<TokenType>(word(source.dtype)), ends,
                              tokenizer.range);
-  return make_direct_source(std::move(tokens), {context, source.held_out, source.seed},
-                            source.path);
+  return std::make_shared<const DirectSource>(
+      std::move(tokens), DirectOptions{context, source.held_out, source.seed}, source.path);
 }
 
 }  // namespace

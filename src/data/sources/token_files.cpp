@@ -12,27 +12,19 @@
 namespace tessera {
 namespace {
 
-constexpr std::pair<TokenType, NpyType> kNpyTypes[] = {
-    {TokenType::u16, {"<u2", 2}},
-    {TokenType::u32, {"<u4", 4}},
-    {TokenType::i32, {"<i4", 4}},
-    {TokenType::i64, {"<i8", 8}},
-};
+/// The element types of .npy files, in the order of TokenType.
+constexpr NpyType kNpyTypes[] = {{"<u2", 2}, {"<u4", 4}, {"<i4", 4}, {"<i8", 8}};
 
 TokenFile open_npy(const ReadFile& file, std::span<const std::byte> head,
                    std::optional<TokenType> expected) {
   const std::string name = file.path().string();
-  std::vector<NpyType> types;
-  for (const auto& [type, npy_type] : kNpyTypes) types.push_back(npy_type);
-  const NpyArray array = parse_npy_array(head, file.size(), name, types);
+  const NpyArray array = parse_npy_array(head, file.size(), name, kNpyTypes);
   if (array.shape.size() != 1) {
     throw Error("{} is an array of {} dimensions; expected 1: token ids one after another", name,
                 array.shape.size());
   }
-  TokenType found = TokenType::u16;
-  for (const auto& [type, npy_type] : kNpyTypes) {
-    if (npy_type.name == array.type.name) found = type;
-  }
+  const auto* type = std::ranges::find(kNpyTypes, array.type.name, &NpyType::name);
+  const auto found = static_cast<TokenType>(type - kNpyTypes);
   if (expected && *expected != found) {
     throw Error("{} holds {}, as its header says, but dtype is \"{}\"; leave dtype out", name,
                 word(found), word(*expected));

@@ -16,14 +16,9 @@
 namespace tessera {
 namespace {
 
-/// The mean scores of several tasks.
-struct Average {
-  double accuracy = 0;
-  double accuracy_normalised = 0;
-};
-
-Average average(const std::vector<TaskScore>& tasks) {
-  Average mean;
+/// Returns the mean accuracies of several tasks.
+TaskScore average(const std::vector<TaskScore>& tasks) {
+  TaskScore mean;
   for (const TaskScore& task : tasks) {
     mean.accuracy += task.accuracy / static_cast<double>(tasks.size());
     mean.accuracy_normalised += task.accuracy_normalised / static_cast<double>(tasks.size());
@@ -92,7 +87,7 @@ std::string TaskAnswers::text() const {
                percent(task.accuracy_normalised, task.error_normalised)});
   }
   if (tasks.size() > 1) {
-    const Average mean = average(tasks);
+    const TaskScore mean = average(tasks);
     table.add({"average", "", fmt::format("{:.1f}", 100 * mean.accuracy),
                fmt::format("{:.1f}", 100 * mean.accuracy_normalised)});
   }
@@ -119,7 +114,7 @@ std::string TaskAnswers::json() const {
                              {"accuracy_normalised_error", task.error_normalised},
                              {"truncated", task.truncated}});
   }
-  const Average mean = average(tasks);
+  const TaskScore mean = average(tasks);
   json["average_accuracy"] = mean.accuracy;
   json["average_accuracy_normalised"] = mean.accuracy_normalised;
   return json.dump() + "\n";

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "data/loader.h"
 #include "inference/evaluate.h"
+#include "plan/programs.h"
 
 namespace tessera {
 namespace {
@@ -102,10 +104,11 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
         remaining.first(static_cast<size_t>(std::distance(remaining.begin(), end_of_length)));
     const size_t at_once = std::min(static_cast<size_t>(rows), same_length.size());
     const auto batch_rows = static_cast<int64_t>(at_once);
-    const DType compute = compute_dtype(model.config.train.precision);
     const ProgramSize size{.sequences = batch_rows, .context = length};
-    require_evaluation_memory(model.config.model, compute, model.weights, size, runtime);
-    StandaloneEvaluator evaluator(model.config.model, compute, model.weights, size, runtime);
+    EvaluationProgram program = write_evaluation(inference_config(model.config.model),
+                                                 compute_dtype(model.config.train.precision), size);
+    require_evaluation_memory(program, model.weights, model.weights, size, runtime);
+    StandaloneEvaluator evaluator(std::move(program), model.weights, runtime);
     for (size_t done = 0; done < same_length.size(); done += at_once) {
       const auto chosen = same_length.subspan(done, std::min(at_once, same_length.size() - done));
       const std::vector<double> losses =

@@ -6,19 +6,15 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "data/vocabulary.h"
+#include "data/tokenizer.h"
 #include "inference/multiple_choice/log_likelihood.h"
 
 namespace tessera {
 namespace {
 
-bool is_space(char letter) {
-  return letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r';
-}
-
 /// Returns a choice with the delimiter that separates it from its prompt.
 std::string delimited(const std::string& choice, const std::string& delimiter) {
-  return is_space(choice.front()) ? choice : delimiter + choice;
+  return choice.find_first_of(" \t\n\r") == 0 ? choice : delimiter + choice;
 }
 
 /// Returns the number of characters of UTF-8 text.

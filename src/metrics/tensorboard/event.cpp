@@ -6,6 +6,14 @@
 namespace tessera {
 namespace {
 
+/// Returns an unsigned number as bytes, the lowest first.
+template <typename Number>
+std::string little_endian(Number number) {
+  std::string bytes;
+  for (size_t i = 0; i < sizeof(Number); ++i) bytes += static_cast<char>(number >> (8 * i));
+  return bytes;
+}
+
 /// Writes a message in the wire format of Protocol Buffers, with the fields in the order of the
 /// calls. A field begins with a key: its number and its wire type.
 class Message {
@@ -17,11 +25,13 @@ class Message {
   }
   Message& real64(int field, double value) {
     key(field, 1);
-    return fixed(std::bit_cast<uint64_t>(value));
+    bytes_ += little_endian(std::bit_cast<uint64_t>(value));
+    return *this;
   }
   Message& real32(int field, double value) {
     key(field, 5);
-    return fixed(std::bit_cast<uint32_t>(static_cast<float>(value)));
+    bytes_ += little_endian(std::bit_cast<uint32_t>(static_cast<float>(value)));
+    return *this;
   }
   /// Writes a text or an embedded message.
   Message& bytes(int field, std::string_view value) {
@@ -38,26 +48,13 @@ class Message {
     for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
     bytes_ += static_cast<char>(value);
   }
-  template <typename Bits>
-  Message& fixed(Bits bits) {
-    for (size_t i = 0; i < sizeof(Bits); ++i) bytes_ += static_cast<char>(bits >> (8 * i));
-    return *this;
-  }
 
   std::string bytes_;
 };
 
-// Field numbers of event.proto and summary.proto.
-namespace event {
-constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
-}
-namespace session_log {
-constexpr int kStatus = 1, kStart = 1;
-}
-namespace summary {
-constexpr int kValue = 1;
-constexpr int kTag = 1, kSimpleValue = 2;  // of a Summary.Value
-}  // namespace summary
+// Field numbers of event.proto and summary.proto, beside those of an event (EventField).
+constexpr int kStatus = 1, kStart = 1;                 // of a SessionLog
+constexpr int kValue = 1, kTag = 1, kSimpleValue = 2;  // of a Summary and a Summary.Value
 
 constexpr uint32_t kPolynomial = 0x82F63B78;  // of Castagnoli, bits reversed
 constexpr uint32_t kMask = 0xA282EAD8;        // the constant that TFRecord adds
@@ -73,14 +70,6 @@ constexpr std::array<uint32_t, 256> kTable = [] {
   return table;
 }();
 
-/// Returns an unsigned number as bytes, the lowest first.
-template <typename Number>
-std::string little_endian(Number number) {
-  std::string bytes;
-  for (size_t i = 0; i < sizeof(Number); ++i) bytes += static_cast<char>(number >> (8 * i));
-  return bytes;
-}
-
 std::string masked_checksum(std::string_view bytes) {
   return little_endian<uint32_t>(std::rotr(crc32c(bytes), 15) + kMask);
 }
@@ -89,35 +78,33 @@ std::string masked_checksum(std::string_view bytes) {
 
 std::string version_event(double wall_time) {
   return Message()
-      .real64(event::kWallTime, wall_time)
-      .bytes(event::kFileVersion, "brain.Event:2")
+      .real64(EventField::kWallTime, wall_time)
+      .bytes(EventField::kFileVersion, "brain.Event:2")
       .text();
 }
 
 std::string start_event(double wall_time, int64_t first_step) {
   return Message()
-      .real64(event::kWallTime, wall_time)
-      .whole(event::kStep, first_step)
-      .bytes(event::kSessionLog, Message().whole(session_log::kStatus, session_log::kStart).text())
+      .real64(EventField::kWallTime, wall_time)
+      .whole(EventField::kStep, first_step)
+      .bytes(EventField::kSessionLog, Message().whole(kStatus, kStart).text())
       .text();
 }
 
 std::string summary_message(std::span<const Scalar> scalars) {
   Message values;
   for (const Scalar& scalar : scalars) {
-    values.bytes(summary::kValue, Message()
-                                      .bytes(summary::kTag, scalar.tag)
-                                      .real32(summary::kSimpleValue, scalar.value)
-                                      .text());
+    values.bytes(kValue,
+                 Message().bytes(kTag, scalar.tag).real32(kSimpleValue, scalar.value).text());
   }
   return values.text();
 }
 
 std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar> scalars) {
   return Message()
-      .real64(event::kWallTime, wall_time)
-      .whole(event::kStep, step)
-      .bytes(event::kSummary, summary_message(scalars))
+      .real64(EventField::kWallTime, wall_time)
+      .whole(EventField::kStep, step)
+      .bytes(EventField::kSummary, summary_message(scalars))
       .text();
 }
 

@@ -16,6 +16,11 @@ struct Scalar {
   double value = 0;  ///< TensorBoard keeps it as a float
 };
 
+/// The numbers of an event's fields.
+struct EventField {
+  static constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
+};
+
 // The following functions return messages of the types in TensorFlow's event.proto and
 // summary.proto. The wall time is in seconds since 1970.
 

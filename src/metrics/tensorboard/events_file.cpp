@@ -81,7 +81,6 @@ struct RecordedEvent {
   bool starts_run = false;               ///< see start_event()
 };
 
-/// Reads the fields 2 (the step), 5 (the summary) and 7 (the session log, which starts a run).
 RecordedEvent parse_event(std::string_view payload) {
   RecordedEvent event;
   for (EventReader reader(payload); !reader.done();) {
@@ -90,7 +89,7 @@ RecordedEvent parse_event(std::string_view payload) {
     switch (key & 7) {  // the wire type
       case 0: {
         const uint64_t value = reader.varint();
-        if (field == 2) event.step = static_cast<int64_t>(value);
+        if (field == EventField::kStep) event.step = static_cast<int64_t>(value);
         break;
       }
       case 1:  // 64 bits
@@ -98,8 +97,8 @@ RecordedEvent parse_event(std::string_view payload) {
         break;
       case 2: {  // a text or a message, after its length
         const std::string_view message = reader.bytes(reader.varint());
-        if (field == 5) event.numbers_hash = hash(message);
-        event.starts_run |= field == 7;
+        if (field == EventField::kSummary) event.numbers_hash = hash(message);
+        event.starts_run |= field == EventField::kSessionLog;
         break;
       }
       default:  // 32 bits

@@ -20,8 +20,6 @@ std::string gated_labels(std::string_view pattern, std::span<const Spec> inputs,
   return fmt::format(fmt::runtime(pattern), dims, has_offsets ? ", (E r)" : "");
 }
 
-bool are_offsets(const Spec& spec) { return spec.dtype == DType::i32 && spec.shape.rank() == 1; }
-
 /// Returns the elements to compute of arrays like gate. The offsets are input `offsets_input`, if
 /// there are so many inputs.
 GatedExtent extent_of(const Execution& execution, size_t offsets_input) {
@@ -33,6 +31,19 @@ GatedExtent extent_of(const Execution& execution, size_t offsets_input) {
   return {.elements = gate.elements(),
           .rows = offsets.pointer<int32_t>() + offsets.elements() - 1,
           .width = width};
+}
+
+/// Runs the kernels for what arguments(T{}) returns, a GatedForward or a GatedBackward.
+template <typename Arguments>
+void run_gated(const Execution& execution, Activation kind, Arguments&& arguments) {
+  const int threads = execution.runtime.threads();
+  run_kernel(
+      execution, execution.inputs[0].dtype(), arguments,
+      [&]<typename Vendor>(Vendor, const auto& gated) {
+        gated_device<Vendor>(gated, kind, *execution.stream);
+      },
+      [&](const auto& gated) { gated_plain(gated, kind, threads); },
+      [&](const auto& gated) { gated_fast(gated, kind, threads); });
 }
 
 /// inputs: gate, up, the gradient of the output, all of one spec, and offsets if there are some.
@@ -55,28 +66,17 @@ class GatedActivationGradient final : public Operation {
   int in_place_input(int output) const override { return output; }
 
   void run(const Execution& execution) const override {
-    const int threads = execution.runtime.threads();
-    run_kernel(
-        execution, execution.inputs[0].dtype(),
-        [&]<typename T>(T) { return arguments<T>(execution); },
-        [&]<typename Vendor>(Vendor, const auto& gated) {
-          gated_gradient_device<Vendor>(gated, kind_, *execution.stream);
-        },
-        [&](const auto& gated) { gated_gradient_plain(gated, kind_, threads); },
-        [&](const auto& gated) { gated_gradient_fast(gated, kind_, threads); });
+    run_gated(execution, kind_, [&]<typename T>(T) {
+      return GatedBackward<T>{.extent = extent_of(execution, 3),
+                              .gate = execution.inputs[0].pointer<T>(),
+                              .up = execution.inputs[1].pointer<T>(),
+                              .output_gradient = execution.inputs[2].pointer<T>(),
+                              .gate_gradient = execution.outputs[0].pointer<T>(),
+                              .up_gradient = execution.outputs[1].pointer<T>()};
+    });
   }
 
  private:
-  template <typename T>
-  static GatedBackward<T> arguments(const Execution& execution) {
-    return {.extent = extent_of(execution, 3),
-            .gate = execution.inputs[0].pointer<T>(),
-            .up = execution.inputs[1].pointer<T>(),
-            .output_gradient = execution.inputs[2].pointer<T>(),
-            .gate_gradient = execution.outputs[0].pointer<T>(),
-            .up_gradient = execution.outputs[1].pointer<T>()};
-  }
-
   Activation kind_;
 };
 
@@ -96,8 +96,8 @@ class GatedActivation final : public Operation {
                    text_of(inputs[1]));
     TESSERA_EXPECT(
         *this,
-        inputs.size() == 2 ||
-            (inputs.size() == 3 && inputs[0].shape.rank() == 2 && are_offsets(inputs[2])),
+        inputs.size() == 2 || (inputs.size() == 3 && inputs[0].shape.rank() == 2 &&
+                               inputs[2].dtype == DType::i32 && inputs[2].shape.rank() == 1),
         "{} inputs; gate and up, and offsets of their rows, are expected", inputs.size());
     return {inputs[0]};
   }
@@ -113,26 +113,15 @@ class GatedActivation final : public Operation {
   int in_place_input(int) const override { return 0; }
 
   void run(const Execution& execution) const override {
-    const int threads = execution.runtime.threads();
-    run_kernel(
-        execution, execution.inputs[0].dtype(),
-        [&]<typename T>(T) { return arguments<T>(execution); },
-        [&]<typename Vendor>(Vendor, const auto& gated) {
-          gated_device<Vendor>(gated, kind_, *execution.stream);
-        },
-        [&](const auto& gated) { gated_plain(gated, kind_, threads); },
-        [&](const auto& gated) { gated_fast(gated, kind_, threads); });
+    run_gated(execution, kind_, [&]<typename T>(T) {
+      return GatedForward<T>{.extent = extent_of(execution, 2),
+                             .gate = execution.inputs[0].pointer<T>(),
+                             .up = execution.inputs[1].pointer<T>(),
+                             .output = execution.outputs[0].pointer<T>()};
+    });
   }
 
  private:
-  template <typename T>
-  static GatedForward<T> arguments(const Execution& execution) {
-    return {.extent = extent_of(execution, 2),
-            .gate = execution.inputs[0].pointer<T>(),
-            .up = execution.inputs[1].pointer<T>(),
-            .output = execution.outputs[0].pointer<T>()};
-  }
-
   Activation kind_;
 };
 

@@ -23,7 +23,7 @@ constexpr int64_t kGrain = 16384;  // elements of a thread: enough work to be wo
 // "ivdep" holds: the loops read all operands of an index before they write there.
 
 template <typename Point, typename T>
-void forward_range(const GatedForward<T>& gated, int threads) {
+void compute_gated(const GatedForward<T>& gated, int threads) {
   parallel_ranges(
       threads, gated.extent.elements, kGrain,
       [gate = gated.gate, up = gated.up, output = gated.output](int64_t begin, int64_t end, int) {
@@ -36,7 +36,7 @@ void forward_range(const GatedForward<T>& gated, int threads) {
 }
 
 template <typename Point, typename T>
-void gradient_range(const GatedBackward<T>& gated, int threads) {
+void compute_gated(const GatedBackward<T>& gated, int threads) {
   parallel_ranges(threads, gated.extent.elements, kGrain,
                   [gate = gated.gate, up = gated.up, output_gradient = gated.output_gradient,
                    gate_gradient = gated.gate_gradient,
@@ -54,21 +54,15 @@ void gradient_range(const GatedBackward<T>& gated, int threads) {
 
 }  // namespace
 
-template <typename T>
-void gated_fast(const GatedForward<T>& gated, Activation kind, int threads) {
-  kind == Activation::silu ? forward_range<Silu>(gated, threads)
-                           : forward_range<Gelu>(gated, threads);
-}
-
-template <typename T>
-void gated_gradient_fast(const GatedBackward<T>& gated, Activation kind, int threads) {
-  kind == Activation::silu ? gradient_range<Silu>(gated, threads)
-                           : gradient_range<Gelu>(gated, threads);
+template <typename Gated>
+void gated_fast(const Gated& gated, Activation kind, int threads) {
+  kind == Activation::silu ? compute_gated<Silu>(gated, threads)
+                           : compute_gated<Gelu>(gated, threads);
 }
 
 template void gated_fast(const GatedForward<float>&, Activation, int);
 template void gated_fast(const GatedForward<BFloat16>&, Activation, int);
-template void gated_gradient_fast(const GatedBackward<float>&, Activation, int);
-template void gated_gradient_fast(const GatedBackward<BFloat16>&, Activation, int);
+template void gated_fast(const GatedBackward<float>&, Activation, int);
+template void gated_fast(const GatedBackward<BFloat16>&, Activation, int);
 
 }  // namespace tessera

@@ -26,6 +26,7 @@ struct GatedExtent {
 /// The arguments of output = activation(gate) · up. output may be in gate's memory.
 template <typename T>
 struct GatedForward {
+  using Element = T;
   GatedExtent extent;
   const T* gate;
   const T* up;
@@ -37,6 +38,7 @@ struct GatedForward {
 /// be in gate's memory and up_gradient in up's, so kernels read all operands before they write.
 template <typename T>
 struct GatedBackward {
+  using Element = T;
   GatedExtent extent;
   const T* gate;
   const T* up;
@@ -45,17 +47,14 @@ struct GatedBackward {
   T* up_gradient;
 };
 
-/// Runs the fast kernels on the processor, for T = float and BFloat16.
-template <typename T>
-void gated_fast(const GatedForward<T>& gated, Activation kind, int threads);
-template <typename T>
-void gated_gradient_fast(const GatedBackward<T>& gated, Activation kind, int threads);
+/// Runs the fast kernels on the processor, for GatedForward and GatedBackward of float and
+/// BFloat16.
+template <typename Gated>
+void gated_fast(const Gated& gated, Activation kind, int threads);
 
 /// Enqueues the kernels on a device's stream, for the same types. All arrays are aligned to 64
 /// bytes.
-template <typename Vendor, typename T>
-void gated_device(const GatedForward<T>& gated, Activation kind, Stream& stream);
-template <typename Vendor, typename T>
-void gated_gradient_device(const GatedBackward<T>& gated, Activation kind, Stream& stream);
+template <typename Vendor, typename Gated>
+void gated_device(const Gated& gated, Activation kind, Stream& stream);
 
 }  // namespace tessera

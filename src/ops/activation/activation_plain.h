@@ -38,7 +38,7 @@ void gated_plain(const GatedForward<T>& gated, Activation kind, int threads) {
 ///   gate_gradient[i] = output_gradient[i] * up[i] * activation'(gate[i])
 ///   up_gradient[i] = output_gradient[i] * activation(gate[i])
 template <typename T>
-void gated_gradient_plain(const GatedBackward<T>& gated, Activation kind, int threads) {
+void gated_plain(const GatedBackward<T>& gated, Activation kind, int threads) {
   using Wide = Compute<T>;
   parallel_each(threads, gated.extent.elements, 1024, [&](int64_t i) {
     const auto [value, slope] = activation_plain(kind, static_cast<Wide>(gated.gate[i]));

@@ -102,11 +102,7 @@ class AttentionBase : public Operation {
   }
   DeviceAttention on_device(std::span<const Spec> inputs) const {
     static constexpr int32_t kAnyPosition = 0;  // a plan asks only whether an address is null
-    TokenPositions positions;
-    if (given_.document_starts) positions.document_starts = &kAnyPosition;
-    if (given_.queries) positions.queries = &kAnyPosition;
-    if (given_.keys) positions.keys = &kAnyPosition;
-    return {shape(inputs), inputs[0].dtype, backward_, positions};
+    return {shape(inputs), inputs[0].dtype, backward_, addresses([] { return &kAnyPosition; })};
   }
 
   AttentionOptions options_;
@@ -125,14 +121,14 @@ class AttentionBase : public Operation {
   }
   TokenPositions positions(std::span<const Tensor> inputs) const {
     size_t next = inputs.size() - given_.count();
-    const auto address = [&](bool is_given) -> const int32_t* {
-      return is_given ? inputs[next++].pointer<int32_t>() : nullptr;
-    };
-    TokenPositions positions;
-    positions.document_starts = address(given_.document_starts);
-    positions.queries = address(given_.queries);
-    positions.keys = address(given_.keys);
-    return positions;
+    return addresses([&] { return inputs[next++].pointer<int32_t>(); });
+  }
+  /// Returns the result of next_address() for each member that is given.
+  template <typename Next>
+  TokenPositions addresses(Next&& next_address) const {
+    return {.document_starts = given_.document_starts ? next_address() : nullptr,
+            .queries = given_.queries ? next_address() : nullptr,
+            .keys = given_.keys ? next_address() : nullptr};
   }
   // Row indices are not positions if those of queries or keys are given.
   AttentionShape with_alignment(AttentionShape shape) const {
@@ -180,11 +176,23 @@ class AttentionGradient final : public AttentionBase {
     if (execution.stream != nullptr) {
       return run_on_device(*this, execution, on_device(execution.inputs));
     }
-    const AttentionShape sizes = shape(execution.inputs);
+    const auto& inputs = execution.inputs;
+    const AttentionShape sizes = shape(inputs);
     std::byte* const workspace = kernel_workspace(execution);
     run_processor_kernel(
-        execution, execution.inputs[0].dtype(),
-        [&]<typename T>(T) { return arguments<T>(execution); },
+        execution, inputs[0].dtype(),
+        [&]<typename T>(T) {
+          return AttentionGradientOperands<T>{.q = inputs[0].data<T>(),
+                                              .k = inputs[1].data<T>(),
+                                              .v = inputs[2].data<T>(),
+                                              .output = inputs[3].data<T>(),
+                                              .log_sum_exp = inputs[4].data<Compute<T>>(),
+                                              .output_gradient = inputs[5].data<T>(),
+                                              .ranges = ranges(execution),
+                                              .q_gradient = execution.outputs[0].data<T>(),
+                                              .k_gradient = execution.outputs[1].data<T>(),
+                                              .v_gradient = execution.outputs[2].data<T>()};
+        },
         [&]<typename T>(const AttentionGradientOperands<T>& operands) {
           attention_gradient_plain(sizes, operands, reinterpret_cast<Compute<T>*>(workspace),
                                    execution.runtime.threads());
@@ -192,22 +200,6 @@ class AttentionGradient final : public AttentionBase {
         [&](const auto& operands) {
           attention_gradient_fast(execution.runtime, sizes, operands, workspace);
         });
-  }
-
- private:
-  template <typename T>
-  AttentionGradientOperands<T> arguments(const Execution& execution) const {
-    const auto& inputs = execution.inputs;
-    return {.q = inputs[0].data<T>(),
-            .k = inputs[1].data<T>(),
-            .v = inputs[2].data<T>(),
-            .output = inputs[3].data<T>(),
-            .log_sum_exp = inputs[4].data<Compute<T>>(),
-            .output_gradient = inputs[5].data<T>(),
-            .ranges = ranges(execution),
-            .q_gradient = execution.outputs[0].data<T>(),
-            .k_gradient = execution.outputs[1].data<T>(),
-            .v_gradient = execution.outputs[2].data<T>()};
   }
 };
 

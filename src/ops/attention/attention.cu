@@ -3,22 +3,6 @@
 namespace tessera {
 namespace {
 
-/// Returns the index of the first of `count` ascending positions that is not below `bound`. If
-/// `positions` is null, row indices are positions.
-__device__ inline int64_t first_not_below(const int32_t* positions, int64_t count, int64_t bound) {
-  if (positions == nullptr) return bound < count ? bound : count;
-  int64_t begin = 0, end = count;
-  while (begin < end) {
-    const int64_t middle = (begin + end) / 2;
-    if (positions[middle] < bound) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return begin;
-}
-
 /// Finds the keys that each query attends to (see fill_key_ranges()), with a thread for each query.
 __global__ void find_key_ranges(KeyRangeSearch search) {
   const AttentionSizes& sizes = search.sizes;
@@ -33,8 +17,12 @@ __global__ void find_key_ranges(KeyRangeSearch search) {
   const int64_t position =
       search.positions == nullptr ? token % sizes.sequence : search.positions[token];
   const int64_t start = search.document_starts == nullptr ? 0 : search.document_starts[token];
-  const int64_t begin = first_not_below(keys, sizes.keys, start);
-  const int64_t end = first_not_below(keys, sizes.keys, position + 1);
+  const auto first_key_from = [&](int64_t bound) -> int64_t {
+    if (keys != nullptr) return first_not_below(keys, 0, sizes.keys, bound);
+    return bound < sizes.keys ? bound : sizes.keys;
+  };
+  const int64_t begin = first_key_from(start);
+  const int64_t end = first_key_from(position + 1);
   search.begin[token] = static_cast<int32_t>(begin < end ? begin : end);
   search.end[token] = static_cast<int32_t>(end);
 }

@@ -9,8 +9,6 @@
 namespace tessera {
 namespace {
 
-using ForwardTable = TileTable<ForwardProducts>;
-
 /// The tiles of one attention on a target, and the workspace of their products.
 struct ForwardPlan {
   ForwardPlan(const Target& target, const AttentionShape& sizes, DType dtype)
@@ -18,7 +16,8 @@ struct ForwardPlan {
         tile_keys(AttentionTiles(target).forward_keys),
         layout{dtype, shape.head_dim, shape.query_stride(), shape.key_stride(), tile_keys} {
     for_each_tile([&](int64_t queries, int64_t keys) {
-      product_bytes = std::max(product_bytes, layout.workspace_bytes(target, queries, keys));
+      product_bytes =
+          std::max(product_bytes, largest_workspace(target, layout.products(queries, keys)));
     });
   }
 
@@ -44,14 +43,10 @@ struct ForwardPlan {
     }
   }
 
-  ForwardTable prepare(Runtime& runtime) const {
-    ForwardTable table;
-    for_each_tile([&](int64_t queries, int64_t keys) {
-      table.add(queries, keys, [&](int64_t rows, int64_t columns) {
-        return layout.prepare(runtime, rows, columns);
-      });
-    });
-    return table;
+  /// Returns the workspace bytes of one thread.
+  template <typename T>
+  int64_t thread_bytes() const {
+    return layout_bytes<ForwardTile<T>>(tile_keys, shape.head_dim, product_bytes);
   }
 
   AttentionShape shape;
@@ -60,19 +55,6 @@ struct ForwardPlan {
   int64_t product_bytes = 0;
 };
 
-template <typename T>
-ForwardTile<T> forward_tile(Scratch& scratch, const AttentionShape& shape, int64_t tile_keys,
-                            int64_t product_bytes) {
-  return ForwardTile<T>(scratch, kForwardQueries, tile_keys, shape.head_dim, product_bytes);
-}
-
-template <typename T>
-int64_t forward_tile_bytes(const AttentionShape& shape, int64_t tile_keys, int64_t product_bytes) {
-  Scratch size;
-  forward_tile<T>(size, shape, tile_keys, product_bytes);
-  return size.bytes();
-}
-
 }  // namespace
 
 template <typename T>
@@ -80,10 +62,12 @@ void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, c
                     const T* v, const KeyRanges& ranges, T* output, float* log_sum_exp,
                     std::byte* workspace) {
   const ForwardPlan plan(runtime.target(), shape, dtype_of<T>);
-  const ForwardTable table = plan.prepare(runtime);
-  const int64_t product_bytes = plan.product_bytes;
+  ForwardTable table;
+  plan.for_each_tile([&](int64_t queries, int64_t keys) {
+    table.add(runtime, queries, keys, plan.layout.products(queries, keys));
+  });
   const int64_t tile_keys = plan.tile_keys;
-  const int64_t thread_bytes = forward_tile_bytes<T>(shape, tile_keys, product_bytes);
+  const int64_t thread_bytes = plan.thread_bytes<T>();
   const int64_t query_tiles = (shape.sequence + kForwardQueries - 1) / kForwardQueries;
   const int64_t items = shape.sequences * shape.heads * query_tiles;
   // The tiles of a head follow one another, so its keys and values stay in cache. The longest tile
@@ -98,7 +82,7 @@ void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, c
     const int64_t query_offset = head.query_offset + first_query * shape.query_stride();
 
     Scratch scratch(workspace + thread * thread_bytes);
-    ForwardTile<T> running = forward_tile<T>(scratch, shape, tile_keys, product_bytes);
+    ForwardTile<T> running(scratch, tile_keys, shape.head_dim, plan.product_bytes);
     running.start(q + query_offset, queries, attended, shape.scale);
     // The range of keys is widened to whole steps of kForwardQueries, so the shapes are few.
     const int64_t attended_end = attended.end[queries - 1];
@@ -117,9 +101,7 @@ void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, c
 int64_t attention_fast_workspace(const Target& target, const AttentionShape& shape, DType dtype) {
   const ForwardPlan plan(target, shape, dtype);
   return target.threads *
-         (dtype == DType::bf16
-              ? forward_tile_bytes<BFloat16>(shape, plan.tile_keys, plan.product_bytes)
-              : forward_tile_bytes<float>(shape, plan.tile_keys, plan.product_bytes));
+         (dtype == DType::bf16 ? plan.thread_bytes<BFloat16>() : plan.thread_bytes<float>());
 }
 
 template void attention_fast(Runtime&, const AttentionShape&, const float*, const float*,

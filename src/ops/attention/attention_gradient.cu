@@ -78,20 +78,6 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
   sum.store(1.0f, attention.q_gradient + row.offset, sizes.head_dim);
 }
 
-/// Returns the index of the first of `count` ascending bounds that is above `key`.
-__device__ inline int first_above(const int32_t* bounds, int count, int key) {
-  int begin = 0, end = count;
-  while (begin < end) {
-    const int middle = (begin + end) / 2;
-    if (bounds[middle] > key) {
-      end = middle;
-    } else {
-      begin = middle + 1;
-    }
-  }
-  return begin;
-}
-
 /// Writes dV = Pᵀ dO and dK = scale · dSᵀ Q, with a warp for each key of each key-value head. The
 /// queries that attend to a key follow one another, because the ranges of keys ascend.
 template <typename T, int lane_channels, int pack_size>
@@ -108,8 +94,11 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
       (static_cast<int64_t>(sequence_index * sizes.keys + key) * sizes.kv_heads + kv_head) *
       sizes.head_dim;
   const int first_token = sequence_index * sizes.sequence;
-  const int queries_begin = first_above(attention.end + first_token, sizes.sequence, key);
-  const int queries_end = first_above(attention.begin + first_token, sizes.sequence, key);
+  const auto first_above_key = [&](const int32_t* bounds) {
+    return first_not_below(bounds + first_token, 0, sizes.sequence, key + 1);
+  };
+  const int queries_begin = first_above_key(attention.end);
+  const int queries_end = first_above_key(attention.begin);
   const int group = sizes.heads / sizes.kv_heads;
   ScorePair* const warp_pairs = pairs[this_warp()];
 

@@ -54,25 +54,13 @@ struct BackwardPlan {
         layout{dtype_of<T>, shape.head_dim, shape.query_stride(), shape.key_stride()},
         slots(std::min<int64_t>(shape.sequences * shape.kv_heads, target.threads)) {
     blocks.for_each_tile([&](int64_t keys, int64_t queries) {
-      product_bytes = std::max(product_bytes, layout.workspace_bytes(target, keys, queries));
+      product_bytes =
+          std::max(product_bytes, largest_workspace(target, layout.products(keys, queries)));
     });
-    Scratch shared_scratch;
-    BackwardSharedMemory(shared_scratch, shape, blocks, slots);
-    shared_bytes = shared_scratch.bytes();
-    Scratch thread_scratch;
-    BackwardThreadMemory<T>(thread_scratch, blocks.block_keys, shape.head_dim, product_bytes);
-    thread_bytes = thread_scratch.bytes();
+    shared_bytes = layout_bytes<BackwardSharedMemory>(shape, blocks, slots);
+    thread_bytes =
+        layout_bytes<BackwardThreadMemory<T>>(blocks.block_keys, shape.head_dim, product_bytes);
     workspace_bytes = shared_bytes + thread_bytes * target.threads;
-  }
-
-  BackwardTable prepare(Runtime& runtime) const {
-    BackwardTable table;
-    blocks.for_each_tile([&](int64_t keys, int64_t queries) {
-      table.add(keys, queries, [&](int64_t rows, int64_t columns) {
-        return layout.prepare(runtime, rows, columns);
-      });
-    });
-    return table;
   }
 
   BackwardBlocks blocks;
@@ -100,11 +88,13 @@ class FlashBackward {
         plan_(runtime.target(), shape),
         blocks_(plan_.blocks),
         heads_(shape.sequences * shape.kv_heads),
-        slots_(plan_.slots),
-        table_(plan_.prepare(runtime)),
         scratch_(workspace),
-        shared_(scratch_, shape, blocks_, slots_),
-        thread_scratch_begin_(workspace + plan_.shared_bytes) {}
+        shared_(scratch_, shape, blocks_, plan_.slots),
+        thread_scratch_begin_(workspace + plan_.shared_bytes) {
+    blocks_.for_each_tile([&](int64_t keys, int64_t queries) {
+      table_.add(runtime, keys, queries, plan_.layout.products(keys, queries));
+    });
+  }
 
   void run() {
     compute_deltas();
@@ -119,8 +109,8 @@ class FlashBackward {
       for (int64_t item = next++; item < count; item = next++) {
         // Items come in rounds of `slots` key-value heads. In a round the blocks of its heads
         // alternate, so threads rarely wait.
-        const int64_t first_head = item / (slots_ * blocks_.key_blocks) * slots_;
-        const int64_t round_heads = std::min(slots_, heads_ - first_head);
+        const int64_t first_head = item / (plan_.slots * blocks_.key_blocks) * plan_.slots;
+        const int64_t round_heads = std::min(plan_.slots, heads_ - first_head);
         const int64_t round_item = item - first_head * blocks_.key_blocks;
         add_key_block(first_head + round_item % round_heads, round_item / round_heads, memory);
       }
@@ -144,8 +134,7 @@ class FlashBackward {
         });
   }
 
-  /// The keys [first, end) that a tile of queries of one sequence attends to, and the blocks of
-  /// these keys.
+  /// The keys [first, end) that a tile of queries of one sequence attends to, and their blocks.
   struct TileKeys {
     int64_t first;
     int64_t end;
@@ -159,14 +148,10 @@ class FlashBackward {
     const KeyRanges ranges =
         operands_.ranges.from(sequence * shape_.sequence + tile * kBackwardQueries);
     const int64_t last_query = blocks_.queries(tile) - 1;
-    const int64_t first = ranges.begin[0];
-    const int64_t end = ranges.end[last_query];
+    const int64_t first = ranges.begin[0], end = ranges.end[last_query];
     const int64_t first_block = first / blocks_.block_keys;
-    return {.first = first,
-            .end = end,
-            .first_block = first_block,
-            .last_block = first < end ? (end - 1) / blocks_.block_keys : first_block - 1,
-            .latest_first = ranges.begin[last_query]};
+    const int64_t last_block = first < end ? (end - 1) / blocks_.block_keys : first_block - 1;
+    return {first, end, first_block, last_block, ranges.begin[last_query]};
   }
 
   /// Resets the counters, and zeroes the gradient of tiles whose queries attend to nothing.
@@ -191,7 +176,8 @@ class FlashBackward {
   /// Does one work item: computes dK and dV of a block of keys, and adds its share to dQ.
   void add_key_block(int64_t kv_head, int64_t block, const BackwardThreadMemory<T>& memory) {
     // The head that is `slots` heads before this one used the same slot. It must be done first.
-    if (kv_head >= slots_) wait_for(shared_.blocks_done[kv_head - slots_], blocks_.key_blocks);
+    if (kv_head >= plan_.slots)
+      wait_for(shared_.blocks_done[kv_head - plan_.slots], blocks_.key_blocks);
     const int64_t sequence = kv_head / shape_.kv_heads;
     const int64_t first_head = kv_head % shape_.kv_heads * shape_.group();
     const int64_t keys = blocks_.keys(block);
@@ -199,7 +185,7 @@ class FlashBackward {
     std::fill_n(memory.value_gradients, keys * shape_.head_dim, 0.0f);
     for (int64_t member = 0; member < shape_.group(); ++member) {
       const AttentionHead head(shape_, sequence, first_head + member);
-      const int64_t slot = kv_head % slots_ * shape_.group() + member;
+      const int64_t slot = kv_head % plan_.slots * shape_.group() + member;
       for (int64_t tile = 0; tile < blocks_.query_tiles; ++tile) {
         const TileKeys attended = keys_of(sequence, tile);
         if (block < attended.first_block || block > attended.last_block) continue;
@@ -228,17 +214,17 @@ class FlashBackward {
     const T* output_gradient = operands_.output_gradient + query_offset;
     const int64_t key_offset = head.key_offset + range.first_key * shape_.key_stride();
     const int64_t sums_offset = (range.first_key - block * blocks_.block_keys) * shape_.head_dim;
-    const BackwardProducts& products = *table_.find(range.keys, range.queries);
+    const auto [score_product, key_product, query_product] =
+        *table_.find(range.keys, range.queries);
     std::byte* workspace = memory.product_workspace;
 
-    products.scores->run(operands_.k + key_offset, q, memory.scores, workspace);
-    products.scores->run(operands_.v + key_offset, output_gradient, memory.probability_gradients,
-                         workspace);
+    score_product->run(operands_.k + key_offset, q, memory.scores, workspace);
+    score_product->run(operands_.v + key_offset, output_gradient, memory.probability_gradients,
+                       workspace);
     compute_score_gradients(head, range, attended.latest_first > range.first_key, memory);
-    products.key_gradients->run(memory.probabilities, output_gradient,
-                                memory.value_gradients + sums_offset, workspace);
-    products.key_gradients->run(memory.score_gradients, q, memory.key_gradients + sums_offset,
-                                workspace);
+    key_product->run(memory.probabilities, output_gradient, memory.value_gradients + sums_offset,
+                     workspace);
+    key_product->run(memory.score_gradients, q, memory.key_gradients + sums_offset, workspace);
 
     const int64_t head_item = head.sequence_index * shape_.heads + head.head_index;
     int32_t& added = shared_.blocks_added[head_item * blocks_.query_tiles + tile];
@@ -246,8 +232,8 @@ class FlashBackward {
     if (block == attended.first_block) {
       std::fill_n(query_gradients, range.queries * shape_.head_dim, 0.0f);
     }
-    products.query_gradients->run(memory.score_gradients, operands_.k + key_offset, query_gradients,
-                                  workspace);
+    query_product->run(memory.score_gradients, operands_.k + key_offset, query_gradients,
+                       workspace);
     if (block == attended.last_block) {
       write_scaled(query_gradients, range.queries, shape_.head_dim,
                    static_cast<float>(shape_.scale), operands_.q_gradient + query_offset,
@@ -296,7 +282,6 @@ class FlashBackward {
   BackwardPlan<T> plan_;
   BackwardBlocks blocks_;
   int64_t heads_;  // key-value heads of all sequences
-  int64_t slots_;  // heads in flight
   BackwardTable table_;
   Scratch scratch_;
   BackwardSharedMemory shared_;

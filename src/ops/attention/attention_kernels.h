@@ -48,18 +48,11 @@ struct AttentionForward {
   float* log_sum_exp;  // [sequences · heads, sequence]
 };
 
-/// The arguments of attention_gradient_plain() with sums in f32.
+/// The arguments of attention_gradient_plain() with sums in f32. The forward pass's results are
+/// read.
 template <typename T>
-struct AttentionBackward {
-  AttentionSizes sizes;
-  const T* q;
-  const T* k;
-  const T* v;
-  const T* output;
-  const float* log_sum_exp;  // [sequences · heads, sequence]
+struct AttentionBackward : AttentionForward<T> {
   const T* output_gradient;
-  const int32_t* begin;
-  const int32_t* end;
   float* delta;  // [sequences · heads, sequence]: scratch for rowsum(dO · O)
   T* q_gradient;
   T* k_gradient;

@@ -121,8 +121,8 @@ struct AttentionGradientOperands {
 /// Computes the backward pass: its definition. For one head, P are the probabilities, O is the
 /// output and dO the output's gradient. dV and dK are summed over the query heads of a key-value
 /// head. `scratch` is [threads, 2 · keys + 1, head_dim].
-///   delta = rowsum(dO · O), dS = P · (dO Vᵀ - delta)
-///   dV = Pᵀ dO, dQ = scale dS K, dK = scale dSᵀ Q
+///   delta = rowsum(dO ⊙ O), dS = scale P ⊙ (dO Vᵀ - delta)
+///   dV = Pᵀ dO, dQ = dS K, dK = dSᵀ Q
 template <typename T>
 void attention_gradient_plain(const AttentionShape& shape,
                               const AttentionGradientOperands<T>& operands, Compute<T>* scratch,

@@ -15,6 +15,19 @@ namespace {
 /// there are rows left, so the row may not exist.
 __device__ inline int row_of_warp() { return static_cast<int>(warp_of_grid()); }
 
+/// Returns the first index in [begin, end) of ascending numbers that are not below `bound`, or end.
+__device__ inline int first_not_below(const int32_t* ascending, int begin, int end, int64_t bound) {
+  while (begin < end) {
+    const int middle = begin + (end - begin) / 2;
+    if (ascending[middle] < bound) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
 /// One query row and its offsets, in elements.
 struct QueryRow {
   /// Returns the row of this warp. `exists` is false if the grid has more warps than rows.

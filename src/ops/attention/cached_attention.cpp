@@ -61,7 +61,15 @@ class CachedAttention final : public Operation {
     const AttentionShape sizes = attention_shape(options_, tokens, tokens);
     std::byte* const workspace = execution.workspace.data();
     run_processor_kernel(
-        execution, k.dtype(), [&]<typename T>(T) { return arguments<T>(execution, position); },
+        execution, k.dtype(),
+        [&]<typename T>(T) {
+          return CachedAttentionOperands<T>{.q = execution.inputs[0].data<T>(),
+                                            .keys = key_cache.data<T>(),
+                                            .values = value_cache.data<T>(),
+                                            .output = execution.outputs[0].data<T>(),
+                                            .position = position,
+                                            .capacity = capacity};
+        },
         [&]<typename T>(const CachedAttentionOperands<T>& operands) {
           cached_attention_plain(sizes, operands, reinterpret_cast<Compute<T>*>(workspace),
                                  execution.runtime.threads());
@@ -107,17 +115,6 @@ class CachedAttention final : public Operation {
           .output = execution.outputs[0].pointer<T>()};
       cached_attention_device<Vendor>(attention, *execution.stream);
     });
-  }
-
-  template <typename T>
-  static CachedAttentionOperands<T> arguments(const Execution& execution, int64_t position) {
-    const Tensor &q = execution.inputs[0], &key_cache = execution.inputs[3];
-    return {.q = q.data<T>(),
-            .keys = key_cache.data<T>(),
-            .values = execution.inputs[4].data<T>(),
-            .output = execution.outputs[0].data<T>(),
-            .position = position,
-            .capacity = key_cache.shape()[0]};
   }
 
   AttentionOptions options_;

@@ -109,17 +109,6 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
   }
 }
 
-template <int pack_size, typename T>
-void launch_append(const CachedAttentionForward<T>& attention, Stream& stream) {
-  constexpr int kThreads = 256;
-  const AttentionSizes& sizes = attention.sizes;
-  const int64_t packs =
-      static_cast<int64_t>(sizes.sequence) * sizes.kv_heads * sizes.head_dim / pack_size;
-  launch(append_rows<T, pack_size>,
-         {.blocks = (packs + kThreads - 1) / kThreads, .threads = kThreads}, stream, attention,
-         packs);
-}
-
 }  // namespace
 
 template <typename Vendor, typename T>
@@ -127,7 +116,9 @@ void cached_attention_device(const CachedAttentionForward<T>& attention, Stream&
   const AttentionSizes& sizes = attention.sizes;
   const int rows = sizes.heads * sizes.sequence;
   with_row_sizes<T>(sizes.head_dim, [&](auto lane_channels, auto pack_size) {
-    launch_append<pack_size>(attention, stream);
+    const int64_t packs =
+        static_cast<int64_t>(sizes.sequence) * sizes.kv_heads * sizes.head_dim / pack_size;
+    launch(append_rows<T, pack_size>, grid_of_elements<1>(packs), stream, attention, packs);
     launch(attend_parts<T, lane_channels, pack_size>,
            {.blocks = rows, .threads = kSplitWarps * kLanes, .blocks_y = attention.splits}, stream,
            attention);

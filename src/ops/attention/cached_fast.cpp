@@ -95,7 +95,8 @@ struct CachedPlan {
         tokens(shape.sequence),
         capacity(capacity_rows) {
     for_each_tile([&](const ForwardLayout& layout, int64_t queries, int64_t keys) {
-      product_bytes = std::max(product_bytes, layout.workspace_bytes(target, queries, keys));
+      product_bytes =
+          std::max(product_bytes, largest_workspace(target, layout.products(queries, keys)));
     });
   }
 
@@ -119,26 +120,11 @@ struct CachedPlan {
   int64_t product_bytes = 0;
 };
 
-/// The prepared products of a plan's tiles.
-struct CachedTables {
-  CachedTables(Runtime& runtime, const CachedPlan& plan) {
-    plan.for_each_tile([&](const ForwardLayout& layout, int64_t queries, int64_t keys) {
-      TileTable<ForwardProducts>& table = &layout == &plan.whole ? whole : last;
-      table.add(queries, keys, [&](int64_t rows, int64_t columns) {
-        return layout.prepare(runtime, rows, columns);
-      });
-    });
-  }
-
-  TileTable<ForwardProducts> whole;
-  TileTable<ForwardProducts> last;
-};
-
 /// The memory of one thread.
 template <typename T>
 struct CachedScratch {
   CachedScratch(Scratch& scratch, int64_t tile_keys, int64_t head_dim, int64_t product_bytes)
-      : tile(scratch, kForwardQueries, tile_keys, head_dim, product_bytes),
+      : tile(scratch, tile_keys, head_dim, product_bytes),
         queries(scratch.take<T>(kForwardQueries * head_dim)),
         keys(scratch.take<T>(tile_keys * head_dim)),
         values(scratch.take<T>(tile_keys * head_dim)),
@@ -162,9 +148,7 @@ struct CachedScratch {
 
 template <typename T>
 int64_t cached_scratch_bytes(const CachedPlan& plan, int64_t head_dim) {
-  Scratch size;
-  CachedScratch<T>(size, plan.tile_keys, head_dim, plan.product_bytes);
-  return size.bytes();
+  return layout_bytes<CachedScratch<T>>(plan.tile_keys, head_dim, plan.product_bytes);
 }
 
 /// Attends in tiles. A work item is a tile of queries of one head; the longest comes first.
@@ -172,7 +156,11 @@ template <typename T>
 void attend_tiles(Runtime& runtime, const AttentionShape& shape,
                   const CachedAttentionOperands<T>& operands, std::byte* workspace) {
   const CachedPlan plan(runtime.target(), shape, dtype_of<T>, operands.capacity);
-  const CachedTables tables(runtime, plan);
+  ForwardTable whole, last;
+  plan.for_each_tile([&](const ForwardLayout& layout, int64_t queries, int64_t keys) {
+    ForwardTable& table = &layout == &plan.whole ? whole : last;
+    table.add(runtime, queries, keys, layout.products(queries, keys));
+  });
   const int64_t tile_keys = plan.tile_keys;
   const int64_t thread_bytes = cached_scratch_bytes<T>(plan, shape.head_dim);
   const int64_t query_tiles = (shape.sequence + kForwardQueries - 1) / kForwardQueries;
@@ -195,7 +183,7 @@ void attend_tiles(Runtime& runtime, const AttentionShape& shape,
     for (; key + tile_keys <= end; key += tile_keys) {
       const int64_t offset = key * shape.key_stride();
       memory.tile.absorb(keys + offset, values + offset, key, tile_keys,
-                         *tables.whole.find(padded, tile_keys));
+                         *whole.find(padded, tile_keys));
     }
     if (key < end) {
       const int64_t offset = key * shape.key_stride();
@@ -205,7 +193,7 @@ void attend_tiles(Runtime& runtime, const AttentionShape& shape,
                            to);
       };
       memory.tile.absorb(gather(keys, memory.keys), gather(values, memory.values), key, columns,
-                         *tables.last.find(padded, columns));
+                         *last.find(padded, columns));
     }
     memory.tile.finish(operands.output + query_offset, queries, shape.query_stride(), nullptr);
   });

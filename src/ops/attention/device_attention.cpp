@@ -2,7 +2,7 @@
 
 #include "ops/attention/cudnn/attention.h"
 #include "ops/attention/scratch.h"
-#include "ops/by_processor.h"
+#include "ops/support.h"
 
 // Chooses what computes attention on a device: cuDNN, the plain kernels or, on the emulated device,
 // the processor. The workspace of a plan and the check before the first run follow this choice.
@@ -11,16 +11,13 @@ namespace tessera {
 namespace {
 
 /// The workspace of the plain kernels.
-struct KernelScratch {
+struct KernelScratch : KeyRangeMemory {
   KernelScratch(Scratch& scratch, const DeviceAttention& attention)
-      : begin(scratch.take<int32_t>(attention.shape.tokens())),
-        end(scratch.take<int32_t>(attention.shape.tokens())),
+      : KeyRangeMemory(scratch, attention.shape),
         delta(attention.backward
                   ? scratch.take<float>(attention.shape.heads * attention.shape.tokens())
                   : nullptr) {}
 
-  int32_t* begin;
-  int32_t* end;
   float* delta;
 };
 
@@ -136,28 +133,25 @@ void run_attention_kernels(const Execution& execution, const DeviceAttention& at
                                              .begin = memory.begin,
                                              .end = memory.end},
                               *execution.stream);
-    const T* const q = inputs[0].pointer<T>();
-    const T* const k = inputs[1].pointer<T>();
-    const T* const v = inputs[2].pointer<T>();
-    if (!attention.backward) {
-      return attention_device<Vendor>(
-          AttentionForward<T>{sizes, q, k, v, memory.begin, memory.end, outputs[0].pointer<T>(),
-                              outputs[1].pointer<float>()},
-          *execution.stream);
-    }
+    const auto results = attention.backward ? inputs.subspan(3) : outputs;
+    const AttentionForward<T> forward{sizes,
+                                      inputs[0].pointer<T>(),
+                                      inputs[1].pointer<T>(),
+                                      inputs[2].pointer<T>(),
+                                      memory.begin,
+                                      memory.end,
+                                      results[0].pointer<T>(),
+                                      results[1].pointer<float>()};
+    if (!attention.backward) return attention_device<Vendor>(forward, *execution.stream);
     attention_gradient_device<Vendor>(
-        AttentionBackward<T>{sizes, q, k, v, inputs[3].pointer<T>(), inputs[4].pointer<float>(),
-                             inputs[5].pointer<T>(), memory.begin, memory.end, memory.delta,
-                             outputs[0].pointer<T>(), outputs[1].pointer<T>(),
-                             outputs[2].pointer<T>()},
+        AttentionBackward<T>{forward, inputs[5].pointer<T>(), memory.delta, outputs[0].pointer<T>(),
+                             outputs[1].pointer<T>(), outputs[2].pointer<T>()},
         *execution.stream);
   });
 }
 
 int64_t attention_kernels_workspace(const DeviceAttention& attention) {
-  Scratch size;
-  KernelScratch(size, attention);
-  return size.bytes();
+  return layout_bytes<KernelScratch>(attention);
 }
 
 }  // namespace tessera

@@ -11,51 +11,29 @@
 
 namespace tessera {
 
-/// The matrix products of a tile of some keys (rows) and some queries (columns). The tile is stored
+/// The matrix products of tiles of some keys (rows) and some queries (columns). A tile is stored
 /// transposed, keys by queries, so two of the three products that read it need no transposition.
-struct BackwardProducts {
-  const Gemm* scores = nullptr;           ///< k qᵀ and v dOᵀ, f32 [keys, kBackwardQueries]
-  const Gemm* key_gradients = nullptr;    ///< f32 [keys, head_dim] += dSᵀ q, or Pᵀ dO
-  const Gemm* query_gradients = nullptr;  ///< f32 [queries, head_dim] += dS k
-};
+using BackwardTable = TileTable<3>;
 
-using BackwardTable = TileTable<BackwardProducts>;
-
-/// The memory layout of a tile's keys and queries, and the shapes of the tile's products.
+/// The memory layout of a tile's keys and queries.
 struct BackwardLayout {
   DType dtype;
   int64_t head_dim;
   int64_t query_stride;
   int64_t key_stride;
 
-  GemmShape scores(int64_t keys, int64_t queries) const {
-    GemmShape shape = tile_product(dtype, {keys, queries, head_dim},
-                                   {key_stride, query_stride, kBackwardQueries});
-    shape.transpose_b = true;
-    return shape;
-  }
-  GemmShape key_gradients(int64_t keys, int64_t queries) const {
-    GemmShape shape =
+  /// Returns the tile's products: k qᵀ (or v dOᵀ), [keys, head_dim] += dSᵀ q (or Pᵀ dO), and
+  /// [queries, head_dim] += dS k.
+  std::array<GemmShape, 3> products(int64_t keys, int64_t queries) const {
+    GemmShape scores = tile_product(dtype, {keys, queries, head_dim},
+                                    {key_stride, query_stride, kBackwardQueries});
+    GemmShape key_gradients =
         tile_product(dtype, {keys, head_dim, queries}, {kBackwardQueries, query_stride, head_dim});
-    shape.accumulate = true;
-    return shape;
-  }
-  GemmShape query_gradients(int64_t keys, int64_t queries) const {
-    GemmShape shape =
+    GemmShape query_gradients =
         tile_product(dtype, {queries, head_dim, keys}, {kBackwardQueries, key_stride, head_dim});
-    shape.transpose_a = true;
-    shape.accumulate = true;
-    return shape;
-  }
-
-  int64_t workspace_bytes(const Target& target, int64_t keys, int64_t queries) const {
-    return largest_workspace(target, {scores(keys, queries), key_gradients(keys, queries),
-                                      query_gradients(keys, queries)});
-  }
-  BackwardProducts prepare(Runtime& runtime, int64_t keys, int64_t queries) const {
-    return {&prepare_gemm(runtime, scores(keys, queries)),
-            &prepare_gemm(runtime, key_gradients(keys, queries)),
-            &prepare_gemm(runtime, query_gradients(keys, queries))};
+    scores.transpose_b = query_gradients.transpose_a = true;
+    key_gradients.accumulate = query_gradients.accumulate = true;
+    return {scores, key_gradients, query_gradients};
   }
 };
 

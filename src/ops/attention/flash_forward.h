@@ -12,13 +12,10 @@
 
 namespace tessera {
 
-/// The two matrix products of a forward tile of some queries and some keys.
-struct ForwardProducts {
-  const Gemm* scores = nullptr;  ///< q kᵀ, f32 [queries, tile_keys]
-  const Gemm* output = nullptr;  ///< [queries, head_dim] += probabilities v
-};
+/// The matrix products of tiles of some queries and some keys (see ForwardLayout).
+using ForwardTable = TileTable<2>;
 
-/// The memory layout of a tile's queries, keys and values, and the shapes of the tile's products.
+/// The memory layout of a tile's queries, keys and values.
 struct ForwardLayout {
   DType dtype;
   int64_t head_dim;
@@ -26,25 +23,14 @@ struct ForwardLayout {
   int64_t key_stride;
   int64_t tile_keys;  // elements from one row of scores to the next
 
-  GemmShape scores(int64_t queries, int64_t keys) const {
-    GemmShape shape =
+  /// Returns the tile's products: scores q kᵀ, and [queries, head_dim] += probabilities v.
+  std::array<GemmShape, 2> products(int64_t queries, int64_t keys) const {
+    GemmShape scores =
         tile_product(dtype, {queries, keys, head_dim}, {query_stride, key_stride, tile_keys});
-    shape.transpose_b = true;
-    return shape;
-  }
-  GemmShape output(int64_t queries, int64_t keys) const {
-    GemmShape shape =
+    GemmShape output =
         tile_product(dtype, {queries, head_dim, keys}, {tile_keys, key_stride, head_dim});
-    shape.accumulate = true;
-    return shape;
-  }
-
-  int64_t workspace_bytes(const Target& target, int64_t queries, int64_t keys) const {
-    return largest_workspace(target, {scores(queries, keys), output(queries, keys)});
-  }
-  ForwardProducts prepare(Runtime& runtime, int64_t queries, int64_t keys) const {
-    return {&prepare_gemm(runtime, scores(queries, keys)),
-            &prepare_gemm(runtime, output(queries, keys))};
+    scores.transpose_b = output.accumulate = true;
+    return {scores, output};
   }
 };
 
@@ -56,16 +42,15 @@ struct ForwardLayout {
 template <typename T>
 class ForwardTile {
  public:
-  /// Takes memory for tiles of up to `queries` queries and `tile_keys` keys.
-  ForwardTile(Scratch& scratch, int64_t queries, int64_t tile_keys, int64_t head_dim,
-              int64_t product_bytes)
+  /// Takes memory for tiles of up to kForwardQueries queries and `tile_keys` keys.
+  ForwardTile(Scratch& scratch, int64_t tile_keys, int64_t head_dim, int64_t product_bytes)
       : head_dim_(head_dim),
         tile_keys_(tile_keys),
-        scores_(scratch.take<float>(queries * tile_keys)),
-        probabilities_(probabilities_memory(scratch, queries)),
-        output_(scratch.take<float>(queries * head_dim)),
-        maximum_(scratch.take<float>(queries)),
-        sum_(scratch.take<float>(queries)),
+        scores_(scratch.take<float>(kForwardQueries * tile_keys)),
+        probabilities_(probabilities_memory(scratch)),
+        output_(scratch.take<float>(kForwardQueries * head_dim)),
+        maximum_(scratch.take<float>(kForwardQueries)),
+        sum_(scratch.take<float>(kForwardQueries)),
         product_workspace_(scratch.take<std::byte>(product_bytes)) {}
 
   /// Starts a tile of `queries` rows. Row i attends to keys [ranges.begin[i], ranges.end[i]).
@@ -81,14 +66,15 @@ class ForwardTile {
 
   /// Adds a tile of `columns` keys, from `first_key` on. Of these, each query attends to its range.
   void absorb(const T* keys, const T* values, int64_t first_key, int64_t columns,
-              const ForwardProducts& products) {
-    products.scores->run(q_, keys, scores_, product_workspace_);
+              const ForwardTable::Products& products) {
+    const auto [score_product, output_product] = products;
+    score_product->run(q_, keys, scores_, product_workspace_);
     for (int64_t i = 0; i < queries_; ++i) {
       const int64_t begin = std::max<int64_t>(ranges_.begin[i] - first_key, 0);
       const int64_t end = std::min<int64_t>(ranges_.end[i] - first_key, columns);
       absorb_row(i, begin, end, columns);
     }
-    products.output->run(probabilities_, values, output_, product_workspace_);
+    output_product->run(probabilities_, values, output_, product_workspace_);
   }
 
   /// Writes the outputs of the first `queries` rows, `stride` elements apart. Writes their
@@ -105,11 +91,11 @@ class ForwardTile {
 
  private:
   /// Returns memory for the probabilities. In f32 they overwrite the scores.
-  T* probabilities_memory(Scratch& scratch, int64_t queries) {
+  T* probabilities_memory(Scratch& scratch) {
     if constexpr (std::is_same_v<T, float>) {
       return scores_;
     } else {
-      return scratch.take<T>(queries * tile_keys_);
+      return scratch.take<T>(kForwardQueries * tile_keys_);
     }
   }
 

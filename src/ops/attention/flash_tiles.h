@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <initializer_list>
+#include <span>
 
 #include "base/error.h"
 #include "ops/gemm/gemm_plan.h"
@@ -59,7 +59,7 @@ inline GemmShape tile_product(DType dtype, const std::array<int64_t, 3>& m_n_k,
 }
 
 /// Returns the scratch bytes of the product that needs the most.
-inline int64_t largest_workspace(const Target& target, std::initializer_list<GemmShape> products) {
+inline int64_t largest_workspace(const Target& target, std::span<const GemmShape> products) {
   int64_t bytes = 0;
   for (const GemmShape& product : products) {
     bytes = std::max(bytes, gemm_workspace_bytes(target, product));
@@ -69,15 +69,20 @@ inline int64_t largest_workspace(const Target& target, std::initializer_list<Gem
 
 /// The matrix products of tiles, by the tile's rows and columns. There are few shapes: whole tiles,
 /// and tiles that the end of a sequence or the diagonal (query = key) shortens.
-template <typename Products>
+template <size_t products_of_tile>
 class TileTable {
  public:
-  /// Adds the products of a shape, made by make(rows, columns), unless the table has them.
-  template <typename Make>
-  void add(int64_t rows, int64_t columns, Make&& make) {
+  using Products = std::array<const Gemm*, products_of_tile>;
+
+  /// Adds and prepares the products of a tile, unless the table has them.
+  void add(Runtime& runtime, int64_t rows, int64_t columns,
+           const std::array<GemmShape, products_of_tile>& shapes) {
     if (find(rows, columns)) return;
     TESSERA_CHECK(size_ < entries_.size(), "more than {} shapes of tiles", entries_.size());
-    entries_[size_++] = {rows, columns, make(rows, columns)};
+    Entry& entry = entries_[size_++];
+    entry = {rows, columns, {}};
+    std::ranges::transform(shapes, entry.products.begin(),
+                           [&](const GemmShape& shape) { return &prepare_gemm(runtime, shape); });
   }
 
   /// Returns the products of a shape, or null if the table does not have them.
@@ -92,7 +97,7 @@ class TileTable {
   struct Entry {
     int64_t rows = 0;
     int64_t columns = 0;
-    Products products;
+    Products products{};
   };
   std::array<Entry, 40> entries_{};  // at most 32: 2 numbers of queries, 16 of keys
   size_t size_ = 0;

@@ -2,20 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/attention/scratch.h"
-
 namespace tessera {
 namespace {
-
-struct RangeMemory {
-  RangeMemory(Scratch scratch, const AttentionShape& shape)
-      : begin(scratch.take<int32_t>(shape.tokens())),
-        end(scratch.take<int32_t>(shape.tokens())),
-        bytes(scratch.bytes()) {}
-  int32_t* begin;
-  int32_t* end;
-  int64_t bytes;
-};
 
 void check_ascending(const Operation& operation, const int32_t* positions, int64_t sequences,
                      int64_t length, const char* whose) {
@@ -36,13 +24,12 @@ int64_t first_key_from(const int32_t* key_positions, int64_t keys, int64_t posit
 
 }  // namespace
 
-int64_t key_range_bytes(const AttentionShape& shape) { return RangeMemory(Scratch(), shape).bytes; }
-
 KeyRanges fill_key_ranges(const Operation& operation, const AttentionShape& shape,
                           const TokenPositions& positions, std::byte* memory) {
   check_ascending(operation, positions.queries, shape.sequences, shape.sequence, "token");
   check_ascending(operation, positions.keys, shape.sequences, shape.keys, "key");
-  const RangeMemory ranges(Scratch(memory), shape);
+  Scratch scratch(memory);
+  const KeyRangeMemory ranges(scratch, shape);
   for (int64_t token = 0; token < shape.tokens(); ++token) {
     const int64_t index = token % shape.sequence;
     const int64_t position = positions.queries ? positions.queries[token] : index;

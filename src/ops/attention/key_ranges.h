@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "ops/attention/attention_shape.h"
+#include "ops/attention/scratch.h"
 
 namespace tessera {
 
@@ -23,8 +24,19 @@ struct TokenPositions {
   const int32_t* keys = nullptr;             ///< [key tokens]; if null, row indices are positions
 };
 
+/// The memory of the ranges.
+struct KeyRangeMemory {
+  KeyRangeMemory(Scratch& scratch, const AttentionShape& shape)
+      : begin(scratch.take<int32_t>(shape.tokens())), end(scratch.take<int32_t>(shape.tokens())) {}
+
+  int32_t* begin;
+  int32_t* end;
+};
+
 /// Returns the bytes of the memory for fill_key_ranges().
-int64_t key_range_bytes(const AttentionShape& shape);
+inline int64_t key_range_bytes(const AttentionShape& shape) {
+  return layout_bytes<KeyRangeMemory>(shape);
+}
 
 /// Returns the range of each query: the keys from the start of its document up to the query itself.
 /// The ranges are stored in `memory`. Throws InternalError, which names the operation, if positions

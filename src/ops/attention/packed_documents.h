@@ -90,11 +90,8 @@ struct RowNumbers {
 /// checked.
 template <typename Vendor>
 void pack_documents_device(const PackedDocuments& documents, Stream& stream);
-/// Enqueues a reordering from [sequences · heads, sequence] to [tokens, heads].
-/// rows_from_tokens_device() enqueues the opposite.
+/// Enqueues a reordering to [tokens, heads], or from there to [sequences · heads, sequence].
 template <typename Vendor>
-void rows_to_tokens_device(const RowNumbers& numbers, Stream& stream);
-template <typename Vendor>
-void rows_from_tokens_device(const RowNumbers& numbers, Stream& stream);
+void reorder_rows_device(const RowNumbers& numbers, bool to_tokens, Stream& stream);
 
 }  // namespace tessera

@@ -35,24 +35,15 @@ __global__ void add_heads(HeadCopies<T> copies) {
 }  // namespace
 
 template <typename Vendor, typename T>
-void repeat_heads_device(const HeadCopies<T>& copies, Stream& stream) {
+void repeat_heads_device(const HeadCopies<T>& copies, bool sums, Stream& stream) {
   with_pack_size<kPackSize<T>>(copies.head_dim, [&](auto pack_size) {
-    const int64_t packs = copies.heads * copies.times * (copies.head_dim / pack_size);
-    launch(copy_heads<T, pack_size>, grid_of_elements<1>(packs), stream, copies);
+    const int64_t heads = sums ? copies.heads : copies.heads * copies.times;
+    launch(sums ? add_heads<T, pack_size> : copy_heads<T, pack_size>,
+           grid_of_elements<1>(heads * (copies.head_dim / pack_size)), stream, copies);
   });
 }
 
-template <typename Vendor, typename T>
-void add_head_copies_device(const HeadCopies<T>& copies, Stream& stream) {
-  with_pack_size<kPackSize<T>>(copies.head_dim, [&](auto pack_size) {
-    const int64_t packs = copies.heads * (copies.head_dim / pack_size);
-    launch(add_heads<T, pack_size>, grid_of_elements<1>(packs), stream, copies);
-  });
-}
-
-template void repeat_heads_device<ThisVendor>(const HeadCopies<float>&, Stream&);
-template void repeat_heads_device<ThisVendor>(const HeadCopies<BFloat16>&, Stream&);
-template void add_head_copies_device<ThisVendor>(const HeadCopies<float>&, Stream&);
-template void add_head_copies_device<ThisVendor>(const HeadCopies<BFloat16>&, Stream&);
+template void repeat_heads_device<ThisVendor>(const HeadCopies<float>&, bool, Stream&);
+template void repeat_heads_device<ThisVendor>(const HeadCopies<BFloat16>&, bool, Stream&);
 
 }  // namespace tessera

@@ -19,10 +19,9 @@ struct HeadCopies {
   T* to;          // forward [heads, times, head_dim], backward [heads, head_dim]
 };
 
-/// Enqueues kernels that copy heads, or add the copies in f32, for T = float and BFloat16.
+/// Enqueues a kernel that copies heads, or with `sums` adds the copies in f32, for T = float and
+/// BFloat16.
 template <typename Vendor, typename T>
-void repeat_heads_device(const HeadCopies<T>& copies, Stream& stream);
-template <typename Vendor, typename T>
-void add_head_copies_device(const HeadCopies<T>& copies, Stream& stream);
+void repeat_heads_device(const HeadCopies<T>& copies, bool sums, Stream& stream);
 
 }  // namespace tessera

@@ -27,4 +27,12 @@ class Scratch {
   int64_t bytes_ = 0;
 };
 
+/// Returns the bytes of a workspace that Layout(scratch, arguments...) divides.
+template <typename Layout, typename... Arguments>
+int64_t layout_bytes(const Arguments&... arguments) {
+  Scratch size;
+  Layout(size, arguments...);
+  return size.bytes();
+}
+
 }  // namespace tessera

@@ -16,7 +16,7 @@ namespace {
 /// Joins rows on the processor.
 ///   joined[t] = (current[t], delayed[t - 1]), or (current[t], 0) at a document's start
 template <typename T>
-void join_rows(const DelayForward<T>& delay, int threads) {
+void join_rows(const DelayedRows<T>& delay, int threads) {
   const int64_t width = delay.current_width + delay.delayed_width;
   parallel_ranges(threads, delay.tokens, row_grain(width), [=](int64_t begin, int64_t end, int) {
     for (int64_t token = begin; token < end; ++token) {
@@ -37,18 +37,31 @@ void join_rows(const DelayForward<T>& delay, int threads) {
 ///   current_gradient[t] = joined_gradient[t, :current_width]
 ///   delayed_gradient[t] = joined_gradient[t + 1, current_width:], or 0 if t + 1 does not follow t
 template <typename T>
-void separate_rows(const DelayBackward<T>& delay, int threads) {
+void separate_rows(const DelayedRows<T>& delay, int threads) {
   const int64_t width = delay.current_width + delay.delayed_width;
   parallel_each(threads, delay.tokens, row_grain(width), [=](int64_t token) {
-    const T* from = delay.joined_gradient + token * width;
-    std::copy_n(from, delay.current_width, delay.current_gradient + token * delay.current_width);
-    T* to = delay.delayed_gradient + token * delay.delayed_width;
+    const T* from = delay.joined + token * width;
+    std::copy_n(from, delay.current_width, delay.current + token * delay.current_width);
+    T* to = delay.delayed + token * delay.delayed_width;
     if (token + 1 < delay.tokens && delay.order.follows(token + 1)) {
       std::copy_n(from + width + delay.current_width, delay.delayed_width, to);
     } else {
       std::fill_n(to, delay.delayed_width, static_cast<T>(Compute<T>{0}));
     }
   });
+}
+
+template <typename T>
+DelayedRows<T> delayed_rows(const TokenOrder& order, const Tensor& current, const Tensor& delayed,
+                            const Tensor& joined) {
+  return {.order = order,
+          .tokens = current.shape()[0],
+          .current_width = current.shape()[1],
+          .delayed_width = delayed.shape()[1],
+          .current = current.pointer<T>(),
+          .delayed = delayed.pointer<T>(),
+          .joined = joined.pointer<T>(),
+          .before = nullptr};
 }
 
 /// inputs: the gradient of the joined rows [tokens, c + e], document starts if given. outputs: the
@@ -88,15 +101,9 @@ class JoinDelayedGradient final : public Operation {
 
  private:
   template <typename T>
-  DelayBackward<T> arguments(const Execution& execution) const {
-    const Tensor& joined = execution.inputs[0];
-    return {.order = sequences_.order(execution.inputs),
-            .tokens = joined.shape()[0],
-            .current_width = current_width_,
-            .delayed_width = joined.shape()[1] - current_width_,
-            .joined_gradient = joined.pointer<T>(),
-            .current_gradient = execution.outputs[0].pointer<T>(),
-            .delayed_gradient = execution.outputs[1].pointer<T>()};
+  DelayedRows<T> arguments(const Execution& execution) const {
+    return delayed_rows<T>(sequences_.order(execution.inputs), execution.outputs[0],
+                           execution.outputs[1], execution.inputs[0]);
   }
 
   SequenceInputs sequences_;
@@ -170,16 +177,12 @@ class JoinDelayed final : public Operation {
 
  private:
   template <typename T>
-  DelayForward<T> arguments(const Execution& execution) const {
+  DelayedRows<T> arguments(const Execution& execution) const {
     const std::span<const Tensor> inputs = execution.inputs;
-    return {.order = sequences_.order(inputs),
-            .tokens = inputs[0].shape()[0],
-            .current_width = inputs[0].shape()[1],
-            .delayed_width = inputs[1].shape()[1],
-            .current = inputs[0].pointer<T>(),
-            .delayed = inputs[1].pointer<T>(),
-            .before = sequences_.is_continued() ? inputs[2].pointer<T>() : nullptr,
-            .joined = execution.outputs[0].pointer<T>()};
+    auto rows =
+        delayed_rows<T>(sequences_.order(inputs), inputs[0], inputs[1], execution.outputs[0]);
+    if (sequences_.is_continued()) rows.before = inputs[2].pointer<T>();
+    return rows;
   }
 
   SequenceInputs sequences_;

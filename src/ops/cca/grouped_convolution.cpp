@@ -5,7 +5,6 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/gemm/device_gemm.h"
 #include "ops/gemm/gemm.h"
-#include "ops/row_sections.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -63,6 +62,27 @@ class HeadProducts : public Operation {
     require_device_gemm(runtime);
   }
 
+  void run(const Execution& execution) const override {
+    const std::span<const Tensor> inputs = execution.inputs;
+    const GemmShape shape = head_product(sizes(specs_of(inputs)));
+    const bool is_weight = shape.transpose_a;  // C is the weight's gradient
+    const int64_t weight_step = shape.n * (is_weight ? shape.m : shape.k);
+    const HeadOperand a{inputs[is_weight ? 1 : 0], is_weight ? shape.m : shape.k};
+    const HeadOperand b{inputs[is_weight ? 0 : 1], is_weight ? shape.n : weight_step};
+    const HeadOperand c{execution.outputs.empty() ? inputs[2] : execution.outputs[0],
+                        is_weight ? weight_step : shape.n};
+    if (execution.stream == nullptr) {
+      for (const RowSection& section : sections(shape)) {
+        run_section(execution, shape, section, a, b, c);
+      }
+      return;
+    }
+    for (int64_t head = 0; head < heads_; ++head) {
+      device_gemm(execution, with_rows(shape, shape.m, execution.runtime.threads()), a.part(head),
+                  b.part(head), c.part(head), execution.workspace.data());
+    }
+  }
+
  protected:
   /// Returns the sizes of checked inputs.
   virtual HeadSizes sizes(std::span<const Spec> inputs) const = 0;
@@ -72,26 +92,10 @@ class HeadProducts : public Operation {
     return {taps[0], heads_, taps[1] / heads_, columns / heads_, dtype};
   }
 
-  void run_heads(const Execution& execution, const HeadOperand& a, const HeadOperand& b,
-                 const HeadOperand& c) const {
-    const GemmShape shape = head_product(sizes(specs_of(execution.inputs)));
-    Runtime& runtime = execution.runtime;
-    if (execution.stream == nullptr) {
-      for (const RowSection& section : sections(shape)) {
-        run_section(execution, shape, section, a, b, c);
-      }
-      return;
-    }
-    for (int64_t head = 0; head < heads_; ++head) {
-      device_gemm(execution, with_rows(shape, shape.m, runtime.threads()), a.part(head),
-                  b.part(head), c.part(head), execution.workspace.data());
-    }
-  }
-
   int64_t heads_;
 
  private:
-  /// Returns the rows of C as sections of chunks (ops/row_sections.h). oneDNN may need an f32 copy
+  /// Returns the rows of C as sections of chunks (row_sections()). oneDNN may need an f32 copy
   /// of a result with gaps between its rows, so chunks are small.
   static std::vector<RowSection> sections(const GemmShape& shape) {
     constexpr int64_t kTokens = 1024, kWeightRows = 64;
@@ -164,13 +168,6 @@ class GroupedConvolutionWeightGradient final : public HeadProducts {
     return accumulate_ ? std::vector<int>{2} : std::vector<int>{};
   }
 
-  void run(const Execution& execution) const override {
-    const HeadSizes size = sizes(specs_of(execution.inputs));
-    const Tensor& result = accumulate_ ? execution.inputs[2] : execution.outputs[0];
-    run_heads(execution, {execution.inputs[1], size.out}, {execution.inputs[0], size.in},
-              {result, size.out * size.in});
-  }
-
  protected:
   HeadSizes sizes(std::span<const Spec> inputs) const override {
     return sizes_of(inputs[0].shape, inputs[1].shape[1], inputs[0].dtype);
@@ -208,12 +205,6 @@ class GroupedConvolutionInputGradient final : public HeadProducts {
                    "a gradient {} with a weight {}", text_of(gradient), text_of(weight));
     const HeadSizes size = sizes(inputs);
     return {{{size.tokens, size.heads * size.in}, gradient.dtype}};
-  }
-
-  void run(const Execution& execution) const override {
-    const HeadSizes size = sizes(specs_of(execution.inputs));
-    run_heads(execution, {execution.inputs[0], size.out}, {execution.inputs[1], size.out * size.in},
-              {execution.outputs[0], size.in});
   }
 
  protected:
@@ -275,12 +266,6 @@ class GroupedConvolution final : public HeadProducts {
     }
     builder.apply(weight_gradient(true), {taps, result_gradient, main});
     return {taps_gradient, main};
-  }
-
-  void run(const Execution& execution) const override {
-    const HeadSizes size = sizes(specs_of(execution.inputs));
-    run_heads(execution, {execution.inputs[0], size.in}, {execution.inputs[1], size.out * size.in},
-              {execution.outputs[0], size.out});
   }
 
  protected:

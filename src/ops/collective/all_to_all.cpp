@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -135,9 +135,7 @@ class AllToAll final : public CollectiveOperation {
     for (int peer = 0; peer < move().ranks; ++peer) {
       for_each_common_range(*move().before, move().position, *move().after, peer,
                             [&](int64_t own, int64_t, int64_t length) {
-                              const auto bytes = static_cast<size_t>(length * size);
-                              std::memcpy(packed, from + own * size, bytes);
-                              packed += bytes;
+                              packed = std::copy_n(from + own * size, length * size, packed);
                             });
     }
   }
@@ -147,9 +145,8 @@ class AllToAll final : public CollectiveOperation {
     for (int peer = 0; peer < move().ranks; ++peer) {
       for_each_common_range(*move().before, peer, *move().after, move().position,
                             [&](int64_t, int64_t own, int64_t length) {
-                              const auto bytes = static_cast<size_t>(length * size);
-                              std::memcpy(to + own * size, arrived, bytes);
-                              arrived += bytes;
+                              std::copy_n(arrived, length * size, to + own * size);
+                              arrived += length * size;
                             });
     }
   }

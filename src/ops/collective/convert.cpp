@@ -13,7 +13,9 @@ namespace tessera {
 namespace {
 
 // A conversion becomes one of two kinds of nodes. If nothing moves on this mesh, a Retype gives the
-// memory another type. Otherwise the operation of its Movement (ops/collective/move.h) runs.
+// memory another type. Otherwise the operation of its Movement (ops/collective/move.h) runs. A
+// Cross describes a value by another MeshView. The functions at the end convert parameters for
+// their use, and say over which axes a value is to be summed.
 
 /// The base of Retype and Cross, whose output is the input's memory under another type.
 class SameMemory : public Operation {
@@ -78,28 +80,6 @@ bool moves_nothing(const Mesh& mesh, const Conversion& conversion) {
   return mesh.size(conversion.axis) == 1 || never_moves(conversion);
 }
 
-std::shared_ptr<const Operation> make_operation(Move move) {
-  switch (movement(move.conversions.front())) {
-    case Movement::nothing:
-      return make_retype(std::move(move.conversions));
-    case Movement::all_gather:
-      return make_all_gather(std::move(move));
-    case Movement::reduce_scatter:
-      return make_reduce_scatter(std::move(move));
-    case Movement::all_reduce:
-      return make_all_reduce(std::move(move));
-    case Movement::own_piece:
-      return make_own_piece(std::move(move));
-    case Movement::zeros_around:
-      return make_zeros_around(std::move(move));
-    case Movement::one_keeps:
-      return make_one_keeps(std::move(move));
-    case Movement::all_to_all:
-      return make_all_to_all(std::move(move));
-  }
-  throw InternalError("unknown Movement");
-}
-
 /// Throws DistributionError if a conversion would join rows whose number is known only at run time,
 /// such as the rows that a rank's experts get. A rank reserves memory for all rows that it could
 /// get, so the offset of its rows in the whole value is unknown.
@@ -131,13 +111,6 @@ void refuse_exchange_rows(const Builder& builder, Value value, const Conversion&
                   program.info(value).name, to.text()));
 }
 
-Value convert_one(Builder& builder, Value value, const Conversion& conversion) {
-  const Conversion alone[] = {conversion};
-  Move move = plan_move(builder.program(), value, alone);
-  if (move.stays()) return builder.apply_single(make_retype({conversion}), {value});
-  return builder.apply_single(make_operation(std::move(move)), {value});
-}
-
 }  // namespace
 
 std::shared_ptr<const Operation> make_retype(std::vector<Conversion> conversions) {
@@ -158,16 +131,20 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
   if (std::ranges::all_of(conversions, in_one_node)) {
     return builder.apply_single(make_retype({conversions.begin(), conversions.end()}), {value});
   }
+  // Sums over several axes are taken at once.
   if (conversions.size() > 1 && std::ranges::all_of(conversions, [](const Conversion& conversion) {
         return movement(conversion) == Movement::all_reduce;
       })) {
-    return builder.apply_single(make_all_reduce(plan_move(builder.program(), value, conversions)),
+    return builder.apply_single(make_operation(plan_move(builder.program(), value, conversions)),
                                 {value});
   }
   for (const Conversion& conversion : conversions) {
-    value = moves_nothing(mesh, conversion)
-                ? builder.apply_single(make_retype({conversion}), {value})
-                : convert_one(builder, value, conversion);
+    std::shared_ptr<const Operation> operation = make_retype({conversion});
+    if (!moves_nothing(mesh, conversion)) {
+      Move move = plan_move(builder.program(), value, {&conversion, 1});
+      if (!move.stays()) operation = make_operation(std::move(move));
+    }
+    value = builder.apply_single(std::move(operation), {value});
   }
   return value;
 }

@@ -10,11 +10,16 @@
 #include "ops/collective/convert.h"
 #include "ops/collective/move.h"
 #include "ops/collective/narrow.h"
+#include "ops/labels.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
 
+// A sum over all ranks at once is one all-reduce. A sum by level is nested, innermost level first:
+// a reduce-scatter leaves each rank a slice, the slice is summed over the next outer level in the
+// same way, and an all-gather joins the slices again. The outermost level is one all-reduce.
+//
 // Flat memory is split level by level. The innermost level (the ranks of a node) makes the
 // outermost split: its ranks divide the memory first, and the ranks of the next level divide each
 // of these parts. A sum takes the levels in this order, with one reduce-scatter each. Every one of
@@ -37,14 +42,14 @@ struct FlatLevel {
 };
 
 /// Returns the level over these axes, whose ranks divide the run `whole`. A rank of the group gets
-/// the part of run_of(rank) that is within `whole`.
+/// the part of run_of(rank, its position in the group) that is within `whole`.
 template <typename RunOf>
 FlatLevel level_of(const Program& program, std::vector<Axis> axes, const ElementRun& whole,
                    RunOf&& run_of) {
   const std::vector<int> group = program.mesh().group(program.rank(), axes);
   std::vector<std::vector<ElementRun>> runs;
   for (const int rank : group) {
-    const ElementRun run = common(run_of(rank), whole);
+    const ElementRun run = common(run_of(rank, static_cast<int>(runs.size())), whole);
     runs.emplace_back();
     if (run.length > 0) runs.back().push_back({run.begin - whole.begin, run.length});
   }
@@ -106,7 +111,8 @@ class SumRuns {
   std::vector<Axis> sharing_axes_;
 };
 
-/// The base of the operations that send flat memory. They change one input, and have no gradient.
+/// The base of the operations that send runs of a value's elements, whatever its shape, or of a
+/// unit's flat memory. They change one input, and have no gradient.
 class FlatOperation : public Operation {
  public:
   explicit FlatOperation(std::vector<FlatLevel> levels) : levels_(std::move(levels)) {}
@@ -121,57 +127,136 @@ class FlatOperation : public Operation {
     return std::vector<Distribution>{};
   }
   std::vector<Spec> infer(std::span<const Spec>) const override { return {}; }
-  std::vector<Value> gradient(Builder&, const Node& self, std::span<const Value>) const override {
-    return std::vector<Value>(self.inputs.size());
-  }
 
  protected:
   const std::vector<FlatLevel>& levels() const { return levels_; }
   /// Returns the bytes that a rank sends in a level, if all pieces are equally large.
-  static WireBytes sent(const FlatLevel& level, int64_t element_bytes) {
+  static WireBytes sent(const FlatLevel& level, double element_bytes) {
     const int ranks = level.pieces.ranks();
     const double elements = static_cast<double>(level.whole.length) * (ranks - 1) / ranks;
-    return {level.axes, elements * static_cast<double>(element_bytes)};
+    return {level.axes, elements * element_bytes};
   }
 
  private:
   std::vector<FlatLevel> levels_;
 };
 
-/// Updated input: this rank's addend, flat memory. Afterwards this rank's piece of the memory has
-/// the sum, and the rest is undefined.
-class TakePieceOfSum final : public FlatOperation {
+/// The base of the sums. Updated input: this rank's addend, in whose memory the sum is taken.
+class FlatSum : public FlatOperation {
  public:
-  /// Every level sums by a reduce-scatter, except that the last one gathers if `gathers_slices`.
-  TakePieceOfSum(std::vector<FlatLevel> levels, bool gathers_slices, WireFormat wire)
-      : FlatOperation(std::move(levels)),
-        scatters_(this->levels().size() - (gathers_slices ? 1 : 0)),
-        wire_(wire) {}
-  std::string_view name() const override { return "take_piece_of_sum"; }
-  std::string labels(std::span<const Spec>) const override { return "-> += ?f"; }
+  FlatSum(std::vector<FlatLevel> levels, WireFormat wire)
+      : FlatOperation(std::move(levels)), wire_(wire) {}
   std::vector<int> updated_inputs() const override { return {0}; }
-
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    Cost cost{.bytes = operand_bytes(inputs, outputs, updated_inputs())};
-    for (const FlatLevel& level : levels()) {
-      cost.wire.push_back(sent(level, dtype_size(wire_dtype(wire_, inputs[0].dtype))));
-    }
-    return cost;
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    const int64_t elements = levels().front().whole.length;
+    TESSERA_EXPECT(*this, inputs.size() == 1 && inputs[0].shape.elements() == elements,
+                   "{}; expected {} elements", inputs[0].shape.text(), elements);
+    return {};
   }
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     if (target.device == Device::cpu) return 0;
     int64_t bytes = 0;
-    for (size_t i = 0; i < scatters_; ++i) {
-      bytes = std::max(
-          bytes, reduce_scatter_workspace(levels()[i].pieces, wire_dtype(wire_, inputs[0].dtype)));
+    for (size_t i = 0; i < levels().size(); ++i) {
+      bytes = std::max(bytes, level_workspace(i, wire_dtype(wire_, inputs[0].dtype)));
     }
     return bytes;
   }
-
   void run(const Execution& execution) const override {
     const Tensor& value = execution.inputs[0];
     const bool narrow = wire_dtype(wire_, value.dtype()) != value.dtype();
-    const Tensor memory = narrow ? narrow_in_place(value, execution.stream) : value;
+    sum(execution,
+        narrow ? narrow_in_place(value, execution.stream) : value.reshape({value.elements()}));
+    if (narrow) widen_in_place(value, execution.stream);
+  }
+
+ protected:
+  double sent_element_bytes(const Spec& input) const {
+    return static_cast<double>(dtype_size(wire_dtype(wire_, input.dtype)));
+  }
+  /// Returns the bytes of workspace of a level on a device, for elements of this type.
+  virtual int64_t level_workspace(size_t level, DType dtype) const = 0;
+  /// Sums this rank's addend, in one dim, over all levels.
+  virtual void sum(const Execution& execution, const Tensor& memory) const = 0;
+
+ private:
+  WireFormat wire_;
+};
+
+/// The sum over all levels. A retyping node after this one gives the memory the type of the sum.
+class TakeSum final : public FlatSum {
+ public:
+  using FlatSum::FlatSum;
+  std::string_view name() const override { return "take_sum"; }
+  std::string labels(std::span<const Spec> inputs) const override {
+    return "-> += ?" + element_labels(inputs[0].shape.rank());
+  }
+
+  /// Returns the cost if all slices of a level are equally large. A level sends parts of the slice
+  /// that the levels within it leave a rank.
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    Cost cost{.bytes = operand_bytes(inputs, outputs, updated_inputs())};
+    double elements = static_cast<double>(levels().front().whole.length);
+    for (const FlatLevel& level : levels()) {
+      const int ranks = level.pieces.ranks();
+      const double sent = 2 * elements * (ranks - 1) / ranks;
+      cost.wire.push_back({level.axes, sent * sent_element_bytes(inputs[0])});
+      elements /= ranks;
+    }
+    return cost;
+  }
+
+ protected:
+  int64_t level_workspace(size_t level, DType dtype) const override {
+    const PieceLayout& slices = levels()[level].pieces;
+    if (level + 1 == levels().size()) {
+      return all_reduce_workspace(slices.elements(), dtype, slices.ranks());
+    }
+    return std::max(reduce_scatter_workspace(slices, dtype), all_gather_workspace(slices, dtype));
+  }
+  void sum(const Execution& execution, const Tensor& memory) const override {
+    sum_from(0, execution, memory);
+  }
+
+ private:
+  /// Sums over the ranks of a level and of all levels outside it. The ranks that would sum an empty
+  /// slice over the outer levels all skip that together.
+  void sum_from(size_t index, const Execution& execution, const Tensor& memory) const {
+    const FlatLevel& level = levels()[index];
+    Communicator& group = *execution.groups[index];
+    const Tensor whole = level.whole_of(memory);
+    if (index + 1 == levels().size()) {
+      return group.all_reduce(execution.name, whole, whole, Reduction::sum, execution.call());
+    }
+    const Tensor slice = level.piece_of(memory);
+    group.reduce_scatter(execution.name, level.pieces, whole, slice, execution.call());
+    if (slice.elements() > 0) sum_from(index + 1, execution, memory);
+    group.all_gather(execution.name, level.pieces, slice, whole, execution.call());
+  }
+};
+
+/// The sum of flat memory, of which each rank gets its piece. The rest of the memory is undefined.
+class TakePieceOfSum final : public FlatSum {
+ public:
+  /// Every level sums by a reduce-scatter, except that the last one gathers if `gathers_slices`.
+  TakePieceOfSum(std::vector<FlatLevel> levels, bool gathers_slices, WireFormat wire)
+      : FlatSum(std::move(levels), wire),
+        scatters_(this->levels().size() - (gathers_slices ? 1 : 0)) {}
+  std::string_view name() const override { return "take_piece_of_sum"; }
+  std::string labels(std::span<const Spec>) const override { return "-> += ?f"; }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    Cost cost{.bytes = operand_bytes(inputs, outputs, updated_inputs())};
+    for (const FlatLevel& level : levels()) {
+      cost.wire.push_back(sent(level, sent_element_bytes(inputs[0])));
+    }
+    return cost;
+  }
+
+ protected:
+  int64_t level_workspace(size_t level, DType dtype) const override {
+    return level < scatters_ ? reduce_scatter_workspace(levels()[level].pieces, dtype) : 0;
+  }
+  void sum(const Execution& execution, const Tensor& memory) const override {
     for (size_t i = 0; i < levels().size(); ++i) {
       const FlatLevel& level = levels()[i];
       if (level.whole.length == 0) continue;
@@ -184,12 +269,10 @@ class TakePieceOfSum final : public FlatOperation {
         group.all_gather(execution.name, level.pieces, piece, whole, execution.call());
       }
     }
-    if (narrow) widen_in_place(value, execution.stream);
   }
 
  private:
   size_t scatters_;  // the number of levels that sum by a reduce-scatter
-  WireFormat wire_;
 };
 
 /// Inputs: this rank's piece of flat memory, and the memory, which is updated. The piece is a view
@@ -203,7 +286,7 @@ class GatherPieces final : public FlatOperation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     Cost cost{.bytes = static_cast<double>(inputs[0].bytes() + inputs[1].bytes())};
     for (const FlatLevel& level : levels()) {
-      cost.wire.push_back(sent(level, dtype_size(inputs[0].dtype)));
+      cost.wire.push_back(sent(level, static_cast<double>(dtype_size(inputs[0].dtype))));
     }
     return cost;
   }
@@ -244,6 +327,47 @@ class FlatPiece final : public Operation {
   int64_t byte_offset_;
 };
 
+/// Returns the levels of a sum of `elements` elements over `axes`, which are listed by level,
+/// innermost first. Each level sums the slice that the level before leaves this rank. The slices
+/// are nearly equal, and may be empty.
+std::vector<FlatLevel> sum_levels(const Program& program, int64_t elements,
+                                  const std::vector<std::vector<Axis>>& axes) {
+  std::vector<FlatLevel> levels;
+  ElementRun whole{0, elements};
+  for (const std::vector<Axis>& level_axes : axes) {
+    const auto ranks = static_cast<int>(program.mesh().group(program.rank(), level_axes).size());
+    const auto slice = [&](int, int position) {
+      const int64_t begin = slice_begin(whole.length, ranks, position);
+      return ElementRun{whole.begin + begin,
+                        slice_begin(whole.length, ranks, position + 1) - begin};
+    };
+    levels.push_back(level_of(program, level_axes, whole, slice));
+    whole = slice(0, levels.back().position);
+  }
+  return levels;
+}
+
+/// Returns the sum over these axes: level by level if `by_level`, otherwise in one step.
+Value sum_over(Builder& builder, Value value, std::span<const Axis> axes, bool by_level,
+               WireFormat wire) {
+  if (axes.empty()) return value;
+  std::vector<Conversion> conversions;
+  for (const Axis axis : axes) conversions.push_back({axis, Placement::partial, invariant()});
+  const ValueInfo& info = builder.program().info(value);
+  const Mesh& mesh = builder.program().mesh();
+  converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // checks the types
+  const std::vector<Axis> summed = plan_move(builder.program(), value, conversions).axes;
+  if (!summed.empty()) {
+    const std::vector<std::vector<Axis>> in_one_step{summed};
+    std::vector<FlatLevel> levels = sum_levels(builder.program(), info.spec.shape.elements(),
+                                               by_level ? mesh.by_level(summed) : in_one_step);
+    builder.apply(std::make_shared<TakeSum>(std::move(levels), wire), {value});
+  }
+  const Value sum = builder.apply_single(make_retype(std::move(conversions)), {value});
+  builder.replace(value, sum);
+  return sum;
+}
+
 Value flat_piece(Builder& builder, Value whole, std::vector<Conversion> conversions,
                  const FlatPieces& pieces) {
   const Program& program = builder.program();
@@ -256,6 +380,15 @@ Value flat_piece(Builder& builder, Value whole, std::vector<Conversion> conversi
 }
 
 }  // namespace
+
+Value take_sum(Builder& builder, Value value, std::span<const Axis> axes) {
+  return sum_over(builder, value, axes, /*by_level=*/false, WireFormat::fp32);
+}
+
+Value take_sum_by_level(Builder& builder, Value value, std::span<const Axis> axes,
+                        WireFormat wire) {
+  return sum_over(builder, value, axes, /*by_level=*/true, wire);
+}
 
 Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, WireFormat wire) {
   const Program& program = builder.program();
@@ -278,12 +411,13 @@ Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces,
     std::vector<FlatLevel> levels;
     for (size_t i = 0; i < by_level.size(); ++i) {
       levels.push_back(level_of(program, by_level[i], runs.run_after(program.rank(), i),
-                                [&](int rank) { return runs.run_after(rank, i + 1); }));
+                                [&](int rank, int) { return runs.run_after(rank, i + 1); }));
     }
     const bool gathers_slices = !runs.sharing_axes().empty();
     if (gathers_slices) {
-      levels.push_back(level_of(program, runs.sharing_axes(), pieces.run_of(mesh, program.rank()),
-                                [&](int rank) { return runs.run_after(rank, by_level.size()); }));
+      levels.push_back(
+          level_of(program, runs.sharing_axes(), pieces.run_of(mesh, program.rank()),
+                   [&](int rank, int) { return runs.run_after(rank, by_level.size()); }));
     }
     builder.apply(std::make_shared<TakePieceOfSum>(std::move(levels), gathers_slices, wire),
                   {value});
@@ -317,7 +451,7 @@ void gather_pieces(Builder& builder, Value piece, Value whole, const FlatPieces&
   for (size_t i = pieces.axes.size(); i-- > 0;) {
     if (mesh.size(pieces.axes[i]) == 1) continue;
     levels.push_back(level_of(program, {pieces.axes[i]}, pieces.run_of(mesh, program.rank(), i),
-                              [&](int rank) { return pieces.run_of(mesh, rank, i + 1); }));
+                              [&](int rank, int) { return pieces.run_of(mesh, rank, i + 1); }));
   }
   if (levels.empty()) return;
   builder.apply(std::make_shared<GatherPieces>(std::move(levels)), {piece, whole});

@@ -213,8 +213,4 @@ int64_t MoveOperation::workspace_bytes(const Target& target, std::span<const Spe
   return target.device == Device::cpu ? 0 : staged_bytes(inputs[0].dtype);
 }
 
-int64_t MoveOperation::staged_bytes(DType) const { return 0; }
-
-int64_t MoveOperation::sent_bytes(int, int64_t) const { return 0; }
-
 }  // namespace tessera

@@ -69,9 +69,9 @@ class MoveOperation : public Operation {
  protected:
   const Move& move() const { return move_; }
   /// Returns the bytes of workspace on a device, by default none. The processor needs none.
-  virtual int64_t staged_bytes(DType dtype) const;
+  virtual int64_t staged_bytes(DType /*dtype*/) const { return 0; }
   /// Returns the bytes that the rank at `position` sends. By default the ranks send nothing.
-  virtual int64_t sent_bytes(int position, int64_t element_bytes) const;
+  virtual int64_t sent_bytes(int /*position*/, int64_t /*element_bytes*/) const { return 0; }
 
  private:
   Move move_;
@@ -88,13 +88,8 @@ class CollectiveOperation : public MoveOperation {
 /// Returns the operation of conversions that move nothing: the input's memory under another type.
 std::shared_ptr<const Operation> make_retype(std::vector<Conversion> conversions);
 
-// The operations of the other movements (see Movement in program/conversion.h).
-std::shared_ptr<const Operation> make_all_gather(Move move);
-std::shared_ptr<const Operation> make_reduce_scatter(Move move);
-std::shared_ptr<const Operation> make_all_reduce(Move move);
-std::shared_ptr<const Operation> make_own_piece(Move move);
-std::shared_ptr<const Operation> make_zeros_around(Move move);
-std::shared_ptr<const Operation> make_one_keeps(Move move);
+/// Returns the operation of a move's movement (see Movement in program/conversion.h).
+std::shared_ptr<const Operation> make_operation(Move move);
 std::shared_ptr<const Operation> make_all_to_all(Move move);
 
 }  // namespace tessera

@@ -27,18 +27,10 @@ class SharedMatrices : public Operation {
 
   Lane lane() const override { return Lane::network; }
   std::vector<std::vector<Axis>> meets() const override { return {sharing_.axes}; }
-  std::vector<Value> gradient(Builder&, const Node& self, std::span<const Value>) const override {
-    return std::vector<Value>(self.inputs.size());
-  }
 
  protected:
   const std::vector<SharedMatrix>& matrices() const { return sharing_.matrices; }
   bool owns(const SharedMatrix& matrix) const { return matrix.owner == sharing_.position; }
-  /// Returns the number of matrices that this rank owns.
-  size_t owned() const {
-    return static_cast<size_t>(
-        std::ranges::count_if(matrices(), [&](const SharedMatrix& m) { return owns(m); }));
-  }
   const ElementRun& own_piece(const SharedMatrix& matrix) const {
     return matrix.pieces[static_cast<size_t>(sharing_.position)];
   }
@@ -188,8 +180,10 @@ class ReturnToPieces final : public SharedMatrices {
     return std::vector<Distribution>{};
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == matrices().size() + owned(), "{} inputs for {} matrices",
-                   inputs.size(), matrices().size());
+    const auto owned =
+        std::ranges::count_if(matrices(), [&](const SharedMatrix& m) { return owns(m); });
+    TESSERA_EXPECT(*this, std::ssize(inputs) == std::ssize(matrices()) + owned,
+                   "{} inputs for {} matrices", inputs.size(), matrices().size());
     require_pieces(inputs.first(matrices().size()));
     return {};
   }

@@ -161,45 +161,51 @@ class Add final : public Operation {
   DType dtype_;
 };
 
-class Scale final : public Operation {
+/// The base of the operations below. {0} in `labels` stands for the dims of the first input.
+class ElementOperation : public Operation {
  public:
-  explicit Scale(double factor) : factor_(factor) {}
-  std::string_view name() const override { return "scale"; }
-
+  ElementOperation(std::string_view name, std::string_view labels, double argument = 0)
+      : argument_(argument), name_(name), labels_(labels) {}
+  std::string_view name() const override { return name_; }
   std::string labels(std::span<const Spec> inputs) const override {
-    return fmt::format("~{0} -> {0}", element_labels(inputs[0].shape.rank()));
+    return fmt::format(fmt::runtime(labels_), element_labels(inputs[0].shape.rank()));
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype), "one floating input");
     return {inputs[0]};
   }
+
+ protected:
+  double argument_;
+
+ private:
+  std::string_view name_;
+  std::string_view labels_;
+};
+
+class Scale final : public ElementOperation {
+ public:
+  explicit Scale(double factor) : ElementOperation("scale", "~{0} -> {0}", factor) {}
   std::vector<Value> gradient(Builder& builder, const Node&,
                               std::span<const Value> output_gradients) const override {
-    return {scale(builder, output_gradients[0], factor_)};
+    return {scale(builder, output_gradients[0], argument_)};
   }
   bool takes_wide_gradients() const override { return true; }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return map_on_device(execution, ElementMap::scale, factor_);
+    if (execution.stream != nullptr) return map_on_device(execution, ElementMap::scale, argument_);
     // y[i] = factor * x[i]
-    map_elements(execution, [factor = factor_](auto x) {
+    map_elements(execution, [factor = argument_](auto x) {
       return static_cast<decltype(x)>(x * static_cast<decltype(x)>(factor));
     });
   }
-
- private:
-  double factor_;
 };
 
 /// inputs: x, the gradient of clamp(x).
-class ClampGradient final : public Operation {
+class ClampGradient final : public ElementOperation {
  public:
-  explicit ClampGradient(double bound) : bound_(bound) {}
-  std::string_view name() const override { return "clamp_gradient"; }
-
-  std::string labels(std::span<const Spec> inputs) const override {
-    return fmt::format("{0}, ~{0} -> {0}", element_labels(inputs[0].shape.rank()));
-  }
+  explicit ClampGradient(double bound)
+      : ElementOperation("clamp_gradient", "{0}, ~{0} -> {0}", bound) {}
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2 && inputs[0].shape == inputs[1].shape,
                    "two inputs of one shape");
@@ -210,63 +216,46 @@ class ClampGradient final : public Operation {
     if (execution.stream != nullptr) {
       return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
         clamp_gradient_device<Vendor>(
-            bound_, execution.inputs[0].pointer<T>(), execution.inputs[1].pointer<T>(),
+            argument_, execution.inputs[0].pointer<T>(), execution.inputs[1].pointer<T>(),
             execution.outputs[0].pointer<T>(), execution.outputs[0].elements(), *execution.stream);
       });
     }
     // x_gradient[i] = y_gradient[i] if -bound <= x[i] <= bound, otherwise 0
-    map_pairs(execution, [bound = bound_](auto x, auto gradient) {
+    map_pairs(execution, [bound = argument_](auto x, auto gradient) {
       const auto limit = static_cast<decltype(x)>(bound);
       return x >= -limit && x <= limit ? gradient : decltype(gradient){0};
     });
   }
-
- private:
-  double bound_;
 };
 
-class Clamp final : public Operation {
+class Clamp final : public ElementOperation {
  public:
-  explicit Clamp(double bound) : bound_(bound) {}
-  std::string_view name() const override { return "clamp"; }
-
-  std::string labels(std::span<const Spec> inputs) const override {
-    return fmt::format("{0} -> {0}", element_labels(inputs[0].shape.rank()));
-  }
+  explicit Clamp(double bound) : ElementOperation("clamp", "{0} -> {0}", bound) {}
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype), "one floating input");
-    TESSERA_EXPECT(*this, bound_ > 0, "a bound of {}; it must be positive", bound_);
-    return {inputs[0]};
+    TESSERA_EXPECT(*this, argument_ > 0, "a bound of {}; it must be positive", argument_);
+    return ElementOperation::infer(inputs);
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> output_gradients) const override {
-    return {builder.apply_single(std::make_shared<ClampGradient>(bound_),
+    return {builder.apply_single(std::make_shared<ClampGradient>(argument_),
                                  {self.inputs[0], output_gradients[0]})};
   }
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return map_on_device(execution, ElementMap::clamp, bound_);
+    if (execution.stream != nullptr) return map_on_device(execution, ElementMap::clamp, argument_);
     // y[i] = min(max(x[i], -bound), bound)
-    map_elements(execution, [bound = bound_](auto x) {
+    map_elements(execution, [bound = argument_](auto x) {
       const auto limit = static_cast<decltype(x)>(bound);
       return x < -limit ? -limit : (x > limit ? limit : x);
     });
   }
-
- private:
-  double bound_;
 };
 
-class Cast final : public Operation {
+class Cast final : public ElementOperation {
  public:
-  explicit Cast(DType dtype) : dtype_(dtype) {}
-  std::string_view name() const override { return "cast"; }
-
-  std::string labels(std::span<const Spec> inputs) const override {
-    return fmt::format("~{0} -> {0}", element_labels(inputs[0].shape.rank()));
-  }
+  explicit Cast(DType dtype) : ElementOperation("cast", "~{0} -> {0}"), dtype_(dtype) {}
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype) && is_floating(dtype_),
-                   "one floating input");
+    ElementOperation::infer(inputs);
+    TESSERA_EXPECT(*this, is_floating(dtype_), "a cast to {}", dtype_name(dtype_));
     return {{inputs[0].shape, dtype_}};
   }
   std::vector<Value> gradient(Builder&, const Node&,
@@ -285,12 +274,9 @@ class Cast final : public Operation {
 };
 
 /// inputs: the accumulator, which run() adds to, and the addend.
-class Accumulate final : public Operation {
+class Accumulate final : public ElementOperation {
  public:
-  std::string_view name() const override { return "accumulate"; }
-  std::string labels(std::span<const Spec> inputs) const override {
-    return fmt::format("~{0} -> += {0}", element_labels(inputs[0].shape.rank()));
-  }
+  Accumulate() : ElementOperation("accumulate", "~{0} -> += {0}") {}
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2 && inputs[0].shape == inputs[1].shape,
                    "an accumulator and an addend of one shape");

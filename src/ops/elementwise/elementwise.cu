@@ -64,15 +64,10 @@ __global__ void map_pairs_kernel(Function function, const First* first_operand,
   });
 }
 
-template <int size, typename T>
-__device__ void add_pack(float (&total)[size], const T* addend) {
+template <int size, typename Total, typename T>
+__device__ void add_pack(Total (&total)[size], const T* addend) {
   const auto pack = load_pack<size>(addend, 0);
-  for (int i = 0; i < size; ++i) total[i] += static_cast<float>(pack.values[i]);
-}
-template <int size>
-__device__ void add_pack(double (&total)[size], const double* addend) {
-  const auto pack = load_pack<size>(addend, 0);
-  for (int i = 0; i < size; ++i) total[i] += pack.values[i];
+  for (int i = 0; i < size; ++i) total[i] += static_cast<Total>(pack.values[i]);
 }
 
 /// Writes sum[i] = the sum of element i of all addends, in f32.

@@ -4,8 +4,6 @@
 
 #include "comm/piece_indices.h"
 #include "ops/embedding/embedding_kernels.h"
-#include "ops/indices.h"
-#include "ops/row_piece.h"
 #include "ops/support.h"
 
 // The lookup of token embeddings and its gradient. Ids count the rows of the whole table. A rank
@@ -13,12 +11,6 @@
 
 namespace tessera {
 namespace {
-
-/// Returns whether the rank's table of `rows` rows has a row; `row` counts from the table's first.
-/// The casts make one comparison of two: a negative row becomes a huge one.
-bool is_held(int64_t row, int64_t rows) {
-  return static_cast<uint64_t>(row) < static_cast<uint64_t>(rows);
-}
 
 /// inputs: ids i32 [tokens], gradient [tokens, hidden] and, if `accumulate`, the table's main
 /// gradient [rows, hidden], which run() adds to. Otherwise there is one output of that shape.
@@ -63,54 +55,44 @@ class EmbeddingGradient final : public Operation {
   /// are added in the same order whatever the number of threads.
   ///   table[ids[t] - first_row, h] += gradient[t, h]
   void run(const Execution& execution) const override {
-    const Tensor& ids = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];
     const Tensor& table = accumulate_ ? execution.inputs[2] : execution.outputs[0];
-    if (execution.stream != nullptr) return run_on_device(execution, table);
-    if (!accumulate_) table.fill_zero();
-    const int64_t tokens = ids.elements();
-    const int64_t hidden = gradient.shape()[1];
-    const int64_t rows = table.shape()[0];
-    const int64_t first_row = first_row_;
-    dispatch_floating(gradient.dtype(), [&]<typename T>(T) {
-      using Wide = Compute<T>;
-      const int32_t* id = ids.data<int32_t>();
-      const T* from = gradient.data<T>();
-      Wide* to = table.data<Wide>();
-      parallel_ranges(execution.runtime.threads(), hidden, 64,
+    if (!accumulate_ && execution.stream == nullptr) table.fill_zero();
+    if (!accumulate_ && execution.stream != nullptr) {
+      execution.stream->fill_zero(table.address(), table.bytes());
+    }
+    const auto arguments = [&]<typename T>(T) -> EmbeddingBackward<T> {
+      return {.tokens = gradient.shape()[0],
+              .hidden = gradient.shape()[1],
+              .rows = {.first = first_row_, .count = table.shape()[0]},
+              .ids = execution.inputs[0].pointer<int32_t>(),
+              .gradient = gradient.pointer<T>(),
+              .order = reinterpret_cast<int32_t*>(execution.workspace.data()),
+              .table = table.pointer<Compute<T>>()};
+    };
+    const auto kernel = [&]<typename T>(const EmbeddingBackward<T>& embedding) {
+      parallel_ranges(execution.runtime.threads(), embedding.hidden, 64,
                       [=](int64_t begin, int64_t end, int) {
-                        for (int64_t t = 0; t < tokens; ++t) {
-                          const int64_t row = id[t] - first_row;
-                          if (!is_held(row, rows)) continue;
-                          const T* source = from + t * hidden;
-                          Wide* target = to + row * hidden;
+                        for (int64_t t = 0; t < embedding.tokens; ++t) {
+                          const int64_t row = embedding.rows.row_of(embedding.ids[t]);
+                          if (row < 0) continue;
+                          const T* source = embedding.gradient + t * embedding.hidden;
+                          Compute<T>* target = embedding.table + row * embedding.hidden;
                           for (int64_t h = begin; h < end; ++h) {
-                            target[h] += static_cast<Wide>(source[h]);
+                            target[h] += static_cast<Compute<T>>(source[h]);
                           }
                         }
                       });
-    });
+    };
+    run_kernel(
+        execution, gradient.dtype(), arguments,
+        [&]<typename Vendor>(Vendor, const auto& embedding) {
+          embedding_gradient_device<Vendor>(embedding, *execution.stream);
+        },
+        kernel, kernel);
   }
 
  private:
-  void run_on_device(const Execution& execution, const Tensor& table) const {
-    const Tensor& gradient = execution.inputs[1];
-    if (!accumulate_) execution.stream->fill_zero(table.address(), table.bytes());
-    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-      dispatch_device(gradient.dtype(), [&]<typename T>(T) {
-        const EmbeddingBackward<T> embedding{
-            .tokens = gradient.shape()[0],
-            .hidden = gradient.shape()[1],
-            .rows = {.first = first_row_, .count = table.shape()[0]},
-            .ids = execution.inputs[0].pointer<int32_t>(),
-            .gradient = gradient.pointer<T>(),
-            .order = reinterpret_cast<int32_t*>(execution.workspace.data()),
-            .table = table.pointer<Compute<T>>()};
-        embedding_gradient_device<Vendor>(embedding, *execution.stream);
-      });
-    });
-  }
-
   Spec table_;
   int64_t first_row_;
   bool accumulate_;
@@ -153,44 +135,35 @@ class Embedding final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_on_device(execution);
-    require_indices(execution, "id", execution.inputs[1], 0, rows_.all);
     const Tensor& table = execution.inputs[0];
-    const int32_t* ids = execution.inputs[1].data<int32_t>();
     const Tensor& output = execution.outputs[0];
-    const int64_t row_bytes = table.shape()[1] * dtype_size(table.dtype());
-    const int64_t rows = table.shape()[0];
-    const int64_t first_row = rows_.first;
+    const int64_t tokens = output.shape()[0], hidden = output.shape()[1];
+    const TableRows rows{.first = rows_.first, .count = table.shape()[0]};
+    const auto* const ids = execution.inputs[1].pointer<int32_t>();
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+        const EmbeddingForward<T> embedding{
+            tokens, hidden, rows, table.pointer<T>(), ids, output.pointer<T>()};
+        embedding_device<Vendor>(embedding, *execution.stream);
+      });
+    }
+    require_indices(execution, "id", execution.inputs[1], 0, rows_.all);
+    const auto row_bytes = static_cast<size_t>(hidden * dtype_size(table.dtype()));
     const std::byte* from = table.raw();
     std::byte* to = output.raw();
-    // output[t, h] = table[ids[t] - first_row, h], or 0 if the rank does not have that row
-    parallel_each(execution.runtime.threads(), output.shape()[0], row_grain(output.shape()[1]),
-                  [=](int64_t t) {
-                    const int64_t row = ids[t] - first_row;
-                    const auto bytes = static_cast<size_t>(row_bytes);
-                    if (is_held(row, rows)) {
-                      std::memcpy(to + t * row_bytes, from + row * row_bytes, bytes);
-                    } else {
-                      std::memset(to + t * row_bytes, 0, bytes);
-                    }
-                  });
-  }
-
- private:
-  void run_on_device(const Execution& execution) const {
-    on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
-      const Tensor& table = execution.inputs[0];
-      const Tensor& output = execution.outputs[0];
-      const EmbeddingForward<T> embedding{.tokens = output.shape()[0],
-                                          .hidden = output.shape()[1],
-                                          .rows = {.first = rows_.first, .count = table.shape()[0]},
-                                          .table = table.pointer<T>(),
-                                          .ids = execution.inputs[1].pointer<int32_t>(),
-                                          .output = output.pointer<T>()};
-      embedding_device<Vendor>(embedding, *execution.stream);
+    // output[t, h] = table[ids[t] - first row, h], or 0 if the rank does not have that row
+    parallel_each(execution.runtime.threads(), tokens, row_grain(hidden), [=](int64_t t) {
+      const int64_t row = rows.row_of(ids[t]);
+      std::byte* result = to + static_cast<size_t>(t) * row_bytes;
+      if (row >= 0) {
+        std::memcpy(result, from + static_cast<size_t>(row) * row_bytes, row_bytes);
+      } else {
+        std::memset(result, 0, row_bytes);
+      }
     });
   }
 
+ private:
   RowsOfTable rows_;
 };
 

@@ -9,12 +9,6 @@
 namespace tessera {
 namespace {
 
-/// Returns the row of the rank's table for an id. It is negative if the table does not have it.
-__device__ int64_t row_in_table(const TableRows& rows, int32_t id) {
-  const int64_t row = id - rows.first;
-  return row < rows.count ? row : -1;
-}
-
 /// Looks up rows. Each block copies `block_tokens` rows of `packs` packs. A pack is a few
 /// neighbouring elements, which a thread loads at once.
 template <typename T, int pack_size>
@@ -25,7 +19,7 @@ __global__ void copy_table_rows(EmbeddingForward<T> embedding, int packs, int bl
        item += static_cast<int>(blockDim.x)) {
     const int64_t token = first_token + item / packs;
     if (token >= embedding.tokens) return;
-    const int64_t row = row_in_table(embedding.rows, embedding.ids[token]);
+    const int64_t row = embedding.rows.row_of(embedding.ids[token]);
     const int pack = item % packs;
     Pack<T, pack_size> values{};
     if (row >= 0) values = load_pack<pack_size>(embedding.table + row * embedding.hidden, pack);
@@ -79,7 +73,7 @@ __global__ void add_rows_of_tokens(EmbeddingBackward<T> embedding) {
   if (index >= embedding.tokens) return;
   const int32_t id = embedding.ids[embedding.order[index]];
   if (index > 0 && embedding.ids[embedding.order[index - 1]] == id) return;
-  const int64_t row_of_id = row_in_table(embedding.rows, id);
+  const int64_t row_of_id = embedding.rows.row_of(id);
   if (row_of_id < 0) return;
 
   const int64_t pack = static_cast<int64_t>(blockIdx.y) * kLanes + lane;

@@ -12,6 +12,13 @@ class Stream;
 struct TableRows {
   int64_t first;
   int64_t count;
+
+  /// Returns the row of the rank's table for an id, or -1 if the table does not have it. It is
+  /// constexpr so that kernels of devices can call it.
+  constexpr int64_t row_of(int32_t id) const {
+    const int64_t row = id - first;
+    return row >= 0 && row < count ? row : -1;
+  }
 };
 
 /// The arguments of output[t] = table[ids[t] - rows.first], row by row. The output is zeros where

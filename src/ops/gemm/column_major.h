@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/gemm/gemm.h"
+#include "ops/gemm/gemm_plan.h"
 
 namespace tessera {
 
@@ -26,6 +26,15 @@ struct ColumnMajorProduct {
 };
 
 /// Returns a row-major product in the terms of a column-major library.
-ColumnMajorProduct column_major(const GemmShape& shape);
+inline ColumnMajorProduct column_major(const GemmShape& asked) {
+  const GemmShape shape = with_leading(asked);
+  const auto stored = [](int64_t rows, int64_t columns, int64_t leading, bool by_column) {
+    return ColumnMajorMatrix{by_column ? rows : columns, by_column ? columns : rows, leading,
+                             by_column};
+  };
+  return {.a = stored(shape.k, shape.n, shape.ldb, shape.transpose_b),
+          .b = stored(shape.m, shape.k, shape.lda, shape.transpose_a),
+          .d = stored(shape.m, shape.n, shape.ldc, false)};
+}
 
 }  // namespace tessera

@@ -5,7 +5,6 @@
 #include "ops/gemm/column_major.h"
 #include "ops/gemm/cublaslt_gemm.h"
 #include "ops/gemm/cublaslt_products.h"
-#include "ops/gemm/random_operand.h"
 
 // Finds the fastest algorithm of cuBLASLt for one product. The library proposes candidates. A
 // candidate is warmed up, then timed once to choose how many runs make a sample. After that, every

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "ops/gemm/cublaslt_gemm.h"
 #include "ops/gemm/gemm_plan.h"
-#include "ops/gemm/hipblaslt_gemm.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +36,7 @@ void device_gemm(const Execution& execution, const GemmShape& shape, const void*
       return cublaslt_gemm(execution, shape, a, b, c, workspace);
 #endif
     case Device::hip:
-      hipblaslt_gemm(execution, shape, a, b, c, workspace);  // throws
+      require_hipblaslt(execution.runtime);  // throws
     default:
       no_products(execution.stream->device());
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -34,13 +35,6 @@ void require_device_gemm(Runtime& runtime);
 /// which its library chooses algorithms.
 int64_t device_gemm_workspace_bytes(const Target& target, const GemmShape& shape);
 
-/// The time that the measurement of a product's algorithms may take.
-struct TuningBudget {
-  int rounds = 5;                   ///< in each, every candidate is measured once
-  int candidates = 16;              ///< the most algorithms that are measured
-  double seconds_a_sample = 0.002;  ///< the approximate time of one measurement
-};
-
 /// Returns the version of the library that multiplies on the runtime's device: "cuBLASLt 130100".
 /// This and the functions below throw Error for a device without algorithms to choose from.
 std::string device_gemm_library(Runtime& runtime);
@@ -49,5 +43,11 @@ std::vector<GemmShape> device_gemm_shapes(Runtime& runtime);
 /// Measures the algorithms that the library offers for a shape on the runtime's device, on random
 /// numbers. Returns the fastest.
 TunedProduct tune_device_gemm(Runtime& runtime, const GemmShape& shape, const TuningBudget& budget);
+
+// The device hip needs hipBLASLt, AMD's counterpart of cuBLASLt, which this version does not call
+// yet. So these two functions throw Error, which says what is missing: for products, and for
+// grouped products in bf16 of the operation of this name.
+[[noreturn]] void require_hipblaslt(Runtime& runtime);
+[[noreturn]] void require_hipblaslt_groups(std::string_view operation);
 
 }  // namespace tessera

@@ -1,6 +1,4 @@
-#include "ops/gemm/hipblaslt_gemm.h"
-
-#include "base/error.h"
+#include "ops/gemm/device_gemm.h"
 
 // The place for calls of hipBLASLt. They will need the same steps as cublaslt_gemm_cuda.cpp: load
 // the library at its first use (device/shared_library.h), describe a shape by columns
@@ -16,11 +14,6 @@ constexpr std::string_view kMissing =
     "nor in f32; compute on another device";
 
 }  // namespace
-
-void hipblaslt_gemm(const Execution& execution, const GemmShape&, const void*, const void*, void*,
-                    std::byte*) {
-  require_hipblaslt(execution.runtime);
-}
 
 void require_hipblaslt(Runtime&) {
   throw Error("there are no matrix products on the device \"hip\": {}", kMissing);

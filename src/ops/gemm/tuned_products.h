@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "device/accelerator.h"
 #include "ops/gemm/gemm.h"
 
 namespace tessera {
@@ -40,5 +42,21 @@ GemmShape tuned_shape(GemmShape shape);
 /// candidate. Candidate 0 is the library's own choice, and it wins unless another candidate is
 /// faster by more than 1 %: less may be noise, and the library's choice is the same in every run.
 size_t fastest_candidate(std::span<const std::vector<double>> seconds);
+
+/// The time that the measurement of a product's algorithms may take.
+struct TuningBudget {
+  int rounds = 5;                   ///< in each, every candidate is measured once
+  int candidates = 16;              ///< the most algorithms that are measured
+  double seconds_a_sample = 0.002;  ///< the approximate time of one measurement
+};
+
+/// Returns memory of the device that is full of random numbers, valid as bf16 and as f32. With
+/// zeros the GPU would draw less power, and so run faster than in training.
+std::unique_ptr<DeviceMemory> random_operand(Accelerator& accelerator, int64_t bytes,
+                                             uint64_t seed);
+
+/// Returns the number of runs in one sample of a measurement, from 1 to 1000. `seconds` is the time
+/// of one run.
+int64_t runs_of_sample(double seconds, const TuningBudget& budget);
 
 }  // namespace tessera

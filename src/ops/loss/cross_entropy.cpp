@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "comm/communicator.h"
-#include "ops/indices.h"
 #include "ops/loss/cross_entropy_rows.h"
 #include "ops/loss/logit_chunks.h"
 #include "ops/loss/loss_rows_kernels.h"
@@ -66,8 +65,8 @@ void finish_row(const LossChunk<T, Wide>& chunk, int64_t row, Wide log_sum_exp, 
 template <typename Rows, typename T, typename Wide>
 void losses_of_chunk(const LossChunk<T, Wide>& chunk) {
   chunk.for_each_row([&](int64_t row) {
-    const Wide log_sum_exp = Rows::log_sum_exp(chunk.logits_of(row), chunk.classes);
-    finish_row<Rows>(chunk, row, log_sum_exp, chunk.target_logit(row));
+    finish_row<Rows>(chunk, row, row_log_sum_exp<Rows>(chunk.logits_of(row), chunk.classes),
+                     chunk.target_logit(row));
   });
 }
 
@@ -105,15 +104,12 @@ void split_losses_of_chunk(const LossChunk<T, Wide>& chunk, Communicator& ranks,
 /// gradient is added. Otherwise the weight's gradient is the last output.
 class LinearCrossEntropy final : public Operation {
  public:
-  /// none: no gradients are computed. accumulated: the weight's gradient is added to its main
-  /// gradient. returned: the weight's gradient is an output.
-  enum class Gradients { none, accumulated, returned };
-
-  LinearCrossEntropy(double z_coefficient, Gradients gradients, VocabularyPart part)
-      : z_coefficient_(z_coefficient),
-        part_(std::move(part)),
-        gradients_(gradients != Gradients::none),
-        accumulate_(gradients == Gradients::accumulated) {}
+  /// With `gradients`, the gradients are computed, and with `accumulate` that of the weight is
+  /// added to its main gradient.
+  LinearCrossEntropy(double z_coefficient, VocabularyPart part, bool gradients, bool accumulate)
+      : z_coefficient_(z_coefficient), part_(part), gradients_(gradients), accumulate_(accumulate) {
+    TESSERA_CHECK(gradients || !accumulate, "no gradient that could be added");
+  }
   std::string_view name() const override { return "linear_cross_entropy"; }
 
   std::string labels(std::span<const Spec>) const override {
@@ -145,13 +141,10 @@ class LinearCrossEntropy final : public Operation {
     if (!gradients_) return outputs;
     TESSERA_EXPECT(*this, is_like(inputs[3], {{1}, wide}), "the loss's gradient is {}",
                    text_of(inputs[3]));
+    TESSERA_EXPECT(*this, !accumulate_ || is_like(inputs[4], {weight.shape, wide}),
+                   "the weight's main gradient is {}", text_of(inputs.back()));
     outputs.push_back(x);
-    if (!accumulate_) {
-      outputs.push_back({weight.shape, wide});
-      return outputs;
-    }
-    TESSERA_EXPECT(*this, is_like(inputs[4], {weight.shape, wide}),
-                   "the weight's main gradient is {}", text_of(inputs[4]));
+    if (!accumulate_) outputs.push_back({weight.shape, wide});
     return outputs;
   }
 
@@ -172,11 +165,16 @@ class LinearCrossEntropy final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     const double product = product_flops(inputs[0].shape, inputs[1].shape[0]);
     const double backward = gradients_ ? 2 * product : 0;
-    return {.flops = product + backward,
-            .backward_flops = backward,
-            .bytes = operand_bytes(inputs, outputs, updated_inputs()),
-            .wire = vocabulary_wire_bytes(part_, inputs[0].shape[0],
-                                          dtype_size(accumulation_dtype(inputs[0].dtype)))};
+    Cost cost{.flops = product + backward,
+              .backward_flops = backward,
+              .bytes = operand_bytes(inputs, outputs, updated_inputs()),
+              .wire = {}};
+    if (part_.axis) {  // an all-reduce of three numbers for each token
+      const double sent = 2.0 * (part_.ranks - 1) / part_.ranks;
+      const int64_t bytes = inputs[0].shape[0] * dtype_size(accumulation_dtype(inputs[0].dtype));
+      cost.wire = {{{*part_.axis}, sent * 3.0 * static_cast<double>(bytes)}};
+    }
+    return cost;
   }
 
   std::vector<int> updated_inputs() const override {
@@ -209,7 +207,10 @@ class LinearCrossEntropy final : public Operation {
         run_on_device<Vendor, T>(execution);
       });
     }
-    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) { run_typed<T>(execution); });
+    run_processor_kernel(
+        execution, execution.inputs[0].dtype(), [](auto type) { return type; },
+        [&]<typename T>(T) { run_rows<T, Compute<T>, PlainRows<Compute<T>>>(execution); },
+        [&]<typename T>(T) { run_rows<T, float, FastRows>(execution); });
   }
 
  private:
@@ -279,22 +280,11 @@ class LinearCrossEntropy final : public Operation {
       const Tensor tensor = Tensor::wrap(numbers, {rows, loss.rows}, DType::f32, accelerator);
       execution.group().all_reduce(execution.name, tensor, tensor, reduction, call);
     };
-    split_largest_device<Vendor>(split, *execution.stream);
+    split_rows_device<Vendor>(SplitLossStep::largest, split, *execution.stream);
     all_reduce(split.largest, 1, Reduction::maximum);
-    split_sums_device<Vendor>(split, *execution.stream);
+    split_rows_device<Vendor>(SplitLossStep::sums, split, *execution.stream);
     all_reduce(split.sums, 2, Reduction::sum);
-    split_results_device<Vendor>(split, *execution.stream);
-  }
-
-  /// Chooses the row functions: PlainRows for plain kernels and f64, otherwise FastRows.
-  template <typename T>
-  void run_typed(const Execution& execution) const {
-    if constexpr (!std::is_same_v<T, double>) {
-      if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
-        return run_rows<T, float, FastRows>(execution);
-      }
-    }
-    run_rows<T, Compute<T>, PlainRows<Compute<T>>>(execution);
+    split_rows_device<Vendor>(SplitLossStep::results, split, *execution.stream);
   }
 
   template <typename T, typename Wide, typename Rows>
@@ -306,23 +296,27 @@ class LinearCrossEntropy final : public Operation {
     const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
     const HeadGradients gradients = head_gradients(execution);
     if (gradients_ && !accumulate_) gradients.weight_gradient.fill_zero();
-    chunks.for_each(
-        execution, gradients_ ? &gradients : nullptr,
-        [&](int64_t first, int64_t rows, std::byte* logits) {
-          run_chunk<Rows>(
-              execution,
-              LossChunk<T, Wide>{.threads = execution.runtime.threads(),
-                                 .rows = rows,
-                                 .classes = execution.inputs[1].shape()[0],
-                                 .part = &part_,
-                                 .targets = targets + first,
-                                 .seed = gradients_ ? execution.inputs[3].data<Wide>() : nullptr,
-                                 .z = static_cast<Wide>(z_coefficient_),
-                                 .logits = reinterpret_cast<Wide*>(logits),
-                                 .gradient_stride = chunks.gradient_stride(),
-                                 .token_loss = token_loss + first,
-                                 .log_sum_exp = log_sum_exp + first});
-        });
+    chunks.for_each(execution, gradients_ ? &gradients : nullptr,
+                    [&](int64_t first, int64_t rows, std::byte* logits) {
+                      const LossChunk<T, Wide> chunk{
+                          .threads = execution.runtime.threads(),
+                          .rows = rows,
+                          .classes = execution.inputs[1].shape()[0],
+                          .part = &part_,
+                          .targets = targets + first,
+                          .seed = gradients_ ? execution.inputs[3].data<Wide>() : nullptr,
+                          .z = static_cast<Wide>(z_coefficient_),
+                          .logits = reinterpret_cast<Wide*>(logits),
+                          .gradient_stride = chunks.gradient_stride(),
+                          .token_loss = token_loss + first,
+                          .log_sum_exp = log_sum_exp + first};
+                      if (!part_.axis) return losses_of_chunk<Rows>(chunk);
+                      // The end of the workspace holds the split numbers.
+                      const auto numbers = execution.workspace.last(
+                          static_cast<size_t>(2 * chunks.max_rows(Device::cpu)) * sizeof(Wide));
+                      split_losses_of_chunk<Rows>(chunk, execution.group(), execution.name,
+                                                  reinterpret_cast<Wide*>(numbers.data()));
+                    });
     // loss = Σ token_loss + z_coefficient · log_sum_exp², over tokens with a target. One thread
     // computes it, so its bits do not depend on the number of threads.
     double total = 0;
@@ -332,17 +326,6 @@ class LinearCrossEntropy final : public Operation {
       total += static_cast<double>(token_loss[token]) + z_coefficient_ * sum * sum;
     }
     execution.outputs[0].data<Wide>()[0] = static_cast<Wide>(total);
-  }
-
-  /// Computes a chunk's losses. The end of the workspace holds the split numbers, if there are any.
-  template <typename Rows, typename T, typename Wide>
-  void run_chunk(const Execution& execution, const LossChunk<T, Wide>& chunk) const {
-    if (!part_.axis) return losses_of_chunk<Rows>(chunk);
-    const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
-    const auto numbers = execution.workspace.last(
-        static_cast<size_t>(2 * chunks.max_rows(Device::cpu)) * sizeof(Wide));
-    split_losses_of_chunk<Rows>(chunk, execution.group(), execution.name,
-                                reinterpret_cast<Wide*>(numbers.data()));
   }
 
   double z_coefficient_;
@@ -355,24 +338,20 @@ class LinearCrossEntropy final : public Operation {
 
 CrossEntropy linear_cross_entropy(Builder& builder, Value x, Value weight, Value targets,
                                   double z_coefficient) {
-  const std::vector<Value> outputs = builder.apply(
-      std::make_shared<LinearCrossEntropy>(z_coefficient, LinearCrossEntropy::Gradients::none,
-                                           vocabulary_part(builder.program(), weight)),
-      {x, weight, targets});
+  const auto operation = std::make_shared<LinearCrossEntropy>(
+      z_coefficient, vocabulary_part(builder.program(), weight), false, false);
+  const std::vector<Value> outputs = builder.apply(operation, {x, weight, targets});
   return {outputs[0], outputs[1]};
 }
 
 CrossEntropy linear_cross_entropy_with_gradient(Builder& builder, Value x, Value weight,
                                                 Value targets, Value seed, double z_coefficient) {
-  using Gradients = LinearCrossEntropy::Gradients;
   std::vector<Value> inputs{x, weight, targets, seed};
   const Value main = builder.main_gradient(weight);
   if (main) inputs.push_back(main);
-  const std::vector<Value> outputs =
-      builder.apply(std::make_shared<LinearCrossEntropy>(
-                        z_coefficient, main ? Gradients::accumulated : Gradients::returned,
-                        vocabulary_part(builder.program(), weight)),
-                    std::move(inputs));
+  const auto operation = std::make_shared<LinearCrossEntropy>(
+      z_coefficient, vocabulary_part(builder.program(), weight), true, bool(main));
+  const std::vector<Value> outputs = builder.apply(operation, std::move(inputs));
   return {outputs[0], outputs[1]};
 }
 

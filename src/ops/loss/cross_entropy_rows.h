@@ -20,8 +20,8 @@ void store_bytes(Out value, Out* to) {
 /// The definition of the computations on one token's logits [vocabulary]. FastRows is the fast
 /// version.
 ///
-/// log_sum_exp() returns log Σ exp(logit) = largest + log Σ exp(logit - largest). Ranks that share
-/// a vocabulary call the two parts, largest() and sum_of_exponentials(), one by one.
+/// Ranks that share a vocabulary call largest() and sum_of_exponentials(), the two parts of
+/// row_log_sum_exp(), one by one.
 ///
 /// gradient() writes scale · (p · (1 + 2 z logsumexp) - hit) for each class, where the probability
 /// p is exp(logit - logsumexp), and hit is 1 for the target and 0 for other classes. With a target
@@ -37,11 +37,6 @@ struct PlainRows {
     for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(logits[v] - largest);
     return sum;
   }
-  static Wide log_sum_exp(const Wide* logits, int64_t vocabulary) {
-    const Wide maximum = largest(logits, vocabulary);
-    return maximum + std::log(sum_of_exponentials(logits, vocabulary, maximum));
-  }
-
   template <typename Out>
   static void gradient(const Wide* logits, int64_t vocabulary, Wide log_sum_exp, int32_t target,
                        Wide scale, Wide z, Out* gradient) {
@@ -69,11 +64,6 @@ struct FastRows {
     for (int64_t v = 0; v < vocabulary; ++v) sum += exp_fast(logits[v] - largest);
     return sum;
   }
-  static float log_sum_exp(const float* logits, int64_t vocabulary) {
-    const float maximum = largest(logits, vocabulary);
-    return maximum + std::log(sum_of_exponentials(logits, vocabulary, maximum));
-  }
-
   template <typename Out>
   static void gradient(const float* logits, int64_t vocabulary, float log_sum_exp, int32_t target,
                        float scale, float z, Out* gradient) {
@@ -89,5 +79,12 @@ struct FastRows {
     }
   }
 };
+
+/// Returns log Σ exp(logit) = largest + log Σ exp(logit - largest), with the functions of Rows.
+template <typename Rows, typename Wide>
+Wide row_log_sum_exp(const Wide* logits, int64_t vocabulary) {
+  const Wide largest = Rows::largest(logits, vocabulary);
+  return largest + std::log(Rows::sum_of_exponentials(logits, vocabulary, largest));
+}
 
 }  // namespace tessera

@@ -6,7 +6,6 @@
 #include "base/round_up.h"
 #include "ops/gemm/device_gemm.h"
 #include "ops/gemm/gemm.h"
-#include "ops/row_sections.h"
 #include "ops/support.h"
 #include "tensor/alignment.h"
 

@@ -72,11 +72,17 @@ struct PartialLogSum {
   }
 };
 
-/// Overwrites a row's logits with their gradient. `target` is the index of the target in the row,
-/// or negative.
+/// Writes a row's results, and overwrites its logits with their gradient. `target` is the index of
+/// the target in the row, or negative.
 template <typename T, bool packed>
-__device__ void write_gradient(const LossRows<T>& loss, int64_t index, int target, float scale,
-                               float log_sum_exp) {
+__device__ void write_results(const LossRows<T>& loss, int64_t index, bool has_target, int target,
+                              float target_logit, float log_sum_exp) {
+  if (threadIdx.x == 0) {
+    loss.log_sum_exp[index] = log_sum_exp;
+    loss.token_loss[index] = has_target ? log_sum_exp - target_logit : 0.0f;
+  }
+  if (loss.seed == nullptr) return;
+  const float scale = has_target ? *loss.seed : 0.0f;
   const VocabularyRow<packed> row{static_cast<int>(loss.vocabulary)};
   const float* const logits = loss.logits + index * loss.vocabulary;
   const float factor = scale * (1.0f + 2.0f * loss.z * log_sum_exp);
@@ -100,24 +106,16 @@ __device__ void write_gradient(const LossRows<T>& loss, int64_t index, int targe
 template <typename T, bool packed>
 __global__ void __launch_bounds__(kMostThreads) loss_rows(LossRows<T> loss) {
   const int64_t index = blockIdx.x;
-  const bool first_thread = threadIdx.x == 0;
   const VocabularyRow<packed> row{static_cast<int>(loss.vocabulary)};
   const float* const logits = loss.logits + index * loss.vocabulary;
   const int target = loss.targets[index];
-  const float target_logit = first_thread && target >= 0 ? logits[target] : 0.0f;
+  const float target_logit = threadIdx.x == 0 && target >= 0 ? logits[target] : 0.0f;
 
   PartialLogSum partial;  // of this thread
   for (int round = 0; round < row.rounds(); ++round) partial.add(row.load(logits, round));
   const float largest = block_max(partial.largest);
   const float sum = block_sum(partial.sum * expf(partial.largest - largest));
-  const float log_sum_exp = largest + logf(sum);
-  if (first_thread) {
-    loss.log_sum_exp[index] = log_sum_exp;
-    loss.token_loss[index] = target >= 0 ? log_sum_exp - target_logit : 0.0f;
-  }
-  if (loss.seed == nullptr) return;
-  const float scale = target >= 0 ? *loss.seed : 0.0f;
-  write_gradient<T, packed>(loss, index, target, scale, log_sum_exp);
+  write_results<T, packed>(loss, index, target >= 0, target, target_logit, largest + logf(sum));
 }
 
 /// Returns a row's target as an index among this rank's classes, or -1 if it is not one of them.
@@ -171,17 +169,10 @@ __global__ void __launch_bounds__(kMostThreads) split_sums(SplitLossRows<T> spli
 /// Writes each row's results and gradient.
 template <typename T, bool packed>
 __global__ void __launch_bounds__(kMostThreads) split_results(SplitLossRows<T> split) {
-  const LossRows<T>& loss = split.loss;
   const int64_t index = blockIdx.x;
-  const bool has_target = loss.targets[index] >= 0;
-  const float log_sum_exp = split.largest[index] + logf(split.sums[index]);
-  if (threadIdx.x == 0) {
-    loss.log_sum_exp[index] = log_sum_exp;
-    loss.token_loss[index] = has_target ? log_sum_exp - split.sums[loss.rows + index] : 0.0f;
-  }
-  if (loss.seed == nullptr) return;
-  write_gradient<T, packed>(loss, index, rank_target(split, index), has_target ? *loss.seed : 0.0f,
-                            log_sum_exp);
+  write_results<T, packed>(split.loss, index, split.loss.targets[index] >= 0,
+                           rank_target(split, index), split.sums[split.loss.rows + index],
+                           split.largest[index] + logf(split.sums[index]));
 }
 
 /// Sums the losses of all tokens, in one block.
@@ -206,36 +197,26 @@ Grid grid_of_rows(const LossRows<T>& loss) {
   return {.blocks = loss.rows, .threads = static_cast<int>(threads)};
 }
 
-/// Returns whether every row of logits begins on a pack, because rows are whole packs.
-template <typename T>
-bool rows_begin_on_packs(const LossRows<T>& loss) {
-  return loss.vocabulary % kPackLogits == 0;
-}
-
 }  // namespace
 
 template <typename Vendor, typename T>
 void loss_rows_device(const LossRows<T>& loss, Stream& stream) {
-  launch(rows_begin_on_packs(loss) ? loss_rows<T, true> : loss_rows<T, false>, grid_of_rows(loss),
-         stream, loss);
+  const bool packed = loss.vocabulary % kPackLogits == 0;  // then each row begins on a pack
+  launch(packed ? loss_rows<T, true> : loss_rows<T, false>, grid_of_rows(loss), stream, loss);
 }
 
 template <typename Vendor, typename T>
-void split_largest_device(const SplitLossRows<T>& split, Stream& stream) {
-  launch(rows_begin_on_packs(split.loss) ? split_largest<T, true> : split_largest<T, false>,
-         grid_of_rows(split.loss), stream, split);
-}
-
-template <typename Vendor, typename T>
-void split_sums_device(const SplitLossRows<T>& split, Stream& stream) {
-  launch(rows_begin_on_packs(split.loss) ? split_sums<T, true> : split_sums<T, false>,
-         grid_of_rows(split.loss), stream, split);
-}
-
-template <typename Vendor, typename T>
-void split_results_device(const SplitLossRows<T>& split, Stream& stream) {
-  launch(rows_begin_on_packs(split.loss) ? split_results<T, true> : split_results<T, false>,
-         grid_of_rows(split.loss), stream, split);
+void split_rows_device(SplitLossStep step, const SplitLossRows<T>& split, Stream& stream) {
+  const bool packed = split.loss.vocabulary % kPackLogits == 0;
+  const Grid grid = grid_of_rows(split.loss);
+  switch (step) {
+    case SplitLossStep::largest:
+      return launch(packed ? split_largest<T, true> : split_largest<T, false>, grid, stream, split);
+    case SplitLossStep::sums:
+      return launch(packed ? split_sums<T, true> : split_sums<T, false>, grid, stream, split);
+    case SplitLossStep::results:
+      return launch(packed ? split_results<T, true> : split_results<T, false>, grid, stream, split);
+  }
 }
 
 template <typename Vendor>
@@ -245,12 +226,8 @@ void loss_sum_device(const LossSum& sum, Stream& stream) {
 
 template void loss_rows_device<ThisVendor>(const LossRows<float>&, Stream&);
 template void loss_rows_device<ThisVendor>(const LossRows<BFloat16>&, Stream&);
-template void split_largest_device<ThisVendor>(const SplitLossRows<float>&, Stream&);
-template void split_largest_device<ThisVendor>(const SplitLossRows<BFloat16>&, Stream&);
-template void split_sums_device<ThisVendor>(const SplitLossRows<float>&, Stream&);
-template void split_sums_device<ThisVendor>(const SplitLossRows<BFloat16>&, Stream&);
-template void split_results_device<ThisVendor>(const SplitLossRows<float>&, Stream&);
-template void split_results_device<ThisVendor>(const SplitLossRows<BFloat16>&, Stream&);
+template void split_rows_device<ThisVendor>(SplitLossStep, const SplitLossRows<float>&, Stream&);
+template void split_rows_device<ThisVendor>(SplitLossStep, const SplitLossRows<BFloat16>&, Stream&);
 template void loss_sum_device<ThisVendor>(const LossSum&, Stream&);
 
 }  // namespace tessera

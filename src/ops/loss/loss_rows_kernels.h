@@ -24,9 +24,11 @@ struct LossRows {
   int64_t gradient_stride;  // elements from row to row: as many bytes as a row of logits
 };
 
-/// The computations if ranks share the vocabulary. `loss` has the logits of this rank's classes.
-/// After split_largest_device() the ranks take the maximum of `largest`, and after
-/// split_sums_device() the sum of `sums`. Then split_results_device() writes the results.
+/// The steps if ranks share the vocabulary. After the first step the ranks take the maximum of
+/// SplitLossRows::largest, and after the second the sum of `sums`. The third writes the results.
+enum class SplitLossStep { largest, sums, results };
+
+/// The computations of these steps. `loss` has the logits of this rank's classes.
 template <typename T>
 struct SplitLossRows {
   LossRows<T> loss;
@@ -50,11 +52,7 @@ struct LossSum {
 template <typename Vendor, typename T>
 void loss_rows_device(const LossRows<T>& loss, Stream& stream);
 template <typename Vendor, typename T>
-void split_largest_device(const SplitLossRows<T>& split, Stream& stream);
-template <typename Vendor, typename T>
-void split_sums_device(const SplitLossRows<T>& split, Stream& stream);
-template <typename Vendor, typename T>
-void split_results_device(const SplitLossRows<T>& split, Stream& stream);
+void split_rows_device(SplitLossStep step, const SplitLossRows<T>& split, Stream& stream);
 template <typename Vendor>
 void loss_sum_device(const LossSum& sum, Stream& stream);
 

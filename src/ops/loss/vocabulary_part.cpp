@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "comm/piece_indices.h"
-#include "ops/row_piece.h"
+#include "ops/support.h"
 
 namespace tessera {
 namespace {
@@ -21,19 +21,18 @@ VocabularyPart vocabulary_part(const Program& program, Value weight) {
   const Spec& spec = program.spec(weight);
   VocabularyPart part{.first = first_row(program, weight),
                       .all = logical_extent(mesh, spec.distribution, 0, spec.shape[0]),
-                      .axis = {},
-                      .axis_name = {}};
+                      .axis = {}};
   for (const Axis axis : spec.distribution.order(0)) {
     if (mesh.size(axis) == 1) continue;
     if (part.axis) {
       throw Error(
           "linear_cross_entropy: '{}' is split over {} ranks of {} and {} of {}; the vocabulary "
           "may be split over one axis",
-          program.info(weight).name, part.ranks, part.axis_name, mesh.size(axis), mesh.name(axis));
+          program.info(weight).name, part.ranks, mesh.name(*part.axis), mesh.size(axis),
+          mesh.name(axis));
     }
     part.axis = axis;
     part.ranks = mesh.size(axis);
-    part.axis_name = mesh.name(axis);
   }
   return part;
 }
@@ -54,13 +53,6 @@ std::optional<std::vector<TypeOnAxis>> split_vocabulary_types(std::span<const Ty
   outputs.push_back(partial());
   outputs.push_back(weight);
   return outputs;
-}
-
-std::vector<WireBytes> vocabulary_wire_bytes(const VocabularyPart& part, int64_t tokens,
-                                             int64_t number_bytes) {
-  if (!part.axis) return {};
-  const double sent = 2.0 * (part.ranks - 1) / part.ranks;  // bytes sent per byte of an all-reduce
-  return {{{*part.axis}, sent * 3.0 * static_cast<double>(tokens * number_bytes)}};
 }
 
 }  // namespace tessera

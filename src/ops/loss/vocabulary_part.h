@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "program/builder.h"
@@ -16,7 +15,6 @@ struct VocabularyPart {
   int64_t all = 0;    ///< the number of classes of all ranks
   int ranks = 1;      ///< the number of ranks that share the vocabulary
   std::optional<Axis> axis;  ///< none if the rank has all classes
-  std::string axis_name;
 
   /// Returns a target as an index among the rank's `classes`, or -1 if it is not one of them.
   int32_t rank_class(int32_t target, int64_t classes) const {
@@ -36,10 +34,5 @@ VocabularyPart vocabulary_part(const Program& program, Value weight);
 /// do not fit.
 std::optional<std::vector<TypeOnAxis>> split_vocabulary_types(std::span<const TypeOnAxis> inputs,
                                                               bool gradients);
-
-/// Returns the bytes that a rank sends to all-reduce three numbers of `number_bytes` bytes for each
-/// token: the largest logit, the sum of exponentials and the target's logit.
-std::vector<WireBytes> vocabulary_wire_bytes(const VocabularyPart& part, int64_t tokens,
-                                             int64_t number_bytes);
 
 }  // namespace tessera

@@ -15,9 +15,17 @@ namespace tessera {
 void require_cuda_grouped(Runtime& runtime, std::string_view operation, const GroupedShape& shape);
 void cuda_grouped(const Execution& execution, std::string_view operation, const GroupedShape& shape,
                   const GroupedOperands& operands, std::byte* workspace);
-std::vector<GroupedShape> cuda_grouped_shapes(Runtime& runtime);
 TunedGrouped tune_cuda_grouped(Runtime& runtime, const GroupedShape& shape,
                                const TuningBudget& budget);
+
+/// Returns the reason why CUTLASS's grouped products cannot run here: this build lacks CUTLASS's
+/// headers, or the device is not Hopper. Returns an empty string if they can.
+std::string why_cutlass_is_missing(Runtime& runtime);
+/// Puts grouped products in bf16 into a stream of the device cuda (see device_grouped()). Throws
+/// Error if CUTLASS refuses them, and InternalError if this build lacks CUTLASS.
+void multiply_by_cutlass(const Execution& execution, std::string_view operation,
+                         const GroupedShape& shape, const GroupedOperands& operands,
+                         std::byte* workspace);
 
 /// Returns the libraries for a shape's products, in the order in which a run without a table tries
 /// them. The candidates keep a reference to the runtime.

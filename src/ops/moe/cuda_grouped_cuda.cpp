@@ -1,6 +1,5 @@
 #include "ops/moe/cublaslt_grouped.h"
 #include "ops/moe/cuda_grouped.h"
-#include "ops/moe/cutlass_product.h"
 
 namespace tessera {
 
@@ -36,10 +35,6 @@ void cuda_grouped(const Execution& execution, std::string_view operation, const 
           : choices.keep(shape, choose_grouped(operation, shape, runtime.cache<TunedGroups>(),
                                                grouped_libraries(runtime, shape)));
   multiply_groups(library, execution, operation, shape, operands, workspace);
-}
-
-std::vector<GroupedShape> cuda_grouped_shapes(Runtime& runtime) {
-  return runtime.cache<GroupedChoices>().shapes();
 }
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "ops/gemm/random_operand.h"
+#include "ops/gemm/tuned_products.h"
 #include "ops/moe/cuda_grouped.h"
 #include "ops/moe/grouped_layout.h"
 
@@ -32,14 +32,13 @@ class MeasuredGroups {
         begin_(accelerator().make_event()),
         end_(accelerator().make_event()) {}
 
-  std::vector<GroupedCandidate> libraries() const { return grouped_libraries(runtime_, shape_); }
-
   /// Returns the mean seconds of `runs` consecutive runs.
   double seconds(GroupedLibrary library, int64_t runs) const {
     const Execution execution{runtime_, {}, {}, {}, stream_.get()};
     stream_->record(*begin_);
     for (int64_t i = 0; i < runs; ++i) {
-      multiply_groups(library, execution, "bench products", shape_, operands(), workspace());
+      multiply_groups(library, execution, "bench products", shape_, operands(),
+                      static_cast<std::byte*>(workspace_->address()));
     }
     stream_->record(*end_);
     end_->synchronize();
@@ -80,7 +79,6 @@ class MeasuredGroups {
             .result = result_->address(),
             .sum = static_cast<const float*>(sum_->address())};
   }
-  std::byte* workspace() const { return static_cast<std::byte*>(workspace_->address()); }
 
   Runtime& runtime_;
   GroupedShape shape_;
@@ -90,11 +88,10 @@ class MeasuredGroups {
 };
 
 /// Returns the libraries that can compute a product. If none can, throws Error with all reasons.
-std::vector<GroupedLibrary> usable_libraries(const MeasuredGroups& groups,
-                                             const GroupedShape& shape) {
+std::vector<GroupedLibrary> usable_libraries(Runtime& runtime, const GroupedShape& shape) {
   std::vector<GroupedLibrary> usable;
   std::vector<std::string> reasons;
-  for (const GroupedCandidate& candidate : groups.libraries()) {
+  for (const GroupedCandidate& candidate : grouped_libraries(runtime, shape)) {
     std::string reason = candidate.why_missing();
     if (reason.empty()) {
       usable.push_back(candidate.library);
@@ -111,7 +108,7 @@ std::vector<GroupedLibrary> usable_libraries(const MeasuredGroups& groups,
 TunedGrouped tune_cuda_grouped(Runtime& runtime, const GroupedShape& shape,
                                const TuningBudget& budget) {
   const MeasuredGroups groups(runtime, shape);
-  const std::vector<GroupedLibrary> libraries = usable_libraries(groups, shape);
+  const std::vector<GroupedLibrary> libraries = usable_libraries(runtime, shape);
   std::map<GroupedLibrary, std::vector<double>> seconds;
   std::map<GroupedLibrary, int64_t> runs;
   for (const GroupedLibrary library : libraries) {

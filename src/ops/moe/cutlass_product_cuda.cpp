@@ -2,8 +2,8 @@
 
 #include "base/error.h"
 #include "device/vendor.h"
+#include "ops/moe/cuda_grouped.h"
 #include "ops/moe/cutlass_grouped.h"
-#include "ops/moe/cutlass_product.h"
 #include "ops/moe/grouped_layout.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #include "ops/moe/device_grouped.h"
 
-#include "ops/gemm/hipblaslt_gemm.h"
+#include "ops/gemm/device_gemm.h"
 #include "ops/moe/cuda_grouped.h"
 #include "ops/moe/grouped_layout.h"
 #include "ops/support.h"
@@ -81,11 +81,8 @@ void require_device_grouped(Runtime& runtime, std::string_view operation,
   refuse_grouped(operation, device);
 }
 
-std::vector<GroupedShape> device_grouped_shapes([[maybe_unused]] Runtime& runtime) {
-#if defined(TESSERA_CUDA)
-  if (runtime.target().device == Device::cuda) return cuda_grouped_shapes(runtime);
-#endif
-  return {};
+std::vector<GroupedShape> device_grouped_shapes(Runtime& runtime) {
+  return runtime.cache<GroupedChoices>().shapes();
 }
 
 TunedGrouped tune_device_grouped([[maybe_unused]] Runtime& runtime,

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "base/words.h"
 #include "ops/moe/routed_types.h"
-#include "ops/moe/row_bound.h"
 #include "ops/support.h"
 #include "tensor/alignment.h"
 
@@ -41,10 +41,7 @@ HandRule exchange_rule(const ExchangeOptions& options, std::vector<Side> inputs,
         };
         for (size_t k = 0; k < inputs.size(); ++k) {
           const TypeOnAxis type = expected(inputs[k]);
-          if (types[k].placement == type.placement && types[k].dim == 0 &&
-              types[k].pieces == type.pieces) {
-            continue;
-          }
+          if (same_pieces(types[k], type)) continue;
           throw DistributionError(fmt::format("operand {}: expected {}", k, type.text()));
         }
         std::vector<TypeOnAxis> result;
@@ -61,12 +58,14 @@ class ExchangeOperation : public Operation {
   Lane lane() const override { return Lane::network; }
   std::vector<std::vector<Axis>> meets() const override { return {{options_.axis}}; }
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    refuse_sent_rows_on_device(runtime, name());
+    if (runtime.accelerator() == nullptr) return;
+    throw Error(
+        "{} on {}: devices do not send rows to the ranks of their experts yet; set "
+        "parallel.expert_exchange = \"all_gather\" or run.device = \"cpu\"",
+        name(), word(runtime.target().device));
   }
 
  protected:
-  const ExchangeOptions& options() const { return options_; }
-  int ranks() const { return ranks_; }
   int64_t experts() const { return options_.local_experts * ranks_; }
   /// Returns the cost of sending an array of `bytes` bytes, of which each rank gets an equal part.
   Cost cost_of_sending(double bytes, std::span<const Spec> inputs,
@@ -75,7 +74,6 @@ class ExchangeOperation : public Operation {
             .wire = {{.axes = {options_.axis}, .bytes = bytes * (ranks_ - 1) / ranks_}}};
   }
 
- private:
   ExchangeOptions options_;
   int ranks_;
 };
@@ -89,17 +87,17 @@ class ExchangeCounts final : public ExchangeOperation {
 
   std::string labels(std::span<const Spec>) const override { return "f! -> E s, E"; }
   HandRule hand_rule() const override {
-    return exchange_rule(options(), {Side::sent}, {Side::received, Side::received});
+    return exchange_rule(options_, {Side::sent}, {Side::received, Side::received});
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 1 && inputs[0].dtype == DType::i32 &&
                        inputs[0].shape == Shape({experts() + 1}),
                    "offsets of {} experts are expected", experts());
-    TESSERA_EXPECT(*this, options().bound.rows <= std::numeric_limits<int32_t>::max(),
-                   "{} rows do not fit 32-bit offsets", options().bound.rows);
-    return {{{options().local_experts, ranks()}, DType::i32},
-            {{options().local_experts + 1}, DType::i32}};
+    TESSERA_EXPECT(*this, options_.bound.rows <= std::numeric_limits<int32_t>::max(),
+                   "{} rows do not fit 32-bit offsets", options_.bound.rows);
+    return {{{options_.local_experts, ranks_}, DType::i32},
+            {{options_.local_experts + 1}, DType::i32}};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     const auto bytes = static_cast<double>(experts() * dtype_size(DType::i32));
@@ -112,7 +110,7 @@ class ExchangeCounts final : public ExchangeOperation {
   /// Sends the number of rows of each expert to the expert's rank, and writes the numbers that
   /// arrive in the order of this rank's experts.
   void run(const Execution& execution) const override {
-    const Shape shape{ranks(), options().local_experts};
+    const Shape shape{ranks_, options_.local_experts};
     const auto half = static_cast<int64_t>(execution.workspace.size()) / 2;
     const Tensor sent = Tensor::wrap(execution.workspace.data(), shape, DType::i32);
     const Tensor received = Tensor::wrap(execution.workspace.data() + half, shape, DType::i32);
@@ -120,14 +118,14 @@ class ExchangeCounts final : public ExchangeOperation {
     for (int64_t e = 0; e < experts(); ++e) sent.data<int32_t>()[e] = offsets[e + 1] - offsets[e];
     execution.group().all_to_all(execution.name, sent, received);
     const std::span<const int32_t> counts = received.values<int32_t>();
-    require_row_bound(execution, options().bound,
+    require_row_bound(execution, options_.bound,
                       std::accumulate(counts.begin(), counts.end(), int64_t{0}));
     int32_t row = 0;  // does not overflow: infer() checks the bound
     execution.outputs[1].data<int32_t>()[0] = 0;
-    for (int64_t e = 0; e < options().local_experts; ++e) {
-      for (int64_t rank = 0; rank < ranks(); ++rank) {
-        const int32_t count = counts[static_cast<size_t>(rank * options().local_experts + e)];
-        execution.outputs[0].data<int32_t>()[e * ranks() + rank] = count;
+    for (int64_t e = 0; e < options_.local_experts; ++e) {
+      for (int64_t rank = 0; rank < ranks_; ++rank) {
+        const int32_t count = counts[static_cast<size_t>(rank * options_.local_experts + e)];
+        execution.outputs[0].data<int32_t>()[e * ranks_ + rank] = count;
         row += count;
       }
       execution.outputs[1].data<int32_t>()[e + 1] = row;
@@ -150,13 +148,12 @@ class MoveRows final : public ExchangeOperation {
       : ExchangeOperation(options, ranks), from_(from) {}
 
   /// Appends a node. The number of rows that are received is known only at run time.
-  static Value apply(Builder& builder, const std::shared_ptr<const MoveRows>& move,
+  static Value apply(Builder& builder, const ExchangeOptions& options, int ranks, Side from,
                      std::vector<Value> inputs) {
-    const Value output = builder.apply_single(move, std::move(inputs));
-    const RowBound& bound = move->options().bound;
-    if (move->to() == Side::received) {
-      builder.rows(output, {.expected = bound.balanced, .key = bound.key});
-    }
+    const Value output =
+        builder.apply_single(std::make_shared<MoveRows>(options, ranks, from), std::move(inputs));
+    const RowBound& bound = options.bound;
+    if (from == Side::sent) builder.rows(output, {.expected = bound.balanced, .key = bound.key});
     return output;
   }
 
@@ -166,7 +163,7 @@ class MoveRows final : public ExchangeOperation {
 
   std::string labels(std::span<const Spec>) const override { return "~r! c, f!, E! s!, E! -> q c"; }
   HandRule hand_rule() const override {
-    return exchange_rule(options(), {from_, Side::sent, Side::received, Side::received}, {to()});
+    return exchange_rule(options_, {from_, Side::sent, Side::received, Side::received}, {to()});
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 4 && is_floating(inputs[0].dtype),
@@ -174,8 +171,8 @@ class MoveRows final : public ExchangeOperation {
     TESSERA_EXPECT(*this,
                    inputs[0].shape.rank() == 2 && inputs[0].shape[0] == rows_of(from_) &&
                        inputs[1].shape == Shape({experts() + 1}) &&
-                       inputs[2].shape == Shape({options().local_experts, ranks()}) &&
-                       inputs[3].shape == Shape({options().local_experts + 1}),
+                       inputs[2].shape == Shape({options_.local_experts, ranks_}) &&
+                       inputs[3].shape == Shape({options_.local_experts + 1}),
                    "rows {} with offsets {} and {} and counts {}", inputs[0].shape.text(),
                    inputs[1].shape.text(), inputs[3].shape.text(), inputs[2].shape.text());
     return {{{rows_of(to()), inputs[0].shape[1]}, inputs[0].dtype}};
@@ -187,7 +184,7 @@ class MoveRows final : public ExchangeOperation {
     if (!output_gradients[0]) return result;
     std::vector<Value> inputs = self.inputs;
     inputs[0] = output_gradients[0];
-    result[0] = apply(builder, std::make_shared<MoveRows>(options(), ranks(), to()), inputs);
+    result[0] = apply(builder, options_, ranks_, to(), std::move(inputs));
     return result;
   }
 
@@ -199,28 +196,32 @@ class MoveRows final : public ExchangeOperation {
   /// Returns the bytes of the counts, and of a copy of the rows in the order of the ranks. A single
   /// local expert needs no copy, because its rows are in the order of the ranks.
   int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
-    if (options().local_experts == 1) return counts_bytes();
-    return counts_bytes() + options().bound.rows * inputs[0].shape[1] * dtype_size(inputs[0].dtype);
+    if (options_.local_experts == 1) return counts_bytes();
+    return counts_bytes() + options_.bound.rows * inputs[0].shape[1] * dtype_size(inputs[0].dtype);
   }
 
   void run(const Execution& execution) const override {
-    const auto count = static_cast<size_t>(ranks());
+    const auto count = static_cast<size_t>(ranks_);
     auto* counts = reinterpret_cast<int64_t*>(execution.workspace.data());
     const std::span sent(counts, count);
     const std::span received(counts + count, count);
     const std::span blocks(reinterpret_cast<RowsFromRank*>(counts + 2 * count),
                            static_cast<size_t>(experts()));
-    count_sent(execution.inputs[1].values<int32_t>(), sent);
+    const std::span<const int32_t> offsets = execution.inputs[1].values<int32_t>();
+    const auto local = static_cast<size_t>(options_.local_experts);
+    for (size_t rank = 0; rank < count; ++rank) {
+      sent[rank] = offsets[(rank + 1) * local] - offsets[rank * local];
+    }
     find_blocks(execution, blocks, received);
     const Tensor& from = execution.inputs[0];
     const Tensor& to = execution.outputs[0];
     if (from_ == Side::sent) {
-      const Tensor arrived = options().local_experts == 1 ? to : staged(execution);
+      const Tensor arrived = local == 1 ? to : staged(execution);
       execution.group().all_to_all_rows(execution.name, from, sent, arrived, received);
-      if (options().local_experts > 1) copy_blocks(execution, blocks, arrived, to);
+      if (local > 1) copy_blocks(execution, blocks, arrived, to);
     } else {
-      const Tensor leaving = options().local_experts == 1 ? from : staged(execution);
-      if (options().local_experts > 1) copy_blocks(execution, blocks, from, leaving);
+      const Tensor leaving = local == 1 ? from : staged(execution);
+      if (local > 1) copy_blocks(execution, blocks, from, leaving);
       execution.group().all_to_all_rows(execution.name, leaving, received, to, sent);
     }
   }
@@ -228,29 +229,21 @@ class MoveRows final : public ExchangeOperation {
  private:
   Side to() const { return opposite(from_); }
   int64_t rows_of(Side side) const {
-    return side == Side::sent ? options().sent_rows : options().bound.rows;
+    return side == Side::sent ? options_.sent_rows : options_.bound.rows;
   }
 
   /// Returns the memory in the workspace for a copy of the rows in the order of the ranks.
   Tensor staged(const Execution& execution) const {
     const Tensor& rows = execution.inputs[0];
     return Tensor::wrap(execution.workspace.data() + counts_bytes(),
-                        {options().bound.rows, rows.shape()[1]}, rows.dtype());
+                        {options_.bound.rows, rows.shape()[1]}, rows.dtype());
   }
 
   /// Returns the bytes of three lists: the numbers of rows sent to each rank, those received from
   /// each rank, and a block for each rank and local expert.
   int64_t counts_bytes() const {
-    return aligned_bytes(2 * ranks() * static_cast<int64_t>(sizeof(int64_t)) +
+    return aligned_bytes(2 * ranks_ * static_cast<int64_t>(sizeof(int64_t)) +
                          experts() * static_cast<int64_t>(sizeof(RowsFromRank)));
-  }
-
-  /// Writes the number of rows that this rank sends to each rank.
-  void count_sent(std::span<const int32_t> offsets, std::span<int64_t> rows) const {
-    const auto local = static_cast<size_t>(options().local_experts);
-    for (size_t rank = 0; rank < rows.size(); ++rank) {
-      rows[rank] = offsets[(rank + 1) * local] - offsets[rank * local];
-    }
   }
 
   /// Writes the blocks of rows that this rank receives, [ranks, local experts], and the number of
@@ -259,7 +252,7 @@ class MoveRows final : public ExchangeOperation {
                    std::span<int64_t> received) const {
     const std::span<const int32_t> counts = execution.inputs[2].values<int32_t>();
     const std::span<const int32_t> offsets = execution.inputs[3].values<int32_t>();
-    const auto local = static_cast<size_t>(options().local_experts);
+    const auto local = static_cast<size_t>(options_.local_experts);
     const size_t sources = received.size();
     for (size_t expert = 0; expert < local; ++expert) {
       int64_t row = offsets[expert];
@@ -339,7 +332,7 @@ Value move_rows(Builder& builder, Value rows, const RowExchange& exchange, Side 
   const ExchangeOptions& options = exchange.options;
   const int ranks = builder.program().mesh().size(options.axis);
   if (ranks == 1) return exchange_in_place(builder, rows, options, from);
-  return MoveRows::apply(builder, std::make_shared<MoveRows>(options, ranks, from),
+  return MoveRows::apply(builder, options, ranks, from,
                          {rows, exchange.sent, exchange.received, exchange.offsets});
 }
 

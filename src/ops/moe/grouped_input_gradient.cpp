@@ -1,4 +1,3 @@
-#include "ops/by_processor.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/labels.h"
 #include "ops/moe/device_grouped.h"

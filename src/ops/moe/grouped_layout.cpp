@@ -5,11 +5,6 @@
 namespace tessera {
 namespace {
 
-/// The bytes of a library's own scratch memory, as much as NVIDIA recommends for cuBLASLt on
-/// Hopper. CUTLASS needs far less: for each multiprocessor 128 bytes for each of A, B and C, and
-/// 256 for D.
-constexpr int64_t kLibraryBytes = int64_t{32} << 20;
-
 GroupedOperand shared_rows(const void* base, int64_t width, DType dtype) {
   return {.base = base, .row_bytes = width * dtype_size(dtype), .stride = width};
 }
@@ -47,10 +42,6 @@ GroupedAreas::GroupedAreas(int64_t groups)
       sizes_bytes_(round_up(groups * 3 * static_cast<int64_t>(sizeof(int32_t)), kAlignment)),
       list_bytes_(round_up(groups * static_cast<int64_t>(sizeof(int64_t)), kAlignment)) {}
 
-int64_t GroupedAreas::bytes() const {
-  return 2 * kAlignment + sizes_bytes_ + 2 * kGroupedOperands * list_bytes_ + kLibraryBytes;
-}
-
 GroupTable GroupedAreas::table(GroupedLibrary library, const GroupedShape& shape,
                                const GroupedOperands& operands, std::byte* workspace) const {
   const GroupedLayout layout = grouped_layout(shape, operands);
@@ -83,7 +74,5 @@ std::byte* GroupedAreas::library(std::byte* workspace) const {
   return align_up(workspace, kAlignment) + kAlignment + sizes_bytes_ +
          2 * kGroupedOperands * list_bytes_;
 }
-
-int64_t GroupedAreas::library_bytes() const { return kLibraryBytes; }
 
 }  // namespace tessera

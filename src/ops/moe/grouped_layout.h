@@ -25,13 +25,18 @@ class GroupedAreas {
   explicit GroupedAreas(int64_t groups);
 
   /// Returns the bytes of all parts, and of the padding that aligns the first part.
-  int64_t bytes() const;
+  int64_t bytes() const {
+    return 2 * kAlignment + sizes_bytes_ + 2 * kGroupedOperands * list_bytes_ + library_bytes();
+  }
   /// Returns the table of a product, with its lists in `workspace`. The sizes are in the library's
   /// form: [groups, 3] for CUTLASS, [3, groups] for cuBLASLt.
   GroupTable table(GroupedLibrary library, const GroupedShape& shape,
                    const GroupedOperands& operands, std::byte* workspace) const;
   std::byte* library(std::byte* workspace) const;  ///< the library's own memory
-  int64_t library_bytes() const;
+  /// Returns the bytes of the library's own memory, as many as NVIDIA recommends for cuBLASLt on
+  /// Hopper. CUTLASS needs far less: for each multiprocessor 128 bytes for each of A, B and C, and
+  /// 256 for D.
+  static int64_t library_bytes() { return int64_t{32} << 20; }
 
  private:
   int64_t groups_;

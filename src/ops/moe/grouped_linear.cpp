@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "ops/by_processor.h"
 #include "ops/labels.h"
 #include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear_plain.h"

@@ -1,6 +1,5 @@
 #include <cstring>
 
-#include "ops/by_processor.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear.h"
@@ -42,9 +41,7 @@ class GroupedLinearWeightGradient final : public Operation {
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     if (target.device != Device::cpu && has_device_grouped(target.device, inputs[0].dtype)) {
-      return device_grouped_workspace_bytes(
-          target, name(),
-          device_shape(inputs[0].shape, inputs[1].shape, inputs[2].shape, inputs[0].dtype));
+      return device_grouped_workspace_bytes(target, name(), device_shape(inputs));
     }
     if (use_plain(target, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
     return Plan(target, inputs[0].shape, inputs[1].shape, inputs[0].dtype)
@@ -56,9 +53,7 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    require_device_grouped(
-        runtime, name(),
-        device_shape(inputs[0].shape, inputs[1].shape, inputs[2].shape, inputs[0].dtype));
+    require_device_grouped(runtime, name(), device_shape(inputs));
   }
 
   void run(const Execution& execution) const override {
@@ -77,33 +72,27 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
  private:
-  static GroupedShape device_shape(const Shape& x, const Shape& gradient, const Shape& offsets,
-                                   DType dtype) {
+  static GroupedShape device_shape(std::span<const Spec> inputs) {
     return {.kind = GroupedKind::weight_gradient,
-            .groups = offsets[0] - 1,
-            .rows = x[0],
-            .in = x[1],
-            .out = gradient[1],
-            .input = dtype,
+            .groups = inputs[2].shape[0] - 1,
+            .rows = inputs[0].shape[0],
+            .in = inputs[0].shape[1],
+            .out = inputs[1].shape[1],
+            .input = inputs[0].dtype,
             .output = DType::f32};
   }
 
   void run_on_device(const Execution& execution) const {
-    const Tensor& x = execution.inputs[0];
-    const Tensor& gradient = execution.inputs[1];
-    const Tensor& offsets = execution.inputs[2];
-    if (!has_device_grouped(execution.stream->device(), x.dtype())) {
+    const std::span<const Tensor> inputs = execution.inputs;
+    if (!has_device_grouped(execution.stream->device(), inputs[0].dtype())) {
       return run_by_processor(*this, execution);
     }
-    const Tensor& result = accumulate_ ? execution.inputs[3] : execution.outputs[0];
-    if (!accumulate_) {
-      execution.stream->fill_zero(result.address(), result.elements() * dtype_size(result.dtype()));
-    }
-    device_grouped(execution, name(),
-                   device_shape(x.shape(), gradient.shape(), offsets.shape(), x.dtype()),
-                   {.rows = gradient.address(),
-                    .second = x.address(),
-                    .offsets = offsets.pointer<int32_t>(),
+    const Tensor& result = accumulate_ ? inputs[3] : execution.outputs[0];
+    if (!accumulate_) execution.stream->fill_zero(result.address(), result.bytes());
+    device_grouped(execution, name(), device_shape(specs_of(inputs)),
+                   {.rows = inputs[1].address(),
+                    .second = inputs[0].address(),
+                    .offsets = inputs[2].pointer<int32_t>(),
                     .result = result.address()},
                    execution.workspace.data());
   }

@@ -11,11 +11,6 @@ bool in_token_order(Routed meaning) {
   return meaning == Routed::tokens || meaning == Routed::choices;
 }
 
-/// Returns whether two types split the same dim into the same pieces.
-bool same_pieces(const TypeOnAxis& a, const TypeOnAxis& b) {
-  return a.placement == b.placement && a.dim == b.dim && a.pieces == b.pieces;
-}
-
 [[noreturn]] void refuse(size_t operand, std::string_view expected) {
   throw DistributionError(fmt::format("operand {}: expected {}", operand, expected));
 }

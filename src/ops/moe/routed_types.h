@@ -38,4 +38,9 @@ TypeOnAxis rows_of_exchange(int identity);
 /// Returns whether a type splits dim 0.
 inline bool splits_rows(const TypeOnAxis& type) { return type.split() && type.dim == 0; }
 
+/// Returns whether two types split the same dim into the same pieces.
+inline bool same_pieces(const TypeOnAxis& a, const TypeOnAxis& b) {
+  return a.placement == b.placement && a.dim == b.dim && a.pieces == b.pieces;
+}
+
 }  // namespace tessera

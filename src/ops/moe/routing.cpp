@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include "base/words.h"
 #include "ops/moe/routed_types.h"
 #include "ops/moe/routing_kernels.h"
-#include "ops/moe/row_bound.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -24,11 +24,19 @@ class CountTokens final : public Operation {
 
   std::string labels(std::span<const Spec>) const override { return "n! k! -> E, f, b l"; }
   /// Returns a rule in which split tokens give partial counts, offsets with the type of the rows,
-  /// and block offsets with the type of the indices.
+  /// and block offsets with the type of the indices. If the tokens are replicated on the expert
+  /// axis, both kinds of offsets are split by experts.
   HandRule hand_rule() const override {
     return [expert_axis = options_.expert_axis, identity = options_.identity](
-               Axis axis, std::span<const TypeOnAxis> types) {
-      return output_types(expert_axis, identity, axis, types[0]);
+               Axis axis,
+               std::span<const TypeOnAxis> types) -> std::optional<std::vector<TypeOnAxis>> {
+      const TypeOnAxis& indices = types[0];
+      if (splits_rows(indices)) {
+        if (identity >= 0) return std::vector{partial(), rows_of_exchange(identity), indices};
+        throw DistributionError("split tokens; expected an identity of their rows");
+      }
+      if (expert_axis != axis || !indices.same_on_ranks()) return std::nullopt;
+      return std::vector{replicated(), sharded(0), sharded(1)};
     };
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -62,38 +70,51 @@ class CountTokens final : public Operation {
     auto* block_counts = reinterpret_cast<int32_t*>(execution.workspace.data());
     parallel_each(execution.runtime.threads(), blocks, row_grain(kTokenBlock * shape[1]),
                   [&](int64_t block) {
-                    count_block(indices, BlockChoices(block, shape[0], shape[1]),
-                                block_counts + block * options_.experts);
+                    int32_t* counts = block_counts + block * options_.experts;
+                    std::fill_n(counts, options_.experts, 0);
+                    const BlockChoices choices(block, shape[0], shape[1]);
+                    for (int64_t i = choices.begin; i < choices.end; ++i) {
+                      if (indices[i] >= 0 && indices[i] < options_.experts) ++counts[indices[i]];
+                    }
                   });
-    const std::span<int32_t> counts = execution.outputs[0].values<int32_t>();
-    add_blocks(block_counts, blocks, counts, execution.outputs[2].data<int32_t>());
-    const std::span<int32_t> offsets = execution.outputs[1].values<int32_t>();
-    write_offsets(counts, shape, offsets);
-    if (options_.row_bound) require_row_bound(execution, *options_.row_bound, offsets.back());
+    // counts[e] = Σ_b block_counts[b, e], and for each local expert
+    // block_offsets[b, e] = Σ_{a < b} block_counts[a, e]
+    int32_t* counts = execution.outputs[0].data<int32_t>();
+    int32_t* block_offsets = execution.outputs[2].data<int32_t>();
+    std::fill_n(counts, options_.experts, 0);
+    for (int64_t block = 0; block < blocks; ++block) {
+      std::copy_n(counts + options_.first_expert, options_.local_experts,
+                  block_offsets + block * options_.local_experts);
+      for (int64_t e = 0; e < options_.experts; ++e) {
+        counts[e] += block_counts[block * options_.experts + e];
+      }
+    }
+    // offsets[e + 1] = Σ_{a <= e} min(counts[first_expert + a], capacity)
+    int32_t* offsets = execution.outputs[1].data<int32_t>();
+    const int64_t max_tokens = capacity(shape);
+    int64_t row = 0;
+    offsets[0] = 0;
+    for (int64_t e = 0; e < options_.local_experts; ++e) {
+      row += std::min<int64_t>(counts[options_.first_expert + e], max_tokens);
+      offsets[e + 1] = static_cast<int32_t>(row);
+    }
+    if (options_.row_bound) require_row_bound(execution, *options_.row_bound, row);
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    if (!options_.row_bound) return;
+    if (!options_.row_bound || runtime.accelerator() == nullptr) return;
     // A token's choices are different experts, so each local expert gets at most one of them.
     const Shape& choices = inputs[0].shape;
-    refuse_row_bound_on_device(runtime, name(), *options_.row_bound,
-                               choices[0] * std::min(choices[1], options_.local_experts));
+    const int64_t possible_rows = choices[0] * std::min(choices[1], options_.local_experts);
+    const RowBound& bound = *options_.row_bound;
+    if (bound.rows >= possible_rows) return;
+    throw Error(
+        "{} on {}: {} rows are reserved for a rank's experts, {} can come, and a device does not "
+        "count them; set {} to 0 for as many as can come, or run.device = \"cpu\"",
+        name(), word(runtime.target().device), bound.rows, possible_rows, bound.key);
   }
 
  private:
-  /// Returns the types of the counts, the offsets and the block offsets. If the tokens are
-  /// replicated on the expert axis, both kinds of offsets are split by experts.
-  static std::optional<std::vector<TypeOnAxis>> output_types(std::optional<Axis> expert_axis,
-                                                             int identity, Axis axis,
-                                                             const TypeOnAxis& indices) {
-    if (splits_rows(indices)) {
-      if (identity < 0) throw DistributionError("split tokens; expected an identity of their rows");
-      return std::vector{partial(), rows_of_exchange(identity), indices};
-    }
-    if (expert_axis != axis || !indices.same_on_ranks()) return std::nullopt;
-    return std::vector{replicated(), sharded(0), sharded(1)};
-  }
-
   void run_on_device(const Execution& execution) const {
     TESSERA_CHECK(options_.experts <= kMostRoutedExperts,
                   "a router of {} experts; a device counts up to {}", options_.experts,
@@ -121,40 +142,6 @@ class CountTokens final : public Operation {
   int64_t capacity(const Shape& shape) const {
     if (!options_.capacity_factor) return shape.elements();
     return expert_capacity(*options_.capacity_factor, shape[0], shape[1], options_.experts);
-  }
-
-  /// Counts the choices of each expert within a block, into counts [experts].
-  void count_block(const int32_t* indices, const BlockChoices& choices, int32_t* counts) const {
-    std::fill_n(counts, options_.experts, 0);
-    for (int64_t i = choices.begin; i < choices.end; ++i) {
-      if (indices[i] >= 0 && indices[i] < options_.experts) ++counts[indices[i]];
-    }
-  }
-
-  /// Writes counts[e] = Σ_b block_counts[b, e], and for each local expert
-  /// block_offsets[b, e] = Σ_{a < b} block_counts[a, e].
-  void add_blocks(const int32_t* block_counts, int64_t blocks, std::span<int32_t> counts,
-                  int32_t* block_offsets) const {
-    std::fill(counts.begin(), counts.end(), 0);
-    for (int64_t block = 0; block < blocks; ++block) {
-      std::copy_n(counts.data() + options_.first_expert, options_.local_experts,
-                  block_offsets + block * options_.local_experts);
-      for (int64_t e = 0; e < options_.experts; ++e) {
-        counts[static_cast<size_t>(e)] += block_counts[block * options_.experts + e];
-      }
-    }
-  }
-
-  /// Writes offsets[e + 1] = Σ_{a <= e} min(counts[first_expert + a], capacity).
-  void write_offsets(std::span<const int32_t> counts, const Shape& shape,
-                     std::span<int32_t> offsets) const {
-    const int64_t max_tokens = capacity(shape);
-    int64_t row = 0;
-    offsets[0] = 0;
-    for (int64_t e = 0; e < options_.local_experts; ++e) {
-      row += std::min<int64_t>(counts[static_cast<size_t>(options_.first_expert + e)], max_tokens);
-      offsets[static_cast<size_t>(e + 1)] = static_cast<int32_t>(row);
-    }
   }
 
   RoutingOptions options_;
@@ -199,9 +186,9 @@ class IndexTokens final : public Operation {
     auto* next_tokens = reinterpret_cast<int32_t*>(execution.workspace.data());
     parallel_ranges(execution.runtime.threads(), block_offsets.shape()[0],
                     row_grain(kTokenBlock * shape[1]), [&](int64_t begin, int64_t end, int) {
-                      std::copy(block_offsets.data<int32_t>() + begin * local_experts,
-                                block_offsets.data<int32_t>() + end * local_experts,
-                                next_tokens + begin * local_experts);
+                      std::copy_n(block_offsets.data<int32_t>() + begin * local_experts,
+                                  (end - begin) * local_experts,
+                                  next_tokens + begin * local_experts);
                       for (int64_t block = begin; block < end; ++block) {
                         number_block(execution, BlockChoices(block, shape[0], shape[1]),
                                      next_tokens + block * local_experts);
@@ -259,6 +246,16 @@ class IndexTokens final : public Operation {
 };
 
 }  // namespace
+
+void require_row_bound(const Execution& execution, const RowBound& bound, int64_t rows) {
+  if (rows <= bound.rows) return;
+  throw Error(
+      "{}: rank {} got {} rows for its experts, {:.2f} times the {} of an even load; {} are "
+      "reserved; give {} a larger value, or 0 for as many rows as can come",
+      execution.name, execution.runtime.groups().rank(), rows,
+      static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(bound.balanced, 1)),
+      bound.balanced, bound.rows, bound.key);
+}
 
 int64_t expert_capacity(double factor, int64_t tokens, int64_t k, int64_t experts) {
   const double balanced = static_cast<double>(tokens * k) / static_cast<double>(experts);

@@ -30,6 +30,10 @@ struct RowBound {
   std::string key;       ///< the configuration key that sets the bound
 };
 
+/// Throws Error if this rank's `rows` are more than `bound` reserves. The error names the node with
+/// its layer, the rank, the imbalance of the load and the configuration key.
+void require_row_bound(const Execution& execution, const RowBound& bound, int64_t rows);
+
 /// The experts that this rank holds, and the limits of their tokens and rows.
 struct RoutingOptions {
   int64_t experts = 0;        ///< experts of the whole layer

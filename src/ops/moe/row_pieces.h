@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <span>
 
+#include "base/round_up.h"
 #include "ops/gemm/gemm_plan.h"
+#include "tensor/alignment.h"
 #include "tensor/shape.h"
 
 namespace tessera {
@@ -48,9 +50,11 @@ class PieceProducts {
 
   /// Returns the size of the product for a piece of `rows` rows: the next multiple of kPieceStep,
   /// or `max_rows` if that is less.
-  int64_t size(int64_t rows) const;
+  int64_t size(int64_t rows) const { return std::min(round_up(rows, kPieceStep), max_rows_); }
   /// Returns the product for a piece of `rows` rows, from 1 to kPieceRows.
-  const Gemm& operator[](int64_t rows) const;
+  const Gemm& operator[](int64_t rows) const {
+    return *products_[static_cast<size_t>((rows - 1) / kPieceStep)];
+  }
 
  private:
   static constexpr size_t kSizes = kPieceRows / kPieceStep;
@@ -67,12 +71,24 @@ class PieceProducts {
 /// an area for staged rows (copied before or after a product) and the product's scratch memory.
 class PieceWorkspace {
  public:
-  PieceWorkspace(int64_t pieces, int64_t staged_bytes, int64_t product_bytes);
+  PieceWorkspace(int64_t pieces, int64_t staged_bytes, int64_t product_bytes)
+      : pieces_(pieces),
+        pieces_bytes_(aligned_bytes(pieces * static_cast<int64_t>(sizeof(RowPiece)))),
+        staged_bytes_(aligned_bytes(staged_bytes)),
+        product_bytes_(aligned_bytes(product_bytes)) {}
 
-  int64_t bytes(int threads) const;
-  std::span<RowPiece> pieces(std::span<std::byte> workspace) const;
-  std::byte* staged(std::span<std::byte> workspace, int thread) const;
-  std::byte* product(std::span<std::byte> workspace, int thread) const;
+  int64_t bytes(int threads) const {
+    return pieces_bytes_ + threads * (staged_bytes_ + product_bytes_);
+  }
+  std::span<RowPiece> pieces(std::span<std::byte> workspace) const {
+    return {reinterpret_cast<RowPiece*>(workspace.data()), static_cast<size_t>(pieces_)};
+  }
+  std::byte* staged(std::span<std::byte> workspace, int thread) const {
+    return workspace.data() + pieces_bytes_ + thread * (staged_bytes_ + product_bytes_);
+  }
+  std::byte* product(std::span<std::byte> workspace, int thread) const {
+    return staged(workspace, thread) + staged_bytes_;
+  }
 
  private:
   int64_t pieces_;

@@ -41,20 +41,29 @@ class AddSkippedGradientOperation final : public Operation {
     expect_choices(*this, inputs[0], inputs[1], inputs[2]);
     TESSERA_EXPECT(*this, is_like(inputs[3], inputs[0]), "a gradient {} of {}", text_of(inputs[3]),
                    text_of(inputs[0]));
-    return {{inputs[0].shape, inputs[0].dtype}, {inputs[1].shape, inputs[1].dtype}};
+    return {inputs[0], inputs[1]};
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
-        add_skipped_gradient_device<Vendor>(arguments<T>(execution), *execution.stream);
-      });
-    }
-    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
-      const auto skipped = arguments<T>(execution);
+    const std::span<const Tensor> inputs = execution.inputs;
+    const auto arguments = [&]<typename T>(T) -> AddSkippedGradient<T> {
+      return {.choices = choices_of<Compute<T>>(inputs[1], inputs[2], experts_),
+              .hidden = inputs[0].shape()[1],
+              .x = inputs[0].pointer<T>(),
+              .result_gradient = inputs[3].pointer<T>(),
+              .x_gradient = execution.outputs[0].pointer<T>(),
+              .weights_gradient = execution.outputs[1].pointer<Compute<T>>()};
+    };
+    const auto kernel = [&](const auto& skipped) {
       parallel_each(execution.runtime.threads(), skipped.choices.tokens, row_grain(skipped.hidden),
                     [&](int64_t token) { gradient_of_token(skipped, token); });
-    });
+    };
+    run_kernel(
+        execution, inputs[0].dtype(), arguments,
+        [&]<typename Vendor>(Vendor, const auto& skipped) {
+          add_skipped_gradient_device<Vendor>(skipped, *execution.stream);
+        },
+        kernel, kernel);
   }
 
  private:
@@ -65,9 +74,6 @@ class AddSkippedGradientOperation final : public Operation {
     const T* result_gradient = skipped.result_gradient + token * skipped.hidden;
     T* x_gradient = skipped.x_gradient + token * skipped.hidden;
     const Wide weight = skipped.choices.weight(token);
-    // x_gradient[t, i] = weight[t] * result_gradient[t, i]
-    // weights_gradient[t, j] = Σ_i x[t, i] * result_gradient[t, i] if choice j of token t skips,
-    // else 0
 #pragma GCC ivdep
     for (int64_t i = 0; i < skipped.hidden; ++i) {
       x_gradient[i] = static_cast<T>(weight * static_cast<Wide>(result_gradient[i]));
@@ -79,17 +85,6 @@ class AddSkippedGradientOperation final : public Operation {
       skipped.weights_gradient[token * skipped.choices.k + j] =
           skipped.choices.skips(token, j) ? product : Wide{0};
     }
-  }
-
-  template <typename T>
-  AddSkippedGradient<T> arguments(const Execution& execution) const {
-    const std::span<const Tensor> inputs = execution.inputs;
-    return {.choices = choices_of<Compute<T>>(inputs[1], inputs[2], experts_),
-            .hidden = inputs[0].shape()[1],
-            .x = inputs[0].pointer<T>(),
-            .result_gradient = inputs[3].pointer<T>(),
-            .x_gradient = execution.outputs[0].pointer<T>(),
-            .weights_gradient = execution.outputs[1].pointer<Compute<T>>()};
   }
 
   int64_t experts_;
@@ -119,14 +114,16 @@ class AddSkippedOperation final : public Operation {
   int in_place_input(int) const override { return 0; }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
-        add_skipped_device<Vendor>(arguments<T>(execution), *execution.stream);
-      });
-    }
-    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
+    const std::span<const Tensor> inputs = execution.inputs;
+    const auto arguments = [&]<typename T>(T) -> AddSkipped<T> {
+      return {.choices = choices_of<Compute<T>>(inputs[2], inputs[3], experts_),
+              .hidden = inputs[0].shape()[1],
+              .output = inputs[0].pointer<T>(),
+              .x = inputs[1].pointer<T>(),
+              .result = execution.outputs[0].pointer<T>()};
+    };
+    const auto kernel = [&]<typename T>(const AddSkipped<T>& skipped) {
       using Wide = Compute<T>;
-      const AddSkipped<T> skipped = arguments<T>(execution);
       parallel_each(execution.runtime.threads(), skipped.choices.tokens, row_grain(skipped.hidden),
                     [&](int64_t token) {
                       const Wide weight = skipped.choices.weight(token);
@@ -134,27 +131,22 @@ class AddSkippedOperation final : public Operation {
                       const T* output = skipped.output + start;
                       const T* x = skipped.x + start;
                       T* result = skipped.result + start;
-        // result[t, i] = output[t, i] + weight[t] * x[t, i]
 #pragma GCC ivdep
                       for (int64_t i = 0; i < skipped.hidden; ++i) {
                         result[i] = static_cast<T>(static_cast<Wide>(output[i]) +
                                                    weight * static_cast<Wide>(x[i]));
                       }
                     });
-    });
+    };
+    run_kernel(
+        execution, inputs[0].dtype(), arguments,
+        [&]<typename Vendor>(Vendor, const auto& skipped) {
+          add_skipped_device<Vendor>(skipped, *execution.stream);
+        },
+        kernel, kernel);
   }
 
  private:
-  template <typename T>
-  AddSkipped<T> arguments(const Execution& execution) const {
-    const std::span<const Tensor> inputs = execution.inputs;
-    return {.choices = choices_of<Compute<T>>(inputs[2], inputs[3], experts_),
-            .hidden = inputs[0].shape()[1],
-            .output = inputs[0].pointer<T>(),
-            .x = inputs[1].pointer<T>(),
-            .result = execution.outputs[0].pointer<T>()};
-  }
-
   int64_t experts_;
 };
 

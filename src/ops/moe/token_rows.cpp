@@ -47,45 +47,39 @@ void sum_token(const In* rows, const int32_t* row_of_choice, const Compute<In>* 
   }
 }
 
-void sum_rows_on_device(Stream& stream, const Tensor& rows, const Tensor& output_indices,
-                        const Tensor* weights, const Tensor& result) {
-  for_vendor(stream, [&]<typename Vendor>(Vendor) {
-    dispatch_device(rows.dtype(), [&]<typename In>(In) {
-      dispatch_device(result.dtype(), [&]<typename Out>(Out) {
-        RowSum<In, Out> sum{};
-        sum.tokens = result.shape()[0];
-        sum.k = output_indices.shape()[1];
-        sum.width = result.shape()[1];
-        sum.rows = rows.pointer<In>();
-        sum.row_of_choice = output_indices.pointer<int32_t>();
-        if (weights != nullptr) sum.weights = weights->pointer<float>();
-        sum.result = result.pointer<Out>();
-        sum_rows_device<Vendor>(sum, stream);
-      });
-    });
-  });
-}
-
 /// Computes result_t = Σ_j weights_tj · rows[output_indices_tj]. The sum is taken in the
 /// accumulation type in the order of j and rounded once. Choices without a row (-1) add nothing.
 /// `weights` is [tokens, k] in the accumulation type; null stands for ones.
 void sum_routed_rows(const Execution& execution, const Tensor& rows, const Tensor& output_indices,
                      const Tensor* weights, const Tensor& result) {
-  if (execution.stream != nullptr) {
-    return sum_rows_on_device(*execution.stream, rows, output_indices, weights, result);
-  }
-  const int64_t k = output_indices.shape()[1];
+  const int64_t tokens = result.shape()[0], k = output_indices.shape()[1];
   const int64_t width = result.shape()[1];
-  dispatch_floating(rows.dtype(), [&]<typename In>(In) {
-    dispatch_floating(result.dtype(), [&]<typename Out>(Out) {
-      using Wide = Compute<In>;
-      const Wide* factors = weights == nullptr ? nullptr : weights->data<Wide>();
-      parallel_each(execution.runtime.threads(), result.shape()[0], row_grain(k * width),
-                    [&](int64_t t) {
-                      sum_token(rows.data<In>(), output_indices.data<int32_t>() + t * k,
-                                factors == nullptr ? nullptr : factors + t * k, k, width,
-                                result.data<Out>() + t * width);
-                    });
+  const auto arguments = [&]<typename In, typename Out>(In, Out) -> RowSum<In, Out> {
+    return {tokens,
+            k,
+            width,
+            rows.pointer<In>(),
+            output_indices.pointer<int32_t>(),
+            weights != nullptr ? weights->pointer<Compute<In>>() : nullptr,
+            result.pointer<Out>()};
+  };
+  if (execution.stream != nullptr) {
+    return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+      dispatch_device(rows.dtype(), [&](auto in) {
+        dispatch_device(result.dtype(), [&](auto out) {
+          sum_rows_device<Vendor>(arguments(in, out), *execution.stream);
+        });
+      });
+    });
+  }
+  dispatch_floating(rows.dtype(), [&](auto in) {
+    dispatch_floating(result.dtype(), [&](auto out) {
+      const auto sum = arguments(in, out);
+      parallel_each(execution.runtime.threads(), tokens, row_grain(k * width), [&](int64_t t) {
+        sum_token(sum.rows, sum.row_of_choice + t * k,
+                  sum.weights == nullptr ? nullptr : sum.weights + t * k, k, width,
+                  sum.result + t * width);
+      });
     });
   });
 }
@@ -151,13 +145,10 @@ class GatherTokens final : public Operation {
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> output_gradients) const override {
-    std::vector<Value> result(self.inputs.size());
-    if (output_gradients[0]) {
-      const DType dtype = builder.spec(self.inputs[0]).dtype;
-      result[0] = builder.apply_single(std::make_shared<GatherTokensGradient>(dtype),
-                                       {output_gradients[0], self.inputs[2]});
-    }
-    return result;
+    if (!output_gradients[0]) return std::vector<Value>(self.inputs.size());
+    const DType dtype = builder.spec(self.inputs[0]).dtype;
+    const auto sum = std::make_shared<GatherTokensGradient>(dtype);
+    return {builder.apply_single(sum, {output_gradients[0], self.inputs[2]}), Value{}, Value{}};
   }
 
   Cost cost(std::span<const Spec>, std::span<const Spec> outputs) const override {
@@ -176,7 +167,6 @@ class GatherTokens final : public Operation {
     }
     const int32_t* token_of_row = execution.inputs[1].data<int32_t>();
     const int64_t bytes = x.shape()[1] * dtype_size(x.dtype());
-    // rows[r, h] = x[token_of_row[r], h]
     parallel_each(execution.runtime.threads(), rows_in_use(execution.inputs[1]),
                   row_grain(x.shape()[1]), [&](int64_t r) {
                     std::memcpy(rows.raw() + r * bytes, x.raw() + token_of_row[r] * bytes,
@@ -232,34 +222,28 @@ class ReduceExpertsGradient final : public Operation {
   int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
-        sum_rows_gradient_device<Vendor>(arguments<T>(execution), *execution.stream);
-      });
-    }
-    dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
-      propagate(arguments<T>(execution), execution.runtime.threads());
-    });
+    const std::span<const Tensor> inputs = execution.inputs;
+    const auto arguments = [&]<typename T>(T) -> RowSumGradient<T> {
+      return {.tokens = inputs[1].shape()[0],
+              .k = inputs[1].shape()[1],
+              .width = inputs[0].shape()[1],
+              .rows = inputs[0].pointer<T>(),
+              .weights = inputs[1].pointer<Compute<T>>(),
+              .row_of_choice = inputs[3].pointer<int32_t>(),
+              .result_gradient = inputs[4].pointer<T>(),
+              .rows_gradient = execution.outputs[0].pointer<T>(),
+              .weights_gradient = execution.outputs[1].pointer<Compute<T>>()};
+    };
+    const auto kernel = [&](const auto& sum) { propagate(sum, execution.runtime.threads()); };
+    run_kernel(
+        execution, inputs[0].dtype(), arguments,
+        [&]<typename Vendor>(Vendor, const auto& sum) {
+          sum_rows_gradient_device<Vendor>(sum, *execution.stream);
+        },
+        kernel, kernel);
   }
 
  private:
-  template <typename T>
-  static RowSumGradient<T> arguments(const Execution& execution) {
-    using Wide = Compute<T>;
-    const std::span<const Tensor> inputs = execution.inputs;
-    RowSumGradient<T> gradient{};
-    gradient.tokens = inputs[1].shape()[0];
-    gradient.k = inputs[1].shape()[1];
-    gradient.width = inputs[0].shape()[1];
-    gradient.rows = inputs[0].pointer<T>();
-    gradient.weights = inputs[1].pointer<Wide>();
-    gradient.row_of_choice = inputs[3].pointer<int32_t>();
-    gradient.result_gradient = inputs[4].pointer<T>();
-    gradient.rows_gradient = execution.outputs[0].pointer<T>();
-    gradient.weights_gradient = execution.outputs[1].pointer<Wide>();
-    return gradient;
-  }
-
   template <typename T>
   static void propagate(const RowSumGradient<T>& sum, int threads) {
     const int64_t grain = row_grain(sum.k * sum.width);
@@ -307,15 +291,12 @@ class ReduceExperts final : public Operation {
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> output_gradients) const override {
-    std::vector<Value> result(self.inputs.size());
-    if (!output_gradients[0]) return result;
+    if (!output_gradients[0]) return std::vector<Value>(self.inputs.size());
     std::vector<Value> inputs = self.inputs;
     inputs.push_back(cast(builder, output_gradients[0], builder.spec(self.inputs[0]).dtype));
     const std::vector<Value> gradients =
         builder.apply(std::make_shared<ReduceExpertsGradient>(), std::move(inputs));
-    result[0] = gradients[0];
-    result[1] = gradients[1];
-    return result;
+    return {gradients[0], gradients[1], Value{}, Value{}};
   }
 
   void run(const Execution& execution) const override {

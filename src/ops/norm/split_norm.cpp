@@ -14,9 +14,18 @@ namespace {
 //   output = scale_rows(x, squares, sums, weight)
 // Each of these operations follows its gradient below. The kernels are in split_norm_kernels.h.
 
+/// The attributes of the operations. `centred` is true if the mean is subtracted.
+struct Scaling {
+  bool centred = false;
+  bool weighted = false;
+  int64_t columns = 0;
+  double epsilon = 0;
+};
+
 /// The base of the operations: checks of their operands, and the kernels' view of rows.
 class RowOperation : public Operation {
  public:
+  explicit RowOperation(const Scaling& scaling = {}) : scaling_(scaling) {}
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
     if (runtime.accelerator() == nullptr) return;
     throw Error(
@@ -37,14 +46,26 @@ class RowOperation : public Operation {
   static Spec row_numbers(const Spec& x) { return {{x.shape[0]}, accumulation_dtype(x.dtype), {}}; }
 
   template <typename T>
-  static SplitRows<T> rows_of(const Execution& execution, const Tensor& x) {
+  SplitRows<T> rows_of(const Execution& execution, const Tensor& x) const {
     SplitRows<T> rows{};
     rows.threads = execution.runtime.threads();
     rows.rows = x.shape()[0];
     rows.width = x.shape()[1];
+    rows.columns = static_cast<double>(scaling_.columns);
+    rows.epsilon = scaling_.epsilon;
     rows.x = x.data<T>();
     return rows;
   }
+
+  /// Sets the operands of scale_rows(), which are the inputs after x. `input` is the index of x.
+  template <typename T>
+  void set_operands(SplitRows<T>& rows, std::span<const Tensor> inputs, size_t input) const {
+    rows.squares = inputs[++input].data<Compute<T>>();
+    if (scaling_.centred) rows.sums = inputs[++input].data<Compute<T>>();
+    if (scaling_.weighted) rows.weight = inputs[++input].data<Compute<T>>();
+  }
+
+  Scaling scaling_;
 };
 
 /// input: the gradient of the sums [tokens]. output: the gradient of x.
@@ -99,13 +120,13 @@ class RowSums final : public RowOperation {
 /// the sums of x [tokens]. output: the gradient of x.
 class RowSquaresGradient final : public RowOperation {
  public:
-  RowSquaresGradient(bool centred, int64_t columns) : centred_(centred), columns_(columns) {}
+  using RowOperation::RowOperation;
   std::string_view name() const override { return "row_squares_gradient"; }
   std::string labels(std::span<const Spec>) const override {
-    return centred_ ? "~t, t c, t -> t c" : "~t, ~t c -> t c";
+    return scaling_.centred ? "~t, t c, t -> t c" : "~t, ~t c -> t c";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == 2U + centred_, "{} inputs", inputs.size());
+    TESSERA_EXPECT(*this, inputs.size() == 2U + scaling_.centred, "{} inputs", inputs.size());
     require_rows(inputs[1]);
     require_row_numbers(inputs[0], inputs[1], "a gradient");
     return {inputs[1]};
@@ -113,71 +134,43 @@ class RowSquaresGradient final : public RowOperation {
   void run(const Execution& execution) const override {
     dispatch_floating(execution.inputs[1].dtype(), [&]<typename T>(T) {
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[1]);
-      rows.columns = static_cast<double>(columns_);
-      if (centred_) rows.sums = execution.inputs[2].data<Compute<T>>();
+      if (scaling_.centred) rows.sums = execution.inputs[2].data<Compute<T>>();
       square_rows_gradient(rows, execution.inputs[0].data<Compute<T>>(),
                            execution.outputs[0].data<T>());
     });
   }
-
- private:
-  bool centred_;
-  int64_t columns_;
 };
 
 /// inputs: x [tokens, columns] and, if the norm is centred, its sums [tokens]. output: [tokens].
 class RowSquares final : public RowOperation {
  public:
-  RowSquares(bool centred, int64_t columns) : centred_(centred), columns_(columns) {}
+  using RowOperation::RowOperation;
   std::string_view name() const override { return "row_squares"; }
   std::string labels(std::span<const Spec>) const override {
-    return centred_ ? "t c, t -> t" : "t c -> t";
+    return scaling_.centred ? "t c, t -> t" : "t c -> t";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == 1U + centred_ && columns_ > 0, "{} inputs, {} columns",
-                   inputs.size(), columns_);
+    TESSERA_EXPECT(*this, inputs.size() == 1U + scaling_.centred && scaling_.columns > 0,
+                   "{} inputs, {} columns", inputs.size(), scaling_.columns);
     require_rows(inputs[0]);
-    if (centred_) require_row_numbers(inputs[1], inputs[0], "sums");
+    if (scaling_.centred) require_row_numbers(inputs[1], inputs[0], "sums");
     return {row_numbers(inputs[0])};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> output_gradients) const override {
     std::vector<Value> inputs{output_gradients[0], self.inputs[0]};
-    if (centred_) inputs.push_back(self.inputs[1]);
+    if (scaling_.centred) inputs.push_back(self.inputs[1]);
     std::vector<Value> gradients(self.inputs.size());
-    gradients[0] = builder.apply_single(std::make_shared<RowSquaresGradient>(centred_, columns_),
-                                        std::move(inputs));
+    gradients[0] =
+        builder.apply_single(std::make_shared<RowSquaresGradient>(scaling_), std::move(inputs));
     return gradients;
   }
   void run(const Execution& execution) const override {
     dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[0]);
-      rows.columns = static_cast<double>(columns_);
-      if (centred_) rows.sums = execution.inputs[1].data<Compute<T>>();
+      if (scaling_.centred) rows.sums = execution.inputs[1].data<Compute<T>>();
       square_rows(rows, execution.outputs[0].data<Compute<T>>());
     });
-  }
-
- private:
-  bool centred_;
-  int64_t columns_;
-};
-
-/// The attributes of scale_rows(). `centred` is true if the mean is subtracted.
-struct Scaling {
-  bool centred;
-  bool weighted;
-  int64_t columns;
-  double epsilon;
-
-  /// Sets the operands of `rows`, which are the inputs after x. `input` is the index of x.
-  template <typename T>
-  void set_operands(SplitRows<T>& rows, std::span<const Tensor> inputs, size_t input) const {
-    rows.columns = static_cast<double>(columns);
-    rows.epsilon = epsilon;
-    rows.squares = inputs[++input].data<Compute<T>>();
-    if (centred) rows.sums = inputs[++input].data<Compute<T>>();
-    if (weighted) rows.weight = inputs[++input].data<Compute<T>>();
   }
 };
 
@@ -185,7 +178,7 @@ struct Scaling {
 /// gradients of the inputs of ScaleRows.
 class ScaleRowsGradient final : public RowOperation {
  public:
-  explicit ScaleRowsGradient(const Scaling& scaling) : scaling_(scaling) {}
+  using RowOperation::RowOperation;
   std::string_view name() const override { return "scale_rows_gradient"; }
   std::string labels(std::span<const Spec>) const override {
     const std::string optional_labels =
@@ -203,7 +196,7 @@ class ScaleRowsGradient final : public RowOperation {
   void run(const Execution& execution) const override {
     dispatch_floating(execution.inputs[1].dtype(), [&]<typename T>(T) {
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[1]);
-      scaling_.set_operands(rows, execution.inputs, 1);
+      set_operands(rows, execution.inputs, 1);
       size_t output = 1;
       ScaledRowsGradients<T> gradients{};
       gradients.output_gradient = execution.inputs[0].data<T>();
@@ -218,16 +211,13 @@ class ScaleRowsGradient final : public RowOperation {
       scaled_rows_gradient(rows, gradients);
     });
   }
-
- private:
-  Scaling scaling_;
 };
 
 /// inputs: x [tokens, columns], squares [tokens], sums [tokens] if centred, weight [columns] if
 /// weighted. output: as x.
 class ScaleRows final : public RowOperation {
  public:
-  explicit ScaleRows(const Scaling& scaling) : scaling_(scaling) {}
+  using RowOperation::RowOperation;
   std::string_view name() const override { return "scale_rows"; }
   std::string labels(std::span<const Spec>) const override {
     return std::string(scaling_.centred ? "t c, t, t" : "~t c, t") +
@@ -260,13 +250,10 @@ class ScaleRows final : public RowOperation {
   void run(const Execution& execution) const override {
     dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
       SplitRows<T> rows = rows_of<T>(execution, execution.inputs[0]);
-      scaling_.set_operands(rows, execution.inputs, 0);
+      set_operands(rows, execution.inputs, 0);
       scale_all_rows(rows, execution.outputs[0].data<T>());
     });
   }
-
- private:
-  Scaling scaling_;
 };
 
 }  // namespace
@@ -278,8 +265,8 @@ Value row_sums(Builder& builder, Value x) {
 Value row_squares(Builder& builder, Value x, std::optional<Value> sums, int64_t columns) {
   std::vector<Value> inputs{x};
   if (sums) inputs.push_back(*sums);
-  return builder.apply_single(std::make_shared<RowSquares>(sums.has_value(), columns),
-                              std::move(inputs));
+  const Scaling scaling{.centred = sums.has_value(), .columns = columns};
+  return builder.apply_single(std::make_shared<RowSquares>(scaling), std::move(inputs));
 }
 
 Value scale_rows(Builder& builder, Value x, std::optional<Value> weight,

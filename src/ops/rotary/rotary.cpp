@@ -42,10 +42,9 @@ class Rotary final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
+      return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
         rotary_device<Vendor>(arguments<T>(execution), *execution.stream);
       });
-      return;
     }
     dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
       rotate_on_processor(execution.runtime, arguments<T>(execution));

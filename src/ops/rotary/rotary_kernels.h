@@ -12,15 +12,14 @@ class Stream;
 /// The arguments of one rotation. output may be x's memory.
 template <typename T>
 struct RotaryArguments {
-  using Wide = Compute<T>;
   int64_t tokens;
   int64_t heads;
   int64_t head_dim;
-  int64_t channels;   // rotated channels of each head
-  bool inverse;       // true for the inverse rotation
-  const T* x;         // [tokens, heads, head_dim]
-  const Wide* table;  // [tokens, channels]: cosines, then sines
-  T* output;          // [tokens, heads, head_dim]
+  int64_t channels;         // rotated channels of each head
+  bool inverse;             // true for the inverse rotation
+  const T* x;               // [tokens, heads, head_dim]
+  const Compute<T>* table;  // [tokens, channels]: cosines, then sines
+  T* output;                // [tokens, heads, head_dim]
 };
 
 /// Rotates with the fast kernel, for T = float and BFloat16.

@@ -10,13 +10,23 @@ bool is_wide_vector(const Spec& spec) {
   return spec.shape.rank() == 1 && (spec.dtype == DType::f32 || spec.dtype == DType::f64);
 }
 
-/// Changes the biases of all classes, unless all counts are 0.
-template <typename Balance>
-void change_all(const Balance& balance) {
-  double total = 0;
-  for (int64_t c = 0; c < balance.classes; ++c) total += static_cast<double>(balance.counts[c]);
-  if (total == 0) return;
-  for (int64_t c = 0; c < balance.classes; ++c) balance.change(c, total);
+/// Changes the biases of all classes, unless all counts are 0. arguments(T{}) returns a BalanceStep
+/// or a BalanceBySign.
+template <typename Arguments>
+void step_biases(const Execution& execution, Arguments&& arguments) {
+  run_wide_kernel(
+      execution, execution.inputs[0].dtype(), arguments,
+      [&]<typename Vendor>(Vendor, const auto& balance) {
+        change_biases_device<Vendor>(balance, *execution.stream);
+      },
+      [](const auto& balance) {
+        double total = 0;
+        for (int64_t c = 0; c < balance.classes; ++c) {
+          total += static_cast<double>(balance.counts[c]);
+        }
+        if (total == 0) return;
+        for (int64_t c = 0; c < balance.classes; ++c) balance.change(c, total);
+      });
 }
 
 /// inputs: the biases and the two moments, which run() changes, then the step and the counts.
@@ -44,31 +54,22 @@ class StepBalance final : public Operation {
   std::vector<int> updated_inputs() const override { return {0, 1, 2}; }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-        step_balance_device<Vendor>(arguments<float>(execution), *execution.stream);
-      });
-    }
-    dispatch_wide(execution.inputs[0].dtype(),
-                  [&]<typename T>(T) { change_all(arguments<T>(execution)); });
+    const std::span<const Tensor> inputs = execution.inputs;
+    step_biases(execution, [&]<typename T>(T) -> BalanceStep<T> {
+      return {.classes = inputs[0].elements(),
+              .rate = controller_.rate,
+              .beta1 = controller_.beta1,
+              .beta2 = controller_.beta2,
+              .epsilon = controller_.epsilon,
+              .counts = inputs[4].pointer<int32_t>(),
+              .step = inputs[3].pointer<double>(),
+              .biases = inputs[0].pointer<T>(),
+              .first_moment = inputs[1].pointer<T>(),
+              .second_moment = inputs[2].pointer<T>()};
+    });
   }
 
  private:
-  template <typename T>
-  BalanceStep<T> arguments(const Execution& execution) const {
-    const std::span<const Tensor> inputs = execution.inputs;
-    return {.classes = inputs[0].elements(),
-            .rate = controller_.rate,
-            .beta1 = controller_.beta1,
-            .beta2 = controller_.beta2,
-            .epsilon = controller_.epsilon,
-            .counts = inputs[4].pointer<int32_t>(),
-            .step = inputs[3].pointer<double>(),
-            .biases = inputs[0].pointer<T>(),
-            .first_moment = inputs[1].pointer<T>(),
-            .second_moment = inputs[2].pointer<T>()};
-  }
-
   BalanceController controller_;
 };
 
@@ -88,24 +89,13 @@ class BalanceSign final : public Operation {
   std::vector<int> updated_inputs() const override { return {0}; }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-        balance_by_sign_device<Vendor>(arguments<float>(execution), *execution.stream);
-      });
-    }
-    dispatch_wide(execution.inputs[0].dtype(),
-                  [&]<typename T>(T) { change_all(arguments<T>(execution)); });
+    step_biases(execution, [&]<typename T>(T) -> BalanceBySign<T> {
+      return {execution.inputs[0].elements(), rate_, execution.inputs[1].pointer<double>(),
+              execution.inputs[0].pointer<T>()};
+    });
   }
 
  private:
-  template <typename T>
-  BalanceBySign<T> arguments(const Execution& execution) const {
-    return {.classes = execution.inputs[0].elements(),
-            .rate = rate_,
-            .counts = execution.inputs[1].pointer<double>(),
-            .biases = execution.inputs[0].pointer<T>()};
-  }
-
   double rate_;
 };
 

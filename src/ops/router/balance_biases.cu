@@ -19,17 +19,12 @@ __global__ void change_biases(Balance balance) {
 
 }  // namespace
 
-template <typename Vendor>
-void step_balance_device(const BalanceStep<float>& balance, Stream& stream) {
-  launch(change_biases<BalanceStep<float>>, {.threads = kBiasThreads}, stream, balance);
+template <typename Vendor, typename Balance>
+void change_biases_device(const Balance& balance, Stream& stream) {
+  launch(change_biases<Balance>, {.threads = kBiasThreads}, stream, balance);
 }
 
-template <typename Vendor>
-void balance_by_sign_device(const BalanceBySign<float>& balance, Stream& stream) {
-  launch(change_biases<BalanceBySign<float>>, {.threads = kBiasThreads}, stream, balance);
-}
-
-template void step_balance_device<ThisVendor>(const BalanceStep<float>&, Stream&);
-template void balance_by_sign_device<ThisVendor>(const BalanceBySign<float>&, Stream&);
+template void change_biases_device<ThisVendor>(const BalanceStep<float>&, Stream&);
+template void change_biases_device<ThisVendor>(const BalanceBySign<float>&, Stream&);
 
 }  // namespace tessera

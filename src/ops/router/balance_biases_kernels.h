@@ -52,10 +52,8 @@ struct BalanceBySign {
   }
 };
 
-// Device kernels. They put their work into the stream.
-template <typename Vendor>
-void step_balance_device(const BalanceStep<float>& balance, Stream& stream);
-template <typename Vendor>
-void balance_by_sign_device(const BalanceBySign<float>& balance, Stream& stream);
+/// Puts a step into the stream. Balance is BalanceStep<float> or BalanceBySign<float>.
+template <typename Vendor, typename Balance>
+void change_biases_device(const Balance& balance, Stream& stream);
 
 }  // namespace tessera

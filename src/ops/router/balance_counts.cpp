@@ -73,7 +73,6 @@ class StepCounts final : public Operation {
                                    mean.pointer<double>(), *execution.stream);
       });
     }
-    // mean[e] = sum[e] * Σ_e counts[e] / Σ_e sum[e]
     double step_choices = 0, batch_choices = 0;
     for (const double element : sum.values<double>()) step_choices += element;
     for (const int32_t count : counts.values<int32_t>()) batch_choices += count;

@@ -75,7 +75,6 @@ class LoadBalanceGradient final : public Operation {
     return {{inputs[1].shape, DType::f64}};
   }
 
-  /// Writes sums_gradient_e = loss_gradient · scale · f_e / L.
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const std::span<const Tensor> counts = execution.inputs.subspan(1);
@@ -137,7 +136,6 @@ class LoadBalanceLoss final : public Operation {
     return result;
   }
 
-  /// Writes loss = scale / L · Σ_e f_e Σ_lt p_lte.
   void run(const Execution& execution) const override {
     const Tensor& sums = execution.inputs[0];
     const std::span<const Tensor> counts = execution.inputs.subspan(1);

@@ -54,7 +54,6 @@ class ProbabilitySumsGradient final : public Operation {
       const double* sums = execution.inputs[0].data<double>();
       T* rows = result.data<T>();
       const int64_t set_tokens = tokens / sets_.value_or(1);
-      // rows[t, e] = sums[the set of t, e]
       for_each_token(execution, tokens, experts, [=](int64_t t) {
         T* row = rows + t * experts;
         const double* set_sums = sums + t / set_tokens * experts;
@@ -150,14 +149,19 @@ class ProbabilitySums final : public Operation {
     const int64_t set_blocks = blocks(shape[0]);
     const int64_t all_blocks = std::ssize(execution.inputs) * sets() * set_blocks;
     T* sums = reinterpret_cast<T*>(execution.workspace.data());  // [layers, sets, blocks, experts]
-    parallel_each(execution.runtime.threads(), all_blocks, row_grain(kBlock * experts),
-                  [&](int64_t block) {
-                    const int64_t layer_set = block / set_blocks;  // in [layers, sets]
-                    const Tensor& layer = execution.inputs[static_cast<size_t>(layer_set / sets())];
-                    const int64_t first = block % set_blocks * kBlock;
-                    sum_columns(layer.data<T>() + (layer_set % sets() * tokens + first) * experts,
-                                std::min(kBlock, tokens - first), experts, sums + block * experts);
-                  });
+    parallel_each(
+        execution.runtime.threads(), all_blocks, row_grain(kBlock * experts), [&](int64_t block) {
+          const int64_t layer_set = block / set_blocks;  // in [layers, sets]
+          const Tensor& layer = execution.inputs[static_cast<size_t>(layer_set / sets())];
+          const int64_t first = block % set_blocks * kBlock;
+          const T* rows = layer.data<T>() + (layer_set % sets() * tokens + first) * experts;
+          T* block_sums = sums + block * experts;
+          std::fill_n(block_sums, experts, T{0});
+          for (int64_t t = 0; t < std::min(kBlock, tokens - first); ++t) {
+#pragma omp simd
+            for (int64_t e = 0; e < experts; ++e) block_sums[e] += rows[t * experts + e];
+          }
+        });
     for (int64_t set = 0; set < sets(); ++set) {
       double* result = execution.outputs[0].data<double>() + set * experts;
       for (int64_t e = 0; e < experts; ++e) {
@@ -170,16 +174,6 @@ class ProbabilitySums final : public Operation {
         }
         result[e] = sum;
       }
-    }
-  }
-
-  /// Writes sums_e = Σ_t rows_te.
-  template <typename T>
-  static void sum_columns(const T* rows, int64_t count, int64_t columns, T* sums) {
-    std::fill_n(sums, columns, T{0});
-    for (int64_t t = 0; t < count; ++t) {
-#pragma omp simd
-      for (int64_t e = 0; e < columns; ++e) sums[e] += rows[t * columns + e];
     }
   }
 

@@ -26,37 +26,39 @@ void router_softmax_gradient_device(int64_t tokens, int64_t experts, const float
                                     Stream& stream);
 
 /// The choice of the k most probable experts, and the computation of their weights.
+template <typename T>
 struct RouterChoice {
   int64_t tokens;
   int64_t experts;
   int64_t k;
   bool renormalise;
   bool forced_uniform;
-  const float* probabilities;  // [tokens, experts]
-  const int32_t* pinned;       // [tokens, k]: if not null, the choice, whatever the rest says
-  const float* biases;         // [experts]: if not null, added to the probabilities for the choice
-  float* weights;              // [tokens, k]
-  int32_t* indices;            // [tokens, k]
+  const T* probabilities;  // [tokens, experts]
+  const int32_t* pinned;   // [tokens, k]: if not null, the choice, whatever the rest says
+  const T* biases;         // [experts]: if not null, added to the probabilities for the choice
+  T* weights;              // [tokens, k]
+  int32_t* indices;        // [tokens, k]
 };
 
 /// The gradient of the probabilities, from the gradient of the weights.
+template <typename T>
 struct RouterChoiceGradient {
   int64_t tokens;
   int64_t experts;
   int64_t k;
   bool renormalise;
-  const float* probabilities;     // [tokens, experts]
-  const int32_t* indices;         // [tokens, k]
-  const float* weights_gradient;  // [tokens, k]
-  float* probabilities_gradient;  // [tokens, experts]
+  const T* probabilities;     // [tokens, experts]
+  const int32_t* indices;     // [tokens, k]
+  const T* weights_gradient;  // [tokens, k]
+  T* probabilities_gradient;  // [tokens, experts]
 };
 
 /// Chooses the experts, with the bits of the plain kernel.
 template <typename Vendor>
-void router_top_k_device(const RouterChoice& choice, Stream& stream);
+void router_top_k_device(const RouterChoice<float>& choice, Stream& stream);
 /// Computes the gradient, with the bits of the plain kernel.
 template <typename Vendor>
-void router_top_k_gradient_device(const RouterChoiceGradient& gradient, Stream& stream);
+void router_top_k_gradient_device(const RouterChoiceGradient<float>& gradient, Stream& stream);
 
 /// Writes loss[0] = coefficient · Σ_t z_t², with z_t = log Σ_e exp logits_te. `parts` is scratch
 /// memory with an element for each token.

@@ -58,50 +58,40 @@ class DepthAverageGradientOperation final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-        depth_average_gradient_device<Vendor>(arguments<float>(execution), *execution.stream);
-      });
-    }
-    const int threads = execution.runtime.threads();
-    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
-      const auto average = arguments<T>(execution);
-      const T* result_gradient = average.result_gradient;
-      const T* previous = average.previous;
-      // bias_gradient[c] = Σ_t result_gradient[t, c]
-      // scale_gradient[c] = Σ_t result_gradient[t, c] * previous[t, c]
-      // previous_gradient[t, c] = result_gradient[t, c] * scale[c]
-      sum_over_rows(average.tokens, average.width, threads, average.bias_gradient,
-                    [=](int64_t index, int64_t) { return result_gradient[index]; });
-      if (previous == nullptr) return;
-      sum_over_rows(
-          average.tokens, average.width, threads, average.scale_gradient,
-          [=](int64_t index, int64_t) { return result_gradient[index] * previous[index]; });
-      for_elements(
-          average.tokens, average.width, threads,
-          [=, scale = average.scale, out = average.previous_gradient](int64_t index, int64_t c) {
-            out[index] = result_gradient[index] * scale[c];
-          });
-    });
+    const std::span<const Tensor> inputs = execution.inputs, outputs = execution.outputs;
+    const auto arguments = [&]<typename T>(T) -> DepthAverageGradient<T> {
+      return {.tokens = inputs[0].shape()[0],
+              .width = inputs[0].shape()[1],
+              .result_gradient = inputs[0].pointer<T>(),
+              .scale = has_previous_ ? inputs[1].pointer<T>() : nullptr,
+              .previous = has_previous_ ? inputs[2].pointer<T>() : nullptr,
+              .bias_gradient = outputs[0].pointer<T>(),
+              .scale_gradient = has_previous_ ? outputs[1].pointer<T>() : nullptr,
+              .previous_gradient = has_previous_ ? outputs[2].pointer<T>() : nullptr};
+    };
+    run_wide_kernel(
+        execution, inputs[0].dtype(), arguments,
+        [&]<typename Vendor>(Vendor, const auto& average) {
+          depth_average_gradient_device<Vendor>(average, *execution.stream);
+        },
+        [&]<typename T>(const DepthAverageGradient<T>& average) {
+          const int threads = execution.runtime.threads();
+          const T* result_gradient = average.result_gradient;
+          const T* previous = average.previous;
+          sum_over_rows(average.tokens, average.width, threads, average.bias_gradient,
+                        [=](int64_t index, int64_t) { return result_gradient[index]; });
+          if (previous == nullptr) return;
+          sum_over_rows(
+              average.tokens, average.width, threads, average.scale_gradient,
+              [=](int64_t index, int64_t) { return result_gradient[index] * previous[index]; });
+          for_elements(
+              average.tokens, average.width, threads,
+              [=, scale = average.scale, out = average.previous_gradient](
+                  int64_t index, int64_t c) { out[index] = result_gradient[index] * scale[c]; });
+        });
   }
 
  private:
-  template <typename T>
-  DepthAverageGradient<T> arguments(const Execution& execution) const {
-    const Tensor& result_gradient = execution.inputs[0];
-    DepthAverageGradient<T> average{};
-    average.tokens = result_gradient.shape()[0];
-    average.width = result_gradient.shape()[1];
-    average.result_gradient = result_gradient.pointer<T>();
-    average.bias_gradient = execution.outputs[0].pointer<T>();
-    if (!has_previous_) return average;
-    average.scale = execution.inputs[1].pointer<T>();
-    average.previous = execution.inputs[2].pointer<T>();
-    average.scale_gradient = execution.outputs[1].pointer<T>();
-    average.previous_gradient = execution.outputs[2].pointer<T>();
-    return average;
-  }
-
   bool has_previous_;
 };
 
@@ -137,38 +127,34 @@ class DepthAverageOperation final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-        depth_average_device<Vendor>(arguments<float>(execution), *execution.stream);
-      });
-    }
-    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
-      const auto average = arguments<T>(execution);
-      // result[t, c] = x[t, c] + bias[c] + scale[c] * previous[t, c]
-      for_elements(average.tokens, average.width, execution.runtime.threads(),
-                   [=](int64_t index, int64_t c) {
-                     const T biased = average.x[index] + average.bias[c];
-                     average.result[index] =
-                         average.previous == nullptr
-                             ? biased
-                             : biased + average.scale[c] * average.previous[index];
-                   });
-    });
+    const std::span<const Tensor> inputs = execution.inputs;
+    const auto arguments = [&]<typename T>(T) -> DepthAverage<T> {
+      return {.tokens = inputs[0].shape()[0],
+              .width = inputs[0].shape()[1],
+              .x = inputs[0].pointer<T>(),
+              .bias = inputs[1].pointer<T>(),
+              .scale = has_previous_ ? inputs[2].pointer<T>() : nullptr,
+              .previous = has_previous_ ? inputs[3].pointer<T>() : nullptr,
+              .result = execution.outputs[0].pointer<T>()};
+    };
+    run_wide_kernel(
+        execution, inputs[0].dtype(), arguments,
+        [&]<typename Vendor>(Vendor, const auto& average) {
+          depth_average_device<Vendor>(average, *execution.stream);
+        },
+        [&]<typename T>(const DepthAverage<T>& average) {
+          for_elements(average.tokens, average.width, execution.runtime.threads(),
+                       [=](int64_t index, int64_t c) {
+                         const T biased = average.x[index] + average.bias[c];
+                         average.result[index] =
+                             average.previous == nullptr
+                                 ? biased
+                                 : biased + average.scale[c] * average.previous[index];
+                       });
+        });
   }
 
  private:
-  template <typename T>
-  DepthAverage<T> arguments(const Execution& execution) const {
-    const std::span<const Tensor> inputs = execution.inputs;
-    return {.tokens = inputs[0].shape()[0],
-            .width = inputs[0].shape()[1],
-            .x = inputs[0].pointer<T>(),
-            .bias = inputs[1].pointer<T>(),
-            .scale = has_previous_ ? inputs[2].pointer<T>() : nullptr,
-            .previous = has_previous_ ? inputs[3].pointer<T>() : nullptr,
-            .result = execution.outputs[0].pointer<T>()};
-  }
-
   bool has_previous_;
 };
 
@@ -199,39 +185,33 @@ class BiasedGeluGradientOperation final : public Operation {
     return {{inputs[0].shape, inputs[0].dtype}, {inputs[1].shape, inputs[1].dtype}};
   }
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-        biased_gelu_gradient_device<Vendor>(arguments<float>(execution), *execution.stream);
-      });
-    }
-    const int threads = execution.runtime.threads();
-    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
-      const auto gelu = arguments<T>(execution);
-      // x_gradient[t, c] = result_gradient[t, c] * gelu'(x[t, c] + bias[c])
-      // bias_gradient[c] = Σ_t x_gradient[t, c]
-      with_gelu<T>(execution.runtime.target(), [&](auto gelu_at) {
-        for_elements(gelu.tokens, gelu.width, threads, [=](int64_t index, int64_t c) {
-          gelu.x_gradient[index] =
-              gelu.result_gradient[index] * gelu_at(gelu.x[index] + gelu.bias[c]).slope;
-        });
-      });
-      sum_over_rows(
-          gelu.tokens, gelu.width, threads, gelu.bias_gradient,
-          [gradient = gelu.x_gradient](int64_t index, int64_t) { return gradient[index]; });
-    });
-  }
-
- private:
-  template <typename T>
-  static BiasedGeluGradient<T> arguments(const Execution& execution) {
     const Tensor& x = execution.inputs[0];
-    return {.tokens = x.shape()[0],
-            .width = x.shape()[1],
-            .x = x.pointer<T>(),
-            .bias = execution.inputs[1].pointer<T>(),
-            .result_gradient = execution.inputs[2].pointer<T>(),
-            .x_gradient = execution.outputs[0].pointer<T>(),
-            .bias_gradient = execution.outputs[1].pointer<T>()};
+    const auto arguments = [&]<typename T>(T) -> BiasedGeluGradient<T> {
+      return {.tokens = x.shape()[0],
+              .width = x.shape()[1],
+              .x = x.pointer<T>(),
+              .bias = execution.inputs[1].pointer<T>(),
+              .result_gradient = execution.inputs[2].pointer<T>(),
+              .x_gradient = execution.outputs[0].pointer<T>(),
+              .bias_gradient = execution.outputs[1].pointer<T>()};
+    };
+    run_wide_kernel(
+        execution, x.dtype(), arguments,
+        [&]<typename Vendor>(Vendor, const auto& gelu) {
+          biased_gelu_gradient_device<Vendor>(gelu, *execution.stream);
+        },
+        [&]<typename T>(const BiasedGeluGradient<T>& gelu) {
+          const int threads = execution.runtime.threads();
+          with_gelu<T>(execution.runtime.target(), [&](auto gelu_at) {
+            for_elements(gelu.tokens, gelu.width, threads, [=](int64_t index, int64_t c) {
+              gelu.x_gradient[index] =
+                  gelu.result_gradient[index] * gelu_at(gelu.x[index] + gelu.bias[c]).slope;
+            });
+          });
+          sum_over_rows(
+              gelu.tokens, gelu.width, threads, gelu.bias_gradient,
+              [gradient = gelu.x_gradient](int64_t index, int64_t) { return gradient[index]; });
+        });
   }
 };
 
@@ -253,32 +233,24 @@ class BiasedGeluOperation final : public Operation {
                          {self.inputs[0], self.inputs[1], output_gradients[0]});
   }
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) {
-      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-        biased_gelu_device<Vendor>(arguments<float>(execution), *execution.stream);
-      });
-    }
-    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
-      const auto gelu = arguments<T>(execution);
-      // result[t, c] = gelu(x[t, c] + bias[c])
-      with_gelu<T>(execution.runtime.target(), [&](auto gelu_at) {
-        for_elements(gelu.tokens, gelu.width, execution.runtime.threads(),
-                     [=](int64_t index, int64_t c) {
-                       gelu.result[index] = gelu_at(gelu.x[index] + gelu.bias[c]).value;
-                     });
-      });
-    });
-  }
-
- private:
-  template <typename T>
-  static BiasedGelu<T> arguments(const Execution& execution) {
     const Tensor& x = execution.inputs[0];
-    return {.tokens = x.shape()[0],
-            .width = x.shape()[1],
-            .x = x.pointer<T>(),
-            .bias = execution.inputs[1].pointer<T>(),
-            .result = execution.outputs[0].pointer<T>()};
+    run_wide_kernel(
+        execution, x.dtype(),
+        [&]<typename T>(T) -> BiasedGelu<T> {
+          return {x.shape()[0], x.shape()[1], x.pointer<T>(), execution.inputs[1].pointer<T>(),
+                  execution.outputs[0].pointer<T>()};
+        },
+        [&]<typename Vendor>(Vendor, const auto& gelu) {
+          biased_gelu_device<Vendor>(gelu, *execution.stream);
+        },
+        [&]<typename T>(const BiasedGelu<T>& gelu) {
+          with_gelu<T>(execution.runtime.target(), [&](auto gelu_at) {
+            for_elements(gelu.tokens, gelu.width, execution.runtime.threads(),
+                         [=](int64_t index, int64_t c) {
+                           gelu.result[index] = gelu_at(gelu.x[index] + gelu.bias[c]).value;
+                         });
+          });
+        });
   }
 };
 

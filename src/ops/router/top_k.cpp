@@ -45,25 +45,32 @@ T chosen_sum(const T* probabilities, const int32_t* chosen, int64_t k) {
   return sum;
 }
 
-/// Computes weights_j = p_j, or p_j / Σ_i p_i over the chosen experts if `renormalise`.
+/// Writes the weights of a token's chosen experts: p_j, or p_j / Σ_i p_i over the chosen experts if
+/// they are renormalised.
 template <typename T>
-void chosen_weights(const T* probabilities, const int32_t* chosen, int64_t k, bool renormalise,
-                    T* weights) {
-  const T divisor = renormalise ? chosen_sum(probabilities, chosen, k) : T{1};
-  for (int64_t j = 0; j < k; ++j) weights[j] = probabilities[chosen[j]] / divisor;
+void weigh_chosen(const RouterChoice<T>& choice, int64_t token) {
+  const T* probabilities = choice.probabilities + token * choice.experts;
+  const int32_t* chosen = choice.indices + token * choice.k;
+  const T divisor = choice.renormalise ? chosen_sum(probabilities, chosen, choice.k) : T{1};
+  for (int64_t j = 0; j < choice.k; ++j) {
+    choice.weights[token * choice.k + j] = probabilities[chosen[j]] / divisor;
+  }
 }
 
-/// Computes the gradient of chosen_weights(), with g = weights_gradient. It is zero for experts
-/// that are not chosen, and g_j for the j-th chosen one. For renormalised weights w = p / s, where
-/// s is the sum of the chosen p, it is (g_j − Σ_i g_i w_i) / s.
+/// Computes the gradient of weigh_chosen(), with g = weights_gradient. It is zero for experts that
+/// are not chosen, and g_j for the j-th chosen one. For renormalised weights w = p / s, where s is
+/// the sum of the chosen p, it is (g_j − Σ_i g_i w_i) / s.
 template <typename T>
-void chosen_weights_gradient(const T* probabilities, const int32_t* chosen,
-                             const T* weights_gradient, int64_t experts, int64_t k,
-                             bool renormalise, T* probabilities_gradient) {
-  std::fill_n(probabilities_gradient, experts, T{0});
+void weigh_chosen_gradient(const RouterChoiceGradient<T>& gradient, int64_t token) {
+  const int64_t k = gradient.k;
+  const T* probabilities = gradient.probabilities + token * gradient.experts;
+  const int32_t* chosen = gradient.indices + token * k;
+  const T* weights_gradient = gradient.weights_gradient + token * k;
+  T* probabilities_gradient = gradient.probabilities_gradient + token * gradient.experts;
+  std::fill_n(probabilities_gradient, gradient.experts, T{0});
   T divisor = 1;
   T mean_gradient = 0;  // Σ_i g_i w_i
-  if (renormalise) {
+  if (gradient.renormalise) {
     divisor = chosen_sum(probabilities, chosen, k);
     for (int64_t j = 0; j < k; ++j) {
       mean_gradient += weights_gradient[j] * probabilities[chosen[j]] / divisor;
@@ -95,41 +102,30 @@ class RouterTopKGradient final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_on_device(execution);
-    const Tensor& result = execution.outputs[0];
-    const int64_t experts = result.shape()[1];
-    const int64_t k = execution.inputs[1].shape()[1];
-    const int32_t* chosen = execution.inputs[1].data<int32_t>();
-    dispatch_wide(result.dtype(), [&]<typename T>(T) {
-      const T* probabilities = execution.inputs[0].data<T>();
-      const T* weights_gradient = execution.inputs[2].data<T>();
-      T* probabilities_gradient = result.data<T>();
-      // The loops over choices do not vectorise, so a choice counts as 8 vectorised operations.
-      for_each_token(execution, result.shape()[0], experts + 8 * k, [&](int64_t t) {
-        chosen_weights_gradient(probabilities + t * experts, chosen + t * k,
-                                weights_gradient + t * k, experts, k, renormalise_,
-                                probabilities_gradient + t * experts);
-      });
-    });
+    const std::span<const Tensor> inputs = execution.inputs;
+    const auto arguments = [&]<typename T>(T) -> RouterChoiceGradient<T> {
+      return {.tokens = inputs[0].shape()[0],
+              .experts = inputs[0].shape()[1],
+              .k = inputs[1].shape()[1],
+              .renormalise = renormalise_,
+              .probabilities = inputs[0].pointer<T>(),
+              .indices = inputs[1].pointer<int32_t>(),
+              .weights_gradient = inputs[2].pointer<T>(),
+              .probabilities_gradient = execution.outputs[0].pointer<T>()};
+    };
+    run_wide_kernel(
+        execution, inputs[0].dtype(), arguments,
+        [&]<typename Vendor>(Vendor, const auto& gradient) {
+          router_top_k_gradient_device<Vendor>(gradient, *execution.stream);
+        },
+        [&](const auto& gradient) {
+          // The loops over choices do not vectorise, so a choice counts as 8 vectorised operations.
+          for_each_token(execution, gradient.tokens, gradient.experts + 8 * gradient.k,
+                         [&](int64_t t) { weigh_chosen_gradient(gradient, t); });
+        });
   }
 
  private:
-  void run_on_device(const Execution& execution) const {
-    const Shape& shape = execution.inputs[0].shape();
-    const RouterChoiceGradient gradient{
-        .tokens = shape[0],
-        .experts = shape[1],
-        .k = execution.inputs[1].shape()[1],
-        .renormalise = renormalise_,
-        .probabilities = execution.inputs[0].pointer<float>(),
-        .indices = execution.inputs[1].pointer<int32_t>(),
-        .weights_gradient = execution.inputs[2].pointer<float>(),
-        .probabilities_gradient = execution.outputs[0].pointer<float>()};
-    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-      router_top_k_gradient_device<Vendor>(gradient, *execution.stream);
-    });
-  }
-
   bool renormalise_;
 };
 
@@ -193,53 +189,46 @@ class RouterTopK final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_on_device(execution);
-    const Shape& shape = execution.inputs[0].shape();
-    dispatch_wide(execution.inputs[0].dtype(), [&]<typename T>(T) {
-      const T* probabilities = execution.inputs[0].data<T>();
-      T* weights = execution.outputs[0].data<T>();
-      int32_t* indices = execution.outputs[1].data<int32_t>();
-      if (by_ == By::pinned) execution.outputs[1].copy_from(execution.inputs[1]);
-      const T* biases = by_ == By::biases ? execution.inputs[1].data<T>() : nullptr;
-      // The insertion does not vectorise either: an expert counts as 16 vectorised operations.
-      for_each_token(execution, shape[0], 16 * shape[1], [&](int64_t t) {
-        const T* row = probabilities + t * shape[1];
-        int32_t* chosen = indices + t * options_.k;
-        if (by_ != By::pinned) choose(row, biases, t, shape[1], chosen);
-        chosen_weights(row, chosen, options_.k, options_.renormalise, weights + t * options_.k);
-      });
-    });
+    const std::span<const Tensor> inputs = execution.inputs;
+    const auto arguments = [&]<typename T>(T) -> RouterChoice<T> {
+      return {.tokens = inputs[0].shape()[0],
+              .experts = inputs[0].shape()[1],
+              .k = options_.k,
+              .renormalise = options_.renormalise,
+              .forced_uniform = options_.forced_uniform,
+              .probabilities = inputs[0].pointer<T>(),
+              .pinned = by_ == By::pinned ? inputs[1].pointer<int32_t>() : nullptr,
+              .biases = by_ == By::biases ? inputs[1].pointer<T>() : nullptr,
+              .weights = execution.outputs[0].pointer<T>(),
+              .indices = execution.outputs[1].pointer<int32_t>()};
+    };
+    run_wide_kernel(
+        execution, inputs[0].dtype(), arguments,
+        [&]<typename Vendor>(Vendor, const auto& choice) {
+          router_top_k_device<Vendor>(choice, *execution.stream);
+        },
+        [&](const auto& choice) {
+          if (by_ == By::pinned) execution.outputs[1].copy_from(inputs[1]);
+          // The insertion does not vectorise either: an expert counts as 16 vectorised operations.
+          for_each_token(execution, choice.tokens, 16 * choice.experts, [&](int64_t t) {
+            if (by_ != By::pinned) choose(choice, t);
+            weigh_chosen(choice, t);
+          });
+        });
   }
 
  private:
-  void run_on_device(const Execution& execution) const {
-    const Shape& shape = execution.inputs[0].shape();
-    const RouterChoice choice{
-        .tokens = shape[0],
-        .experts = shape[1],
-        .k = options_.k,
-        .renormalise = options_.renormalise,
-        .forced_uniform = options_.forced_uniform,
-        .probabilities = execution.inputs[0].pointer<float>(),
-        .pinned = by_ == By::pinned ? execution.inputs[1].pointer<int32_t>() : nullptr,
-        .biases = by_ == By::biases ? execution.inputs[1].pointer<float>() : nullptr,
-        .weights = execution.outputs[0].pointer<float>(),
-        .indices = execution.outputs[1].pointer<int32_t>()};
-    for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
-      router_top_k_device<Vendor>(choice, *execution.stream);
-    });
-  }
-
   /// Chooses the experts of one of this rank's tokens.
   template <typename T>
-  void choose(const T* probabilities, const T* biases, int64_t token, int64_t experts,
-              int32_t* chosen) const {
-    const int64_t k = options_.k;
-    if (options_.forced_uniform) {
-      if (!tokens_.indices.empty()) token = tokens_.indices[static_cast<size_t>(token)];
-      for (int64_t j = 0; j < k; ++j) chosen[j] = static_cast<int32_t>((token * k + j) % experts);
-    } else {
-      choose_experts(probabilities, biases, experts, k, chosen);
+  void choose(const RouterChoice<T>& choice, int64_t token) const {
+    int32_t* chosen = choice.indices + token * choice.k;
+    if (!options_.forced_uniform) {
+      return choose_experts(choice.probabilities + token * choice.experts, choice.biases,
+                            choice.experts, choice.k, chosen);
+    }
+    if (!tokens_.indices.empty()) token = tokens_.indices[static_cast<size_t>(token)];
+    for (int64_t j = 0; j < choice.k; ++j) {
+      chosen[j] = static_cast<int32_t>((token * choice.k + j) % choice.experts);
     }
   }
 

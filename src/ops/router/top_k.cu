@@ -40,7 +40,7 @@ __device__ int next_expert(const RouterRow<size>& row, const float* probabilitie
 
 /// Writes the choice and the weights of each token. All lanes of its row know the whole choice.
 template <int size>
-__global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
+__global__ void router_top_k_rows(RouterRows rows, RouterChoice<float> choice) {
   const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));
   const float* const probabilities = choice.probabilities + row.token * choice.experts;
   int32_t* const chosen = choice.indices + row.token * choice.k;
@@ -69,7 +69,7 @@ __global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
 /// chosen one it is g_j, the gradient of its weight w_j. If the weights were divided by the sum s
 /// of the chosen probabilities, it is (g_j - Σ_i g_i w_i) / s.
 template <int size>
-__global__ void router_top_k_gradient_rows(RouterRows rows, RouterChoiceGradient gradient) {
+__global__ void router_top_k_gradient_rows(RouterRows rows, RouterChoiceGradient<float> gradient) {
   const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));
   if (!row.exists) return;
   const int64_t start = row.token * gradient.experts;
@@ -102,7 +102,7 @@ __global__ void router_top_k_gradient_rows(RouterRows rows, RouterChoiceGradient
 }  // namespace
 
 template <typename Vendor>
-void router_top_k_device(const RouterChoice& choice, Stream& stream) {
+void router_top_k_device(const RouterChoice<float>& choice, Stream& stream) {
   for_router_rows(choice.tokens, choice.experts,
                   [&](auto size, const RouterRows& rows, const Grid& grid) {
                     launch(router_top_k_rows<size>, grid, stream, rows, choice);
@@ -110,14 +110,14 @@ void router_top_k_device(const RouterChoice& choice, Stream& stream) {
 }
 
 template <typename Vendor>
-void router_top_k_gradient_device(const RouterChoiceGradient& gradient, Stream& stream) {
+void router_top_k_gradient_device(const RouterChoiceGradient<float>& gradient, Stream& stream) {
   for_router_rows(gradient.tokens, gradient.experts,
                   [&](auto size, const RouterRows& rows, const Grid& grid) {
                     launch(router_top_k_gradient_rows<size>, grid, stream, rows, gradient);
                   });
 }
 
-template void router_top_k_device<ThisVendor>(const RouterChoice&, Stream&);
-template void router_top_k_gradient_device<ThisVendor>(const RouterChoiceGradient&, Stream&);
+template void router_top_k_device<ThisVendor>(const RouterChoice<float>&, Stream&);
+template void router_top_k_gradient_device<ThisVendor>(const RouterChoiceGradient<float>&, Stream&);
 
 }  // namespace tessera

@@ -21,8 +21,6 @@ class RouterZLossGradient final : public Operation {
     return {inputs[0]};
   }
 
-  /// Writes logits_gradient_t = 2 · coefficient · loss_gradient · z_t · softmax(logits_t), where
-  /// z_t is log Σ_e exp logits_te.
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];

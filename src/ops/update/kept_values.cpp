@@ -12,30 +12,34 @@
 namespace tessera {
 namespace {
 
-// Three operations that only write kept values. On a device, rounding and zeroing handle all values
-// in one launch over a table (device_table.h), and copying takes a copy or a launch for each value.
+// The operations on values that a run keeps from step to step: rounding, zeroing, copying, and
+// RunningSum, which adds the losses of a step's micro-batches. On a device, rounding and zeroing
+// handle all values in one launch over a table (device_table.h), and the other operations take a
+// copy or a launch for each value.
 
-/// The base of copy_kept() and round_to_weights(). inputs: a scale if there is one, the sources,
-/// then as many targets, which are only written.
+/// The base of the operations whose last `count` inputs are the targets, which are only written. As
+/// many sources are before the targets, if there are any, and before them there may be a scale.
 class WriteKept : public Operation {
  public:
-  WriteKept(size_t count, bool has_scale) : count_(count), has_scale_(has_scale) {}
+  WriteKept(size_t count, size_t first_target) : count_(count), first_target_(first_target) {}
 
   std::string labels(std::span<const Spec>) const override {
-    return (has_scale_ ? "u!, " : "") + repeated("f#", count_) + " -> " + repeated("+= f#", count_);
+    return (has_scale() ? "u!, " : "") + repeated("f#", count_) + " -> " +
+           repeated("+= f#", count_);
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     return {.bytes = operand_bytes(inputs, {})};
   }
   std::vector<int> updated_inputs() const override {
     std::vector<int> targets(count_);
-    std::iota(targets.begin(), targets.end(), static_cast<int>(target_input(0)));
+    std::iota(targets.begin(), targets.end(), static_cast<int>(first_target_));
     return targets;
   }
 
  protected:
-  size_t source_input(size_t i) const { return size_t{has_scale_} + i; }
-  size_t target_input(size_t i) const { return source_input(count_ + i); }
+  bool has_scale() const { return first_target_ > count_; }
+  size_t source_input(size_t i) const { return first_target_ - count_ + i; }
+  size_t target_input(size_t i) const { return first_target_ + i; }
 
   /// Returns the distributions of the targets, which are those of the sources. The sources must not
   /// be partial. `noun` names a source in errors.
@@ -49,8 +53,8 @@ class WriteKept : public Operation {
     return {sources.begin(), sources.end()};
   }
 
-  size_t count_;  // the number of sources
-  bool has_scale_;
+  size_t count_;
+  size_t first_target_;
 };
 
 /// The operation of copy_kept().
@@ -62,7 +66,7 @@ class CopyKept final : public WriteKept {
   /// Returns a rule that also expects the same scale on all ranks.
   HandRule hand_rule() const override {
     return [this](Axis, std::span<const TypeOnAxis> inputs) {
-      if (has_scale_ && !inputs[0].same_on_ranks()) {
+      if (has_scale() && !inputs[0].same_on_ranks()) {
         throw DistributionError(fmt::format(
             "copy_kept: the scale is {}; expected one number for all ranks", inputs[0].text()));
       }
@@ -71,7 +75,7 @@ class CopyKept final : public WriteKept {
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == target_input(count_), "{} inputs", inputs.size());
-    TESSERA_EXPECT(*this, !has_scale_ || is_like(inputs[0], {{1}, DType::f64}),
+    TESSERA_EXPECT(*this, !has_scale() || is_like(inputs[0], {{1}, DType::f64}),
                    "a scale {}; f64 [1] is expected", text_of(inputs[0]));
     for (size_t i = 0; i < count_; ++i) {
       const Spec& source = inputs[source_input(i)];
@@ -83,13 +87,13 @@ class CopyKept final : public WriteKept {
   }
   void run(const Execution& execution) const override {
     const bool on_host = execution.stream == nullptr;
-    if (has_scale_ && on_host && std::isnan(*execution.inputs[0].data<double>())) return;
+    if (has_scale() && on_host && std::isnan(*execution.inputs[0].data<double>())) return;
     for (size_t i = 0; i < count_; ++i) {
       const Tensor& source = execution.inputs[source_input(i)];
       const Tensor& target = execution.inputs[target_input(i)];
       if (on_host) {
         target.copy_from(source);
-      } else if (!has_scale_) {
+      } else if (!has_scale()) {
         execution.stream->copy(target.address(), source.address(), source.bytes());
       } else {
         for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
@@ -105,7 +109,7 @@ class CopyKept final : public WriteKept {
 /// The operation of round_to_weights(). The sources are the masters, the targets the weights.
 class RoundToWeights final : public WriteKept {
  public:
-  explicit RoundToWeights(size_t count) : WriteKept(count, false) {}
+  explicit RoundToWeights(size_t count) : WriteKept(count, count) {}
   std::string_view name() const override { return "round_to_weights"; }
 
   HandRule hand_rule() const override {
@@ -132,12 +136,8 @@ class RoundToWeights final : public WriteKept {
     for (size_t i = 0; i < count_; ++i) {
       const float* master = execution.inputs[i].data<float>();
       auto* weight = execution.inputs[count_ + i].data<BFloat16>();
-      parallel_ranges(execution.runtime.threads(), execution.inputs[i].elements(), 1 << 16,
-                      [=](int64_t begin, int64_t end, int) {
-                        for (int64_t e = begin; e < end; ++e) {
-                          weight[e] = static_cast<BFloat16>(master[e]);
-                        }
-                      });
+      parallel_each(execution.runtime.threads(), execution.inputs[i].elements(), 1 << 16,
+                    [=](int64_t e) { weight[e] = static_cast<BFloat16>(master[e]); });
     }
   }
 
@@ -158,9 +158,9 @@ class RoundToWeights final : public WriteKept {
 };
 
 /// The operation of zero(). inputs: the values, which are only written.
-class Zero final : public Operation {
+class Zero final : public WriteKept {
  public:
-  explicit Zero(size_t count) : count_(count) {}
+  explicit Zero(size_t count) : WriteKept(count, 0) {}
   std::string_view name() const override { return "zero"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -173,15 +173,6 @@ class Zero final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == count_, "{} values", inputs.size());
     return {};
-  }
-  /// Counts the values as written only.
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
-    return {.bytes = operand_bytes(inputs, {})};
-  }
-  std::vector<int> updated_inputs() const override {
-    std::vector<int> all(count_);
-    std::iota(all.begin(), all.end(), 0);
-    return all;
   }
   int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
     return target.device == Device::cpu ? 0 : table_bytes<ZeroRow>(count_);
@@ -205,9 +196,66 @@ class Zero final : public Operation {
                       });
     }
   }
+};
+
+/// inputs: the sum, f64 [1] or of the value's shape, which run() adds to; then the value.
+class RunningSum final : public Operation {
+ public:
+  std::string_view name() const override { return "running_sum"; }
+
+  /// Returns labels by which a partial value makes the sum partial.
+  std::string labels(std::span<const Spec> inputs) const override {
+    const std::string dims = element_labels(inputs[1].shape.rank());
+    return "~" + dims + " -> += " + (inputs[0].shape == Shape{1} ? "u" : dims);
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 2, "{} inputs", inputs.size());
+    const Spec& sum = inputs[0];
+    const Spec& value = inputs[1];
+    TESSERA_EXPECT(
+        *this,
+        sum.dtype == DType::f64 && (sum.shape == Shape{1} || sum.shape == value.shape) &&
+            (value.dtype == DType::i32 || value.dtype == DType::f64 || value.dtype == DType::f32),
+        "{} added to {}", text_of(value), text_of(sum));
+    return {};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
+    return {.bytes = operand_bytes(inputs, {}, updated_inputs())};
+  }
+  std::vector<int> updated_inputs() const override { return {0}; }
+
+  void run(const Execution& execution) const override {
+    const DType dtype = execution.inputs[1].dtype();
+    if (dtype == DType::i32) return add<int32_t>(execution);
+    if (dtype == DType::f32) return add<float>(execution);
+    add<double>(execution);
+  }
 
  private:
-  size_t count_;  // the number of values
+  template <typename T>
+  static void add(const Execution& execution) {
+    const Tensor& sum = execution.inputs[0];
+    const Tensor& value = execution.inputs[1];
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&]<typename Vendor>(Vendor) {
+        running_sum_device<Vendor>(sum.pointer<double>(), sum.elements(), value.pointer<T>(),
+                                   value.elements(), *execution.stream);
+      });
+    }
+    add_on_processor<T>(sum.values<double>(), value.values<T>());
+  }
+
+  /// Adds sum[0] += Σ_i value[i], or sum[i] += value[i], in the order of i.
+  template <typename T>
+  static void add_on_processor(std::span<double> sum, std::span<const T> value) {
+    if (sum.size() != 1) {
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(value[i]);
+      return;
+    }
+    double total = 0;
+    for (const T element : value) total += static_cast<double>(element);
+    sum[0] += total;
+  }
 };
 
 }  // namespace
@@ -216,9 +264,11 @@ void copy_kept(Builder& builder, std::span<const Value> sources, std::span<const
                std::optional<Value> scale) {
   std::vector<Value> inputs;
   if (scale) inputs.push_back(*scale);
+  const size_t count = sources.size();
   inputs.insert(inputs.end(), sources.begin(), sources.end());
   inputs.insert(inputs.end(), targets.begin(), targets.end());
-  builder.apply(std::make_shared<CopyKept>(sources.size(), scale.has_value()), std::move(inputs));
+  builder.apply(std::make_shared<CopyKept>(count, count + size_t{scale.has_value()}),
+                std::move(inputs));
 }
 
 void round_to_weights(Builder& builder, std::span<const Value> masters,
@@ -230,6 +280,10 @@ void round_to_weights(Builder& builder, std::span<const Value> masters,
 
 void zero(Builder& builder, std::span<const Value> values) {
   builder.apply(std::make_shared<Zero>(values.size()), {values.begin(), values.end()});
+}
+
+void add_to_sum(Builder& builder, Value sum, Value value) {
+  builder.apply(std::make_shared<RunningSum>(), {sum, value});
 }
 
 }  // namespace tessera

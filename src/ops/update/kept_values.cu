@@ -3,12 +3,15 @@
 namespace tessera {
 namespace {
 
-constexpr int kCopyThreads = 256;
+/// Returns a grid with a thread for each element.
+Grid grid_of_threads(int64_t count) {
+  return {.blocks = (count + kPieceThreads - 1) / kPieceThreads, .threads = kPieceThreads};
+}
 
 /// Writes target[i] = source[i], with a thread for each element, unless the scale is NaN.
 __global__ void copy_if_finite(const double* scale, int64_t count, const float* source,
                                float* target) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kCopyThreads + threadIdx.x;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kPieceThreads + threadIdx.x;
   if (i < count && !std::isnan(*scale)) target[i] = source[i];
 }
 
@@ -38,14 +41,30 @@ __global__ void zero_pieces(DeviceTable<ZeroRow> values) {
   if (thread < piece.count % kBytes) start[packs * kBytes + thread] = std::byte{0};
 }
 
+/// Adds all values to one sum, in one block.
+template <typename T>
+__global__ void add_all_to_sum(double* sum, const T* value, int64_t count) {
+  double total = 0;
+  for (int64_t i = threadIdx.x; i < count; i += kPieceThreads) {
+    total += static_cast<double>(value[i]);
+  }
+  total = block_sum(total);
+  if (threadIdx.x == 0) *sum += total;
+}
+
+/// Adds value[i] to sums[i], with a thread for each element.
+template <typename T>
+__global__ void add_each_to_sum(double* sums, const T* value, int64_t count) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kPieceThreads + threadIdx.x;
+  if (i < count) sums[i] += static_cast<double>(value[i]);
+}
+
 }  // namespace
 
 template <typename Vendor>
 void copy_if_finite_device(const double* scale, int64_t count, const float* source, float* target,
                            Stream& stream) {
-  launch(copy_if_finite,
-         {.blocks = (count + kCopyThreads - 1) / kCopyThreads, .threads = kCopyThreads}, stream,
-         scale, count, source, target);
+  launch(copy_if_finite, grid_of_threads(count), stream, scale, count, source, target);
 }
 
 template <typename Vendor>
@@ -58,9 +77,21 @@ void zero_device(const DeviceTable<ZeroRow>& values, Stream& stream) {
   launch(zero_pieces, grid_of_pieces(values), stream, values);
 }
 
+template <typename Vendor, typename T>
+void running_sum_device(double* sum, int64_t sums, const T* value, int64_t count, Stream& stream) {
+  if (sums == 1) {
+    launch(add_all_to_sum<T>, {.threads = kPieceThreads}, stream, sum, value, count);
+  } else {
+    launch(add_each_to_sum<T>, grid_of_threads(count), stream, sum, value, count);
+  }
+}
+
 template void copy_if_finite_device<ThisVendor>(const double*, int64_t, const float*, float*,
                                                 Stream&);
 template void round_device<ThisVendor>(const DeviceTable<RoundRow>&, Stream&);
 template void zero_device<ThisVendor>(const DeviceTable<ZeroRow>&, Stream&);
+template void running_sum_device<ThisVendor>(double*, int64_t, const int32_t*, int64_t, Stream&);
+template void running_sum_device<ThisVendor>(double*, int64_t, const float*, int64_t, Stream&);
+template void running_sum_device<ThisVendor>(double*, int64_t, const double*, int64_t, Stream&);
 
 }  // namespace tessera

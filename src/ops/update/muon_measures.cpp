@@ -48,7 +48,7 @@ struct ProbedMatrix {
   }
 };
 
-/// Adds a matrix's measures to `sums`, where v_i = probe_sign(i), n is the smaller of rows and
+/// Adds a matrix's measures to `sums`, where v_i = muon_probe_sign(i), n is the smaller of rows and
 /// columns, and `vectors` is scratch memory of rows + columns elements:
 ///   factor² Σ x², rows · columns, |(X Xᵀ − I) v|² (a tall X: |(Xᵀ X − I) v|²), n
 template <typename T>
@@ -62,7 +62,7 @@ void add_measures(const ProbedMatrix<T>& matrix, double factor, double* vectors,
   const int64_t n = std::min(matrix.rows, matrix.columns);
   // v, and then its product with X Xᵀ (or Xᵀ X)
   double* const probed = wide ? row_values : column_values;
-  for (int64_t i = 0; i < n; ++i) probed[i] = probe_sign(i);
+  for (int64_t i = 0; i < n; ++i) probed[i] = muon_probe_sign(i);
   if (wide) {
     matrix.times_transposed(row_values, column_values);
     matrix.times(column_values, row_values);
@@ -72,7 +72,7 @@ void add_measures(const ProbedMatrix<T>& matrix, double factor, double* vectors,
   }
   double deviations = 0;
   for (int64_t i = 0; i < n; ++i) {
-    const double difference = probed[i] - probe_sign(i);
+    const double difference = probed[i] - muon_probe_sign(i);
     deviations += difference * difference;
   }
   sums[0] += factor * factor * squares;
@@ -203,8 +203,6 @@ class NothingMeasured final : public Operation {
 double MuonMeasures::rms() const { return std::sqrt(squares / elements); }
 
 double MuonMeasures::deviation() const { return std::sqrt(deviations / dims); }
-
-double probe_sign(int64_t i) { return muon_probe_sign(i); }
 
 Value muon_measures(Builder& builder, std::span<const MeasuredUpdate> updates,
                     NewtonSchulzPieces pieces) {

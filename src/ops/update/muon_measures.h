@@ -34,16 +34,13 @@ struct MuonMeasures {
 /// matrices are treated, as for newton_schulz().
 ///
 /// The distance of U Uᵀ (or Uᵀ U, whichever is smaller, [n, n]) from I is taken along one vector v
-/// of ones with the signs of probe_sign(). Over random signs, the mean of |(U Uᵀ − I) v|² is the
-/// square of the Frobenius norm of U Uᵀ − I. So two products with a vector replace one with a
+/// of ones with the signs of muon_probe_sign(). Over random signs, the mean of |(U Uᵀ − I) v|² is
+/// the square of the Frobenius norm of U Uᵀ − I. So two products with a vector replace one with a
 /// matrix. The signs are the same in each step.
 Value muon_measures(Builder& builder, std::span<const MeasuredUpdate> updates,
                     NewtonSchulzPieces pieces = NewtonSchulzPieces::refused);
 
 /// Returns the measures of a rank that has no updates: zeros, with this distribution.
 Value nothing_measured(Builder& builder, const Distribution& distribution);
-
-/// Returns 1 or -1: entry i of the vector along which a distance from I is taken.
-double probe_sign(int64_t i);
 
 }  // namespace tessera

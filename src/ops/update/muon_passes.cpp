@@ -90,9 +90,17 @@ class UpdateMomentum final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
+    const double scale = *execution.inputs[0].data<double>();
     for_matrix_pieces(execution, execution.outputs.first(matrices_),
                       [&]<typename T>(T, size_t matrix, int64_t begin, int64_t end) {
-                        update_piece<T>(execution, matrix, begin, end);
+                        using Wide = Compute<T>;
+                        T* const out = execution.outputs[matrix].data<T>();
+                        if (std::isnan(scale)) {
+                          return std::fill(out + begin, out + end, static_cast<T>(Wide{0}));
+                        }
+                        update_momentum(static_cast<Wide>(scale), static_cast<Wide>(momentum_),
+                                        begin, end, execution.inputs[1 + matrix].data<Wide>(),
+                                        execution.inputs[1 + matrices_ + matrix].data<Wide>(), out);
                       });
   }
 
@@ -113,17 +121,6 @@ class UpdateMomentum final : public Operation {
     });
   }
 
-  template <typename T>
-  void update_piece(const Execution& execution, size_t matrix, int64_t begin, int64_t end) const {
-    using Wide = Compute<T>;
-    const double scale = *execution.inputs[0].data<double>();
-    T* const out = execution.outputs[matrix].data<T>();
-    if (std::isnan(scale)) return std::fill(out + begin, out + end, static_cast<T>(Wide{0}));
-    update_momentum(static_cast<Wide>(scale), static_cast<Wide>(momentum_), begin, end,
-                    execution.inputs[1 + matrix].data<Wide>(),
-                    execution.inputs[1 + matrices_ + matrix].data<Wide>(), out);
-  }
-
   size_t matrices_;
   double momentum_;
   DType dtype_;
@@ -142,17 +139,11 @@ void apply_update(Wide keep, Wide step_size, int64_t begin, int64_t end, const T
   }
 }
 
-/// The options of the update of one matrix.
-struct MatrixStep {
-  double factor = 1;
-  bool decays = true;
-};
-
 /// inputs: the scale, the learning rate, the updates, the masters, and the weights if rounded.
 class ApplyMuon final : public Operation {
  public:
-  ApplyMuon(std::vector<MatrixStep> matrices, bool rounds, double weight_decay)
-      : matrices_(std::move(matrices)), rounds_(rounds), weight_decay_(weight_decay) {}
+  ApplyMuon(std::span<const MuonMatrix> matrices, bool rounds, double weight_decay)
+      : matrices_(matrices.begin(), matrices.end()), rounds_(rounds), weight_decay_(weight_decay) {}
   std::string_view name() const override { return "muon_update"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -208,10 +199,19 @@ class ApplyMuon final : public Operation {
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
     if (std::isnan(*execution.inputs[0].data<double>())) return;
-    for_matrix_pieces(execution, execution.inputs.subspan(2, matrices_.size()),
-                      [&]<typename T>(T, size_t matrix, int64_t begin, int64_t end) {
-                        update_piece<T>(execution, matrix, begin, end);
-                      });
+    const double rate = *execution.inputs[1].data<double>();
+    for_matrix_pieces(
+        execution, execution.inputs.subspan(2, matrices_.size()),
+        [&]<typename T>(T, size_t matrix, int64_t begin, int64_t end) {
+          using Wide = Compute<T>;
+          const MuonMatrix& step = matrices_[matrix];
+          const size_t master = 2 + matrices_.size() + matrix;
+          const size_t weight = rounds_ ? master + matrices_.size() : master;
+          apply_update(static_cast<Wide>(1.0 - (step.decays ? rate * weight_decay_ : 0.0)),
+                       static_cast<Wide>(rate * step.factor), begin, end,
+                       execution.inputs[2 + matrix].data<T>(),
+                       execution.inputs[master].data<Wide>(), execution.inputs[weight].data<T>());
+        });
   }
 
  private:
@@ -236,20 +236,7 @@ class ApplyMuon final : public Operation {
     });
   }
 
-  template <typename T>
-  void update_piece(const Execution& execution, size_t matrix, int64_t begin, int64_t end) const {
-    using Wide = Compute<T>;
-    const double rate = *execution.inputs[1].data<double>();
-    const MatrixStep& step = matrices_[matrix];
-    const size_t master = 2 + matrices_.size() + matrix;
-    const size_t weight = rounds_ ? master + matrices_.size() : master;
-    apply_update(static_cast<Wide>(1.0 - (step.decays ? rate * weight_decay_ : 0.0)),
-                 static_cast<Wide>(rate * step.factor), begin, end,
-                 execution.inputs[2 + matrix].data<T>(), execution.inputs[master].data<Wide>(),
-                 execution.inputs[weight].data<T>());
-  }
-
-  std::vector<MatrixStep> matrices_;
+  std::vector<MuonMatrix> matrices_;
   bool rounds_;
   double weight_decay_;
 };
@@ -273,11 +260,7 @@ double muon_factor(const Shape& shape) {
 void muon_update(Builder& builder, const MuonInputs& inputs, std::span<const MuonMatrix> matrices,
                  double weight_decay) {
   std::vector<Value> values{inputs.scale, inputs.learning_rate};
-  std::vector<MatrixStep> steps;
-  for (const MuonMatrix& matrix : matrices) {
-    values.push_back(matrix.update);
-    steps.push_back({matrix.factor, matrix.decays});
-  }
+  for (const MuonMatrix& matrix : matrices) values.push_back(matrix.update);
   for (const MuonMatrix& matrix : matrices) values.push_back(matrix.master);
   const bool rounds = matrices.front().weight.has_value();
   for (const MuonMatrix& matrix : matrices) {
@@ -285,8 +268,7 @@ void muon_update(Builder& builder, const MuonInputs& inputs, std::span<const Muo
                   "a matrix with a rounded weight beside one without");
     if (matrix.weight) values.push_back(*matrix.weight);
   }
-  builder.apply(std::make_shared<ApplyMuon>(std::move(steps), rounds, weight_decay),
-                std::move(values));
+  builder.apply(std::make_shared<ApplyMuon>(matrices, rounds, weight_decay), std::move(values));
 }
 
 }  // namespace tessera

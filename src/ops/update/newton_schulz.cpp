@@ -89,7 +89,7 @@ struct StepProducts {
 };
 
 /// The parts of the workspace on a device, as offsets in bytes.
-struct DeviceLayout {
+struct DeviceLayout : WorkspaceParts {
   DeviceLayout(const Target& target, std::span<const Spec> matrices) {
     int64_t blocks = 0, elements = 0, largest_n = 0, products = 0;
     const DType dtype = matrices[0].dtype;
@@ -112,15 +112,8 @@ struct DeviceLayout {
     square = append(largest_n * largest_n * dtype_size(dtype));
     scratch = append(products);
   }
-  /// Appends a part of that size and returns its offset.
-  int64_t append(int64_t part_bytes) {
-    const int64_t offset = bytes;
-    bytes += aligned_bytes(part_bytes);
-    return offset;
-  }
 
   int64_t count = 0;
-  int64_t bytes = 0;
   int64_t partial, factors, x, gram, square, scratch;
 };
 

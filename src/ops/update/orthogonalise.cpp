@@ -43,7 +43,7 @@ GemmShape product_shape(const OrthogonaliseSize& size) {
 }
 
 /// The parts of a matrix's workspace, as offsets in bytes.
-struct Layout {
+struct Layout : WorkspaceParts {
   explicit Layout(const OrthogonaliseSize& size) {
     const int64_t element = dtype_size(size.dtype);
     const int64_t n = short_side(size.extent);
@@ -54,14 +54,7 @@ struct Layout {
     row_sums = append(size.extent.rows * dtype_size(DType::f64));
     scratch = bytes;
   }
-  /// Appends a part of that size and returns its offset.
-  int64_t append(int64_t part_bytes) {
-    const int64_t offset = bytes;
-    bytes += aligned_bytes(part_bytes);
-    return offset;
-  }
 
-  int64_t bytes = 0;
   int64_t x, transposed, gram, polynomial, row_sums, scratch;
 };
 

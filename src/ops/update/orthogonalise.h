@@ -4,8 +4,21 @@
 
 #include "ops/gemm/symmetric_product.h"
 #include "ops/update/matrix_labels.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
+
+/// The parts of a workspace, one after the other.
+struct WorkspaceParts {
+  /// Appends a part of that size and returns its offset.
+  int64_t append(int64_t part_bytes) {
+    const int64_t offset = bytes;
+    bytes += aligned_bytes(part_bytes);
+    return offset;
+  }
+
+  int64_t bytes = 0;
+};
 
 /// Orthogonalises matrices of one size on the processor, one at a time (see newton_schulz()).
 class Orthogonalise {

@@ -125,8 +125,10 @@ class AddInOrder final : public Operation {
   }
   int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
     if (target.device == Device::cpu) return 0;
+    int64_t count = 0;
+    for (const Section& section : sections_) count += section.end - section.begin;
     return table_bytes<SumsRow>(sections_.size()) +
-           SumsRow::first_stage_blocks(count_of_sums()) * static_cast<int64_t>(sizeof(double));
+           SumsRow::first_stage_blocks(count) * static_cast<int64_t>(sizeof(double));
   }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
@@ -140,12 +142,6 @@ class AddInOrder final : public Operation {
   }
 
  private:
-  int64_t count_of_sums() const {
-    int64_t count = 0;
-    for (const Section& section : sections_) count += section.end - section.begin;
-    return count;
-  }
-
   void run_on_device(const Execution& execution) const {
     std::vector<SumsRow> rows;
     for (const Section& section : sections_) {

@@ -30,14 +30,6 @@ MixtureReport bench_mixture(const MixtureBlockSizes& sizes, const BlockBenchOpti
   return report;
 }
 
-std::string MixtureReport::text() const {
-  return mixture_text(sizes, block, measurement, on, balanced ? &*balanced : nullptr);
-}
-std::string MixtureReport::json() const {
-  return mixture_json(sizes, block, measurement, on, balanced ? &*balanced : nullptr);
-}
-std::string MixtureReport::picture() const { return mixture_picture(sizes, measurement, on); }
-
 AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<int64_t> lengths,
                                 const BlockBenchOptions& options) {
   const int threads = threads_or_all(options.threads, "--threads");
@@ -58,30 +50,6 @@ AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<in
   }
   report.on = measured_on(options.precision, runtime);
   return report;
-}
-
-std::string AttentionReport::text() const {
-  std::string text;
-  for (const Length& length : lengths) {
-    text += attention_text(length.sizes, length.block, length.measurement, on);
-  }
-  return text;
-}
-
-std::string AttentionReport::json() const {
-  std::string lines;
-  for (const Length& length : lengths) {
-    lines += attention_json(length.sizes, length.block, length.measurement, on);
-  }
-  return lines;
-}
-
-std::string AttentionReport::picture() const {
-  std::vector<std::pair<int64_t, PassRates>> rates;
-  for (const Length& length : lengths) {
-    rates.emplace_back(length.sizes.tokens, pass_rates(length.block, length.measurement));
-  }
-  return attention_picture(lengths.front().sizes, rates, on);
 }
 
 }  // namespace tessera

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,37 +20,10 @@ struct BlockBenchOptions {
   std::function<Repeats(const std::string& measurement)> repeats;
 };
 
-/// One measured mixture-of-experts layer.
-struct MixtureReport {
-  MixtureBlockSizes sizes;
-  BlockProgram block;
-  BlockMeasurement measurement;
-  /// The measurement with a balanced load, if `sizes` has a skew.
-  std::optional<BlockMeasurement> balanced;
-  MeasuredOn on;
-
-  std::string text() const;
-  std::string json() const;     ///< one object on one line
-  std::string picture() const;  ///< SVG
-};
 /// Measures a mixture-of-experts layer. If it has a skewed load, also measures it with a balanced
 /// load. Throws Error if it does not fit the memory.
 MixtureReport bench_mixture(const MixtureBlockSizes& sizes, const BlockBenchOptions& options);
 
-/// Attention measured over sequences of several lengths.
-struct AttentionReport {
-  struct Length {
-    AttentionBlockSizes sizes;
-    BlockProgram block;
-    BlockMeasurement measurement;
-  };
-  std::vector<Length> lengths;  ///< ascending; at least one for picture()
-  MeasuredOn on;
-
-  std::string text() const;
-  std::string json() const;     ///< one object per length, each on a line
-  std::string picture() const;  ///< SVG
-};
 /// Measures attention for each length, the shortest first, because the process's peak memory after
 /// a length is then the length's own. Throws Error if one does not fit the memory.
 AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<int64_t> lengths,

@@ -38,8 +38,7 @@ std::vector<Point> milliseconds_by_run(std::span<const double> seconds) {
 
 }  // namespace
 
-std::string mixture_picture(const MixtureBlockSizes& sizes, const BlockMeasurement& measurement,
-                            const MeasuredOn& on) {
+std::string MixtureReport::picture() const {
   const auto runs = static_cast<double>(measurement.forward_seconds.size());
   return draw(chart_of_passes(
       title("Mixture of experts", on), {.label = "run", .range = {0.5, runs + 0.5}, .whole = true},
@@ -47,6 +46,14 @@ std::string mixture_picture(const MixtureBlockSizes& sizes, const BlockMeasureme
       milliseconds_by_run(measurement.forward_backward_seconds),
       fmt::format("{} tokens of {}, {} experts of {}, {} a token", sizes.tokens, sizes.hidden,
                   sizes.experts, sizes.expert_size, sizes.experts_per_token)));
+}
+
+std::string AttentionReport::picture() const {
+  std::vector<std::pair<int64_t, PassRates>> rates;
+  for (const Length& length : lengths) {
+    rates.emplace_back(length.sizes.tokens, pass_rates(length.block, length.measurement));
+  }
+  return attention_picture(lengths.front().sizes, rates, on);
 }
 
 std::string attention_picture(const AttentionBlockSizes& sizes,

@@ -141,16 +141,14 @@ PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurem
               block.flops.useful() / quantile(measurement.forward_backward_seconds, 0.5)};
 }
 
-std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,
-                         const BlockMeasurement& measurement, const MeasuredOn& on,
-                         const BlockMeasurement* balanced) {
+std::string MixtureReport::json() const {
   const OrderedJson shape{
       {"tokens", sizes.tokens},           {"hidden", sizes.hidden},
       {"experts", sizes.experts},         {"experts_per_token", sizes.experts_per_token},
       {"expert_size", sizes.expert_size}, {"uniform_routing", sizes.uniform_routing}};
   OrderedJson json = block_json("moe", shape, block, measurement, on);
   json["expert_load"] = expert_load(sizes, measurement);
-  if (balanced != nullptr) {
+  if (balanced) {
     json["skew"] = sizes.skew;
     json["balanced_forward_seconds"] = balanced->forward_seconds;
     json["balanced_forward_backward_seconds"] = balanced->forward_backward_seconds;
@@ -159,40 +157,43 @@ std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& blo
   return json.dump() + "\n";
 }
 
-std::string mixture_text(const MixtureBlockSizes& sizes, const BlockProgram& block,
-                         const BlockMeasurement& measurement, const MeasuredOn& on,
-                         const BlockMeasurement* balanced) {
-  const std::string balanced_line =
-      balanced == nullptr
-          ? ""
-          : fmt::format("with a balanced load both passes take {}: skewed, {:.2f} times as long\n",
+std::string MixtureReport::text() const {
+  std::string text = fmt::format(
+      "mixture of experts: {} tokens of {}, {} experts of {}, {} a token; the fullest expert has "
+      "{:.2f} times the balanced load\n{}{}",
+      sizes.tokens, sizes.hidden, sizes.experts, sizes.expert_size, sizes.experts_per_token,
+      expert_load(sizes, measurement), conditions_text(on), block_text(block, measurement, on));
+  if (balanced) {
+    text += fmt::format("with a balanced load both passes take {}: skewed, {:.2f} times as long\n",
                         median_and_spread(balanced->forward_backward_seconds),
                         time_ratio(measurement, *balanced));
-  return fmt::format(
-      "mixture of experts: {} tokens of {}, {} experts of {}, {} a token; the fullest expert has "
-      "{:.2f} times the balanced load\n{}{}{}",
-      sizes.tokens, sizes.hidden, sizes.experts, sizes.expert_size, sizes.experts_per_token,
-      expert_load(sizes, measurement), conditions_text(on), block_text(block, measurement, on),
-      balanced_line);
+  }
+  return text;
 }
 
-std::string attention_json(const AttentionBlockSizes& sizes, const BlockProgram& block,
-                           const BlockMeasurement& measurement, const MeasuredOn& on) {
-  const OrderedJson shape{{"tokens", sizes.tokens},
-                          {"heads", sizes.heads},
-                          {"kv_heads", sizes.kv_heads},
-                          {"head_size", sizes.head_size},
-                          {"documents", sizes.documents}};
-  return block_json("attention", shape, block, measurement, on).dump() + "\n";
+std::string AttentionReport::json() const {
+  std::string lines;
+  for (const auto& [sizes, block, measurement] : lengths) {
+    const OrderedJson shape{{"tokens", sizes.tokens},
+                            {"heads", sizes.heads},
+                            {"kv_heads", sizes.kv_heads},
+                            {"head_size", sizes.head_size},
+                            {"documents", sizes.documents}};
+    lines += block_json("attention", shape, block, measurement, on).dump() + "\n";
+  }
+  return lines;
 }
 
-std::string attention_text(const AttentionBlockSizes& sizes, const BlockProgram& block,
-                           const BlockMeasurement& measurement, const MeasuredOn& on) {
-  const std::string documents =
-      sizes.documents > 0 ? fmt::format(" in {} documents", sizes.documents) : "";
-  return fmt::format("causal attention: {} tokens{}, {} heads of {} on {} key-value heads\n{}{}",
-                     sizes.tokens, documents, sizes.heads, sizes.head_size, sizes.kv_heads,
-                     conditions_text(on), block_text(block, measurement, on));
+std::string AttentionReport::text() const {
+  std::string text;
+  for (const auto& [sizes, block, measurement] : lengths) {
+    const std::string documents =
+        sizes.documents > 0 ? fmt::format(" in {} documents", sizes.documents) : "";
+    text += fmt::format("causal attention: {} tokens{}, {} heads of {} on {} key-value heads\n{}{}",
+                        sizes.tokens, documents, sizes.heads, sizes.head_size, sizes.kv_heads,
+                        conditions_text(on), block_text(block, measurement, on));
+  }
+  return text;
 }
 
 }  // namespace tessera

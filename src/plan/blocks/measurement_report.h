@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -56,28 +57,38 @@ struct PassRates {
 };
 PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurement);
 
-// Each function returns one measurement, as a JSON object on one line or as lines of text.
-// `balanced` is the measurement of the same layer with a balanced load, or null.
+/// One measured mixture-of-experts layer.
+struct MixtureReport {
+  MixtureBlockSizes sizes;
+  BlockProgram block;
+  BlockMeasurement measurement;
+  /// The measurement with a balanced load, if `sizes` has a skew.
+  std::optional<BlockMeasurement> balanced;
+  MeasuredOn on;
 
-std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,
-                         const BlockMeasurement& measurement, const MeasuredOn& on,
-                         const BlockMeasurement* balanced = nullptr);
-std::string mixture_text(const MixtureBlockSizes& sizes, const BlockProgram& block,
-                         const BlockMeasurement& measurement, const MeasuredOn& on,
-                         const BlockMeasurement* balanced = nullptr);
-std::string attention_json(const AttentionBlockSizes& sizes, const BlockProgram& block,
-                           const BlockMeasurement& measurement, const MeasuredOn& on);
-std::string attention_text(const AttentionBlockSizes& sizes, const BlockProgram& block,
-                           const BlockMeasurement& measurement, const MeasuredOn& on);
+  std::string text() const;
+  std::string json() const;  ///< one object on one line
+  /// Draws the seconds of each run as SVG, for the forward pass and for both passes.
+  std::string picture() const;
+};
 
-// Measurements as SVG documents (block_picture.cpp).
+/// Attention measured over sequences of several lengths.
+struct AttentionReport {
+  struct Length {
+    AttentionBlockSizes sizes;
+    BlockProgram block;
+    BlockMeasurement measurement;
+  };
+  std::vector<Length> lengths;  ///< ascending; at least one for picture()
+  MeasuredOn on;
 
-/// Draws the seconds of each run: one line for the forward pass and one for both passes.
-std::string mixture_picture(const MixtureBlockSizes& sizes, const BlockMeasurement& measurement,
-                            const MeasuredOn& on);
+  std::string text() const;
+  std::string json() const;     ///< one object per length, each on a line
+  std::string picture() const;  ///< SVG
+};
 
-/// Draws the rates of attention over the sequence length: one line for the forward pass and one for
-/// both passes. `rates` has the lengths, ascending, and `sizes` all sizes but the length.
+/// Draws the rates of attention over the sequence length as SVG: one line for the forward pass and
+/// one for both passes. `rates` has the lengths, ascending, and `sizes` all sizes but the length.
 std::string attention_picture(const AttentionBlockSizes& sizes,
                               std::span<const std::pair<int64_t, PassRates>> rates,
                               const MeasuredOn& on);

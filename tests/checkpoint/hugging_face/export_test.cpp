@@ -17,6 +17,7 @@
 #include "support/error_of.h"
 #include "support/hugging_face_folder.h"
 #include "support/names_in.h"
+#include "support/save_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera::hugging_face {

@@ -17,6 +17,7 @@
 #include "support/error_of.h"
 #include "support/hugging_face_folder.h"
 #include "support/joined_convolutions.h"
+#include "support/save_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace tessera::hugging_face {
@@ -44,7 +45,7 @@ SampleTensors load(const fs::path& checkpoint, const ModelConfig& model) {
   for (const ParameterSpec& spec : parameters.specs()) {
     tensors.add("parameters", spec.name, spec.shape, DType::f32);
   }
-  CheckpointReader(checkpoint).load_all(tensors.items());
+  load_all(CheckpointReader(checkpoint), tensors.items());
   return tensors;
 }
 

@@ -1,5 +1,3 @@
-#include "data/bpe/bpe_document_encoder.h"
-
 #include <functional>
 #include <set>
 
@@ -7,6 +5,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "data/bpe/bpe_stages.h"
 #include "data/bpe/byte_level_bpe_tokenizer.h"
 #include "data/bpe/fixtures.h"
 #include "data/bpe/open_piece.h"

@@ -1,5 +1,3 @@
-#include "data/bpe/nfc.h"
-
 #include <chrono>
 #include <set>
 
@@ -7,6 +5,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "data/bpe/bpe_normalizer.h"
 #include "data/bpe/fixtures.h"
 #include "data/utf8_text.h"
 

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "data/bpe/fixtures.h"
-#include "data/bpe/pattern_syntax.h"
 #include "data/support.h"
 #include "data/utf8_text.h"
 

@@ -7,7 +7,6 @@
 #include "ops/update/muon_measures.h"
 #include "ops/update/muon_passes.h"
 #include "ops/update/newton_schulz.h"
-#include "ops/update/running_sum.h"
 #include "ops/update/sum_of_squares.h"
 
 namespace tessera::testing {

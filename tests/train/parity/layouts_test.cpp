@@ -6,6 +6,7 @@
 
 #include "plan/programs.h"
 #include "support/operation_run.h"
+#include "support/random_batches.h"
 #include "train/parity/parity_errors.h"
 #include "train/parity/reference_model.h"
 #include "verify/layout_run.h"

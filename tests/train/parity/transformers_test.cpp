@@ -75,12 +75,11 @@ class ParityMachine {
 /// The logits of every sequence, fed in pieces of `piece` tokens.
 std::vector<double> logits_of(ParityMachine& machine, const ReferenceModel& reference, DType dtype,
                               int64_t piece) {
-  Decoder decoder(reference.config(), dtype, machine.weights(), reference.context(),
-                  machine.runtime);
   std::vector<double> logits;
   const Batch batch = reference.batch(0);
   for (int64_t row = 0; row < reference.sequences(); ++row) {
-    decoder.restart();
+    Decoder decoder(reference.config(), dtype, machine.weights(), reference.context(),
+                    machine.runtime);
     for (int64_t begin = 0; begin < reference.context(); begin += piece) {
       const int32_t* first = batch.tokens.data() + row * reference.context() + begin;
       const int64_t count = std::min(piece, reference.context() - begin);
@@ -233,14 +232,13 @@ TEST_P(TransformersZaya, DecodesTheSameTokensWithTheSameLogits) {
   const auto vocabulary = static_cast<size_t>(reference.config().vocabulary_size);
   for (const DType dtype : {DType::f32, DType::f64}) {
     ParityMachine machine(reference, dtype);
-    Decoder decoder(reference.config(), dtype, machine.weights(), 64, machine.runtime);
     for (const int length : {1, 2, 5}) {
       SCOPED_TRACE(fmt::format("{} tokens in {}", length, dtype_name(dtype)));
       const std::string of = fmt::format("decode/{}/", length);
       std::vector<int32_t> given = reference.expected_tokens(of + "prompt");
       const std::vector<int32_t> tokens = reference.expected_tokens(of + "tokens");
       std::vector<double> logits;
-      decoder.restart();
+      Decoder decoder(reference.config(), dtype, machine.weights(), 64, machine.runtime);
       for (const int32_t token : tokens) {
         std::vector<double> all = machine.values(decoder.feed(given));
         all.erase(all.begin(), all.end() - static_cast<int64_t>(vocabulary));

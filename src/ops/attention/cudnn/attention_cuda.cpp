@@ -1,8 +1,9 @@
-#include <array>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include <cuda_runtime_api.h>
 
@@ -91,8 +92,9 @@ class CudnnPlans {
 CudnnPlans& plans_of_gpu() {
   int gpu = 0;
   const cudaError_t status = cudaGetDevice(&gpu);
-  if (status != cudaSuccess)
+  if (status != cudaSuccess) {
     throw Error("cannot ask which GPU is used: {}", cudaGetErrorString(status));
+  }
   static std::mutex mutex;
   static auto& plans = *std::make_unique<std::map<int, CudnnPlans>>().release();
   const std::scoped_lock lock(mutex);
@@ -105,11 +107,13 @@ class VariantPack {
   explicit VariantPack(const CudnnLibrary& library)
       : pack_(library, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR) {}
 
-  /// Adds the address of a tensor, unless it is null: then the graph does not have the tensor.
-  void add(CudnnAttentionTensor id, const void* address) {
-    if (address == nullptr) return;
-    ids_.push_back(static_cast<int64_t>(id));
-    addresses_.push_back(const_cast<void*>(address));  // cuDNN's interface has no const
+  /// Adds the addresses of tensors, except null: then the graph does not have the tensor.
+  void add(std::initializer_list<std::pair<CudnnAttentionTensor, const void*>> operands) {
+    for (const auto& [id, address] : operands) {
+      if (address == nullptr) continue;
+      ids_.push_back(static_cast<int64_t>(id));
+      addresses_.push_back(const_cast<void*>(address));  // cuDNN's interface has no const
+    }
   }
   cudnnBackendDescriptor_t finish(void* workspace) {
     pack_.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::span<const int64_t>(ids_));
@@ -124,24 +128,6 @@ class VariantPack {
   CudnnDescriptor pack_;
   std::vector<int64_t> ids_;
   std::vector<void*> addresses_;
-};
-
-/// A workspace, divided into parts one after the other.
-class WorkspaceParts {
- public:
-  explicit WorkspaceParts(std::byte* workspace) {
-    const auto number = static_cast<int64_t>(reinterpret_cast<uintptr_t>(workspace));
-    next_ = workspace + (round_up(number, kCudnnAlignment) - number);
-  }
-  /// Returns the next `bytes` bytes, or null for no bytes.
-  std::byte* take(int64_t bytes) {
-    std::byte* const part = next_;
-    next_ += bytes;
-    return bytes > 0 ? part : nullptr;
-  }
-
- private:
-  std::byte* next_;
 };
 
 /// Enqueues the kernel that finds the groups of packed documents. Returns their arrays in `memory`,
@@ -173,28 +159,6 @@ RowNumbers row_numbers(const CudnnAttentionKind& kind, const void* from, void* t
           .to = static_cast<float*>(to)};
 }
 
-void add_groups(VariantPack& pack, const PackedArrays& arrays) {
-  using Id = CudnnAttentionTensor;
-  pack.add(Id::queries, arrays.lengths);
-  pack.add(Id::keys, arrays.lengths);
-  pack.add(Id::row_offsets, arrays.offsets[0]);
-  pack.add(Id::key_offsets, arrays.offsets[1]);
-  pack.add(Id::number_offsets, arrays.offsets[2]);
-  pack.add(Id::document_starts, arrays.starts);
-}
-
-void add_operands(VariantPack& pack, const CudnnAttentionOperands& operands) {
-  using Id = CudnnAttentionTensor;
-  pack.add(Id::q, operands.q);
-  pack.add(Id::k, operands.k);
-  pack.add(Id::v, operands.v);
-  pack.add(Id::output, operands.output);
-  pack.add(Id::output_gradient, operands.output_gradient);
-  pack.add(Id::q_gradient, operands.q_gradient);
-  pack.add(Id::k_gradient, operands.k_gradient);
-  pack.add(Id::v_gradient, operands.v_gradient);
-}
-
 }  // namespace
 
 void require_cudnn_attention(const CudnnAttentionKind& kind) { plans_of_gpu().plan(kind); }
@@ -204,38 +168,55 @@ void cudnn_attention(const Execution& execution, const CudnnAttentionKind& kind,
   using Id = CudnnAttentionTensor;
   CudnnPlans& plans = plans_of_gpu();
   const CudnnAttentionPlan& plan = plans.plan(kind);
-  const CudnnLibrary& library = plans.library();
   Stream& stream = *execution.stream;
 
   const CudnnWorkspace sizes(kind);
-  WorkspaceParts parts(workspace);
+  const auto begin = static_cast<int64_t>(reinterpret_cast<uintptr_t>(workspace));
+  Scratch scratch(workspace + (round_up(begin, kCudnnAlignment) - begin));
+  const auto take = [&](int64_t bytes) {  // null for no bytes
+    return bytes > 0 ? scratch.take<std::byte>(bytes) : nullptr;
+  };
   // cuDNN reads these numbers when the work is enqueued.
   const auto factor = static_cast<float>(scale);
   const float nothing = -std::numeric_limits<float>::infinity(), one = 1;
-  VariantPack pack(library);
-  add_operands(pack, operands);
-  pack.add(Id::delta, parts.take(sizes.delta));
-  pack.add(Id::q_gradient_sums, parts.take(sizes.q_gradient_sums));
-  pack.add(Id::k_gradient_heads, parts.take(sizes.head_gradients));
-  pack.add(Id::v_gradient_heads, parts.take(sizes.head_gradients));
-  pack.add(Id::scale, &factor);
-  pack.add(Id::nothing, &nothing);
-  pack.add(Id::one, kind.backward ? &one : nullptr);
+  VariantPack pack(plans.library());
+  pack.add({{Id::q, operands.q},
+            {Id::k, operands.k},
+            {Id::v, operands.v},
+            {Id::output, operands.output},
+            {Id::output_gradient, operands.output_gradient},
+            {Id::q_gradient, operands.q_gradient},
+            {Id::k_gradient, operands.k_gradient},
+            {Id::v_gradient, operands.v_gradient},
+            {Id::delta, take(sizes.delta)},
+            {Id::q_gradient_sums, take(sizes.q_gradient_sums)},
+            {Id::k_gradient_heads, take(sizes.head_gradients)},
+            {Id::v_gradient_heads, take(sizes.head_gradients)},
+            {Id::scale, &factor},
+            {Id::nothing, &nothing},
+            {Id::one, kind.backward ? &one : nullptr}});
   const bool packed = kind.documents == CudnnDocuments::packed;
-  std::byte* const log_sum_exp = parts.take(sizes.packed_log_sum_exp);
-  std::byte* const packing = parts.take(sizes.packing);
+  std::byte* const log_sum_exp = take(sizes.packed_log_sum_exp);
+  std::byte* const packing = take(sizes.packing);
   if (packed) {
-    add_groups(pack, pack_documents(kind, operands.document_starts, packing, stream));
+    const PackedArrays arrays = pack_documents(kind, operands.document_starts, packing, stream);
+    pack.add({{Id::queries, arrays.lengths},
+              {Id::keys, arrays.lengths},
+              {Id::row_offsets, arrays.offsets[0]},
+              {Id::key_offsets, arrays.offsets[1]},
+              {Id::number_offsets, arrays.offsets[2]},
+              {Id::document_starts, arrays.starts},
+              {Id::log_sum_exp, log_sum_exp}});
     if (kind.backward) {
-      rows_to_tokens_device<Cuda>(row_numbers(kind, operands.log_sum_exp, log_sum_exp), stream);
+      reorder_rows_device<Cuda>(row_numbers(kind, operands.log_sum_exp, log_sum_exp), true, stream);
     }
   } else {
-    pack.add(Id::document_starts, operands.document_starts);
+    pack.add(
+        {{Id::document_starts, operands.document_starts}, {Id::log_sum_exp, operands.log_sum_exp}});
   }
-  pack.add(Id::log_sum_exp, packed ? log_sum_exp : operands.log_sum_exp);
-  plans.run(plan, pack.finish(parts.take(sizes.library)), stream);
+  plans.run(plan, pack.finish(take(sizes.library)), stream);
   if (packed && !kind.backward) {
-    rows_from_tokens_device<Cuda>(row_numbers(kind, log_sum_exp, operands.log_sum_exp), stream);
+    reorder_rows_device<Cuda>(row_numbers(kind, log_sum_exp, operands.log_sum_exp), false, stream);
   }
 }
 

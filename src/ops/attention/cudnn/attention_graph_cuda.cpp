@@ -33,8 +33,6 @@ class AttentionWriter {
     keys_ = group_numbers(Id::keys, batch_);
   }
 
-  /// Returns the layout of a matrix [tokens, heads · head_dim] as [sequences, heads, sequence,
-  /// head_dim].
   CudnnLayout query_layout() const { return rows_of(kind_.heads); }
   CudnnLayout key_layout() const { return rows_of(kind_.kv_heads); }
   CudnnLayout score_layout() const {
@@ -85,7 +83,7 @@ class AttentionWriter {
   CudnnTensor causal(const CudnnTensor& scores, const CudnnTensor& nothing) {
     const CudnnTensor row = graph_.index(scores, kRows);
     const CudnnTensor column = graph_.index(scores, kColumns);
-    return select(CUDNN_POINTWISE_CMP_GE, row, column, scores, nothing);
+    return select(row, column, scores, nothing);
   }
   /// Returns scores with a mask of documents: a query attends to keys from the start of its
   /// document on.
@@ -93,7 +91,7 @@ class AttentionWriter {
     const CudnnLayout layout = packed_layout(batch_, 1, kind_.sequence, 1);
     const CudnnTensor starts =
         graph_.memory(static_cast<int64_t>(Id::document_starts), layout, CUDNN_DATA_INT32);
-    return select(CUDNN_POINTWISE_CMP_GE, graph_.index(scores, kColumns), starts, scores, nothing);
+    return select(graph_.index(scores, kColumns), starts, scores, nothing);
   }
   /// Returns scores with a mask of lengths: a group has no queries and no keys after its end.
   CudnnTensor within_lengths(const CudnnTensor& scores, const CudnnTensor& nothing) {
@@ -110,15 +108,11 @@ class AttentionWriter {
   /// Returns a transposed view of probabilities or of their gradients, rounded to bf16 for a
   /// product.
   CudnnTensor transposed(const CudnnTensor& scores) {
-    const CudnnTensor result = graph_.inner(score_layout().transposed(), CUDNN_DATA_BFLOAT16);
-    graph_.reshape(scores, result);
-    return result;
+    return graph_.reshape(scores, score_layout().transposed());
   }
   /// Returns keys, which are given transposed, as rows.
   CudnnTensor rows(const CudnnTensor& transposed_keys) {
-    const CudnnTensor result = graph_.inner(key_layout(), CUDNN_DATA_BFLOAT16, key_offsets());
-    graph_.reshape(transposed_keys, result);
-    return result;
+    return graph_.reshape(transposed_keys, key_layout(), key_offsets());
   }
   /// Sets `result` to the product of scores [keys, queries] and rows of queries, summed over the
   /// heads of a group. `head_products` is memory for the products of each head, which cuDNN takes
@@ -159,11 +153,11 @@ class AttentionWriter {
     return {{batch_, heads, kind_.sequence, kind_.head_dim},
             {kind_.sequence * row, kind_.head_dim, row, 1}};
   }
-  /// Returns the scores where comparison(a, b) holds, and `nothing` elsewhere.
-  CudnnTensor select(cudnnPointwiseMode_t comparison, const CudnnTensor& a, const CudnnTensor& b,
-                     const CudnnTensor& scores, const CudnnTensor& nothing) {
+  /// Returns the scores where a >= b, and `nothing` elsewhere.
+  CudnnTensor select(const CudnnTensor& a, const CudnnTensor& b, const CudnnTensor& scores,
+                     const CudnnTensor& nothing) {
     const CudnnTensor attends =
-        graph_.pointwise(comparison, a, b, {CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN});
+        graph_.pointwise(CUDNN_POINTWISE_CMP_GE, a, b, {CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN});
     return graph_.select(attends, scores, nothing);
   }
 

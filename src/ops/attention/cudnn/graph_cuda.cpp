@@ -7,6 +7,10 @@ namespace {
 
 constexpr int64_t kTensorAlignment = 16;  // bytes; every tensor of a program is aligned to more
 
+const CudnnDescriptor* descriptor_of(const CudnnGraph::Tensor* tensor) {
+  return tensor == nullptr ? nullptr : tensor->descriptor;
+}
+
 }  // namespace
 
 CudnnGraph::Tensor CudnnGraph::tensor(int64_t id, const CudnnLayout& layout, cudnnDataType_t type,
@@ -24,21 +28,12 @@ CudnnGraph::Tensor CudnnGraph::tensor(int64_t id, const CudnnLayout& layout, cud
   return {&result, layout};
 }
 
-CudnnGraph::Tensor CudnnGraph::memory(int64_t id, const CudnnLayout& layout, cudnnDataType_t type,
-                                      const Tensor* offsets) {
-  return tensor(id, layout, type, false, false, offsets);
-}
-
-CudnnGraph::Tensor CudnnGraph::scalar(int64_t id) {
-  return tensor(id, packed_layout(1, 1, 1, 1), CUDNN_DATA_FLOAT, false, true);
-}
-
-CudnnGraph::Tensor CudnnGraph::inner(const CudnnLayout& layout, cudnnDataType_t type,
-                                     const Tensor* offsets) {
-  return tensor(next_inner_id_++, layout, type, true, false, offsets);
-}
-
-void CudnnGraph::add_operation(CudnnDescriptor& operation, const char* what) {
+void CudnnGraph::add_operation(cudnnBackendDescriptorType_t type, const char* what,
+                               Operands operands) {
+  CudnnDescriptor& operation = add(type);
+  for (const auto& [name, operand] : operands) {
+    if (operand != nullptr) operation.set(name, *operand);
+  }
   operation.finalize(fmt::format("describe operation {} of a graph, {}", operations_.size(), what));
   operations_.push_back(operation.get());
 }
@@ -54,15 +49,12 @@ void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Ten
                            const Tensor* condition, const Tensor& result, cudnnDataType_t compute) {
   CudnnDescriptor& kind = pointwise_kind(mode, compute);
   kind.finalize("describe what a pointwise operation does");
-  CudnnDescriptor& operation = add(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, *x.descriptor);
-  if (b != nullptr) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b->descriptor);
-  if (condition != nullptr) {
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, *condition->descriptor);
-  }
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, *result.descriptor);
-  add_operation(operation, "pointwise");
+  add_operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "pointwise",
+                {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &kind},
+                 {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.descriptor},
+                 {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, descriptor_of(b)},
+                 {CUDNN_ATTR_OPERATION_POINTWISE_TDESC, descriptor_of(condition)},
+                 {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, result.descriptor}});
 }
 
 CudnnGraph::Tensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x,
@@ -91,11 +83,10 @@ CudnnGraph::Tensor CudnnGraph::index(const Tensor& x, int64_t dim) {
   CudnnDescriptor& kind = pointwise_kind(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT);
   kind.set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, dim);
   kind.finalize("describe an index");
-  CudnnDescriptor& operation = add(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, *x.descriptor);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, *result.descriptor);
-  add_operation(operation, "index");
+  add_operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "index",
+                {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &kind},
+                 {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.descriptor},
+                 {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, result.descriptor}});
   return result;
 }
 
@@ -104,18 +95,14 @@ void CudnnGraph::matmul(const Tensor& a, const Tensor& b, const Tensor& result,
   CudnnDescriptor& kind = add(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
   kind.finalize("describe a matrix product");
-  CudnnDescriptor& operation = add(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, *a.descriptor);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, *b.descriptor);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, *result.descriptor);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, kind);
-  const auto set = [&](cudnnBackendAttributeName_t name, const Tensor* size) {
-    if (size != nullptr) operation.set(name, *size->descriptor);
-  };
-  set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, sizes.rows);
-  set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, sizes.columns);
-  set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, sizes.sums);
-  add_operation(operation, "matmul");
+  add_operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "matmul",
+                {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, a.descriptor},
+                 {CUDNN_ATTR_OPERATION_MATMUL_BDESC, b.descriptor},
+                 {CUDNN_ATTR_OPERATION_MATMUL_CDESC, result.descriptor},
+                 {CUDNN_ATTR_OPERATION_MATMUL_DESC, &kind},
+                 {CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, descriptor_of(sizes.rows)},
+                 {CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, descriptor_of(sizes.columns)},
+                 {CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, descriptor_of(sizes.sums)}});
 }
 
 void CudnnGraph::reduce(cudnnReduceTensorOp_t how, const Tensor& x, const Tensor& result) {
@@ -123,18 +110,19 @@ void CudnnGraph::reduce(cudnnReduceTensorOp_t how, const Tensor& x, const Tensor
   kind.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT);
   kind.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, how);
   kind.finalize("describe a reduction");
-  CudnnDescriptor& operation = add(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, kind);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, *x.descriptor);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, *result.descriptor);
-  add_operation(operation, "reduction");
+  add_operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "reduction",
+                {{CUDNN_ATTR_OPERATION_REDUCTION_DESC, &kind},
+                 {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x.descriptor},
+                 {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, result.descriptor}});
 }
 
-void CudnnGraph::reshape(const Tensor& x, const Tensor& result) {
-  CudnnDescriptor& operation = add(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, *x.descriptor);
-  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, *result.descriptor);
-  add_operation(operation, "reshape");
+CudnnGraph::Tensor CudnnGraph::reshape(const Tensor& x, const CudnnLayout& layout,
+                                       const Tensor* offsets) {
+  const Tensor result = inner(layout, CUDNN_DATA_BFLOAT16, offsets);
+  add_operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "reshape",
+                {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x.descriptor},
+                 {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, result.descriptor}});
+  return result;
 }
 
 const CudnnDescriptor& CudnnGraph::finish(cudnnHandle_t handle) {

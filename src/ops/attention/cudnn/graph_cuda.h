@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
 #include <vector>
 
 #include "device/cudnn_descriptor_cuda.h"
@@ -54,11 +55,17 @@ class CudnnGraph {
   /// Returns a tensor in the device's memory, to which a run gives an address by `id` (above 0). If
   /// `offsets` are given, each batch begins at its own element, and has rows up to the next batch.
   Tensor memory(int64_t id, const CudnnLayout& layout, cudnnDataType_t type,
-                const Tensor* offsets = nullptr);
+                const Tensor* offsets = nullptr) {
+    return tensor(id, layout, type, false, false, offsets);
+  }
   /// Returns a tensor of one f32, to which a run gives an address in the host's memory.
-  Tensor scalar(int64_t id);
+  Tensor scalar(int64_t id) {
+    return tensor(id, packed_layout(1, 1, 1, 1), CUDNN_DATA_FLOAT, false, true);
+  }
   /// Returns a tensor for an intermediate result, which is never in memory.
-  Tensor inner(const CudnnLayout& layout, cudnnDataType_t type, const Tensor* offsets = nullptr);
+  Tensor inner(const CudnnLayout& layout, cudnnDataType_t type, const Tensor* offsets = nullptr) {
+    return tensor(next_inner_id_++, layout, type, true, false, offsets);
+  }
 
   /// Adds result = mode(x, b, condition). Operands that a mode does not take are null.
   void pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* b,
@@ -77,8 +84,8 @@ class CudnnGraph {
   void matmul(const Tensor& a, const Tensor& b, const Tensor& result, const MatmulSizes& sizes);
   /// Adds a reduction over the dims in which the result has size 1, or fewer heads.
   void reduce(cudnnReduceTensorOp_t operation, const Tensor& x, const Tensor& result);
-  /// Adds a change of layout: the same elements in the layout of the result.
-  void reshape(const Tensor& x, const Tensor& result);
+  /// Adds a change of layout. Returns the same elements in `layout`, rounded to bf16.
+  Tensor reshape(const Tensor& x, const CudnnLayout& layout, const Tensor* offsets = nullptr);
 
   /// Ends the graph and returns it, for the device of `handle`. If `handle` is null, the device is
   /// described later (CudnnPlanDevice). Throws Error if cuDNN does not accept the graph.
@@ -90,7 +97,10 @@ class CudnnGraph {
   CudnnDescriptor& add(cudnnBackendDescriptorType_t type) {
     return descriptors_.emplace_back(library_, type);
   }
-  void add_operation(CudnnDescriptor& operation, const char* what);
+  using Operands =
+      std::initializer_list<std::pair<cudnnBackendAttributeName_t, const CudnnDescriptor*>>;
+  /// Adds an operation. Operands that it does not have are null.
+  void add_operation(cudnnBackendDescriptorType_t type, const char* what, Operands operands);
   CudnnDescriptor& pointwise_kind(cudnnPointwiseMode_t mode, cudnnDataType_t compute);
 
   const CudnnLibrary& library_;

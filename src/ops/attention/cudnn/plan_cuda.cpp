@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -61,14 +62,6 @@ void expect_whole_tiles(const CudnnLibrary& library, const CudnnAttentionKind& k
 }
 
 }  // namespace
-
-CudnnDescriptor cudnn_device(const CudnnLibrary& library, const std::string& description) {
-  CudnnDescriptor device(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-             std::span<const char>(description));
-  device.finalize("take the description of a device");
-  return device;
-}
 
 CudnnAttentionPlan::CudnnAttentionPlan(const CudnnLibrary& library, const CudnnPlanDevice& device,
                                        const CudnnAttentionKind& kind)

@@ -1,15 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "ops/attention/cudnn/attention_graph_cuda.h"
 
 namespace tessera {
-
-/// Returns the descriptor of a device for which cuDNN makes plans without the hardware.
-/// `description` is the JSON that cuDNN writes of its devices.
-CudnnDescriptor cudnn_device(const CudnnLibrary& library, const std::string& description);
 
 /// The device of a plan. One of the two members is null.
 struct CudnnPlanDevice {
