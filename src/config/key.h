@@ -155,23 +155,23 @@ class KeyWriter {
 template <typename Fields>
 class SectionWriter : public KeyWriter<Fields> {
  public:
-  SectionWriter(std::string name, Fields RunConfig::*section_field, std::string help)
+  SectionWriter(const std::string& name, Fields RunConfig::*section_field, const std::string& help)
       : KeyWriter<Fields>([section_field](auto& config) -> auto& { return config.*section_field; }),
         section_field_(section_field) {
-    this->section_.name = std::move(name);
-    this->section_.help = std::move(help);
+    this->section_.name = name;
+    this->section_.help = help;
   }
 
   /// Adds a list of tables. `write_keys` adds the keys of one table; `label` returns its name.
   template <typename Table>
-  SectionWriter& list(std::string name, std::vector<Table> Fields::*tables,
+  SectionWriter& list(const std::string& name, std::vector<Table> Fields::*tables,
                       void (*write_keys)(KeyWriter<Table>&), std::string (*label)(const Table&),
-                      std::string help) {
+                      const std::string& help) {
     const auto all = [ section_field = section_field_, tables ](auto& config) -> auto& {
       return (config.*section_field).*tables;
     };
     this->section_.lists.push_back(
-        {std::move(name), std::move(help),
+        {name, help,
          [all, write_keys](size_t table) {
            KeyWriter<Table> writer([=](auto& config) -> auto& { return all(config).at(table); });
            write_keys(writer);

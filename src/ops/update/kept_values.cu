@@ -3,16 +3,12 @@
 namespace tessera {
 namespace {
 
-/// Returns a grid with a thread for each element.
-Grid grid_of_threads(int64_t count) {
-  return {.blocks = (count + kPieceThreads - 1) / kPieceThreads, .threads = kPieceThreads};
-}
-
 /// Writes target[i] = source[i], with a thread for each element, unless the scale is NaN.
 __global__ void copy_if_finite(const double* scale, int64_t count, const float* source,
                                float* target) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kPieceThreads + threadIdx.x;
-  if (i < count && !std::isnan(*scale)) target[i] = source[i];
+  for_my_elements<1>(count, [&](int64_t i, auto /*size*/) {
+    if (!std::isnan(*scale)) target[i] = source[i];
+  });
 }
 
 /// Writes weight[i] = master[i], rounded to bf16.
@@ -55,8 +51,8 @@ __global__ void add_all_to_sum(double* sum, const T* value, int64_t count) {
 /// Adds value[i] to sums[i], with a thread for each element.
 template <typename T>
 __global__ void add_each_to_sum(double* sums, const T* value, int64_t count) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kPieceThreads + threadIdx.x;
-  if (i < count) sums[i] += static_cast<double>(value[i]);
+  for_my_elements<1>(
+      count, [&](int64_t i, auto /*size*/) { sums[i] += static_cast<double>(value[i]); });
 }
 
 }  // namespace
@@ -64,7 +60,7 @@ __global__ void add_each_to_sum(double* sums, const T* value, int64_t count) {
 template <typename Vendor>
 void copy_if_finite_device(const double* scale, int64_t count, const float* source, float* target,
                            Stream& stream) {
-  launch(copy_if_finite, grid_of_threads(count), stream, scale, count, source, target);
+  launch(copy_if_finite, grid_of_elements<1>(count), stream, scale, count, source, target);
 }
 
 template <typename Vendor>
@@ -82,7 +78,7 @@ void running_sum_device(double* sum, int64_t sums, const T* value, int64_t count
   if (sums == 1) {
     launch(add_all_to_sum<T>, {.threads = kPieceThreads}, stream, sum, value, count);
   } else {
-    launch(add_each_to_sum<T>, grid_of_threads(count), stream, sum, value, count);
+    launch(add_each_to_sum<T>, grid_of_elements<1>(count), stream, sum, value, count);
   }
 }
 
