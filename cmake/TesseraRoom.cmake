@@ -50,7 +50,35 @@ function(tessera_room name)
   foreach(below IN LISTS ROOM_ROOMS)
     target_link_libraries(tessera_${name} PUBLIC tessera_${below})
   endforeach()
+  set_property(TARGET tessera_${name} PROPERTY TESSERA_ROOMS_BELOW ${ROOM_ROOMS})
   tessera_kernels(tessera_${name} ${CMAKE_SOURCE_DIR}/src/${name})
+endfunction()
+
+# tessera_link_rooms_first(PROGRAM LIBRARIES...) puts the rooms among the libraries, and all rooms below them, before the
+# program's own objects. The linker keeps the first definition of an inline function that it finds. The program's own
+# objects are not optimised, so with theirs the rooms would run the standard library twice as slowly. The room comm
+# stays behind: programs that start no processes are linked without the library of MPI.
+function(tessera_link_rooms_first program)
+  set(rooms)
+  set(reached ${ARGN})
+  list(FILTER reached INCLUDE REGEX "^tessera_")
+  while(reached)
+    list(APPEND rooms ${reached})
+    set(below)
+    foreach(room IN LISTS reached)
+      get_property(names TARGET ${room} PROPERTY TESSERA_ROOMS_BELOW)
+      list(TRANSFORM names PREPEND tessera_)
+      list(APPEND below ${names})
+    endforeach()
+    set(reached ${below})
+  endwhile()
+  # A room that several others need comes after all of them.
+  list(REVERSE rooms)
+  list(REMOVE_DUPLICATES rooms)
+  list(REVERSE rooms)
+  list(REMOVE_ITEM rooms tessera_comm)
+  list(TRANSFORM rooms REPLACE "(.+)" "$<TARGET_FILE:\\1>")
+  target_link_options(${program} PRIVATE LINKER:--whole-archive ${rooms} LINKER:--no-whole-archive)
 endfunction()
 
 # tessera_keep_device_tests(LIST) leaves in a list of files below tests/ those whose tests run on GPUs, and those whose
@@ -96,7 +124,8 @@ function(tessera_test name)
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   # Where fixtures and documents lie.
   target_compile_definitions(test_${name} PRIVATE TESSERA_SOURCE="${TESSERA_TEST_FOLDER}")
-  # Tests spend their time in the rooms: optimising them would only make them build slower.
+  # Tests spend their time in the rooms (see tessera_link_rooms_first()): optimising the tests would only make them build
+  # slower.
   target_compile_options(test_${name} PRIVATE -O0)
   # The headers of GoogleTest and RapidCheck are compiled once, for all tests. Each file includes what it needs
   # nevertheless: a build without unity has no such headers.
@@ -114,6 +143,7 @@ function(tessera_test name)
   endforeach()
   tessera_kernels(test_${name} ${CMAKE_SOURCE_DIR}/tests/${name} EMULATED)
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBRARIES} GTest::gtest_main GTest::gmock rapidcheck)
+  tessera_link_rooms_first(test_${name} ${TEST_LIBRARIES})
   set_property(GLOBAL APPEND PROPERTY TESSERA_TEST_PROGRAMS test_${name})
   set(discovery TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
   set(properties TIMEOUT 300 ENVIRONMENT "OMP_WAIT_POLICY=passive")
