@@ -56,7 +56,7 @@ std::vector<TensorToSave> streams_of(const std::vector<Tensor>& tensors, Checkpo
     const Tensor& tensor = tensors[static_cast<size_t>(i)];
     const Region region{{{writer.number * rows, rows}, {0, kColumns}}};
     streams.push_back({"parameters", name_of(i), tensor.dtype(), tensor.shape(), {}});
-    streams.back().parts.push_back(part_to_save(region, TensorPiece(tensor.shape()), tensor));
+    streams.back().pieces.push_back(piece_to_save(region, TensorPiece(tensor.shape()), tensor));
   }
   return streams;
 }

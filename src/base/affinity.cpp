@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-cpu_set_t cores_of_this_thread() {
+cpu_set_t core_set_of_this_thread() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (::sched_getaffinity(0, sizeof(cores), &cores) != 0) CPU_ZERO(&cores);
@@ -20,8 +20,8 @@ cpu_set_t cores_of_this_thread() {
 
 /// Returns the cores that this process may use, read before any thread is bound here. The set is
 /// empty if the system does not say or has more cores than the set can hold.
-const cpu_set_t& start_cores() {
-  static const cpu_set_t cores = cores_of_this_thread();
+const cpu_set_t& core_set_at_start() {
+  static const cpu_set_t cores = core_set_of_this_thread();
   return cores;
 }
 
@@ -41,7 +41,7 @@ void set_cores(const cpu_set_t& cores) { ::sched_setaffinity(0, sizeof(cores), &
 std::vector<int> cores_at_start() {
   std::vector<int> cores;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &start_cores())) cores.push_back(core);
+    if (CPU_ISSET(core, &core_set_at_start())) cores.push_back(core);
   }
   return cores;
 }
@@ -70,7 +70,7 @@ BoundTeam::~BoundTeam() {
 }
 
 void run_on_any_core() {
-  if (CPU_COUNT(&start_cores()) > 0) set_cores(start_cores());
+  if (CPU_COUNT(&core_set_at_start()) > 0) set_cores(core_set_at_start());
 }
 
 }  // namespace tessera

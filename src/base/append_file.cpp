@@ -32,12 +32,12 @@ void AppendFile::cut_incomplete() {
 void AppendFile::append(std::string_view bytes) {
   if (!leads_to(path_, descriptor_.get())) {
     throw Error(
-        "cannot write {}: it was moved, removed or replaced since it was opened; let it be while "
-        "it is written",
+        "cannot write {}: it was moved, removed or replaced since it was opened; leave it alone "
+        "while it is written",
         path_.string());
   }
   cut_incomplete();
-  const off_t before = ::lseek(descriptor_.get(), 0, SEEK_END);
+  const off_t old_size = ::lseek(descriptor_.get(), 0, SEEK_END);
   size_t written = 0;
   while (written < bytes.size()) {
     const ssize_t count =
@@ -45,7 +45,7 @@ void AppendFile::append(std::string_view bytes) {
     if (count < 0 && errno == EINTR) continue;  // a signal came before a byte was written
     if (count <= 0) {
       const std::string reason = write_failure();
-      if (::ftruncate(descriptor_.get(), before) != 0) incomplete_at_ = before;
+      if (::ftruncate(descriptor_.get(), old_size) != 0) incomplete_at_ = old_size;
       throw Error("cannot write {}: {}{}", path_.string(), reason,
                   incomplete_at_ ? " (the file's last entry is incomplete)" : "");
     }

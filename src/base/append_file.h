@@ -32,7 +32,7 @@ class AppendFile {
 
   fs::path path_;
   Descriptor descriptor_;
-  std::optional<off_t> incomplete_at_;  ///< the offset of a piece that could not be cut off
+  std::optional<off_t> incomplete_at_;  ///< where an incomplete piece begins that is to be cut off
 };
 
 }  // namespace tessera

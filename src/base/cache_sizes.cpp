@@ -13,6 +13,7 @@
 namespace tessera {
 namespace {
 
+/// Returns the first word of a file; empty if the file cannot be read.
 std::string first_word(const fs::path& path) {
   std::ifstream file(path);
   std::string word;

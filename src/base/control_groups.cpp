@@ -13,18 +13,18 @@ namespace {
 // A process finds its groups in two files. /proc/self/cgroup has a line for each tree of groups
 // (one for each set of version 1's controllers, and one for version 2) with the path of the
 // process's group in that tree. /proc/self/mountinfo says in which folder a tree is mounted.
-// for_each_folder() joins the two and visits the folders of the process's group and of its parent
-// groups. The functions at the end read the limits in the files of these folders.
+// visit_group_folders() joins the two and visits the folders of the process's group and of its
+// parent groups. The functions at the end read the limits in the files of these folders.
 
 /// A line of /proc/self/mountinfo: a mounted file system.
 struct Mount {
-  std::string root;    // the folder of the tree that is mounted
-  std::string folder;  // the folder at which it is mounted
+  std::string subtree;     // the part of the tree that is mounted: "/", or the path of a group
+  std::string mounted_at;  // the folder in which the system shows that part
   std::string type;
   std::string options;
 };
 
-/// A control group of this process, as /proc/self/cgroup names it.
+/// A control group of this process, from a line of /proc/self/cgroup: "4:cpu,cpuacct:/jobs/7".
 struct Group {
   bool second_version = false;
   std::string controllers;  // with commas between them; empty in version 2
@@ -62,11 +62,11 @@ std::vector<Mount> group_mounts(const fs::path& root) {
     std::istringstream before(line.substr(0, separator)), after(line.substr(separator + 3));
     std::string id, parent, device, source;
     Mount mount;
-    before >> id >> parent >> device >> mount.root >> mount.folder;
+    before >> id >> parent >> device >> mount.subtree >> mount.mounted_at;
     after >> mount.type >> source >> mount.options;
     if (mount.type != "cgroup" && mount.type != "cgroup2") continue;
-    mount.root = unescape(mount.root);
-    mount.folder = unescape(mount.folder);
+    mount.subtree = unescape(mount.subtree);
+    mount.mounted_at = unescape(mount.mounted_at);
     mounts.push_back(std::move(mount));
   }
   return mounts;
@@ -74,8 +74,7 @@ std::vector<Mount> group_mounts(const fs::path& root) {
 
 std::vector<Group> groups_of_process(const fs::path& root) {
   std::vector<Group> groups;
-  for (const std::string& line :
-       read_lines(root / "proc/self/cgroup")) {  // "4:cpu,cpuacct:/jobs/7"
+  for (const std::string& line : read_lines(root / "proc/self/cgroup")) {
     const size_t first_colon = line.find(':');
     const size_t second_colon =
         first_colon == std::string::npos ? first_colon : line.find(':', first_colon + 1);
@@ -100,8 +99,8 @@ bool has_entry(std::string_view list, std::string_view wanted) {
 /// Returns the folders of a group and of its parent groups, up to the mounted folder. If the mount
 /// shows another part of the tree, as in some containers, returns the mounted folder alone.
 std::vector<fs::path> group_folders(const Group& group, const Mount& mount) {
-  const fs::path mounted = mount.folder;
-  const fs::path below_mount = fs::path(group.path).lexically_relative(mount.root);
+  const fs::path mounted = mount.mounted_at;
+  const fs::path below_mount = fs::path(group.path).lexically_relative(mount.subtree);
   std::vector<fs::path> folders;
   if (!below_mount.empty() && *below_mount.begin() != "..") {
     for (fs::path part = below_mount; !part.empty() && part != "."; part = part.parent_path()) {
@@ -121,7 +120,7 @@ std::optional<Number> parse_number(std::string_view word) {
 }
 
 /// Returns the words of a file's first line.
-std::vector<std::string> first_words(const fs::path& path) {
+std::vector<std::string> words_of_first_line(const fs::path& path) {
   const std::vector<std::string> lines = read_lines(path);
   std::vector<std::string> words;
   if (lines.empty()) return words;
@@ -133,7 +132,7 @@ std::vector<std::string> first_words(const fs::path& path) {
 /// Returns the number that is the only word of a file's first line.
 template <typename Number>
 std::optional<Number> read_number(const fs::path& path) {
-  const std::vector<std::string> words = first_words(path);
+  const std::vector<std::string> words = words_of_first_line(path);
   return words.size() == 1 ? parse_number<Number>(words[0]) : std::nullopt;
 }
 
@@ -168,15 +167,15 @@ std::optional<double> quota_cores(const std::optional<double>& quota,
 
 /// Returns the cores in a cpu.max file: "150000 100000" is 1.5, "max 100000" is no limit.
 std::optional<double> read_cpu_max(const fs::path& path) {
-  const std::vector<std::string> words = first_words(path);
+  const std::vector<std::string> words = words_of_first_line(path);
   if (words.size() != 2) return std::nullopt;
   return quota_cores(parse_number<double>(words[0]), parse_number<double>(words[1]));
 }
 
-/// Calls visit(folder, second_version) for all groups of the process that may limit it: those of
-/// version 1 with the given controller, and all of version 2.
+/// Calls visit(folder, second_version) for the folder of each group that may limit the process: the
+/// groups of version 1 with this controller, and all groups of version 2.
 template <typename Visit>
-void for_each_folder(const fs::path& root, std::string_view controller, Visit&& visit) {
+void visit_group_folders(const fs::path& root, std::string_view controller, Visit&& visit) {
   const std::vector<Mount> mounts = group_mounts(root);
   for (const Group& group : groups_of_process(root)) {
     if (!group.second_version && !has_entry(group.controllers, controller)) continue;
@@ -198,10 +197,10 @@ void keep_lowest(std::optional<GroupLimit<Number>>& lowest, const std::optional<
   if (found && (!lowest || *found < lowest->value)) lowest = {*found, file.string()};
 }
 
-/// Calls keep_lowest() for each limit of memory in the files of one group.
+/// Calls keep_lowest() for each limit of memory in the files of the group with this folder.
 void keep_lowest_of_group(std::optional<GroupLimit<int64_t>>& lowest, const fs::path& root,
                           const fs::path& folder, bool second_version) {
-  const fs::path group = root / folder.relative_path();
+  const fs::path group = root / folder.relative_path();  // another folder only in tests
   if (second_version) {
     for (const char* name : {"memory.max", "memory.high"}) {
       keep_lowest(lowest, read_number<int64_t>(group / name), folder / name);
@@ -219,7 +218,7 @@ void keep_lowest_of_group(std::optional<GroupLimit<int64_t>>& lowest, const fs::
 
 std::optional<GroupLimit<int64_t>> memory_of_control_groups(const fs::path& root) {
   std::optional<GroupLimit<int64_t>> lowest;
-  for_each_folder(root, "memory", [&](const fs::path& folder, bool second_version) {
+  visit_group_folders(root, "memory", [&](const fs::path& folder, bool second_version) {
     keep_lowest_of_group(lowest, root, folder, second_version);
   });
   return lowest;
@@ -227,20 +226,20 @@ std::optional<GroupLimit<int64_t>> memory_of_control_groups(const fs::path& root
 
 std::optional<int64_t> free_memory_of_control_groups(const fs::path& root) {
   std::optional<int64_t> least;
-  for_each_folder(root, "memory", [&](const fs::path& folder, bool second_version) {
+  visit_group_folders(root, "memory", [&](const fs::path& folder, bool second_version) {
     std::optional<GroupLimit<int64_t>> limit;
     keep_lowest_of_group(limit, root, folder, second_version);
     if (!limit) return;
     const int64_t used = bytes_in_use(root / folder.relative_path(), second_version);
-    const int64_t left = std::max<int64_t>(limit->value - used, 0);
-    if (!least || left < *least) least = left;
+    const int64_t unused = std::max<int64_t>(limit->value - used, 0);
+    if (!least || unused < *least) least = unused;
   });
   return least;
 }
 
 std::optional<GroupLimit<double>> cores_of_control_groups(const fs::path& root) {
   std::optional<GroupLimit<double>> lowest;
-  for_each_folder(root, "cpu", [&](const fs::path& folder, bool second_version) {
+  visit_group_folders(root, "cpu", [&](const fs::path& folder, bool second_version) {
     const fs::path group = root / folder.relative_path();
     if (second_version) {
       keep_lowest(lowest, read_cpu_max(group / "cpu.max"), folder / "cpu.max");

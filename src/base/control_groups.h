@@ -8,18 +8,18 @@
 
 namespace tessera {
 
-/// A limit that a control group sets, and the file that says so.
+/// A limit that a control group sets.
 template <typename Number>
 struct GroupLimit {
   Number value = 0;
-  std::string file;
+  std::string file;  ///< the file that says so
 };
 
 // The functions below read the limits of this process's control groups, of version 1, version 2 or
-// both. A limit of a group holds for all groups below it, so they return the lowest limit of the
-// process's own group and of all its parent groups that are visible here; none if none is set. A
-// file that is missing, cannot be read or holds no number sets no limit, because the system decides
-// which files there are. `root` is the folder that holds /proc and /sys; tests pass another folder.
+// both. A limit of a group holds for all groups below it. The functions therefore return the lowest
+// limit of the process's own group and of all its parent groups that are visible here, or nothing
+// if no limit is set. A file that is missing, cannot be read or holds no number sets no limit: the
+// system decides which files there are. `root` holds /proc and /sys; tests pass another folder.
 
 /// Returns the bytes of memory that all processes of a group together may have: memory.max and
 /// memory.high of version 2, memory.limit_in_bytes and hierarchical_memory_limit of version 1.

@@ -223,7 +223,7 @@ std::vector<fs::path> find_inputs(const std::string& pattern) {
     add_files_below(pattern, found);
   } else {
     glob_t matches{};
-    const std::unique_ptr<glob_t, decltype(&::globfree)> freed(&matches, &::globfree);
+    const std::unique_ptr<glob_t, decltype(&::globfree)> owner(&matches, &::globfree);
     if (::glob(pattern.c_str(), GLOB_TILDE | GLOB_BRACE, nullptr, &matches) == 0) {
       for (size_t i = 0; i < matches.gl_pathc; ++i) {
         const fs::path path(matches.gl_pathv[i]);

@@ -11,13 +11,13 @@ void FileWindow::move_to(int64_t offset, int64_t value_bytes) {
   constexpr int64_t kPageBytes = 4096;
   const int64_t to_page_end = kPageBytes - offset % kPageBytes;
   const int64_t wanted = to_page_end < value_bytes ? to_page_end + kPageBytes : to_page_end;
-  // A value beyond the file's end is asked for nevertheless: read_at() then throws.
+  // At least a whole value is read, so that read_at() throws if the file ends within the value.
   const int64_t bytes = std::max(value_bytes, std::min(wanted, file_->size() - offset));
   bytes_.clear();  // if the read throws, the window is empty
-  std::vector<std::byte> read(static_cast<size_t>(bytes));
-  file_->read_at(offset, read);
+  std::vector<std::byte> window(static_cast<size_t>(bytes));
+  file_->read_at(offset, window);
   begin_ = offset;
-  bytes_ = std::move(read);
+  bytes_ = std::move(window);
 }
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace {
 /// ignores NO_COLOR and takes a dumb terminal with COLORTERM set for one with colours.
 std::shared_ptr<spdlog::sinks::sink> standard_error() {
   return std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
-      error_has_colours() ? spdlog::color_mode::always : spdlog::color_mode::never);
+      stderr_has_colours() ? spdlog::color_mode::always : spdlog::color_mode::never);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ std::string_view first_columns(std::string_view text, int64_t columns) {
 
 }  // namespace
 
-Progress::Progress() : redraws_(error_redraws()) {}
+Progress::Progress() : can_redraw_(stderr_can_redraw()) {}
 
 Progress::~Progress() { clear(); }
 
@@ -44,18 +44,18 @@ void Progress::clear() {
 
 void Progress::show(std::string_view text, bool last) {
   const auto now = std::chrono::steady_clock::now();
-  if (!last && now < next_) return;
-  if (redraws_) {
+  if (!last && now < next_line_time_) return;
+  if (can_redraw_) {
     // A line that wraps cannot be drawn over. The last column stays free, because a terminal may
     // wrap once it is written. The last line stays as it is and may wrap.
     print_if_possible(fmt::format(
-        "\r\033[K{}{}", last ? text : first_columns(text, error_columns() - 1), last ? "\n" : ""));
+        "\r\033[K{}{}", last ? text : first_columns(text, stderr_columns() - 1), last ? "\n" : ""));
     drawn_ = !last;
-    next_ = now + kRedrawEvery;
-  } else if (!(last && text == printed_)) {
+    next_line_time_ = now + kRedrawEvery;
+  } else if (!(last && text == last_printed_)) {
     print_if_possible(fmt::format("{}\n", text));
-    printed_ = text;
-    next_ = now + kPrintEvery;
+    last_printed_ = text;
+    next_line_time_ = now + kPrintEvery;
   }
 }
 
@@ -63,10 +63,10 @@ std::string Progress::bar(double fraction, double seconds_spent, std::string_vie
   constexpr int kWidth = 24;
   fraction = std::clamp(fraction, 0.0, 1.0);
   const int filled = static_cast<int>(fraction * kWidth);
-  const std::string left =
+  const std::string remaining =
       fraction > 0 ? format_duration(seconds_spent * (1 - fraction) / fraction) : "?";
   return fmt::format("{:3.0f}% [{:<{}}] {}, {} left", fraction * 100, std::string(filled, '='),
-                     kWidth, detail, left);
+                     kWidth, detail, remaining);
 }
 
 }  // namespace tessera

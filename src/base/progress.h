@@ -38,10 +38,10 @@ class Progress {
   void clear();
 
  private:
-  bool redraws_;
-  bool drawn_ = false;
-  std::string printed_;  // the line printed last; not used where lines are redrawn
-  std::chrono::steady_clock::time_point next_{};  // the time for a new line
+  bool can_redraw_;
+  bool drawn_ = false;        // a line stands on the terminal that can be drawn over
+  std::string last_printed_;  // not used where lines are redrawn
+  std::chrono::steady_clock::time_point next_line_time_{};
 };
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ Philox::ctr_type philox_block(uint64_t key, uint64_t index) {
 uint64_t join_words(uint32_t low, uint32_t high) { return (uint64_t{high} << 32) | low; }
 
 /// Returns the upper 53 bits as a number in [0, 1).
-double to_unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
+double to_unit_interval(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
 
 constexpr int kFeistelRounds = 6;
 
@@ -38,14 +38,14 @@ uint64_t CounterRandom::bits(uint64_t index) const {
   return join_words(words[0], words[1]);
 }
 
-double CounterRandom::uniform(uint64_t index) const { return to_unit(bits(index)); }
+double CounterRandom::uniform(uint64_t index) const { return to_unit_interval(bits(index)); }
 
 double CounterRandom::normal(uint64_t index) const {
   const auto words = philox_block(key_, index);
-  // Box-Muller: sqrt(-2 ln u) cos(2 pi v) of two uniform numbers.
-  const double radius_uniform = 1.0 - to_unit(join_words(words[0], words[1]));  // in (0, 1]
-  const double angle = 2.0 * std::numbers::pi * to_unit(join_words(words[2], words[3]));
-  return std::sqrt(-2.0 * std::log(radius_uniform)) * std::cos(angle);
+  // Box-Muller: sqrt(-2 ln u) cos(2 pi v), where u (`first`) and v are uniform.
+  const double first = 1.0 - to_unit_interval(join_words(words[0], words[1]));  // in (0, 1]
+  const double angle = 2.0 * std::numbers::pi * to_unit_interval(join_words(words[2], words[3]));
+  return std::sqrt(-2.0 * std::log(first)) * std::cos(angle);
 }
 
 Permutation::Permutation(uint64_t size, uint64_t seed)

@@ -24,8 +24,8 @@ class CounterRandom {
 };
 
 /// A pseudo-random permutation of [0, size) in O(1) memory. A Feistel network over the counter
-/// generator permutes the numbers of 2 half_bits bits. It is applied to its own result until that
-/// is below `size`. The same (size, seed) gives the same permutation on every machine.
+/// generator permutes the numbers of 2 half_bits bits. It is applied again to each result that is
+/// not below `size`. The same (size, seed) gives the same permutation on every machine.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t seed);

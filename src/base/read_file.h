@@ -9,9 +9,8 @@
 
 namespace tessera {
 
-/// A regular file that is open for reading at any offset. It is read by system calls, not mapped. A
-/// bad block, or a file that is cut short meanwhile, is then an Error that names the file and not a
-/// signal.
+/// A regular file, open for reading at any offset. It is read by system calls, not mapped: a bad
+/// block, or a file that is cut short meanwhile, is then an Error that names the file, no signal.
 class ReadFile {
  public:
   ReadFile() = default;

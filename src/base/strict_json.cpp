@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace tessera {
 
@@ -29,12 +30,12 @@ class StrictReading final : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t, const string_t&) override { return true; }
   bool string(string_t&) override { return true; }
   bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return open(); }
-  bool end_object() override { return close(); }
-  bool start_array(size_t) override { return open(); }
-  bool end_array() override { return close(); }
+  bool start_object(size_t) override { return enter(); }
+  bool end_object() override { return leave(); }
+  bool start_array(size_t) override { return enter(); }
+  bool end_array() override { return leave(); }
   bool key(string_t& key) override {
-    if (open_.back().insert(key).second) return true;
+    if (open_keys_.back().insert(key).second) return true;
     throw Error("{}: found the key {} twice in one object, expected once", origin_, in_quotes(key));
   }
   /// Stops the reading. The error of parse() then says what is wrong.
@@ -43,22 +44,22 @@ class StrictReading final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  bool open() {
-    if (open_.size() >= maximum_depth_) {
+  bool enter() {
+    if (open_keys_.size() >= maximum_depth_) {
       throw Error("{}: found values nested deeper than the {} levels of this format", origin_,
                   maximum_depth_);
     }
-    open_.emplace_back();
+    open_keys_.emplace_back();
     return true;
   }
-  bool close() {
-    open_.pop_back();
+  bool leave() {
+    open_keys_.pop_back();
     return true;
   }
 
   const std::string& origin_;
   size_t maximum_depth_;
-  std::vector<std::set<std::string>> open_;  // the keys of each open object; none for an array
+  std::vector<std::set<std::string>> open_keys_;  // the keys of each open object; none for an array
 };
 
 }  // namespace
@@ -80,9 +81,10 @@ Json parse_strict_json(std::string_view text, const std::string& origin, int max
 std::string printable(std::string_view text) {
   constexpr size_t kLongest = 200;
   size_t size = std::min(text.size(), kLongest);
-  // The text is not cut within a character. The bytes that continue a character are 10xxxxxx.
-  const auto continues = [&](size_t at) { return (text[at] & 0xc0) == 0x80; };
-  for (int i = 0; i < 3 && size > 0 && size < text.size() && continues(size); ++i) --size;
+  // The text is not cut within a character, which has at most 3 bytes after its first.
+  for (int i = 0; i < 3 && size > 0 && size < text.size() && is_inside_character(text[size]); ++i) {
+    --size;
+  }
   // The library's writer replaces broken UTF-8.
   const Json escaped(std::string(text.substr(0, size)));
   auto result =

@@ -19,14 +19,14 @@ std::string_view environment(const char* name) {
 
 }  // namespace
 
-bool error_redraws() {
+bool stderr_can_redraw() {
   const std::string_view terminal = environment("TERM");
   return !terminal.empty() && terminal != "dumb" && ::isatty(STDERR_FILENO) == 1;
 }
 
-bool error_has_colours() { return environment("NO_COLOR").empty() && error_redraws(); }
+bool stderr_has_colours() { return environment("NO_COLOR").empty() && stderr_can_redraw(); }
 
-int64_t error_columns() {
+int64_t stderr_columns() {
   const std::string_view given = environment("COLUMNS");
   int64_t columns = 0;
   const auto [end, code] = std::from_chars(given.data(), given.data() + given.size(), columns);

@@ -6,14 +6,14 @@ namespace tessera {
 
 /// Returns whether a line on standard error can be drawn over: standard error is a terminal, and
 /// TERM is neither "dumb" nor empty.
-bool error_redraws();
+bool stderr_can_redraw();
 
-/// Returns whether text on standard error may have colours: error_redraws() is true, and NO_COLOR
-/// is not set or is empty (no-color.org).
-bool error_has_colours();
+/// Returns whether text on standard error may have colours: stderr_can_redraw() is true, and
+/// NO_COLOR is not set or is empty (no-color.org).
+bool stderr_has_colours();
 
 /// Returns the present number of columns of the terminal on standard error: COLUMNS if that is a
 /// number above 0, else what the terminal says, else 80.
-int64_t error_columns();
+int64_t stderr_columns();
 
 }  // namespace tessera

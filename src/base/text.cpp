@@ -94,7 +94,7 @@ int64_t parse_bytes(std::string_view text) {
 std::string format_count(double count) {
   constexpr std::array<const char*, 7> units{"", " k", " M", " G", " T", " P", " E"};
   size_t unit = 0;
-  // From a bound on, rounding with the next smaller unit would add a digit: 999.5 would be 1000.
+  // 999.5 would round to 1000 in the smaller unit, a digit too many, so it gets the larger unit.
   while (std::abs(count) >= 999.5 && unit + 1 < units.size()) {
     count /= 1000.0;
     ++unit;

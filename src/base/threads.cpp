@@ -49,8 +49,7 @@ void require_startable(int threads, const UsableCores& cores) {
     throw Error(
         "{} threads were asked for, but the system lets this process have {} ({}); ask for less (0 "
         "stands for the {} that it may use), or raise its limits on processes (ulimit -u, "
-        "pids.max) or "
-        "memory (ulimit -v)",
+        "pids.max) or memory (ulimit -v)",
         threads, startable, error.code().message(), cores.text());
   }
 }

@@ -40,20 +40,20 @@ Vector interleave(Vector first, Vector second, std::index_sequence<lane...>) {
 }
 
 /// Transposes a square of kSide rows and columns in registers. Each pass interleaves row i of the
-/// upper half with row i of the lower half, for all i. After log2(kSide) passes the square is
-/// transposed.
+/// upper half with row i of the lower half, for all i, and so doubles the number of rows that a
+/// vector mixes. After log2(kSide) passes the square is transposed.
 template <typename T>
-void square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
+void transpose_square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
   constexpr int64_t kRows = kSide<T>;
-  constexpr auto kLanes = std::make_index_sequence<static_cast<size_t>(kRows)>();
+  constexpr auto kLaneIndices = std::make_index_sequence<static_cast<size_t>(kRows)>();
   using Vector = typename VectorOf<sizeof(T)>::Type;
   Vector rows[kRows];
   for (int64_t i = 0; i < kRows; ++i) std::memcpy(&rows[i], from + i * from_stride, sizeof(Vector));
-  for (int64_t passes = 1; passes < kRows; passes *= 2) {
+  for (int64_t mixed_rows = 1; mixed_rows < kRows; mixed_rows *= 2) {
     Vector next[kRows];
     for (int64_t i = 0; i < kRows / 2; ++i) {
-      next[2 * i] = interleave<false>(rows[i], rows[i + kRows / 2], kLanes);
-      next[2 * i + 1] = interleave<true>(rows[i], rows[i + kRows / 2], kLanes);
+      next[2 * i] = interleave<false>(rows[i], rows[i + kRows / 2], kLaneIndices);
+      next[2 * i + 1] = interleave<true>(rows[i], rows[i + kRows / 2], kLaneIndices);
     }
     for (int64_t i = 0; i < kRows; ++i) rows[i] = next[i];
   }
@@ -76,8 +76,8 @@ void transpose(int64_t rows, int64_t columns, const T* from, int64_t from_stride
   const int64_t whole_columns = columns - columns % kSide;
   for (int64_t j = 0; j < whole_columns; j += kSide) {
     for (int64_t i = 0; i < whole_rows; i += kSide) {
-      transposition::square(from + i * from_stride + j, from_stride, to + j * to_stride + i,
-                            to_stride);
+      transposition::transpose_square(from + i * from_stride + j, from_stride,
+                                      to + j * to_stride + i, to_stride);
     }
   }
   for (int64_t j = 0; j < columns; ++j) {

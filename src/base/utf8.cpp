@@ -40,12 +40,12 @@ std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t
   return buffer;
 }
 
-size_t next_character(std::string_view text, size_t position) {
+size_t next_character(std::string_view text, size_t offset) {
   // A character has at most three bytes after its first. More such bytes are broken, and each is
   // replaced alone.
-  const size_t furthest = std::min(position + kLongestCharacter - 1, text.size());
-  while (position < furthest && is_inside_character(text[position])) ++position;
-  return std::min(position, text.size());
+  const size_t furthest = std::min(offset + kLongestCharacter - 1, text.size());
+  while (offset < furthest && is_inside_character(text[offset])) ++offset;
+  return std::min(offset, text.size());
 }
 
 }  // namespace tessera

@@ -35,9 +35,9 @@ inline size_t character_begin(std::string_view text, size_t offset) {
   return offset;
 }
 
-/// Returns the first offset from `position` on that is not inside a character, valid or broken. It
-/// is at most 3 bytes further and at most the end of the text. The parts before and after it can be
-/// repaired separately, with the same result as for the whole.
-size_t next_character(std::string_view text, size_t position);
+/// Returns the first offset from `offset` on that is not inside a character, valid or broken: at
+/// most 3 bytes further, and at most the end of the text. The parts before and after that offset
+/// can be repaired separately, with the same result as for the whole text.
+size_t next_character(std::string_view text, size_t offset);
 
 }  // namespace tessera

@@ -12,8 +12,8 @@ namespace tessera {
 namespace {
 
 /// Returns the files of the data's tokenizer from the path where it was found.
-std::vector<TokenizerFile> read_again(const DataTokenizer& tokenizer) {
-  constexpr std::string_view kAdvice = "start again once it is what the data was opened with";
+std::vector<TokenizerFile> reread_files(const DataTokenizer& tokenizer) {
+  constexpr std::string_view kAdvice = "restore it as the data was opened with it, and start again";
   if (is_prepared_folder(tokenizer.origin)) {
     return read_tokenizer_files(tokenizer.origin, tokenizer.files, kAdvice);
   }
@@ -28,7 +28,7 @@ std::vector<TokenizerFile> read_again(const DataTokenizer& tokenizer) {
 
 std::vector<CarriedFile> tokenizer_files(const DataTokenizer& tokenizer) {
   std::vector<CarriedFile> files;
-  for (TokenizerFile& file : read_again(tokenizer)) {
+  for (TokenizerFile& file : reread_files(tokenizer)) {
     files.push_back({std::move(file.name), std::move(file.content)});
   }
   return files;
@@ -37,8 +37,8 @@ std::vector<CarriedFile> tokenizer_files(const DataTokenizer& tokenizer) {
 void add_other_files(const CheckpointReader& reader, std::vector<CarriedFile>& files,
                      const Logger& logger) {
   for (const CheckpointFile& file : reader.manifest().extra_files) {
-    const bool there = std::ranges::find(files, file.name, &CarriedFile::name) != files.end();
-    if (there || file.name == kCheckpointConfigName) continue;
+    const bool carried = std::ranges::find(files, file.name, &CarriedFile::name) != files.end();
+    if (carried || file.name == kCheckpointConfigName) continue;
     try {
       files.push_back({file.name, reader.extra_file(file.name)});
     } catch (const DamagedCheckpoint& damaged) {

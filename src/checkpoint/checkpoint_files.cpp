@@ -23,9 +23,9 @@ std::string header_difference(const CheckpointTensor& tensor, const SavedPiece& 
 CheckpointFiles::CheckpointFiles(fs::path folder, const CheckpointManifest& manifest)
     : folder_(std::move(folder)) {
   for (const CheckpointFile& file : manifest.tensor_files) {
-    auto& stated = files_[file.name];
-    stated = std::make_unique<File>();
-    stated->stated = &file;
+    auto& added = files_[file.name];
+    added = std::make_unique<File>();
+    added->stated = &file;
   }
   for (const CheckpointTensor& tensor : manifest.tensors) {
     for (const SavedPiece& piece : tensor.pieces) {

@@ -40,7 +40,7 @@ class CheckpointFiles {
   std::map<std::string, std::unique_ptr<File>> files_;
 };
 
-/// Returns how a piece's entry in its file's header differs from the manifest, if it does.
+/// Returns how a file's header differs from the manifest in the entry of a piece; empty if equal.
 std::string header_difference(const CheckpointTensor& tensor, const SavedPiece& piece,
                               const SafetensorsReader& file);
 

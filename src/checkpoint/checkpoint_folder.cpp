@@ -81,9 +81,9 @@ std::string find_problem(const Folder& folder) {
 std::optional<CheckpointListing> try_list(const fs::path& directory) {
   CheckpointListing listing;
   for (const Folder& folder : find_folders(directory)) {
-    const bool named = folder.state == FolderState::complete;
-    if (!named && folder.state != FolderState::replaced) continue;
-    if (!named && !listing.complete.empty() && listing.complete.back().step == folder.step) {
+    const bool finished = folder.state == FolderState::complete;
+    if (!finished && folder.state != FolderState::replaced) continue;
+    if (!finished && !listing.complete.empty() && listing.complete.back().step == folder.step) {
       continue;  // the newer save is complete; it comes first, by the order of FolderState
     }
     const FolderHandle handle(folder.path);
@@ -144,7 +144,7 @@ std::vector<fs::path> unfinished_checkpoints(const fs::path& directory) {
 }
 
 CheckpointListing list_checkpoints(const fs::path& directory) {
-  for (;;) {  // ends, because checkpoints change much more slowly than they can be listed
+  for (;;) {  // ends, because listing is much faster than the changes that cause a repetition
     if (auto listing = try_list(directory)) return std::move(*listing);
   }
 }
@@ -152,7 +152,7 @@ CheckpointListing list_checkpoints(const fs::path& directory) {
 bool was_removed(const fs::path& checkpoint, const FolderHandle& handle) {
   if (handle.is_at(checkpoint)) return false;
   std::error_code code;
-  // A link that leads nowhere, or a file, is not what removing a checkpoint leaves.
+  // Removing or replacing a checkpoint leaves no dangling link and no file at its path.
   const fs::file_type found = fs::symlink_status(checkpoint, code).type();
   return found == fs::file_type::not_found ||
          (found == fs::file_type::directory && handle.is_open());
@@ -178,10 +178,10 @@ CheckpointLock::CheckpointLock(const fs::path& directory)
                                  "choose another folder for this run",
                                  directory.string())) {}
 
-CheckpointLock::CheckpointLock(const fs::path& directory, const std::string& busy)
+CheckpointLock::CheckpointLock(const fs::path& directory, const std::string& busy_message)
     : lock_(FileLock::on_folder(directory)) {
   // A file system without locks is accepted: the lock only guards against a mistake.
-  if (lock_.state() == FileLock::State::busy) throw Error(busy);
+  if (lock_.state() == FileLock::State::busy) throw Error(busy_message);
 }
 
 void remove_stale_checkpoints(const fs::path& directory) {
@@ -191,15 +191,15 @@ void remove_stale_checkpoints(const fs::path& directory) {
   };
   for (const Folder& folder : find_folders(directory)) {
     if (folder.state == FolderState::complete) continue;
-    const fs::path name = checkpoint_path(directory, folder.step);
+    const fs::path complete_path = checkpoint_path(directory, folder.step);
     if (folder.state == FolderState::deleted) {
       std::error_code ignored;  // harmless, and reported by the code that removes checkpoints
       fs::remove_all(folder.path, ignored);
     } else if (folder.state == FolderState::partial) {
       remove_folder(folder.path);
-    } else if (!path_exists(name)) {
-      rename_folder(folder.path, name);
-    } else if (is_complete(name)) {
+    } else if (!path_exists(complete_path)) {
+      rename_folder(folder.path, complete_path);
+    } else if (is_complete(complete_path)) {
       discard_checkpoint(folder.path, folder.step);
     }
   }

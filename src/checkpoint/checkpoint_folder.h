@@ -80,8 +80,8 @@ bool was_removed(const fs::path& checkpoint, const FolderHandle& handle);
 class CheckpointLock {
  public:
   explicit CheckpointLock(const fs::path& directory);
-  /// Locks any folder. `busy` is the error's message when another process holds the lock.
-  CheckpointLock(const fs::path& directory, const std::string& busy);
+  /// Locks any folder. `busy_message` is the error's message when another process holds the lock.
+  CheckpointLock(const fs::path& directory, const std::string& busy_message);
 
   /// Returns whether `path` is the locked folder, which may have been renamed or removed since.
   bool is_at(const fs::path& path) const { return lock_.is_at(path); }

@@ -1,6 +1,6 @@
 // load() finds the stored pieces that share elements with the wanted piece. load_piece() reads the
-// blocks that hold these elements, checks their hashes and copies the elements. read_pieces() and
-// put_together() join the stored pieces into the bytes of the whole tensor, without hashes.
+// blocks that hold these elements, checks their hashes and copies the elements. read_chunks() and
+// join_pieces() join the stored pieces into the bytes of the whole tensor, and check no hashes.
 
 #include "checkpoint/checkpoint_reader.h"
 
@@ -35,7 +35,7 @@ void copy_elements(std::byte* from, DType stored, int64_t count, const Tensor& t
 
 /// Returns the result of `read`. Rethrows its Error as DamagedCheckpoint.
 template <typename Read>
-decltype(auto) undamaged(Read&& read) {
+decltype(auto) rethrow_as_damaged(Read&& read) {
   try {
     return read();
   } catch (const Error& error) {
@@ -53,8 +53,8 @@ RemovedCheckpoint::RemovedCheckpoint(const fs::path& checkpoint)
 
 CheckpointReader::CheckpointReader(fs::path folder)
     : folder_(std::move(folder)),
-      manifest_(undamaged([&] { return read_checkpoint_manifest(folder_); })) {
-  undamaged([&] { check_checkpoint_files(folder_, manifest_); });
+      manifest_(rethrow_as_damaged([&] { return read_checkpoint_manifest(folder_); })) {
+  rethrow_as_damaged([&] { check_checkpoint_files(folder_, manifest_); });
   files_.emplace(folder_, manifest_);
   for (const CheckpointTensor& tensor : manifest_.tensors) {
     tensors_.emplace(Identity(tensor.group, tensor.name), &tensor);
@@ -64,7 +64,7 @@ CheckpointReader::CheckpointReader(fs::path folder)
 }
 
 const SafetensorsReader& CheckpointReader::file_of(const SavedPiece& piece) const {
-  return undamaged([&]() -> const SafetensorsReader& { return files_->at(piece.file); });
+  return rethrow_as_damaged([&]() -> const SafetensorsReader& { return files_->at(piece.file); });
 }
 
 const CheckpointTensor* CheckpointReader::find(const std::string& group,
@@ -78,8 +78,8 @@ void CheckpointReader::check(const CheckpointTensor& tensor) const {
     const SafetensorsReader& file = file_of(piece);
     const SafetensorsEntry& entry = *file.find(tensor.entry_name(piece.region));
     BlockHash hash(manifest_.block_bytes);
-    undamaged([&] {
-      file.read_pieces(entry, 0, entry.bytes(),
+    rethrow_as_damaged([&] {
+      file.read_chunks(entry, 0, entry.bytes(),
                        [&](std::span<std::byte> bytes) { hash.update(bytes); });
     });
     const std::vector<uint64_t> found = hash.finish();
@@ -99,47 +99,48 @@ void CheckpointReader::check_block(const CheckpointTensor& tensor, const SavedPi
       hash_text(piece.hashes[block]));
 }
 
-void CheckpointReader::read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
-                                   const PieceSink& sink) const {
+void CheckpointReader::read_chunks(const CheckpointTensor& tensor, int64_t begin, int64_t count,
+                                   const ChunkSink& sink) const {
   if (tensor.pieces.size() == 1) {
     const SafetensorsReader& file = files_->at(tensor.pieces[0].file);
-    return file.read_pieces(*file.find(tensor.name), begin, count, sink);
+    return file.read_chunks(*file.find(tensor.name), begin, count, sink);
   }
-  std::vector<std::byte> together(static_cast<size_t>(std::min(count, kReadPiece)));
-  for (int64_t done = 0; done < count; done += std::ssize(together)) {
-    together.resize(static_cast<size_t>(std::min(count - done, kReadPiece)));
-    put_together(tensor, begin + done, together);
-    sink(together);
+  std::vector<std::byte> joined(static_cast<size_t>(std::min(count, kReadChunk)));
+  for (int64_t done = 0; done < count; done += std::ssize(joined)) {
+    joined.resize(static_cast<size_t>(std::min(count - done, kReadChunk)));
+    join_pieces(tensor, begin + done, joined);
+    sink(joined);
   }
 }
 
 /// Fills `to` with the bytes of the whole tensor from byte `begin` on. The bytes that come from one
 /// piece are consecutive in its file, so one read per piece is enough.
-void CheckpointReader::put_together(const CheckpointTensor& tensor, int64_t begin,
-                                    std::span<std::byte> to) const {
+void CheckpointReader::join_pieces(const CheckpointTensor& tensor, int64_t begin,
+                                   std::span<std::byte> to) const {
   struct Run {
     int64_t in_whole, in_piece, count;
   };
   const int64_t size = dtype_size(tensor.dtype);
   const int64_t first = begin / size;
-  const int64_t last = first + std::ssize(to) / size;
+  const int64_t end = first + std::ssize(to) / size;
   const Region whole = Region::whole_of(tensor.shape);
   std::vector<Run> runs;
   std::vector<std::byte> bytes;
   for (const SavedPiece& piece : tensor.pieces) {
     runs.clear();
-    visit_common(whole, piece.region.piece_of(tensor.shape), first, last,
+    visit_common(whole, piece.region.piece_of(tensor.shape), first, end,
                  [&](int64_t in_whole, int64_t in_piece, int64_t count) {
                    runs.push_back({in_whole, in_piece, count});
                  });
     if (runs.empty()) continue;
-    const int64_t from = runs.front().in_piece;
-    bytes.resize(static_cast<size_t>((runs.back().in_piece + runs.back().count - from) * size));
+    const int64_t piece_begin = runs.front().in_piece;
+    bytes.resize(
+        static_cast<size_t>((runs.back().in_piece + runs.back().count - piece_begin) * size));
     const SafetensorsReader& file = files_->at(piece.file);
-    file.read(*file.find(tensor.entry_name(piece.region)), from * size, bytes);
+    file.read(*file.find(tensor.entry_name(piece.region)), piece_begin * size, bytes);
     for (const Run& run : runs) {
       std::memcpy(to.data() + (run.in_whole - first) * size,
-                  bytes.data() + (run.in_piece - from) * size,
+                  bytes.data() + (run.in_piece - piece_begin) * size,
                   static_cast<size_t>(run.count * size));
     }
   }
@@ -153,7 +154,7 @@ std::string CheckpointReader::extra_file(const std::string& name) const {
   for (const CheckpointFile& file : manifest_.extra_files) {
     if (file.name != name) continue;
     const fs::path path = folder_ / name;
-    std::string content = undamaged([&] { return read_file(path); });
+    std::string content = rethrow_as_damaged([&] { return read_file(path); });
     if (const std::string found = hash_text(hash(content)); found != file.hash) {
       throw DamagedCheckpoint(
           "{} is damaged: its hash is {}, the manifest says {}; use another checkpoint",
@@ -209,17 +210,17 @@ void CheckpointReader::load_piece(const CheckpointTensor& tensor, const SavedPie
     const SafetensorsReader& file = file_of(piece);
     const SafetensorsEntry& entry = *file.find(tensor.entry_name(piece.region));
     StreamHash hash;
-    int64_t at = begin / size;  // an index among the piece's elements
-    undamaged([&] {
-      file.read_pieces(entry, begin, count, [&](std::span<std::byte> part) {
-        hash.update(part);
-        const int64_t end = at + std::ssize(part) / size;
-        visit_common(piece.region, wanted, at, end,
-                     [&](int64_t from, int64_t in_wanted, int64_t elements) {
-                       copy_elements(part.data() + (from - at) * size, tensor.dtype, elements, to,
-                                     in_wanted);
+    int64_t first = begin / size;  // an index among the piece's elements
+    rethrow_as_damaged([&] {
+      file.read_chunks(entry, begin, count, [&](std::span<std::byte> chunk) {
+        hash.update(chunk);
+        const int64_t end = first + std::ssize(chunk) / size;
+        visit_common(piece.region, wanted, first, end,
+                     [&](int64_t in_piece, int64_t in_wanted, int64_t elements) {
+                       copy_elements(chunk.data() + (in_piece - first) * size, tensor.dtype,
+                                     elements, to, in_wanted);
                      });
-        at = end;
+        first = end;
       });
     });
     check_block(tensor, piece, block, hash.value());

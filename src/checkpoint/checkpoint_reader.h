@@ -49,10 +49,10 @@ class CheckpointReader {
   /// not have the hashes in the manifest.
   void check(const CheckpointTensor& tensor) const;
   /// Passes `count` bytes of the whole tensor, from byte `begin` on, to the sink, joined from the
-  /// stored pieces. `begin` is the first byte of an element. The sink gets kReadPiece bytes each
+  /// stored pieces. `begin` is the first byte of an element. The sink gets kReadChunk bytes each
   /// time but the last. Does not check hashes; see check(). Throws Error when reading fails.
-  void read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
-                   const PieceSink& sink) const;
+  void read_chunks(const CheckpointTensor& tensor, int64_t begin, int64_t count,
+                   const ChunkSink& sink) const;
 
   bool has_file(const std::string& name) const;  ///< whether an extra file has this name
   /// Returns the content of an extra file, with its hash checked. Throws Error when there is no
@@ -84,7 +84,7 @@ class CheckpointReader {
   std::string difference(const NamedTensor& target) const;
   void load_piece(const CheckpointTensor& tensor, const SavedPiece& piece,
                   const TensorPiece& wanted, const Tensor& to) const;
-  void put_together(const CheckpointTensor& tensor, int64_t begin, std::span<std::byte> to) const;
+  void join_pieces(const CheckpointTensor& tensor, int64_t begin, std::span<std::byte> to) const;
 
   fs::path folder_;
   CheckpointManifest manifest_;

@@ -57,8 +57,8 @@ OrderedJson value_json(const StateValue& value) {
 
 /// Returns the hash of a tensor that has one, else "several".
 std::string hash_of(const CheckpointTensor& tensor) {
-  const bool one = tensor.pieces.size() == 1 && tensor.pieces[0].hashes.size() == 1;
-  return one ? hash_text(tensor.pieces[0].hashes[0]) : "several";
+  const bool has_one = tensor.pieces.size() == 1 && tensor.pieces[0].hashes.size() == 1;
+  return has_one ? hash_text(tensor.pieces[0].hashes[0]) : "several";
 }
 
 OrderedJson pieces_json(const CheckpointTensor& tensor) {

@@ -27,7 +27,7 @@ constexpr std::string_view kFormat = "tessera-checkpoint";
 constexpr int64_t kVersion = 2;
 constexpr int kManifestDepth = 7;  // manifest, tensors, tensor, pieces, piece, region, dim
 constexpr size_t kHashDigits = 16;
-constexpr int64_t kWidestElement = 8;  // bytes
+constexpr int64_t kWidestElement = 8;  // bytes; a block holds whole elements of any type
 
 OrderedJson to_json(const StateValue& value) {
   if (const auto* real = std::get_if<double>(&value)) {
@@ -56,7 +56,7 @@ OrderedJson to_json(const SavedPiece& piece) {
 OrderedJson to_json(const CheckpointManifest& manifest) {
   OrderedJson state = OrderedJson::object();
   for (const auto& [name, value] : manifest.state.values) state[name] = to_json(value);
-  const auto files = [](const std::vector<CheckpointFile>& list, const char* hash_key) {
+  const auto files_json = [](const std::vector<CheckpointFile>& list, const char* hash_key) {
     OrderedJson json = OrderedJson::array();
     for (const CheckpointFile& file : list) {
       json.push_back({{"name", file.name}, {"bytes", file.bytes}, {hash_key, file.hash}});
@@ -79,8 +79,8 @@ OrderedJson to_json(const CheckpointManifest& manifest) {
           {"created_by", manifest.state.created_by},
           {"step", manifest.state.step},
           {"state", std::move(state)},
-          {"tensor_files", files(manifest.tensor_files, "header_xxh3")},
-          {"extra_files", files(manifest.extra_files, "xxh3")},
+          {"tensor_files", files_json(manifest.tensor_files, "header_xxh3")},
+          {"extra_files", files_json(manifest.extra_files, "xxh3")},
           {"block_bytes", manifest.block_bytes},
           {"tensors", std::move(tensors)}};
 }
@@ -92,25 +92,25 @@ class ManifestParser {
   ManifestParser(std::string origin, ManifestPart part) : origin_(std::move(origin)), part_(part) {}
 
   CheckpointManifest parse(const Json& json) const {
-    if (text(json, "format") != kFormat) fail("its format is not 'tessera-checkpoint'");
-    const int64_t version = size(json, "version");
+    if (text_field(json, "format") != kFormat) fail("its format is not 'tessera-checkpoint'");
+    const int64_t version = whole_field(json, "version");
     if (version < 1 || version > kVersion) {
       throw Error(
           "{} has format version {}, expected at most {}; use the tessera that wrote it ({})",
-          origin_, version, kVersion, in_quotes(text(json, "created_by")));
+          origin_, version, kVersion, in_quotes(text_field(json, "created_by")));
     }
     CheckpointManifest manifest;
-    manifest.state.created_by = text(json, "created_by");
-    manifest.state.step = size(json, "step");
+    manifest.state.created_by = text_field(json, "created_by");
+    manifest.state.step = whole_field(json, "step");
     const Json& state = field(json, "state", Json::value_t::object, "an object");
     for (const auto& [name, value] : state.items()) {
       manifest.state.values.emplace(name, state_value(name, value));
     }
     std::set<std::string> names{std::string(kCheckpointManifestName)};
-    manifest.tensor_files = files(json, "tensor_files", "header_xxh3", names);
-    manifest.extra_files = files(json, "extra_files", "xxh3", names);
+    manifest.tensor_files = parse_files(json, "tensor_files", "header_xxh3", names);
+    manifest.extra_files = parse_files(json, "extra_files", "xxh3", names);
     if (version > 1) {
-      manifest.block_bytes = size(json, "block_bytes");
+      manifest.block_bytes = whole_field(json, "block_bytes");
       if (manifest.block_bytes == 0 || manifest.block_bytes % kWidestElement != 0) {
         fail("its 'block_bytes' is {}, expected a multiple of {}", manifest.block_bytes,
              kWidestElement);
@@ -127,7 +127,7 @@ class ManifestParser {
                 fmt::format(format, std::forward<Arguments>(arguments)...));
   }
 
-  /// Returns a field of this type. The functions below use it for each type of field.
+  /// Returns a field of this type. The functions named _field use it.
   const Json& field(const Json& json, const char* key, Json::value_t type,
                     const char* type_name) const {
     if (!json.is_object()) fail("found a list entry that is not an object");
@@ -137,16 +137,16 @@ class ManifestParser {
     return *found;
   }
 
-  std::string text(const Json& json, const char* key) const {
+  std::string text_field(const Json& json, const char* key) const {
     return field(json, key, Json::value_t::string, "a text").get<std::string>();
   }
 
-  const Json& list(const Json& json, const char* key) const {
+  const Json& list_field(const Json& json, const char* key) const {
     return field(json, key, Json::value_t::array, "a list");
   }
 
   /// Returns a whole number in [0, 2^63); `key` names it in errors.
-  int64_t size_value(const Json& json, const char* key) const {
+  int64_t parse_whole(const Json& json, const char* key) const {
     constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
     if (!json.is_number_unsigned() || json.get<uint64_t>() > kLargest) {
       fail("its '{}' is {}, expected whole numbers from 0 to 2^63 - 1", key,
@@ -155,12 +155,12 @@ class ManifestParser {
     return json.get<int64_t>();
   }
 
-  int64_t size(const Json& json, const char* key) const {
-    return size_value(field(json, key, Json::value_t::number_unsigned, "a count"), key);
+  int64_t whole_field(const Json& json, const char* key) const {
+    return parse_whole(field(json, key, Json::value_t::number_unsigned, "a count"), key);
   }
 
   std::string hash_field(const Json& json, const char* key) const {
-    std::string value = text(json, key);
+    std::string value = text_field(json, key);
     parse_hash(value, key);
     return value;
   }
@@ -182,9 +182,9 @@ class ManifestParser {
     if (json.is_number_float()) return json.get<double>();
     if (json.is_number_integer()) {
       if (!json.is_number_unsigned()) return json.get<int64_t>();
-      return size_value(json, "state");
+      return parse_whole(json, "state");
     }
-    const std::string real = json.is_object() ? text(json, "real") : "";
+    const std::string real = json.is_object() ? text_field(json, "real") : "";
     if (real == "nan") return std::numeric_limits<double>::quiet_NaN();
     if (real == "inf") return std::numeric_limits<double>::infinity();
     if (real == "-inf") return -std::numeric_limits<double>::infinity();
@@ -192,11 +192,12 @@ class ManifestParser {
   }
 
   /// Returns a list of files, and adds their names to `names`, in which none may occur twice.
-  std::vector<CheckpointFile> files(const Json& json, const char* key, const char* hash_key,
-                                    std::set<std::string>& names) const {
+  std::vector<CheckpointFile> parse_files(const Json& json, const char* key, const char* hash_key,
+                                          std::set<std::string>& names) const {
     std::vector<CheckpointFile> result;
-    for (const Json& entry : list(json, key)) {
-      CheckpointFile file{text(entry, "name"), size(entry, "bytes"), hash_field(entry, hash_key)};
+    for (const Json& entry : list_field(json, key)) {
+      CheckpointFile file{text_field(entry, "name"), whole_field(entry, "bytes"),
+                          hash_field(entry, hash_key)};
       // The name is joined to the folder's path, so it must not lead out of the folder.
       if (!is_plain_name(file.name)) fail("the file {} is not a plain name", in_quotes(file.name));
       if (!names.insert(file.name).second) fail("it lists the file {} twice", in_quotes(file.name));
@@ -209,22 +210,22 @@ class ManifestParser {
     std::set<std::string_view> known_files;
     for (const CheckpointFile& file : manifest.tensor_files) known_files.insert(file.name);
     std::set<std::pair<std::string, std::string>> identities;
-    int64_t total = 0;
-    for (const Json& entry : list(json, "tensors")) {
+    int64_t total_bytes = 0;
+    for (const Json& entry : list_field(json, "tensors")) {
       CheckpointTensor tensor;
-      tensor.group = text(entry, "group");
-      tensor.name = text(entry, "name");
+      tensor.group = text_field(entry, "group");
+      tensor.name = text_field(entry, "name");
       const std::string label = in_quotes(tensor.label());
       try {
-        tensor.dtype = dtype_from_name(text(entry, "dtype"));
+        tensor.dtype = dtype_from_name(text_field(entry, "dtype"));
       } catch (const Error& error) {
         fail("tensor {}: {}", label, printable(error.what()));
       }
-      tensor.shape = shape(entry, label, dtype_size(tensor.dtype), total);
+      tensor.shape = parse_shape(entry, label, dtype_size(tensor.dtype), total_bytes);
       if (version == 1) {
         // Version 1 had each tensor in one piece, with one hash.
-        tensor.pieces.push_back({text(entry, "file"), Region::whole_of(tensor.shape),
-                                 hashes(entry, tensor.bytes(), manifest.block_bytes, label)});
+        tensor.pieces.push_back({text_field(entry, "file"), Region::whole_of(tensor.shape),
+                                 parse_hashes(entry, tensor.bytes(), manifest.block_bytes, label)});
       } else {
         parse_pieces(entry, manifest.block_bytes, tensor);
       }
@@ -242,10 +243,10 @@ class ManifestParser {
   void parse_pieces(const Json& json, int64_t block_bytes, CheckpointTensor& tensor) const {
     const std::string label = in_quotes(tensor.label());
     std::vector<Region> regions;
-    for (const Json& entry : list(json, "pieces")) {
-      SavedPiece piece{text(entry, "file"), region(entry, tensor), {}};
+    for (const Json& entry : list_field(json, "pieces")) {
+      SavedPiece piece{text_field(entry, "file"), parse_region(entry, tensor), {}};
       const int64_t bytes = piece.region.elements() * dtype_size(tensor.dtype);
-      piece.hashes = hashes(entry, bytes, block_bytes, label);
+      piece.hashes = parse_hashes(entry, bytes, block_bytes, label);
       regions.push_back(piece.region);
       tensor.pieces.push_back(std::move(piece));
     }
@@ -256,12 +257,12 @@ class ManifestParser {
   }
 
   /// Returns the region of a piece, which must be within the tensor.
-  Region region(const Json& entry, const CheckpointTensor& tensor) const {
+  Region parse_region(const Json& entry, const CheckpointTensor& tensor) const {
     Region region;
-    for (const Json& dim : list(entry, "region")) {
+    for (const Json& dim : list_field(entry, "region")) {
       if (!dim.is_array() || dim.size() != 2) fail("its 'region' has no pairs of numbers");
-      const int64_t begin = size_value(dim[0], "region");
-      const int64_t end = size_value(dim[1], "region");
+      const int64_t begin = parse_whole(dim[0], "region");
+      const int64_t end = parse_whole(dim[1], "region");
       const auto number = static_cast<int>(region.dims.size());
       if (number == tensor.shape.rank() || begin > end || end > tensor.shape[number]) {
         fail("a region of tensor {} has {}:{} of its dim {}, which is not within {}",
@@ -277,13 +278,13 @@ class ManifestParser {
   }
 
   /// Returns the hashes of the blocks of a piece of that many bytes.
-  std::vector<uint64_t> hashes(const Json& entry, int64_t bytes, int64_t block_bytes,
-                               const std::string& label) const {
-    const std::string words = text(entry, "xxh3");
+  std::vector<uint64_t> parse_hashes(const Json& entry, int64_t bytes, int64_t block_bytes,
+                                     const std::string& label) const {
+    const std::string text = text_field(entry, "xxh3");
     std::vector<uint64_t> result;
-    for (size_t at = 0; at <= words.size(); at += kHashDigits + 1) {
-      const size_t end = std::min(words.find(' ', at), words.size());
-      result.push_back(parse_hash(std::string_view(words).substr(at, end - at), "xxh3"));
+    for (size_t at = 0; at <= text.size(); at += kHashDigits + 1) {
+      const size_t end = std::min(text.find(' ', at), text.size());
+      result.push_back(parse_hash(std::string_view(text).substr(at, end - at), "xxh3"));
     }
     if (std::ssize(result) != block_count(bytes, block_bytes)) {
       fail("tensor {} has {} hashes for a piece of {} bytes, expected {}", label, result.size(),
@@ -292,12 +293,14 @@ class ManifestParser {
     return result;
   }
 
-  /// Returns the shape of a tensor with elements of `bytes` bytes. Adds the size of the tensor to
-  /// `total`, which must not overflow.
-  Shape shape(const Json& entry, const std::string& label, int64_t bytes, int64_t& total) const {
+  /// Returns the shape of a tensor with elements of `element_bytes` bytes. Adds the size of the
+  /// tensor to `total_bytes`, which must not overflow.
+  Shape parse_shape(const Json& entry, const std::string& label, int64_t element_bytes,
+                    int64_t& total_bytes) const {
     std::vector<int64_t> dims;
-    for (const Json& dim : list(entry, "shape")) {
-      dims.push_back(size_value(dim, "shape"));
+    int64_t bytes = element_bytes;
+    for (const Json& dim : list_field(entry, "shape")) {
+      dims.push_back(parse_whole(dim, "shape"));
       if (__builtin_mul_overflow(bytes, dims.back(), &bytes)) {
         fail("the size of tensor {} exceeds 2^63 bytes", label);
       }
@@ -305,7 +308,7 @@ class ManifestParser {
     if (dims.size() > static_cast<size_t>(Shape::kMaximumRank)) {
       fail("tensor {} has {} dims, expected at most {}", label, dims.size(), Shape::kMaximumRank);
     }
-    if (__builtin_add_overflow(total, bytes, &total)) {
+    if (__builtin_add_overflow(total_bytes, bytes, &total_bytes)) {
       fail("the size of its tensors exceeds 2^63 bytes");
     }
     return Shape(dims);

@@ -33,7 +33,7 @@ class CommonParts {
       const ElementRun& own = region.dims[number];
       Dim dim{.region_extent = own.length};
       for (const ElementRun& run : piece.runs(static_cast<int>(number))) {
-        const ElementRun both = common(own, run);
+        const ElementRun both = intersection(own, run);
         if (both.length > 0) {
           dim.runs.push_back(
               {both.begin - own.begin, dim.piece_extent + both.begin - run.begin, both.length});
@@ -43,12 +43,12 @@ class CommonParts {
       std::ranges::sort(dim.runs, {}, &Shared::in_region);
       dims_.push_back(std::move(dim));
     }
-    while (!dims_.empty() && dims_.back().whole()) {
-      inner_ *= dims_.back().region_extent;
+    while (!dims_.empty() && dims_.back().is_whole()) {
+      inner_elements_ *= dims_.back().region_extent;
       dims_.pop_back();
     }
-    int64_t region_stride = inner_;
-    int64_t piece_stride = inner_;
+    int64_t region_stride = inner_elements_;
+    int64_t piece_stride = inner_elements_;
     for (size_t number = dims_.size(); number-- > 0;) {
       Dim& dim = dims_[number];
       dim.region_stride = region_stride;
@@ -72,7 +72,7 @@ class CommonParts {
     int64_t region_extent = 0, piece_extent = 0;  // elements of the dim
     int64_t region_stride = 1, piece_stride = 1;  // elements from one index to the next
 
-    bool whole() const {
+    bool is_whole() const {
       return runs.size() == 1 && runs[0].length == region_extent && runs[0].length == piece_extent;
     }
   };
@@ -85,13 +85,13 @@ class CommonParts {
 
   /// Visits the combinations of dim `number` and the dims inside it, from the element `base` on.
   void visit_dim(size_t number, Offsets base, Range range, const CommonElements& visit) const {
-    if (number == dims_.size()) return visit_run(base, inner_, range, visit);
+    if (number == dims_.size()) return visit_run(base, inner_elements_, range, visit);
     const Dim& dim = dims_[number];
     for (const Shared& run : dim.runs) {
       const Offsets first{base.in_region + run.in_region * dim.region_stride,
                           base.in_piece + run.in_piece * dim.piece_stride};
       if (number + 1 == dims_.size()) {
-        visit_run(first, run.length * inner_, range, visit);
+        visit_run(first, run.length * inner_elements_, range, visit);
         continue;
       }
       const int64_t stride = dim.region_stride;
@@ -111,8 +111,8 @@ class CommonParts {
     if (from < to) visit(from, first.in_piece + from - first.in_region, to - from);
   }
 
-  std::vector<Dim> dims_;  // outermost first, without the innermost ones that both have whole
-  int64_t inner_ = 1;      // the elements of the dims left out
+  std::vector<Dim> dims_;       // outermost first, without the innermost ones that both have whole
+  int64_t inner_elements_ = 1;  // of the dims left out
 };
 
 }  // namespace
@@ -192,14 +192,14 @@ std::string cover_problem(const Shape& whole, std::span<const Region> regions) {
                        elements > whole.elements() ? "more" : "fewer", whole.text());
   }
   // The regions have as many elements as the tensor, so they cover it unless two overlap. Sorted by
-  // their begin in the first dim, regions that can overlap follow one another.
+  // their begin in the first dim, the regions that can overlap one follow it directly.
   std::vector<const Region*> sorted;
   for (const Region& region : regions) {
     if (region.elements() > 0) sorted.push_back(&region);
   }
   if (whole.rank() == 0) return "";
-  const auto first = [](const Region* region) { return region->dims[0].begin; };
-  std::ranges::sort(sorted, {}, first);
+  const auto first_begin = [](const Region* region) { return region->dims[0].begin; };
+  std::ranges::sort(sorted, {}, first_begin);
   for (size_t i = 0; i < sorted.size(); ++i) {
     for (size_t j = i + 1; j < sorted.size() && overlap(sorted[i]->dims[0], sorted[j]->dims[0]);
          ++j) {

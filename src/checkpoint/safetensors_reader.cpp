@@ -201,15 +201,15 @@ std::vector<std::byte> SafetensorsReader::read(const SafetensorsEntry& entry) co
   return bytes;
 }
 
-void SafetensorsReader::read_pieces(const SafetensorsEntry& entry, int64_t begin, int64_t count,
-                                    const PieceSink& sink) const {
-  std::vector<std::byte> piece(static_cast<size_t>(std::min(kReadPiece, count)));
-  for (int64_t done = 0; done < count;) {
-    const int64_t size = std::min(kReadPiece, count - done);
-    const std::span<std::byte> part = std::span(piece).first(static_cast<size_t>(size));
-    read(entry, begin + done, part);
-    sink(part);
-    done += size;
+void SafetensorsReader::read_chunks(const SafetensorsEntry& entry, int64_t begin, int64_t count,
+                                    const ChunkSink& sink) const {
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kReadChunk, count)));
+  for (int64_t read_bytes = 0; read_bytes < count;) {
+    const int64_t size = std::min(kReadChunk, count - read_bytes);
+    const std::span<std::byte> chunk = std::span(buffer).first(static_cast<size_t>(size));
+    read(entry, begin + read_bytes, chunk);
+    sink(chunk);
+    read_bytes += size;
   }
 }
 

@@ -13,11 +13,11 @@
 
 namespace tessera {
 
-/// The number of bytes that read_pieces() reads at once. They fit in the cache.
-inline constexpr int64_t kReadPiece = int64_t{1} << 20;
+/// The number of bytes that read_chunks() reads at once. They fit in the cache.
+inline constexpr int64_t kReadChunk = int64_t{1} << 20;
 
-/// Receives a tensor's bytes, in order and in pieces. It may change the bytes of a piece in place.
-using PieceSink = std::function<void(std::span<std::byte>)>;
+/// Receives a tensor's bytes, in order and in chunks. It may change the bytes of a chunk in place.
+using ChunkSink = std::function<void(std::span<std::byte>)>;
 
 /// One tensor of a safetensors file.
 struct SafetensorsEntry {
@@ -59,10 +59,10 @@ class SafetensorsReader {
   void read(const SafetensorsEntry& entry, int64_t begin, std::span<std::byte> to) const;
   /// Reads all bytes of one of entries(). Only for tensors that are known to be small.
   std::vector<std::byte> read(const SafetensorsEntry& entry) const;
-  /// Passes `count` bytes of one of entries(), from its byte `begin` on, to the sink, kReadPiece
+  /// Passes `count` bytes of one of entries(), from its byte `begin` on, to the sink, kReadChunk
   /// bytes each time but the last. These are whole elements if `begin` is the start of one.
-  void read_pieces(const SafetensorsEntry& entry, int64_t begin, int64_t count,
-                   const PieceSink& sink) const;
+  void read_chunks(const SafetensorsEntry& entry, int64_t begin, int64_t count,
+                   const ChunkSink& sink) const;
   /// Asks the operating system to read a tensor ahead.
   void will_need(const SafetensorsEntry& entry) const;
 

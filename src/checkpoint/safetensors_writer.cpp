@@ -21,50 +21,51 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kAlignment = 8;
-constexpr size_t kChunk = size_t{4} << 20;  // hashed and then written while it is in the cache
+constexpr size_t kHeaderAlignment = 8;           // bytes of the widest elements, which follow
+constexpr size_t kChunkBytes = size_t{4} << 20;  // hashed and then written while it is in the cache
 
-void check_names(const fs::path& path, std::span<const TensorStream> items) {
+void check_names(const fs::path& path, std::span<const TensorStream> streams) {
   std::set<std::string_view> names;
-  for (const TensorStream& item : items) {
-    if (item.name == "__metadata__") {
+  for (const TensorStream& stream : streams) {
+    if (stream.name == "__metadata__") {
       throw Error("{}: a tensor cannot be named __metadata__; rename it", path.string());
     }
-    if (!names.insert(item.name).second) {
-      throw Error("{}: two tensors are named {}; rename one", path.string(), in_quotes(item.name));
+    if (!names.insert(stream.name).second) {
+      throw Error("{}: two tensors are named {}; rename one", path.string(),
+                  in_quotes(stream.name));
     }
   }
 }
 
-std::vector<size_t> data_order(std::span<const TensorStream> items) {
-  std::vector<size_t> order(items.size());
+std::vector<size_t> data_order(std::span<const TensorStream> streams) {
+  std::vector<size_t> order(streams.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return dtype_size(items[a].dtype) > dtype_size(items[b].dtype);
+    return dtype_size(streams[a].dtype) > dtype_size(streams[b].dtype);
   });
   return order;
 }
 
 /// Returns the header's JSON, padded, without its size.
-std::string header_text(std::span<const TensorStream> items, std::span<const size_t> order,
+std::string header_text(std::span<const TensorStream> streams, std::span<const size_t> order,
                         const std::map<std::string, std::string>& metadata) {
   // Joined by hand, because the library's ordered object searches all its keys at each insertion.
   std::string text = "{";
   if (!metadata.empty()) text += "\"__metadata__\":" + OrderedJson(metadata).dump();
   int64_t offset = 0;
   for (const size_t index : order) {
-    const TensorStream& item = items[index];
-    const int64_t end = offset + item.bytes();
-    const auto dims = item.shape.dims();
-    const OrderedJson entry{{"dtype", safetensors_name(item.dtype)},
+    const TensorStream& stream = streams[index];
+    const int64_t end = offset + stream.bytes();
+    const auto dims = stream.shape.dims();
+    const OrderedJson entry{{"dtype", safetensors_name(stream.dtype)},
                             {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
                             {"data_offsets", {offset, end}}};
     if (text.size() > 1) text += ',';
-    text += OrderedJson(item.name).dump() + ":" + entry.dump();
+    text += OrderedJson(stream.name).dump() + ":" + entry.dump();
     offset = end;
   }
   text += '}';
-  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
   return text;
 }
 
@@ -76,7 +77,7 @@ std::vector<uint64_t> write_stream(const TensorStream& stream, int64_t block_byt
   stream.produce([&](std::span<const std::byte> bytes) {
     written += static_cast<int64_t>(bytes.size());
     while (!bytes.empty()) {
-      const auto chunk = bytes.first(std::min(kChunk, bytes.size()));
+      const auto chunk = bytes.first(std::min(kChunkBytes, bytes.size()));
       hash.update(chunk);
       file.write(chunk);
       bytes = bytes.subspan(chunk.size());
@@ -89,24 +90,24 @@ std::vector<uint64_t> write_stream(const TensorStream& stream, int64_t block_byt
 
 }  // namespace
 
-SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStream> items,
+SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStream> streams,
                                  const std::map<std::string, std::string>& metadata,
                                  int64_t block_bytes) {
-  check_names(path, items);
-  const std::vector<size_t> order = data_order(items);
+  check_names(path, streams);
+  const std::vector<size_t> order = data_order(streams);
   std::string header;
   try {
-    header = header_text(items, order, metadata);
+    header = header_text(streams, order, metadata);
   } catch (const OrderedJson::exception& error) {
     throw Error("{}: a tensor's name or the metadata is not valid UTF-8 ({})", path.string(),
                 printable(error.what()));
   }
   if (header.size() > kLargestSafetensorsHeader) {
     throw Error("{}: {} tensors need a header of {} bytes, at most {} are allowed; use more files",
-                path.string(), items.size(), header.size(), kLargestSafetensorsHeader);
+                path.string(), streams.size(), header.size(), kLargestSafetensorsHeader);
   }
   SafetensorsSummary summary;
-  summary.hashes.resize(items.size());
+  summary.hashes.resize(streams.size());
   const uint64_t length = header.size();
   const auto length_bytes = std::as_bytes(std::span<const uint64_t>(&length, 1));
   const auto header_bytes = std::as_bytes(std::span<const char>(header));
@@ -119,7 +120,7 @@ SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStr
   file.write(length_bytes);
   file.write(header_bytes);
   for (const size_t index : order) {
-    summary.hashes[index] = write_stream(items[index], block_bytes, file);
+    summary.hashes[index] = write_stream(streams[index], block_bytes, file);
   }
   summary.bytes = file.size();
   file.commit();

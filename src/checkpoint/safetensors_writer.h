@@ -31,7 +31,7 @@ struct TensorStream {
 struct SafetensorsSummary {
   int64_t bytes = 0;         // the size of the whole file
   uint64_t header_hash = 0;  // XXH3 of the header, including the 8 bytes of its size
-  /// XXH3 of the blocks of each tensor's bytes, in the order of the items.
+  /// XXH3 of the blocks of each tensor's bytes, in the order of the streams.
   std::vector<std::vector<uint64_t>> hashes;
 };
 

@@ -1,4 +1,4 @@
-// A checkpoint is written into the folder step-N.partial. plan_files() divides the parts of each
+// A checkpoint is written into the folder step-N.partial. plan_files() divides the pieces of each
 // group's tensors over .safetensors files, and write_part() writes one writer's files in parallel
 // and returns their entries in the manifest. SharedSave::commit() adds config.toml and the carried
 // files, writes manifest.json last and renames the folder to step-N. All bytes are on the disk
@@ -25,12 +25,12 @@ constexpr std::string_view kExtension = ".safetensors";
 
 constexpr int64_t kCopiedAtOnce = int64_t{1} << 20;  // bytes that are gathered in a buffer
 
-/// A part of a tensor: the indices of the tensor and of the part.
+/// A piece of a tensor: the indices of the tensor and of the piece.
 struct PlannedPiece {
   size_t tensor, piece;
 };
 
-/// A safetensors file to write: its name and its parts of one group's tensors.
+/// A safetensors file to write: its name and its pieces of one group's tensors.
 struct PlannedFile {
   std::string group;
   std::string name;
@@ -62,9 +62,9 @@ std::vector<PlannedFile> plan_files(std::span<const TensorToSave> tensors,
     int64_t bytes = 0;
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].group != group) continue;
-      for (size_t piece = 0; piece < tensors[i].parts.size(); ++piece) {
+      for (size_t piece = 0; piece < tensors[i].pieces.size(); ++piece) {
         const int64_t size =
-            tensors[i].parts[piece].region.elements() * dtype_size(tensors[i].dtype);
+            tensors[i].pieces[piece].region.elements() * dtype_size(tensors[i].dtype);
         if (files.size() == first || (bytes > 0 && size > limit - bytes)) {
           files.push_back({group, "", {}});
           bytes = 0;
@@ -75,8 +75,8 @@ std::vector<PlannedFile> plan_files(std::span<const TensorToSave> tensors,
     }
     const size_t count = files.size() - first;
     for (size_t i = 0; i < count; ++i) {
-      const std::string part = count == 1 ? "" : fmt::format("-{:05}-of-{:05}", i + 1, count);
-      files[first + i].name = fmt::format("{}{}{}{}", group, writer_suffix, part, kExtension);
+      const std::string suffix = count == 1 ? "" : fmt::format("-{:05}-of-{:05}", i + 1, count);
+      files[first + i].name = fmt::format("{}{}{}{}", group, writer_suffix, suffix, kExtension);
     }
   }
   return files;
@@ -99,7 +99,7 @@ void check_file_names(const std::vector<CheckpointFile>& files, const Checkpoint
   for (const CarriedFile& file : carried) {
     if (!is_plain_name(file.name) || file.name.ends_with(".partial") ||
         !names.insert(file.name).second) {
-      throw Error("a checkpoint cannot carry a file {}: the name is taken there; rename the file",
+      throw Error("a checkpoint cannot carry a file {}: its name is taken or forbidden; rename it",
                   in_quotes(file.name));
     }
   }
@@ -107,21 +107,21 @@ void check_file_names(const std::vector<CheckpointFile>& files, const Checkpoint
 
 /// Writes the file. Fills in `file` and the pieces of its tensors for the manifest.
 void write_tensor_file(const fs::path& folder, const PlannedFile& plan, int64_t step,
-                       std::span<const TensorToSave> streams, CheckpointManifest& manifest,
+                       std::span<const TensorToSave> tensors, CheckpointManifest& manifest,
                        CheckpointFile& file) {
-  std::vector<TensorStream> items;
+  std::vector<TensorStream> streams;
   for (const auto& [tensor, piece] : plan.pieces) {
-    const TensorToSave::Part& part = streams[tensor].parts[piece];
-    items.push_back({manifest.tensors[tensor].entry_name(part.region), streams[tensor].dtype,
-                     part.region.shape(), part.produce});
+    const TensorToSave::Piece& to_save = tensors[tensor].pieces[piece];
+    streams.push_back({manifest.tensors[tensor].entry_name(to_save.region), tensors[tensor].dtype,
+                       to_save.region.shape(), to_save.produce});
   }
   SafetensorsSummary summary =
-      write_streams(folder / plan.name, items,
+      write_streams(folder / plan.name, streams,
                     {{"group", plan.group}, {"step", std::to_string(step)}}, manifest.block_bytes);
   file = {plan.name, summary.bytes, hash_text(summary.header_hash)};
   for (size_t i = 0; i < plan.pieces.size(); ++i) {
     const auto& [tensor, piece] = plan.pieces[i];
-    manifest.tensors[tensor].pieces[piece] = {plan.name, streams[tensor].parts[piece].region,
+    manifest.tensors[tensor].pieces[piece] = {plan.name, tensors[tensor].pieces[piece].region,
                                               std::move(summary.hashes[i])};
   }
 }
@@ -135,18 +135,18 @@ CheckpointFile write_extra_file(const fs::path& folder, const std::string& name,
 /// Gives the finished folder its name. An older checkpoint of the step makes way first, and is
 /// removed last, so that one complete checkpoint of the step exists at every moment.
 void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
-  const fs::path name = checkpoint_path(directory, step);
+  const fs::path complete = checkpoint_path(directory, step);
   const fs::path replaced = checkpoint_path(directory, step, FolderState::replaced);
-  if (path_exists(name)) {
+  if (path_exists(complete)) {
     if (path_exists(replaced)) {
-      // `name` is broken, or else `replaced` would have been removed.
-      discard_checkpoint(name, step);
+      // `complete` is broken, or else `replaced` would have been removed.
+      discard_checkpoint(complete, step);
     } else {
-      rename_folder(name, replaced);
+      rename_folder(complete, replaced);
       sync_directory(directory);
     }
   }
-  rename_folder(partial.path(), name);
+  rename_folder(partial.path(), complete);
   partial.keep();
   sync_directory(directory);
   if (path_exists(replaced)) discard_checkpoint(replaced, step);
@@ -162,9 +162,9 @@ TensorToSave whole_to_save(const std::string& group, TensorStream stream) {
           {{Region::whole_of(stream.shape), std::move(stream.produce)}}};
 }
 
-TensorToSave::Part part_to_save(const Region& region, const TensorPiece& piece,
-                                const Tensor& memory) {
-  return {region, [region, piece, memory](const ByteSink& sink) {
+TensorToSave::Piece piece_to_save(const Region& region, const TensorPiece& held,
+                                  const Tensor& memory) {
+  return {region, [region, held, memory](const ByteSink& sink) {
             const Tensor host = on_host(memory);
             const auto size = static_cast<int64_t>(dtype_size(host.dtype()));
             const int64_t elements = region.elements();
@@ -172,7 +172,7 @@ TensorToSave::Part part_to_save(const Region& region, const TensorPiece& piece,
             for (int64_t begin = 0; begin < elements;) {
               const int64_t end = std::min(elements, begin + kCopiedAtOnce / size);
               chunk.clear();
-              visit_common(region, piece, begin, end, [&](int64_t, int64_t from, int64_t count) {
+              visit_common(region, held, begin, end, [&](int64_t, int64_t from, int64_t count) {
                 const std::byte* first = host.raw() + from * size;
                 const std::span bytes(first, static_cast<size_t>(count * size));
                 if (count == end - begin) return sink(bytes);  // one run: no copy is needed
@@ -203,7 +203,7 @@ CheckpointManifest write_part(const fs::path& folder, int64_t step,
   manifest.tensor_files.resize(plan.size());
   for (const TensorToSave& item : tensors) {
     manifest.tensors.push_back({item.group, item.name, item.dtype, item.shape, {}});
-    manifest.tensors.back().pieces.resize(item.parts.size());
+    manifest.tensors.back().pieces.resize(item.pieces.size());
   }
   parallel_tasks(options.threads, static_cast<int64_t>(plan.size()), [&](int64_t index) {
     const auto at = static_cast<size_t>(index);
@@ -236,7 +236,7 @@ fs::path SharedSave::commit(const CheckpointState& state, CheckpointManifest wri
   if (!lock_.is_at(directory_)) {
     throw Error(
         "{} was moved or removed while the checkpoint of step {} was written there: it is not "
-        "complete; let the folder be while checkpoints are written",
+        "complete; leave the folder alone while checkpoints are written",
         directory_.string(), step_);
   }
   // This flushes the manifest and the folder. Every other file was flushed when it was written.

@@ -22,6 +22,7 @@ namespace tessera {
 // A tensor is stored as one or more pieces, each a region of it. The tensors of one group, such as
 // "optimizer", have files of their own.
 
+/// The options of save_streams() and write_part().
 struct SaveOptions {
   /// The most bytes of tensors in one file. A group that has more is split over several files. A
   /// single piece that has more gets a file of its own.
@@ -35,7 +36,7 @@ struct SaveOptions {
 /// A tensor of a group, with the regions of it that one writer saves.
 struct TensorToSave {
   /// A region whose bytes are made while it is saved (see TensorStream).
-  struct Part {
+  struct Piece {
     Region region;
     std::function<void(const ByteSink&)> produce;
   };
@@ -44,7 +45,7 @@ struct TensorToSave {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;  ///< the shape of the whole tensor
-  std::vector<Part> parts;
+  std::vector<Piece> pieces;
 
   std::string label() const { return group + "/" + name; }
 };
@@ -52,10 +53,10 @@ struct TensorToSave {
 /// Returns a tensor that one writer writes as a whole.
 TensorToSave whole_to_save(const std::string& group, TensorStream stream);
 
-/// Returns a part that saves a region of a tensor. `memory` holds the elements of `piece`, which
-/// includes the whole region.
-TensorToSave::Part part_to_save(const Region& region, const TensorPiece& piece,
-                                const Tensor& memory);
+/// Returns a piece that saves a region of a tensor. `memory` holds the elements of `held`, which
+/// include the whole region.
+TensorToSave::Piece piece_to_save(const Region& region, const TensorPiece& held,
+                                  const Tensor& memory);
 
 /// Saves a checkpoint as directory/step-00000100 (see CheckpointManifest for its files) and returns
 /// that path. The folder appears only when all its bytes are on the disk: a process killed at any
@@ -66,7 +67,7 @@ TensorToSave::Part part_to_save(const Region& region, const TensorPiece& piece,
 /// The files of `carried` (the tokenizer, ...) are written beside the tensors. Throws Error on a
 /// full disk, a folder that cannot be written, a pair (group, name) or a file name that occurs
 /// twice. Nothing partial is left then, nor an empty `directory` that was not there before.
-/// If the `produce` of a part throws, nothing is saved and the exception is passed on.
+/// If the `produce` of a piece throws, nothing is saved and the exception is passed on.
 fs::path save_streams(const fs::path& directory, const CheckpointState& state,
                       std::span<const TensorToSave> tensors,
                       std::span<const CarriedFile> carried = {}, const SaveOptions& options = {});

@@ -30,14 +30,14 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using Readers = std::map<std::string, SafetensorsReader>;
 
-struct TensorResult {
+struct PieceResult {
   std::string problem;
   int64_t nans = 0;
   int64_t infinities = 0;
 };
 
 /// Adds the NaNs and infinities among the elements to the counts of `result`.
-void count_non_finite(std::span<const std::byte> bytes, DType dtype, TensorResult& result) {
+void count_non_finite(std::span<const std::byte> bytes, DType dtype, PieceResult& result) {
   dispatch_stored(dtype, [&](auto zero) {
     using T = decltype(zero);
     for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
@@ -74,10 +74,10 @@ std::vector<ListedPiece> listed_pieces(const CheckpointManifest& manifest) {
   return pieces;
 }
 
-TensorResult check_piece(const ListedPiece& listed, int64_t block_bytes, const Readers& readers) {
+PieceResult check_piece(const ListedPiece& listed, int64_t block_bytes, const Readers& readers) {
   const CheckpointTensor& tensor = *listed.tensor;
   const SavedPiece& piece = *listed.piece;
-  TensorResult result;
+  PieceResult result;
   const auto reader = readers.find(piece.file);
   if (reader == readers.end()) {
     result.problem = "cannot be checked: its file cannot be read";
@@ -89,7 +89,7 @@ TensorResult check_piece(const ListedPiece& listed, int64_t block_bytes, const R
   reader->second.will_need(entry);
   BlockHash hash(block_bytes);
   result.problem = problem_of([&] {
-    reader->second.read_pieces(entry, 0, entry.bytes(), [&](std::span<std::byte> bytes) {
+    reader->second.read_chunks(entry, 0, entry.bytes(), [&](std::span<std::byte> bytes) {
       hash.update(bytes);
       if (is_floating(tensor.dtype)) count_non_finite(bytes, tensor.dtype, result);
     });
@@ -162,14 +162,14 @@ void find_foreign_files(const CheckpointManifest& manifest, VerifyReport& report
 void check_tensors(const CheckpointManifest& manifest, const Readers& readers, int threads,
                    VerifyReport& report) {
   const std::vector<ListedPiece> pieces = listed_pieces(manifest);
-  std::vector<TensorResult> results(pieces.size());
+  std::vector<PieceResult> results(pieces.size());
   parallel_tasks(threads, static_cast<int64_t>(results.size()), [&](int64_t index) {
     const auto at = static_cast<size_t>(index);
     results[at] = check_piece(pieces[at], manifest.block_bytes, readers);
   });
   for (size_t i = 0; i < results.size(); ++i) {
     const auto& [tensor, piece] = pieces[i];
-    const TensorResult& result = results[i];
+    const PieceResult& result = results[i];
     const std::string name =
         tensor->group + "/" + tensor->entry_name(piece->region);  // the tensor's name in its file
     if (!result.problem.empty()) report.problems.push_back({piece->file, name, result.problem});
@@ -212,8 +212,8 @@ VerifyReport examine(const fs::path& checkpoint, int threads) {
   report.step = manifest.state.step;
   report.tensors = static_cast<int64_t>(manifest.tensors.size());
   report.bytes = manifest.tensor_bytes();
-  if (std::string wrong = name_problem(checkpoint, report.step); !wrong.empty()) {
-    report.problems.push_back({std::string(kCheckpointManifestName), "", std::move(wrong)});
+  if (std::string wrong_name = name_problem(checkpoint, report.step); !wrong_name.empty()) {
+    report.problems.push_back({std::string(kCheckpointManifestName), "", std::move(wrong_name)});
   }
   Readers readers;
   check_tensor_files(manifest, readers, report);
@@ -237,7 +237,7 @@ VerifyReport examine_found(const fs::path& checkpoint, int threads) {
 }
 
 /// Does what verify_newest() does. Throws RemovedCheckpoint if the newest is removed meanwhile.
-VerifyReport try_newest(const fs::path& directory, int threads) {
+VerifyReport try_verify_newest(const fs::path& directory, int threads) {
   CheckpointListing listing = list_checkpoints(directory);
   const auto& complete = listing.complete;
   if (complete.empty() && listing.broken.empty()) {
@@ -311,7 +311,7 @@ VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads) {
 VerifyReport verify_newest(const fs::path& directory, int threads) {
   for (;;) {
     try {
-      return try_newest(directory, threads);
+      return try_verify_newest(directory, threads);
     } catch (const RemovedCheckpoint&) {
       continue;  // another one is the newest now
     }

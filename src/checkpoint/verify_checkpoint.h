@@ -17,6 +17,7 @@ struct VerifyFinding {
   std::string message;
 };
 
+/// What verify_checkpoint() or verify_newest() found.
 struct VerifyReport {
   fs::path checkpoint;
   int64_t step = -1;  // -1 if the manifest cannot be read

@@ -37,7 +37,7 @@ void add_block_arguments(CLI::App& command, BlockArguments& arguments) {
   add_picture(command, arguments.picture);
 }
 
-/// Measures, prints and draws a block. `measure` takes BlockBenchOptions.
+/// Measures, prints and draws a block. `measure` takes BlockBenchOptions and returns the report.
 template <typename Measure>
 void run(const BlockArguments& arguments, const Measure& measure) {
   const auto device = from_word<Device>(arguments.device);
@@ -48,7 +48,7 @@ void run(const BlockArguments& arguments, const Measure& measure) {
       .precision = precision,
       .threads = arguments.repeats.threads,
       .device = device,
-      .repeats = [&](const std::string& name) { return arguments.repeats.make(name); }});
+      .repeats = [&](const std::string& name) { return arguments.repeats.make_repeats(name); }});
   fmt::print("{}", arguments.repeats.json ? report.json() : report.text());
   if (!arguments.picture.empty()) write_file(arguments.picture, report.picture());
 }

@@ -81,7 +81,7 @@ MemorySweep memory_sweep(const CeilingArguments& arguments) {
   return sweep;
 }
 
-/// Measures what a command measures, and reports: in a file if it measures both, else as asked.
+/// Measures products, memory or both. Both go into the file --output; one alone is shown as asked.
 void run(const CeilingArguments& arguments, bool gemm, bool memory) {
   const bool all = gemm && memory;
   if (all) require_writable(arguments.output);
@@ -139,20 +139,20 @@ void add_bench_gemm(CLI::App& bench) {
   add_ceiling_command(bench, "gemm",
                       "Matrix products C[M,N] = A B of A [M,K] and B [K,N], of every size given, "
                       "and large square ones",
-                      true, false);
+                      /*gemm=*/true, /*memory=*/false);
 }
 
 void add_bench_memory(CLI::App& bench) {
   add_ceiling_command(bench, "memory",
                       "Bandwidth of copying, scaling, adding and updating arrays, from "
                       "first-level cache to memory",
-                      false, true);
+                      /*gemm=*/false, /*memory=*/true);
 }
 
 void add_bench_all(CLI::App& bench) {
   add_ceiling_command(bench, "all",
-                      "gemm and memory into one file, which `train` reads as run.hardware", true,
-                      true);
+                      "gemm and memory into one file, which `train` reads as run.hardware",
+                      /*gemm=*/true, /*memory=*/true);
 }
 
 }  // namespace tessera

@@ -63,14 +63,14 @@ std::vector<CollectiveRate> measure_threads(const CollectiveArguments& arguments
     run_ranks(world, [&](int rank) {
       Communicator group = world.group(rank, members);
       const auto measured =
-          measure_collectives(group, {.carrier = Carrier::threads, .ranks = ranks}, sweep);
+          measure_collectives(group, {.kind = RankKind::threads, .count = ranks}, sweep);
       if (rank == 0) rates.insert(rates.end(), measured.begin(), measured.end());
     });
   }
   return rates;
 }
 
-/// Returns the rates among the first N processes, for each N of --ranks above this rank.
+/// Returns the rates among the first N processes, for each N of --ranks that includes this rank.
 std::vector<CollectiveRate> measure_processes(const CollectiveArguments& arguments,
                                               Processes& processes) {
   const CollectiveSweep sweep = sweep_of(arguments);
@@ -87,10 +87,10 @@ std::vector<CollectiveRate> measure_processes(const CollectiveArguments& argumen
       members.push_back(rank);
       machines.insert(processes.hosts()[static_cast<size_t>(rank)]);
     }
-    if (processes.rank() >= ranks) continue;  // not among the first
+    if (processes.rank() >= ranks) continue;  // this process is not among them
     Communicator group = processes.group(members, fmt::format("bench {}", ranks));
-    const CollectiveRanks description{Carrier::processes, ranks, static_cast<int>(machines.size())};
-    const auto measured = measure_collectives(group, description, sweep);
+    const CollectiveRanks label{RankKind::processes, ranks, static_cast<int>(machines.size())};
+    const auto measured = measure_collectives(group, label, sweep);
     rates.insert(rates.end(), measured.begin(), measured.end());
   }
   return rates;
@@ -110,13 +110,13 @@ void add_to_hardware_file(const std::vector<CollectiveRate>& rates, const fs::pa
   write_file(path, hardware_json(hardware));
 }
 
-/// Measures among threads or processes. The first process checks its files before, and reports.
+/// Measures among threads or processes. The first process checks the files first, and reports.
 void run(const CollectiveArguments& arguments, Processes* processes) {
   const bool first = processes == nullptr || processes->rank() == 0;
   if (first) {
     require_picture(arguments.picture);
     if (!arguments.hardware.empty()) {
-      read_hardware(arguments.hardware);  // throws if it is not such a file
+      read_hardware(arguments.hardware);  // throws Error if it is no hardware file
       require_writable(arguments.hardware);
     }
   }

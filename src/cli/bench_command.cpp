@@ -18,7 +18,7 @@
 
 namespace tessera {
 
-Repeats RepeatArguments::make(const std::string& name) const {
+Repeats RepeatArguments::make_repeats(const std::string& name) const {
   Repeats result{.warmup = warmup, .measured = repeats, .before = {}};
   if (turns) {
     result.turns = true;
@@ -26,8 +26,8 @@ Repeats RepeatArguments::make(const std::string& name) const {
   } else {
     const auto progress = std::make_shared<Progress>();
     result.before = [progress, name, count = repeats](int64_t repeat) {
-      const bool last = repeat + 1 == count;
-      progress->show(fmt::format("{}: run {} of {}", name, repeat + 1, count), last);
+      const bool is_last = repeat + 1 == count;
+      progress->show(fmt::format("{}: run {} of {}", name, repeat + 1, count), is_last);
       return true;
     };
   }

@@ -17,7 +17,6 @@
 #include "train/bench_step.h"
 
 namespace tessera {
-
 namespace {
 
 /// The arguments of a measurement of a configuration's steps.
@@ -40,8 +39,8 @@ struct StepArguments {
   }
 };
 
-/// Adds a command that measures the steps of a configuration. It calls measure(arguments). A signal
-/// ends the measurement. Returns the command and its arguments.
+/// Adds a command that measures the steps of a configuration by measure(arguments). A signal ends
+/// the measurement. Returns the command and its arguments.
 template <typename Measure>
 auto add_step_command(CLI::App& bench, const char* name, const char* description,
                       const char* default_phase, Measure measure) {
@@ -69,19 +68,19 @@ void measure_whole_steps(const StepArguments& arguments) {
   use_tuned_products(config, runtime);
   for (const ChosenPhase& phase : choose_phases(config, arguments.phase)) {
     const StepMeasurement measurement =
-        measure_step(phase.config, arguments.repeats.make("step"), runtime,
+        measure_step(phase.config, arguments.repeats.make_repeats("step"), runtime,
                      arguments.data.empty() ? StepTokens::random : StepTokens::prepared);
-    MeasuredOn on = measured_on(config.train.precision, runtime, config.run.bind_threads);
-    on.hardware_peak = peak;
+    MeasuredOn machine = measured_on(config.train.precision, runtime, config.run.bind_threads);
+    machine.hardware_peak = peak;
     if (!phase.name.empty() && !arguments.repeats.json) fmt::print("{}:\n", phase.name);
-    fmt::print("{}", arguments.repeats.json ? step_json(measurement, on, phase.name)
-                                            : step_text(measurement, on));
+    fmt::print("{}", arguments.repeats.json ? step_json(measurement, machine, phase.name)
+                                            : step_text(measurement, machine));
   }
 }
 
 void measure_operations(const StepArguments& arguments) {
   const RunConfig config = choose_phases(arguments.load(), arguments.phase).front().config;
-  const KernelsReport report = measure_kernels(config, arguments.repeats.make("kernels"));
+  const KernelsReport report = measure_kernels(config, arguments.repeats.make_repeats("kernels"));
   fmt::print("{}", arguments.repeats.json ? report.json() : report.text());
 }
 

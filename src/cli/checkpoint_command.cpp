@@ -14,7 +14,7 @@
 #include "checkpoint/verify_checkpoint.h"
 #include "cli/commands.h"
 
-// Each function adds one subcommand: its options, and a callback that does the work and reports.
+// Each add_..._command() adds a subcommand: its options, and a callback that works and reports.
 
 namespace tessera {
 namespace {
@@ -56,7 +56,7 @@ void add_verify_checkpoint_command(CLI::App& checkpoint) {
 }
 
 /// Returns the problem with the text of --shard-size; empty if there is none.
-std::string check_shard_size(const std::string& text) {
+std::string shard_size_problem(const std::string& text) {
   constexpr int64_t kLeast = 1'000;
   constexpr int64_t kMost = 1'000'000'000'000'000;
   try {
@@ -97,7 +97,7 @@ void add_import_command(CLI::App& checkpoint) {
   command->callback([arguments] {
     const InterruptGuard guard;
     arguments->options.progress = !arguments->quiet;
-    arguments->options.precision = find_word<Precision>(arguments->precision);
+    arguments->options.precision = value_of_word<Precision>(arguments->precision);
     const ImportReport report =
         import_model(arguments->folder, arguments->output, arguments->options, Logger());
     fmt::print("{}: {}, {} parameters, {}, run in {}\n", report.checkpoint.string(),
@@ -128,7 +128,7 @@ void add_export_command(CLI::App& checkpoint) {
   command
       ->add_option("--shard-size", arguments->shard_size,
                    "Size of one file of weights at most, such as 500MB, 1.5GB or 2GiB")
-      ->check(check_shard_size, "SIZE")
+      ->check(shard_size_problem, "SIZE")
       ->capture_default_str();
   command->add_flag("--fused-experts", options.fused_experts,
                     "One tensor for all experts of a layer, as newer classes have it");

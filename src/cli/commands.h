@@ -6,8 +6,8 @@ class App;
 
 namespace tessera {
 
-// Each function adds one subcommand. The subcommand's callback runs it. A callback that ends with a
-// status other than 0 throws CommandStatus.
+// Each function adds one subcommand of the program, with a callback that does its work. A callback
+// throws CommandStatus to end the program with a status other than 0.
 
 void add_prepare_command(CLI::App& app);
 void add_train_command(CLI::App& app);

@@ -16,10 +16,10 @@
 namespace tessera {
 namespace {
 
-// The scripts that complete commands, options and values in a shell. Both are written from the
-// descriptions of the commands. For bash, one function finds the command in the words of the line
-// and looks its options and their values up in `case` statements. For zsh, each command has a
-// function that gives its options to _arguments, and calls the function of the subcommand.
+// The scripts for bash and zsh complete commands, options and values. They are written from the
+// descriptions of the commands. For bash, one function finds the command in the words of the line,
+// and looks its options and values up in `case` statements. For zsh, each command has a function
+// that gives its options to _arguments and calls the function of the subcommand.
 
 constexpr std::string_view kSetOption = "--set";
 
@@ -54,7 +54,7 @@ std::string option_names(const CommandDescription& command) {
   return join(names, " ");
 }
 
-/// Returns the branches of bash's `case "$command $previous"`: the known values of options.
+/// Returns branches of bash's `case "$command $previous"`, which give the values of options.
 std::string bash_value_branches(const CommandDescription& command, const std::string& path) {
   std::string branches;
   for (const OptionDescription& option : command.options) {
@@ -94,7 +94,7 @@ std::string zsh_action(const OptionDescription& option) {
   return option.value == "TEXT" ? "_files" : " ";
 }
 
-/// Returns the argument of _arguments for an option, one line for each of its names.
+/// Returns the specifications of an option for _arguments, one line for each of its names.
 std::string zsh_option(const OptionDescription& option) {
   if (option.positional) {
     return fmt::format("    '{}:{}:{}'", option.repeats ? "*" : "",
@@ -105,8 +105,8 @@ std::string zsh_option(const OptionDescription& option) {
     value = fmt::format(":{}:{}", zsh_specification(option.value), zsh_action(option));
   }
   // An option that may be repeated is still offered after its first use.
-  const bool again = option.repeats || option.names.front() == kSetOption;
-  const std::string excluded = again ? "*" : fmt::format("({})", join(option.names, " "));
+  const bool repeatable = option.repeats || option.names.front() == kSetOption;
+  const std::string excluded = repeatable ? "*" : fmt::format("({})", join(option.names, " "));
   std::vector<std::string> lines;
   for (const std::string& name : option.names) {
     lines.push_back(fmt::format("    '{}{}[{}]{}'", excluded, name,
@@ -189,7 +189,7 @@ complete -o bashdefault -o default -F _tessera tessera
                      paths, kSetOption, join(keys, " "), values, offers);
 }
 
-/// Returns the script for zsh, as bash_completion() does.
+/// Returns the script for zsh. `keys` are those of bash_completion().
 std::string zsh_completion(const CommandDescription& program,
                            const std::vector<std::string>& keys) {
   std::string script =

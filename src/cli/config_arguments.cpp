@@ -11,15 +11,15 @@
 namespace tessera {
 
 std::chrono::seconds ConfigArguments::rank_timeout() const {
-  const auto by_default = std::chrono::seconds(RunSection().rank_timeout);
-  // Without other processes no rank waits. The file may be a pipe, which can be read only once.
-  if (!find_launch()) return by_default;
+  const auto default_timeout = std::chrono::seconds(RunSection().rank_timeout);
+  // A single process waits for none, and must not read the file here: a pipe can be read only once.
+  if (!find_launch()) return default_timeout;
   try {
     // No key of [run] depends on the model, so checkpoint.initial need not be read.
     const auto any_model = [](const RunConfig& /*config*/) { return ModelConfig(); };
     return std::chrono::seconds(load(any_model).run.rank_timeout);
   } catch (const Error&) {
-    return by_default;
+    return default_timeout;
   }
 }
 
@@ -39,8 +39,8 @@ std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::strin
     const auto same_programs = [&](const RunPhase& other) {
       return other.same_programs(phases[i]);
     };
-    const auto first = std::ranges::find_if(phases, same_programs);
-    if (first == phases.begin() + static_cast<std::ptrdiff_t>(i)) {
+    const auto first_alike = std::ranges::find_if(phases, same_programs);
+    if (first_alike == phases.begin() + static_cast<std::ptrdiff_t>(i)) {
       chosen.push_back({phases[i].name, phases[i].config});
     }
   }

@@ -28,15 +28,15 @@ struct ConfigArguments {
   std::chrono::seconds rank_timeout() const;
 };
 
-/// A phase of the run that a command is about. `config` is the phase's own, which has no phases.
+/// A phase that a command is about. `config` is the run as if it were this phase alone (RunPhase).
 struct ChosenPhase {
   std::string name;
   RunConfig config;
 };
 
-/// Returns the phase that `choice` names or numbers. If `choice` is empty, returns the first phase
-/// of each different set of programs; of a run without [[train.phases]], returns the run itself,
-/// without a name. Throws Error if there is no such phase.
+/// Returns the phase whose name or number is `choice`. If `choice` is empty, returns the first
+/// phase of each different set of programs; of a run without [[train.phases]], returns the run
+/// itself, without a name. Throws Error if there is no such phase.
 std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::string& choice);
 
 /// Adds --phase to a command. `default_text` says what the command takes if --phase is left out.

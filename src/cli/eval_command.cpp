@@ -17,19 +17,18 @@
 #include "train/evaluate_processes.h"
 #include "train/initial_weights.h"
 
-// `eval` computes the loss on held-out data, on one or several ranks, or answers multiple-choice
-// questions (--tasks), on one. run() decides; the parser refuses options of the other use.
+// `eval` has two uses: the loss on held-out data, on one or several ranks, and answers to multiple-
+// choice questions (--tasks), on one. run() decides. The parser refuses to mix their options.
 
 namespace tessera {
 namespace {
 
-/// The arguments of `eval`, which either computes the loss on held-out data or answers
-/// multiple-choice questions (tasks).
+/// The arguments of both uses.
 struct EvalArguments {
   CheckpointEvaluationOptions held_out;  // its checkpoint, batch and threads also apply to tasks
   std::string dtype{word(TokenFileType::header)};
   std::vector<std::string> files;  // files of questions; none: held-out data
-  MultipleChoiceOptions questions;
+  MultipleChoiceOptions scoring;
   std::string device{word(Device::cpu)};
   std::string predictions;  // file for the scores of each question; empty: none
   bool json = false;
@@ -49,12 +48,12 @@ void add_task_options(CLI::App& command, EvalArguments& arguments,
                   "With --tasks: a file for the scores of every question, JSON Lines")
       ->needs(files);
   command
-      .add_option("--delimiter", arguments.questions.delimiter,
+      .add_option("--delimiter", arguments.scoring.delimiter,
                   "With --tasks: what joins a prompt and a choice that begins without white space")
       ->needs(files)
       ->capture_default_str();
   command
-      .add_option("--beginning-of-document", arguments.questions.beginning_of_document,
+      .add_option("--beginning-of-document", arguments.scoring.beginning_of_document,
                   "With --tasks: control token before every prompt, such as Llama 3's "
                   "<|begin_of_text|>")
       ->needs(files);
@@ -65,10 +64,10 @@ void answer_questions(const EvalArguments& arguments) {
   if (!arguments.predictions.empty()) require_writable(arguments.predictions);
   TaskOptions options{.checkpoint = arguments.held_out.checkpoint,
                       .files = arguments.files,
-                      .questions = arguments.questions,
+                      .scoring = arguments.scoring,
                       .threads = arguments.held_out.threads,
                       .device = arguments.held_out.device};
-  options.questions.rows = arguments.held_out.batch;
+  options.scoring.rows = arguments.held_out.batch;
   const TaskAnswers answers = answer_tasks(options);
   fmt::print("{}", arguments.json ? answers.json() : answers.text());
   if (!arguments.predictions.empty()) write_file(arguments.predictions, answers.predictions());
@@ -88,10 +87,10 @@ ParallelSection load_parallel(const EvalArguments& arguments) {
              : load_config(arguments.config, arguments.overrides, initial_model).parallel;
 }
 
-/// Evaluates with threads, or as one of several processes. Then the first process reports.
+/// Evaluates with threads, or as one of several processes. Then the first process prints.
 void run(EvalArguments& arguments, Processes* processes) {
   CheckpointEvaluationOptions& options = arguments.held_out;
-  refuse_ranks_beside(processes, options.ranks);
+  refuse_thread_ranks(processes, options.ranks);
   if (processes != nullptr && !arguments.files.empty()) {
     throw Error(
         "--tasks: questions are answered by one process, and this is one of {}; start it without "

@@ -51,7 +51,7 @@ MeshRank chosen_rank(const ExplainArguments& arguments, const RunConfig& config)
 struct ExplainedMachine {
   /// Plans a configuration for the machine.
   std::function<StepPlan(const RunConfig& config)> plan;
-  /// Says whether the plan fits (see fit_on()). Only accelerators of hardware files have it.
+  /// Says whether the plan fits and how fast it is (fit_on()). Only for accelerators of files.
   std::function<Fit(const RunConfig& config, const StepPlan& plan)> fit = {};
 };
 
@@ -95,37 +95,37 @@ void explain_for_accelerator(const ExplainArguments& arguments, const Hardware& 
   }
   require_precision(facts.device, config.train.precision, "train.precision", R"("bf16" or "fp32")");
   config.run.device = facts.device;
-  const RunConfig there = resolve_data(config);
-  const MeshRank mesh_rank = chosen_rank(arguments, there);
-  const auto plan_there = [&](const RunConfig& phase) {
+  const RunConfig resolved = resolve_data(config);
+  const MeshRank mesh_rank = chosen_rank(arguments, resolved);
+  const auto plan_phase = [&](const RunConfig& phase) {
     return plan_step(phase, run_target(phase, facts), mesh_rank);
   };
-  const auto fit_there = [&](const RunConfig& phase, const StepPlan& plan) {
+  const auto fit_phase = [&](const RunConfig& phase, const StepPlan& plan) {
     return fit_on(phase, plan, hardware);
   };
-  explain_run(arguments, there, {plan_there, fit_there});
+  explain_run(arguments, resolved, {plan_phase, fit_phase});
 }
 
-/// Explains a run for this machine, or for the machine or accelerator of a hardware file.
+/// Explains a run for this machine, or for the processor or accelerator of a hardware file.
 void run(const ExplainArguments& arguments) {
   const RunConfig config = arguments.config.load();
   if (arguments.hardware.empty()) {
-    const RunConfig here = resolve(config);
-    const MeshRank mesh_rank = chosen_rank(arguments, here);
-    const auto plan_here = [&](const RunConfig& phase) {
+    const RunConfig resolved = resolve(config);
+    const MeshRank mesh_rank = chosen_rank(arguments, resolved);
+    const auto plan_phase = [&](const RunConfig& phase) {
       return plan_step(phase, run_target(phase, nullptr, arguments.ranks), mesh_rank);
     };
-    explain_run(arguments, here, {plan_here});
-    if (!arguments.json) fmt::print("{}", explain_fit(here, plan_here(here)));
+    explain_run(arguments, resolved, {plan_phase});
+    if (!arguments.json) fmt::print("{}", explain_fit(resolved, plan_phase(resolved)));
   } else {
     const Hardware hardware = read_hardware(arguments.hardware);
     if (hardware.accelerator) return explain_for_accelerator(arguments, hardware, config);
     Target target = target_of(hardware.processor);
     if (config.run.threads > 0) target.threads = static_cast<int>(config.run.threads);
     target.threads = threads_of_rank(target.threads, arguments.ranks);
-    const RunConfig there = resolve_data(config);
-    const MeshRank mesh_rank = chosen_rank(arguments, there);
-    explain_run(arguments, there,
+    const RunConfig resolved = resolve_data(config);
+    const MeshRank mesh_rank = chosen_rank(arguments, resolved);
+    explain_run(arguments, resolved,
                 {[&](const RunConfig& phase) { return plan_step(phase, target, mesh_rank); }});
   }
 }

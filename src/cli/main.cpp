@@ -44,7 +44,7 @@ void let_waiting_threads_sleep(char** argv) {
 
 constexpr int kUsageStatus = 2;  // the status of a wrong command line, as of most programs
 
-/// Returns the message on a command line that cannot be read: the reason, and the --help to see.
+/// Returns the message about a command line that cannot be read: the reason, and where --help is.
 std::string usage_message(const CLI::App* app, const CLI::Error& error) {
   const std::string command = command_name(*app);
   return fmt::format("tessera: error: {}; see tessera {}{}--help\n", error.what(), command,

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Escapes text so that troff shows it unchanged. A line that would be a request gets a mark.
+/// Returns the text with escapes, so that troff shows it unchanged and takes no line for a request.
 std::string troff(std::string_view text) {
   std::string result;
   bool line_start = true;
@@ -30,7 +30,7 @@ std::string troff(std::string_view text) {
   return result;
 }
 
-/// Returns the option's names, its value and its description.
+/// Returns the entry of an option: the names, the kind of the value and the description.
 std::string option_entry(const OptionDescription& option) {
   std::vector<std::string> names;
   for (const std::string& name : option.names)
@@ -78,7 +78,6 @@ void add_commands(const CommandDescription& command, const std::string& path, st
 std::string manual_page(const CommandDescription& program) {
   std::string page = ".TH TESSERA 1 \"\" \"tessera " TESSERA_VERSION
                      "\" \"User Commands\"\n"
-
                      ".SH NAME\ntessera \\- pretrain large language models\n"
                      ".SH SYNOPSIS\n\\fBtessera\\fR \\fIcommand\\fR [\\fIoptions\\fR]\n"
                      ".SH DESCRIPTION\n";

@@ -36,8 +36,8 @@ void require_finite_numbers(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) require_finite_numbers(*command);
 }
 
-/// A mark that is put behind an argument that ends with a bracket. The library then does not take
-/// the argument for a list. The arguments of a process cannot contain this character.
+/// A mark behind an argument that ends with a bracket, so that the library does not take the
+/// argument for a list. The arguments of a process cannot contain this character.
 constexpr char kMark = '\0';
 
 std::string marked(std::string argument) {
@@ -74,14 +74,14 @@ void refuse_unknown_command(const CLI::App& app) {
     names.push_back(command->get_name());
   }
   const std::string& first = unexpected.front();
-  const std::string all = join(names, ", "), nearest = nearest_name(first, names);
+  const std::string known = join(names, ", "), nearest = nearest_name(first, names);
   const auto message = [&] {
     if (first.starts_with('-')) {
-      return fmt::format("found {}, expected a command first: {}", in_quotes(first), all);
+      return fmt::format("found {}, expected a command first: {}", in_quotes(first), known);
     }
     return fmt::format(
         "there is no command {}; {}", in_quotes(first),
-        nearest.empty() ? "there are " + all : fmt::format("did you mean '{}'?", nearest));
+        nearest.empty() ? "there are " + known : fmt::format("did you mean '{}'?", nearest));
   };
   throw CLI::RequiredError(message(), CLI::ExitCodes::RequiredError);
 }

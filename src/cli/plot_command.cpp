@@ -50,8 +50,7 @@ void run_plot(PlotArguments& arguments) {
   const std::string& output = arguments.output;
   if (output != "-" && fs::path(output).extension() != ".svg") {
     throw Error(
-        "--output is {}; pictures are SVG, name a file that ends in .svg, or - for standard "
-        "output",
+        "--output is {}; pictures are SVG, name a file that ends in .svg, or - for standard output",
         output);
   }
   set_range(arguments.options, arguments.range);

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-void report(const PrepareReport& report, const fs::path& output) {
+void print_report(const PrepareReport& report, const fs::path& output) {
   const Manifest& manifest = report.manifest;
   fmt::print(
       "{}: {} documents, {} tokens of {} (vocabulary {})\n"
@@ -76,7 +76,7 @@ void add_prepare_command(CLI::App& app) {
       throw Error("prepare needs --tokenizer FILE (or \"bytes\") or --train-tokenizer N");
     }
     const InterruptGuard guard;
-    report(prepare(*options, Logger()), options->output);
+    print_report(prepare(*options, Logger()), options->output);
   });
 }
 

@@ -4,7 +4,8 @@ namespace tessera {
 
 #ifdef __x86_64__
 
-// Compiled for every x86-64 processor, whatever the other code is compiled for.
+// The compiler defines a macro for each instruction set that it may use. Each block checks that the
+// processor has that set. This function alone is compiled for every x86-64 processor.
 __attribute__((target("arch=x86-64"))) const char* missing_processor_feature() {
   __builtin_cpu_init();
 #ifdef __AVX2__

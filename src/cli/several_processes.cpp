@@ -81,7 +81,7 @@ void run_as_one_process(Processes* processes, const std::function<void()>& work)
   if (status != 0) throw CommandStatus{status};
 }
 
-void refuse_ranks_beside(const Processes* processes, int ranks) {
+void refuse_thread_ranks(const Processes* processes, int ranks) {
   if (processes == nullptr || ranks < 2) return;
   throw Error("--ranks ({}) is for the threads of one process, and this is one of {}; leave it out",
               ranks, processes->ranks());

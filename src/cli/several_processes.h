@@ -17,15 +17,14 @@ namespace tessera {
 /// Returns the command on the command line, such as "bench collectives".
 std::string command_name(const CLI::App& app);
 
-/// Runs a command's work; if `processes` is not null, as one of them: then waits for all of them to
-/// end. If all ranks have the same error, the first rank prints it. Otherwise each rank in which an
-/// error arose prints its error, with the rank and its machine. If other ranks do not end in time,
-/// ends all processes with status 1. Throws CommandStatus if the work threw CommandStatus or an
-/// error.
+/// Runs a command's work. If `processes` is null, throws what the work throws. Otherwise waits for
+/// all processes to end. If all ranks have the same error, the first rank prints it; if not, each
+/// rank with an error of its own prints it, with the rank and its machine. Ends all processes with
+/// status 1 if others do not end in time. Throws CommandStatus if the work threw that or an error.
 void run_as_one_process(Processes* processes, const std::function<void()>& work);
 
-/// Throws Error if `--ranks` asks one of several processes for several ranks.
-void refuse_ranks_beside(const Processes* processes, int ranks);
+/// Throws Error if `processes` is not null and --ranks asks for several ranks, which are threads.
+void refuse_thread_ranks(const Processes* processes, int ranks);
 
 /// Throws Error if a launcher started this process as one of several, and the command on the
 /// command line does not run as several processes: each would do all of the work and write the same

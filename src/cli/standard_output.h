@@ -4,14 +4,14 @@
 
 namespace tessera {
 
-/// Thrown if standard output did not accept a text. `code` is the system's error; 0 if it is no
-/// longer known.
+/// Thrown if standard output did not accept a text. `code` is the system's error, or 0 if the error
+/// is no longer known.
 struct OutputError {
   int code = 0;
 };
 
-/// Passes the text that was printed so far to the system. Throws OutputError if the system does not
-/// accept it, now or earlier: the file system is full, or the pipe has no reader.
+/// Passes the text that was printed so far to the system. Throws OutputError if the system refuses
+/// it or has refused earlier text: the file system is full, or the pipe has no reader.
 void flush_output();
 
 /// Writes a line to standard error. If standard error is full or closed, the line is lost and

@@ -14,7 +14,6 @@
 #include "train/training_state.h"
 
 namespace tessera {
-
 namespace {
 
 struct TrainArguments {
@@ -26,7 +25,7 @@ struct TrainArguments {
 /// Trains on ranks that are threads, or as one of several processes. A signal ends the run after a
 /// save.
 void run(TrainArguments& arguments, Processes* processes) {
-  refuse_ranks_beside(processes, arguments.options.ranks);
+  refuse_thread_ranks(processes, arguments.options.ranks);
   arguments.options.processes = processes;
   const RunConfig config =
       arguments.config.load(arguments.options.resume ? resumed_model : initial_model);

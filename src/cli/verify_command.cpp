@@ -17,7 +17,6 @@
 #include "verify/verify.h"
 
 namespace tessera {
-
 namespace {
 
 struct VerifyArguments {
@@ -31,7 +30,7 @@ struct VerifyArguments {
 
 /// Verifies with threads, or as one of several processes. Then the first process reports.
 void verify_with(VerifyArguments& arguments, Processes* processes) {
-  refuse_ranks_beside(processes, arguments.ranks);
+  refuse_thread_ranks(processes, arguments.ranks);
   if (processes == nullptr && arguments.ranks == 0) throw CLI::RequiredError("--ranks");
   const RunConfig config = resolve(arguments.config.load());
   if (arguments.full) arguments.options.work_limit = std::numeric_limits<double>::infinity();
@@ -45,14 +44,14 @@ void verify_with(VerifyArguments& arguments, Processes* processes) {
   bool passed = true;
   for (const ChosenPhase& phase : choose_phases(config, arguments.phase)) {
     if (!phase.name.empty()) fmt::print(stderr, "verify: {}\n", phase.name);
-    const std::optional<Verification> found =
+    const std::optional<Verification> verification =
         processes != nullptr ? verify_as_process(phase.config, mesh, arguments.options, *processes)
                              : verify(phase.config, mesh, arguments.options);
-    if (!found) continue;
+    if (!verification) continue;  // the first process reports
     if (!phase.name.empty() && !arguments.json) fmt::print("{}:\n", phase.name);
-    fmt::print("{}",
-               arguments.json ? verification_json(*found, phase.name) : verification_text(*found));
-    passed = passed && found->passed();
+    fmt::print("{}", arguments.json ? verification_json(*verification, phase.name)
+                                    : verification_text(*verification));
+    passed = passed && verification->passed();
   }
   if (!passed) throw CommandStatus{1};
 }

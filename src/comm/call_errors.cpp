@@ -18,25 +18,25 @@ std::string failed_text(int rank, std::string_view why) {
   return fmt::format("rank {} failed: {}", rank, why);
 }
 
-std::string not_asked_for_text(std::string_view rank, std::string_view group,
+std::string group_timeout_text(std::string_view rank, std::string_view group,
                                std::chrono::milliseconds timeout,
                                std::span<const std::string> missing) {
   return fmt::format("{} waits for the others of the {}: {}, {} did not ask for it", rank, group,
                      waited_text(timeout), fmt::join(missing, ", "));
 }
 
-std::string not_ended_text(std::string_view rank, std::chrono::milliseconds patience) {
+std::string end_timeout_text(std::string_view rank, std::chrono::milliseconds patience) {
   return fmt::format("{} has not come to the end of the run: {}, the others end without it", rank,
                      waited_text(patience));
 }
 
 std::string timeout_text(std::string_view mark, std::string_view group,
-                         std::chrono::milliseconds timeout, std::span<const int> there,
+                         std::chrono::milliseconds timeout, std::span<const int> waiting,
                          std::span<const int> missing, std::span<const std::string> last_calls) {
   return fmt::format(
       "{} of {}: {}, {} waited and {} did not come. {}. Find out what held them up, or let ranks "
       "wait longer",
-      mark, group, waited_text(timeout), ranks_text(there), ranks_text(missing),
+      mark, group, waited_text(timeout), ranks_text(waiting), ranks_text(missing),
       fmt::join(last_calls, "; "));
 }
 
@@ -55,16 +55,16 @@ std::string disagreement_text(std::string_view group, std::span<const std::strin
       group, fmt::join(calls, "; "));
 }
 
-std::string rows_text(const Fingerprint& mark, std::string_view group, int from, int64_t sent,
-                      int to, int64_t received) {
+std::string different_rows_text(const Fingerprint& mark, std::string_view group, int from,
+                                int64_t sent, int to, int64_t received) {
   return fmt::format(
       "the ranks of {} do not agree in {}: rank {} sends {} rows to rank {}, which receives {} "
       "from it. Both must count the same rows",
       group, mark.text(), from, sent, to, received);
 }
 
-std::string message_text(std::string_view group, int from, std::string_view sent, int to,
-                         std::string_view received) {
+std::string different_messages_text(std::string_view group, int from, std::string_view sent, int to,
+                                    std::string_view received) {
   return fmt::format(
       "the ranks of {} do not make the same call: rank {} sends {}; rank {} receives {}. Both "
       "must send and receive the same messages in the same order",

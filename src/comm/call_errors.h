@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// The error texts of calls that fail, the same for all transports. `group` is group_text(), and
-// `mark` the fingerprint of the call (comm/fingerprint.h) or its text.
+// The error texts of calls that fail, the same for all transports. `group` is group_text(). `mark`
+// is the fingerprint of the call (comm/fingerprint.h), or the fingerprint's text.
 
 /// Returns how long a rank waited for others, and the options that set this time: "after 1800 s
 /// (run.rank_timeout; of a benchmark, --rank-timeout)".
@@ -22,37 +22,37 @@ std::string group_text(std::span<const int> ranks, std::string_view lane);
 /// Returns the error of a rank whose work failed: "rank 3 failed: its experts got too many rows".
 std::string failed_text(int rank, std::string_view why);
 
-/// Returns the error of `rank`, which has asked for a group, while the ranks `missing` have not
-/// asked for the same group in time.
-std::string not_asked_for_text(std::string_view rank, std::string_view group,
+/// Returns the error of `rank`, which has asked for a group. The ranks `missing` did not ask for
+/// the same group in time.
+std::string group_timeout_text(std::string_view rank, std::string_view group,
                                std::chrono::milliseconds timeout,
                                std::span<const std::string> missing);
 
-/// Returns the error about a rank whose work has not ended, although the others waited for it at
-/// the end of the run.
-std::string not_ended_text(std::string_view rank, std::chrono::milliseconds patience);
+/// Returns the error about a rank whose work had not ended when the others had waited for
+/// `patience` at the end of the run.
+std::string end_timeout_text(std::string_view rank, std::chrono::milliseconds patience);
 
-/// Returns the error of a call in which the ranks `there` waited, and the ranks `missing` did not
-/// come. `last_calls` says of each missing rank what it did last.
+/// Returns the error of a call in which the ranks `waiting` waited, and to which the ranks
+/// `missing` did not come. `last_calls` says of each missing rank what it did last.
 std::string timeout_text(std::string_view mark, std::string_view group,
-                         std::chrono::milliseconds timeout, std::span<const int> there,
+                         std::chrono::milliseconds timeout, std::span<const int> waiting,
                          std::span<const int> missing, std::span<const std::string> last_calls);
 
-/// Returns the error of a call that needs ranks which have ended. `last_calls` is as above.
+/// Returns the error of a call that needs `ranks`, which have ended. `last_calls` is as above.
 std::string ended_text(const Fingerprint& mark, std::string_view group, std::span<const int> ranks,
                        std::span<const std::string> last_calls);
 
-/// Returns the error of ranks that made different calls. `calls` has one text for each rank: "rank
-/// 0 made call 2, ...".
+/// Returns the error of ranks that made different calls. `calls` has a text for each rank, such as
+/// "rank 0 made call 2, ...".
 std::string disagreement_text(std::string_view group, std::span<const std::string> calls);
 
 /// Returns the error of two ranks that do not agree how many rows one sends to the other.
-std::string rows_text(const Fingerprint& mark, std::string_view group, int from, int64_t sent,
-                      int to, int64_t received);
+std::string different_rows_text(const Fingerprint& mark, std::string_view group, int from,
+                                int64_t sent, int to, int64_t received);
 
 /// Returns the error of two ranks that do not agree about a message. `sent` and `received` are the
 /// texts of their fingerprints.
-std::string message_text(std::string_view group, int from, std::string_view sent, int to,
-                         std::string_view received);
+std::string different_messages_text(std::string_view group, int from, std::string_view sent, int to,
+                                    std::string_view received);
 
 }  // namespace tessera

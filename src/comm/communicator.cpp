@@ -31,13 +31,13 @@ bool overlap(const Tensor& a, const Tensor& b) {
          before(begin_of(b), begin_of(a) + a.bytes());
 }
 
-void check_apart(std::string_view name, const Tensor& from, const Tensor& to) {
+void check_no_overlap(std::string_view name, const Tensor& from, const Tensor& to) {
   TESSERA_CHECK(!overlap(from, to), "the operands of '{}' overlap", name);
 }
 
 void check_same_type(std::string_view name, const Tensor& from, const Tensor& to) {
-  TESSERA_CHECK(from.dtype() == to.dtype(), "'{}' makes {} out of {}", name, dtype_name(to.dtype()),
-                dtype_name(from.dtype()));
+  TESSERA_CHECK(from.dtype() == to.dtype(), "'{}' has operands of {} and {}", name,
+                dtype_name(from.dtype()), dtype_name(to.dtype()));
 }
 
 void check_reduction(std::string_view name, Reduction reduction, DType dtype) {
@@ -45,7 +45,7 @@ void check_reduction(std::string_view name, Reduction reduction, DType dtype) {
                 dtype_name(dtype));
 }
 
-/// Checks a piece and the whole. They may overlap only if the piece is in its place in the whole.
+/// Checks a piece and the whole. They may overlap only if the piece is its own part of the whole.
 void check_pieces(std::string_view name, const PieceLayout& layout, int ranks, int position,
                   const Tensor& piece, const Tensor& whole) {
   check_same_type(name, piece, whole);
@@ -56,8 +56,9 @@ void check_pieces(std::string_view name, const PieceLayout& layout, int ranks, i
       "'{}' has a piece {} and a whole {}; they must be of {} and {} elements", name,
       piece.shape().text(), whole.shape().text(), layout.elements(position), layout.elements());
   if (!overlap(piece, whole)) return;
-  TESSERA_CHECK(layout.is_contiguous(position) && starts_at(piece, whole, layout.begin(position)),
-                "the piece of '{}' overlaps the whole, but is not in its place", name);
+  TESSERA_CHECK(
+      layout.is_contiguous(position) && starts_at(piece, whole, layout.piece_begin(position)),
+      "the piece of '{}' overlaps the whole, but is not in its place", name);
 }
 
 /// Returns the shape of one row. Checks that the tensor has at least as many rows as are counted.
@@ -88,7 +89,7 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, std::vector<int
                 size());
 }
 
-/// Begins a call, and returns the fingerprint that the ranks compare, with the call's number.
+/// Begins a call: gives it the next number, and returns the fingerprint that the ranks compare.
 Fingerprint Communicator::begin_call(std::string_view name, Collective collective,
                                      const Tensor& whole,
                                      const std::optional<Repartition>& repartition) {
@@ -165,7 +166,7 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
   check_same_type(name, from, to);
   TESSERA_CHECK(from.elements() == to.elements(), "'{}' reduces {} to {}", name,
                 from.shape().text(), to.shape().text());
-  if (!starts_at(from, to, 0)) check_apart(name, from, to);
+  if (!starts_at(from, to, 0)) check_no_overlap(name, from, to);
   Fingerprint mark = begin_call(name, Collective::all_reduce, from);
   mark.reduction = reduction;
   if (device.stream == nullptr) {
@@ -181,10 +182,10 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
 void Communicator::all_to_all(std::string_view name, const Tensor& from, const Tensor& to,
                               const std::optional<Repartition>& repartition) {
   check_same_type(name, from, to);
-  check_apart(name, from, to);
+  check_no_overlap(name, from, to);
   TESSERA_CHECK(from.elements() == to.elements() && from.elements() % size() == 0,
-                "'{}' makes {} out of {} in a group of {}", name, to.shape().text(),
-                from.shape().text(), size());
+                "'{}' has operands {} and {} in a group of {}", name, from.shape().text(),
+                to.shape().text(), size());
   transport_->all_to_all(begin_call(name, Collective::all_to_all, from, repartition), from, to);
   end_call(Collective::all_to_all);
 }
@@ -194,10 +195,10 @@ void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
                                    std::span<const int64_t> received,
                                    const std::optional<Repartition>& repartition) {
   check_same_type(name, from, to);
-  check_apart(name, from, to);
+  check_no_overlap(name, from, to);
   const Shape row = row_shape(name, from, sent, size());
-  TESSERA_CHECK(row == row_shape(name, to, received, size()), "'{}' makes rows of {} out of {}",
-                name, to.shape().text(), from.shape().text());
+  TESSERA_CHECK(row == row_shape(name, to, received, size()), "'{}' has rows of {} and {}", name,
+                from.shape().text(), to.shape().text());
   Fingerprint mark = begin_call(name, Collective::all_to_all_rows, from, repartition);
   if (!repartition) mark.shape = row;
   transport_->all_to_all_rows(mark, from, sent, to, received);
@@ -218,8 +219,8 @@ void Communicator::broadcast(std::string_view name, int root, const Tensor& tens
   end_call(Collective::broadcast);
 }
 
-MarkedMessage Communicator::marked(std::string_view name, const Message& message, bool sent) {
-  TESSERA_CHECK(message.peer >= 0 && message.peer < size(), "'{}' goes to {} in a group of {}",
+MarkedMessage Communicator::mark_message(std::string_view name, const Message& message, bool sent) {
+  TESSERA_CHECK(message.peer >= 0 && message.peer < size(), "'{}' has the peer {} in a group of {}",
                 name, message.peer, size());
   const auto peer = static_cast<size_t>(message.peer);
   const int own_rank = ranks_[static_cast<size_t>(position_)];
@@ -240,15 +241,14 @@ void Communicator::exchange(std::string_view name, std::span<const Message> send
     std::vector<MarkedMessage> result;
     result.reserve(messages.size());
     for (const Message& message : messages) {
-      const auto same_peer = [&](const MarkedMessage& other) { return other.peer == message.peer; };
-      TESSERA_CHECK(std::ranges::none_of(result, same_peer),
+      TESSERA_CHECK(std::ranges::find(result, message.peer, &MarkedMessage::peer) == result.end(),
                     "'{}' has two messages of one direction and peer {}", name, message.peer);
-      result.push_back(marked(name, message, sent));
+      result.push_back(mark_message(name, message, sent));
     }
     return result;
   };
   for (const Message& send : sends) {
-    for (const Message& receive : receives) check_apart(name, send.tensor, receive.tensor);
+    for (const Message& receive : receives) check_no_overlap(name, send.tensor, receive.tensor);
   }
   std::vector<MarkedMessage> out = mark_all(sends, true);
   std::vector<MarkedMessage> in = mark_all(receives, false);

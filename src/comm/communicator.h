@@ -30,7 +30,7 @@ struct Repartition {
 };
 
 /// The collectives of one rank within one group of ranks. A communicator checks the operands, and
-/// numbers and counts the calls. A Transport moves bytes in the processor's memory, a
+/// numbers and counts the calls. A Transport moves bytes in the processor's memory, and a
 /// DeviceTransport moves bytes in the memory of devices.
 ///
 /// The group is an ordered list of ranks. A *position* is an index in that list, a *rank* is a rank
@@ -131,15 +131,15 @@ class Communicator {
                           std::vector<MarkedMessage> receives, Stream& stream);
   void require_devices(std::string_view name) const;
   /// Returns a message with its fingerprint, and counts the message.
-  MarkedMessage marked(std::string_view name, const Message& message, bool sent);
+  MarkedMessage mark_message(std::string_view name, const Message& message, bool sent);
 
   std::unique_ptr<Transport> transport_;
   std::vector<int> ranks_;
   int position_;
   int64_t sequence_ = 0;                // the number of collectives that have begun
-  std::vector<int64_t> messages_to_;    // the number of messages sent, by the peer's position
-  std::vector<int64_t> messages_from_;  // the number of messages received
-  std::array<Traffic, kWords<Collective>.size()> traffic_{};
+  std::vector<int64_t> messages_to_;    // the number of messages sent to each position
+  std::vector<int64_t> messages_from_;  // the number of messages received from each position
+  std::array<Traffic, kWordsOf<Collective>.size()> traffic_{};
   int64_t counted_bytes_ = 0;  // the received bytes that are part of traffic_
   int64_t staging_bytes_ = kDeviceStagingBytes;
   // Null before use_devices(). Last, so that it is destroyed first: links may refer to the group.

@@ -79,18 +79,18 @@ void require_right_sums(Communicator& group, Accelerator& accelerator) {
                                   static_cast<size_t>(workspace_bytes)}});
   stream->synchronize();
   accelerator.readback(memory->address(), std::as_writable_bytes(std::span(numbers)));
-  std::optional<std::string> wrong;
-  for (int64_t i = 0; i < elements && !wrong; ++i) {
+  std::optional<std::string> error;
+  for (int64_t i = 0; i < elements && !error; ++i) {
     float expected = 0;
     for (int position = 0; position < group.size(); ++position) expected += addend(position, i);
     const float found = numbers[static_cast<size_t>(i)];
     if (found == expected) continue;
-    wrong = fmt::format(
+    error = fmt::format(
         "the devices of {} do not add up right: element {} of the self-test is {}, not {}. Look at "
         "the links between the devices, and at the version of the library that uses them",
         ranks_text(group.ranks()), i, found, expected);
   }
-  throw_on_all(group, wrong);
+  throw_on_all(group, error);
 }
 
 }  // namespace tessera

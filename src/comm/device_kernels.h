@@ -28,7 +28,7 @@ struct OrderedSum {
 /// Reduces the addends in the order of the ranks, with the bits of reduce() (comm/reduce.h).
 void ordered_sum(const OrderedSum& sum, Reduction reduction, DType dtype, Stream& stream);
 
-/// A copy of rows of bytes whose source and destination have different strides.
+/// A copy of rows of bytes. The source and the destination may have different strides.
 struct StridedCopy {
   const std::byte* from = nullptr;
   int64_t from_stride = 0;  ///< bytes from row to row
@@ -38,7 +38,7 @@ struct StridedCopy {
   int64_t row_bytes = 0;
 };
 
-void strided_copy(const StridedCopy& copy, Stream& stream);
+void strided_copy(const StridedCopy& copy, Stream& stream);  ///< enqueues the copy
 
 /// A range of the outer blocks of a layout (PieceLayout::outer()); `end` is one past the last.
 struct OuterBlocks {

@@ -27,7 +27,7 @@ struct DeviceCall {
 /// they are summed or copied into the whole. Larger operands go through the memory in rounds.
 inline constexpr int64_t kDeviceStagingBytes = int64_t{64} << 20;
 
-/// Returns the bytes of workspace that a call among devices needs.
+/// Returns the bytes of workspace that a call on devices needs.
 int64_t all_gather_workspace(const PieceLayout& layout, DType dtype,
                              int64_t staging_bytes = kDeviceStagingBytes);
 int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype,
@@ -70,8 +70,8 @@ class DeviceTransport {
   int64_t received_bytes() const { return received_bytes_; }
 
  private:
-  /// Some elements of a sum: this rank's addend, and the destination of the sum.
-  struct Addend {
+  /// This rank's operands of a sum: its addend, and the memory of the sum.
+  struct SumOperands {
     const std::byte* own_addend;
     std::byte* sum;
     int64_t elements;
@@ -94,9 +94,9 @@ class DeviceTransport {
   void scatter_in_rounds(std::string_view name, const PieceLayout& layout, const Tensor& from,
                          const Tensor& to, const DeviceCall& call);
   /// Gives every rank all addends. Each rank then takes the whole sum by itself.
-  void reduce_whole(std::string_view name, Reduction reduction, DType dtype, const Addend& addend,
-                    const DeviceCall& call);
-  void sum(Reduction reduction, DType dtype, const Staging& staging, const Addend& addend,
+  void reduce_whole(std::string_view name, Reduction reduction, DType dtype,
+                    const SumOperands& operands, const DeviceCall& call);
+  void sum(Reduction reduction, DType dtype, const Staging& staging, const SumOperands& operands,
            Stream& stream) const;
 
   std::unique_ptr<DeviceLinks> links_;

@@ -22,8 +22,8 @@ enum class Placement : uint8_t {
   partial,     ///< addends of a sum that has not been taken
 };
 template <>
-inline constexpr std::array<std::string_view, 5> kWords<Placement>{"invariant", "replicated",
-                                                                   "sharded", "varying", "partial"};
+inline constexpr std::array<std::string_view, 5> kWordsOf<Placement>{
+    "invariant", "replicated", "sharded", "varying", "partial"};
 
 /// The rule that says which elements of a dim each rank has.
 enum class PieceKind : uint8_t {
@@ -35,8 +35,8 @@ enum class PieceKind : uint8_t {
   exchange,  ///< of varying values: the rows of the exchange Pieces::identity
 };
 template <>
-inline constexpr std::array<std::string_view, 6> kWords<PieceKind>{"even", "uneven", "zigzag",
-                                                                   "flat", "tokens", "exchange"};
+inline constexpr std::array<std::string_view, 6> kWordsOf<PieceKind>{"even", "uneven", "zigzag",
+                                                                     "flat", "tokens", "exchange"};
 
 class Distribution;
 
@@ -44,9 +44,8 @@ class Distribution;
 struct Pieces {
   PieceKind kind = PieceKind::even;
   /// The sizes of uneven pieces, and of flat pieces that are not equal, by position on the axis.
-  /// Axes that are neighbours in a dim's order and have the same flat pieces split the dim
-  /// together. Then the list has a size for each rank of all of them, the outermost axis counting
-  /// slowest.
+  /// Axes that are neighbours in a dim's order and have the same flat pieces split it together.
+  /// Then the list has a size for each rank over all these axes. The outermost counts slowest.
   std::vector<int64_t> sizes;
   int identity = -1;  ///< the number of an exchange; -1 for other pieces
   /// The distribution that tokens in the expert view had, and will have, in the dense view.

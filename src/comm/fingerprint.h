@@ -24,7 +24,7 @@ enum class Collective : uint8_t {
   barrier,          ///< every rank waits for all
 };
 template <>
-inline constexpr std::array<std::string_view, 8> kWords<Collective>{
+inline constexpr std::array<std::string_view, 8> kWordsOf<Collective>{
     "all_gather",      "reduce_scatter", "all_reduce", "all_to_all",
     "all_to_all_rows", "broadcast",      "message",    "barrier"};
 
@@ -39,7 +39,7 @@ enum class Reduction : uint8_t {
   maximum,  ///< NaN if one of the addends is NaN
 };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<Reduction>{"sum", "maximum"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<Reduction>{"sum", "maximum"};
 
 /// The fingerprint of a call, or *mark* in names: the description that the ranks of a group compare
 /// before they communicate. Ranks whose marks differ have made different calls, which is an error.

@@ -14,8 +14,7 @@ namespace tessera {
 namespace {
 
 /// Makes NCCL use the network by which the processes have met, unless the user names another one.
-/// NCCL reads the variable when it is first used. setenv() is safe here: no thread of this program
-/// reads the environment meanwhile.
+/// NCCL reads the variable when first used. setenv() is safe: no thread reads the environment now.
 void tell_nccl(const std::string& network) {
   if (network.empty()) return;
   // "=" asks for this name alone. Otherwise "eth1" would also stand for "eth10".

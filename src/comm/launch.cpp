@@ -21,11 +21,11 @@ struct LauncherVariables {
 };
 
 /// The variable of users who start processes by hand. In messages it stands for the launcher.
-constexpr const char* kByHand = "TESSERA_RANKS";
+constexpr const char* kRanksByHand = "TESSERA_RANKS";
 
 /// In order of preference: the variables that a user sets by hand come first.
 constexpr std::array<LauncherVariables, 4> kVariables{{
-    {kByHand, "TESSERA_RANK", kByHand},
+    {kRanksByHand, "TESSERA_RANK", kRanksByHand},
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"},
     {"PMI_SIZE", "PMI_RANK", "mpiexec"},
     // Only srun sets SLURM_STEP_NUM_TASKS. A batch script without srun has SLURM_NTASKS too.
@@ -66,21 +66,20 @@ std::optional<Launch> find_launch(const std::function<const char*(const char* na
     if (value == nullptr) continue;
     const std::optional<int> processes = number_in(value, 1);
     if (!processes) {
-      throw Error(
-          "{} is {}, expected the number of processes, 1 or more{}", processes_variable,
-          in_quotes(value),
-          std::string_view(launcher) == kByHand ? "" : fmt::format(", that {} started", launcher));
+      const bool by_hand = std::string_view(launcher) == kRanksByHand;
+      throw Error("{} is {}, expected the number of processes, 1 or more{}", processes_variable,
+                  in_quotes(value), by_hand ? "" : fmt::format(", that {} started", launcher));
     }
     if (found) {
       // TESSERA_RANKS was set by hand, or left from an earlier run.
-      if (found->launcher == kByHand && *processes > 1 && found->processes != *processes) {
-        throw Error("{} is {}, but {} started {} processes; unset it, or set it so", kByHand,
+      if (found->launcher == kRanksByHand && *processes > 1 && found->processes != *processes) {
+        throw Error("{} is {}, but {} started {} processes; unset it, or set it so", kRanksByHand,
                     found->processes, launcher, *processes);
       }
       continue;
     }
     const char* rank_text = variable(rank_variable);
-    // The rank counts only with an address: MPI numbers the processes itself.
+    // The rank is used only with an address: MPI numbers the processes itself.
     const std::optional<int> rank = rank_text == nullptr ? std::nullopt : number_in(rank_text, 0);
     if (*processes > 1 && address != nullptr && (!rank || *rank >= *processes)) {
       throw Error("{} is {}, expected the number of this process, from 0 to {}", rank_variable,
@@ -93,12 +92,12 @@ std::optional<Launch> find_launch(const std::function<const char*(const char* na
     throw Error(
         "{} says where several processes meet, but nothing says how many they are. Set {} and "
         "TESSERA_RANK for each, or let srun or mpirun start them",
-        kAddressVariable, kByHand);
+        kAddressVariable, kRanksByHand);
   }
   if (!found || found->processes == 1) return std::nullopt;
-  if (found->launcher == kByHand && address == nullptr) {
+  if (found->launcher == kRanksByHand && address == nullptr) {
     throw Error("{} is {}, but {} does not say where the processes meet; set both, or neither",
-                kByHand, found->processes, kAddressVariable);
+                kRanksByHand, found->processes, kAddressVariable);
   }
   if (found->address) found->token = token_in(variable(kTokenVariable));
   return found;

@@ -10,8 +10,7 @@ namespace tessera {
 /// rank's machine and a port.
 inline constexpr const char* kAddressVariable = "TESSERA_ADDRESS";
 
-/// The environment variable with the token of a run: a secret by which its processes recognize each
-/// other without MPI.
+/// The environment variable with the token of a run: a secret by which processes know each other.
 inline constexpr const char* kTokenVariable = "TESSERA_TOKEN";
 /// A command that prints a new token.
 inline constexpr const char* kTokenCommand = "openssl rand -hex 32";

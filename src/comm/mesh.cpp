@@ -21,7 +21,7 @@ void check_size(std::string_view name, int size) {
 
 /// Returns the product of the sizes of the dense view and the pipeline, each at least 1. Throws
 /// Error above kMostRanks after each factor, so that the product does not overflow.
-int64_t ranks_of(const MeshSizes& sizes) {
+int64_t checked_ranks(const MeshSizes& sizes) {
   std::vector<int> factors{sizes.tensor, sizes.context, sizes.pipeline};
   factors.insert(factors.end(), sizes.data.begin(), sizes.data.end());
   int64_t ranks = 1;
@@ -59,7 +59,7 @@ Mesh::Mesh(const MeshSizes& sizes) {
   check_size("parallel.expert", sizes.expert);
   if (sizes.data.empty()) throw Error("the data axis has no level; it must have at least one");
   for (const int level : sizes.data) check_size("a level of the data axis", level);
-  const int64_t stage_ranks = ranks_of(sizes) / sizes.pipeline;
+  const int64_t stage_ranks = checked_ranks(sizes) / sizes.pipeline;
   if (stage_ranks % sizes.expert != 0) {
     throw Error(
         "parallel.expert = {} does not divide the {} ranks of a pipeline stage (tensor {} · context"
@@ -96,13 +96,14 @@ const AxisInfo& Mesh::info(Axis axis) const {
 
 int Mesh::coordinate(int rank, Axis axis) const {
   TESSERA_CHECK(rank >= 0 && rank < ranks_, "no rank {} among {}", rank, ranks_);
-  const int inner = size(tensor()) * size(context());
-  if (axis == pipeline()) return rank / inner % size(axis);
+  const int inner_ranks = size(tensor()) * size(context());
+  if (axis == pipeline()) return rank / inner_ranks % size(axis);
   // The ranks of a stage are counted along tensor, context and data, from the innermost axis
   // outwards. The stride is the difference between neighbours on the axis.
-  const int rank_in_stage = rank % inner + inner * (rank / (inner * size(pipeline())));
+  const int rank_in_stage =
+      rank % inner_ranks + inner_ranks * (rank / (inner_ranks * size(pipeline())));
   int stride = 1;
-  for (const Axis within : of_view(info(axis).view)) {
+  for (const Axis within : axes_of(info(axis).view)) {
     if (within == axis) break;
     stride *= size(within);
   }
@@ -111,14 +112,14 @@ int Mesh::coordinate(int rank, Axis axis) const {
 
 std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {
   std::vector<int> group;
-  for (int other = 0; other < ranks_; ++other) {
-    const auto same = [&](Axis axis) { return coordinate(other, axis) == coordinate(rank, axis); };
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const auto same = [&](Axis axis) { return coordinate(peer, axis) == coordinate(rank, axis); };
     if (!same(pipeline()) && std::ranges::find(axes, pipeline()) == axes.end()) continue;
     const MeshView view = axes.empty() ? MeshView::dense : info(axes[0]).view;
-    const bool member = std::ranges::all_of(of_view(view), [&](Axis axis) {
+    const bool is_member = std::ranges::all_of(axes_of(view), [&](Axis axis) {
       return std::ranges::find(axes, axis) != axes.end() || same(axis);
     });
-    if (member) group.push_back(other);
+    if (is_member) group.push_back(peer);
   }
   const auto position = [&](int member) {
     int64_t result = 0;
@@ -133,7 +134,7 @@ std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {
   return group;
 }
 
-std::vector<std::vector<Axis>> Mesh::by_level(std::span<const Axis> axes) const {
+std::vector<std::vector<Axis>> Mesh::axes_by_level(std::span<const Axis> axes) const {
   std::vector<std::vector<Axis>> result(data().size());
   for (const Axis axis : axes) {
     if (size(axis) == 1) continue;

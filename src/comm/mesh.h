@@ -8,8 +8,7 @@
 
 namespace tessera {
 
-/// An axis of a Mesh, as an index in Mesh::axes(). An *axis* is one of the mesh, a *dim* of a
-/// tensor.
+/// An axis of a Mesh, as an index in Mesh::axes(). Meshes have axes, tensors have *dims*.
 struct Axis {
   int index = 0;
   bool operator==(const Axis&) const = default;
@@ -21,6 +20,7 @@ struct Axis {
 /// same ranks. The pipeline axis divides the ranks into stages, and so belongs to neither view.
 enum class MeshView : uint8_t { dense, expert };
 
+/// The properties of an axis. Messages call the axis by its name, such as "tensor" or "data.1".
 struct AxisInfo {
   std::string name;
   int size = 1;
@@ -83,7 +83,7 @@ class Mesh {
   std::span<const Axis> data() const { return std::span(dense_view_).subspan(2); }
   /// Returns the axes over which values of a stage are distributed, innermost first: tensor,
   /// context and the levels of data; or expert and the levels of expert_data.
-  std::span<const Axis> of_view(MeshView view) const {
+  std::span<const Axis> axes_of(MeshView view) const {
     return view == MeshView::dense ? std::span(dense_view_) : std::span(expert_view_);
   }
 
@@ -98,7 +98,7 @@ class Mesh {
   /// list of the innermost level also has the axes within it: {{tensor, context, data.0}, {data.1}}
   /// for the dense view. `axes` are of one view, innermost first. Axes of one rank are left out,
   /// and so are levels without axes.
-  std::vector<std::vector<Axis>> by_level(std::span<const Axis> axes) const;
+  std::vector<std::vector<Axis>> axes_by_level(std::span<const Axis> axes) const;
 
   /// Returns the layout in words: "2 tensor x 4 data, 4 expert", or "one rank". The product of the
   /// sizes before the comma is the number of ranks; the expert axis covers the same ranks.

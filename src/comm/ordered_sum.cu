@@ -6,16 +6,16 @@ namespace {
 
 struct Add {
   template <typename T>
-  __device__ static T combine(T left, T right) {
-    return left + right;
+  __device__ static T combine(T total, T value) {
+    return total + value;
   }
 };
 
 /// The larger of two values; NaN if one of them is NaN.
 struct Larger {
   template <typename T>
-  __device__ static T combine(T left, T right) {
-    return left > right || std::isnan(left) ? left : right;
+  __device__ static T combine(T total, T value) {
+    return total > value || std::isnan(total) ? total : value;
   }
 };
 
@@ -24,30 +24,30 @@ struct Larger {
 ///   to[i] = addend_0[i] + addend_1[i] + ... + addend_{ranks - 1}[i].
 template <typename T, typename Total, typename Combine, int widest>
 __global__ void sum_slots(OrderedSum sum) {
-  for_my_elements<widest>(sum.elements, [&](int64_t first, auto size) {
-    Total totals[size];
+  for_my_elements<widest>(sum.elements, [&](int64_t first, auto count) {
+    Total totals[count];
     for (int rank = 0; rank < sum.ranks; ++rank) {
       const std::byte* const addend =
           rank == sum.position ? sum.own_addend : sum.slots + rank * sum.slot_bytes;
-      const auto values = load_pack<size>(reinterpret_cast<const T*>(addend) + first, 0);
-      for (int i = 0; i < size; ++i) {
-        const auto value = static_cast<Total>(values.values[i]);
+      const auto pack = load_pack<count>(reinterpret_cast<const T*>(addend) + first, 0);
+      for (int i = 0; i < count; ++i) {
+        const auto value = static_cast<Total>(pack.values[i]);
         totals[i] = rank == 0 ? value : Combine::combine(totals[i], value);
       }
     }
-    Pack<T, size> result;
-    for (int i = 0; i < size; ++i) result.values[i] = static_cast<T>(totals[i]);
+    Pack<T, count> result;
+    for (int i = 0; i < count; ++i) result.values[i] = static_cast<T>(totals[i]);
     store_pack(reinterpret_cast<T*>(sum.to) + first, 0, result);
   });
 }
 
 /// Returns whether packs of 16 bytes can be read at an address. Slots always allow it (OrderedSum).
-bool aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
+bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
 
 template <typename T, typename Total, typename Combine>
 void launch_sum(const OrderedSum& sum, Stream& stream) {
   constexpr int kWidest = kPackSize<T>;
-  if (aligned(sum.own_addend) && aligned(sum.to)) {
+  if (is_aligned(sum.own_addend) && is_aligned(sum.to)) {
     launch(sum_slots<T, Total, Combine, kWidest>, grid_of_elements<kWidest>(sum.elements), stream,
            sum);
   } else {

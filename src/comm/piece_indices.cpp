@@ -66,7 +66,7 @@ void append_run(std::vector<ElementRun>& runs, const ElementRun& run) {
   }
 }
 
-ElementRun common(const ElementRun& a, const ElementRun& b) {
+ElementRun intersection(const ElementRun& a, const ElementRun& b) {
   const int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max<int64_t>(0, std::min(a.begin + a.length, b.begin + b.length) - begin)};
 }
@@ -74,8 +74,8 @@ ElementRun common(const ElementRun& a, const ElementRun& b) {
 Pieces nearly_even(int64_t extent, int ranks) {
   if (extent < ranks) throw Error("{} elements are too few for {} ranks", extent, ranks);
   if (extent % ranks == 0) return {};
-  constexpr int64_t kPack = 8;
-  const int64_t pack = extent >= kPack * ranks ? kPack : 1;
+  constexpr int64_t kAlignedPack = 8;
+  const int64_t pack = extent >= kAlignedPack * ranks ? kAlignedPack : 1;
   const int64_t packs = (extent + pack - 1) / pack;
   Pieces pieces{.kind = PieceKind::uneven};
   for (int rank = 0; rank < ranks; ++rank) {
@@ -86,7 +86,7 @@ Pieces nearly_even(int64_t extent, int ranks) {
   return pieces;
 }
 
-bool uneven_tokens(const TypeOnAxis& type) {
+bool has_uneven_tokens(const TypeOnAxis& type) {
   if (!type.split() || !type.pieces.origin) return false;
   const Distribution& origin = *type.pieces.origin;
   return std::ranges::any_of(
@@ -94,7 +94,7 @@ bool uneven_tokens(const TypeOnAxis& type) {
 }
 
 int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own_extent) {
-  if (uneven_tokens(type)) {
+  if (has_uneven_tokens(type)) {
     throw Error(
         "how many {} the ranks of one axis have does not follow from the {} of one of them: they "
         "were uneven pieces before they crossed",
@@ -115,14 +115,14 @@ int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int d
   const std::span<const Axis> axes = distribution.order(dim);
   const auto origin = [&](Axis axis) { return distribution.on(axis).pieces.origin; };
   const bool all_tokens =
-      axes.size() == mesh.of_view(distribution.view()).size() && origin(axes[0]) &&
+      axes.size() == mesh.axes_of(distribution.view()).size() && origin(axes[0]) &&
       std::ranges::all_of(axes, [&](Axis axis) { return origin(axis) == origin(axes[0]); });
   if (all_tokens) return logical_extent(mesh, *origin(axes[0]), dim, own_extent);
   int64_t extent = own_extent;
   for (size_t i = axes.size(); i-- > 0;) {  // from the innermost split outwards
-    // Each of the axes that split the dim together lists the sizes of all pieces: count them once.
-    const bool shared = i > 0 && first_split(distribution, axes.subspan(i - 1, 2)).size() == 2;
-    if (!shared) extent = joined_extent(distribution.on(axes[i]), mesh.size(axes[i]), extent);
+    // Axes that split the dim together all list the sizes of all pieces: counts them once.
+    const bool is_counted = i > 0 && first_split(distribution, axes.subspan(i - 1, 2)).size() == 2;
+    if (!is_counted) extent = joined_extent(distribution.on(axes[i]), mesh.size(axes[i]), extent);
   }
   return extent;
 }
@@ -155,7 +155,7 @@ std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, cons
   throw InternalError(fmt::format("{} have no logical whole", pieces.text()));
 }
 
-std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces) {
+std::vector<int64_t> piece_indices(int64_t extent, int position, int count, const Pieces& pieces) {
   std::vector<int64_t> indices;
   for (const ElementRun& run : piece_runs(extent, position, count, pieces)) {
     for (int64_t i = 0; i < run.length; ++i) indices.push_back(run.begin + i);
@@ -169,16 +169,16 @@ std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribu
   // consist of type.repeats equal parts, and the next axis splits each of them.
   std::vector<int64_t> indices(static_cast<size_t>(extent));
   std::iota(indices.begin(), indices.end(), int64_t{0});
-  for (std::span<const Axis> left = distribution.order(dim); !left.empty();) {
-    const std::span<const Axis> axes = first_split(distribution, left);
-    left = left.subspan(axes.size());
+  for (std::span<const Axis> remaining = distribution.order(dim); !remaining.empty();) {
+    const std::span<const Axis> axes = first_split(distribution, remaining);
+    remaining = remaining.subspan(axes.size());
     const TypeOnAxis& type = distribution.on(axes[0]);
     const auto count_before = static_cast<int64_t>(indices.size());
     TESSERA_CHECK(count_before % type.repeats == 0, "{} repeats of {} elements", type.repeats,
                   count_before);
     const int64_t inner = count_before / type.repeats;
     const auto [position, count] = position_among(mesh, axes, rank);
-    const std::vector<int64_t> own = piece(inner, position, count, type.pieces);
+    const std::vector<int64_t> own = piece_indices(inner, position, count, type.pieces);
     std::vector<int64_t> own_indices;
     own_indices.reserve(own.size() * static_cast<size_t>(type.repeats));
     for (int64_t repeat = 0; repeat < type.repeats; ++repeat) {

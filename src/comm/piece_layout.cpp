@@ -65,12 +65,10 @@ int64_t PieceLayout::elements(int position) const {
   return outer_ * length * inner_;
 }
 
-int64_t PieceLayout::longest() const {
-  int64_t longest = 0;
-  for (int position = 0; position < ranks(); ++position) {
-    longest = std::max(longest, elements(position));
-  }
-  return longest;
+int64_t PieceLayout::max_elements() const {
+  int64_t most = 0;
+  for (int position = 0; position < ranks(); ++position) most = std::max(most, elements(position));
+  return most;
 }
 
 bool PieceLayout::is_contiguous(int position) const {
@@ -85,16 +83,16 @@ bool PieceLayout::all_contiguous() const {
   return true;
 }
 
-int64_t PieceLayout::begin(int position) const {
+int64_t PieceLayout::piece_begin(int position) const {
   const RangeIterator range(*this, position);
   return range.done() ? 0 : range.whole_offset();
 }
 
 bool PieceLayout::is_even() const {
-  const int64_t size = elements() / ranks();
+  const int64_t equal_part = elements() / ranks();
   for (int position = 0; position < ranks(); ++position) {
-    if (!is_contiguous(position) || elements(position) != size) return false;
-    if (begin(position) != position * size) return false;
+    if (!is_contiguous(position) || elements(position) != equal_part) return false;
+    if (piece_begin(position) != position * equal_part) return false;
   }
   return true;
 }

@@ -19,8 +19,7 @@ namespace tessera {
 /// runs, inner]. For example, a block is a sequence, and each rank has some positions of each.
 ///
 /// A *position* is the index of a rank in the group. An *offset* counts elements from the beginning
-/// of the whole or of a piece. A piece is a list of contiguous ranges of the whole: one for each
-/// run in each block.
+/// of the whole or of a piece. In each block of the whole, each run is a contiguous range.
 class PieceLayout {
  public:
   /// `runs` has one list for each rank of the group. Throws InternalError if the runs do not cover
@@ -40,12 +39,12 @@ class PieceLayout {
   }
   /// Returns the number of elements of a rank's piece.
   int64_t elements(int position) const;
-  int64_t longest() const;  ///< the number of elements of the largest piece
+  int64_t max_elements() const;  ///< the number of elements of the largest piece
   /// Returns whether a piece is contiguous in the whole; may be false for an empty piece.
   bool is_contiguous(int position) const;
   bool all_contiguous() const;
   /// Returns the offset in the whole at which a piece begins; 0 if it is empty.
-  int64_t begin(int position) const;
+  int64_t piece_begin(int position) const;
   /// Returns whether all pieces are contiguous and equally long, in the order of the ranks: the
   /// layout that the calls of collective libraries have.
   bool is_even() const;
@@ -65,10 +64,10 @@ class PieceLayout {
     int64_t whole_offset() const {
       return (block_ * layout_.extent_ + runs_[run_].begin) * layout_.inner_;
     }
-    int64_t piece_offset() const { return in_piece_; }
+    int64_t piece_offset() const { return piece_offset_; }
     int64_t length() const { return runs_[run_].length * layout_.inner_; }
     void next() {
-      in_piece_ += length();
+      piece_offset_ += length();
       if (++run_ < runs_.size()) return;
       run_ = 0;
       ++block_;
@@ -79,11 +78,11 @@ class PieceLayout {
     std::span<const ElementRun> runs_;
     int64_t block_ = 0;  // the index of the block
     size_t run_ = 0;     // the index of the run
-    int64_t in_piece_ = 0;
+    int64_t piece_offset_ = 0;
   };
 
-  /// Calls visit(offset in the whole, offset in the piece, length) for each range of a piece. The
-  /// ranges of a contiguous piece may be several that follow each other.
+  /// Calls visit(offset in the whole, offset in the piece, length) for each range of a piece. A
+  /// contiguous piece may also have several ranges, which then follow each other.
   template <typename Visit>
   void for_each_range(int position, Visit&& visit) const {
     for (RangeIterator range(*this, position); !range.done(); range.next()) {
@@ -109,8 +108,8 @@ PieceLayout even_pieces(int64_t elements, int ranks);
 /// `type` says. Throws Error if the pieces do not divide the dim.
 PieceLayout pieces_of(const Shape& whole, const TypeOnAxis& type, int ranks);
 
-/// Returns the shape of the pieces of all `ranks` ranks of an axis together, given the shape of one
-/// piece. Throws Error as joined_extent() does.
+/// Returns the shape that the pieces of all `ranks` ranks of an axis have together, given the shape
+/// of one piece. Throws Error as joined_extent() does.
 Shape joined_shape(const Shape& piece, const TypeOnAxis& type, int ranks);
 
 }  // namespace tessera

@@ -17,8 +17,8 @@
 namespace tessera {
 
 std::string RankControl::text(int rank) const {
-  const auto at = static_cast<size_t>(rank);
-  return at < names_.size() ? names_[at] : fmt::format("rank {}", rank);
+  const auto index = static_cast<size_t>(rank);
+  return index < names_.size() ? names_[index] : fmt::format("rank {}", rank);
 }
 
 std::optional<std::string> RankControl::first_failure(const std::optional<std::string>& own) const {
@@ -112,7 +112,7 @@ std::vector<std::string> RankControl::texts_for_first(const std::string& own) co
   std::vector<int64_t> sent(lengths.size());
   std::vector<int64_t> received(lengths.size());
   sent[0] = std::ssize(own);
-  if (first()) std::ranges::copy(lengths, received.begin());
+  if (is_first()) std::ranges::copy(lengths, received.begin());
   const Tensor from({std::ssize(own)}, DType::u8);
   std::ranges::copy(own, from.data<uint8_t>());
   const Tensor to({std::accumulate(received.begin(), received.end(), int64_t{0})}, DType::u8);
@@ -120,7 +120,7 @@ std::vector<std::string> RankControl::texts_for_first(const std::string& own) co
   std::vector<std::string> texts;
   const uint8_t* begin = to.data<uint8_t>();
   for (const int64_t length : received) {
-    if (first()) texts.emplace_back(begin, begin + length);
+    if (is_first()) texts.emplace_back(begin, begin + length);
     begin += length;
   }
   return texts;

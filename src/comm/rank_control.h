@@ -27,7 +27,7 @@ class RankControl {
   explicit RankControl(RankGroups& groups, std::vector<std::string> names = {})
       : world_(&groups.world(kControlLane)), groups_(&groups), names_(std::move(names)) {}
 
-  bool first() const { return world_ == nullptr || world_->position() == 0; }
+  bool is_first() const { return world_ == nullptr || world_->position() == 0; }
   bool several() const { return world_ != nullptr; }
   int rank() const {
     return world_ == nullptr ? 0 : world_->ranks()[static_cast<size_t>(world_->position())];
@@ -92,7 +92,7 @@ class RankControl {
   void on_first(Action&& action) const {
     if (!several()) return action();
     std::optional<std::string> failure;
-    if (first()) failure = failure_of(std::forward<Action>(action));
+    if (is_first()) failure = failure_of(std::forward<Action>(action));
     if (failure = any_text(failure); failure) throw Error("{}", *failure);
   }
 

@@ -24,13 +24,13 @@ Communicator& RankGroups::find_or_make(std::vector<int> ranks, std::string_view 
   const auto key = std::pair(std::move(ranks), std::string(lane));
   const auto known = communicators_.find(key);
   if (known != communicators_.end()) return known->second;
-  Communicator& made = communicators_.emplace(key, join_(key.first, lane)).first->second;
+  Communicator& communicator = communicators_.emplace(key, join_(key.first, lane)).first->second;
   if (accelerator_ != nullptr && lane != kControlLane) {
     const std::string own_lane = fmt::format("{} of devices", lane);
     connect_devices(
-        made, [&] { return join_(key.first, own_lane); }, *accelerator_, timeout_);
+        communicator, [&] { return join_(key.first, own_lane); }, *accelerator_, timeout_);
   }
-  return made;
+  return communicator;
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ std::vector<RankSet> sets_by_axes(const Mesh& mesh, const Distribution& distribu
   std::map<std::vector<int>, RankSet> sets;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     std::vector<int> coordinates{mesh.coordinate(rank, mesh.pipeline())};
-    for (const Axis axis : mesh.of_view(distribution.view())) {
+    for (const Axis axis : mesh.axes_of(distribution.view())) {
       if (distribution.on(axis).same_on_ranks() == same_on_axes) {
         coordinates.push_back(mesh.coordinate(rank, axis));
       }

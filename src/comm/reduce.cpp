@@ -15,16 +15,16 @@ constexpr int64_t kBufferElements = 2048;
 
 struct Add {
   template <typename T>
-  T operator()(T left, T right) const {
-    return left + right;
+  T operator()(T total, T value) const {
+    return total + value;
   }
 };
 
 /// The larger of two values; NaN if one of them is NaN.
 struct Larger {
   template <typename T>
-  T operator()(T left, T right) const {
-    return left > right || std::isnan(left) ? left : right;
+  T operator()(T total, T value) const {
+    return total > value || std::isnan(total) ? total : value;
   }
 };
 

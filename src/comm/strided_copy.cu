@@ -13,10 +13,10 @@ __global__ void copy_units(StridedCopy copy) {
   const int64_t row_units = copy.row_bytes / static_cast<int64_t>(sizeof(Unit));
   const int64_t unit = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (unit >= copy.rows * row_units) return;
-  const int64_t row = unit / row_units, within = unit % row_units;
+  const int64_t row = unit / row_units, column = unit % row_units;
   const auto* const from = reinterpret_cast<const Unit*>(copy.from + row * copy.from_stride);
   auto* const to = reinterpret_cast<Unit*>(copy.to + row * copy.to_stride);
-  to[within] = from[within];
+  to[column] = from[column];
 }
 
 template <typename Unit>

@@ -13,8 +13,8 @@ std::vector<ElementRun> part_of(std::span<const ElementRun> runs, int64_t begin,
   std::vector<ElementRun> part;
   int64_t offset = 0;
   for (const ElementRun& run : runs) {
-    const ElementRun both = common({begin, length}, {offset, run.length});
-    if (both.length > 0) part.push_back({run.begin + both.begin - offset, both.length});
+    const ElementRun overlap = intersection({begin, length}, {offset, run.length});
+    if (overlap.length > 0) part.push_back({run.begin + overlap.begin - offset, overlap.length});
     offset += run.length;
   }
   return part;
@@ -30,16 +30,16 @@ TensorPiece::TensorPiece(const Shape& whole) : whole_(whole) {
 TensorPiece::TensorPiece(const Mesh& mesh, const Distribution& distribution, const Shape& whole,
                          int rank)
     : TensorPiece(whole) {
-  for (const Axis axis : mesh.of_view(distribution.view())) {
+  for (const Axis axis : mesh.axes_of(distribution.view())) {
     const TypeOnAxis& type = distribution.on(axis);
     TESSERA_CHECK(!type.split() || type.dim < whole.rank(), "a split of dim {} of {}", type.dim,
                   whole.text());
     TESSERA_CHECK(type.placement != Placement::varying, "{} over {} is no piece of a whole",
                   type.text(), mesh.name(axis));
   }
-  const auto several = [&](Axis axis) { return mesh.size(axis) > 1; };
+  const auto is_shared = [&](Axis axis) { return mesh.size(axis) > 1; };
   for (int dim = 0; dim < whole.rank(); ++dim) {
-    if (std::ranges::none_of(distribution.order(dim), several)) continue;
+    if (std::ranges::none_of(distribution.order(dim), is_shared)) continue;
     std::vector<ElementRun>& own = runs_[static_cast<size_t>(dim)];
     own.clear();
     for (const int64_t index : piece_of_dim(mesh, distribution, dim, whole[dim], rank)) {
@@ -109,21 +109,21 @@ TensorPiece TensorPiece::part(std::span<const ElementRun> dim_runs) const {
   return {whole_, parts};
 }
 
-void TensorPiece::take(const Tensor& whole, const Tensor& piece) const {
+void TensorPiece::copy_from(const Tensor& whole, const Tensor& piece) const {
   TESSERA_CHECK(
       whole.shape() == whole_ && piece.shape() == shape_ && whole.dtype() == piece.dtype(),
       "a piece {} of {} from {} to {}", shape_.text(), whole_.text(), whole.shape().text(),
       piece.shape().text());
-  const auto size = static_cast<size_t>(dtype_size(piece.dtype()));
+  const auto element_bytes = static_cast<size_t>(dtype_size(piece.dtype()));
   const int last_dim = shape_.rank() - 1;
   const std::vector<ElementRun> one_element{{0, 1}};  // a tensor without dims has one element
   const std::span<const ElementRun> runs_of_row =
       last_dim < 0 ? std::span(one_element) : runs(last_dim);
   for (int64_t element = 0; element < piece.elements();) {
     for (const ElementRun& run : runs_of_row) {
-      std::memcpy(piece.raw() + static_cast<size_t>(element) * size,
-                  whole.raw() + static_cast<size_t>(element_of_whole(element)) * size,
-                  static_cast<size_t>(run.length) * size);
+      std::memcpy(piece.raw() + static_cast<size_t>(element) * element_bytes,
+                  whole.raw() + static_cast<size_t>(element_of_whole(element)) * element_bytes,
+                  static_cast<size_t>(run.length) * element_bytes);
       element += run.length;
     }
   }

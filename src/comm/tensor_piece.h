@@ -34,7 +34,7 @@ class TensorPiece {
   TensorPiece part(std::span<const ElementRun> dim_runs) const;
   bool is_whole() const { return is_whole_; }
   /// Copies the piece out of the whole. Both are in host memory and of one element type.
-  void take(const Tensor& whole, const Tensor& piece) const;
+  void copy_from(const Tensor& whole, const Tensor& piece) const;
 
   bool operator==(const TensorPiece&) const = default;
 

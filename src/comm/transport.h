@@ -23,10 +23,10 @@ struct MarkedMessage {
   Tensor tensor;
 };
 
-/// Moves the bytes of one rank's calls within one group, whose Communicator checks the operands
-/// before it calls the transport. The transport waits for the other ranks, compares their
-/// fingerprints and copies. Every transport reduces in the order of the group's ranks, as reduce()
-/// does. When a call returns, its result is there and its operands may change.
+/// Moves the bytes of one rank's calls within one group. A Communicator checks the operands before
+/// it calls the transport. The transport waits for the other ranks, compares their fingerprints,
+/// and copies or reduces. It reduces in the order of the group's ranks, as reduce() does. When a
+/// call returns, its result is there and its operands may change.
 class Transport {
  public:
   Transport() = default;
@@ -61,7 +61,7 @@ class Transport {
  protected:
   /// Counts bytes of other ranks. Transports call it where they copy or sum such bytes, so the
   /// count does not depend on a formula.
-  void received(int64_t bytes) { received_bytes_ += bytes; }
+  void count_received(int64_t bytes) { received_bytes_ += bytes; }
 
  private:
   int64_t received_bytes_ = 0;

@@ -3,7 +3,7 @@
 namespace tessera {
 namespace {
 
-int64_t slice(int64_t elements, int ranks, int position) {
+int64_t slice_length(int64_t elements, int ranks, int position) {
   return slice_begin(elements, ranks, position + 1) - slice_begin(elements, ranks, position);
 }
 
@@ -20,7 +20,8 @@ int64_t reduce_scatter_bytes(const PieceLayout& layout, int position, int64_t el
 
 int64_t all_reduce_bytes(int64_t elements, int ranks, int position, int64_t element_bytes) {
   const int next = (position + 1) % ranks;
-  return (2 * elements - slice(elements, ranks, position) - slice(elements, ranks, next)) *
+  return (2 * elements - slice_length(elements, ranks, position) -
+          slice_length(elements, ranks, next)) *
          element_bytes;
 }
 

@@ -16,6 +16,6 @@ enum class WireFormat : uint8_t {
   bf16,
 };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<WireFormat>{"fp32", "bf16"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<WireFormat>{"fp32", "bf16"};
 
 }  // namespace tessera

@@ -29,8 +29,7 @@ double rows_of(const RunConfig& config, const ContextLength& context) {
          static_cast<double>(std::max<int64_t>(1, config.model.experts_per_token));
 }
 
-/// Adds a contradiction if the activations of a micro-batch, of all layers, have sizes beyond 64
-/// bits.
+/// Adds a contradiction if 64 bits cannot count the bytes of a micro-batch's activations.
 void check_activations(const RunConfig& config, const ContextLength& context,
                        Contradictions& found) {
   const ModelConfig& model = config.model;

@@ -8,14 +8,15 @@
 namespace tessera {
 namespace {
 
+/// Checks that a name is printable and is not taken for a phase's number (see find_phase()).
 void check_phase_name(const std::string& name, const std::string& key, Contradictions& found) {
-  const bool digits =
+  const bool is_number =
       std::ranges::all_of(name, [](unsigned char letter) { return std::isdigit(letter) != 0; });
-  const bool printable = std::ranges::all_of(
+  const bool is_printable = std::ranges::all_of(
       name, [](unsigned char letter) { return letter >= 0x20 && letter != 0x7f; });
-  if (!digits && printable) return;
+  if (!is_number && is_printable) return;
   found.add("{} is \"{}\"; expected a name of one line that does not consist of digits alone", key,
-            printable ? name : "not printable");
+            is_printable ? name : "not printable");
 }
 
 /// Checks that a phase is given in steps or in tokens, and not in both.
@@ -39,7 +40,7 @@ std::string rate_key(const std::optional<Field>& given, size_t phase, std::strin
 /// Checks the learning-rate course that a phase begins.
 void check_course(const RunConfig& run, const RunPhase& phase, Contradictions& found) {
   const auto index = static_cast<size_t>(phase.number - 1);
-  if (!phase.begins_course()) return;  // the phase that began the course is checked
+  if (!phase.begins_course()) return;  // a course is checked with its first phase
   const PhaseConfig& given = run.train.phases[index];
   const OptimizerConfig& course = phase.config.optimizer;
   const bool has_minimum = course.schedule != Schedule::constant;
@@ -87,12 +88,11 @@ void check_phases(const RunConfig& config, std::span<const RunPhase> phases,
     check_context(phase.config, phase.context(), found);
     if (phase.steps() > 0) check_course(config, phase, found);
   }
-  const int64_t sum = phases.back().last_step;
-  if (config.train.steps != sum && found.none()) {
+  const int64_t step_sum = phases.back().last_step;
+  if (config.train.steps != step_sum && found.none()) {
     found.add(
-        "train.steps is {}, but the steps of [[train.phases]] add up to {}; leave train.steps "
-        "out",
-        config.train.steps, sum);
+        "train.steps is {}, but the steps of [[train.phases]] add up to {}; leave train.steps out",
+        config.train.steps, step_sum);
   }
 }
 

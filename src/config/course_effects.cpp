@@ -14,8 +14,8 @@ bool is_constant(const RunPhase& course) {
   return course.config.optimizer.schedule == Schedule::constant;
 }
 
-/// Returns why nothing of the schedule follows the warm-up; empty if something does.
-std::string never_decays(const RunPhase& course) {
+/// Returns why the schedule applies to no step: the warm-up takes all. Empty if it leaves some.
+std::string why_no_decay(const RunPhase& course) {
   const OptimizerConfig& optimizer = course.config.optimizer;
   if (optimizer.warmup_steps < course.config.train.steps) return "";
   return fmt::format("the warm-up takes all {} steps", course.config.train.steps);
@@ -28,7 +28,7 @@ std::string why_no_peak(const RunPhase& course) {
 }
 
 std::string why_no_minimum(const RunPhase& course) {
-  return is_constant(course) ? "the schedule is \"constant\"" : never_decays(course);
+  return is_constant(course) ? "the schedule is \"constant\"" : why_no_decay(course);
 }
 
 /// Returns why a key of [optimizer] has no effect. Each course either has its own value, from the
@@ -60,7 +60,7 @@ std::string minimum_of_a_course(const Circumstances& here) {
 }
 
 std::string schedule_of_a_course(const Circumstances& here) {
-  return why_none_in_courses(here, &PhaseConfig::schedule, never_decays);
+  return why_none_in_courses(here, &PhaseConfig::schedule, why_no_decay);
 }
 
 std::string warmup_of_a_course(const Circumstances& here) {
@@ -79,7 +79,7 @@ std::string minimum_of_this_phase(const Circumstances& here) {
 }
 
 std::string schedule_of_this_phase(const Circumstances& here) {
-  return never_decays(here.phases[here.table]);
+  return why_no_decay(here.phases[here.table]);
 }
 
 }  // namespace effects

@@ -13,7 +13,7 @@ namespace {
 /// Returns one configuration per family, with everything else left out.
 std::vector<std::pair<std::string, RunConfig>> defaults_by_family() {
   std::vector<std::pair<std::string, RunConfig>> defaults;
-  for (const std::string_view name : kWords<Family>) {
+  for (const std::string_view name : kWordsOf<Family>) {
     defaults.emplace_back(name, RunConfig{});
     defaults.back().second.model = family_preset(from_word<Family>(name));
   }
@@ -34,6 +34,7 @@ std::string default_text(const Key& key,
   return equal ? value_text(first) : join(family_texts, ", ");
 }
 
+/// Adds the entry of a key to `text`.
 void describe_key(const Key& key, const std::string& default_value, std::string& text) {
   text += fmt::format("  {} = {}\n      {} ({})\n", key.name, default_value, key.help,
                       rule_text(key.rule));

@@ -9,13 +9,14 @@
 namespace tessera::effects {
 namespace {
 
-/// Returns the last step of this start of the run, which train.stop_after may end early.
+/// Returns the last step of this start of the run. train.stop_after may end it early.
 int64_t last_step(const Circumstances& here) {
   const TrainSection& train = here.config.train;
   return train.stop_after > 0 ? train.stop_after : train.steps;
 }
 
-std::string ends_before(const Circumstances& here, int64_t step) {
+/// Returns why the run does not reach a step; empty if it does.
+std::string why_not_reached(const Circumstances& here, int64_t step) {
   if (step <= last_step(here)) return "";
   return fmt::format("the run ends after step {}", last_step(here));
 }
@@ -39,8 +40,8 @@ std::string several_ranks(const Circumstances& here) {
 }
 
 std::string traces_a_step(const Circumstances& here) {
-  const std::string ends = ends_before(here, here.config.run.trace_step);
-  return ends.empty() ? "" : ends + ": no trace will be written";
+  const std::string why = why_not_reached(here, here.config.run.trace_step);
+  return why.empty() ? "" : why + ": no trace will be written";
 }
 
 std::string stops_before_the_end(const Circumstances& here) {
@@ -57,14 +58,14 @@ std::string draws_weights(const Circumstances& here) {
 }
 
 std::string recomputes(const Circumstances& here) {
-  const std::vector<Recomputed>& blocks = here.config.train.recompute;
-  const bool experts_alone =
-      std::ranges::all_of(blocks, [](Recomputed block) { return block == Recomputed::experts; });
+  const std::vector<RecomputedBlock>& blocks = here.config.train.recompute;
+  const bool experts_alone = std::ranges::all_of(
+      blocks, [](RecomputedBlock block) { return block == RecomputedBlock::experts; });
   return !blocks.empty() && experts_alone ? mixture(here) : "";
 }
 
 std::string keeps_a_checkpoint(const Circumstances& here) {
-  return ends_before(here, here.config.checkpoint.keep_every);
+  return why_not_reached(here, here.config.checkpoint.keep_every);
 }
 
 std::string mixture(const Circumstances& here) {
@@ -89,18 +90,18 @@ std::string balance_loss(const Circumstances& here) {
 }
 
 std::string balance_biases(const Circumstances& here) {
-  const bool none = here.config.model.balance_biases == BiasBalancing::none;
-  return none ? "model.balance_biases is \"none\"" : "";
+  const bool has_none = here.config.model.balance_biases == BiasBalancing::none;
+  return has_none ? "model.balance_biases is \"none\"" : "";
 }
 
-std::string rope_stretched(const Circumstances& here) {
-  const bool none = here.config.model.rope_scaling == RopeScaling::none;
-  return none ? "model.rope_scaling is \"none\"" : "";
+std::string names_rope_scaling(const Circumstances& here) {
+  const bool has_none = here.config.model.rope_scaling == RopeScaling::none;
+  return has_none ? "model.rope_scaling is \"none\"" : "";
 }
 
-std::string rope_scaling(const Circumstances& here) {
-  std::string none = rope_stretched(here);
-  if (!none.empty()) return none;
+std::string stretches_rope(const Circumstances& here) {
+  std::string why = names_rope_scaling(here);
+  if (!why.empty()) return why;
   return here.config.model.rope_factor == 1 ? "model.rope_factor is 1" : "";
 }
 
@@ -112,11 +113,11 @@ std::string bounds_rows(const Circumstances& here) {
   const ParallelSection& parallel = here.config.parallel;
   if (parallel.expert == 1) return expert_parallel(here);
   const ModelConfig& model = here.config.model;
-  const int64_t local = model.experts / parallel.expert;
-  // At worst all tokens choose as many experts of one rank as they can. The rank's rows over the
-  // rows of an even load are then expert ranks * min(k, its experts) / k, for k experts per token.
+  const int64_t rank_experts = model.experts / parallel.expert;
+  // At worst all tokens choose as many experts of one rank as they can. With k experts per token,
+  // its rows over those of an even load are then expert ranks * min(k, rank_experts) / k.
   const double worst_load = static_cast<double>(parallel.expert) *
-                            static_cast<double>(std::min(model.experts_per_token, local)) /
+                            static_cast<double>(std::min(model.experts_per_token, rank_experts)) /
                             static_cast<double>(std::max<int64_t>(model.experts_per_token, 1));
   if (parallel.expert_rows_bound < worst_load) return "";
   return fmt::format("no rank can get more than {:g} times the rows of an even load", worst_load);
@@ -124,8 +125,8 @@ std::string bounds_rows(const Circumstances& here) {
 
 std::string counts_capacity(const Circumstances& here) {
   if (here.config.model.capacity_factor == 0) return "model.capacity_factor is 0";
-  std::string none = drops_tokens(here);
-  return none.empty() ? several_ranks(here) : none;
+  std::string why = drops_tokens(here);
+  return why.empty() ? several_ranks(here) : why;
 }
 
 std::string sums_by_node(const Circumstances& here) {
@@ -148,8 +149,8 @@ std::string muon(const Circumstances& here) {
 }
 
 std::string muon_over_tensor(const Circumstances& here) {
-  std::string none = muon(here);
-  if (!none.empty()) return none;
+  std::string why = muon(here);
+  if (!why.empty()) return why;
   return here.config.parallel.tensor == 1 ? "parallel.tensor is 1" : "";
 }
 
@@ -167,9 +168,9 @@ std::string clips(const Circumstances& here) {
 
 std::string clips_later(const Circumstances& here) {
   if (here.config.optimizer.clip_norm == 0) return "optimizer.clip_norm is 0";
-  const bool none = std::ranges::all_of(
+  const bool no_warmup = std::ranges::all_of(
       here.phases, [](const RunPhase& phase) { return phase.config.optimizer.warmup_steps == 0; });
-  return none ? "there is no warm-up" : "";
+  return no_warmup ? "there is no warm-up" : "";
 }
 
 }  // namespace tessera::effects

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// The conditions under which keys have an effect. Every key names one of these conditions in its
-// line of config/sections/, so no key can be added without one.
+// The conditions under which keys have an effect. Every key names a condition where it is declared
+// (config/sections/), so no key can be added without one.
 //
 // A key without an effect is no error: one file serves one rank and many, the processor and a GPU,
 // AdamW and Muon. If the user has set such a key, the program prints a line about it. validate()
@@ -25,7 +25,8 @@ struct Circumstances {
   size_t table = 0;                  ///< the number of the key's table, for a list of tables
 };
 
-// Each condition returns why a key has no effect, or an empty text (see Effect::why_none).
+// A condition is named after the circumstance that gives keys an effect. It returns why they have
+// none, or an empty text (see Effect::why_none).
 namespace effects {
 
 /// For keys that always have an effect, and for keys that are an error without one.
@@ -47,8 +48,8 @@ std::string mixture(const Circumstances& here);
 std::string drops_tokens(const Circumstances& here);
 std::string balance_loss(const Circumstances& here);
 std::string balance_biases(const Circumstances& here);
-std::string rope_stretched(const Circumstances& here);
-std::string rope_scaling(const Circumstances& here);
+std::string names_rope_scaling(const Circumstances& here);
+std::string stretches_rope(const Circumstances& here);
 
 // [parallel]
 std::string expert_parallel(const Circumstances& here);
@@ -67,7 +68,7 @@ std::string decays_weights(const Circumstances& here);
 std::string clips(const Circumstances& here);
 std::string clips_later(const Circumstances& here);
 
-/// For a key of a section that applies only to phases without a value of their own.
+/// For keys of a section that apply only to phases without a value of their own.
 template <auto PhaseField>
 std::string lacking_in_a_phase(const Circumstances& here) {
   const std::vector<PhaseConfig>& phases = here.config.train.phases;

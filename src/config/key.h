@@ -21,7 +21,7 @@ namespace tessera {
 
 struct Circumstances;
 
-/// The condition under which a key has an effect (see effects.h).
+/// The condition under which a key has an effect (see config/effects.h).
 struct Effect {
   /// Returns why the key has no effect, such as "optimizer.name is \"adamw\""; empty if it has one.
   using WhyNone = std::string (*)(const Circumstances&);
@@ -75,41 +75,41 @@ struct ConfigSection {
 /// become whole numbers, enums become their words.
 template <typename Field>
 struct Stored {
-  static ConfigValue of(const Field& field) { return field; }
-  static Field field(const ConfigValue& value) { return std::get<Field>(value); }
+  static ConfigValue to_value(const Field& field) { return field; }
+  static Field to_field(const ConfigValue& value) { return std::get<Field>(value); }
 };
 template <>
 struct Stored<uint64_t> {
-  static ConfigValue of(uint64_t field) { return static_cast<int64_t>(field); }
-  static uint64_t field(const ConfigValue& value) {
+  static ConfigValue to_value(uint64_t field) { return static_cast<int64_t>(field); }
+  static uint64_t to_field(const ConfigValue& value) {
     return static_cast<uint64_t>(std::get<int64_t>(value));
   }
 };
 template <Worded Enum>
 struct Stored<Enum> {
-  static ConfigValue of(Enum field) { return std::string(word(field)); }
-  static Enum field(const ConfigValue& value) {
+  static ConfigValue to_value(Enum field) { return std::string(word(field)); }
+  static Enum to_field(const ConfigValue& value) {
     return from_word<Enum>(std::get<std::string>(value));
   }
 };
 /// The field of a key that may be left out. The key then has an OtherValue, which no rule accepts.
 template <typename Field>
 struct Stored<std::optional<Field>> {
-  static ConfigValue of(const std::optional<Field>& field) {
-    return field ? Stored<Field>::of(*field) : ConfigValue(OtherValue{"left out"});
+  static ConfigValue to_value(const std::optional<Field>& field) {
+    return field ? Stored<Field>::to_value(*field) : ConfigValue(OtherValue{"left out"});
   }
-  static std::optional<Field> field(const ConfigValue& value) {
-    return Stored<Field>::field(value);
+  static std::optional<Field> to_field(const ConfigValue& value) {
+    return Stored<Field>::to_field(value);
   }
 };
 template <Worded Enum>
 struct Stored<std::vector<Enum>> {
-  static ConfigValue of(const std::vector<Enum>& field) {
+  static ConfigValue to_value(const std::vector<Enum>& field) {
     std::vector<std::string> words;
     for (const Enum value : field) words.emplace_back(word(value));
     return words;
   }
-  static std::vector<Enum> field(const ConfigValue& value) {
+  static std::vector<Enum> to_field(const ConfigValue& value) {
     std::vector<Enum> values;
     for (const std::string& text : std::get<std::vector<std::string>>(value)) {
       values.push_back(from_word<Enum>(text));
@@ -133,10 +133,10 @@ class KeyWriter {
     section_.keys.push_back(
         {std::move(name), std::move(rule), std::move(effect), std::move(help),
          [fields = const_fields_, field](const RunConfig& config) -> ConfigValue {
-           return Stored<Field>::of(fields(config).*field);
+           return Stored<Field>::to_value(fields(config).*field);
          },
          [fields = fields_, field](RunConfig& config, const ConfigValue& value) {
-           fields(config).*field = Stored<Field>::field(value);
+           fields(config).*field = Stored<Field>::to_field(value);
          }});
     return *this;
   }
@@ -167,21 +167,23 @@ class SectionWriter : public KeyWriter<Fields> {
   SectionWriter& list(const std::string& name, std::vector<Table> Fields::*tables,
                       void (*write_keys)(KeyWriter<Table>&), std::string (*label)(const Table&),
                       const std::string& help) {
-    const auto all = [ section_field = section_field_, tables ](auto& config) -> auto& {
+    const auto tables_of = [ section_field = section_field_, tables ](auto& config) -> auto& {
       return (config.*section_field).*tables;
     };
     this->section_.lists.push_back(
         {name, help,
-         [all, write_keys](size_t table) {
-           KeyWriter<Table> writer([=](auto& config) -> auto& { return all(config).at(table); });
+         [tables_of, write_keys](size_t table) {
+           KeyWriter<Table> writer([=](auto& config) -> auto& {
+             return tables_of(config).at(table);
+           });
            write_keys(writer);
            return writer.section().keys;
          },
-         [all, label](const RunConfig& config, size_t table) {
-           return label(all(config).at(table));
+         [tables_of, label](const RunConfig& config, size_t table) {
+           return label(tables_of(config).at(table));
          },
-         [all](const RunConfig& config) { return all(config).size(); },
-         [all](RunConfig& config, size_t size) { all(config).resize(size); }});
+         [tables_of](const RunConfig& config) { return tables_of(config).size(); },
+         [tables_of](RunConfig& config, size_t size) { tables_of(config).resize(size); }});
     return *this;
   }
 

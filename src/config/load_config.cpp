@@ -1,7 +1,7 @@
 // A file and the overrides become a list of settings (see Setting). parse_config() first applies
-// those that decide the defaults of [model], then all settings in their order, and then validates
-// the whole. A setting finds its key by the names of its section and, if it has one, of its list of
-// tables. The refuse_ functions write the errors for unknown names.
+// those that decide the starting values of [model], then all settings in their order, and then
+// validates the whole. A setting finds its key by the names of its section and, if it has one, of
+// its list of tables. The refuse_ functions write the errors for unknown names.
 
 #include "config/load_config.h"
 
@@ -22,8 +22,8 @@
 namespace tessera {
 namespace {
 
-/// A key that is planned but not in this build. Its `neutral` values ask for nothing that the build
-/// lacks: a size of 1, a placement "none".
+/// A key that is planned but not in this build. A file may set the key to one of its `neutral`
+/// values, which ask for nothing that the build lacks: a size of 1, a placement "none".
 struct AbsentKey {
   std::string_view section;
   std::string name;
@@ -97,13 +97,13 @@ std::string sections_with_key(std::string_view key, const std::vector<ConfigSect
 [[noreturn]] void refuse_key(const Setting& setting, const std::string& section,
                              const std::vector<std::string>& known,
                              const std::vector<ConfigSection>& sections) {
-  const std::string start =
+  const std::string problem =
       fmt::format("{}: unknown key {} in {}", setting.where, in_quotes(setting.key), section);
   const std::string elsewhere = sections_with_key(setting.key, sections);
-  if (!elsewhere.empty()) throw Error("{}; it is a key of {}", start, elsewhere);
+  if (!elsewhere.empty()) throw Error("{}; it is a key of {}", problem, elsewhere);
   const std::string nearest = nearest_name(setting.key, known);
-  if (!nearest.empty()) throw Error("{}; did you mean '{}'?", start, nearest);
-  throw Error("{}; known are {}", start, join(known, ", "));
+  if (!nearest.empty()) throw Error("{}; did you mean '{}'?", problem, nearest);
+  throw Error("{}; known are {}", problem, join(known, ", "));
 }
 
 /// Throws Error on a key above the first section.
@@ -223,8 +223,8 @@ void apply(const Setting& setting, const std::vector<ConfigSection>& sections, R
   apply_value(setting, section.name + "." + key->name, *key, config);
 }
 
-/// Returns whether the setting is one of those that decide the starting values of [model].
-bool names_model(const Setting& setting) {
+/// Returns whether the starting values of [model] depend on the setting.
+bool decides_model(const Setting& setting) {
   return (setting.section == "model" && setting.key == "family") ||
          (setting.section == "checkpoint" && setting.key == "initial") ||
          (setting.section == "run" && setting.key == "directory");
@@ -235,7 +235,7 @@ bool adds_table(const Setting& setting, std::string_view section, std::string_vi
 }
 
 /// Returns the steps of a run that leaves train.steps out: the sum of its phases, or the default.
-int64_t steps_left_out(const RunConfig& config) {
+int64_t default_steps(const RunConfig& config) {
   return config.train.phases.empty() ? TrainSection().steps : phases_of(config).back().last_step;
 }
 
@@ -253,21 +253,21 @@ RunConfig parse_config(std::string_view text, const std::string& name,
   RunConfig config;
   // First apply the settings that decide the starting values of [model].
   for (const Setting& setting : settings) {
-    if (names_model(setting)) apply(setting, sections, config);
+    if (decides_model(setting)) apply(setting, sections, config);
   }
   config.model = initial_model && !config.checkpoint.initial.empty()
                      ? initial_model(config)
                      : family_preset(config.model.family);
   // A mix of sources replaces data.directory, which has a default.
-  const auto adds = [&](std::string_view section, std::string_view list) {
+  const auto any_adds = [&](std::string_view section, std::string_view list) {
     return std::ranges::any_of(
         settings, [&](const Setting& setting) { return adds_table(setting, section, list); });
   };
-  if (adds("data", "sources")) config.data.directory.clear();
+  if (any_adds("data", "sources")) config.data.directory.clear();
   // Phases replace train.steps. 0 marks it as left out: no file can set it to 0.
-  if (adds("train", "phases")) config.train.steps = 0;
+  if (any_adds("train", "phases")) config.train.steps = 0;
   for (const Setting& setting : settings) apply(setting, sections, config);
-  if (config.train.steps == 0) config.train.steps = steps_left_out(config);
+  if (config.train.steps == 0) config.train.steps = default_steps(config);
   try {
     validate(config);
   } catch (const Error& error) {

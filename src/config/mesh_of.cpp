@@ -24,7 +24,8 @@ struct Number {
   int64_t value;
 };
 
-void require_divides(Contradictions& found, const Number& divisor, const Number& number) {
+/// Adds a contradiction unless `divisor` divides `number`.
+void check_divides(Contradictions& found, const Number& divisor, const Number& number) {
   if (number.value % divisor.value == 0) return;
   found.add("{} ({}) does not divide {} ({}): {} / {} leaves {}; change one of them", divisor.key,
             divisor.value, number.key, number.value, number.value, divisor.value,
@@ -34,10 +35,10 @@ void require_divides(Contradictions& found, const Number& divisor, const Number&
 void check_heads(const ModelConfig& model, const Number& tensor, Contradictions& found) {
   if (model.attention == AttentionKind::compressed_convolutional) {
     // A key head goes through the convolutions together with its query heads.
-    require_divides(found, tensor, {"model.kv_heads", model.kv_heads});
+    check_divides(found, tensor, {"model.kv_heads", model.kv_heads});
     return;
   }
-  require_divides(found, tensor, {"model.heads", model.heads});
+  check_divides(found, tensor, {"model.heads", model.heads});
   if (model.kv_heads % tensor.value == 0 || tensor.value % model.kv_heads == 0) return;
   found.add("{} ({}) and model.kv_heads ({}): neither divides the other; change one of them",
             tensor.key, tensor.value, model.kv_heads);
@@ -45,7 +46,7 @@ void check_heads(const ModelConfig& model, const Number& tensor, Contradictions&
 
 /// Adds a contradiction if there are more ranks than elements. The ranks' pieces may differ in
 /// size, but none may be empty.
-void require_enough(Contradictions& found, const Number& ranks, const Number& number) {
+void check_enough(Contradictions& found, const Number& ranks, const Number& number) {
   if (number.value >= ranks.value) return;
   found.add(
       "{} ({}) is more than {} ({}): each of these ranks has a part of it; change one of them",
@@ -53,12 +54,12 @@ void require_enough(Contradictions& found, const Number& ranks, const Number& nu
 }
 
 void check_matrices(const ModelConfig& model, const Number& tensor, Contradictions& found) {
-  require_enough(found, tensor, {"model.vocabulary_size", model.vocabulary_size});
+  check_enough(found, tensor, {"model.vocabulary_size", model.vocabulary_size});
   if (!model.mixture() || model.dense_layers > 0) {
-    require_enough(found, tensor, {"model.feed_forward_size", model.feed_forward_size});
+    check_enough(found, tensor, {"model.feed_forward_size", model.feed_forward_size});
   }
   if (model.shared_experts > 0) {
-    require_enough(
+    check_enough(
         found, tensor,
         {"model.shared_experts * model.expert_size", model.shared_experts * model.expert_size});
   }
@@ -71,7 +72,7 @@ void check_experts(const RunConfig& config, Contradictions& found) {
     found.add("parallel.expert ({}): the model has no experts; set it to 1", ranks);
     return;
   }
-  require_divides(found, {"parallel.expert", ranks}, {"model.experts", config.model.experts});
+  check_divides(found, {"parallel.expert", ranks}, {"model.experts", config.model.experts});
 }
 
 void check_batches(const RunPhase& phase, int64_t ranks, Contradictions& found) {
@@ -83,23 +84,22 @@ void check_batches(const RunPhase& phase, int64_t ranks, Contradictions& found) 
             phase.global_batch_key, train.global_batch, sequences);
 }
 
-/// Throws Error unless the product of the sizes divides the ranks. The error names the sizes above
-/// 1.
+/// Throws Error unless the product of the sizes divides the ranks. The error leaves out sizes of 1.
 void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
   std::vector<std::string> named;
-  std::string change;
+  const char* first_key = "";
   int64_t product = 1;
   for (const Number& size : sizes) {
     product *= size.value;
     if (size.value == 1) continue;
     named.push_back(fmt::format("{} ({})", size.key, size.value));
-    if (named.size() == 1) change = size.key;
+    if (named.size() == 1) first_key = size.key;
   }
   if (ranks % product == 0) return;
   const bool single = named.size() == 1;
   throw Error("{}{} does not divide --ranks ({}); give --ranks a multiple of {}, or change {}",
               join(named, " * "), single ? std::string() : fmt::format(" is {}, which", product),
-              ranks, product, single ? change : "the sizes");
+              ranks, product, single ? first_key : "the sizes");
 }
 
 /// Returns the mesh of `ranks` ranks. Adds a contradiction for each part of the model that does not

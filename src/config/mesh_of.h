@@ -38,7 +38,7 @@ int64_t data_ranks(const Mesh& mesh);
 /// Returns a rank's index among the data-parallel ranks, which is also the index of its micro-batch
 /// among those that run side by side. Ranks that share their sequences have the same index.
 int64_t data_rank(const MeshRank& mesh_rank);
-/// Returns "4 data-parallel ranks".
+/// Returns a text such as "4 data-parallel ranks".
 std::string data_ranks_text(int64_t ranks);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Returns the ranks of one data-parallel group: those that share the sequences of a micro-batch.
+/// Returns the number of ranks that share a model, and with it the sequences of a micro-batch.
 int64_t ranks_of_a_model(const ParallelSection& parallel) {
   return parallel.tensor * parallel.context * parallel.pipeline;
 }
@@ -24,29 +24,29 @@ bool fits_nodes(int64_t group_ranks, int64_t node_ranks) {
 
 FoundNodes find_nodes(const ParallelSection& parallel, std::span<const std::string> machines) {
   const auto ranks = std::ssize(machines);
-  const auto in_one_step = [&](std::string why) { return FoundNodes{ranks, std::move(why)}; };
+  const auto one_node = [&](std::string why) { return FoundNodes{ranks, std::move(why)}; };
   const auto first_other = std::ranges::find_if(
       machines, [&](const std::string& machine) { return machine != machines[0]; });
   const auto node_ranks = first_other - machines.begin();  // on the first machine
-  if (node_ranks == ranks) return in_one_step("");
-  std::set<std::string> visited;
+  if (node_ranks == ranks) return one_node("");
+  std::set<std::string> met;  // machines of the ranks so far
   for (std::ptrdiff_t rank = 0; rank < ranks; ++rank) {
     const std::string& machine = machines[static_cast<size_t>(rank)];
-    const bool begins = rank % node_ranks == 0;
-    if (begins ? !visited.insert(machine).second
-               : machine != machines[static_cast<size_t>(rank) - 1]) {
-      return in_one_step(fmt::format(
+    const bool begins_node = rank % node_ranks == 0;
+    if (begins_node ? !met.insert(machine).second
+                    : machine != machines[static_cast<size_t>(rank) - 1]) {
+      return one_node(fmt::format(
           "rank {} is on {}: the machines do not have {} consecutive ranks each, as the first has",
           rank, machine, node_ranks));
     }
   }
   if (ranks % node_ranks != 0) {
-    return in_one_step(fmt::format("the last machine has {} ranks, and the others {}",
-                                   ranks % node_ranks, node_ranks));
+    return one_node(fmt::format("the last machine has {} ranks, and the others {}",
+                                ranks % node_ranks, node_ranks));
   }
   if (!fits_nodes(ranks_of_a_model(parallel), node_ranks)) {
-    return in_one_step(fmt::format("{} ranks share a model, and a machine has {}",
-                                   ranks_of_a_model(parallel), node_ranks));
+    return one_node(fmt::format("{} ranks share a model, and a machine has {}",
+                                ranks_of_a_model(parallel), node_ranks));
   }
   return {node_ranks, ""};
 }

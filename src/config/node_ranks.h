@@ -14,8 +14,8 @@ namespace tessera {
 
 /// The nodes of a run, found from the machines of its ranks.
 struct FoundNodes {
-  int64_t ranks = 0;    ///< of a node; all ranks if gradients are summed in one step
-  std::string why_not;  ///< the reason for one step if there are several machines; otherwise empty
+  int64_t ranks = 0;    ///< of each node; all ranks if there is only one node
+  std::string why_not;  ///< why several machines are one node; otherwise empty
 };
 
 /// Returns the nodes of a run. `machines` names the machine of each rank. Each machine is a node

@@ -27,6 +27,7 @@ std::string_view without_spaces(std::string_view text) {
   return text;
 }
 
+/// Returns the parts of an entry, without the spaces around them.
 NamedWeight named_weight(std::string_view text) {
   const size_t equals = text.find('=');
   NamedWeight entry{.name = std::string(without_spaces(text.substr(0, equals))), .weight = {}};
@@ -48,7 +49,7 @@ std::optional<double> weight_of(const std::string& text) {
   return std::nullopt;
 }
 
-/// Checks the list of one phase. Adds the sources that it draws from to `used`.
+/// Checks the list of one phase. Adds the sources that the phase draws from to `used`.
 void check_list(const std::vector<std::string>& list, const std::string& key,
                 const std::vector<std::string>& known, std::set<std::string>& used,
                 Contradictions& found) {
@@ -71,6 +72,7 @@ void check_list(const std::vector<std::string>& list, const std::string& key,
   }
 }
 
+/// Checks that no source has a smaller share than a Mix supports.
 void check_shares(const std::vector<SourceConfig>& sources, const std::string& key,
                   Contradictions& found) {
   double sum = 0;
@@ -118,8 +120,7 @@ void check_phase_sources(const RunConfig& config, Contradictions& found) {
   for (const std::string& name : known) {
     if (used.contains(name)) continue;
     found.add(
-        "no phase draws from the source {} of [[data.sources]]; name it in one, or leave it "
-        "out",
+        "no phase draws from the source {} of [[data.sources]]; name it in one, or leave it out",
         name);
   }
 }

@@ -42,7 +42,7 @@ RunConfig without_phases(const RunConfig& run) {
   return result;
 }
 
-/// Returns a phase without its learning-rate course. It starts from `shared`, without_phases().
+/// Returns a phase without its learning-rate course. `shared` is without_phases() of the run.
 RunPhase phase_of(const RunConfig& run, const RunConfig& shared, size_t index) {
   const PhaseConfig& given = run.train.phases[index];
   RunPhase phase{
@@ -112,20 +112,20 @@ std::vector<RunPhase> phases_of(const RunConfig& config) {
   }
   const RunConfig shared = without_phases(config);
   std::vector<RunPhase> phases;
-  size_t course = 0;  // the index of the phase that began it
-  int64_t done = 0;
+  size_t course_first = 0;  // the index of the phase that began the course
+  int64_t steps_before = 0;
   for (size_t i = 0; i < given.size(); ++i) {
     RunPhase phase = phase_of(config, shared, i);
-    phase.first_step = done + 1;
-    phase.last_step = done += steps_of(given[i], phase);
+    phase.first_step = steps_before + 1;
+    phase.last_step = steps_before += steps_of(given[i], phase);
     if (i == 0 || begins_course(given[i])) {
-      end_course(std::span(phases).subspan(course));
-      course = i;
+      end_course(std::span(phases).subspan(course_first));
+      course_first = i;
       phase.config.optimizer = course_of(config.optimizer, given[i], i == 0);
     }
     phases.push_back(std::move(phase));
   }
-  end_course(std::span(phases).subspan(course));
+  end_course(std::span(phases).subspan(course_first));
   return phases;
 }
 

@@ -49,7 +49,7 @@ size_t phase_at(std::span<const RunPhase> phases, int64_t step);
 /// Returns the index of the phase with this name or number. Throws Error that names all phases.
 size_t find_phase(std::span<const RunPhase> phases, std::string_view text);
 
-/// Returns "train.phases.1.context" for the phase of index 1.
+/// Returns the name of a key of a phase: "train.phases.1.context" for the phase of index 1.
 std::string phase_key(size_t phase, std::string_view key);
 
 /// Returns the configuration for using weights that were trained for that many steps: the

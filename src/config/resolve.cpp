@@ -22,7 +22,7 @@ RunConfig resolve_data(RunConfig config) {
         mixed ? "the sources of [[data.sources]] hold"
               : fmt::format("data.directory ({}) holds", config.data.directory));
   }
-  const int64_t tokens = tokenizer->range.vocabulary_size;
+  const int64_t tokens = tokenizer->ids.vocabulary_size;
   if (vocabulary_size == 0) vocabulary_size = tokens;
   if (vocabulary_size < tokens) {
     throw Error(

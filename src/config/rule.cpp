@@ -98,7 +98,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-bool within(const NumberRule& rule, double value) {
+bool is_within(const NumberRule& rule, double value) {
   return std::isfinite(value) && value >= rule.minimum && value <= rule.maximum &&
          !(rule.excludes_minimum && value == rule.minimum) &&
          !(rule.excludes_maximum && value == rule.maximum);
@@ -138,11 +138,11 @@ struct Checker {
     } else {
       refuse(rule);
     }
-    if (!within(rule, found)) refuse(rule);
+    if (!is_within(rule, found)) refuse(rule);
     if (found != 0 && found < rule.least_above_zero) refuse(rule);
     const double used = rule.is_f32 ? rounded_to_f32(found) : found;
     // An end of the range itself is accepted, even if f32 rounds it out of the range.
-    if (found != rule.minimum && found != rule.maximum && !within(rule, used)) {
+    if (found != rule.minimum && found != rule.maximum && !is_within(rule, used)) {
       refuse(rule, fmt::format("; fp32, in which it is used, rounds it to {}", used));
     }
     if (used == 0 && found != 0) {

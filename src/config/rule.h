@@ -34,8 +34,8 @@ struct IntegerRule {
   int64_t minimum = std::numeric_limits<int64_t>::min();
   int64_t maximum = std::numeric_limits<int64_t>::max();
 };
-/// Accepts finite numbers in a range, whole ones too. A number that is used in f32, unless it is an
-/// end of the range, must still be in the range after it is rounded to f32, and not become 0.
+/// Accepts finite numbers in a range, whole ones too. A number that is used in f32 must still be in
+/// the range when it is rounded to f32, unless it is an end of the range, and must not become 0.
 struct NumberRule {
   double minimum = std::numeric_limits<double>::lowest();
   double maximum = std::numeric_limits<double>::max();
@@ -68,7 +68,7 @@ ListRule word_list_rule() {
 }
 using Rule = std::variant<FlagRule, IntegerRule, NumberRule, TextRule, ListRule>;
 
-/// Returns what a rule accepts: "a whole number, at least 1", "one of "cosine", "linear"".
+/// Returns what a rule accepts: `a whole number of at least 1`, `one of "cosine", "linear"`.
 std::string rule_text(const Rule& rule);
 
 /// Returns `value` in the type of the rule's key. Throws Error that says what was found and what

@@ -24,7 +24,7 @@ struct RunSection {
   /// True to make equal runs give equal bits on a GPU too; on the processor they always do.
   bool deterministic = true;
   int64_t threads = 0;       ///< of all ranks together; 0: all usable cores
-  bool bind_threads = true;  ///< keep each thread on its own core, if there are as many as cores
+  bool bind_threads = true;  ///< each thread keeps to a core, if there are exactly as many
   bool graphs = true;        ///< capture a device's repeated work once, and launch it as a whole
   /// The steps between comparisons of the data that several ranks must hold alike; 0: never.
   int64_t check_replicas = 0;
@@ -69,7 +69,7 @@ struct TrainSection {
   /// with 10 bits after the point instead of 23. Products of experts do not: a plain kernel of ours
   /// computes them in fp32.
   bool tf32 = false;
-  std::vector<Recomputed> recompute;
+  std::vector<RecomputedBlock> recompute;
   uint64_t seed = 1;
   int64_t evaluate_every = 0;    ///< steps between evaluations on held-out data; 0: none
   int64_t evaluate_batches = 8;  ///< micro-batches per evaluation
@@ -92,8 +92,8 @@ struct ParallelSection {
   int64_t pipeline = 1;  ///< stages; this version has one
   int64_t expert = 1;    ///< ranks that share the experts of a layer
   ExpertExchange expert_exchange = ExpertExchange::automatic;
-  double expert_rows_bound = 0;  ///< the most rows of a rank, over an even load; 0: no bound
-  TokenSet capacity_tokens = TokenSet::micro_batch;  ///< those that expert capacity counts
+  double expert_rows_bound = 0;  ///< most rows of a rank over those of an even load; 0: no bound
+  TokenSet capacity_tokens = TokenSet::micro_batch;  ///< the tokens that expert capacity counts
   /// The ranks of a node: gradients are summed within nodes, then among them. 0: as many as the
   /// machines of the run's processes have (see find_nodes()); ranks that are threads have one
   /// machine.

@@ -13,7 +13,7 @@ struct Setting {
   std::string section;  ///< empty for a key above the first section
   std::string key;      ///< empty for a section or a table without keys
   ConfigValue value;
-  std::string where;  ///< the start of its errors: "demo.toml:12", "override train.steps=3"
+  std::string where;  ///< the start of errors: "demo.toml:12", "override train.steps=3"
   // For a key of a list of tables: the name of the list, and the number or name of the table. A
   // setting that names a list and no table empties the list.
   std::string list;

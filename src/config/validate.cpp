@@ -17,8 +17,8 @@ namespace tessera {
 namespace {
 
 template <typename Number>
-void require_at_most(Contradictions& found, const char* key, Number value, const char* limit_key,
-                     Number limit) {
+void check_at_most(Contradictions& found, const char* key, Number value, const char* limit_key,
+                   Number limit) {
   if (value > limit) {
     found.add("{} ({}) is larger than {} ({}); lower the one or raise the other", key, value,
               limit_key, limit);
@@ -66,10 +66,10 @@ void validate_data(const DataConfig& data, Contradictions& found) {
 
 void validate_steps(const RunConfig& config, Contradictions& found) {
   const int64_t steps = config.train.steps;
-  require_at_most(found, "train.stop_after", config.train.stop_after, "train.steps", steps);
+  check_at_most(found, "train.stop_after", config.train.stop_after, "train.steps", steps);
   if (!config.train.phases.empty()) return;  // each course has a length of its own
-  require_at_most(found, "optimizer.warmup_steps", config.optimizer.warmup_steps, "train.steps",
-                  steps);
+  check_at_most(found, "optimizer.warmup_steps", config.optimizer.warmup_steps, "train.steps",
+                steps);
 }
 
 void validate_device(const RunConfig& config, Contradictions& found) {
@@ -92,8 +92,8 @@ void validate_wire(const RunConfig& config, Contradictions& found) {
 
 void validate_rates(const OptimizerConfig& optimizer, Contradictions& found) {
   if (optimizer.schedule == Schedule::constant) return;  // it has no minimum
-  require_at_most(found, "optimizer.minimum_learning_rate", optimizer.minimum_learning_rate,
-                  "optimizer.learning_rate", optimizer.learning_rate);
+  check_at_most(found, "optimizer.minimum_learning_rate", optimizer.minimum_learning_rate,
+                "optimizer.learning_rate", optimizer.learning_rate);
 }
 
 /// Adds a contradiction if 64 bits cannot count the tokens of the run.

@@ -9,19 +9,19 @@ namespace {
 /// An encoder for which every offset is a boundary. It reports the end of each piece.
 class ByteEncoder : public DocumentEncoder {
  public:
-  void begin(bool) override { text_ = 0; }
+  void begin(bool) override { bytes_added_ = 0; }
   void add(std::string_view piece, std::vector<int32_t>& ids,
            std::vector<Boundary>& boundaries) override {
     for (const char byte : piece) ids.push_back(static_cast<unsigned char>(byte));
-    text_ += static_cast<int64_t>(piece.size());
-    boundaries.push_back({text_, text_});
+    bytes_added_ += static_cast<int64_t>(piece.size());
+    boundaries.push_back({bytes_added_, bytes_added_});
   }
   void finish(std::vector<int32_t>&, std::vector<Boundary>& boundaries) override {
-    boundaries.push_back({text_, text_});
+    boundaries.push_back({bytes_added_, bytes_added_});
   }
 
  private:
-  int64_t text_ = 0;
+  int64_t bytes_added_ = 0;
 };
 
 }  // namespace

@@ -43,7 +43,7 @@ constexpr int64_t kTextPiece = int64_t{16} << 10;
 constexpr int64_t kShortPiece = 256;
 
 /// Returns whether an item may begin anywhere in the file: in plain text that is not compressed.
-bool is_cut_freely(const CorpusFile& file) {
+bool may_be_cut_anywhere(const CorpusFile& file) {
   return file.format == Format::text && file.compression == Compression::none;
 }
 
@@ -57,7 +57,7 @@ bool is_cut_freely(const CorpusFile& file) {
 /// agree with those of the whole document. This is checked when all items are done. The first item
 /// begins with the document, so its tokens are right. If an item begins where the one before it
 /// ends, its tokens are right as well (see DocumentEncoder). Otherwise the item is tokenized again
-/// from that end (`from`).
+/// from that end (`known_begin`).
 class ItemTokenizer {
  public:
   /// All references must outlive this object. The tokens of `beginning` are put before each
@@ -71,11 +71,11 @@ class ItemTokenizer {
         lead_(std::min(kLongestLead, item_bytes)),
         encoder_(tokenizer.document_encoder()) {}
 
-  /// Tokenizes an item into the file at `path`. `from` is the file offset at which the item before
-  /// it ends, if known. Adds to `tokens_done` as it proceeds. Throws Cancelled when `cancelled` is
-  /// set, and Error as read_slice() does.
+  /// Tokenizes an item into the file at `path`. `known_begin` is the file offset at which the item
+  /// before it ends, if known. Adds to `tokens_done` as it proceeds. Throws Cancelled when
+  /// `cancelled` is set, and Error as read_slice() does.
   WorkItemSummary run(const WorkItem& item, const fs::path& path, DType dtype,
-                      std::optional<int64_t> from, const std::atomic<bool>& cancelled,
+                      std::optional<int64_t> known_begin, const std::atomic<bool>& cancelled,
                       std::atomic<int64_t>& tokens_done) {
     cancelled_ = &cancelled;
     tokens_done_ = &tokens_done;
@@ -84,24 +84,24 @@ class ItemTokenizer {
     for (size_t i = 0; i < item.size(); ++i) {
       const Slice& slice = item[i];
       ItemRange range{slice.begin, slice.end};
-      if (is_cut_freely(corpus_.files[static_cast<size_t>(slice.file)])) {
-        range = read_text(slice, i == 0 ? from : std::nullopt, writer, summary.statistics);
+      if (may_be_cut_anywhere(corpus_.files[static_cast<size_t>(slice.file)])) {
+        range = read_text(slice, i == 0 ? known_begin : std::nullopt, writer, summary.statistics);
       } else {
         read_documents(slice, writer, summary.statistics);
       }
-      if (i == 0) summary.from = range.from;
-      summary.to = range.to;
+      if (i == 0) summary.begin = range.begin;
+      summary.end = range.end;
     }
-    writer.commit(summary.statistics, summary.from, summary.to);
+    writer.commit(summary.statistics, summary.begin, summary.end);
     summary.tokens = writer.tokens();
     return summary;
   }
 
  private:
-  /// The range of the file whose tokens an item holds: `from` and `to` of WorkItemSummary.
+  /// The range of the file whose tokens an item holds (see WorkItemSummary).
   struct ItemRange {
-    int64_t from = WorkItemSummary::kUnknown;
-    int64_t to = WorkItemSummary::kUnknown;
+    int64_t begin = WorkItemSummary::kUnknown;
+    int64_t end = WorkItemSummary::kUnknown;
   };
   /// The bounds of a slice in its file. encode_text() seeks the first boundary at or after each.
   struct SliceBounds {
@@ -117,28 +117,29 @@ class ItemTokenizer {
 
   /// Reads documents that are within one slice: JSONL lines and compressed files.
   void read_documents(const Slice& slice, WorkItemWriter& writer, ReadStatistics& statistics) {
-    bool begins = true;  // the next piece begins a document
-    read_slice(corpus_, slice, options_, statistics, [&](std::string_view piece, bool ends) {
+    bool is_first = true;  // the next piece is the first of a document
+    read_slice(corpus_, slice, options_, statistics, [&](std::string_view piece, bool is_last) {
       if (*cancelled_) throw Cancelled();
-      if (piece.empty() && !ends) return;
+      if (piece.empty() && !is_last) return;
       ids_.clear();
       boundaries_.clear();
-      if (begins) {
+      if (is_first) {
         encoder_->begin(/*starts_document=*/true);
         ids_ = beginning_;
       }
       encoder_->add(piece, ids_, boundaries_);
-      if (ends) {
+      if (is_last) {
         encoder_->finish(ids_, boundaries_);
         ids_.push_back(tokenizer_.end_of_document());
       }
-      begins = ends;
+      is_first = is_last;
       append(ids_, writer);
     });
   }
 
-  ItemRange read_text(const Slice& slice, std::optional<int64_t> from, WorkItemWriter& writer,
-                      ReadStatistics& statistics) {
+  /// Tokenizes a slice of a plain-text file. Returns the range of the tokens that it has written.
+  ItemRange read_text(const Slice& slice, std::optional<int64_t> known_begin,
+                      WorkItemWriter& writer, ReadStatistics& statistics) {
     PlainText text(corpus_.files[static_cast<size_t>(slice.file)], options_);
     if (text.begin() == text.end()) {
       if (slice.begin == 0) ++statistics.empty_documents;
@@ -146,14 +147,14 @@ class ItemTokenizer {
     }
     const SliceBounds bounds{std::max(slice.begin, text.begin()),
                              std::max(slice.end, text.begin())};
-    if (bounds.begin == text.begin()) from = text.begin();
+    if (bounds.begin == text.begin()) known_begin = text.begin();
     // The item before may have read beyond this one to find a boundary.
-    if (from && *from >= bounds.end) return {*from, *from};
-    if (from == text.begin()) append(beginning_, writer);
-    const ItemRange range = encode_text(text, bounds, from, writer);
-    if (range.from == kUnknown) return range;
-    statistics.invalid_utf8 += text.count_broken(range.from, range.to);
-    if (range.to == text.end() && range.from < range.to) {
+    if (known_begin && *known_begin >= bounds.end) return {*known_begin, *known_begin};
+    if (known_begin == text.begin()) append(beginning_, writer);
+    const ItemRange range = encode_text(text, bounds, known_begin, writer);
+    if (range.begin == kUnknown) return range;
+    statistics.invalid_utf8 += text.count_broken(range.begin, range.end);
+    if (range.end == text.end() && range.begin < range.end) {
       const int32_t end = tokenizer_.end_of_document();
       append({&end, 1}, writer);
       ++statistics.documents;
@@ -161,47 +162,51 @@ class ItemTokenizer {
     return range;
   }
 
-  ItemRange encode_text(PlainText& text, SliceBounds bounds, std::optional<int64_t> from,
+  /// Writes the tokens between the first boundaries at or after both `bounds`. Returns their range,
+  /// or an unknown one if no boundary is found.
+  ItemRange encode_text(PlainText& text, SliceBounds bounds, std::optional<int64_t> known_begin,
                         WorkItemWriter& writer) {
     ItemRange range;
-    if (from) range.from = *from;
-    int64_t read = from ? *from : text.cut(bounds.begin - lead_);  // an offset in the file
-    int64_t added = 0;                                             // an offset in the repaired text
-    int64_t ids_given = 0;                                         // by earlier encoder calls
+    if (known_begin) range.begin = *known_begin;
+    // The file is read up to `read_end`. The encoder has `added` bytes of repaired text and has
+    // given `ids_given` ids before the current call.
+    int64_t read_end = known_begin ? *known_begin : text.next_cut(bounds.begin - lead_);
+    int64_t added = 0;
+    int64_t ids_given = 0;
     OffsetMap offsets;
-    encoder_->begin(/*starts_document=*/read == text.begin());
+    encoder_->begin(/*starts_document=*/read_end == text.begin());
     for (;;) {
       if (*cancelled_) throw Cancelled();
       ids_.clear();
       boundaries_.clear();
-      const bool ends = read == text.end();
+      const bool ends = read_end == text.end();
       // Give the encoder the next piece, or end the document.
       if (ends) {
         encoder_->finish(ids_, boundaries_);
       } else {
-        const int64_t end = end_of_piece(text, read, bounds);
-        const std::string_view piece = text.read(read, end, added, offsets);
+        const int64_t piece_end = end_of_piece(text, read_end, bounds);
+        const std::string_view piece = text.read(read_end, piece_end, added, offsets);
         encoder_->add(piece, ids_, boundaries_);
         added += static_cast<int64_t>(piece.size());
-        read = end;
+        read_end = piece_end;
       }
       // Find the start and the end of the range among the boundaries.
-      const auto count = static_cast<int64_t>(ids_.size());
-      int64_t ids_begin = range.from == kUnknown ? count : 0;  // the ids in ids_ to write
-      int64_t ids_end = count;
-      for (const auto& boundary : sought_boundaries(range, bounds, read)) {
-        const auto offset = offsets.find(boundary.text);
+      const auto id_count = static_cast<int64_t>(ids_.size());
+      int64_t ids_begin = range.begin == kUnknown ? id_count : 0;  // the ids in ids_ to write
+      int64_t ids_end = id_count;
+      for (const auto& boundary : sought_boundaries(range, bounds, read_end)) {
+        const auto offset = offsets.find(boundary.offset);
         // At its end a document may still give ids, so a boundary there counts only after finish().
         if (!offset || (*offset == text.end() && !ends)) continue;
-        const int64_t before = *offset == text.end() ? count : boundary.tokens - ids_given;
-        TESSERA_CHECK(before >= 0, "a boundary before ids that were given earlier");
-        if (range.from == kUnknown && *offset >= bounds.begin) {
-          range.from = *offset;
-          ids_begin = before;
+        const int64_t ids_before = *offset == text.end() ? id_count : boundary.tokens - ids_given;
+        TESSERA_CHECK(ids_before >= 0, "a boundary before ids that were given earlier");
+        if (range.begin == kUnknown && *offset >= bounds.begin) {
+          range.begin = *offset;
+          ids_begin = ids_before;
         }
-        if (range.from != kUnknown && *offset >= bounds.end) {
-          range.to = *offset;
-          ids_end = before;
+        if (range.begin != kUnknown && *offset >= bounds.end) {
+          range.end = *offset;
+          ids_end = ids_before;
           break;
         }
       }
@@ -210,23 +215,23 @@ class ItemTokenizer {
                                        static_cast<size_t>(ids_end - ids_begin)),
                writer);
       }
-      if (range.to != kUnknown) return range;
+      if (range.end != kUnknown) return range;
       TESSERA_CHECK(!ends, "an encoder that gave no boundary at a document's end");
       // A text without boundaries belongs to the item in which it begins.
-      if (range.from == kUnknown && read >= bounds.end + lead_) return {};
-      ids_given += count;
+      if (range.begin == kUnknown && read_end >= bounds.end + lead_) return {};
+      ids_given += id_count;
     }
   }
 
   /// Returns those of `boundaries_` that must be looked up when the file has been read up to offset
-  /// `read`: all if one of them may be a sought boundary, otherwise only the last.
+  /// `read_end`: all if one of them may be a sought boundary, otherwise only the last.
   std::span<const DocumentEncoder::Boundary> sought_boundaries(const ItemRange& range,
                                                                SliceBounds bounds,
-                                                               int64_t read) const {
-    const bool near = read >= (range.from == kUnknown ? bounds.begin : bounds.end);
+                                                               int64_t read_end) const {
+    const bool may_be_sought = read_end >= (range.begin == kUnknown ? bounds.begin : bounds.end);
     // The last boundary is always looked up, so that `offsets` can drop the offsets before it.
     return std::span(boundaries_)
-        .last(near ? boundaries_.size() : std::min<size_t>(1, boundaries_.size()));
+        .last(may_be_sought ? boundaries_.size() : std::min<size_t>(1, boundaries_.size()));
   }
 
   /// Returns the offset at which the piece of text that begins at `begin` ends.
@@ -237,7 +242,7 @@ class ItemTokenizer {
       for (int64_t step = kShortPiece; next <= begin; step *= 2) next = sought + step;
       end = std::min(end, next);
     }
-    return text.cut(end);
+    return text.next_cut(end);
   }
 
   const Corpus& corpus_;
@@ -256,14 +261,14 @@ class ItemTokenizer {
 /// again, one after another, the items that do not begin right.
 class CorpusTokenizer {
  public:
-  CorpusTokenizer(const CorpusTokens& wanted, const std::vector<WorkItem>& items,
+  CorpusTokenizer(const TokenizeTask& task, const std::vector<WorkItem>& items,
                   const std::vector<fs::path>& paths, const Logger& logger)
-      : wanted_(wanted), items_(items), paths_(paths), logger_(logger) {}
+      : task_(task), items_(items), paths_(paths), logger_(logger) {}
 
   TokenizedItems run() {
     const std::vector<size_t> missing = find_missing();
     if (!missing.empty()) tokenize(missing);
-    mend_beginnings();
+    tokenize_again();
     return {std::move(summaries_), static_cast<int64_t>(items_.size() - missing.size())};
   }
 
@@ -274,7 +279,7 @@ class CorpusTokenizer {
     summaries_.resize(items_.size());
     for (size_t i = 0; i < items_.size(); ++i) {
       std::optional<WorkItemSummary> done;
-      if (path_exists(paths_[i])) done = read_work_item(paths_[i], wanted_.dtype);
+      if (path_exists(paths_[i])) done = read_work_item(paths_[i], task_.dtype);
       if (done) {
         summaries_[i] = std::move(*done);
       } else {
@@ -289,8 +294,8 @@ class CorpusTokenizer {
   }
 
   void tokenize(const std::vector<size_t>& missing) {
-    int64_t bytes_before = wanted_.corpus.bytes;
-    for (const size_t item : missing) bytes_before -= bytes_of(items_[item]);
+    int64_t earlier_bytes = task_.corpus.bytes;
+    for (const size_t item : missing) earlier_bytes -= bytes_of(items_[item]);
     // The work that the threads have done so far: bytes in this run, the others in all runs.
     std::atomic<int64_t> bytes{0};
     std::atomic<int64_t> tokens{0};
@@ -301,30 +306,30 @@ class CorpusTokenizer {
     }
     Progress progress;
     const Stopwatch watch;
-    const int64_t bytes_all = wanted_.corpus.bytes;
+    const int64_t total_bytes = task_.corpus.bytes;
     const auto show = [&](bool last) {
-      if (!wanted_.progress) return;
+      if (!task_.progress) return;
       const int64_t done = bytes;
-      const double fraction = static_cast<double>(done) /
-                              static_cast<double>(std::max<int64_t>(1, bytes_all - bytes_before));
+      const double fraction = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(
+                                                              1, total_bytes - earlier_bytes));
       const std::string state =
-          fmt::format("{} of {}, {} tokens", format_bytes(bytes_before + done),
-                      format_bytes(bytes_all), format_count(static_cast<double>(tokens)));
+          fmt::format("{} of {}, {} tokens", format_bytes(earlier_bytes + done),
+                      format_bytes(total_bytes), format_count(static_cast<double>(tokens)));
       progress.show("tokenizing " + Progress::bar(fraction, watch.seconds(), state), last);
     };
     run_workers(
-        wanted_.threads, static_cast<int64_t>(missing.size()), kInterrupted,
+        task_.threads, static_cast<int64_t>(missing.size()), kInterrupted,
         [&](int64_t i, const std::atomic<bool>& cancelled) {
           const size_t item = missing[static_cast<size_t>(i)];
           WorkItemSummary& summary = summaries_[item];
-          summary = item_tokenizer()->run(items_[item], paths_[item], wanted_.dtype, {}, cancelled,
-                                          tokens);
+          summary =
+              item_tokenizer()->run(items_[item], paths_[item], task_.dtype, {}, cancelled, tokens);
           bytes += bytes_of(items_[item]);
           bad_lines += summary.statistics.bad_lines;
-          if (bad_lines > wanted_.max_bad_lines) {
+          if (bad_lines > task_.max_bad_lines) {
             require_few_bad_lines(
-                bad_lines, wanted_.max_bad_lines,
-                describe_bad_lines(wanted_.corpus, summary.statistics.first_bad_lines));
+                bad_lines, task_.max_bad_lines,
+                describe_bad_lines(task_.corpus, summary.statistics.first_bad_lines));
           }
         },
         [&] { show(false); });
@@ -333,21 +338,20 @@ class CorpusTokenizer {
 
   ScratchPool<ItemTokenizer>::Lease item_tokenizer() {
     return tokenizers_.lease([&] {
-      return std::make_unique<ItemTokenizer>(wanted_.corpus, wanted_.read_options,
-                                             wanted_.tokenizer, wanted_.beginning,
-                                             wanted_.item_bytes);
+      return std::make_unique<ItemTokenizer>(task_.corpus, task_.read_options, task_.tokenizer,
+                                             task_.beginning, task_.item_bytes);
     });
   }
 
   /// Returns whether an item begins at the start of a file, or where the item before it ends.
   bool begins_right(size_t item) const {
-    return items_[item].front().begin == 0 || summaries_[item].from == summaries_[item - 1].to;
+    return items_[item].front().begin == 0 || summaries_[item].begin == summaries_[item - 1].end;
   }
 
   /// Tokenizes again each item that does not begin where the item before it ends. The new end of an
   /// item is the start of the next one, so this works on one item at a time. A single worker does
   /// it, because run_workers() handles Ctrl-C.
-  void mend_beginnings() {
+  void tokenize_again() {
     size_t first = 0;
     while (first < items_.size() && begins_right(first)) ++first;
     if (first == items_.size()) return;
@@ -360,14 +364,14 @@ class CorpusTokenizer {
           std::atomic<int64_t> tokens{0};
           for (size_t i = first; i < items_.size(); ++i) {
             if (begins_right(i)) continue;
-            summaries_[i] = tokenizer->run(items_[i], paths_[i], wanted_.dtype,
-                                           summaries_[i - 1].to, cancelled, tokens);
+            summaries_[i] = tokenizer->run(items_[i], paths_[i], task_.dtype, summaries_[i - 1].end,
+                                           cancelled, tokens);
           }
         },
         [] {});
   }
 
-  const CorpusTokens& wanted_;
+  const TokenizeTask& task_;
   const std::vector<WorkItem>& items_;
   const std::vector<fs::path>& paths_;
   const Logger& logger_;
@@ -385,17 +389,17 @@ std::vector<std::string> describe_bad_lines(const Corpus& corpus,
 }
 
 void require_few_bad_lines(int64_t bad_lines, int64_t allowed,
-                           const std::vector<std::string>& first) {
+                           const std::vector<std::string>& descriptions) {
   if (bad_lines <= allowed) return;
   throw Error(
       "the JSONL input holds {} or more invalid lines; at most {} are allowed:\n  {}\nmend "
       "them, or allow more (max_bad_lines)",
-      bad_lines, allowed, join(first, "\n  "));
+      bad_lines, allowed, join(descriptions, "\n  "));
 }
 
-TokenizedItems tokenize_corpus(const CorpusTokens& wanted, const std::vector<WorkItem>& items,
+TokenizedItems tokenize_corpus(const TokenizeTask& task, const std::vector<WorkItem>& items,
                                const std::vector<fs::path>& paths, const Logger& logger) {
-  return CorpusTokenizer(wanted, items, paths, logger).run();
+  return CorpusTokenizer(task, items, paths, logger).run();
 }
 
 }  // namespace tessera

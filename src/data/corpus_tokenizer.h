@@ -17,13 +17,13 @@ namespace tessera {
 std::vector<std::string> describe_bad_lines(const Corpus& corpus,
                                             const std::vector<BadLine>& lines);
 
-/// Throws Error when there are more bad lines than `allowed`. The message lists `first`, the
+/// Throws Error when there are more bad lines than `allowed`. The message lists `descriptions`, the
 /// descriptions of the first bad lines.
 void require_few_bad_lines(int64_t bad_lines, int64_t allowed,
-                           const std::vector<std::string>& first);
+                           const std::vector<std::string>& descriptions);
 
-/// The arguments of tokenize_corpus().
-struct CorpusTokens {
+/// What tokenize_corpus() is to do.
+struct TokenizeTask {
   const Corpus& corpus;
   const ReadOptions& read_options;
   const Tokenizer& tokenizer;
@@ -48,7 +48,7 @@ struct TokenizedItems {
 ///
 /// If several items share a plain-text file, an item may not begin where the item before it ends
 /// (see ItemTokenizer). Such items are tokenized again at the end.
-TokenizedItems tokenize_corpus(const CorpusTokens& wanted, const std::vector<WorkItem>& items,
+TokenizedItems tokenize_corpus(const TokenizeTask& task, const std::vector<WorkItem>& items,
                                const std::vector<fs::path>& paths, const Logger& logger);
 
 }  // namespace tessera

@@ -18,8 +18,8 @@ enum class SourceFormat {
   tokens,     ///< token files, by name or glob
 };
 template <>
-inline constexpr std::array<std::string_view, 4> kWords<SourceFormat>{"auto", "prepared",
-                                                                      "megatron", "tokens"};
+inline constexpr std::array<std::string_view, 4> kWordsOf<SourceFormat>{"auto", "prepared",
+                                                                        "megatron", "tokens"};
 
 /// The handling of the ends of a source's documents.
 enum class DocumentEnds {
@@ -32,20 +32,20 @@ enum class DocumentEnds {
   present,
 };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<DocumentEnds>{"add", "present"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<DocumentEnds>{"add", "present"};
 
 /// The type of a token id in a file.
 enum class TokenType { u16, u32, i32, i64 };
 template <>
-inline constexpr std::array<std::string_view, 4> kWords<TokenType>{"uint16", "uint32", "int32",
-                                                                   "int64"};
+inline constexpr std::array<std::string_view, 4> kWordsOf<TokenType>{"uint16", "uint32", "int32",
+                                                                     "int64"};
 
-/// The source that states the type of the ids in token files: in their .npy headers, or in the
-/// configuration, which then names a TokenType.
+/// The type of the ids in token files: as their .npy headers state it, or as the configuration
+/// states it, with a word of TokenType.
 enum class TokenFileType { header, u16, u32, i32, i64 };
 template <>
-inline constexpr std::array<std::string_view, 5> kWords<TokenFileType>{"header", "uint16", "uint32",
-                                                                       "int32", "int64"};
+inline constexpr std::array<std::string_view, 5> kWordsOf<TokenFileType>{
+    "header", "uint16", "uint32", "int32", "int64"};
 
 /// One [[data.sources]]: data from which a mix draws a share of its instances.
 struct SourceConfig {

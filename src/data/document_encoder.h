@@ -18,7 +18,7 @@ class DocumentEncoder {
  public:
   /// An offset in the text from which on the encoding does not depend on anything before it.
   struct Boundary {
-    int64_t text = 0;    ///< the offset: the bytes added before it
+    int64_t offset = 0;  ///< the bytes added before the boundary
     int64_t tokens = 0;  ///< the number of ids before it
     bool operator==(const Boundary&) const = default;
   };

@@ -20,9 +20,9 @@
 //   1. next_plan() draws the origins of the rows of a batch from a Cursor. For each row, the Cursor
 //      asks the Mix for a source and takes that source's next instance. The plan keeps the rows of
 //      this loader's part and asks the system to read them ahead.
-//   2. read() lets the source of each row copy the row's tokens into the batch (InstanceSource).
+//   2. read_batch() lets each row's source copy the row's tokens into the batch (InstanceSource).
 //      complete_batch() computes targets, starts of documents and positions from the tokens.
-//   3. work() puts the batch into a queue, as soon as the queue has room.
+//   3. fill_queue() puts the batch into a queue, as soon as the queue has room.
 //
 // Loader::next() takes the first batch of the queue. The loader's state is the position after that
 // batch. Reading ahead does not change it.
@@ -90,7 +90,7 @@ class ReadAhead {
         options_(options),
         cursor_(data, options.split, start),
         depth_(options.read_ahead),
-        thread_([this] { work(); }) {}
+        thread_([this] { fill_queue(); }) {}
 
   ~ReadAhead() {
     {
@@ -108,7 +108,7 @@ class ReadAhead {
     changed_.notify_all();
   }
 
-  int64_t ready() {
+  int64_t ready_batches() {
     const std::lock_guard lock(mutex_);
     return static_cast<int64_t>(queue_.size());
   }
@@ -130,13 +130,13 @@ class ReadAhead {
     LoaderState after;
   };
 
-  void work() {
+  void fill_queue() {
     run_on_any_core();  // not only on the core of the training thread
     try {
       Plan plan = next_plan();
       while (true) {
         Plan following = next_plan();  // the system reads its rows while `plan` is copied
-        PositionedBatch batch{read(plan.rows), std::move(plan.after)};
+        PositionedBatch batch{read_batch(plan.rows), std::move(plan.after)};
         plan = std::move(following);
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return stop_ || static_cast<int64_t>(queue_.size()) < depth_; });
@@ -163,7 +163,7 @@ class ReadAhead {
     return plan;
   }
 
-  Batch read(std::span<const Draw> rows) const {
+  Batch read_batch(std::span<const Draw> rows) const {
     Batch batch;
     batch.rows = options_.rows;
     batch.context = data_.sources.front().instances->context();
@@ -176,22 +176,22 @@ class ReadAhead {
       rows[row].source->read(options_.split, rows[row].epoch, rows[row].instance, tokens);
       require_in_model(rows[row], tokens);
     }
-    complete_batch(batch, data_.tokenizer.range.end_of_document);
+    complete_batch(batch, data_.tokenizer.ids.end_of_document);
     return batch;
   }
 
   /// Throws Error if an id is outside the model's vocabulary. The sources check the ids only
   /// against the tokenizer's vocabulary, which may be larger.
   void require_in_model(const Draw& draw, std::span<const int32_t> tokens) const {
-    const int64_t size = options_.vocabulary_size;
-    if (size == 0 || size >= data_.tokenizer.range.vocabulary_size) return;
-    const auto found = std::ranges::find_if(tokens, [&](int32_t token) { return token >= size; });
+    const int64_t limit = options_.vocabulary_size;
+    if (limit == 0 || limit >= data_.tokenizer.ids.vocabulary_size) return;
+    const auto found = std::ranges::find_if(tokens, [&](int32_t token) { return token >= limit; });
     if (found == tokens.end()) return;
     throw Error(
         "{} is the id {}, but the model has a vocabulary of {}: the tokenizer, with {} tokens, is "
         "not the model's, or the model lacks tokens that were added to it; take data without them",
         draw.source->location(options_.split, draw.epoch, draw.instance, found - tokens.begin()),
-        *found, size, data_.tokenizer.range.vocabulary_size);
+        *found, limit, data_.tokenizer.ids.vocabulary_size);
   }
 
   const TrainingData& data_;
@@ -234,12 +234,12 @@ void require_position(const DataSource& source, Split split, const SourcePositio
 }  // namespace
 
 void complete_batch(Batch& batch, int32_t end_of_document) {
-  const size_t size = batch.tokens.size();
+  const size_t token_count = batch.tokens.size();
   const size_t context = static_cast<size_t>(batch.context);
-  batch.targets.resize(size);
-  batch.document_starts.resize(size);
-  batch.positions.resize(size);
-  for (size_t row = 0; row < size; row += context) {
+  batch.targets.resize(token_count);
+  batch.document_starts.resize(token_count);
+  batch.positions.resize(token_count);
+  for (size_t row = 0; row < token_count; row += context) {
     int32_t start = 0;
     for (size_t i = 0; i < context; ++i) {
       const bool last = i + 1 == context;
@@ -297,9 +297,9 @@ std::vector<Batch> Loader::next(int64_t batches) {
   return result;
 }
 
-int64_t Loader::ready() const {
+int64_t Loader::ready_batches() const {
   auto& read_ahead = implementation_->read_ahead;
-  return read_ahead ? read_ahead->ready() : 0;
+  return read_ahead ? read_ahead->ready_batches() : 0;
 }
 
 const LoaderState& Loader::state() const { return implementation_->state; }
@@ -314,7 +314,7 @@ void Loader::seek(const LoaderState& state) {
   for (size_t i = 0; i < data.sources.size(); ++i) {
     require_position(data.sources[i], split, target.sources[i]);
   }
-  const Cursor possible(data, split, target);  // throws when the counts do not fit the weights
+  const Cursor checked(data, split, target);  // throws when the counts do not fit the weights
   implementation_->read_ahead.reset();
   implementation_->state = std::move(target);
 }

@@ -13,7 +13,6 @@ struct SourcePosition {
   int64_t epoch = 0;
   int64_t instance = 0;  // in [0, instances)
   int64_t drawn = 0;     // instances drawn since the mix has had these weights
-
   bool operator==(const SourcePosition&) const = default;
 };
 
@@ -21,7 +20,6 @@ struct SourcePosition {
 /// not depend on the number of loaders that share the data.
 struct LoaderState {
   std::vector<SourcePosition> sources;  // in the data's order; empty: the start of all sources
-
   bool operator==(const LoaderState&) const = default;
 };
 
@@ -30,24 +28,22 @@ struct Batch {
   int64_t rows = 0;
   int64_t context = 0;
   std::vector<int32_t> tokens;
-  /// The next token of the row; -1 (no target) at each row's last position.
-  std::vector<int32_t> targets;
+  std::vector<int32_t> targets;  // the next token of the row; -1 (no target) at a row's end
   /// The position in the row at which the token's document starts; 0 if it began before the row. A
   /// document includes its end-of-document token.
   std::vector<int32_t> document_starts;
-  /// The position in the row, 0 to context - 1.
-  std::vector<int32_t> positions;
+  std::vector<int32_t> positions;  // in the row: 0 to context - 1
   /// The index of this batch among `parts` equal ones, which several ranks compute together.
   int64_t part = 0;
   int64_t parts = 1;
   int64_t target_count = 0;  // the targets other than -1 in all parts
-
   bool operator==(const Batch&) const = default;
 };
 
 /// Fills a Batch's other arrays, and its number of targets, from its tokens.
 void complete_batch(Batch& batch, int32_t end_of_document);
 
+/// The instances that a loader reads, and how far ahead it reads them.
 struct LoaderOptions {
   Split split = Split::train;
   int64_t rows = 1;  // instances per batch
@@ -83,7 +79,7 @@ class Loader {
   /// least `batches` are prepared ahead, so a caller that takes several at a time does not wait.
   std::vector<Batch> next(int64_t batches);
   /// Returns the number of batches that are prepared but not taken yet.
-  int64_t ready() const;
+  int64_t ready_batches() const;
   /// Returns the position of the batch that next() returns next. Reading ahead does not change it.
   const LoaderState& state() const;
   /// Moves to a position. Throws Error when it is outside the data, or when its counts do not fit

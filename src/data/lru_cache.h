@@ -28,7 +28,6 @@ class LruCache {
     entries_.insert(entries_.begin(), {key, made});
     return made;
   }
-
   /// Returns the value of `key` if it is in the cache, otherwise null.
   std::shared_ptr<const Value> find(size_t key) {
     const std::lock_guard lock(mutex_);

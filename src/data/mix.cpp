@@ -46,18 +46,18 @@ size_t Mix::next() {
   // one with the fewest draws left is drawn. Below, all of this is multiplied by (2k - 2) * sum_.
   const auto scale = static_cast<Wide>(2 * sources_.size()) - 2;
   size_t chosen = sources_.size();
-  Wide chosen_left = 0;
+  Wide fewest_draws = 0;
   for (size_t i = 0; i < sources_.size(); ++i) {
     Source& source = sources_[i];
     source.behind += source.weight;
     // A single source (scale 0) is always drawn.
     if (scale * source.behind < sum_ && scale > 0) continue;
-    const Wide left = (scale - 1) * sum_ - scale * source.behind;
+    const Wide draws = (scale - 1) * sum_ - scale * source.behind;
     const bool sooner =
-        chosen == sources_.size() || left * sources_[chosen].weight < chosen_left * source.weight;
+        chosen == sources_.size() || draws * sources_[chosen].weight < fewest_draws * source.weight;
     if (sooner) {
       chosen = i;
-      chosen_left = left;
+      fewest_draws = draws;
     }
   }
   TESSERA_CHECK(chosen < sources_.size(), "no source of {} is behind its share", sources_.size());

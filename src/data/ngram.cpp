@@ -12,8 +12,8 @@ uint64_t pair_key(int32_t before, int32_t token) {
   return (uint64_t{static_cast<uint32_t>(before)} << 32) | static_cast<uint32_t>(token);
 }
 
-void require_counted(const InstanceSource& source, std::span<const int32_t> row,
-                     int64_t vocabulary_size) {
+void require_known_tokens(const InstanceSource& source, std::span<const int32_t> row,
+                          int64_t vocabulary_size) {
   const auto outside = std::ranges::find_if(
       row, [&](int32_t token) { return token < 0 || token >= vocabulary_size; });
   if (outside == row.end()) return;
@@ -27,7 +27,7 @@ void for_each_row(const InstanceSource& source, Split split, int64_t vocabulary_
   std::vector<int32_t> row(static_cast<size_t>(source.context()));
   for (int64_t instance = 0; instance < source.instances(split); ++instance) {
     source.read(split, 0, instance, row);
-    require_counted(source, row, vocabulary_size);
+    require_known_tokens(source, row, vocabulary_size);
     visit(row);
   }
 }
@@ -89,8 +89,8 @@ double NgramBaseline::bigram(int32_t before, int32_t token) const {
   const auto found = pairs_.find(pair_key(before, token));
   const double count = found == pairs_.end() ? 0 : static_cast<double>(found->second);
   const double discounted = std::max(count - discount(), 0.0);
-  const double left = discount() * static_cast<double>(history.followers);
-  return (discounted + left * continuation) / static_cast<double>(history.count);
+  const double mass_left = discount() * static_cast<double>(history.followers);
+  return (discounted + mass_left * continuation) / static_cast<double>(history.count);
 }
 
 BaselineLoss ngram_baseline(const InstanceSource& source, int64_t vocabulary_size) {

@@ -30,7 +30,6 @@ class NgramBaseline {
 
   /// Counts the targets of one row: each token but the first, together with the token before it.
   void count(std::span<const int32_t> row);
-
   /// Return p(token), p(token | before) and D.
   double unigram(int32_t token) const;
   double bigram(int32_t before, int32_t token) const;

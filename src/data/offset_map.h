@@ -15,18 +15,18 @@ class OffsetMap {
   void clear() { runs_.clear(); }
 
   /// Records that the text from `offset` on was made from the source from offset `source` on. Calls
-  /// come in ascending order of `offset`. If `kept` is set, the bytes are unchanged. Otherwise only
-  /// `offset` itself has a counterpart in the source.
-  void add(int64_t offset, int64_t source, bool kept) {
+  /// come in ascending order of `offset`. If `unchanged` is set, the bytes are the same. Otherwise
+  /// only `offset` itself has a counterpart in the source.
+  void add(int64_t offset, int64_t source, bool unchanged) {
     if (!runs_.empty()) {
       Run& last = runs_.back();
-      if (last.kept && kept && offset - last.offset == source - last.source) return;
+      if (last.unchanged && unchanged && offset - last.offset == source - last.source) return;
       if (last.offset == offset) {
-        last = {offset, source, kept};
+        last = {offset, source, unchanged};
         return;
       }
     }
-    runs_.push_back({offset, source, kept});
+    runs_.push_back({offset, source, unchanged});
   }
 
   /// Returns the source offset for `offset` of the text, or nothing if it has none. `offset` must
@@ -35,7 +35,7 @@ class OffsetMap {
     while (runs_.size() > 1 && runs_[1].offset <= offset) runs_.pop_front();
     if (runs_.empty() || offset < runs_.front().offset) return std::nullopt;
     const Run& run = runs_.front();
-    if (!run.kept && offset != run.offset) return std::nullopt;
+    if (!run.unchanged && offset != run.offset) return std::nullopt;
     return run.source + (offset - run.offset);
   }
 
@@ -44,7 +44,7 @@ class OffsetMap {
   struct Run {
     int64_t offset;
     int64_t source;
-    bool kept;
+    bool unchanged;
   };
 
   std::deque<Run> runs_;

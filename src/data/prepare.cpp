@@ -138,8 +138,8 @@ class Preparation {
   /// Trains the tokenizer if one is wanted and not trained yet. Puts its files into the folder.
   void prepare_tokenizer() {
     const fs::path& folder = folder_->path();
-    const bool trained = !tokenizer_;
-    if (trained && folder_->holds_trained_tokenizer()) tokenizer_ = load_tokenizer(folder);
+    const bool trains = !tokenizer_;
+    if (trains && folder_->holds_trained_tokenizer()) tokenizer_ = load_tokenizer(folder);
     if (!tokenizer_) {
       const auto& [lines, statistics] =
           sample_lines(corpus_, options_.tokenizer_sample_bytes, read_options_);
@@ -157,7 +157,7 @@ class Preparation {
       const fs::path path = folder / file.name;
       if (!path_exists(path) || read_file(path) != file.content) write_file(path, file.content);
     }
-    if (trained) folder_->keep_trained_hash(tokenizer_->fingerprint());
+    if (trains) folder_->keep_trained_hash(tokenizer_->fingerprint());
     if (const std::string reason = tokenizer_->why_slow(); !reason.empty()) {
       logger_.info("encoding takes several times as long as with other tokenizers: {}", reason);
     }
@@ -173,7 +173,7 @@ class Preparation {
   void tokenize() {
     const std::vector<WorkItem> items = plan_items(corpus_, recipe_.item_bytes);
     for (size_t i = 0; i < items.size(); ++i) {
-      stream_.items.push_back(folder_->item(static_cast<int64_t>(i)));
+      stream_.items.push_back(folder_->item_path(static_cast<int64_t>(i)));
     }
     const TokenizedItems tokenized = tokenize_corpus({.corpus = corpus_,
                                                       .read_options = read_options_,
@@ -195,16 +195,16 @@ class Preparation {
     check_limits(statistics_.bad_lines, bad_line_descriptions(), statistics_.invalid_utf8);
   }
 
-  [[noreturn]] void refuse_without_text(const ReadStatistics& read) {
+  [[noreturn]] void refuse_without_text(const ReadStatistics& statistics) {
     folder_->remove_all();  // so that a run with another text field is not refused
     std::string found;
-    if (read.empty_documents > 0) {
-      found += fmt::format(": {} documents are empty", read.empty_documents);
+    if (statistics.empty_documents > 0) {
+      found += fmt::format(": {} documents are empty", statistics.empty_documents);
     }
-    if (read.bad_lines > 0) {
+    if (statistics.bad_lines > 0) {
       found += fmt::format("{} {} lines are invalid, the first of them:\n  {}\n",
-                           found.empty() ? ":" : ", and", read.bad_lines,
-                           join(describe_bad_lines(corpus_, read.first_bad_lines), "\n  "));
+                           found.empty() ? ":" : ", and", statistics.bad_lines,
+                           join(describe_bad_lines(corpus_, statistics.first_bad_lines), "\n  "));
     }
     throw Error("the inputs hold no documents with text{}; give other files, or another text field",
                 found);

@@ -54,16 +54,16 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> tokens) cons
   return model_.library().decode(tokens);
 }
 
-int64_t SentencePieceTokenizer::vocabulary_size() const { return model_.library().pieces(); }
+int64_t SentencePieceTokenizer::vocabulary_size() const { return model_.library().piece_count(); }
 
 int32_t SentencePieceTokenizer::end_of_document() const {
   return model_.library().end_of_sentence();
 }
 
-std::optional<int32_t> SentencePieceTokenizer::control_token(std::string_view spelled) const {
+std::optional<int32_t> SentencePieceTokenizer::control_token(std::string_view spelling) const {
   const SentencePieceLibrary& library = model_.library();
-  const int32_t id = library.id(spelled);
-  if (!library.is_control(id) || library.piece(id) != spelled) return std::nullopt;
+  const int32_t id = library.id(spelling);
+  if (!library.is_control(id) || library.piece(id) != spelling) return std::nullopt;
   return id;
 }
 

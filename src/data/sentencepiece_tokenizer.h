@@ -29,7 +29,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const override;
   int64_t vocabulary_size() const override;
   int32_t end_of_document() const override;
-  std::optional<int32_t> control_token(std::string_view spelled) const override;
+  std::optional<int32_t> control_token(std::string_view spelling) const override;
   std::string kind() const override { return "sentencepiece"; }
   std::string fingerprint() const override;
   std::string why_slow() const override { return model_.why_slow(); }

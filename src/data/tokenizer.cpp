@@ -22,7 +22,7 @@ void refuse_end_of_document(const std::string& end_of_document, std::string_view
               end_of_document);
 }
 
-std::unique_ptr<Tokenizer> load_bytes(const std::string& end_of_document) {
+std::unique_ptr<Tokenizer> load_byte_tokenizer(const std::string& end_of_document) {
   refuse_end_of_document(end_of_document, "the byte tokenizer");
   return std::make_unique<ByteTokenizer>();
 }
@@ -34,14 +34,14 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& path,
 }
 
 /// Returns whether `json` is a tokenizer file of ours, not one of the `tokenizers` library.
-bool is_bytes(const nlohmann::json& json) {
+bool is_byte_tokenizer(const nlohmann::json& json) {
   return json.is_object() && json.value("kind", nlohmann::json()) == "bytes";
 }
 
 std::unique_ptr<Tokenizer> load_json(const fs::path& path, std::string text,
                                      const nlohmann::json& json,
                                      const std::string& end_of_document) {
-  if (is_bytes(json)) return load_bytes(end_of_document);
+  if (is_byte_tokenizer(json)) return load_byte_tokenizer(end_of_document);
   return load_byte_level_bpe(path, std::move(text), json, end_of_document);
 }
 
@@ -56,7 +56,7 @@ std::unique_ptr<Tokenizer> load_folder(const fs::path& folder, const std::string
   std::string text = read_file(json_path);
   const nlohmann::json json = parse_tokenizer_json(text, json_path.string());
   if (path_exists(model)) {
-    if (is_bytes(json)) {
+    if (is_byte_tokenizer(json)) {
       throw Error("{} holds two tokenizers, {} and {}; name one of them", folder.string(),
                   json_path.filename().string(), model.filename().string());
     }
@@ -118,14 +118,15 @@ std::vector<TokenizerFile> read_tokenizer_files(const fs::path& folder,
   return result;
 }
 
-std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer, const std::string& spelled) {
-  if (spelled.empty()) return {};
-  const std::optional<int32_t> token = tokenizer.control_token(spelled);
+std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer,
+                                           const std::string& spelling) {
+  if (spelling.empty()) return {};
+  const std::optional<int32_t> token = tokenizer.control_token(spelling);
   if (!token || *token == tokenizer.end_of_document()) {
     throw Error(
         "{} cannot begin a document: {} of the tokenizer ({}); name another, such as "
         "<|begin_of_text|> or <s>, or leave --beginning-of-document out",
-        in_quotes(spelled), token ? "it is the end-of-document token" : "it is no control token",
+        in_quotes(spelling), token ? "it is the end-of-document token" : "it is no control token",
         tokenizer.kind());
   }
   return {*token};
@@ -133,7 +134,7 @@ std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer, const std
 
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,
                                           const std::string& end_of_document) {
-  if (path == "bytes") return load_bytes(end_of_document);
+  if (path == "bytes") return load_byte_tokenizer(end_of_document);
   if (is_folder(path)) {
     return is_prepared_folder(path) ? load_prepared(path, end_of_document)
                                     : load_folder(path, end_of_document);

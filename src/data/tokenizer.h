@@ -24,7 +24,6 @@ struct TokenizerFile {
 struct TokenizerFileHash {
   std::string name;
   std::string hash;  // XXH3-64 of its content, hexadecimal
-
   bool operator==(const TokenizerFileHash&) const = default;
 };
 
@@ -47,7 +46,7 @@ class Tokenizer {
   /// Returns the token that follows each document.
   virtual int32_t end_of_document() const = 0;
   /// Returns the control token with this spelling, or nothing if there is none.
-  virtual std::optional<int32_t> control_token(std::string_view spelled) const = 0;
+  virtual std::optional<int32_t> control_token(std::string_view spelling) const = 0;
   /// Returns "bytes", "sentencepiece", "byte-level BPE" or "BPE with byte fallback".
   virtual std::string kind() const = 0;
   /// Returns sixteen hexadecimal digits that identify the tokenizer. Two tokenizers with equal
@@ -88,10 +87,10 @@ std::vector<TokenizerFile> read_tokenizer_files(const fs::path& folder,
                                                 std::span<const TokenizerFileHash> files,
                                                 std::string_view advice);
 
-/// Returns the tokens to put before each document: the control token `spelled`, such as Llama 3's
-/// <|begin_of_text|>, or none if `spelled` is "". Throws Error when `tokenizer` has no such token,
+/// Returns the tokens to put before each document: the control token `spelling`, such as Llama 3's
+/// <|begin_of_text|>, or none if `spelling` is "". Throws Error when `tokenizer` has no such token,
 /// and when that token is the one that ends documents.
-std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer, const std::string& spelled);
+std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer, const std::string& spelling);
 
 /// Throws Error when one of `tokens` is not in [smallest_id, vocabulary_size), the ids that a model
 /// takes. The error names the first such token and, if `tokenizer` is given, its text. A tokenizer

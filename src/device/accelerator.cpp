@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-std::unique_ptr<Accelerator> open_here(Device device, [[maybe_unused]] const LocalRank& rank) {
+std::unique_ptr<Accelerator> open_if_built(Device device, [[maybe_unused]] const LocalRank& rank) {
   switch (device) {
     case Device::emulated:
       return open_emulated();
@@ -38,7 +38,7 @@ std::unique_ptr<Accelerator> open_here(Device device, [[maybe_unused]] const Loc
 std::unique_ptr<Accelerator> open_accelerator(Device device, std::string_view setting,
                                               const LocalRank& rank) {
   try {
-    return open_here(device, rank);
+    return open_if_built(device, rank);
   } catch (const Error& error) {
     throw Error("{}; or choose another {}", error.what(), setting);
   }

@@ -11,8 +11,7 @@
 
 namespace tessera {
 
-/// Memory of a device, or pinned memory of the host. It holds zeros at first. The destructor frees
-/// it.
+/// Memory of a device, or pinned memory of the host: zeros at first. The destructor frees it.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -38,7 +37,7 @@ class Accelerator {
   /// Returns the free bytes of the device's memory.
   virtual int64_t free_bytes() const = 0;
 
-  /// Allocates memory of the device. Throws Error, with the free bytes, if these are too few.
+  /// Allocates memory of the device. If too few bytes are free, throws Error with their number.
   virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;
   /// Allocates memory of the host that streams can copy from and to.
   virtual std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) = 0;
@@ -49,12 +48,11 @@ class Accelerator {
 
   /// Waits until all streams have done their work. Throws Error if some of it failed.
   virtual void synchronize() = 0;
-  /// Returns the checks that the host makes while it waits for this device. For the emulated device
-  /// the host makes none, because its work always ends.
+  /// Returns the checks that the host runs while it waits for this device. On the emulated device
+  /// none are run, because its work always ends.
   WaitChecks& wait_checks() { return *wait_checks_; }
   /// upload() and readback() copy between the host and the device's memory. They call synchronize()
-  /// first, and return when the copy is done. They are for work outside of training steps, such as
-  /// initial weights and checkpoints.
+  /// first, and return when the copy is done. They are for initial weights and checkpoints.
   virtual void upload(std::span<const std::byte> from, void* to) = 0;
   virtual void readback(const void* from, std::span<std::byte> to) = 0;
 
@@ -67,15 +65,15 @@ class Accelerator {
 
 /// A rank among the ranks of its machine, which opens a device. Each rank needs a GPU of its own.
 struct LocalRank {
-  int rank = 0;   ///< its index among the ranks of its machine
-  int ranks = 1;  ///< the number of ranks of its machine
+  int index = 0;  ///< among the ranks of the machine
+  int ranks = 1;  ///< the number of ranks of the machine
   /// True if the ranks are processes. A launcher may then show each process a single GPU, its own.
   bool processes = false;
 };
 
 /// Opens a device other than the processor. Throws Error if this build does not support the device,
-/// or if there is no such device for each of the ranks. `setting` is the setting by which the user
-/// chose the device; the error ends with it.
+/// or if there is no such device for each of the ranks. `setting` is the option by which the user
+/// chose the device. The error ends with the advice to choose another one there.
 std::unique_ptr<Accelerator> open_accelerator(Device device, std::string_view setting = "--device",
                                               const LocalRank& rank = {});
 

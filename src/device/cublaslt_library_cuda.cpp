@@ -7,8 +7,7 @@
 namespace tessera {
 namespace {
 
-// The opaque structs may change with the library's major version, so the file with that version in
-// its name is loaded.
+// The opaque structs may change with the major version, so the file's name must have this version.
 #define TESSERA_TEXT_OF(number) #number
 #define TESSERA_TEXT(number) TESSERA_TEXT_OF(number)
 constexpr std::array<const char*, 1> kCublasLtNames{
@@ -20,19 +19,20 @@ constexpr size_t kMajorUnit = 10000;  // 130100 is version 13.1.0
 }  // namespace
 
 CublasLt::CublasLt() : library_(kCublasLtNames, "matrix products on the device cuda") {
-  if (number() / kMajorUnit == CUBLAS_VER_MAJOR) return;
-  throw Error("{} is {}; matrix products need a cuBLASLt {}", file(), version(), CUBLAS_VER_MAJOR);
+  if (version_number() / kMajorUnit == CUBLAS_VER_MAJOR) return;
+  throw Error("{} is {}; matrix products need a cuBLASLt {}", file(), version_text(),
+              CUBLAS_VER_MAJOR);
 }
 
 void CublasLt::check(cublasStatus_t status, const std::string& what) const {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error("{}: {} says: {}", what, version(),
+  throw Error("{}: {} says: {}", what, version_text(),
               function<decltype(cublasLtGetStatusString)>("cublasLtGetStatusString")(status));
 }
 
-std::string CublasLt::version() const { return fmt::format("cuBLASLt {}", number()); }
+std::string CublasLt::version_text() const { return fmt::format("cuBLASLt {}", version_number()); }
 
-size_t CublasLt::number() const {
+size_t CublasLt::version_number() const {
   return function<decltype(cublasLtGetVersion)>("cublasLtGetVersion")();
 }
 

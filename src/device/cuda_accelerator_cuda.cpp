@@ -11,7 +11,7 @@ namespace {
 struct CudaApi {
   static constexpr Device kDevice = Device::cuda;
   static constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
-  static constexpr const char* kListsDevices = "nvidia-smi";
+  static constexpr const char* kDeviceListCommand = "nvidia-smi";
 
   using Code = cudaError_t;
   using Stream = cudaStream_t;

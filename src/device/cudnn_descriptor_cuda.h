@@ -20,8 +20,7 @@ class CudnnDescriptor {
 
   cudnnBackendDescriptor_t get() const { return descriptor_; }
 
-  /// Sets an attribute to elements of C++ type T that cuDNN knows as `type`. Throws Error if cuDNN
-  /// does not accept it.
+  /// Sets an attribute to elements that cuDNN knows as `type`. Throws Error if cuDNN refuses it.
   template <typename T>
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
            std::span<const T> elements) {
@@ -43,7 +42,7 @@ class CudnnDescriptor {
   /// Finalizes the descriptor and returns cuDNN's status: whether it supports what was set.
   cudnnStatus_t try_finalize();
 
-  /// Reads up to elements.size() elements of an attribute and returns the number that there are.
+  /// Reads up to elements.size() elements of an attribute. Returns how many the attribute has.
   template <typename T>
   int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
               std::span<T> elements) const {

@@ -28,8 +28,7 @@ struct CudnnLibrary {
   decltype(cudnnBackendExecute)* execute;
   size_t version;  ///< as cudnnGetVersion() returns it: 91900 is 9.19.0
 
-  /// Throws Error, with cuDNN's message, unless `status` is success. `what` completes "cuDNN cannot
-  /// ...".
+  /// Throws Error "cuDNN cannot <what>", with cuDNN's message, unless `status` is success.
   void check(cudnnStatus_t status, const std::string& what) const;
   std::string version_text() const;
   /// Returns cuDNN's message about the last failure.

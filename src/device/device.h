@@ -13,7 +13,7 @@ namespace tessera {
 /// that needs no hardware: it runs the kernels of the GPUs on the processor, to test them.
 enum class Device : uint8_t { cpu, emulated, cuda, hip };
 template <>
-inline constexpr std::array<std::string_view, 4> kWords<Device>{"cpu", "emulated", "cuda", "hip"};
+inline constexpr std::array<std::string_view, 4> kWordsOf<Device>{"cpu", "emulated", "cuda", "hip"};
 
 /// Returns whether a device is a GPU, for which libraries compute matrix products and attention.
 constexpr bool is_gpu(Device device) { return device == Device::cuda || device == Device::hip; }

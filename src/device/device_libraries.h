@@ -27,7 +27,7 @@ struct DeviceLibraries {
 /// or cannot describe the device.
 DeviceLibraries device_libraries(Device device);
 
-/// Does for CUDA what device_libraries() does. Exists in builds with TESSERA_CUDA only.
+/// Returns device_libraries() of the device cuda. Exists in builds with TESSERA_CUDA only.
 DeviceLibraries cuda_libraries();
 
 }  // namespace tessera

@@ -22,11 +22,11 @@ std::string description(const CudnnLibrary& cudnn) {
 DeviceLibraries cuda_libraries() {
   const CublasLt products;
   const CudnnLibrary attention;
-  return {
-      .libraries = {{"matrix products", products.file(), static_cast<int64_t>(products.number())},
-                    {"attention", attention.library.name(),
-                     static_cast<int64_t>(attention.version)}},
-      .description = description(attention)};
+  return {.libraries = {{"matrix products", products.file(),
+                         static_cast<int64_t>(products.version_number())},
+                        {"attention", attention.library.name(),
+                         static_cast<int64_t>(attention.version)}},
+          .description = description(attention)};
 }
 
 }  // namespace tessera

@@ -23,7 +23,7 @@ class EmulatedAccelerator final : public Accelerator {
       : lanes_(lanes),
         options_(options),
         memory_bytes_(memory_bytes),
-        free_(std::make_shared<std::atomic<int64_t>>(memory_bytes)) {}
+        free_memory_(std::make_shared<std::atomic<int64_t>>(memory_bytes)) {}
 
   Device device() const override { return Device::emulated; }
   std::string name() const override {
@@ -32,20 +32,20 @@ class EmulatedAccelerator final : public Accelerator {
   AcceleratorProperties properties() const override {
     return {.architecture = "emulated", .lanes = lanes_, .memory_bytes = memory_bytes_};
   }
-  int64_t free_bytes() const override { return *free_; }
+  int64_t free_bytes() const override { return *free_memory_; }
 
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
     refuse_in_capture("memory to be allocated");
     // Subtracts before it compares, so that two threads cannot both get the last bytes. The memory,
     // which may outlive the device, gives its bytes back when it is destroyed.
-    const int64_t before = free_->fetch_sub(bytes);
-    std::shared_ptr<void> counted(nullptr,
-                                  [bytes, free = free_](void*) { free->fetch_add(bytes); });
+    const int64_t before = free_memory_->fetch_sub(bytes);
+    std::shared_ptr<void> reservation(
+        nullptr, [bytes, free = free_memory_](void*) { free->fetch_add(bytes); });
     if (before < bytes) {
       throw Error("the emulated device has {} of memory free, {} more are wanted",
                   format_bytes(before), format_bytes(bytes));
     }
-    return emulated_memory(bytes, fence_, std::move(counted));
+    return emulated_memory(bytes, fence_, std::move(reservation));
   }
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
     refuse_in_capture("memory to be allocated");
@@ -107,7 +107,7 @@ class EmulatedAccelerator final : public Accelerator {
   int lanes_;
   emulation::Options options_;
   int64_t memory_bytes_;
-  std::shared_ptr<std::atomic<int64_t>> free_;  // bytes that are not allocated
+  std::shared_ptr<std::atomic<int64_t>> free_memory_;  // bytes that are not allocated
   std::shared_ptr<Fence> fence_ = std::make_shared<Fence>();
   std::mutex mutex_;  // guards streams_
   std::vector<std::weak_ptr<EmulatedStream>> streams_;

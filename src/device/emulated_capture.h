@@ -37,24 +37,23 @@ class EmulatedCapture {
   /// Makes `stream` join the capture and wait for an event that `recording_stream` recorded when
   /// the capture had `recorded_size` pieces of work.
   void wait(EmulatedStream& stream, EmulatedStream& recording_stream, size_t recorded_size);
-  /// Removes a stream that is destroyed.
+  /// Removes a stream that is about to be destroyed.
   void leave(EmulatedStream& stream) { streams_.erase(&stream); }
   /// Makes the capture invalid and throws Error. `what` completes "does not allow ...".
   [[noreturn]] void refuse(std::string_view what);
 
   /// Ends the capture and returns its pieces of work in the order in which they were given, which
-  /// every event allows. Throws Error if the capture is invalid, or if the first stream did not
-  /// wait for all others.
+  /// every event allows. Throws Error if it is invalid, or if a stream that joined was not awaited.
   std::shared_ptr<const std::vector<EmulatedWork>> end();
 
  private:
-  /// Records that no stream has waited yet for what `stream` did so far.
+  /// Notes that no stream has waited yet for the work and waits of `stream` so far.
   void note_unawaited(EmulatedStream& stream);
 
   EmulatedStream* first_;
   std::set<EmulatedStream*> streams_;
-  /// The streams, other than the first, for which no stream has waited since their last work or
-  /// wait. The value is the capture's size() after that.
+  /// The streams, other than the first, whose last work or wait no stream has waited for yet. The
+  /// value is the capture's size() after that work or wait.
   std::map<EmulatedStream*, size_t> unawaited_;
   std::shared_ptr<std::vector<EmulatedWork>> works_ = std::make_shared<std::vector<EmulatedWork>>();
   std::thread::id thread_ = std::this_thread::get_id();

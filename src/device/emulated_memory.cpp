@@ -22,8 +22,8 @@ constexpr int64_t kHugePageBytes = int64_t{1} << 21;
 
 class EmulatedMemory final : public DeviceMemory {
  public:
-  EmulatedMemory(int64_t bytes, std::shared_ptr<Fence> fence, std::shared_ptr<void> counted)
-      : counted_(std::move(counted)),
+  EmulatedMemory(int64_t bytes, std::shared_ptr<Fence> fence, std::shared_ptr<void> reservation)
+      : reservation_(std::move(reservation)),
         bytes_(round_up(std::max<int64_t>(bytes, 1), kHugePageBytes)),
         fence_(std::move(fence)) {
     address_ = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
@@ -33,7 +33,7 @@ class EmulatedMemory final : public DeviceMemory {
                   std::strerror(errno));
     }
 #if defined(__SANITIZE_ADDRESS__)
-    // The sanitizer then finds a kernel that reads or writes past the end.
+    // So that the sanitizer finds a kernel that reads or writes past the end.
     __asan_poison_memory_region(static_cast<char*>(address_) + bytes,
                                 static_cast<size_t>(bytes_ - bytes));
 #endif
@@ -52,7 +52,7 @@ class EmulatedMemory final : public DeviceMemory {
   void* address() const override { return address_; }
 
  private:
-  std::shared_ptr<void> counted_;
+  std::shared_ptr<void> reservation_;
   int64_t bytes_;
   std::shared_ptr<Fence> fence_;
   void* address_ = nullptr;
@@ -73,16 +73,16 @@ void Fence::remove(void* address) {
 
 void Fence::open() {
   const std::scoped_lock lock(mutex_);
-  if (opened_++ == 0) protect_all();
+  if (open_calls_++ == 0) protect_all();
 }
 
 void Fence::close() {
   const std::scoped_lock lock(mutex_);
-  if (--opened_ == 0) protect_all();
+  if (--open_calls_ == 0) protect_all();
 }
 
 void Fence::protect(const Block& block) const {
-  const int rights = opened_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
+  const int rights = open_calls_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
   TESSERA_CHECK(::mprotect(block.address, static_cast<size_t>(block.bytes), rights) == 0,
                 "mprotect of {} bytes: {}", block.bytes, std::strerror(errno));
 }
@@ -92,8 +92,8 @@ void Fence::protect_all() const {
 }
 
 std::unique_ptr<DeviceMemory> emulated_memory(int64_t bytes, std::shared_ptr<Fence> fence,
-                                              std::shared_ptr<void> counted) {
-  return std::make_unique<EmulatedMemory>(bytes, std::move(fence), std::move(counted));
+                                              std::shared_ptr<void> reservation) {
+  return std::make_unique<EmulatedMemory>(bytes, std::move(fence), std::move(reservation));
 }
 
 }  // namespace tessera

@@ -33,7 +33,7 @@ class Fence {
 
   std::mutex mutex_;  // guards the members below
   std::vector<Block> blocks_;
-  int opened_ = 0;  // calls of open() without their close()
+  int open_calls_ = 0;  // the number of calls of open() that no close() has followed yet
 };
 
 /// A guard that keeps the fence open until it is destroyed.
@@ -48,9 +48,9 @@ class OpenFence {
   Fence& fence_;
 };
 
-/// Allocates memory behind a fence, or memory of the host if `fence` is null. Throws Error if the
-/// system has no addresses for it. The memory keeps `counted` until it is destroyed.
+/// Allocates memory behind a fence, or memory of the host if `fence` is null. The memory keeps
+/// `reservation` until it is destroyed. Throws Error if the system has no addresses for it.
 std::unique_ptr<DeviceMemory> emulated_memory(int64_t bytes, std::shared_ptr<Fence> fence,
-                                              std::shared_ptr<void> counted = {});
+                                              std::shared_ptr<void> reservation = {});
 
 }  // namespace tessera

@@ -8,8 +8,8 @@
 
 // Work, records of events and waits for events go through the queue of a stream. Its worker thread
 // handles them in order: a kernel runs in the emulator, a record marks its event as reached, and a
-// wait blocks the worker until another stream has reached the event. After an error the worker does
-// only records and waits, so that no stream waits forever; both pass the error on.
+// wait blocks the worker until another stream has reached the event. After an error the worker
+// handles only records and waits, so that no stream waits forever. Both pass the error on.
 
 namespace tessera {
 namespace {
@@ -33,11 +33,12 @@ struct EventState {
   Clock::time_point time;
   CapturePoint captured;     // where a capture recorded it, if the last record was in a capture
   std::exception_ptr error;  // the error of the stream's work before the event
-  int64_t failed = 0;        // the number of the first record with the error
+  int64_t first_failed = 0;  // the number of the first record with the error
 
+  /// Notes that the stream has reached record `number`; `failure` is null if its work succeeded.
   void reach(int64_t number, std::exception_ptr failure) {
     const std::scoped_lock lock(mutex);
-    if (!failure || !error) failed = number;
+    if (!failure || !error) first_failed = number;
     error = std::move(failure);
     reached = std::max(reached, number);
     time = Clock::now();
@@ -47,7 +48,7 @@ struct EventState {
   void wait(int64_t number) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return reached >= number; });
-    if (error && failed <= number) std::rethrow_exception(error);
+    if (error && first_failed <= number) std::rethrow_exception(error);
   }
 };
 
@@ -64,8 +65,8 @@ class EmulatedEvent final : public Event {
   }
   double seconds_since(const Event& earlier) const override {
     TESSERA_CHECK(reached() && earlier.reached(), "the time of an event that was not reached");
-    const auto& other = dynamic_cast<const EmulatedEvent&>(earlier);
-    return std::chrono::duration<double>(state->time - other.state->time).count();
+    const auto& begin = dynamic_cast<const EmulatedEvent&>(earlier);
+    return std::chrono::duration<double>(state->time - begin.state->time).count();
   }
   int64_t recorded() const {
     const std::scoped_lock lock(state->mutex);
@@ -248,7 +249,7 @@ void EmulatedStream::run_worker() {
     lock.unlock();
     {
       const OpenFence open(*fence_);
-      empty_queue();
+      do_queued_work();
     }
     lock.lock();
     busy_ = false;
@@ -256,9 +257,8 @@ void EmulatedStream::run_worker() {
   }
 }
 
-/// Does the queued work until there is none. The mutex is not held meanwhile, so that the host can
-/// queue more.
-void EmulatedStream::empty_queue() {
+/// Does the queued work until there is none, without the mutex, so that the host can queue more.
+void EmulatedStream::do_queued_work() {
   std::unique_lock lock(mutex_);
   while (!queue_.empty()) {
     const QueuedWork queued = std::move(queue_.front());

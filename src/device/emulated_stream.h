@@ -19,8 +19,7 @@ namespace tessera {
 std::unique_ptr<Event> emulated_event();
 
 /// A stream of the emulated device: a queue of work, and a thread that does it in order. While the
-/// thread works, the fence around the device's memory is open. In a capture the work goes into the
-/// capture instead.
+/// thread works, the fence around the device's memory is open. A capture takes the work instead.
 class EmulatedStream final : public Stream {
  public:
   /// Kernels run in warps of `lanes` threads.
@@ -60,7 +59,7 @@ class EmulatedStream final : public Stream {
   void set_capture(std::shared_ptr<EmulatedCapture> capture);
   std::exception_ptr error();
   void run_worker();
-  void empty_queue();
+  void do_queued_work();
 
   int lanes_;
   emulation::Emulator emulator_;

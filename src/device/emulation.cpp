@@ -69,8 +69,8 @@ class Machine {
 
   const Grid& grid() const { return grid_; }
   int lanes() const { return lanes_; }
-  int64_t block() const { return block_; }
-  int running() const { return running_; }
+  int64_t block() const { return block_index_; }
+  int running_thread() const { return running_thread_; }
   void* shared() { return shared_.data(); }
   /// Waits until all threads of the running thread's block or warp have arrived here.
   void wait(WaitsFor waits_for, bool orders_memory);
@@ -83,7 +83,7 @@ class Machine {
   void add_thread();
   context::fiber run_thread(int number, context::fiber&& scheduler);
   void run_block();
-  int take_ready();
+  int take_ready_thread();
   void resume(int number);
   void switch_to_scheduler();
   void end_stuck();
@@ -102,12 +102,12 @@ class Machine {
   Grid grid_;
   int lanes_ = 32;
   const std::function<void()>* kernel_ = nullptr;
-  int64_t block_ = 0;         // the index of the running block in the grid
-  int running_ = 0;           // the number of the running thread in the block
+  int64_t block_index_ = 0;   // the index of the running block in the grid
+  int running_thread_ = 0;    // the number of the running thread in the block
   bool ends_stuck_ = false;   // waiting threads end by StuckThread
   bool ends_fibers_ = false;  // fibers end when they are resumed
   std::exception_ptr error_;  // the first error of the block
-  int64_t block_number_ = 1;  // the number of the running block, from 1 since the machine was made
+  int64_t block_count_ = 1;   // of the blocks since the machine was made, with the running one
   std::array<char, 2> block_addresses_{};  // for the thread sanitizer, used alternately
 };
 
@@ -118,13 +118,13 @@ thread_local Machine* current = nullptr;  // the machine that runs a kernel on t
 /// A guard that sets `current` until it is destroyed.
 class Current {
  public:
-  explicit Current(Machine& machine) : before_(std::exchange(current, &machine)) {}
-  ~Current() { current = before_; }
+  explicit Current(Machine& machine) : previous_(std::exchange(current, &machine)) {}
+  ~Current() { current = previous_; }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
 
  private:
-  Machine* before_;
+  Machine* previous_;
 };
 
 }  // namespace
@@ -160,26 +160,25 @@ void Machine::add_thread() {
   threads_.push_back(std::move(thread));
 }
 
-/// The body of a fiber: runs the kernel as one thread of a block each time it is resumed, until the
-/// machine is destroyed.
+/// The body of a fiber: each time that it is resumed, it runs a kernel as one thread of a block.
 context::fiber Machine::run_thread(int number, context::fiber&& scheduler) {
   to_scheduler_ = std::move(scheduler);
   after_switch(thread(number).stack, scheduler_);
   while (!ends_fibers_) {
     // All blocks use the same shared memory here, one after the other. The thread sanitizer must
     // not report that: on a device each block has its own.
-    acquire(&block_addresses_[static_cast<size_t>(1 - block_number_ % 2)]);
+    acquire(&block_addresses_[static_cast<size_t>(1 - block_count_ % 2)]);
     try {
       (*kernel_)();
-    } catch (const StuckThread&) {  // end_stuck() reports the block
+    } catch (const StuckThread&) {  // end_stuck() reports it for the whole block
     } catch (...) {
       if (!error_) error_ = std::current_exception();
     }
-    release(&block_addresses_[static_cast<size_t>(block_number_ % 2)]);
+    release(&block_addresses_[static_cast<size_t>(block_count_ % 2)]);
     thread(number).done = true;
     switch_to_scheduler();
   }
-  before_switch(thread(number).stack, scheduler_, /*last=*/true);
+  before_switch(thread(number).stack, scheduler_, /*ends=*/true);
   return std::move(to_scheduler_);
 }
 
@@ -192,7 +191,7 @@ void Machine::note_scheduler() {
 
 /// Switches to the fiber of a thread, and returns when the thread switches back.
 void Machine::resume(int number) {
-  running_ = number;
+  running_thread_ = number;
   Stack& stack = thread(number).stack;
   before_switch(scheduler_, stack);
   thread(number).fiber = std::move(thread(number).fiber).resume();
@@ -201,20 +200,20 @@ void Machine::resume(int number) {
 
 /// Switches from the running thread to the scheduler, and returns when the thread is resumed.
 void Machine::switch_to_scheduler() {
-  Stack& stack = thread(running_).stack;
+  Stack& stack = thread(running_thread_).stack;
   before_switch(stack, scheduler_);
   to_scheduler_ = std::move(to_scheduler_).resume();
   after_switch(stack, scheduler_);
 }
 
 void Machine::wait(WaitsFor waits_for, bool orders_memory) {
-  Thread& self = thread(running_);
+  Thread& self = thread(running_thread_);
   const bool for_block = waits_for == WaitsFor::block;
-  Group& group = for_block ? whole_block_ : warps_[static_cast<size_t>(running_ / lanes_)];
+  Group& group = for_block ? whole_block_ : warps_[static_cast<size_t>(running_thread_ / lanes_)];
   // A thread may arrive at the next barrier before others have left this one, but at no later one.
   char* const address = &group.addresses[group.barriers_passed % 2];
   if (orders_memory) release(address);
-  const int group_begin = for_block ? 0 : running_ / lanes_ * lanes_;
+  const int group_begin = for_block ? 0 : running_thread_ / lanes_ * lanes_;
   const int group_size = for_block ? block_threads() : lanes_;
   if (++group.arrived < group_size) {
     self.waits_for = waits_for;
@@ -223,26 +222,26 @@ void Machine::wait(WaitsFor waits_for, bool orders_memory) {
   } else {
     group.arrived = 0;
     ++group.barriers_passed;
-    for (int other = group_begin; other < group_begin + group_size; ++other) {
-      if (other == running_) continue;
-      thread(other).waits_for = WaitsFor::nothing;
-      ready_.push_back(other);
+    for (int member = group_begin; member < group_begin + group_size; ++member) {
+      if (member == running_thread_) continue;
+      thread(member).waits_for = WaitsFor::nothing;
+      ready_.push_back(member);
     }
   }
   if (orders_memory) acquire(address);
 }
 
 uint64_t Machine::exchange(uint64_t value, int from) {
-  Thread& self = thread(running_);
+  Thread& self = thread(running_thread_);
   // The thread may give its next value before others have read this one, but not the one after.
   const unsigned slot = self.exchanges++ % 2;
   self.exchanged_values[slot] = value;
   wait(WaitsFor::warp, /*orders_memory=*/false);
-  return thread(running_ / lanes_ * lanes_ + from % lanes_).exchanged_values[slot];
+  return thread(running_thread_ / lanes_ * lanes_ + from % lanes_).exchanged_values[slot];
 }
 
 /// Removes one of the threads that may run from ready_ and returns its number.
-int Machine::take_ready() {
+int Machine::take_ready_thread() {
   size_t index = 0;
   if (order_ == Order::backward) index = ready_.size() - 1;
   if (order_ == Order::shuffled) index = random_() % ready_.size();
@@ -251,7 +250,7 @@ int Machine::take_ready() {
   return number;
 }
 
-/// Runs block `block_` to its end. Throws the first error of its threads.
+/// Runs block `block_index_` to its end. Throws the first error of its threads.
 void Machine::run_block() {
   whole_block_ = {};
   warps_.assign(static_cast<size_t>(block_threads() / lanes_), {});
@@ -264,11 +263,11 @@ void Machine::run_block() {
     thread(number).exchanges = 0;
     ready_.push_back(number);
   }
-  while (!ready_.empty()) resume(take_ready());
+  while (!ready_.empty()) resume(take_ready_thread());
   const bool stuck = std::ranges::any_of(threads_.begin(), threads_.begin() + block_threads(),
                                          [](const Thread& thread) { return !thread.done; });
   if (stuck) end_stuck();
-  acquire(&block_addresses_[static_cast<size_t>(block_number_++ % 2)]);
+  acquire(&block_addresses_[static_cast<size_t>(block_count_++ % 2)]);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
@@ -289,7 +288,7 @@ void Machine::end_stuck() {
   error_ = std::make_exception_ptr(Error(
       "a kernel is stuck in block ({}, {}): {} threads wait for the whole block, {} for their "
       "warp, and {} have returned; every thread must reach the same barriers and shuffles",
-      block_ % grid_.blocks, block_ / grid_.blocks, at_barrier, in_warp, returned));
+      block_index_ % grid_.blocks, block_index_ / grid_.blocks, at_barrier, in_warp, returned));
 }
 
 void Machine::run(const Grid& grid, int lanes, const std::function<void()>& kernel) {
@@ -301,7 +300,7 @@ void Machine::run(const Grid& grid, int lanes, const std::function<void()>& kern
                 "a block of {} x {} threads; a block has 1 to {} threads in whole warps of {}",
                 grid.threads, grid.threads_y, kMostThreads, lanes);
   while (std::ssize(threads_) < block_threads()) add_thread();
-  const Current here(*this);
+  const Current guard(*this);
   note_scheduler();
   shared_ = std::vector<std::byte>(static_cast<size_t>(grid.shared_bytes));
   const int64_t blocks = grid.blocks * grid.blocks_y;
@@ -309,9 +308,9 @@ void Machine::run(const Grid& grid, int lanes, const std::function<void()>& kern
   std::iota(order.begin(), order.end(), int64_t{0});
   if (order_ == Order::backward) std::ranges::reverse(order);
   if (order_ == Order::shuffled) std::ranges::shuffle(order, random_);
-  release(&block_addresses_[static_cast<size_t>(1 - block_number_ % 2)]);
+  release(&block_addresses_[static_cast<size_t>(1 - block_count_ % 2)]);
   for (const int64_t block : order) {
-    block_ = block;
+    block_index_ = block;
     run_block();
   }
 }
@@ -323,24 +322,24 @@ void Emulator::run(const Grid& grid, int lanes, const std::function<void()>& ker
   machine_->run(grid, lanes, kernel);
 }
 
-Index thread_index() {
-  const auto number = static_cast<unsigned>(current->running());
+Dim3 thread_index() {
+  const auto number = static_cast<unsigned>(current->running_thread());
   const auto width = static_cast<unsigned>(current->grid().threads);
   return {number % width, number / width, 0};
 }
 
-Index block_index() {
+Dim3 block_index() {
   const int64_t width = current->grid().blocks;
   return {static_cast<unsigned>(current->block() % width),
           static_cast<unsigned>(current->block() / width), 0};
 }
 
-Index block_size() {
+Dim3 block_size() {
   return {static_cast<unsigned>(current->grid().threads),
           static_cast<unsigned>(current->grid().threads_y), 1};
 }
 
-Index grid_size() {
+Dim3 grid_size() {
   return {static_cast<unsigned>(current->grid().blocks),
           static_cast<unsigned>(current->grid().blocks_y), 1};
 }
@@ -358,7 +357,7 @@ uint64_t ballot(bool value) {
   return bits;
 }
 
-int lane() { return current->running() % current->lanes(); }
+int lane() { return current->running_thread() % current->lanes(); }
 void* dynamic_shared() { return current->shared(); }
 
 }  // namespace tessera::emulation

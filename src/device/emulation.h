@@ -22,8 +22,7 @@ class Machine;
 
 /// An emulator that runs kernels on the processor. Each thread of a block is a fiber: a stack that
 /// the processor's thread switches to. A fiber runs until it waits for others. The blocks run one
-/// after the other, on the thread that calls run(). The thread sanitizer sees each fiber as a
-/// thread.
+/// after the other, on the thread that calls run(). To the thread sanitizer a fiber is a thread.
 class Emulator {
  public:
   explicit Emulator(const Options& options = {});
@@ -44,14 +43,14 @@ class Emulator {
 
 // The functions that kernels call. They may be called only within Emulator::run().
 
-/// An index or an extent in up to three dims, as CUDA's dim3. Grids here have two dims.
-struct Index {
+/// An index or a size in up to three dims, as CUDA's dim3. Grids here have two dims.
+struct Dim3 {
   unsigned x = 0, y = 0, z = 0;
 };
-Index thread_index();
-Index block_index();
-Index block_size();
-Index grid_size();
+Dim3 thread_index();
+Dim3 block_index();
+Dim3 block_size();
+Dim3 grid_size();
 
 /// Waits for all threads of the block, or of the warp, and orders their accesses to memory.
 void wait_for_block();

@@ -15,9 +15,8 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// The stacks of the emulated device's threads, which are fibers, and the calls that tell the
-// sanitizers of switches between them. For emulation.cpp alone, which the thread sanitizer does not
-// instrument.
+// The stacks of the emulated device's threads, which are fibers, and the calls that tell sanitizers
+// of switches between them. Only emulation.cpp, which no thread sanitizer instruments, uses them.
 
 namespace tessera::emulation {
 
@@ -76,19 +75,19 @@ struct Stack {
   void* thread = nullptr;  // the thread sanitizer's fiber
 };
 
-/// Tells the sanitizers that control goes from one stack to another. `last` means that `from` ends.
+/// Tells the sanitizers that control goes from one stack to another. `ends` says that the fiber of
+/// stack `from` ends, and never comes back.
 inline void before_switch([[maybe_unused]] Stack& from, [[maybe_unused]] const Stack& to,
-                          [[maybe_unused]] bool last = false) {
+                          [[maybe_unused]] bool ends = false) {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(last ? nullptr : &from.fake, to.bottom, to.bytes);
+  __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake, to.bottom, to.bytes);
 #endif
 #if defined(TESSERA_THREAD_SANITIZER)
   __tsan_switch_to_fiber(to.thread, __tsan_switch_to_fiber_no_sync);
 #endif
 }
 
-/// Tells the sanitizers that control has come to stack `to`, and stores the bounds of the other
-/// stack in `from`.
+/// Tells the sanitizers that control has come to stack `to`. Stores the bounds of `from` in it.
 inline void after_switch([[maybe_unused]] Stack& to, [[maybe_unused]] Stack& from) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(to.fake, &from.bottom, &from.bytes);

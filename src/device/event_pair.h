@@ -17,10 +17,10 @@ class EventPair {
 
   /// Returns the seconds of the work, once it is done.
   double seconds() const { return end_->seconds_since(*begin_); }
-  /// Returns the seconds from another event to the beginning of the work, once both have happened.
-  double begin_since(const Event& event) const { return begin_->seconds_since(event); }
-  /// Returns the seconds from the beginning of an earlier pair's work to that of this pair's.
-  double since(const EventPair& earlier) const { return begin_since(*earlier.begin_); }
+  /// Returns the seconds from an earlier event to the beginning of the work, once both are reached.
+  double begin_since(const Event& earlier) const { return begin_->seconds_since(earlier); }
+  /// Returns the seconds from the beginning of an earlier pair's work to that of this work.
+  double begin_since(const EventPair& earlier) const { return begin_since(*earlier.begin_); }
 
  private:
   std::unique_ptr<Event> begin_, end_;

@@ -57,7 +57,7 @@ class GpuAccelerator final : public Accelerator {
 
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
     void* address = nullptr;
-    const size_t size = size_of(bytes);
+    const size_t size = allocation_size(bytes);
     const typename Api::Code code = Api::allocate.function(&address, size);
     if (code == Api::kOutOfMemory) {
       (void)Api::get_last_error();  // clears it, as throw_gpu_error() does
@@ -76,7 +76,7 @@ class GpuAccelerator final : public Accelerator {
   }
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
     void* address = nullptr;
-    const size_t size = size_of(bytes);
+    const size_t size = allocation_size(bytes);
     const typename Api::Code code = Api::allocate_host.function(&address, size, 0U);
     if (code == Api::kOutOfMemory) {
       (void)Api::get_last_error();
@@ -103,7 +103,7 @@ class GpuAccelerator final : public Accelerator {
   }
 
   void synchronize() override {
-    // Asks again and again: within the vendor's own wait the host could not make its checks.
+    // Polls the streams first: within the vendor's own wait the host could not run its checks.
     if (wait_checks().any()) {
       for (const auto& stream : streams()) wait_checks().wait([&] { return stream->done(); });
     }
@@ -117,11 +117,13 @@ class GpuAccelerator final : public Accelerator {
   }
 
  private:
-  /// Returns the size to allocate: at least 1, because an allocation of 0 bytes has no address.
-  static size_t size_of(int64_t bytes) { return static_cast<size_t>(std::max<int64_t>(bytes, 1)); }
+  /// Returns the bytes to allocate: at least 1, because an allocation of 0 bytes has no address.
+  static size_t allocation_size(int64_t bytes) {
+    return static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  }
 
-  /// Copies after all work of the device, and waits again: a copy from the host may return while
-  /// its bytes are still on their way to the device.
+  /// Copies when all work of the device is done. Then waits once more: a copy from the host may
+  /// return while its bytes are still on their way to the device.
   void copy_after_all(void* to, const void* from, size_t bytes) {
     synchronize();
     if (bytes == 0) return;
@@ -145,7 +147,7 @@ class GpuAccelerator final : public Accelerator {
   std::vector<std::weak_ptr<GpuStream<Api>>> streams_;
 };
 
-/// Opens a device for a rank. Throws Error if there is none for it, or if this build cannot use it.
+/// Opens a device for a rank. Throws Error if there is none, or if this build cannot use it.
 template <typename Api>
 std::unique_ptr<Accelerator> open_gpu(const LocalRank& rank) {
   Api::check_driver();
@@ -155,19 +157,19 @@ std::unique_ptr<Accelerator> open_gpu(const LocalRank& rank) {
     (void)Api::get_last_error();
     const char* const visible = std::getenv(Api::kVisibleDevices);
     throw Error("the driver finds no GPU for the device \"{}\": look at `{}`; {} is {}",
-                word(Api::kDevice), Api::kListsDevices, Api::kVisibleDevices,
+                word(Api::kDevice), Api::kDeviceListCommand, Api::kVisibleDevices,
                 visible == nullptr ? "not set" : fmt::format("\"{}\"", visible));
   }
   if (code != Api::kSuccess) throw_gpu_error<Api>(Api::get_device_count.name, code);
   typename Api::Properties properties{};
-  const bool shows_own = rank.processes && count == 1;
-  if (!shows_own && rank.ranks > count) {
+  const bool sees_only_own = rank.processes && count == 1;
+  if (!sees_only_own && rank.ranks > count) {
     throw Error(
-        "this machine's ranks are {}, and {} GPUs can be used: start no more ranks on it than "
+        "this machine has {} ranks, and {} GPUs can be used: start no more ranks on it than "
         "GPUs, and show all of them to each rank, or one ({})",
         rank.ranks, count, Api::kVisibleDevices);
   }
-  const int device = shows_own ? 0 : rank.rank;
+  const int device = sees_only_own ? 0 : rank.index;
   call_gpu<Api>(Api::get_properties, &properties, device);
   Api::check_device(properties);
   call_gpu<Api>(Api::set_device, device);
@@ -179,8 +181,8 @@ std::unique_ptr<Accelerator> open_gpu(const LocalRank& rank) {
 template <typename Api>
 void launch_on_gpu(const void* kernel, const Grid& grid, Stream& stream, void** arguments) {
   check_grid(grid);
-  // A kernel may have 48 KiB of dynamic shared memory unless its attribute allows more. To set the
-  // attribute at each launch is cheap and needs no state.
+  // A kernel may have 48 KiB of dynamic shared memory unless its attribute allows more. Setting the
+  // attribute at each launch is cheap and needs no record of earlier launches.
   constexpr int kDefaultSharedBytes = 48 * 1024;
   if (grid.shared_bytes > kDefaultSharedBytes) {
     call_gpu<Api>(Api::set_attribute, kernel, Api::kSharedBytesAttribute, grid.shared_bytes);

@@ -33,8 +33,8 @@ void call_gpu(const GpuCall<Function>& call, Arguments... arguments) {
   if (code != Api::kSuccess) throw_gpu_error<Api>(call.name, code);
 }
 
-/// Asks whether the work before an event, or in a stream, is done. A query that returns "not ready"
-/// leaves that as the runtime's last error. It is cleared, as throw_gpu_error() does.
+/// Returns whether the work before an event, or in a stream, is done. Throws Error if the query
+/// fails. If it returns "not ready", the runtime keeps that as its last error, which is cleared.
 template <typename Api, typename Function, typename Handle>
 bool is_ready(const GpuCall<Function>& query, Handle handle) {
   const typename Api::Code code = query.function(handle);

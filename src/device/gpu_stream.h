@@ -11,8 +11,8 @@ namespace tessera {
 
 // Streams, events and graphs on top of the runtime of a vendor's GPUs. `Api` is CudaApi
 // (cuda_accelerator_cuda.cpp) or HipApi (hip_accelerator_hip.cpp). It names the runtime's types and
-// functions, which mostly differ in their prefix alone. Destructors ignore errors, because a device
-// that failed reports it at each later call.
+// functions, most of which differ only in their prefix. Destructors ignore errors, because a device
+// that has failed returns its error from each later call.
 
 template <typename Api>
 class GpuEvent final : public Event {
@@ -78,7 +78,7 @@ class GpuStream final : public Stream {
     call_gpu<Api>(Api::stream_create, &stream_, Api::kNonBlocking,
                   priority == Priority::high ? highest : lowest);
   }
-  /// Destroys the stream. The device still does the work that is left.
+  /// Destroys the stream. The device still does the work that the stream has.
   ~GpuStream() override {
     GpuStream::abandon_capture();
     (void)Api::stream_destroy.function(stream_);

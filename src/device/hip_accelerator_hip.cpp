@@ -16,7 +16,7 @@ namespace {
 struct HipApi {
   static constexpr Device kDevice = Device::hip;
   static constexpr const char* kVisibleDevices = "HIP_VISIBLE_DEVICES";
-  static constexpr const char* kListsDevices = "rocm-smi";
+  static constexpr const char* kDeviceListCommand = "rocm-smi";
 
   using Code = hipError_t;
   using Stream = hipStream_t;

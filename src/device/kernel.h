@@ -32,7 +32,7 @@
 #include "device/emulation.h"
 #define __global__
 #define __device__
-#define __shared__ static thread_local
+#define __shared__ static thread_local  // all threads of a block run on one thread, as fibers
 #define __launch_bounds__(...)
 #define threadIdx (::tessera::emulation::thread_index())
 #define blockIdx (::tessera::emulation::block_index())
@@ -160,20 +160,20 @@ __device__ inline T warp_sum(T value) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
   return value;
 }
-/// Returns the maximum over the lanes of a warp, to each lane. NaN compares as false: if a lane
-/// gives one, lanes may get different results.
+/// Returns the maximum over the lanes of a warp, to each lane. If a lane gives NaN, which compares
+/// as false, lanes may get different results.
 template <typename T>
 __device__ inline T warp_max(T value) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) {
-    const T other = shuffle_xor(value, mask);
-    value = value < other ? other : value;
+    const T partner = shuffle_xor(value, mask);
+    value = value < partner ? partner : value;
   }
   return value;
 }
 
 /// Combines the values of all threads of a one-dimensional block and returns the result to each of
 /// them. `combine`, a sum or a maximum over a warp, is called twice: within each warp, then for the
-/// results of the warps. `neutral` stands for the warps that the block does not have.
+/// results of the warps. There `neutral` is the value of lanes that have no warp's result.
 template <typename T, typename Combine>
 __device__ inline T combine_block(T value, T neutral, Combine combine) {
   __shared__ T warp_results[kMostThreads / kLanes];
@@ -184,8 +184,7 @@ __device__ inline T combine_block(T value, T neutral, Combine combine) {
   return combine(this_lane() < block_warps() ? warp_results[this_lane()] : neutral);
 }
 
-/// Returns the sum over the threads of a one-dimensional block, to each thread. The order of the
-/// additions is fixed.
+/// Returns the sum, in a fixed order, over the threads of a one-dimensional block, to each thread.
 template <typename T>
 __device__ inline T block_sum(T value) {
   return combine_block(value, T{0}, [](T part) { return warp_sum(part); });

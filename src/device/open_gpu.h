@@ -9,8 +9,7 @@ namespace tessera {
 /// Opens one of NVIDIA's GPUs that this process may use (CUDA_VISIBLE_DEVICES). A rank gets the GPU
 /// with the rank's number on its machine, or the only GPU if a launcher shows each rank a GPU of
 /// its own. Throws Error if the driver is missing or too old, if the GPU has a compute capability
-/// below 8.0, and if there are no GPUs or fewer than ranks. Exists in builds with TESSERA_CUDA
-/// only.
+/// below 8.0, and if there are fewer GPUs than ranks. Exists only in builds with TESSERA_CUDA.
 std::unique_ptr<Accelerator> open_cuda(const LocalRank& rank);
 
 /// Opens one of AMD's GPUs (HIP_VISIBLE_DEVICES) in the same way. Throws Error if this build has no

@@ -1,8 +1,8 @@
 #pragma once
 
 // Kernels move arrays in packs. A pack is the elements that one access to memory moves: 16 bytes,
-// where the array allows it. Files of kernels include this header, which has the functions for
-// packs and those that divide an array's elements among the threads of a grid.
+// where the array allows it. This header is for files of kernels. It has the functions for packs,
+// and functions that divide an array's elements among the threads of a grid.
 
 #include <bit>
 #include <cstdint>
@@ -40,7 +40,7 @@ __device__ inline void store_pack(T* array, int64_t index, const Pack<T, size>& 
 }
 
 /// Calls body(size) with the number of elements of a pack as a compile-time constant: `widest`, or
-/// 1 if rows of `width` elements are not whole packs of `widest`.
+/// 1 if rows of `width` elements do not divide into packs of `widest`.
 template <int widest, typename Body>
 void with_pack_size(int64_t width, Body&& body) {
   if (width % widest == 0) {
@@ -58,10 +58,9 @@ Grid grid_of_elements(int64_t count) {
   return {.blocks = (count + kBlockElements - 1) / kBlockElements, .threads = kThreads};
 }
 
-/// Calls body(first, size) for the elements of this thread of a grid_of_elements(). `first` is the
-/// index of an element, and `size`, a compile-time constant, the number of elements from it on. A
-/// thread makes one call for `thread_elements` elements. If fewer are left at the end of the array,
-/// it makes a call for each.
+/// Calls body(first, count) for the elements of this thread of a grid_of_elements(). `first` is the
+/// index of the first of `count` elements, a compile-time constant. A thread makes one call for
+/// `thread_elements` elements. If fewer are left at the end of the array, it makes one for each.
 template <int thread_elements, typename Body>
 __device__ void for_my_elements(int64_t count, Body&& body) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

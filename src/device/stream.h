@@ -15,14 +15,13 @@ class Event {
   virtual ~Event() = default;
   /// Returns whether the stream has reached the point that was recorded last; true if none was.
   virtual bool reached() const = 0;
-  /// Waits until the stream has reached that point. Throws Error if the stream's work before it
-  /// failed.
+  /// Waits until the stream has reached that point. Throws Error if the work before it failed.
   virtual void synchronize() const = 0;
   /// Returns the seconds from an earlier event to this one. Both must be reached.
   virtual double seconds_since(const Event& earlier) const = 0;
 };
 
-/// Work that was captured from a stream. One call launches all of it, any number of times.
+/// Work that was captured from a stream. Stream::launch() enqueues all of it, any number of times.
 class Graph {
  public:
   virtual ~Graph() = default;
@@ -41,33 +40,30 @@ class Stream {
   /// Returns the number of threads of a warp.
   virtual int lanes() const = 0;
 
-  /// Copies between the device's memory and pinned memory of the host
-  /// (Accelerator::allocate_host()), in any direction. The host must not change or free its memory
-  /// until the copy is done.
+  /// Copies between the device's memory and pinned host memory (Accelerator::allocate_host()), in
+  /// any direction. The host must not change or free its memory until the copy is done.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   /// Sets bytes of the device's memory to zero.
   virtual void fill_zero(void* to, int64_t bytes) = 0;
 
-  /// Records the end of the work so far as the point of the event.
+  /// Sets the event's point to the end of the work that was given to the stream so far.
   virtual void record(Event& event) = 0;
   /// Makes the work that follows wait for the point that `event` recorded last. If the work before
-  /// that point failed, the work that follows is not done, and synchronize() of this stream throws
-  /// the same error.
+  /// that point failed, this stream does no more work, and its synchronize() throws the same error.
   virtual void wait(const Event& event) = 0;
   /// Waits until all work is done. Throws Error if some of it failed.
   virtual void synchronize() = 0;
 
-  /// Begins a capture: work given from here to end_capture() is recorded and not done. A stream
-  /// that waits for an event of the capture joins it, and before end_capture() this stream must
-  /// wait for that stream, itself or through others. Until then this thread must neither wait for
-  /// the device nor allocate its memory: that throws an error and makes the capture invalid.
+  /// Begins a capture: until end_capture(), work that is given to the stream is recorded and not
+  /// done. Another stream that waits for an event of the capture joins it. Before end_capture()
+  /// this stream must wait for the streams that joined, itself or through others. Until then a wait
+  /// for the device or an allocation by this thread throws, and makes the capture invalid.
   virtual void begin_capture() = 0;
-  /// Ends the capture and returns its work. Throws Error if the capture is invalid, and ends
-  /// it all the same.
+  /// Ends the capture and returns its work. If the capture is invalid, throws Error, but ends it.
   virtual std::unique_ptr<Graph> end_capture() = 0;
   /// Ends a capture, if there is one, and discards its work. For error handlers.
   virtual void abandon_capture() noexcept = 0;
-  virtual void launch(const Graph& graph) = 0;
+  virtual void launch(const Graph& graph) = 0;  ///< enqueues a graph's work
 
   /// Returns the vendor's own stream: a cudaStream_t or a hipStream_t.
   virtual void* handle() const = 0;

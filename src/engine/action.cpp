@@ -86,11 +86,11 @@ Joins find_joins(const Program& program, std::span<const int> nodes) {
     TouchedMemory touched;
   };
   const auto step_count = static_cast<int>(nodes.size());
-  Joins joins{.before = std::vector<int>(nodes.size(), -1), .busy_until = {}};
+  Joins joins{.awaited = std::vector<int>(nodes.size(), -1), .busy_until = {}};
   for (int step = 0; step < step_count; ++step) joins.busy_until.push_back(step);
   std::vector<Pending> pending;  // the nodes of the network lane that no step waits for yet
-  const auto end_first_pending = [&](size_t count_done, int busy_until) {
-    for (size_t i = 0; i < count_done; ++i) {
+  const auto end_first_pending = [&](size_t count, int busy_until) {
+    for (size_t i = 0; i < count; ++i) {
       joins.busy_until[static_cast<size_t>(pending[i].step)] = busy_until;
     }
   };
@@ -106,11 +106,11 @@ Joins find_joins(const Program& program, std::span<const int> nodes) {
       return touched.conflicts_with(other.touched);
     });
     if (found == pending.rend()) continue;
-    joins.before[static_cast<size_t>(step)] = found->step;
+    joins.awaited[static_cast<size_t>(step)] = found->step;
     // The network lane is in order, so the nodes before the found one are done too.
-    const auto done = static_cast<size_t>(pending.rend() - found);
-    end_first_pending(done, step - 1);
-    pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(done));
+    const auto done_count = static_cast<size_t>(pending.rend() - found);
+    end_first_pending(done_count, step - 1);
+    pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(done_count));
   }
   end_first_pending(pending.size(), step_count - 1);
   return joins;

@@ -15,12 +15,12 @@ enum class Segment {
   whole,             ///< every node
   forward,           ///< the forward pass
   backward,          ///< the backward pass, with recomputation
-  input_gradients,   ///< the part of the backward pass that its outputs need, which are the
-                     ///< gradients of a chunk's boundary
+  input_gradients,   ///< the nodes of the backward pass that the gradients of a chunk's boundary
+                     ///< depend on, which are outputs of the program
   weight_gradients,  ///< the rest of the backward pass (zero-bubble schedules run it later)
 };
 template <>
-inline constexpr std::array<std::string_view, 5> kWords<Segment>{
+inline constexpr std::array<std::string_view, 5> kWordsOf<Segment>{
     "whole", "forward", "backward", "input_gradients", "weight_gradients"};
 
 /// One piece of a rank's work: a segment of one of its programs, for one micro-batch. A *frame* is
@@ -41,7 +41,7 @@ std::vector<int> segment_nodes(const Program& program, Segment segment);
 /// (see Lane). A step is the index of a node in the segment, and both lists are by step.
 struct Joins {
   /// The last step of the network lane that must be done before the step begins; -1 for none.
-  std::vector<int> before;
+  std::vector<int> awaited;
   /// The last step during which the operands of the step may be in use. On the compute lane it is
   /// the step itself. The work of the network lane goes on until a later step waits for it.
   std::vector<int> busy_until;

@@ -27,7 +27,7 @@ int steps_of(std::span<const MemoryBlock> blocks) {
 /// The offsets that blocks get in some order, and the end of the highest block.
 struct ArenaOffsets {
   std::vector<int64_t> offsets;
-  int64_t extent = 0;
+  int64_t end = 0;
 };
 
 int64_t steps_in_use(const MemoryBlock& block) {
@@ -79,46 +79,45 @@ class OffsetSearch {
   static constexpr int64_t kMaxPlaced = 100'000;   // blocks, in all tries of an order
   static constexpr int64_t kWasteDivisor = 1'000;  // 1 / 1000 more than the least bytes is enough
 
-  bool enough() const {
-    return !best_.offsets.empty() &&
-           best_.extent - least_end_ <= (least_end_ - base_) / kWasteDivisor;
+  bool good_enough() const {
+    return !best_.offsets.empty() && best_.end - least_end_ <= (least_end_ - base_) / kWasteDivisor;
   }
 
-  /// Tries an order, and then orders in which the block that ended highest in the last one comes
+  /// Tries an order, and then orders in which the block that ended highest in the latest one comes
   /// first, so that it gets a low offset.
   void search(Order order) {
-    if (enough()) return;
+    if (good_enough()) return;
     attempt(std::move(order));
     const auto tries = std::min(kMaxTries, kMaxPlaced / std::ssize(blocks_));
-    for (int64_t i = 0; i < tries && !enough(); ++i) move_highest_first();
+    for (int64_t i = 0; i < tries && !good_enough(); ++i) move_highest_first();
   }
 
   void attempt(Order order) {
-    last_ = assign_in_order(order);
-    if (best_.offsets.empty() || last_.extent < best_.extent) best_ = last_;
-    order_ = std::move(order);
+    latest_ = assign_in_order(order);
+    if (best_.offsets.empty() || latest_.end < best_.end) best_ = latest_;
+    latest_order_ = std::move(order);
   }
 
   ArenaOffsets assign_in_order(const Order& order) {
-    ArenaOffsets result{.offsets = std::vector<int64_t>(blocks_.size()), .extent = base_};
+    ArenaOffsets result{.offsets = std::vector<int64_t>(blocks_.size()), .end = base_};
     placed_.clear();
     for (const size_t index : order) {
       const MemoryBlock& block = blocks_[index];
       const int64_t offset = placed_.lowest_fit(block, base_);
       result.offsets[index] = offset;
-      result.extent = std::max(result.extent, offset + block.bytes);
+      result.end = std::max(result.end, offset + block.bytes);
       placed_.add(block, offset);
     }
     return result;
   }
 
   void move_highest_first() {
-    Order order = order_;
+    Order order = latest_order_;
     const auto is_highest = [&](size_t index) {
-      return last_.offsets[index] + blocks_[index].bytes == last_.extent;
+      return latest_.offsets[index] + blocks_[index].bytes == latest_.end;
     };
-    const auto first = std::ranges::find_if(order, is_highest);
-    std::rotate(order.begin(), first, first + 1);
+    const auto highest = std::ranges::find_if(order, is_highest);
+    std::rotate(order.begin(), highest, highest + 1);
     attempt(std::move(order));
   }
 
@@ -126,8 +125,8 @@ class OffsetSearch {
   int64_t base_;
   int64_t least_end_;  // a lower bound of the end of the highest block
   PlacedBlocks placed_;
-  ArenaOffsets best_, last_;
-  Order order_;  // of last_
+  ArenaOffsets best_, latest_;
+  Order latest_order_;
 };
 
 }  // namespace
@@ -136,7 +135,7 @@ int64_t assign_offsets(std::span<MemoryBlock> blocks, int64_t base) {
   if (blocks.empty()) return base;
   const ArenaOffsets best = OffsetSearch(blocks, base).run();
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i].offset = best.offsets[i];
-  return best.extent;
+  return best.end;
 }
 
 std::vector<int64_t> live_bytes(std::span<const MemoryBlock> blocks, int steps) {

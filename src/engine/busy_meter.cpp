@@ -14,7 +14,7 @@ BusyTimes BusyMeter::finish() {
   BusyTimes times;
   for (const EventPair& piece : pieces_) times.busy_seconds += piece.seconds();
   if (!pieces_.empty()) {
-    times.whole_seconds = pieces_.back().since(pieces_.front()) + pieces_.back().seconds();
+    times.whole_seconds = pieces_.back().begin_since(pieces_.front()) + pieces_.back().seconds();
   }
   pieces_.clear();
   return times;

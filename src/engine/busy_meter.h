@@ -9,7 +9,7 @@ namespace tessera {
 /// The time that an accelerator worked.
 struct BusyTimes {
   double busy_seconds = 0;   ///< the time in which it worked
-  double whole_seconds = 0;  ///< from the beginning of its first work to the end of its last
+  double whole_seconds = 0;  ///< from the beginning of its first work to the end of its last work
   /// Returns the share of the time in which it waited for the host.
   double idle_share() const { return whole_seconds > 0 ? 1 - busy_seconds / whole_seconds : 0; }
 };

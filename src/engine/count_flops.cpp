@@ -1,7 +1,5 @@
 #include "engine/count_flops.h"
 
-#include "program/program.h"
-
 namespace tessera {
 
 FlopCount count_flops(const Program& program) {

@@ -10,11 +10,11 @@ struct FlopCount {
   double backward = 0;  ///< required by the model
   double repeated = 0;  ///< repeated to save memory, or not of the model (see Cost)
 
-  /// Returns the FLOPs that count for a step's FLOPs and MFU.
+  /// Returns the FLOPs that the model requires, of which MFU is computed.
   double useful() const { return forward + backward; }
 };
 
-/// Returns the FLOPs of one run of all nodes; of an update only the repeated ones.
+/// Returns the FLOPs of one run of all nodes. Nodes of an update count with repeated_flops alone.
 FlopCount count_flops(const Program& program);
 
 }  // namespace tessera

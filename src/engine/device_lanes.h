@@ -33,10 +33,10 @@ class DeviceLanes {
  private:
   Accelerator& accelerator_;
   std::shared_ptr<Stream> compute_;
-  std::shared_ptr<Stream> network_;             // made when it is first needed
-  std::unique_ptr<Event> computed_;             // recorded before each step of the network lane
-  std::map<int, std::unique_ptr<Event>> sent_;  // by step of the network lane
-  int last_sent_ = -1;  // step of the network lane; -1 if there is nothing to join
+  std::shared_ptr<Stream> network_;         // made when it is first needed
+  std::unique_ptr<Event> compute_reached_;  // recorded before each step of the network lane
+  std::map<int, std::unique_ptr<Event>> network_steps_;  // by step: recorded after it
+  int last_network_step_ = -1;                           // -1 if there is nothing to join
 };
 
 /// A segment of a program in one of its frames. The actions of all micro-batches that use the frame
@@ -61,7 +61,7 @@ class CapturedActions {
 
  private:
   struct Recording {
-    bool ran = false;
+    bool has_run = false;
     std::unique_ptr<Graph> graph;  // null before the second run
   };
 

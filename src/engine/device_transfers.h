@@ -14,7 +14,7 @@ namespace tessera {
 struct PinnedBlock {
   std::unique_ptr<DeviceMemory> memory;
   int64_t bytes = 0;
-  std::unique_ptr<Event> passed;  ///< recorded in the stream after the block's copies
+  std::unique_ptr<Event> copies_done;  ///< recorded in the stream after the block's copies
 };
 
 /// Host copies of tensors, as they were at one point of an executor's work. The copies may complete
@@ -25,15 +25,15 @@ struct Snapshot {
 
   /// Waits until the copies are complete. Throws Error if the work before them failed.
   void wait() const {
-    if (block) block->passed->synchronize();
+    if (block) block->copies_done->synchronize();
   }
 };
 
 /// Enqueues copies between the host and a device; the host does not wait for them. Each copy goes
-/// through a block of pinned memory, which is reused when the stream has passed the copy.
+/// through a block of pinned memory, which is reused when the stream has done the copy.
 class DeviceTransfers {
  public:
-  /// The copies run in the order of the work of `stream`. Both arguments must outlive this.
+  /// The copies run in the order of the work of `stream`. Both arguments must outlive the object.
   DeviceTransfers(Accelerator& accelerator, Stream& stream)
       : accelerator_(accelerator), stream_(stream) {}
 
@@ -47,9 +47,9 @@ class DeviceTransfers {
  private:
   /// Returns a block of at least `bytes` bytes that nothing uses. If there are many blocks, it
   /// waits for the stream, so that the host does not run too far ahead.
-  std::shared_ptr<PinnedBlock> take(int64_t bytes);
+  std::shared_ptr<PinnedBlock> take_block(int64_t bytes);
   /// Returns such a block from the list, or null if a new block must be allocated.
-  std::shared_ptr<PinnedBlock> find_free(int64_t bytes);
+  std::shared_ptr<PinnedBlock> find_free_block(int64_t bytes);
 
   Accelerator& accelerator_;
   Stream& stream_;

@@ -35,7 +35,7 @@ class Differentiation {
   }
 
   void contribute_seed(const Seed& seed) {
-    if (seed.of == SeedOf::loss) require_loss_type(seed.value);
+    if (seed.kind == SeedKind::loss) require_loss_type(seed.value);
     contribute("differentiate", seed.value, seed.gradient);
   }
 
@@ -57,7 +57,7 @@ class Differentiation {
   /// Appends the gradient of a node, if anything depends on its outputs.
   void differentiate_node(const Node& node) {
     std::vector<Value> output_gradients;
-    builder_.follow(node, Phase::backward);
+    builder_.enter_block_of(node, Phase::backward);
     for (const Value output : node.outputs) output_gradients.push_back(total(output));
     if (std::ranges::none_of(output_gradients, [](Value value) { return bool(value); })) return;
     if (is_part(node)) {
@@ -104,7 +104,7 @@ class Differentiation {
   Value as_addend(Value gradient, Value main) {
     const Distribution distribution = builder_.spec(gradient).distribution;
     const Distribution main_distribution = builder_.spec(main).distribution;
-    for (const Axis axis : builder_.program().mesh().of_view(distribution.view())) {
+    for (const Axis axis : builder_.program().mesh().axes_of(distribution.view())) {
       if (distribution.on(axis) != invariant() || main_distribution.on(axis) != partial()) continue;
       gradient = convert(builder_, gradient, axis, Placement::invariant, partial());
     }
@@ -115,7 +115,7 @@ class Differentiation {
   void require_loss_type(Value loss) const {
     const Mesh& mesh = builder_.program().mesh();
     const Distribution& distribution = builder_.spec(loss).distribution;
-    for (const Axis axis : mesh.of_view(distribution.view())) {
+    for (const Axis axis : mesh.axes_of(distribution.view())) {
       const TypeOnAxis& type = distribution.on(axis);
       if (type.placement == Placement::invariant || type.placement == Placement::partial) continue;
       throw DistributionError(
@@ -209,7 +209,7 @@ std::vector<Value> differentiate(Builder& builder, std::span<const Seed> seeds,
                 "the program has a backward pass already");
   Differentiation differentiation(builder, wanted);
   // Nodes that convert or add the seeds belong to the block of the last node.
-  builder.follow(forward.back(), Phase::backward);
+  builder.enter_block_of(forward.back(), Phase::backward);
   for (const Seed& seed : seeds) differentiation.contribute_seed(seed);
   for (auto node = forward.rbegin(); node != forward.rend(); ++node) {
     differentiation.differentiate_node(*node);

@@ -8,7 +8,7 @@
 namespace tessera {
 
 /// The kind of a value with which the backward pass begins.
-enum class SeedOf {
+enum class SeedKind {
   loss,      ///< a number to be minimised; the gradient is its weight in the sum of all losses
   boundary,  ///< a result that another program reads, which returns the gradient
 };
@@ -17,7 +17,7 @@ enum class SeedOf {
 struct Seed {
   Value value;
   Value gradient;
-  SeedOf of = SeedOf::loss;
+  SeedKind kind = SeedKind::loss;
 };
 
 /// Appends the backward pass, which begins with the gradients of `seeds`. It goes through the nodes

@@ -1,14 +1,14 @@
-// Runs planned programs. A frame is the memory of one micro-batch in one program. Between two
-// segments of the program the frame waits: it is in flight. A situation is an action together with
-// the frames that wait meanwhile. The constructor binds every value of every frame to a tensor in
-// the arena, at the plan's offset. run() runs the nodes of an action's segment:
+// Runs planned programs. Between two segments of a program a frame waits: it is in flight. A
+// situation is an action together with the frames that wait meanwhile. The constructor binds every
+// value of every frame to a tensor in the arena, at the plan's offset. run() runs the nodes of an
+// action's segment:
 //
-// 1. begin() checks that the plan has the situation.
+// 1. begin_action() checks that the plan has the situation.
 // 2. run_nodes() goes through the nodes. run_node() collects a node's tensors and its workspace,
 //    and calls Operation::run(). On an accelerator this puts the work into the stream of the node's
 //    lane, after the work that it depends on (device_lanes.h). An action's second run captures a
 //    graph.
-// 3. end() notes that the frame waits for its next segment, if there is one.
+// 3. end_action() notes that the frame waits for its next segment, if there is one.
 //
 // The caller writes a segment's inputs before it and reads outputs after it. The copies are made at
 // once on the processor, and in the stream's order on an accelerator (device_transfers.h).
@@ -96,9 +96,9 @@ void Executor::bind(size_t program_index, const GivenTensors& given) {
 Executor::Groups Executor::find_groups(const Program& program) const {
   Groups groups;
   for (const Node& node : program.nodes()) {
-    std::vector<Communicator*>& of_node = groups.emplace_back();
-    for (const std::vector<Axis>& axes : node.operation->meets()) {
-      of_node.push_back(&runtime_.groups().over(axes, word(node.operation->lane())));
+    std::vector<Communicator*>& node_groups = groups.emplace_back();
+    for (const std::vector<Axis>& axes : node.operation->group_axes()) {
+      node_groups.push_back(&runtime_.groups().over(axes, word(node.operation->lane())));
     }
   }
   return groups;
@@ -112,7 +112,7 @@ void Executor::join_groups() {
 
 const Executor::Frame& Executor::frame(int program, int micro_batch) const {
   const auto program_index = static_cast<size_t>(program);
-  TESSERA_CHECK(program_index < programs_.size(), "program {} of {}", program, programs_.size());
+  TESSERA_CHECK(program_index < programs_.size(), "no program {} of {}", program, programs_.size());
   const std::map<int, int>& frames = plan_.programs[program_index].frames;
   const auto found = frames.find(micro_batch);
   TESSERA_CHECK(found != frames.end(), "micro-batch {} of program {} was not planned", micro_batch,
@@ -171,7 +171,7 @@ void Executor::synchronize() {
   if (lanes_) runtime_.accelerator()->synchronize();
 }
 
-void Executor::begin(const Action& action, int segment_index) {
+void Executor::begin_action(const Action& action, int segment_index) {
   const auto program_index = static_cast<size_t>(action.program);
   const int frame_index = plan_.programs[program_index].frames.at(action.micro_batch);
   Frame& frame = frames_[program_index][static_cast<size_t>(frame_index)];
@@ -190,40 +190,40 @@ void Executor::begin(const Action& action, int segment_index) {
            situation.segment_index == segment_index && situation.waiting == in_flight_;
   });
   TESSERA_CHECK(planned,
-                "the segment {} of micro-batch {} of program {} was not planned while {} frames "
-                "wait as they do",
+                "the segment {} of micro-batch {} of program {} was not planned for the {} frames "
+                "that wait now",
                 word(action.segment), action.micro_batch, action.program, in_flight_.size());
 }
 
-void Executor::end(const Action& action, int segment_index) {
+void Executor::end_action(const Action& action, int segment_index) {
   const ProgramMemory& memory = plan_.programs[static_cast<size_t>(action.program)];
   if (segment_index + 1 == std::ssize(memory.order)) return;
-  const WaitingFrame now{action.program, memory.frames.at(action.micro_batch), segment_index + 1};
-  in_flight_.insert(std::upper_bound(in_flight_.begin(), in_flight_.end(), now), now);
+  const WaitingFrame frame{action.program, memory.frames.at(action.micro_batch), segment_index + 1};
+  in_flight_.insert(std::upper_bound(in_flight_.begin(), in_flight_.end(), frame), frame);
 }
 
 void Executor::run(const Action& action) {
   const Frame& running = frame(action.program, action.micro_batch);
   const auto program_index = static_cast<size_t>(action.program);
   const size_t segment_index = find_segment(action.program, action.segment);
-  begin(action, static_cast<int>(segment_index));
+  begin_action(action, static_cast<int>(segment_index));
   Groups& groups = groups_[program_index];
   if (groups.empty()) groups = find_groups(*programs_[program_index]);
   if (transfers_) transfers_->end_writes();
   metered([&] {
     const auto enqueue = [&] { run_nodes(program_index, running, segment_index); };
-    if (captures()) {
+    if (uses_graphs()) {
       const int frame_index = plan_.programs[program_index].frames.at(action.micro_batch);
       captured_.run({action.program, frame_index, segment_index}, *lanes_, enqueue);
     } else {
       enqueue();
     }
   });
-  end(action, static_cast<int>(segment_index));
+  end_action(action, static_cast<int>(segment_index));
 }
 
 /// Returns whether actions run as graphs. Traces and checks need the host between nodes.
-bool Executor::captures() const {
+bool Executor::uses_graphs() const {
   return lanes_ && graphs_ && trace_ == nullptr && finite_check_ == nullptr;
 }
 
@@ -233,7 +233,7 @@ void Executor::run_nodes(size_t program_index, const Frame& frame, size_t segmen
   for (size_t step = 0; step < nodes.size(); ++step) {
     const auto node_index = static_cast<size_t>(nodes[step]);
     const Lane lane = programs_[program_index]->nodes()[node_index].operation->lane();
-    Stream* const stream = lanes_ ? &lanes_->begin(lane, joins.before[step]) : nullptr;
+    Stream* const stream = lanes_ ? &lanes_->begin(lane, joins.awaited[step]) : nullptr;
     run_node(program_index, frame, node_index, stream);
     if (lanes_) lanes_->end(lane, static_cast<int>(step));
   }
@@ -264,7 +264,7 @@ void Executor::run_node(size_t program_index, const Frame& frame, size_t node_in
              .stream = stream,
              .name = program.info(named).name,
              .groups = groups_[program_index][node_index]});
-  if (finite_check_ != nullptr && !finite_check_->first) check_outputs(program, node);
+  if (finite_check_ != nullptr && !finite_check_->message) check_outputs(program, node);
   if (observer_) observer_(program, node, outputs_);
 }
 
@@ -314,7 +314,7 @@ void Executor::check_outputs(const Program& program, const Node& node) const {
     if (!is_floating(outputs_[i].dtype())) continue;
     const int64_t element = first_non_finite(outputs_[i]);
     if (element >= 0) {
-      finite_check_->first = fmt::format(
+      finite_check_->message = fmt::format(
           "{} is not finite at element {} (made by {} in the {} pass)",
           program.info(node.outputs[i]).name, element, node.operation->name(), word(node.phase));
       return;

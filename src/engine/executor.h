@@ -20,8 +20,8 @@ namespace tessera {
 /// The result of a check of every floating-point result for NaN and infinity.
 struct FiniteCheck {
   int64_t nodes = 0;  ///< the number of nodes before the first one with a result that is not finite
-  /// Text that names the first value that is not finite, and its operation; none if all are.
-  std::optional<std::string> first;
+  /// Names the first value that is not finite, and its operation; none if all values are finite.
+  std::optional<std::string> message;
 };
 
 /// Runs programs as they were planned (memory_plan.h). The memory of all values and workspaces is
@@ -123,10 +123,10 @@ class Executor {
     if (meter_ != nullptr && lanes_) meter_->end(lanes_->compute());
   }
   /// Throws unless the plan has the action's situation. The action's frame no longer waits.
-  void begin(const Action& action, int segment_index);
+  void begin_action(const Action& action, int segment_index);
   /// Notes that the action's frame waits, unless the segment was its last.
-  void end(const Action& action, int segment_index);
-  bool captures() const;
+  void end_action(const Action& action, int segment_index);
+  bool uses_graphs() const;
   void run_nodes(size_t program_index, const Frame& frame, size_t segment_index);
   void run_node(size_t program_index, const Frame& frame, size_t node_index, Stream* stream);
   /// Zeroes the outputs that have memory of their own, so that checks and observers see zeros in

@@ -57,13 +57,13 @@ class LifetimeFinder {
     for (size_t segment = 0; segment < lifetimes_.nodes.size(); ++segment) {
       const std::vector<int>& nodes = lifetimes_.nodes[segment];
       for (size_t step = 0; step < nodes.size(); ++step) {
-        const Moment now{static_cast<int>(segment), static_cast<int>(step)};
-        const Moment last{now.segment, lifetimes_.joins[segment].busy_until[step]};
+        const Moment begin{static_cast<int>(segment), static_cast<int>(step)};
+        const Moment end{begin.segment, lifetimes_.joins[segment].busy_until[step]};
         const Node& node = program_.nodes()[static_cast<size_t>(nodes[step])];
         for (const auto* values : {&node.outputs, &node.inputs}) {
           for (const Value value : *values) {
-            use(value).note(now);
-            use(value).note(last);
+            use(value).note(begin);
+            use(value).note(end);
           }
         }
       }
@@ -128,15 +128,16 @@ class LifetimeFinder {
     if (input_index < 0) return {};
     const Value input = program_.base(node.inputs[static_cast<size_t>(input_index)]);
     const Value value = node.outputs[static_cast<size_t>(output)];
-    const ValueInfo& from = program_.info(input);
-    const ValueInfo& to = program_.info(value);
-    const auto has_its_memory = [&](Value other) { return program_.base(other) == input; };
-    const bool fits = from.kind == ValueKind::computed &&
-                      std::ranges::none_of(program_.outputs(), has_its_memory) &&
-                      from.rows.has_value() == to.rows.has_value() &&
-                      from.spec.dtype == to.spec.dtype && from.spec.bytes() == to.spec.bytes();
-    const bool ends = uses_[index(input)].last == uses_[index(value)].first;
-    if (!fits || !ends || std::ranges::count_if(node.inputs, has_its_memory) != 1) return {};
+    const ValueInfo& reused_info = program_.info(input);
+    const ValueInfo& output_info = program_.info(value);
+    const auto shares_memory = [&](Value other) { return program_.base(other) == input; };
+    const bool fits = reused_info.kind == ValueKind::computed &&
+                      std::ranges::none_of(program_.outputs(), shares_memory) &&
+                      reused_info.rows.has_value() == output_info.rows.has_value() &&
+                      reused_info.spec.dtype == output_info.spec.dtype &&
+                      reused_info.spec.bytes() == output_info.spec.bytes();
+    const bool ends_here = uses_[index(input)].last == uses_[index(value)].first;
+    if (!fits || !ends_here || std::ranges::count_if(node.inputs, shares_memory) != 1) return {};
     // Another output of this node may reuse the memory already.
     const int block = lifetimes_.block_of[index(input)];
     for (const Value other : node.outputs) {
@@ -154,17 +155,17 @@ class LifetimeFinder {
 
 Lifetimes::Lifetimes(const Program& program, std::vector<Segment> segments)
     : order(std::move(segments)) {
-  size_t count = 0;
+  size_t node_count = 0;
   for (const Segment segment : order) {
     nodes.push_back(segment_nodes(program, segment));
     joins.push_back(find_joins(program, nodes.back()));
-    count += nodes.back().size();
+    node_count += nodes.back().size();
   }
-  std::vector<int> all;
-  for (const auto& of_segment : nodes) all.insert(all.end(), of_segment.begin(), of_segment.end());
-  std::ranges::sort(all);
-  TESSERA_CHECK(all == segment_nodes(program, Segment::whole),
-                "the actions run {} of a program's {} nodes", count,
+  std::vector<int> all_nodes;
+  for (const auto& list : nodes) all_nodes.insert(all_nodes.end(), list.begin(), list.end());
+  std::ranges::sort(all_nodes);
+  TESSERA_CHECK(all_nodes == segment_nodes(program, Segment::whole),
+                "the actions run {} of a program's {} nodes", node_count,
                 segment_nodes(program, Segment::whole).size());
   LifetimeFinder(program, *this).run();
 }

@@ -65,15 +65,10 @@ std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<cons
 class Timeline {
  public:
   Timeline(std::span<const Lifetimes> lifetimes, std::span<const Action> actions)
-      : lifetimes_(lifetimes), frames(lifetimes.size()), frame_counts(lifetimes.size(), 0) {
+      : frames(lifetimes.size()), frame_counts(lifetimes.size(), 0), lifetimes_(lifetimes) {
     for (const Action& action : actions) follow(action);
   }
 
- private:
-  std::span<const Lifetimes> lifetimes_;
-  std::map<FrameKey, int> in_flight_;  // the number of segments done
-
- public:
   std::vector<std::map<int, int>> frames;  ///< by program, by micro-batch
   std::vector<int> frame_counts;           ///< by program
   std::vector<Period> periods;
@@ -101,10 +96,10 @@ class Timeline {
     }
     if (std::ranges::find(periods, situation, &Period::situation) == periods.end()) {
       const auto nodes = std::ssize(lifetimes_[program].nodes[static_cast<size_t>(segment)]);
-      const int count =
-          std::max<int>(static_cast<int>(nodes), 1);  // blocks live for a step at least
-      periods.push_back({std::move(situation), steps, count});
-      steps += count;
+      // A block is in use for at least one step, even in a segment without nodes.
+      const int step_count = std::max(static_cast<int>(nodes), 1);
+      periods.push_back({std::move(situation), steps, step_count});
+      steps += step_count;
     }
     if (segment + 1 == std::ssize(lifetimes_[program].order)) {
       in_flight_.erase(key);
@@ -112,6 +107,9 @@ class Timeline {
       in_flight_[key] = segment + 1;
     }
   }
+
+  std::span<const Lifetimes> lifetimes_;
+  std::map<FrameKey, int> in_flight_;  // the number of segments done
 };
 
 /// Returns the intervals on the timeline in which a block of a frame is in use.
@@ -147,6 +145,7 @@ std::vector<Interval> intervals_of(const FrameBlock& block, FrameKey key,
   return result;
 }
 
+/// Makes the plan: the steps 3 to 5 above, after Lifetimes and Timeline.
 class Planner {
  public:
   Planner(std::span<const Program* const> programs, std::span<const Action> actions,
@@ -159,10 +158,10 @@ class Planner {
 
   MemoryPlan plan() {
     plan_.programs.resize(programs_.size());
-    for (size_t p = 0; p < programs_.size(); ++p) describe_program(p);
+    for (size_t i = 0; i < programs_.size(); ++i) describe_program(i);
     add_kept_values();
-    for (size_t p = 0; p < programs_.size(); ++p) {
-      for (int frame = 0; frame < timeline_.frame_counts[p]; ++frame) add_frame(p, frame);
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      for (int frame = 0; frame < timeline_.frame_counts[i]; ++frame) add_frame(i, frame);
     }
     plan_.rows.offset = assign_offsets(blocks_);
     plan_.arena_bytes = assign_offsets(row_blocks_, plan_.rows.offset);
@@ -178,20 +177,20 @@ class Planner {
                                              std::span<const Action> actions) {
     std::vector<Lifetimes> result;
     const auto orders = segment_orders(programs.size(), actions);
-    for (size_t p = 0; p < programs.size(); ++p) result.emplace_back(*programs[p], orders[p]);
+    for (size_t i = 0; i < programs.size(); ++i) result.emplace_back(*programs[i], orders[i]);
     return result;
   }
 
   /// Copies what the plan says of a program apart from offsets.
-  void describe_program(size_t p) {
-    const Program& program = *programs_[p];
-    const Lifetimes& lifetimes = lifetimes_[p];
-    ProgramMemory& memory = plan_.programs[p];
+  void describe_program(size_t program_index) {
+    const Program& program = *programs_[program_index];
+    const Lifetimes& lifetimes = lifetimes_[program_index];
+    ProgramMemory& memory = plan_.programs[program_index];
     memory.order = lifetimes.order;
     memory.nodes = lifetimes.nodes;
     memory.joins = lifetimes.joins;
     memory.saved = lifetimes.saved;
-    memory.frames = timeline_.frames[p];
+    memory.frames = timeline_.frames[program_index];
     memory.inputs.resize(lifetimes.order.size());
     for (size_t id = 0; id < program.values().size(); ++id) {
       if (program.values()[id].kind != ValueKind::input) continue;
@@ -217,9 +216,9 @@ class Planner {
     // By kind and name: the spec, and the index of the block.
     std::map<std::pair<ValueKind, std::string>, std::pair<Spec, int>> known;
     kept_.resize(programs_.size());
-    for (size_t p = 0; p < programs_.size(); ++p) {
-      const auto& values = programs_[p]->values();
-      kept_[p].assign(values.size(), -1);
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      const auto& values = programs_[i]->values();
+      kept_[i].assign(values.size(), -1);
       for (size_t id = 0; id < values.size(); ++id) {
         const ValueInfo& info = values[id];
         if (info.kind == ValueKind::input || info.kind == ValueKind::computed) continue;
@@ -229,7 +228,7 @@ class Planner {
         const auto& [spec, block] = found->second;
         TESSERA_CHECK(spec == info.spec, "{} is {} in one program and {} in another", info.name,
                       spec.shape.text(), info.spec.shape.text());
-        kept_[p][id] = block;
+        kept_[i][id] = block;
         if (!is_new) continue;
         blocks_.push_back(
             {.bytes = aligned_bytes(info.spec.bytes()), .live = {{0, timeline_.steps}}});
@@ -239,9 +238,9 @@ class Planner {
   }
 
   /// Adds the blocks and workspaces of a frame, with their intervals on the timeline.
-  void add_frame(size_t p, int frame) {
-    const FrameKey key{static_cast<int>(p), frame};
-    const Lifetimes& lifetimes = lifetimes_[p];
+  void add_frame(size_t program_index, int frame) {
+    const FrameKey key{static_cast<int>(program_index), frame};
+    const Lifetimes& lifetimes = lifetimes_[program_index];
     FrameBlocks indices{.key = key};
     for (const FrameBlock& block : lifetimes.blocks) {
       std::vector<MemoryBlock>& list = block.has_run_time_rows ? row_blocks_ : blocks_;
@@ -249,18 +248,18 @@ class Planner {
       list.push_back({.bytes = block.bytes, .live = intervals_of(block, key, timeline_)});
       if (block.has_run_time_rows) expected_rows_.push_back(block.expected_bytes);
     }
-    indices.workspaces.assign(programs_[p]->nodes().size(), -1);
+    indices.workspaces.assign(programs_[program_index]->nodes().size(), -1);
     for (size_t segment = 0; segment < lifetimes.nodes.size(); ++segment) {
       for (size_t step = 0; step < lifetimes.nodes[segment].size(); ++step) {
         const auto node = static_cast<size_t>(lifetimes.nodes[segment][step]);
-        const int64_t bytes = plan_.programs[p].workspace_bytes[node];
+        const int64_t bytes = plan_.programs[program_index].workspace_bytes[node];
         if (bytes == 0) continue;
-        const Moment now{static_cast<int>(segment), static_cast<int>(step)};
-        const Moment last{now.segment, lifetimes.joins[segment].busy_until[step]};
+        const Moment begin{static_cast<int>(segment), static_cast<int>(step)};
+        const Moment end{begin.segment, lifetimes.joins[segment].busy_until[step]};
         indices.workspaces[node] = static_cast<int>(blocks_.size());
         blocks_.push_back(
             {.bytes = aligned_bytes(bytes),
-             .live = intervals_of({.bytes = bytes, .first = now, .last = last}, key, timeline_)});
+             .live = intervals_of({.bytes = bytes, .first = begin, .last = end}, key, timeline_)});
       }
     }
     frame_blocks_.push_back(std::move(indices));
@@ -269,29 +268,31 @@ class Planner {
   /// Copies the offsets of blocks to values and nodes.
   void copy_offsets() {
     for (const FrameBlocks& frame : frame_blocks_) {
-      const auto p = static_cast<size_t>(frame.key.program);
-      const Lifetimes& lifetimes = lifetimes_[p];
-      std::vector<int64_t> values(programs_[p]->values().size(), -1);
+      const auto program_index = static_cast<size_t>(frame.key.program);
+      const Program& program = *programs_[program_index];
+      const Lifetimes& lifetimes = lifetimes_[program_index];
+      const std::vector<int>& kept = kept_[program_index];
+      std::vector<int64_t> values(program.values().size(), -1);
       for (size_t id = 0; id < values.size(); ++id) {
         const Value value{static_cast<int>(id)};
-        const auto base = static_cast<size_t>(programs_[p]->base(value).id);
-        const auto& view = programs_[p]->info(value).view;
-        const int64_t within = view ? view->byte_offset : 0;
-        if (kept_[p][base] >= 0) {
-          values[id] = blocks_[static_cast<size_t>(kept_[p][base])].offset + within;
+        const auto base = static_cast<size_t>(program.base(value).id);
+        const auto& view = program.info(value).view;
+        const int64_t view_offset = view ? view->byte_offset : 0;
+        if (kept[base] >= 0) {
+          values[id] = blocks_[static_cast<size_t>(kept[base])].offset + view_offset;
         } else if (lifetimes.block_of[base] >= 0) {
           const auto block = static_cast<size_t>(lifetimes.block_of[base]);
           const auto block_index = static_cast<size_t>(frame.blocks[block]);
           const auto& list = lifetimes.blocks[block].has_run_time_rows ? row_blocks_ : blocks_;
-          values[id] = list[block_index].offset + within;
+          values[id] = list[block_index].offset + view_offset;
         }
       }
       std::vector<int64_t> workspaces;
       for (const int block : frame.workspaces) {
         workspaces.push_back(block < 0 ? -1 : blocks_[static_cast<size_t>(block)].offset);
       }
-      plan_.programs[p].values.push_back(std::move(values));
-      plan_.programs[p].workspaces.push_back(std::move(workspaces));
+      plan_.programs[program_index].values.push_back(std::move(values));
+      plan_.programs[program_index].workspaces.push_back(std::move(workspaces));
     }
   }
 
@@ -305,8 +306,8 @@ class Planner {
       plan_.rows.expected_bytes = std::max(plan_.rows.expected_bytes, expected);
     }
     for (size_t step = 0; step < live.size(); ++step) live[step] += rows[step];
-    for (size_t p = 0; p < programs_.size(); ++p) {
-      plan_.programs[p].live_bytes.assign(programs_[p]->nodes().size(), 0);
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      plan_.programs[i].live_bytes.assign(programs_[i]->nodes().size(), 0);
     }
     plan_.live_bytes = plan_.kept_bytes;
     for (const Period& period : timeline_.periods) {

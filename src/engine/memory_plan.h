@@ -13,6 +13,8 @@
 
 namespace tessera {
 
+// plan_memory(), at the end, and the plan that it returns.
+
 /// The kept values whose memory the caller owns, by name: weights that several plans share.
 using GivenTensors = std::map<std::string, Tensor>;
 
@@ -70,8 +72,8 @@ struct MemoryPlan {
   RunTimeRows rows;
   std::vector<ProgramMemory> programs;
   std::vector<Situation> situations;  ///< those that occur; the plan is valid in these alone
-  int peak_program = -1;  ///< the program of the node that runs when most bytes are in use
-  int peak_node = -1;     ///< the node's index in the program
+  int peak_program = -1;  ///< of the node that runs when most bytes are in use; -1 if all are kept
+  int peak_node = -1;     ///< the node's index in the program; -1 if all bytes are of kept values
 };
 
 /// Plans the memory of programs that run `actions`, in this order, again and again. A pure

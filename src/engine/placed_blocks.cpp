@@ -11,9 +11,9 @@ void TakenOffsets::add(int64_t begin, int64_t end) {
     ranges_.insert(first, {begin, end});
     return;
   }
-  const auto last = std::ranges::upper_bound(first, ranges_.end(), end, {}, &Range::begin);
-  *first = {std::min(first->begin, begin), std::max(std::prev(last)->end, end)};
-  ranges_.erase(std::next(first), last);
+  const auto beyond = std::ranges::upper_bound(first, ranges_.end(), end, {}, &Range::begin);
+  *first = {std::min(first->begin, begin), std::max(std::prev(beyond)->end, end)};
+  ranges_.erase(std::next(first), beyond);
 }
 
 int64_t TakenOffsets::lowest_free(int64_t offset, int64_t bytes) const {
@@ -35,7 +35,7 @@ void PlacedBlocks::visit_halves(const NodeSteps& steps, const Interval& live,
 }
 
 void PlacedBlocks::clear() {
-  for (Node& node : nodes_) {
+  for (TreeNode& node : nodes_) {
     node.throughout.clear();
     node.sometimes.clear();
   }
@@ -47,7 +47,7 @@ void PlacedBlocks::add(const MemoryBlock& block, int64_t offset) {
 }
 
 void PlacedBlocks::add(const NodeSteps& steps, const Interval& live, int64_t begin, int64_t end) {
-  Node& node = nodes_[steps.node];
+  TreeNode& node = nodes_[steps.node];
   node.sometimes.add(begin, end);
   if (live.begin <= steps.begin && steps.end <= live.end) {
     node.throughout.add(begin, end);
@@ -72,7 +72,7 @@ int64_t PlacedBlocks::lowest_fit(const MemoryBlock& block, int64_t base) {
 }
 
 void PlacedBlocks::find_taken(const NodeSteps& steps, const Interval& live) {
-  const Node& node = nodes_[steps.node];
+  const TreeNode& node = nodes_[steps.node];
   if (node.sometimes.empty()) return;
   if (live.begin <= steps.begin && steps.end <= live.end) {
     taken_.push_back(&node.sometimes);  // it includes the offsets of all nodes below this one

@@ -40,12 +40,12 @@ class PlacedBlocks {
   int64_t lowest_fit(const MemoryBlock& block, int64_t base);
 
  private:
-  struct Node {
+  struct TreeNode {
     // Blocks that live in all steps of the parent are in the parent alone.
     TakenOffsets throughout;  ///< of blocks that live in all of its steps
     TakenOffsets sometimes;   ///< of blocks that live in any of its steps
   };
-  /// A node of the tree and its steps.
+  /// The index of a tree node, and its steps.
   struct NodeSteps {
     size_t node = 1;
     int begin = 0;
@@ -60,7 +60,7 @@ class PlacedBlocks {
   static void visit_halves(const NodeSteps& steps, const Interval& live, const Visitor& visit);
 
   NodeSteps root_;
-  std::vector<Node> nodes_;                 // the halves of node i are 2 i and 2 i + 1
+  std::vector<TreeNode> nodes_;             // the halves of node i are 2 i and 2 i + 1
   std::vector<const TakenOffsets*> taken_;  // the offsets taken while the new block is in use
 };
 

@@ -1,5 +1,5 @@
-// Recomputes dropped values in the backward pass. The backward nodes are rebuilt in their order. A
-// value is *dropped* if it is not kept for the backward pass. Before the first backward node that
+// Recomputes dropped values in the backward pass: a value is *dropped* if it is not kept for that
+// pass. The backward nodes are rebuilt in their order. Before the first backward node that
 // reads a dropped value, the forward node that made the value is repeated. If that node reads
 // dropped values, their nodes are repeated first.
 
@@ -92,7 +92,7 @@ class Rematerialization {
     for (const Value input : node.operation->recompute_inputs(node, kept_outputs)) {
       inputs.push_back(input ? available(input) : Value{});
     }
-    builder_.follow(node, Phase::recompute);
+    builder_.enter_block_of(node, Phase::recompute);
     const std::vector<Value> outputs =
         node.operation->recompute(builder_, node, inputs, kept_outputs);
     TESSERA_CHECK(outputs.size() == node.outputs.size(), "{} recomputed {} of {} outputs",
@@ -100,9 +100,9 @@ class Rematerialization {
     for (size_t i = 0; i < outputs.size(); ++i) {
       copies_[index(node.outputs[i])] = outputs[i];
       const std::optional<Rows> rows = builder_.program().info(node.outputs[i]).rows;
-      if (rows && outputs[i]) builder_.rows(outputs[i], *rows);
+      if (rows && outputs[i]) builder_.set_rows(outputs[i], *rows);
       if (builder_.program().info(node.outputs[i]).has_run_time_rows && outputs[i]) {
-        builder_.run_time_rows(outputs[i]);
+        builder_.mark_run_time_rows(outputs[i]);
       }
     }
   }
@@ -116,13 +116,13 @@ class Rematerialization {
 
 }  // namespace
 
-Recompute recompute_of(std::span<const Recomputed> blocks) {
-  static_assert(kWords<Recomputed>.size() == 4, "each kind of block has a member below");
-  const auto has = [&](Recomputed block) { return std::ranges::count(blocks, block) > 0; };
-  return {.norm = has(Recomputed::norm),
-          .attention = has(Recomputed::attention),
-          .experts = has(Recomputed::experts),
-          .layer = has(Recomputed::layer)};
+Recompute recompute_of(std::span<const RecomputedBlock> blocks) {
+  static_assert(kWordsOf<RecomputedBlock>.size() == 4, "each kind of block has a member below");
+  const auto has = [&](RecomputedBlock block) { return std::ranges::count(blocks, block) > 0; };
+  return {.norm = has(RecomputedBlock::norm),
+          .attention = has(RecomputedBlock::attention),
+          .experts = has(RecomputedBlock::experts),
+          .layer = has(RecomputedBlock::layer)};
 }
 
 void rematerialize(Builder& builder, const Recompute& recompute) {

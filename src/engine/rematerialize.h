@@ -13,10 +13,10 @@ class Builder;
 /// The blocks whose results can be computed again in the backward pass instead of being kept
 /// (selective activation checkpointing, Optimus §1). `experts` stands for the SparseMoE block with
 /// its router, and for all other feed-forward blocks.
-enum class Recomputed { norm, attention, experts, layer };
+enum class RecomputedBlock { norm, attention, experts, layer };
 template <>
-inline constexpr std::array<std::string_view, 4> kWords<Recomputed>{"norm", "attention", "experts",
-                                                                    "layer"};
+inline constexpr std::array<std::string_view, 4> kWordsOf<RecomputedBlock>{"norm", "attention",
+                                                                           "experts", "layer"};
 
 /// The set of blocks that are recomputed.
 struct Recompute {
@@ -29,7 +29,7 @@ struct Recompute {
 };
 
 /// Returns the Recompute with the listed blocks set.
-Recompute recompute_of(std::span<const Recomputed> blocks);
+Recompute recompute_of(std::span<const RecomputedBlock> blocks);
 
 /// Rewrites the backward pass so that it does not read the forward pass's values of recomputed
 /// blocks, nor results of operations that are always cheap to repeat. The nodes that make such a

@@ -32,7 +32,7 @@ namespace {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr double kMicroseconds = 1e6;  // one second in the format's unit of time
+constexpr double kMicrosecondsPerSecond = 1e6;  // the format's times are in microseconds
 constexpr const char* kVersionKey = "tessera_trace";
 constexpr int kVersion = 2;
 constexpr const char* kStepBlock = "step";  // the block of the event that spans all others
@@ -43,8 +43,8 @@ OrderedJson span(std::string_view name, std::string_view category, double start,
   return {{"name", name},
           {"cat", category},
           {"ph", "X"},
-          {"ts", start * kMicroseconds},
-          {"dur", duration * kMicroseconds},
+          {"ts", start * kMicrosecondsPerSecond},
+          {"dur", duration * kMicrosecondsPerSecond},
           {"pid", rank},
           {"tid", static_cast<int>(lane)}};
 }
@@ -73,28 +73,29 @@ constexpr double kClockRounding = 1e-9;  // the seconds by which rounding to tex
 /// Reads the parts of a trace. Every error names the file, the entry and what was expected.
 class TraceParser {
  public:
-  explicit TraceParser(std::string origin) : origin_(std::move(origin)) {}
+  explicit TraceParser(std::string file) : file_(std::move(file)) {}
 
   StepTrace parse(const Json& json) {
     check_kind(json);
     StepTrace step;
-    const Json& other = json["otherData"];
-    step.origin = {.processor = text(other, "processor"),
-                   .features = features(other),
-                   .threads = static_cast<int>(whole(other, "threads", 1, 1 << 16)),
-                   .precision = precision(other),
-                   .gemm_peak = number(other, "gemm_peak"),
-                   .tokens = whole(other, "tokens", 0, kMaxTraceCount),
-                   .device = device(other)};
-    if (step.origin.device != Device::cpu) step.origin.accelerator = text(other, "accelerator");
-    for (const Json& product : list(other, "products")) {
+    const Json& other_data = json["otherData"];
+    step.origin = {.processor = text(other_data, "processor"),
+                   .features = features(other_data),
+                   .threads = static_cast<int>(integer(other_data, "threads", 1, 1 << 16)),
+                   .precision = precision(other_data),
+                   .gemm_peak = number(other_data, "gemm_peak"),
+                   .tokens = integer(other_data, "tokens", 0, kMaxTraceCount),
+                   .device = device(other_data)};
+    if (step.origin.device != Device::cpu)
+      step.origin.accelerator = text(other_data, "accelerator");
+    for (const Json& product : list(other_data, "products")) {
       where_ = fmt::format("product {}", step.products.size());
       step.products.push_back(shape(product));
     }
     where_ = "traceEvents";
     for (const Json& event : list(json, "traceEvents")) {
-      where_ = fmt::format("event {}", ++events_);
-      add(event, step);
+      where_ = fmt::format("event {}", ++event_number_);
+      add_event(event, step);
     }
     where_ = "traceEvents";
     if (step.number == 0) fail("there is no event of a whole step");
@@ -105,7 +106,7 @@ class TraceParser {
  private:
   template <typename... Arguments>
   [[noreturn]] void fail(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
-    throw Error("{} is damaged: in {}, {}; train with run.trace_step writes a new one", origin_,
+    throw Error("{} is damaged: in {}, {}; train with run.trace_step writes a new one", file_,
                 where_, fmt::format(format, std::forward<Arguments>(arguments)...));
   }
 
@@ -114,17 +115,15 @@ class TraceParser {
     if (found == json.end() || !found->is_object() || !found->contains(kVersionKey)) {
       throw Error(
           "{}: found JSON that is no trace of a training step (its otherData has no '{}'); "
-          "expected "
-          "the trace.json that train writes with run.trace_step",
-          origin_, kVersionKey);
+          "expected the trace.json that train writes with run.trace_step",
+          file_, kVersionKey);
     }
     const Json& version = (*found)[kVersionKey];
     if (version != kVersion) {
       throw Error(
           "{}: found a trace of version {}, expected {}; read it with the tessera that "
           "wrote it",
-          origin_, printable(version.dump(-1, ' ', false, Json::error_handler_t::replace)),
-          kVersion);
+          file_, printable(version.dump(-1, ' ', false, Json::error_handler_t::replace)), kVersion);
     }
   }
 
@@ -162,13 +161,13 @@ class TraceParser {
     return result;
   }
 
-  int64_t whole_value(const Json& value, const char* key, int64_t min, int64_t max) const {
+  int64_t integer_value(const Json& value, const char* key, int64_t min, int64_t max) const {
     const bool fits = value.is_number_integer() && value >= min && value <= max;
     if (!fits) fail("'{}' is not a whole number from {} to {}", key, min, max);
     return value.get<int64_t>();
   }
-  int64_t whole(const Json& json, const char* key, int64_t min, int64_t max) const {
-    return whole_value(field(json, key), key, min, max);
+  int64_t integer(const Json& json, const char* key, int64_t min, int64_t max) const {
+    return integer_value(field(json, key), key, min, max);
   }
 
   DType type(const Json& json, const char* key) const {
@@ -190,7 +189,7 @@ class TraceParser {
 
   Precision precision(const Json& json) const {
     const std::string name = text(json, "precision");
-    if (const auto known = find_word<Precision>(name)) return *known;
+    if (const auto known = value_of_word<Precision>(name)) return *known;
     fail("'precision' is {}, expected bf16, fp32 or fp64", in_quotes(name));
   }
 
@@ -198,97 +197,97 @@ class TraceParser {
   Device device(const Json& json) const {
     if (!json.contains("device")) return Device::cpu;
     const std::string name = text(json, "device");
-    if (const auto known = find_word<Device>(name)) return *known;
+    if (const auto known = value_of_word<Device>(name)) return *known;
     fail("'device' is {}, expected one of {}", in_quotes(name), join(words_of<Device>(), ", "));
   }
 
   GemmShape shape(const Json& json) const {
-    GemmShape shape{.m = whole(json, "m", 1, kMaxTraceCount),
-                    .n = whole(json, "n", 1, kMaxTraceCount),
-                    .k = whole(json, "k", 1, kMaxTraceCount),
+    GemmShape shape{.m = integer(json, "m", 1, kMaxTraceCount),
+                    .n = integer(json, "n", 1, kMaxTraceCount),
+                    .k = integer(json, "k", 1, kMaxTraceCount),
                     .input = type(json, "input"),
                     .output = type(json, "output"),
                     .transpose_a = flag(json, "transpose_a"),
                     .transpose_b = flag(json, "transpose_b"),
                     .accumulate = flag(json, "accumulate"),
                     .packed_b = flag(json, "packed_b"),
-                    .threads = static_cast<int>(whole(json, "threads", 1, 1 << 16))};
-    shape.lda = whole(json, "lda", shape.transpose_a ? shape.m : shape.k, kMaxTraceCount);
-    shape.ldb = whole(json, "ldb", shape.transpose_b ? shape.k : shape.n, kMaxTraceCount);
-    shape.ldc = whole(json, "ldc", shape.n, kMaxTraceCount);
+                    .threads = static_cast<int>(integer(json, "threads", 1, 1 << 16))};
+    shape.lda = integer(json, "lda", shape.transpose_a ? shape.m : shape.k, kMaxTraceCount);
+    shape.ldb = integer(json, "ldb", shape.transpose_b ? shape.k : shape.n, kMaxTraceCount);
+    shape.ldc = integer(json, "ldc", shape.n, kMaxTraceCount);
     if (shape.output != shape.input && shape.output != accumulation_dtype(shape.input)) {
       fail("there is no product of {} into {}", dtype_name(shape.input), dtype_name(shape.output));
     }
     return shape;
   }
 
-  void add(const Json& json, StepTrace& step) const {
+  void add_event(const Json& json, StepTrace& step) const {
     if (text(json, "ph") != "X") fail("'ph' is not \"X\", an event with a duration");
-    const double start = number(json, "ts") / kMicroseconds;
-    const double duration = number(json, "dur") / kMicroseconds;
+    const double start = number(json, "ts") / kMicrosecondsPerSecond;
+    const double duration = number(json, "dur") / kMicrosecondsPerSecond;
     const std::string block = text(json, "cat");
-    const Json& about = field(json, "args");
+    const Json& args = field(json, "args");
     if (block == kStepBlock) {
       if (step.number > 0) {
-        throw Error("{}: found more than one step, expected the trace of one", origin_);
+        throw Error("{}: found more than one step, expected the trace of one", file_);
       }
-      step.number = whole(about, "step", 1, std::numeric_limits<int64_t>::max());
+      step.number = integer(args, "step", 1, std::numeric_limits<int64_t>::max());
       step.start = start;
       step.duration = duration;
-      step.origin.rank = static_cast<int>(whole(json, "pid", 0, 1 << 24));
+      step.origin.rank = static_cast<int>(integer(json, "pid", 0, 1 << 24));
       return;
     }
     step.events.push_back({.name = text(json, "name"),
                            .block = block,
-                           .phase = text(about, "phase"),
-                           .layer = static_cast<int>(whole(about, "layer", -1, 1 << 20)),
-                           .lane = static_cast<Lane>(whole(json, "tid", 0, 1)),
+                           .phase = text(args, "phase"),
+                           .layer = static_cast<int>(integer(args, "layer", -1, 1 << 20)),
+                           .lane = static_cast<Lane>(integer(json, "tid", 0, 1)),
                            .start = start,
                            .duration = duration,
-                           .flops = number(about, "flops"),
-                           .backward_flops = number(about, "backward_flops"),
-                           .repeated_flops = number(about, "repeated_flops"),
-                           .bytes = number(about, "bytes"),
-                           .shape = text(about, "shape"),
-                           .products = runs(about, step.products.size())});
+                           .flops = number(args, "flops"),
+                           .backward_flops = number(args, "backward_flops"),
+                           .repeated_flops = number(args, "repeated_flops"),
+                           .bytes = number(args, "bytes"),
+                           .shape = text(args, "shape"),
+                           .products = runs(args, step.products.size())});
   }
 
-  std::vector<ProductRuns> runs(const Json& about, size_t products) const {
+  std::vector<ProductRuns> runs(const Json& args, size_t products) const {
     std::vector<ProductRuns> result;
-    for (const Json& run : list(about, "products")) {
+    for (const Json& run : list(args, "products")) {
       if (!run.is_array() || run.size() != 2) fail("'products' holds what is no [product, runs]");
       const auto last = static_cast<int64_t>(products) - 1;
-      result.push_back({static_cast<int>(whole_value(run[0], "products", 0, last)),
-                        whole_value(run[1], "products", 1, kMaxTraceCount)});
+      result.push_back({static_cast<int>(integer_value(run[0], "products", 0, last)),
+                        integer_value(run[1], "products", 1, kMaxTraceCount)});
     }
     return result;
   }
 
   /// Throws if events are outside the step or overlap on their lane: their shares would not add up.
   void check_order(const StepTrace& step) const {
-    std::array<double, kWords<Lane>.size()> ends{};
+    std::array<double, kWordsOf<Lane>.size()> ends{};
     ends.fill(step.start);
     for (const TraceEvent& event : step.events) {
-      double& last = ends[static_cast<size_t>(event.lane)];
-      if (event.start < last - kClockRounding) {
+      double& lane_end = ends[static_cast<size_t>(event.lane)];
+      if (event.start < lane_end - kClockRounding) {
         fail("{} at {:.9f} s begins before what comes before it has ended, at {:.9f} s",
-             in_quotes(event.name), event.start, last);
+             in_quotes(event.name), event.start, lane_end);
       }
-      last = event.start + event.duration;
+      lane_end = event.start + event.duration;
     }
-    for (const double last : ends) {
-      if (last > step.start + step.duration + kClockRounding) fail("events end after the step");
+    for (const double lane_end : ends) {
+      if (lane_end > step.start + step.duration + kClockRounding) fail("events end after the step");
     }
   }
 
-  std::string origin_;
+  std::string file_;                 // for errors
   std::string where_ = "otherData";  // the entry that is being read, for errors
-  int64_t events_ = 0;
+  int64_t event_number_ = 0;         // of the event that is being read, from 1
 };
 
 }  // namespace
 
-int StepTrace::number_of(const GemmShape& product) {
+int StepTrace::index_of(const GemmShape& product) {
   const auto found = std::ranges::find(products, product);
   if (found != products.end()) return static_cast<int>(found - products.begin());
   products.push_back(product);
@@ -297,37 +296,38 @@ int StepTrace::number_of(const GemmShape& product) {
 
 void write_trace(const std::filesystem::path& path, const StepTrace& step) {
   const TraceOrigin& origin = step.origin;
-  OrderedJson whole =
+  OrderedJson whole_step =
       span("step", kStepBlock, step.start, step.duration, origin.rank, Lane::compute);
-  whole["args"] = {{"step", step.number}};
-  OrderedJson events = OrderedJson::array({whole});
+  whole_step["args"] = {{"step", step.number}};
+  OrderedJson events = OrderedJson::array({whole_step});
   for (const TraceEvent& event : step.events) events.push_back(event_json(event, origin.rank));
   OrderedJson products = OrderedJson::array();
   for (const GemmShape& product : step.products) products.push_back(product_json(product));
-  OrderedJson other{{kVersionKey, kVersion},
-                    {"processor", origin.processor},
-                    {"features", origin.features},
-                    {"threads", origin.threads},
-                    {"precision", word(origin.precision)},
-                    {"gemm_peak", origin.gemm_peak},
-                    {"tokens", origin.tokens},
-                    {"products", products}};
+  OrderedJson other_data{{kVersionKey, kVersion},
+                         {"processor", origin.processor},
+                         {"features", origin.features},
+                         {"threads", origin.threads},
+                         {"precision", word(origin.precision)},
+                         {"gemm_peak", origin.gemm_peak},
+                         {"tokens", origin.tokens},
+                         {"products", products}};
   if (origin.device != Device::cpu) {
-    other["device"] = word(origin.device);
-    other["accelerator"] = origin.accelerator;
+    other_data["device"] = word(origin.device);
+    other_data["accelerator"] = origin.accelerator;
   }
-  const OrderedJson trace{{"traceEvents", events}, {"displayTimeUnit", "ms"}, {"otherData", other}};
+  const OrderedJson trace{
+      {"traceEvents", events}, {"displayTimeUnit", "ms"}, {"otherData", other_data}};
   write_file(path, trace.dump(1) + "\n");
 }
 
 StepTrace read_trace(const std::filesystem::path& path) {
-  const std::string origin = path.string();
+  const std::string file = path.string();
   std::error_code failed;
   if (const uintmax_t size = fs::file_size(path, failed); !failed && size > kMaxFileBytes) {
-    throw Error("{}: found a file of {} bytes, expected a trace of at most {}", origin, size,
+    throw Error("{}: found a file of {} bytes, expected a trace of at most {}", file, size,
                 kMaxFileBytes);
   }
-  return TraceParser(origin).parse(parse_strict_json(read_file(path), origin, kMaxDepth));
+  return TraceParser(file).parse(parse_strict_json(read_file(path), file, kMaxDepth));
 }
 
 }  // namespace tessera

@@ -12,6 +12,8 @@
 
 namespace tessera {
 
+// A traced training step (StepTrace), and its file.
+
 /// The number of runs of one matrix product.
 struct ProductRuns {
   int product = 0;  ///< index in StepTrace::products
@@ -67,7 +69,7 @@ struct StepTrace {
   std::vector<GemmShape> products;  ///< each distinct matrix product of the step once
 
   /// Returns the index of a product in `products`; adds the product if it is new.
-  int number_of(const GemmShape& product);
+  int index_of(const GemmShape& product);
 
   bool operator==(const StepTrace&) const = default;
 };

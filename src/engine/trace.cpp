@@ -1,10 +1,8 @@
 #include "engine/trace.h"
 
 #include <chrono>
-#include <utility>
 
 #include "base/error.h"
-#include "program/program.h"
 
 namespace tessera {
 namespace {
@@ -40,7 +38,7 @@ TraceEvent Trace::event_of(const Program& program, const Node& node) {
 
 void Trace::take_products(TraceEvent& event) {
   for (const GemmRuns& product : products_.take()) {
-    event.products.push_back({step_.number_of(product.shape), product.runs});
+    event.products.push_back({step_.index_of(product.shape), product.runs});
   }
 }
 

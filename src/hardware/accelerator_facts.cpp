@@ -11,18 +11,18 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// Calls read(members) on the member, which is an object of a value and its origin.
-template <typename Read>
-auto figure(const JsonMembers& members, const char* name, const Read& read) {
+/// Reads a member that is an object of a value and its origin. `read_value` gets the object.
+template <typename ReadValue>
+auto read_figure(const JsonMembers& members, const char* name, const ReadValue& read_value) {
   const JsonMembers object(members.member(name), fmt::format("{}: {}", members.path(), name));
   object.require_known({"value", "origin"});
-  return Figure<decltype(read(object))>{read(object),
-                                        object.word_of<Origin>("origin", "origin of figures")};
+  return Figure<decltype(read_value(object))>{
+      read_value(object), object.word_of<Origin>("origin", "origin of figures")};
 }
-Figure<double> rate_figure(const JsonMembers& members, const char* name) {
-  constexpr double kLeast = 1e6;  // per second: below every rate of an accelerator
-  return figure(members, name,
-                [](const JsonMembers& object) { return object.rate("value", kLeast); });
+Figure<double> read_rate(const JsonMembers& members, const char* name) {
+  constexpr double kLeastRate = 1e6;  // per second: below every rate of an accelerator
+  return read_figure(members, name,
+                     [](const JsonMembers& object) { return object.rate("value", kLeastRate); });
 }
 
 template <typename Number>
@@ -36,17 +36,17 @@ Device known_accelerator(std::string_view name) {
   return device;
 }
 
-/// Checks that the architecture is one of the device's vendor.
-void check_architecture(const JsonMembers& members, Device device) {
+/// Throws Error unless the architecture is one of the device's vendor.
+void require_architecture(const JsonMembers& members, Device device) {
   const std::string architecture = members.text("architecture");
   if (device == Device::cuda && !architecture.starts_with("sm_")) {
-    members.wrong("architecture", "one of the device \"cuda\", such as \"sm_90\"");
+    members.refuse("architecture", "one of the device \"cuda\", such as \"sm_90\"");
   }
   if (device == Device::hip && !architecture.starts_with("gfx")) {
-    members.wrong("architecture", "one of the device \"hip\", such as \"gfx942\"");
+    members.refuse("architecture", "one of the device \"hip\", such as \"gfx942\"");
   }
   if (device == Device::emulated && architecture != word(Device::emulated)) {
-    members.wrong("architecture", "\"emulated\", as the device");
+    members.refuse("architecture", "\"emulated\", as the device");
   }
 }
 
@@ -55,15 +55,15 @@ std::vector<PeakRate> read_peaks(const JsonMembers& members) {
   const JsonMembers peaks(members.member("peak_flops"), path);
   std::vector<PeakRate> result;
   for (const auto& [type, unused] : members.member("peak_flops").items()) {
-    const auto known = [&](const std::string& name) {
+    const auto dtype_of = [&](const std::string& name) {
       try {
         return dtype_from_name(name);
       } catch (const Error& error) {
         throw Error("{}: {}", path, error.what());
       }
     };
-    const DType dtype = known(printable(type));
-    result.push_back({dtype, rate_figure(peaks, type.c_str())});
+    const DType dtype = dtype_of(printable(type));
+    result.push_back({dtype, read_rate(peaks, type.c_str())});
   }
   return result;
 }
@@ -116,28 +116,28 @@ AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string
   members.require_known({"name", "device", "architecture", "lanes", "multiprocessors",
                          "memory_bytes", "memory_bandwidth", "peak_flops", "tf32_flops", "links"});
   AcceleratorFacts facts{.name = members.text("name"),
-                         .device = members.named("device", known_accelerator),
+                         .device = members.converted("device", known_accelerator),
                          .architecture = members.text("architecture")};
-  check_architecture(members, facts.device);
-  const auto small = [](const JsonMembers& object) { return object.whole_int("value", 1); };
-  facts.lanes = figure(members, "lanes", small);
+  require_architecture(members, facts.device);
+  const auto read_count = [](const JsonMembers& object) { return object.whole_int("value", 1); };
+  facts.lanes = read_figure(members, "lanes", read_count);
   if (facts.lanes.value != 32 && facts.lanes.value != 64) {
-    members.wrong("lanes", "32 or 64 threads of a warp");
+    members.refuse("lanes", "32 or 64 threads of a warp");
   }
-  facts.multiprocessors = figure(members, "multiprocessors", small);
-  facts.memory_bytes = figure(members, "memory_bytes", [](const JsonMembers& object) {
-    constexpr int64_t kMost = int64_t{1} << 50;  // 1 PiB
-    return object.whole("value", 1, kMost);
+  facts.multiprocessors = read_figure(members, "multiprocessors", read_count);
+  facts.memory_bytes = read_figure(members, "memory_bytes", [](const JsonMembers& object) {
+    constexpr int64_t kMostBytes = int64_t{1} << 50;  // 1 PiB
+    return object.whole("value", 1, kMostBytes);
   });
   if (members.has("memory_bandwidth")) {
-    facts.memory_bandwidth = rate_figure(members, "memory_bandwidth");
+    facts.memory_bandwidth = read_rate(members, "memory_bandwidth");
   }
   facts.peaks = read_peaks(members);
-  if (members.has("tf32_flops")) facts.tf32_flops = rate_figure(members, "tf32_flops");
-  members.each("links", [&](const nlohmann::json& element, const std::string& where) {
-    const JsonMembers link(element, where);
+  if (members.has("tf32_flops")) facts.tf32_flops = read_rate(members, "tf32_flops");
+  members.for_each("links", [&](const nlohmann::json& element, const std::string& link_path) {
+    const JsonMembers link(element, link_path);
     link.require_known({"name", "each_way"});
-    facts.links.push_back({link.text("name"), rate_figure(link, "each_way")});
+    facts.links.push_back({link.text("name"), read_rate(link, "each_way")});
   });
   return facts;
 }

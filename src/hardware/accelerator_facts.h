@@ -23,15 +23,14 @@ enum class Origin {
   driver,       ///< the driver of the device in this machine
 };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<Origin>{"data sheet", "publication",
-                                                                "driver"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<Origin>{"data sheet", "publication",
+                                                                  "driver"};
 
 /// A figure about a machine, and its source.
 template <typename Number>
 struct Figure {
   Number value = 0;
   Origin origin = Origin::data_sheet;
-
   bool operator==(const Figure&) const = default;
 };
 
@@ -39,7 +38,6 @@ struct Figure {
 struct PeakRate {
   DType dtype = DType::bf16;
   Figure<double> flops;
-
   bool operator==(const PeakRate&) const = default;
 };
 
@@ -50,8 +48,8 @@ struct LinkFacts {
   bool operator==(const LinkFacts&) const = default;
 };
 
-/// The facts about an accelerator that are known without measuring. Their sources are those of
-/// Origin. A data sheet's GB are read as 10^9 bytes, the least that they mean.
+/// What is known about an accelerator without measuring. Each figure names its source. A data
+/// sheet's GB are read as 10^9 bytes, the least that they can mean.
 struct AcceleratorFacts {
   std::string name;  ///< of the product: "NVIDIA H200 SXM"
   Device device = Device::cuda;
@@ -68,8 +66,8 @@ struct AcceleratorFacts {
   bool operator==(const AcceleratorFacts&) const = default;
 };
 
-/// A warning in reports of measurements on the emulated device: in the text and the JSON of
-/// `tessera bench`, and in those of a run. A hardware file has the device's name instead.
+/// The warning of reports that contain measurements on the emulated device: those of
+/// `tessera bench` and of a run. A hardware file has no warning; it names the device.
 inline constexpr std::string_view kEmulatedFigures =
     "the device is emulated: the figures show that the measurement works and mean nothing else";
 
@@ -82,10 +80,10 @@ Target target_of(const AcceleratorFacts& facts);
 /// Returns a text such as "NVIDIA H200 SXM, 131.3 GiB (data sheet)".
 std::string describe(const AcceleratorFacts& facts);
 
-/// These two write and read the member "accelerator" of a hardware file. `path` is the path of the
-/// object within the file, for errors. parse_accelerator() throws Error, naming the path and the
-/// member, if a member is missing, unknown or not what it should be.
+/// Returns the facts as the member "accelerator" of a hardware file.
 nlohmann::ordered_json accelerator_json(const AcceleratorFacts& facts);
+/// Reads facts from that member. `path` is its path within the file. Throws Error, which names the
+/// path, if something in it is missing, unknown or not what it should be.
 AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string& path);
 
 }  // namespace tessera

@@ -22,20 +22,20 @@ namespace {
 // A measurement times batches of calls. A batch has as many calls as take about a millisecond,
 // which a clock resolves well. All ranks compute the same numbers of calls and batches, because
 // they use the times of the slowest rank. The tables and the picture follow the measurement.
-constexpr double kLeastBatch = 1e-3;  // seconds
+constexpr double kLeastBatchSeconds = 1e-3;
 constexpr int64_t kLeastBatches = 3, kMostBatches = 1'000'000;
 
 /// A collective of one size, with its operands.
 class MeasuredCall {
  public:
   MeasuredCall(Communicator& group, Collective collective, DType dtype, int64_t bytes)
-      : group_(group), collective_(collective), layout_(even_pieces(group.size(), group.size())) {
-    const int64_t ranks = group.size();
-    const int64_t rank_elements = std::max<int64_t>(1, ceil_div(bytes, ranks * dtype_size(dtype)));
-    const int64_t elements = ranks * rank_elements;
-    layout_ = even_pieces(elements, group.size());  // replaces the placeholder above
-    from_ = Tensor({collective == Collective::all_gather ? rank_elements : elements}, dtype);
-    to_ = Tensor({collective == Collective::reduce_scatter ? rank_elements : elements}, dtype);
+      : group_(group),
+        collective_(collective),
+        rank_elements_(std::max<int64_t>(1, ceil_div(bytes, group.size() * dtype_size(dtype)))),
+        layout_(even_pieces(group.size() * rank_elements_, group.size())) {
+    const int64_t elements = group.size() * rank_elements_;
+    from_ = Tensor({collective == Collective::all_gather ? rank_elements_ : elements}, dtype);
+    to_ = Tensor({collective == Collective::reduce_scatter ? rank_elements_ : elements}, dtype);
   }
 
   int64_t bytes() const { return std::max(from_.bytes(), to_.bytes()); }
@@ -66,12 +66,13 @@ class MeasuredCall {
  private:
   Communicator& group_;
   Collective collective_;
+  int64_t rank_elements_;  // of one rank's piece
   PieceLayout layout_;
   Tensor from_, to_;
 };
 
 /// Returns the largest of the ranks' numbers.
-double largest(Communicator& group, double rank_number) {
+double largest_of_ranks(Communicator& group, double rank_number) {
   const Tensor number({1}, DType::f64);
   number.data<double>()[0] = rank_number;
   group.all_reduce("largest", number, number, Reduction::maximum);
@@ -86,7 +87,7 @@ double time_calls(Communicator& group, int64_t calls, MeasuredCall& call) {
   const Stopwatch watch;
   for (int64_t i = 0; i < calls; ++i) call();
   const double slowest =
-      largest(group, InterruptGuard::requested() ? kInterrupted : watch.seconds());
+      largest_of_ranks(group, InterruptGuard::requested() ? kInterrupted : watch.seconds());
   if (slowest == kInterrupted) throw Error("interrupted");
   return slowest / static_cast<double>(calls);
 }
@@ -95,20 +96,20 @@ CollectiveRate measure(Communicator& group, const CollectiveRanks& ranks, Collec
                        int64_t bytes, const CollectiveSweep& sweep) {
   MeasuredCall call(group, collective, sweep.dtype, bytes);
   call();  // The first call takes longer: it prepares what later calls use again.
-  const double once = std::max(time_calls(group, 1, call), 1e-9);  // above 0, to divide by it
-  const double least = std::max(kLeastBatch, sweep.seconds / kMostBatches);
-  const auto calls = std::max<int64_t>(1, static_cast<int64_t>(least / once));
-  const double batch = once * static_cast<double>(calls);
+  const double call_seconds = std::max(time_calls(group, 1, call), 1e-9);  // above 0: a divisor
+  const double least_seconds = std::max(kLeastBatchSeconds, sweep.seconds / kMostBatches);
+  const auto calls = std::max<int64_t>(1, static_cast<int64_t>(least_seconds / call_seconds));
+  const double batch_seconds = call_seconds * static_cast<double>(calls);
   const auto batches =
-      std::clamp(static_cast<int64_t>(sweep.seconds / batch), kLeastBatches, kMostBatches);
-  std::vector<double> seconds;
-  for (int64_t i = 0; i < batches; ++i) seconds.push_back(time_calls(group, calls, call));
+      std::clamp(static_cast<int64_t>(sweep.seconds / batch_seconds), kLeastBatches, kMostBatches);
+  std::vector<double> samples;
+  for (int64_t i = 0; i < batches; ++i) samples.push_back(time_calls(group, calls, call));
   return {collective,
           sweep.dtype,
           ranks,
           call.bytes(),
-          *std::ranges::min_element(seconds),
-          quantile(seconds, 0.5)};
+          *std::ranges::min_element(samples),
+          quantile(samples, 0.5)};
 }
 
 /// Returns the heading of a table: its ranks and its dtype.
@@ -117,7 +118,7 @@ std::string heading(const CollectiveRate& rate) {
 }
 
 /// Returns the rates grouped by heading, in the order of the first rate of each.
-std::vector<std::pair<std::string, std::vector<CollectiveRate>>> by_heading(
+std::vector<std::pair<std::string, std::vector<CollectiveRate>>> grouped_by_heading(
     const std::vector<CollectiveRate>& rates) {
   std::vector<std::pair<std::string, std::vector<CollectiveRate>>> groups;
   for (const CollectiveRate& rate : rates) {
@@ -158,26 +159,26 @@ std::string table_text(const std::vector<CollectiveRate>& rates,
 }  // namespace
 
 std::string CollectiveRanks::text() const {
-  if (carrier == Carrier::threads) return fmt::format("{} threads of a process", ranks);
-  return fmt::format("{} processes of {} machine{}", ranks, machines, machines == 1 ? "" : "s");
+  if (kind == RankKind::threads) return fmt::format("{} threads of a process", count);
+  return fmt::format("{} processes of {} machine{}", count, machines, machines == 1 ? "" : "s");
 }
 
 double CollectiveRate::bus_bandwidth() const {
-  const auto other_ranks = static_cast<double>(ranks.ranks - 1) / ranks.ranks;  // their share
-  double sent = 1;  // the share of the bytes that a rank must send; 1 for broadcasts and messages
+  const auto share_of_others = static_cast<double>(ranks.count - 1) / ranks.count;
+  double sent_share = 1;  // of the bytes, by each rank; 1 for broadcasts and messages
   switch (collective) {
     case Collective::all_reduce:
-      sent = 2 * other_ranks;
+      sent_share = 2 * share_of_others;
       break;
     case Collective::all_gather:
     case Collective::reduce_scatter:
     case Collective::all_to_all:
-      sent = other_ranks;
+      sent_share = share_of_others;
       break;
     default:
       break;
   }
-  return sent * static_cast<double>(bytes) / best;
+  return sent_share * static_cast<double>(bytes) / best_seconds;
 }
 
 std::vector<CollectiveRate> measure_collectives(Communicator& group, const CollectiveRanks& ranks,
@@ -193,14 +194,14 @@ std::vector<CollectiveRate> measure_collectives(Communicator& group, const Colle
 
 std::string collectives_text(const std::vector<CollectiveRate>& rates) {
   std::string text;
-  for (const auto& [heading, group_rates] : by_heading(rates)) {
-    text += fmt::format("{}: bus bandwidth, GB/s\n{}\n", heading,
+  for (const auto& [title, group_rates] : grouped_by_heading(rates)) {
+    text += fmt::format("{}: bus bandwidth, GB/s\n{}\n", title,
                         table_text(group_rates, [](const CollectiveRate& rate) {
                           return fmt::format("{:.3f}", rate.bus_bandwidth() * 1e-9);
                         }));
-    text += fmt::format("{}: microseconds of a call\n{}\n", heading,
+    text += fmt::format("{}: microseconds of a call\n{}\n", title,
                         table_text(group_rates, [](const CollectiveRate& rate) {
-                          return fmt::format("{:.1f}", rate.best * 1e6);
+                          return fmt::format("{:.1f}", rate.best_seconds * 1e6);
                         }));
   }
   return text;
@@ -215,24 +216,24 @@ std::string collectives_picture(const std::vector<CollectiveRate>& rates) {
               .note =
                   "best of each size; bus bandwidth: the bytes that each rank must send, over "
                   "the time"};
-  const bool one_heading = by_heading(rates).size() == 1;
-  std::map<std::string, size_t> numbers;
+  const bool one_heading = grouped_by_heading(rates).size() == 1;
+  std::map<std::string, size_t> curve_indices;  // the same in both panels
   for (const CollectiveRate& rate : rates) {
     const std::string name = one_heading
                                  ? std::string(word(rate.collective))
                                  : fmt::format("{}, {}", word(rate.collective), heading(rate));
-    const auto [found, is_new] = numbers.emplace(name, numbers.size());
+    const auto [entry, is_new] = curve_indices.emplace(name, curve_indices.size());
     if (is_new) {
       chart.runs.push_back(name);
-      for (Panel& panel : chart.panels) panel.curves.push_back({.run = found->second});
+      for (Panel& panel : chart.panels) panel.curves.push_back({.run = entry->second});
     }
-    const auto add = [&, number = found->second](Panel& panel, double y) {
-      Curve& curve = panel.curves[number];
+    const auto add_point = [&, index = entry->second](Panel& panel, double y) {
+      Curve& curve = panel.curves[index];
       curve.line.push_back({static_cast<double>(rate.bytes), y});
       curve.markers = curve.line;
     };
-    add(chart.panels[0], rate.bus_bandwidth() * 1e-9);
-    add(chart.panels[1], rate.best * 1e6);
+    add_point(chart.panels[0], rate.bus_bandwidth() * 1e-9);
+    add_point(chart.panels[1], rate.best_seconds * 1e6);
   }
   if (one_heading) chart.title = "Collectives of " + heading(rates.front());
   for (Panel& panel : chart.panels) {

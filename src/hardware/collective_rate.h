@@ -11,18 +11,20 @@
 
 namespace tessera {
 
-/// The kind of the ranks, which decides how their messages travel.
-enum class Carrier {
+// The rates of collectives: how they are measured, and reports of them.
+
+/// What the ranks are, which decides how their messages travel.
+enum class RankKind {
   threads,    ///< of one process, whose memory they share
   processes,  ///< connected by MPI or by TCP
 };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<Carrier>{"threads", "processes"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<RankKind>{"threads", "processes"};
 
-/// The numbers of ranks and machines of a collective, and the kind of the ranks. It labels results.
+/// The ranks among which a collective is measured. They label the results.
 struct CollectiveRanks {
-  Carrier carrier = Carrier::threads;
-  int ranks = 2;
+  RankKind kind = RankKind::threads;
+  int count = 2;
   int machines = 1;
 
   bool operator==(const CollectiveRanks&) const = default;
@@ -30,7 +32,7 @@ struct CollectiveRanks {
   std::string text() const;
 };
 
-/// A collective of one size, and the time that a call takes.
+/// The rate of a collective with data of one size: the time of a call, and the bandwidth.
 struct CollectiveRate {
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
@@ -38,12 +40,12 @@ struct CollectiveRate {
   /// The size of a call in bytes: of the whole array that is gathered, summed or broadcast, or of
   /// what one rank sends in an all-to-all or as a message.
   int64_t bytes = 0;
-  double best = 0;    ///< seconds of a call
-  double median = 0;  ///< seconds of a call
+  double best_seconds = 0;    ///< of the fastest batch of calls, per call
+  double median_seconds = 0;  ///< of the median batch, per call
 
   bool operator==(const CollectiveRate&) const = default;
-  /// Returns the bandwidth of the best call as NCCL's tests define it ("bus bandwidth"): the bytes
-  /// that each rank must send, divided by the seconds. It can be compared with that of a link.
+  /// Returns the bandwidth at best_seconds as NCCL's tests define it ("bus bandwidth"): the bytes
+  /// that each rank must send, per second. It can be compared with the bandwidth of a link.
   double bus_bandwidth() const;
 };
 
@@ -57,13 +59,13 @@ struct CollectiveSweep {
   std::vector<Collective> collectives;
   std::vector<int64_t> bytes;  ///< rounded up to whole elements for each rank
   DType dtype = DType::f32;    ///< f32 or bf16
-  double seconds = 0.2;  ///< about how long each is measured, but at least three batches of calls
+  double seconds = 0.2;        ///< about how long each size is measured; at least three batches
 };
 
 /// Measures every collective of the sweep with every size. Every rank of the group calls it with
 /// the same sweep, and gets the times of the slowest rank. `ranks` describes the group in the
 /// results. A message goes from each rank to the next. Throws Error on all ranks if an
-/// InterruptGuard has caught a signal on one.
+/// InterruptGuard has caught a signal on one of them.
 std::vector<CollectiveRate> measure_collectives(Communicator& group, const CollectiveRanks& ranks,
                                                 const CollectiveSweep& sweep);
 

@@ -13,8 +13,8 @@ namespace tessera {
 namespace {
 
 /// Returns memory of the device filled with random normal numbers.
-std::unique_ptr<DeviceMemory> normal(Accelerator& accelerator, const Shape& shape, DType dtype,
-                                     const char* name) {
+std::unique_ptr<DeviceMemory> normal_memory(Accelerator& accelerator, const Shape& shape,
+                                            DType dtype, const char* name) {
   const Tensor host(shape, dtype);
   fill_normal(host, name, 1, 1);
   auto memory = accelerator.allocate(host.bytes());
@@ -43,34 +43,35 @@ double DeviceTimer::seconds(const std::function<void(Stream&)>& work, int64_t ru
 
 std::vector<double> DeviceTimer::samples(const std::function<void(Stream&)>& work,
                                          const GemmBudget& budget) {
-  constexpr double kShortest = 1e-3;  // seconds of a sample, far above the time of a launch
+  constexpr double kLeastSeconds = 1e-3;  // of a sample, far above the time of a launch
   constexpr int64_t kMostRuns = int64_t{1} << 14;
   seconds(work, 1);
   int64_t runs = 1;
-  double sample = seconds(work, runs);
-  double total = 0;
-  while (sample < kShortest && runs < kMostRuns) {
-    total += sample;
-    sample = seconds(work, runs *= 2);
+  double sample_seconds = seconds(work, runs);
+  double total_seconds = 0;
+  while (sample_seconds < kLeastSeconds && runs < kMostRuns) {
+    total_seconds += sample_seconds;
+    sample_seconds = seconds(work, runs *= 2);
   }
   std::vector<double> times;
   while (true) {
-    times.push_back(sample / static_cast<double>(runs));
-    total += sample;
-    const bool enough = std::ssize(times) >= budget.least_samples && total >= budget.seconds;
+    times.push_back(sample_seconds / static_cast<double>(runs));
+    total_seconds += sample_seconds;
+    const bool enough =
+        std::ssize(times) >= budget.least_samples && total_seconds >= budget.seconds;
     if (enough || InterruptGuard::requested()) return times;
-    sample = seconds(work, runs);
+    sample_seconds = seconds(work, runs);
   }
 }
 
 DeviceRates::DeviceRates(Runtime& runtime) : runtime_(runtime), timer_(*runtime.accelerator()) {}
 
-GemmRate DeviceRates::gemm(const GemmRate& product, const GemmBudget& budget) {
+GemmRate DeviceRates::measure_gemm(const GemmRate& product, const GemmBudget& budget) {
   Accelerator& accelerator = timer_.accelerator();
   const GemmShape shape = gemm_shape(product, runtime_.threads());
-  const auto a = normal(accelerator, {product.m, product.k}, shape.input, "a");
-  const auto b = normal(accelerator, {product.k, product.n}, shape.input, "b");
-  const auto c = normal(accelerator, {product.m, product.n}, shape.output, "c");
+  const auto a = normal_memory(accelerator, {product.m, product.k}, shape.input, "a");
+  const auto b = normal_memory(accelerator, {product.k, product.n}, shape.input, "b");
+  const auto c = normal_memory(accelerator, {product.m, product.n}, shape.output, "c");
   const int64_t bytes = device_gemm_workspace_bytes(runtime_.target(), shape);
   const auto workspace = accelerator.allocate(std::max<int64_t>(bytes, 1));
   return rate_of_samples(
@@ -83,39 +84,39 @@ GemmRate DeviceRates::gemm(const GemmRate& product, const GemmBudget& budget) {
                    budget));
 }
 
-std::vector<GemmRate> DeviceRates::squares(DType dtype) {
+std::vector<GemmRate> DeviceRates::measure_squares(DType dtype) {
   std::vector<GemmRate> rates;
   for (const int64_t side : peak_sides(timer_.accelerator().device())) {
     const GemmRate square{.dtype = dtype, .m = side, .n = side, .k = side};
-    rates.push_back(gemm(square, {.seconds = 0.2, .least_samples = 5}));
+    rates.push_back(measure_gemm(square, {.seconds = 0.2, .least_samples = 5}));
   }
   return rates;
 }
 
 bool DeviceRates::has_gemm(DType dtype) {
   try {
-    gemm({.dtype = dtype, .m = 64, .n = 64, .k = 64}, {.seconds = 0, .least_samples = 1});
+    measure_gemm({.dtype = dtype, .m = 64, .n = 64, .k = 64}, {.seconds = 0, .least_samples = 1});
   } catch (const NoProductError&) {
     return false;
   }
   return true;
 }
 
-MemoryRate DeviceRates::copy(int64_t bytes, double seconds) {
+MemoryRate DeviceRates::measure_copy(int64_t bytes, double seconds) {
   Accelerator& accelerator = timer_.accelerator();
-  const int64_t half = std::max<int64_t>(bytes / 2, 1);
-  const int64_t floats = std::max<int64_t>(half / 4, 1);
-  const int64_t moved = 4 * floats;
-  const auto from = normal(accelerator, {floats}, DType::f32, "copied");
-  const auto to = accelerator.allocate(half + 3);  // room for one float if half is 1
-  const std::vector<double> samples =
-      timer_.samples([&](Stream& stream) { stream.copy(to->address(), from->address(), moved); },
-                     {.seconds = seconds, .least_samples = 5});
-  const auto both = 2 * static_cast<double>(moved);
+  const int64_t half_bytes = std::max<int64_t>(bytes / 2, 1);
+  const int64_t floats = std::max<int64_t>(half_bytes / 4, 1);
+  const int64_t copied_bytes = 4 * floats;
+  const auto from = normal_memory(accelerator, {floats}, DType::f32, "copied");
+  const auto to = accelerator.allocate(half_bytes + 3);  // 4 bytes or more: room for a float
+  const std::vector<double> samples = timer_.samples(
+      [&](Stream& stream) { stream.copy(to->address(), from->address(), copied_bytes); },
+      {.seconds = seconds, .least_samples = 5});
+  const auto accessed_bytes = 2 * static_cast<double>(copied_bytes);
   return {.kernel = MemoryKernel::copy,
           .bytes = bytes,
-          .best = both / std::ranges::min(samples),
-          .median = both / quantile(samples, 0.5)};
+          .best = accessed_bytes / std::ranges::min(samples),
+          .median = accessed_bytes / quantile(samples, 0.5)};
 }
 
 std::vector<int64_t> device_copy_sizes(Device device, int64_t free_bytes) {
@@ -133,7 +134,7 @@ std::vector<int64_t> device_copy_sizes(Device device, int64_t free_bytes) {
 }
 
 double measure_gemm_peak(Runtime& runtime, DType dtype) {
-  return best_rate(DeviceRates(runtime).squares(dtype));
+  return best_rate(DeviceRates(runtime).measure_squares(dtype));
 }
 
 }  // namespace tessera

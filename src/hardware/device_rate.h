@@ -12,7 +12,9 @@
 
 namespace tessera {
 
-/// Times work on an accelerator by its own events, on a stream of its own.
+// The rates of an accelerator: matrix products, and copies within its memory.
+
+/// Times work by an accelerator's own events, on a stream that nothing else uses.
 class DeviceTimer {
  public:
   explicit DeviceTimer(Accelerator& accelerator);
@@ -21,8 +23,8 @@ class DeviceTimer {
 
   /// Returns the seconds of one run of `work`, one number for each sample. Each call of `work` puts
   /// one run into the stream that it is given. The first run is no sample, because it may make
-  /// plans. Short work runs several times in a sample, which takes about a millisecond at least. A
-  /// signal that an InterruptGuard caught ends the samples early.
+  /// plans. Short work runs several times in a sample, so that a sample takes a millisecond or
+  /// more. A signal that an InterruptGuard caught ends the samples early.
   std::vector<double> samples(const std::function<void(Stream&)>& work, const GemmBudget& budget);
 
  private:
@@ -34,24 +36,24 @@ class DeviceTimer {
   EventPair events_;
 };
 
-/// Measures rates of a runtime's accelerator, on which nothing else may run meanwhile.
+/// Measures rates of a runtime's accelerator. Nothing else may run there meanwhile.
 class DeviceRates {
  public:
   /// Refers to the runtime, which must have an accelerator.
   explicit DeviceRates(Runtime& runtime);
 
   /// Measures a matrix product of random normal numbers, computed as in a training step.
-  GemmRate gemm(const GemmRate& product, const GemmBudget& budget);
+  GemmRate measure_gemm(const GemmRate& product, const GemmBudget& budget);
   /// Measures plain squares that are large enough for the device's peak, or small ones on the
   /// emulated device.
-  std::vector<GemmRate> squares(DType dtype);
+  std::vector<GemmRate> measure_squares(DType dtype);
   /// Returns whether the device's library multiplies matrices of that dtype. Throws Error if a
   /// product could not be tried.
   bool has_gemm(DType dtype);
 
   /// Measures copies within the device's memory. Source and destination have `bytes` bytes
-  /// together. The rate counts what is read and what is written.
-  MemoryRate copy(int64_t bytes, double seconds);
+  /// together. The rate counts the bytes that are read and those that are written.
+  MemoryRate measure_copy(int64_t bytes, double seconds);
 
  private:
   Runtime& runtime_;

@@ -13,6 +13,8 @@
 
 namespace tessera {
 
+// The rates of matrix products, and how a processor's are measured.
+
 /// The layout of a matrix product's operands in memory. These are the three products of a linear
 /// layer whose weight is stored as [out, in].
 enum class GemmLayout {
@@ -21,8 +23,8 @@ enum class GemmLayout {
   weight_gradient,  ///< C += Aᵀ B, C has the accumulation type
 };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<GemmLayout>{"forward", "input_gradient",
-                                                                    "weight_gradient"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<GemmLayout>{"forward", "input_gradient",
+                                                                      "weight_gradient"};
 
 /// One matrix product, where C is [m, n] and sums have k terms, and the rates that it reached in
 /// floating-point operations per second. The rates are 0 before it is measured.

@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kLongestRun = 1;  // seconds that a run may always take, whatever the budget
+constexpr double kAllowedRun = 1;  // seconds that a run may take, whatever the budget
 constexpr int kLeastRuns = 4;      // of a product: one for warm-up and the least samples
 
 std::vector<GemmRate> products_of(const GemmSweep& sweep, DType dtype) {
@@ -41,12 +41,12 @@ bool has_product(const std::vector<GemmRate>& rates, const GemmRate& product) {
 /// Returns the longest time that one run of a product may take, if `products` products of a type
 /// share `seconds` seconds.
 double longest_run(double seconds, size_t products) {
-  return std::max(kLongestRun, seconds / static_cast<double>(products) / kLeastRuns);
+  return std::max(kAllowedRun, seconds / static_cast<double>(products) / kLeastRuns);
 }
 
 /// Throws the Error for a sweep in which no product is measured. `shortest` is about what one run
 /// of the quickest product would take.
-[[noreturn]] void refuse(const GemmSweep& sweep, size_t products, double shortest) {
+[[noreturn]] void refuse_sweep(const GemmSweep& sweep, size_t products, double shortest) {
   const double enough = std::ceil(shortest * static_cast<double>(products) * kLeastRuns);
   throw Error(
       "every product would take more than {:.3g} s a run on this machine, the quickest about "
@@ -95,33 +95,33 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, const GemmMachine& ma
   }
   GemmSweepResult result;
   size_t done = 0;
-  size_t all = 0;
+  size_t product_count = 0;
   double shortest = std::numeric_limits<double>::infinity();  // of the runs that are left out
-  for (const DType dtype : sweep.dtypes) all += products_of(sweep, dtype).size();
+  for (const DType dtype : sweep.dtypes) product_count += products_of(sweep, dtype).size();
   for (const DType dtype : sweep.dtypes) {
-    progress(fmt::format("{} squares", dtype_name(dtype)), done, all);
+    progress(fmt::format("{} squares", dtype_name(dtype)), done, product_count);
     const std::vector<GemmRate> squares = machine.squares(dtype);
     result.rates.insert(result.rates.end(), squares.begin(), squares.end());
     const std::vector<GemmRate> products = products_of(sweep, dtype);
     const double share = sweep.seconds / static_cast<double>(products.size());
     for (const GemmRate& product : products) {
       require_no_interrupt();
-      progress(describe(product), done++, all);
+      progress(describe(product), done++, product_count);
       if (has_product(result.rates, product)) continue;
-      const double run = product.flops() / best_rate(squares);
-      if (run > longest_run(sweep.seconds, products.size())) {
+      const double run_seconds = product.flops() / best_rate(squares);
+      if (run_seconds > longest_run(sweep.seconds, products.size())) {
         result.left_out.push_back(product);
-        shortest = std::min(shortest, run);
+        shortest = std::min(shortest, run_seconds);
       } else {
         result.rates.push_back(machine.product(product, {.seconds = share}));
       }
     }
   }
   require_no_interrupt();
-  if (all > 0 && result.left_out.size() == all) {
-    refuse(sweep, all / sweep.dtypes.size(), shortest);
+  if (product_count > 0 && result.left_out.size() == product_count) {
+    refuse_sweep(sweep, product_count / sweep.dtypes.size(), shortest);
   }
-  progress("done", all, all);
+  progress("done", product_count, product_count);
   return result;
 }
 

@@ -57,7 +57,7 @@ void require_memory(const GemmSweep& sweep, int64_t memory_bytes = usable_memory
 /// it has no dtype, if every product would take too long, or if an InterruptGuard caught a signal.
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, const GemmMachine& machine,
                                    const SweepProgress& progress);
-/// Measures the sweep with threads of the processor, each bound to a core (see BoundTeam).
+/// Measures the sweep with threads of the processor. Binds each to a core if BoundTeam can.
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
                                    const SweepProgress& progress);
 

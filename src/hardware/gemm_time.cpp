@@ -75,7 +75,7 @@ std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBud
 
 std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const GemmBudget& budget,
                               const std::function<double()>& clock) {
-  constexpr double kShortest = 200e-6;  // seconds of one sample, far above the clock's resolution
+  constexpr double kLeastSeconds = 200e-6;  // of a sample, far above the clock's resolution
   const Gemm& gemm = prepare_gemm(runtime, shape);
   const int copies = copies_of(shape, runtime.threads());
   std::vector<Operands> operands;
@@ -99,7 +99,7 @@ std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const Ge
   const double begin = clock();
   int64_t repeats = 1;
   double seconds = sample(repeats);
-  while (seconds < kShortest) seconds = sample(repeats *= 2);
+  while (seconds < kLeastSeconds) seconds = sample(repeats *= 2);
   std::vector<double> times;
   while (true) {
     times.push_back(seconds_a_run(seconds, repeats, copies));

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// The time for measuring one product, or other work. After a run for warm-up, samples are taken
-/// for `seconds` seconds, but at least `least_samples` samples.
+/// The time for measuring one matrix product, or one piece of other work. After a run for warm-up,
+/// samples are taken for `seconds` seconds, but at least `least_samples` samples.
 struct GemmBudget {
   double seconds = 0.1;
   int least_samples = 3;
@@ -36,8 +36,8 @@ double seconds_a_run(double elapsed, int64_t repeats, int copies);
 /// before it reports anything (see require_no_interrupt()).
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget);
 
-/// Does the same with a runtime's products and threads. `clock` returns the seconds since some
-/// fixed moment.
+/// Does the same with the prepared products and the threads of a runtime. `clock` returns the
+/// seconds since some fixed moment.
 std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const GemmBudget& budget,
                               const std::function<double()>& clock);
 

@@ -30,7 +30,7 @@ Processor read_processor(const nlohmann::json& json, const std::string& path) {
   members.require_known({"name", "features", "first_level_cache_bytes", "second_level_cache_bytes",
                          "last_level_cache_bytes", "threads"});
   Processor processor{.name = members.text("name")};
-  members.each("features", [&](const nlohmann::json& feature, const std::string& where) {
+  members.for_each("features", [&](const nlohmann::json& feature, const std::string& where) {
     if (!is_plain_text(feature)) {
       throw Error("{} is {}, expected {}", where, printable(feature.dump()),
                   JsonMembers::kPlainText);
@@ -46,7 +46,7 @@ Processor read_processor(const nlohmann::json& json, const std::string& path) {
 
 GemmRate read_gemm(const JsonMembers& members) {
   members.require_known({"dtype", "layout", "m", "n", "k", "best", "median"});
-  return {.dtype = members.named("dtype", dtype_from_name),
+  return {.dtype = members.converted("dtype", dtype_from_name),
           .layout = members.word_of<GemmLayout>("layout", "layout of matrix products"),
           .m = members.whole("m", 1),
           .n = members.whole("n", 1),
@@ -65,11 +65,11 @@ nlohmann::ordered_json gemm_json(const GemmRate& rate) {
           {"median", rate.median}};
 }
 
-double seconds_of(const JsonMembers& members, const char* name) {
-  constexpr double kMost = 1e9;  // about 30 years: no measurement takes as long
+double read_seconds(const JsonMembers& members, const char* name) {
+  constexpr double kMostSeconds = 1e9;  // about 30 years: no measurement takes as long
   const nlohmann::json& value = members.member(name);
-  if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > kMost) {
-    members.wrong(name, "seconds above 0");
+  if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > kMostSeconds) {
+    members.refuse(name, "seconds above 0");
   }
   return value.get<double>();
 }
@@ -78,34 +78,33 @@ CollectiveRate read_collective(const JsonMembers& members) {
   members.require_known({"collective", "dtype", "carrier", "ranks", "machines", "bytes", "best",
                          "median", "bus_bandwidth"});
   return {.collective = members.word_of<Collective>("collective", "collective"),
-          .dtype = members.named("dtype", dtype_from_name),
-          .ranks = {.carrier = members.word_of<Carrier>("carrier", "carrier of messages"),
-                    .ranks = members.whole_int("ranks", 2),
+          .dtype = members.converted("dtype", dtype_from_name),
+          .ranks = {.kind = members.word_of<RankKind>("carrier", "carrier of messages"),
+                    .count = members.whole_int("ranks", 2),
                     .machines = members.whole_int("machines", 1)},
           .bytes = members.whole("bytes", 1),
-          .best = seconds_of(members, "best"),
-          .median = seconds_of(members, "median")};
+          .best_seconds = read_seconds(members, "best"),
+          .median_seconds = read_seconds(members, "median")};
 }
 
-/// Writes one element per line, because people read and compare these files.
+/// Returns a JSON array with one element a line, because people read and compare these files.
 std::string array_lines(const std::vector<nlohmann::ordered_json>& elements) {
   std::vector<std::string> texts;
   for (const auto& element : elements) texts.push_back("\n    " + element.dump());
   return fmt::format("[{}{}]", join(texts, ","), texts.empty() ? "" : "\n  ");
 }
 
-/// Returns the rates as an array.
 std::string collective_lines(const std::vector<CollectiveRate>& rates) {
   std::vector<nlohmann::ordered_json> elements;
   for (const CollectiveRate& rate : rates) {
     elements.push_back({{"collective", word(rate.collective)},
                         {"dtype", dtype_name(rate.dtype)},
-                        {"carrier", word(rate.ranks.carrier)},
-                        {"ranks", rate.ranks.ranks},
+                        {"carrier", word(rate.ranks.kind)},
+                        {"ranks", rate.ranks.count},
                         {"machines", rate.ranks.machines},
                         {"bytes", rate.bytes},
-                        {"best", rate.best},
-                        {"median", rate.median},
+                        {"best", rate.best_seconds},
+                        {"median", rate.median_seconds},
                         {"bus_bandwidth", rate.bus_bandwidth()}});
   }
   return array_lines(elements);
@@ -139,8 +138,7 @@ double Hardware::tf32_peak() const {
   if (accelerator && accelerator->tf32_flops) return accelerator->tf32_flops->value;
   throw Error(
       "the hardware file has no peak of products in TF32 (its accelerator's member tf32_flops): "
-      "use "
-      "a file from a data sheet, or set train.tf32 = false");
+      "use a file from a data sheet, or set train.tf32 = false");
 }
 
 double Hardware::memory_bandwidth() const {
@@ -206,12 +204,12 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
   const nlohmann::json json = parse_strict_json(text, origin, kLevels);
   const JsonMembers members(json, origin);
   if (members.text("format") != kFormat) {
-    members.wrong("format", fmt::format("\"{}\", which `tessera bench all` writes", kFormat));
+    members.refuse("format", fmt::format("\"{}\", which `tessera bench all` writes", kFormat));
   }
   const int64_t version = members.whole("version", 1);
   if (version != kVersion && version != kAcceleratorVersion) {
-    members.wrong("version", fmt::format("{} or {}; measure again with `tessera bench all`",
-                                         kVersion, kAcceleratorVersion));
+    members.refuse("version", fmt::format("{} or {}; measure again with `tessera bench all`",
+                                          kVersion, kAcceleratorVersion));
   }
   members.require_known({"format", "version", "processor", "accelerator", "gemm_peak", "gemm",
                          "memory", "collectives"});
@@ -224,10 +222,10 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
   if (!hardware.accelerator || members.has("processor")) {
     hardware.processor = read_processor(members.member("processor"), origin + ": processor");
   }
-  members.each("gemm", [&](const nlohmann::json& element, const std::string& path) {
+  members.for_each("gemm", [&](const nlohmann::json& element, const std::string& path) {
     hardware.gemms.push_back(read_gemm(JsonMembers(element, path)));
   });
-  members.each("memory", [&](const nlohmann::json& element, const std::string& path) {
+  members.for_each("memory", [&](const nlohmann::json& element, const std::string& path) {
     const JsonMembers rate(element, path);
     rate.require_known({"kernel", "bytes", "best", "median"});
     hardware.memory.push_back({.kernel = rate.word_of<MemoryKernel>("kernel", "memory loop"),
@@ -236,7 +234,7 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
                                .median = rate.rate("median")});
   });
   if (members.has("collectives")) {
-    members.each("collectives", [&](const nlohmann::json& element, const std::string& path) {
+    members.for_each("collectives", [&](const nlohmann::json& element, const std::string& path) {
       hardware.collectives.push_back(read_collective(JsonMembers(element, path)));
     });
   }
@@ -252,33 +250,33 @@ void require_same_processor(const Hardware& hardware, int threads, const fs::pat
     throw Error("{} is about {}, and this run computes on the processor; leave run.hardware out",
                 path.string(), describe(*hardware.accelerator));
   }
-  const Processor here = this_processor(threads);
-  const Processor& there = hardware.processor;
-  if (same_processor(there, here)) return;
+  const Processor present = this_processor(threads);
+  const Processor& measured = hardware.processor;
+  if (same_processor(measured, present)) return;
   throw Error(
       "{} was measured on {}; this is {}. Measure here with `tessera bench all --threads {} "
       "--output FILE`, or leave run.hardware out",
-      path.string(), describe(there), describe(here), threads);
+      path.string(), describe(measured), describe(present), threads);
 }
 
 void require_same_accelerator(const Hardware& hardware, const Accelerator& accelerator,
                               const fs::path& path) {
-  const AcceleratorFacts here = facts_of(accelerator);
+  const AcceleratorFacts present = facts_of(accelerator);
   if (!hardware.accelerator) {
     throw Error("{} is about the processor {}, and this run computes on {}; leave run.hardware out",
-                path.string(), describe(hardware.processor), here.name);
+                path.string(), describe(hardware.processor), present.name);
   }
-  const AcceleratorFacts& there = *hardware.accelerator;
-  const bool same = there.memory_bytes.origin == Origin::data_sheet
-                        ? there.device == here.device && there.architecture == here.architecture &&
-                              there.multiprocessors.value == here.multiprocessors.value
-                        : there.device == here.device && there.name == here.name;
-  if (same) return;
+  const AcceleratorFacts& described = *hardware.accelerator;
+  const bool same_kind = described.memory_bytes.origin == Origin::data_sheet
+                             ? described.architecture == present.architecture &&
+                                   described.multiprocessors.value == present.multiprocessors.value
+                             : described.name == present.name;
+  if (described.device == present.device && same_kind) return;
   throw Error(
       "{} is about {} ({}, {} multiprocessors); this is {} ({}, {}). Measure here with `tessera "
       "bench all --device {} --output FILE`, or leave run.hardware out",
-      path.string(), there.name, there.architecture, there.multiprocessors.value, here.name,
-      here.architecture, here.multiprocessors.value, word(here.device));
+      path.string(), described.name, described.architecture, described.multiprocessors.value,
+      present.name, present.architecture, present.multiprocessors.value, word(present.device));
 }
 
 }  // namespace tessera

@@ -39,8 +39,8 @@ struct GemmTables {
   }
 
   /// Returns the rate of a product, or NaN if it was not measured.
-  static double at(const std::map<std::pair<int64_t, int64_t>, double>& cells, int64_t m,
-                   int64_t n) {
+  static double rate_at(const std::map<std::pair<int64_t, int64_t>, double>& cells, int64_t m,
+                        int64_t n) {
     const auto found = cells.find({m, n});
     return found == cells.end() ? std::nan("") : found->second;
   }
@@ -71,7 +71,7 @@ std::string peaks_text(const Hardware& hardware) {
   return text;
 }
 
-std::string machine(const Hardware& hardware) {
+std::string machine_name(const Hardware& hardware) {
   if (hardware.accelerator) return hardware.accelerator->name;
   return fmt::format("{} ({} threads)", hardware.processor.name, hardware.processor.threads);
 }
@@ -88,7 +88,7 @@ std::string gemm_text(const Hardware& hardware, const GemmSweep& sweep) {
     for (const int64_t m : tables.m) {
       std::vector<std::string> row{std::to_string(m)};
       for (const int64_t n : tables.n) {
-        const double rate = GemmTables::at(cells, m, n);
+        const double rate = GemmTables::rate_at(cells, m, n);
         row.push_back(std::isnan(rate) ? "" : fmt::format("{:.1f}", rate));
       }
       table.add(row);
@@ -100,7 +100,7 @@ std::string gemm_text(const Hardware& hardware, const GemmSweep& sweep) {
 
 std::string gemm_picture(const Hardware& hardware, const GemmSweep& sweep) {
   const GemmTables tables(hardware.gemms, sweep);
-  HeatMap map{.title = fmt::format("Matrix products on {}", machine(hardware)),
+  HeatMap map{.title = fmt::format("Matrix products on {}", machine_name(hardware)),
               .row_label = "M",
               .rows = texts_of(tables.m),
               .column_label = "N",
@@ -108,29 +108,29 @@ std::string gemm_picture(const Hardware& hardware, const GemmSweep& sweep) {
               .panels = {},
               .unit = "GFLOP/s",
               .note = "best run of each shape, on random normal numbers"};
-  std::set<int64_t> depths;
+  std::set<int64_t> k_values;
   for (const auto& [key, cells] : tables.panels) {
     HeatPanel panel{title_of(key), {}};
     for (const int64_t m : tables.m) {
       std::vector<double>& row = panel.values.emplace_back();
-      for (const int64_t n : tables.n) row.push_back(GemmTables::at(cells, m, n));
+      for (const int64_t n : tables.n) row.push_back(GemmTables::rate_at(cells, m, n));
     }
     map.panels.push_back(std::move(panel));
-    depths.insert(std::get<2>(key));
+    k_values.insert(std::get<2>(key));
   }
-  map.panels_across = std::min<size_t>(depths.size(), 4);
+  map.panels_across = std::min<size_t>(k_values.size(), 4);
   return draw(map);
 }
 
 std::string memory_text(const Hardware& hardware) {
   std::map<int64_t, std::map<MemoryKernel, double>> rows;
   for (const MemoryRate& rate : hardware.memory) rows[rate.bytes][rate.kernel] = rate.best;
-  std::vector<std::string> header(kWords<MemoryKernel>.begin(), kWords<MemoryKernel>.end());
+  std::vector<std::string> header(kWordsOf<MemoryKernel>.begin(), kWordsOf<MemoryKernel>.end());
   header.insert(header.begin(), "working set");
   Table table(header);
   for (const auto& [bytes, rates] : rows) {
     std::vector<std::string> row{format_bytes(bytes)};
-    for (size_t kernel = 0; kernel < kWords<MemoryKernel>.size(); ++kernel) {
+    for (size_t kernel = 0; kernel < kWordsOf<MemoryKernel>.size(); ++kernel) {
       const auto found = rates.find(static_cast<MemoryKernel>(kernel));
       row.push_back(found == rates.end() ? "" : fmt::format("{:.1f}", found->second * 1e-9));
     }
@@ -141,7 +141,7 @@ std::string memory_text(const Hardware& hardware) {
 
 std::string memory_picture(const Hardware& hardware) {
   Chart chart{
-      .title = fmt::format("Memory bandwidth of {}", machine(hardware)),
+      .title = fmt::format("Memory bandwidth of {}", machine_name(hardware)),
       .runs = {},
       .x = {.label = "bytes of all arrays", .logarithmic = true},
       .panels = {},
@@ -149,7 +149,7 @@ std::string memory_picture(const Hardware& hardware) {
           "best run of each size; bytes read and written by the loop, of which update alone "
           "overwrites what it has read"};
   Panel panel{"GB/s", {}};
-  for (size_t kernel = 0; kernel < kWords<MemoryKernel>.size(); ++kernel) {
+  for (size_t kernel = 0; kernel < kWordsOf<MemoryKernel>.size(); ++kernel) {
     Curve curve{.run = chart.runs.size(), .faint = {}, .line = {}, .markers = {}};
     for (const MemoryRate& rate : hardware.memory) {
       if (rate.kernel != static_cast<MemoryKernel>(kernel)) continue;
@@ -158,7 +158,7 @@ std::string memory_picture(const Hardware& hardware) {
     if (curve.line.empty()) continue;
     std::ranges::sort(curve.line, {}, &Point::x);
     curve.markers = curve.line;
-    chart.runs.emplace_back(kWords<MemoryKernel>[kernel]);
+    chart.runs.emplace_back(kWordsOf<MemoryKernel>[kernel]);
     panel.curves.push_back(std::move(curve));
   }
   chart.panels.push_back(std::move(panel));

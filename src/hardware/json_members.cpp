@@ -25,7 +25,7 @@ const nlohmann::json& JsonMembers::member(const char* name) const {
 }
 
 std::string JsonMembers::text(const char* name) const {
-  if (!is_plain_text(member(name))) wrong(name, kPlainText);
+  if (!is_plain_text(member(name))) refuse(name, kPlainText);
   return member(name).get<std::string>();
 }
 
@@ -44,7 +44,7 @@ int64_t JsonMembers::whole(const char* name, int64_t minimum, int64_t maximum) c
   const bool fits =
       value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(maximum);
   if (!fits || value.get<int64_t>() < minimum) {
-    wrong(name, fmt::format("a whole number from {} to {}, in digits", minimum, maximum));
+    refuse(name, fmt::format("a whole number from {} to {}, in digits", minimum, maximum));
   }
   return value.get<int64_t>();
 }
@@ -57,12 +57,12 @@ double JsonMembers::rate(const char* name, double minimum) const {
   constexpr double kMost = 1e18;
   const nlohmann::json& value = member(name);
   if (!value.is_number() || !(value.get<double>() >= minimum && value.get<double>() <= kMost)) {
-    wrong(name, fmt::format("a number from {:g} to {:g}", minimum, kMost));
+    refuse(name, fmt::format("a number from {:g} to {:g}", minimum, kMost));
   }
   return value.get<double>();
 }
 
-void JsonMembers::wrong(const char* name, const std::string& expected) const {
+void JsonMembers::refuse(const char* name, const std::string& expected) const {
   throw Error("{}: \"{}\" is {}, expected {}", path_, name, printable(member(name).dump()),
               expected);
 }

@@ -15,7 +15,7 @@ namespace tessera {
 
 /// Reads the members of one JSON object of a hardware file, and checks their types and ranges. The
 /// functions throw Error if a member is missing or not what it should be. The message names the
-/// path of the object in the file. The JSON must outlive this object.
+/// path of the object in the file. The JSON must outlive the reader.
 class JsonMembers {
  public:
   static constexpr const char* kPlainText =
@@ -25,7 +25,7 @@ class JsonMembers {
   JsonMembers(const nlohmann::json& json, std::string path);
 
   const std::string& path() const { return path_; }
-  /// Throws Error if a member has another name, because a misspelt one would be overlooked.
+  /// Throws Error if a member's name is not one of `names`: misspelt ones would be overlooked.
   void require_known(const std::vector<std::string>& names) const;
   bool has(const char* name) const { return json_.contains(name); }
   /// Returns the member as it is.
@@ -41,10 +41,10 @@ class JsonMembers {
   /// reaches.
   double rate(const char* name, double minimum = 1) const;
 
-  /// Returns a text converted with `convert`. Adds the object's path to the Error if `convert` does
-  /// not know the text.
+  /// Returns convert(text) of a member that is a text. Adds the object's path to an Error that
+  /// `convert` throws.
   template <typename Convert>
-  auto named(const char* name, const Convert& convert) const {
+  auto converted(const char* name, const Convert& convert) const {
     const std::string value = text(name);
     try {
       return convert(value);
@@ -56,21 +56,21 @@ class JsonMembers {
   /// Returns the value of an enum's word (see known_word()).
   template <Worded Enum>
   Enum word_of(const char* name, std::string_view noun) const {
-    return named(name, [&](std::string_view text) { return known_word<Enum>(text, noun); });
+    return converted(name, [&](std::string_view text) { return known_word<Enum>(text, noun); });
   }
 
   /// Calls visit(element, path) for the elements of an array.
   template <typename Visitor>
-  void each(const char* name, const Visitor& visit) const {
-    if (!member(name).is_array()) wrong(name, "an array");
+  void for_each(const char* name, const Visitor& visit) const {
+    if (!member(name).is_array()) refuse(name, "an array");
     size_t index = 0;
     for (const nlohmann::json& element : member(name)) {
       visit(element, fmt::format("{}: {}[{}]", path_, name, index++));
     }
   }
 
-  /// Throws the Error for a member that is not what is expected.
-  [[noreturn]] void wrong(const char* name, const std::string& expected) const;
+  /// Throws the Error about a member that is not what is expected.
+  [[noreturn]] void refuse(const char* name, const std::string& expected) const;
 
  private:
   const nlohmann::json& json_;

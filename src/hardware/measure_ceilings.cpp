@@ -16,15 +16,15 @@
 namespace tessera {
 namespace {
 
-// Measurements run on the processor (measure_ceilings()) or on a device (measure_on_device()). Both
-// fill in what the user left open, check that the sizes fit, and measure products before memory.
+// measure_ceilings() measures the processor, and measure_on_device() a device. Both fill in what
+// the user left open, check that the sizes fit, and measure products before memory.
 
-/// Returns those of bf16 and f32 for which has() is true, and logs that `machine` has no others.
-std::vector<DType> types_of(const std::string& machine, const std::function<bool(DType)>& has,
-                            const Logger& logger) {
+/// Returns those of bf16 and f32 for which can_multiply() is true. Logs which one `machine` lacks.
+std::vector<DType> types_of(const std::string& machine,
+                            const std::function<bool(DType)>& can_multiply, const Logger& logger) {
   std::vector<DType> dtypes;
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    if (has(dtype)) {
+    if (can_multiply(dtype)) {
       dtypes.push_back(dtype);
     } else {
       logger.info("{} has no {} matrix product; it is left out", machine, dtype_name(dtype));
@@ -33,12 +33,12 @@ std::vector<DType> types_of(const std::string& machine, const std::function<bool
   return dtypes;
 }
 
-/// Calls sweep(progress) with a line of progress and returns its rates.
-std::vector<GemmRate> with_progress(
-    const std::function<GemmSweepResult(const SweepProgress&)>& sweep, const Logger& logger) {
+/// Returns the rates of `measure`, which gets a line of progress. Logs the products left out.
+std::vector<GemmRate> rates_with_progress(
+    const std::function<GemmSweepResult(const SweepProgress&)>& measure, const Logger& logger) {
   Progress progress;
   const Stopwatch watch;
-  GemmSweepResult result = sweep([&](const std::string& what, size_t done, size_t all) {
+  GemmSweepResult result = measure([&](const std::string& what, size_t done, size_t all) {
     const double fraction = static_cast<double>(done) / static_cast<double>(all);
     progress.show(Progress::bar(fraction, watch.seconds(), what), done == all);
   });
@@ -63,14 +63,14 @@ std::vector<MemoryRate> measure_copies(const MemorySweep& sweep, DeviceRates& ra
   for (const int64_t bytes : sweep.bytes) {
     require_no_interrupt();
     progress.show(fmt::format("copy of {}", format_bytes(bytes)));
-    result.push_back(rates.copy(bytes, sweep.seconds));
+    result.push_back(rates.measure_copy(bytes, sweep.seconds));
   }
   require_no_interrupt();
   progress.clear();
   return result;
 }
 
-/// Measures what `result` and `memory` ask for on a device.
+/// Measures the products of `result.gemm` and the copies of `memory`, if given, on a device.
 void measure_on_device(MeasuredCeilings& result, std::optional<MemorySweep> memory, Device device,
                        const Logger& logger) {
   Target target = host_target(result.hardware.processor.threads);
@@ -83,15 +83,15 @@ void measure_on_device(MeasuredCeilings& result, std::optional<MemorySweep> memo
   if (result.gemm) {
     GemmSweep& sweep = *result.gemm;
     if (sweep.dtypes.empty()) {
-      const auto has = [&](DType dtype) { return rates.has_gemm(dtype); };
-      sweep.dtypes = types_of(accelerator.name(), has, logger);
+      const auto can_multiply = [&](DType dtype) { return rates.has_gemm(dtype); };
+      sweep.dtypes = types_of(accelerator.name(), can_multiply, logger);
     }
     require_memory(sweep, accelerator.free_bytes());
     const GemmMachine machine{
-        .squares = [&](DType dtype) { return rates.squares(dtype); },
+        .squares = [&](DType dtype) { return rates.measure_squares(dtype); },
         .product = [&](const GemmRate& product,
-                       const GemmBudget& budget) { return rates.gemm(product, budget); }};
-    result.hardware.gemms = with_progress(
+                       const GemmBudget& budget) { return rates.measure_gemm(product, budget); }};
+    result.hardware.gemms = rates_with_progress(
         [&](const SweepProgress& progress) { return measure_gemm_sweep(sweep, machine, progress); },
         logger);
   }
@@ -127,7 +127,7 @@ MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& l
     }
   }
   if (result.gemm) {
-    result.hardware.gemms = with_progress(
+    result.hardware.gemms = rates_with_progress(
         [&](const SweepProgress& progress) {
           return measure_gemm_sweep(*result.gemm, processor.threads, progress);
         },

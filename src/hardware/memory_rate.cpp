@@ -24,11 +24,11 @@ namespace {
 
 constexpr auto kElementBytes = static_cast<int64_t>(sizeof(double));
 
-int64_t arrays_of(MemoryKernel kernel) { return kernel == MemoryKernel::triad ? 3 : 2; }
+int64_t array_count(MemoryKernel kernel) { return kernel == MemoryKernel::triad ? 3 : 2; }
 
 /// Returns the number of arrays read plus the number of arrays written.
-int64_t accesses_of(MemoryKernel kernel) {
-  return arrays_of(kernel) + (kernel == MemoryKernel::update ? 1 : 0);
+int64_t access_count(MemoryKernel kernel) {
+  return array_count(kernel) + (kernel == MemoryKernel::update ? 1 : 0);
 }
 
 /// The scalars of a pass. Their values are known only at run time, because with constants the
@@ -46,8 +46,8 @@ struct Part {
   int64_t count;
 };
 
-/// Makes a pass over one part (MemoryKernel has the formulas).
-void pass(MemoryKernel kernel, const Part& part, const Factors& factors) {
+/// Makes a pass over one part. MemoryKernel has the formulas of the loops.
+void run_pass(MemoryKernel kernel, const Part& part, const Factors& factors) {
   double* __restrict out = part.out;
   const double* __restrict first = part.first;
   const double* __restrict second = part.second;
@@ -77,7 +77,7 @@ double timed_passes(MemoryKernel kernel, std::span<const Part> parts, const Fact
                   [&](int64_t begin, int64_t end, int) {
                     for (int64_t i = 0; i < passes; ++i) {
                       for (int64_t part = begin; part < end; ++part) {
-                        pass(kernel, parts[static_cast<size_t>(part)], factors);
+                        run_pass(kernel, parts[static_cast<size_t>(part)], factors);
                       }
                       // The compiler must not drop a pass whose results the next one overwrites.
                       asm volatile("" ::: "memory");
@@ -89,7 +89,7 @@ double timed_passes(MemoryKernel kernel, std::span<const Part> parts, const Fact
 }  // namespace
 
 int64_t MemoryPass::bytes() const {
-  return accesses_of(kernel) * kElementBytes * threads * elements;
+  return access_count(kernel) * kElementBytes * threads * elements;
 }
 
 double MemoryPass::rate(int64_t passes, double seconds) const {
@@ -97,7 +97,7 @@ double MemoryPass::rate(int64_t passes, double seconds) const {
 }
 
 MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads) {
-  const int64_t elements = bytes / (arrays_of(kernel) * kElementBytes * threads);
+  const int64_t elements = bytes / (array_count(kernel) * kElementBytes * threads);
   return {.kernel = kernel, .threads = threads, .elements = std::max<int64_t>(1, elements)};
 }
 
@@ -107,21 +107,22 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
   const MemoryPass work = memory_pass(kernel, bytes, threads);
   const int64_t count = work.elements;
   std::vector<Tensor> arrays;
-  for (int64_t i = 0; i < arrays_of(kernel); ++i) {
+  for (int64_t i = 0; i < array_count(kernel); ++i) {
     arrays.emplace_back(Shape{threads, count}, DType::f64);
   }
   std::vector<Part> parts(static_cast<size_t>(threads));
   // Each thread fills its own part, so the system puts it into memory near that thread.
   parallel_ranges(threads, threads, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t thread = begin; thread < end; ++thread) {
-      const auto at = [&](const Tensor& array) { return array.data<double>() + thread * count; };
-      for (const Tensor& array : arrays) std::fill_n(at(array), count, 1.25);
-      parts[static_cast<size_t>(thread)] = {at(arrays[0]), at(arrays[1]), at(arrays.back()), count};
+      const auto own = [&](const Tensor& array) { return array.data<double>() + thread * count; };
+      for (const Tensor& array : arrays) std::fill_n(own(array), count, 1.25);
+      parts[static_cast<size_t>(thread)] = {own(arrays[0]), own(arrays[1]), own(arrays.back()),
+                                            count};
     }
   });
-  // Volatile, so the numbers are read once and unknown to the compiler.
-  const volatile Factors unknown;
-  const Factors factors{unknown.scale, unknown.zero_bits};
+  // The compiler does not know the values that are read from a volatile object.
+  const volatile Factors hidden;
+  const Factors factors{hidden.scale, hidden.zero_bits};
   int64_t passes = 1;
   while (timed_passes(kernel, parts, factors, passes) < kLeastRun) passes *= 2;
   std::vector<double> rates;
@@ -148,7 +149,7 @@ std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, i
 void require_memory(std::span<const int64_t> sizes, int64_t memory_bytes) {
   for (const int64_t size : sizes) {
     if (size >= 1 && size <= memory_bytes / 2) continue;
-    throw Error("a working set of {}; give sizes from 1 byte to half of the {} that are there",
+    throw Error("a working set is {}; give sizes from 1 byte to half of the {} of memory",
                 format_bytes(size), format_bytes(memory_bytes));
   }
 }
@@ -159,7 +160,7 @@ std::vector<MemoryRate> measure_memory_sweep(
   const BoundTeam team(threads);
   std::vector<MemoryRate> rates;
   for (const int64_t size : sizes) {
-    for (size_t kernel = 0; kernel < kWords<MemoryKernel>.size(); ++kernel) {
+    for (size_t kernel = 0; kernel < kWordsOf<MemoryKernel>.size(); ++kernel) {
       require_no_interrupt();
       progress(
           fmt::format("{} of {}", word(static_cast<MemoryKernel>(kernel)), format_bytes(size)));

@@ -20,8 +20,8 @@ enum class MemoryKernel {
   update,  ///< a = a + s b: 24 bytes per element
 };
 template <>
-inline constexpr std::array<std::string_view, 4> kWords<MemoryKernel>{"copy", "scale", "triad",
-                                                                      "update"};
+inline constexpr std::array<std::string_view, 4> kWordsOf<MemoryKernel>{"copy", "scale", "triad",
+                                                                        "update"};
 
 /// The bytes per second that a loop reads and writes. Each element counts once when it is read and
 /// once when it is written. Stores are ordinary ones, so caches fetch a line before it is
@@ -65,8 +65,8 @@ std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, i
 void require_memory(std::span<const int64_t> sizes, int64_t memory_bytes);
 
 /// Measures every loop over working sets of these sizes, in bytes (see measure_memory()), for about
-/// `seconds` seconds each. Each thread is bound to a core (see BoundTeam). `progress` is called
-/// before each loop with what is measured next. Throws Error if an InterruptGuard has caught a
+/// `seconds` seconds each. Binds each thread to a core if BoundTeam can. Calls `progress` before
+/// each loop with what is measured next. Throws Error if an InterruptGuard has caught a
 /// signal.
 std::vector<MemoryRate> measure_memory_sweep(
     std::span<const int64_t> sizes, int threads, double seconds,

@@ -42,6 +42,7 @@ std::string name_from_facts(const CoreFacts& facts) {
                      fact("CPU part"), fact("CPU variant"));
 }
 
+/// Returns the most capable instructions that oneDNN uses among the processor's features.
 MatrixInstructions instructions_of(const Processor& processor) {
   const auto has = [&](std::initializer_list<std::string_view> features) {
     return std::ranges::all_of(features, [&](std::string_view feature) {
@@ -53,8 +54,7 @@ MatrixInstructions instructions_of(const Processor& processor) {
   if (!has({"avx512f", "avx512bw"})) return MatrixInstructions::avx2;
   if (!has({"avx512_bf16"})) return MatrixInstructions::avx512;
   if (has({"amx_tile", "amx_int8", "amx_bf16"})) return MatrixInstructions::amx;
-  // A virtual machine without AMX on one of Intel's processors that has it: see
-  // host_instructions().
+  // A virtual machine without AMX, on one of Intel's processors that have it (host_instructions()).
   const bool intel = processor.name.find("Intel") != std::string::npos;
   if (intel && has({"avx512_fp16"})) return MatrixInstructions::avx512;
   return MatrixInstructions::avx512_bf16;
@@ -106,8 +106,9 @@ std::string describe(const Processor& processor) {
                      processor.threads == 1 ? "" : "s", join(processor.features, " "));
 }
 
-bool same_processor(const Processor& a, const Processor& b) {
-  return a.name == b.name && a.features == b.features && a.threads == b.threads;
+bool same_processor(const Processor& first, const Processor& second) {
+  return first.name == second.name && first.features == second.features &&
+         first.threads == second.threads;
 }
 
 nlohmann::ordered_json processor_json(const Processor& processor) {

@@ -37,9 +37,9 @@ Processor processor_from_cpuinfo(std::string_view text, int threads);
 /// Returns a text such as "AMD EPYC, 2 threads (avx2 avx512f avx512_bf16)".
 std::string describe(const Processor& processor);
 
-/// Returns true if measurements on one processor hold on the other: the name, the features and the
-/// number of threads at work are the same.
-bool same_processor(const Processor& a, const Processor& b);
+/// Returns true if measurements on one processor hold on the other one: the name, the features and
+/// the number of threads at work are the same.
+bool same_processor(const Processor& first, const Processor& second);
 
 /// Returns the members of Processor under their names in hardware files.
 nlohmann::ordered_json processor_json(const Processor& processor);

@@ -17,8 +17,8 @@
 namespace tessera {
 namespace {
 
-// This file first reads the members of an entry (EntryReader). Then come the two kinds of entries
-// (products and products of groups), the whole file, and the tables for people.
+// EntryReader reads the members of an entry. Then come the two kinds of entries (products and
+// products of groups), the whole file, and the tables for people.
 
 constexpr const char* kTableFormat = "tessera tuned products";
 constexpr int64_t kTableVersion = 2;
@@ -40,39 +40,40 @@ class EntryReader : public JsonMembers {
     constexpr int64_t kMost = int64_t{1} << 40;
     const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{kMost};
     if (!fits || value.get<int64_t>() < least) {
-      wrong(name, fmt::format("a whole number from {} to {}", least, kMost));
+      refuse(name, fmt::format("a whole number from {} to {}", least, kMost));
     }
     return value.get<int64_t>();
   }
   bool flag(const char* name) const {
-    if (!member(name).is_boolean()) wrong(name, "true or false");
+    if (!member(name).is_boolean()) refuse(name, "true or false");
     return member(name).get<bool>();
   }
   double seconds(const char* name) const {
     const double value = seconds_or_none(name);
-    if (value == 0) wrong(name, "a number above 0");
+    if (value == 0) refuse(name, "a number above 0");
     return value;
   }
-  /// Returns the seconds of a member; 0 if it was not measured.
+  /// Returns the seconds of a member. 0 stands for a product that was not measured.
   double seconds_or_none(const char* name) const {
     const nlohmann::json& value = member(name);
     if (!value.is_number() || !(value.get<double>() >= 0) || !std::isfinite(value.get<double>())) {
-      wrong(name, "a number of seconds");
+      refuse(name, "a number of seconds");
     }
     return value.get<double>();
   }
   template <typename Enum>
   Enum word_of(const char* name) const {
     const nlohmann::json& value = member(name);
-    const auto found = value.is_string() ? find_word<Enum>(value.get<std::string>()) : std::nullopt;
-    if (!found) wrong(name, fmt::format("\"{}\"", join(words_of<Enum>(), "\" or \"")));
+    const auto found =
+        value.is_string() ? value_of_word<Enum>(value.get<std::string>()) : std::nullopt;
+    if (!found) refuse(name, fmt::format("\"{}\"", join(words_of<Enum>(), "\" or \"")));
     return *found;
   }
   DType dtype(const char* name) const {
     for (const DType dtype : {DType::bf16, DType::f32}) {
       if (member(name) == dtype_name(dtype)) return dtype;
     }
-    wrong(name, "\"bf16\" or \"f32\"");
+    refuse(name, "\"bf16\" or \"f32\"");
   }
   ProductAlgorithm algorithm() const {
     constexpr const char* kDigits = "0123456789abcdef";
@@ -80,7 +81,7 @@ class EntryReader : public JsonMembers {
     const std::string text = value.is_string() ? value.get<std::string>() : "";
     ProductAlgorithm result;
     if (text.size() != 2 * result.size() || text.find_first_not_of(kDigits) != std::string::npos) {
-      wrong("algorithm", fmt::format("{} hexadecimal digits", 2 * result.size()));
+      refuse("algorithm", fmt::format("{} hexadecimal digits", 2 * result.size()));
     }
     for (size_t i = 0; i < result.size(); ++i) {
       result[i] = static_cast<std::byte>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
@@ -213,20 +214,20 @@ void require_format(const nlohmann::json& json, const std::string& origin) {
 
 std::string grouped_text(const std::vector<TunedGrouped>& grouped) {
   if (grouped.empty()) return "";
-  Table text({"groups", "rows", "weights", "product", "types", "CUTLASS", "cuBLASLt", "taken"});
+  Table printed({"groups", "rows", "weights", "product", "types", "CUTLASS", "cuBLASLt", "taken"});
   for (const TunedGrouped& entry : grouped) {
     const GroupedShape& shape = entry.shape;
     const auto rate = [&](double seconds) {
       return seconds == 0 ? "-" : fmt::format("{:.1f} TFLOP/s", shape.flops() / seconds * 1e-12);
     };
-    text.add({std::to_string(shape.groups), std::to_string(shape.rows),
-              fmt::format("[{}, {}]", shape.out, shape.in), std::string(word(shape.kind)),
-              fmt::format("{} to {}{}", dtype_name(shape.input), dtype_name(shape.output),
-                          shape.adds ? ", added" : ""),
-              rate(entry.cutlass_seconds), rate(entry.cublaslt_seconds),
-              std::string(word(entry.library))});
+    printed.add({std::to_string(shape.groups), std::to_string(shape.rows),
+                 fmt::format("[{}, {}]", shape.out, shape.in), std::string(word(shape.kind)),
+                 fmt::format("{} to {}{}", dtype_name(shape.input), dtype_name(shape.output),
+                             shape.adds ? ", added" : ""),
+                 rate(entry.cutlass_seconds), rate(entry.cublaslt_seconds),
+                 std::string(word(entry.library))});
   }
-  return fmt::format("\n{}", text.text());
+  return fmt::format("\n{}", printed.text());
 }
 
 }  // namespace
@@ -253,13 +254,13 @@ TunedTable parse_tuned_products(std::string_view text, const std::string& origin
   return {.library = text_member(json, "library", origin),
           .device = text_member(json, "device", origin),
           .products = read_array(json, "products", origin, read_product,
-                                 [](const TunedProduct& one, const TunedProduct& other) {
-                                   return one.tf32 == other.tf32 &&
-                                          tuned_shape(one.shape) == tuned_shape(other.shape);
+                                 [](const TunedProduct& first, const TunedProduct& second) {
+                                   return first.tf32 == second.tf32 &&
+                                          tuned_shape(first.shape) == tuned_shape(second.shape);
                                  }),
           .grouped = read_array(json, "grouped", origin, read_grouped,
-                                [](const TunedGrouped& one, const TunedGrouped& other) {
-                                  return one.shape == other.shape;
+                                [](const TunedGrouped& first, const TunedGrouped& second) {
+                                  return first.shape == second.shape;
                                 })};
 }
 
@@ -268,20 +269,21 @@ TunedTable read_tuned_products(const fs::path& path) {
 }
 
 std::string tuned_products_text(const TunedTable& table) {
-  Table text({"m", "n", "k", "transposed", "types", "TFLOP/s", "tuned", "gain"});
+  Table printed({"m", "n", "k", "transposed", "types", "TFLOP/s", "tuned", "gain"});
   for (const TunedProduct& product : table.products) {
     const GemmShape& shape = product.shape;
     const auto rate = [&](double seconds) {
       return fmt::format("{:.1f}", shape.flops() / seconds * 1e-12);
     };
-    text.add({std::to_string(shape.m), std::to_string(shape.n), std::to_string(shape.k),
-              fmt::format("{}{}", shape.transpose_a ? "A" : "", shape.transpose_b ? "B" : ""),
-              fmt::format("{} to {}{}{}", dtype_name(shape.input), dtype_name(shape.output),
-                          shape.accumulate ? ", added" : "", product.tf32 ? ", TF32" : ""),
-              rate(product.heuristic_seconds), rate(product.seconds),
-              fmt::format("{:+.1f} %", 100 * (product.heuristic_seconds / product.seconds - 1))});
+    printed.add(
+        {std::to_string(shape.m), std::to_string(shape.n), std::to_string(shape.k),
+         fmt::format("{}{}", shape.transpose_a ? "A" : "", shape.transpose_b ? "B" : ""),
+         fmt::format("{} to {}{}{}", dtype_name(shape.input), dtype_name(shape.output),
+                     shape.accumulate ? ", added" : "", product.tf32 ? ", TF32" : ""),
+         rate(product.heuristic_seconds), rate(product.seconds),
+         fmt::format("{:+.1f} %", 100 * (product.heuristic_seconds / product.seconds - 1))});
   }
-  return fmt::format("{} on {}\n{}{}", table.library, table.device, text.text(),
+  return fmt::format("{} on {}\n{}{}", table.library, table.device, printed.text(),
                      grouped_text(table.grouped));
 }
 

@@ -32,20 +32,20 @@ Decoder::~Decoder() = default;
 
 Tensor Decoder::feed(std::span<const int32_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
-  TESSERA_CHECK(done_ + count <= capacity_, "{} tokens after {} in a cache of {}", count, done_,
-                capacity_);
+  TESSERA_CHECK(cached_tokens_ + count <= capacity_, "{} tokens after {} in a cache of {}", count,
+                cached_tokens_, capacity_);
   require_in_vocabulary(tokens, config_.vocabulary_size);
-  Step& step = prepare(count);
+  Step& step = step_for(count);
   std::vector<int32_t> positions(tokens.size());
-  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(done_));
-  const auto first = static_cast<int32_t>(done_);
+  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(cached_tokens_));
+  const auto first = static_cast<int32_t>(cached_tokens_);
   step.executor.write(std::as_bytes(tokens), step.executor.tensor(step.decoding.tokens));
   step.executor.write(std::as_bytes(std::span(positions)),
                       step.executor.tensor(step.decoding.positions));
   step.executor.write(std::as_bytes(std::span(&first, 1)),
-                      step.executor.tensor(step.decoding.first));
+                      step.executor.tensor(step.decoding.first_position));
   step.executor.run(kDecode);
-  done_ += count;
+  cached_tokens_ += count;
   return step.executor.tensor(step.decoding.logits);
 }
 
@@ -57,7 +57,7 @@ void Decoder::add_caches(const Program& program) {
   }
 }
 
-Decoder::Step& Decoder::prepare(int64_t count) {
+Decoder::Step& Decoder::step_for(int64_t count) {
   if (const auto found = steps_.find(count); found != steps_.end()) return *found->second;
   DecodingProgram program = write_decoding(config_, compute_, count, capacity_);
   add_caches(program.program);

@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-/// Continues one sequence with key-value caches of `capacity` positions. There is one decoding
-/// program for each number of tokens fed at once, as a rule two: the whole prompt, and one token.
+/// Continues one sequence, with key-value caches of `capacity` positions. Has one program for each
+/// number of tokens that are fed at once: as a rule two, for the prompt and for a single token.
 class Decoder {
  public:
   /// `weights` are the units of the model's parameters, in the types that its programs compute in.
@@ -28,14 +28,14 @@ class Decoder {
 
   /// Feeds tokens at the sequence's end. Returns the logits after each token, [tokens, vocabulary]
   /// in f32 (f64 for a model computed in f64), in memory of the runtime's device. The next call may
-  /// overwrite them. Throws Error on a token outside the model's vocabulary, and InternalError
-  /// beyond the capacity.
+  /// overwrite that memory. Throws Error on a token outside the model's vocabulary, and
+  /// InternalError beyond the capacity.
   Tensor feed(std::span<const int32_t> tokens);
 
  private:
   struct Step;
-  /// Returns the program for `count` tokens, which is written at its first use.
-  Step& prepare(int64_t count);
+  /// Returns the program for `count` tokens at once. Writes it at its first use.
+  Step& step_for(int64_t count);
   /// Makes the caches that a program declares and that do not exist yet, filled with zeros.
   void add_caches(const Program& program);
 
@@ -44,9 +44,9 @@ class Decoder {
   int64_t capacity_;
   Runtime& runtime_;
   std::vector<std::unique_ptr<Arena>> cache_memory_;
-  GivenTensors given_;  // weights and caches, which all programs share
-  std::map<int64_t, std::unique_ptr<Step>> steps_;
-  int64_t done_ = 0;  // tokens in the caches
+  GivenTensors given_;                              // weights and caches, which all programs share
+  std::map<int64_t, std::unique_ptr<Step>> steps_;  // by the number of tokens
+  int64_t cached_tokens_ = 0;
 };
 
 }  // namespace tessera

@@ -87,20 +87,20 @@ SourcesEvaluation::SourcesEvaluation(Evaluator& evaluator, const TrainingData& d
       options_(evaluator.loader_options(rows)),
       instances_(instances) {
   for (const DataSource& source : data.sources) {
-    const bool alone = data.sources.size() == 1;  // if it has no data, the loader throws Error
-    if (alone || source.instances->instances(Split::held_out) > 0) sources_.push_back(&source);
+    const bool only_one = data.sources.size() == 1;  // then its loader throws Error without data
+    if (only_one || source.instances->instances(Split::held_out) > 0) sources_.push_back(&source);
   }
   if (sources_.empty()) {
     throw Error("no source has held-out data; {}", empty_split_advice(Split::held_out));
   }
-  begin_source();
+  begin_next_source();
 }
 
-void SourcesEvaluation::begin_source() {
+void SourcesEvaluation::begin_next_source() {
   loader_.emplace(TrainingData{data_.tokenizer, {*sources_[results_.size()]}}, options_);
-  const int64_t all = loader_->instances();
-  evaluation_ = {.instances = instances_ > 0 ? std::min(instances_, all) : all};
-  loss_ = 0;
+  const int64_t available = loader_->instances();
+  evaluation_ = {.instances = instances_ > 0 ? std::min(instances_, available) : available};
+  loss_sum_ = 0;
   instances_done_ = 0;
 }
 
@@ -112,16 +112,16 @@ void SourcesEvaluation::next() {
   const int64_t own_rows =
       std::clamp<int64_t>(counted_rows - batch.part * batch.rows, 0, batch.rows);
   std::fill(batch.targets.begin() + own_rows * batch.context, batch.targets.end(), -1);
-  loss_ += evaluator_.batch_loss(batch);
+  loss_sum_ += evaluator_.batch_loss(batch);
   evaluation_.targets +=
       batch.target_count / all_rows * counted_rows;  // all rows have equally many targets
   instances_done_ += all_rows;
   if (instances_done_ < evaluation_.instances) return;
-  evaluation_.loss = loss_ / static_cast<double>(std::max<int64_t>(evaluation_.targets, 1));
+  evaluation_.loss = loss_sum_ / static_cast<double>(std::max<int64_t>(evaluation_.targets, 1));
   evaluation_.perplexity = std::exp(evaluation_.loss);
   const DataSource& source = *sources_[results_.size()];
   results_.push_back({source.name, source.weight, evaluation_});
-  if (!done()) begin_source();
+  if (!done()) begin_next_source();
 }
 
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
@@ -144,14 +144,14 @@ Evaluation mean_evaluation(std::span<const SourceEvaluation> sources) {
   TESSERA_CHECK(!sources.empty(), "the mean of no evaluation");
   if (sources.size() == 1) return sources.front().evaluation;
   Evaluation mean;
-  double weights = 0;
+  double weight_sum = 0;
   for (const auto& [name, weight, evaluation] : sources) {
     mean.loss += weight * evaluation.loss;
-    weights += weight;
+    weight_sum += weight;
     mean.targets += evaluation.targets;
     mean.instances += evaluation.instances;
   }
-  mean.loss /= weights;
+  mean.loss /= weight_sum;
   mean.perplexity = std::exp(mean.loss);
   return mean;
 }

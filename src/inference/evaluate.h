@@ -72,12 +72,12 @@ class StandaloneEvaluator {
 };
 
 /// Throws Error when a StandaloneEvaluator of this size would need more memory than there is. On
-/// the processor the need includes the weights. On a device the weights are there already, and the
-/// free memory must hold the rest. Only plans the memory; allocates none.
+/// the processor the need includes the weights. A device holds the weights already, and its free
+/// memory must hold the rest. Only plans the memory; allocates none.
 ///
 /// `ranks` ranks share the machine's memory and each run a program as large as `program`. The
-/// memory holds `copies` copies of the loaded `weights`. `shared` are those of the weights that the
-/// program uses without a copy.
+/// memory holds `copies` copies of the loaded `weights`. `shared` are the weights among them that
+/// the program uses without a copy.
 void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& weights,
                                const GivenTensors& shared, const ProgramSize& size,
                                const Runtime& runtime, int ranks = 1, int copies = 1);
@@ -108,17 +108,17 @@ class SourcesEvaluation {
   const std::vector<SourceEvaluation>& results() const { return results_; }
 
  private:
-  void begin_source();
+  void begin_next_source();
 
   Evaluator& evaluator_;
   const TrainingData& data_;
   LoaderOptions options_;
   int64_t instances_;
   std::vector<const DataSource*> sources_;
-  // Of the source whose result comes next:
+  // The state of the source whose result comes next:
   std::optional<Loader> loader_;
-  Evaluation evaluation_;       // all but the losses
-  double loss_ = 0;             // summed over the targets of the batches so far
+  Evaluation evaluation_;       // its loss and perplexity are set at the end of the source
+  double loss_sum_ = 0;         // over the targets of the batches so far
   int64_t instances_done_ = 0;  // of the batches so far
   std::vector<SourceEvaluation> results_;
 };

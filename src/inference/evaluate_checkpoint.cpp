@@ -38,13 +38,13 @@ CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& opti
   const int ranks = task.mesh.ranks();
   task.require_memory(runtime, 0, ranks, 1);
   CheckpointEvaluation result = task.report();
-  result.set(ranks > 1 ? evaluate_on_ranks(task, threads) : task.run_rank(0, runtime));
+  result.set_losses(ranks > 1 ? evaluate_on_ranks(task, threads) : task.run_rank(0, runtime));
   return result;
 }
 
-void CheckpointEvaluation::set(std::vector<SourceEvaluation> evaluations) {
+void CheckpointEvaluation::set_losses(std::vector<SourceEvaluation> evaluations) {
   sources = std::move(evaluations);
-  model = mean_evaluation(sources);
+  mean = mean_evaluation(sources);
 }
 
 std::string CheckpointEvaluation::text() const {
@@ -60,12 +60,12 @@ std::string CheckpointEvaluation::text() const {
     for (const SourceEvaluation& source : sources) {
       add("this checkpoint on " + source.name, source.evaluation.loss);
     }
-    add("this checkpoint, mean by weights", model.loss);
+    add("this checkpoint, mean by weights", mean.loss);
   } else {
-    add("this checkpoint", model.loss);
+    add("this checkpoint", mean.loss);
   }
   std::string text = fmt::format("{} (step {}), {} held-out tokens\n{}", checkpoint.string(), step,
-                                 model.targets, table.text());
+                                 mean.targets, table.text());
   if (capacity_factor > 0) {
     text += fmt::format(
         "no token was dropped: model.capacity_factor ({:g}) bounds the experts in training alone\n",
@@ -75,12 +75,9 @@ std::string CheckpointEvaluation::text() const {
 }
 
 std::string CheckpointEvaluation::json() const {
-  nlohmann::ordered_json json{{"checkpoint", checkpoint.string()},
-                              {"step", step},
-                              {"loss", model.loss},
-                              {"perplexity", model.perplexity},
-                              {"tokens", model.targets},
-                              {"instances", model.instances}};
+  nlohmann::ordered_json json{
+      {"checkpoint", checkpoint.string()}, {"step", step},           {"loss", mean.loss},
+      {"perplexity", mean.perplexity},     {"tokens", mean.targets}, {"instances", mean.instances}};
   if (sources.size() > 1) {
     for (const auto& [name, weight, evaluation] : sources) {
       json["sources"][name] = {{"loss", evaluation.loss},

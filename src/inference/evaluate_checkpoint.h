@@ -24,8 +24,8 @@ struct CheckpointEvaluationOptions {
   int64_t batch = 8;            ///< sequences at a time
   int64_t instances = 0;        ///< at most this many of each source; 0: all
   int threads = 0;              ///< of all ranks together; 0: all usable cores
-  int ranks = 1;                ///< threads of this process, or processes
-  bool processes = false;       ///< true if the ranks are processes, of which this is one
+  int ranks = 1;                ///< that share the sequences and the model
+  bool processes = false;       ///< true if the ranks are processes; otherwise they are threads
   ParallelSection parallel;     ///< the layout of the ranks; data parallelism takes the rest
   Device device = Device::cpu;  ///< the device that computes
   bool baselines = false;       ///< true to report n-gram models of the training data, too
@@ -36,12 +36,12 @@ struct CheckpointEvaluation {
   fs::path checkpoint;
   int64_t step = 0;
   std::vector<SourceEvaluation> sources;
-  Evaluation model;  ///< over all sources
+  Evaluation mean;  ///< of the sources
   std::optional<BaselineLoss> baselines;
-  double capacity_factor = 0;  ///< of the training, for a note: an evaluation drops no token
+  double capacity_factor = 0;  ///< of the training. The report notes that evaluations drop no token
 
   /// Sets the losses of the sources and their mean.
-  void set(std::vector<SourceEvaluation> evaluations);
+  void set_losses(std::vector<SourceEvaluation> evaluations);
   /// Returns a table for people.
   std::string text() const;
   /// Returns one JSON object on one line.

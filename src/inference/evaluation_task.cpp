@@ -1,5 +1,5 @@
-// evaluation_task() opens the data and lays out the mesh. program() writes the program of a rank,
-// and rank_weights() gives it weights: shared with the model, or copied if the rank has a piece.
+// evaluation_task() opens the data and lays out the mesh. program() writes the program of a rank.
+// rank_weights() returns its weights: shared with the model, or copies of the pieces of the rank.
 
 #include "inference/evaluation_task.h"
 
@@ -47,7 +47,7 @@ Mesh evaluation_mesh(const CheckpointEvaluationOptions& options, const LoadedMod
                      int64_t context) {
   RunConfig config = model.config;
   config.parallel = options.parallel;
-  config.file.clear();  // errors must not name it: the layout comes from the options
+  config.file.clear();  // errors must not name the file: the layout comes from the options
   config.data.context = context;
   Mesh mesh = mesh_for_inference(config, options.ranks);
   if (options.batch % data_ranks(mesh) != 0) {
@@ -67,8 +67,8 @@ GivenTensors shared_weights(const LoadedModel& model, const ParameterList& rank_
   for (size_t i = 0; i < rank_parameters.specs().size(); ++i) {
     const ParameterSpec& spec = rank_parameters.specs()[i];
     const ParameterSpec& whole = model.parameters.specs()[i];
-    const bool same = spec.piece_shape == whole.shape && spec.unit_offset == whole.unit_offset;
-    if (!same) copied.insert(spec.unit_index);
+    const bool is_whole = spec.piece_shape == whole.shape && spec.unit_offset == whole.unit_offset;
+    if (!is_whole) copied.insert(spec.unit_index);
   }
   GivenTensors shared;
   for (int i = 0; i < std::ssize(rank_parameters.units()); ++i) {
@@ -97,7 +97,7 @@ GivenTensors rank_weights(const LoadedModel& model, const ParameterList& rank_pa
     const auto& memory =
         weights.try_emplace(unit.name, Shape{unit.elements}, unit.dtype).first->second;
     const TensorPiece piece(mesh_rank.mesh, spec.distribution, spec.shape, mesh_rank.rank);
-    piece.take(model.weight(i), memory.view(spec.unit_offset, spec.piece_shape));
+    piece.copy_from(model.weight(i), memory.view(spec.unit_offset, spec.piece_shape));
   }
   return weights;
 }
@@ -113,7 +113,7 @@ BaselineLoss baseline(const TrainingData& data) {
     throw Error("--baselines counts the training part of the data, and {} has none here",
                 source.description());
   }
-  return ngram_baseline(source, data.tokenizer.range.vocabulary_size);
+  return ngram_baseline(source, data.tokenizer.ids.vocabulary_size);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// A prepared evaluation of a checkpoint: its model, its data, and the mesh and the size of its
-/// programs. Ranks that are threads share one task; none of its functions changes it.
+/// An evaluation of a checkpoint, ready to run: the model, the data, and the mesh and the size of
+/// the programs. Ranks that are threads share one task. None of its functions changes it.
 struct EvaluationTask {
   const CheckpointEvaluationOptions& options;
   LoadedModel model;

@@ -51,8 +51,7 @@ void require_room(int64_t prompt_size, int64_t new_tokens, int64_t context) {
       prompt_size, new_tokens, context);
 }
 
-/// Returns the number of bytes of the whole characters of UTF-8 text. The last character may be
-/// incomplete.
+/// Returns the number of bytes of a UTF-8 text without an incomplete last character.
 size_t complete_characters(std::string_view text) {
   size_t complete = text.size();
   // An incomplete character has at most 3 of its 4 bytes.
@@ -89,9 +88,9 @@ Generation generate(const LoadedModel& model, std::string_view prompt,
     tokens.push_back(next);
     // All tokens are decoded again, because the text of a token can depend on those before it.
     text = tokenizer.decode(tokens);
-    const size_t whole = std::max(shown, complete_characters(text));
-    if (on_text && whole > shown) on_text(std::string_view(text).substr(shown, whole - shown));
-    shown = whole;
+    const size_t ready = std::max(shown, complete_characters(text));
+    if (on_text && ready > shown) on_text(std::string_view(text).substr(shown, ready - shown));
+    shown = ready;
     if (static_cast<int64_t>(tokens.size()) == total) break;
     logits = last_row(on_host(decoder.feed(std::span(&tokens.back(), 1))), tokenizer);
   }

@@ -43,7 +43,7 @@ std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader, const Mo
   return {};
 }
 
-LoadedModel load_chosen(const fs::path& checkpoint, int threads) {
+LoadedModel load_from(const fs::path& checkpoint, int threads) {
   const CheckpointReader reader(checkpoint);
   LoadedModel loaded;
   loaded.checkpoint = reader.path();
@@ -109,7 +109,7 @@ void LoadedModel::move_to(Runtime& runtime) {
 
 LoadedModel load_model(const fs::path& path, int threads, const Logger& logger) {
   return read_chosen(path, logger,
-                     [&](const fs::path& checkpoint) { return load_chosen(checkpoint, threads); });
+                     [&](const fs::path& checkpoint) { return load_from(checkpoint, threads); });
 }
 
 }  // namespace tessera

@@ -21,8 +21,7 @@ void require_valid(const SamplingOptions& options) {
   }
 }
 
-/// Throws Error on NaN, which cannot be ordered, and on an infinite logit, which has no
-/// probability.
+/// Throws Error on NaN, which has no order, and on infinite logits, which have no probability.
 void require_finite(std::span<const float> logits) {
   const auto found =
       std::ranges::find_if(logits, [](float logit) { return !std::isfinite(logit); });
@@ -62,13 +61,13 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options, ui
   // p_i = exp((logit_i - largest) / temperature) / sum
   const double largest = logits[static_cast<size_t>(order[0])];
   std::vector<double> probabilities;
-  double sum = 0;
+  double exponential_sum = 0;
   for (const int32_t token : order) {
     probabilities.push_back(
         std::exp((logits[static_cast<size_t>(token)] - largest) / options.temperature));
-    sum += probabilities.back();
+    exponential_sum += probabilities.back();
   }
-  for (double& probability : probabilities) probability /= sum;
+  for (double& probability : probabilities) probability /= exponential_sum;
   probabilities.resize(nucleus_size(probabilities, options.top_p));
   const double total = std::accumulate(probabilities.begin(), probabilities.end(), 0.0);
   // Draw a point in [0, total), and return the token in whose interval it falls.

@@ -115,16 +115,16 @@ constexpr size_t kMostUnsavedBytes = size_t{1} << 20;
 /// step: they belong to later steps, and a power cut may leave them.
 std::string lines_until(const fs::path& path, int64_t last_step) {
   std::string lines;
-  int64_t reached = 0;  // the step of the last line
+  int64_t last_read = 0;  // the step of the last kept line
   try {
     visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view line) {
       const auto step = object["step"].get<int64_t>();
       if (step > last_step) return;
       lines += line;
-      reached = step;
+      last_read = step;
     });
   } catch (const BadMetricsLine& error) {
-    if (reached != last_step) {
+    if (last_read != last_step) {
       throw Error(
           "{}. It was changed or damaged after it was written: mend the line, or move the file "
           "away, and the run goes on without the lines until step {}",
@@ -160,17 +160,17 @@ MetricsFile::MetricsFile(const fs::path& path, int64_t last_step, std::string_vi
 
 void MetricsFile::append(const StepMetrics& metrics) {
   unsaved_ += to_json(metrics).dump() + "\n";
-  write();
+  write_unwritten();
   if (unsaved_.size() > kMostUnsavedBytes) sync();
 }
 
-void MetricsFile::write() {
+void MetricsFile::write_unwritten() {
   file_.append(std::string_view(unsaved_).substr(written_));
   written_ = unsaved_.size();
 }
 
 void MetricsFile::sync() {
-  if (written_ < unsaved_.size()) write();
+  if (written_ < unsaved_.size()) write_unwritten();
   file_.sync();
   unsaved_.clear();
   written_ = 0;

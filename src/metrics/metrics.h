@@ -91,7 +91,7 @@ class MetricsFile {
   const std::string& unsaved() const { return unsaved_; }
 
  private:
-  void write();
+  void write_unwritten();
 
   AppendFile file_;
   std::string unsaved_;

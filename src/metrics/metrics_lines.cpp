@@ -18,7 +18,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int64_t kReadAtOnce = int64_t{1} << 20;  // bytes
+constexpr int64_t kChunkBytes = int64_t{1} << 20;  // read at once
 
 const OrderedJson& member(const OrderedJson& object, const std::string& name) {
   if (!object.is_object()) {
@@ -74,20 +74,20 @@ std::string text_member(const OrderedJson& object, const std::string& name) {
 
 void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit) {
   const ReadFile file(path);
-  std::string text;  // text that is read but not yet visited
+  std::string unvisited;  // the bytes that are read but not yet visited
   int64_t number = 0;
-  for (int64_t read = 0; read < file.size();) {
-    const int64_t part = std::min(kReadAtOnce, file.size() - read);
-    const size_t unfinished = text.size();  // the beginning of a line
-    text.resize(unfinished + static_cast<size_t>(part));
-    file.read_at(read, std::as_writable_bytes(std::span(text).subspan(unfinished)));
-    read += part;
+  for (int64_t offset = 0; offset < file.size();) {
+    const auto chunk = static_cast<size_t>(std::min(kChunkBytes, file.size() - offset));
+    const size_t unfinished = unvisited.size();  // bytes of a line that is read in part
+    unvisited.resize(unfinished + chunk);
+    file.read_at(offset, std::as_writable_bytes(std::span(unvisited).subspan(unfinished)));
+    offset += static_cast<int64_t>(chunk);
     size_t begin = 0;
     // A line that a kill cut off has no newline and is skipped.
-    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      visit_line(std::string_view(text).substr(begin, end + 1 - begin), path, ++number, visit);
+    for (size_t end; (end = unvisited.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      visit_line(std::string_view(unvisited).substr(begin, end + 1 - begin), path, ++number, visit);
     }
-    text.erase(0, begin);
+    unvisited.erase(0, begin);
   }
 }
 

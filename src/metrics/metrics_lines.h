@@ -16,9 +16,9 @@ namespace tessera {
 using MetricsLineVisitor =
     std::function<void(const nlohmann::ordered_json& object, std::string_view line)>;
 
-/// These return a member of such an object, or of an object within it: a whole number, or any
-/// number. A null stands for a number that was not finite, and reads as NaN. They throw Error that
-/// names the member when it is missing or is something else.
+/// Return a member of such an object, or of an object within it: a whole number, or any number. A
+/// null stands for a number that was not finite, and number_member() returns NaN for it. Throw
+/// Error that names the member when it is missing or is something else.
 int64_t whole_member(const nlohmann::ordered_json& object, const std::string& name);
 double number_member(const nlohmann::ordered_json& object, const std::string& name);
 

@@ -36,7 +36,7 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
 }
 
 /// Returns the number of lines in a metrics.csv that are about the steps 1 to `last_step`.
-int64_t csv_steps(const fs::path& path, int64_t last_step) {
+int64_t count_csv_steps(const fs::path& path, int64_t last_step) {
   if (!path_exists(path)) return 0;
   const std::string text = read_file(path);
   int64_t steps = 0;
@@ -50,12 +50,12 @@ int64_t csv_steps(const fs::path& path, int64_t last_step) {
   return steps;
 }
 
-/// Keeps a metrics.csv under another name if it holds more than `known_steps` of the steps up to
-/// `last_step`: it will be written anew from metrics.jsonl, which has only so many of them.
-void keep_csv(const fs::path& directory, int64_t known_steps, int64_t last_step,
-              const Logger& logger) {
+/// Renames a metrics.csv that holds more than `known_steps` of the steps up to `last_step`. It will
+/// be written anew from metrics.jsonl, which holds only `known_steps` of them.
+void keep_fuller_csv(const fs::path& directory, int64_t known_steps, int64_t last_step,
+                     const Logger& logger) {
   const fs::path path = directory / "metrics.csv";
-  if (csv_steps(path, last_step) <= known_steps) return;
+  if (count_csv_steps(path, last_step) <= known_steps) return;
   fs::path new_path;
   for (int number = 1; path_exists(new_path = directory / fmt::format("metrics-{}.csv", number));) {
     ++number;
@@ -85,8 +85,8 @@ void MetricsWriter::open_csv(const fs::path& directory, int64_t known_steps,
                              const MetricsStart& start, bool wanted) {
   const fs::path path = directory / "metrics.csv";
   if (!wanted && !path_exists(path)) return;
-  keep_csv(directory, known_steps, start.last_step, logger_);
-  csv_.emplace(path, directory / "metrics.jsonl", start.phases);
+  keep_fuller_csv(directory, known_steps, start.last_step, logger_);
+  csv_.emplace(path, directory / "metrics.jsonl", start.has_phases);
   if (!wanted) csv_.reset();
 }
 
@@ -98,11 +98,11 @@ void MetricsWriter::open_events(const fs::path& folder, const MetricsStart& star
     const auto found = recorded.find(metrics.step);
     return found == recorded.end() || found->second != hash(summary_message(scalars_of(metrics)));
   });
-  const int64_t begin = first_wrong == steps.end() ? start.last_step + 1 : first_wrong->step;
-  const bool discarded = !recorded.empty() && recorded.rbegin()->first >= begin;
+  const int64_t first_step = first_wrong == steps.end() ? start.last_step + 1 : first_wrong->step;
+  const bool discarded = !recorded.empty() && recorded.rbegin()->first >= first_step;
   const bool lacking = first_wrong != steps.end() || start.steps_follow;
   if (!discarded && !(wanted && lacking)) return;
-  events_.emplace(folder, begin);
+  events_.emplace(folder, first_step);
   if (!wanted) {
     events_->sync();
     events_.reset();

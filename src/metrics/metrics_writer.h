@@ -14,16 +14,16 @@ namespace tessera {
 
 /// The state of a run at the point from which a MetricsWriter goes on: its start or a checkpoint.
 struct MetricsStart {
-  int64_t last_step = 0;     ///< the last step that the run has done; 0: none
-  std::string unsaved;       ///< the checkpoint's lines for MetricsFile; empty: none
-  bool phases = false;       ///< true if the run has phases
+  int64_t last_step = 0;  ///< the last step that the run has done; 0: none
+  std::string unsaved;    ///< the checkpoint's lines for MetricsFile; empty: none
+  bool has_phases = false;
   bool steps_follow = true;  ///< false if the run has ended: only missing steps are then added
 };
 
 /// Writes the steps of a run to its folder. metrics.jsonl is always written. The configuration can
-/// switch on two other forms: metrics.csv and TensorBoard's events (tensorboard/). At the start
-/// they are restored from metrics.jsonl. A step is in a file whole or not at all, even if the run
-/// is killed. If one of the two cannot be written, the writer warns and goes on without it.
+/// switch on two other forms: metrics.csv and TensorBoard's events (tensorboard/). The constructor
+/// restores both from metrics.jsonl. A step is in a file whole or not at all, even if the run is
+/// killed. If one of these two forms cannot be written, the writer warns and goes on without it.
 class MetricsWriter {
  public:
   /// Opens the files in run.directory for the steps after `start.last_step`. Later steps, which a

@@ -70,35 +70,35 @@ class HeadProjections {
   bool shared_keys() const { return config_.kv_heads < ranks_; }
 
   /// Returns the keys or values that this rank's queries read.
-  Value own_heads(Value x) { return shared_keys() ? take_own_heads(writer_, x) : x; }
+  Value own_heads(Value x) { return shared_keys() ? own_key_heads(writer_, x) : x; }
 
   Value clip(Value x) { return config_.clip_qkv > 0 ? clamp(builder_, x, config_.clip_qkv) : x; }
 
   /// Applies the family's norm of queries or keys, clips them and rotates them. The norm is over
   /// whole rows (OLMoE), over each head, or none.
   Value normed_and_rotated(std::string_view name, Value x) {
-    const Spec before = builder_.spec(x);
-    const TypeOnAxis& split = before.distribution.on(tensor_);
+    const Spec input = builder_.spec(x);
+    const TypeOnAxis& split = input.distribution.on(tensor_);
     switch (config_.query_key_norm) {
       case QueryKeyNorm::none:
         return rotated(clip(x));
       case QueryKeyNorm::head:
-        return fused(name, x, config_.head_size(), config_.head_size());
+        return norm_then_rotate(name, x, config_.head_size(), config_.head_size());
       case QueryKeyNorm::projection:
         break;
     }
-    if (!split.split()) return fused(name, x, before.shape[1], 0);
-    if (ranks_ > 1) return rotated(clip(writer_.split_norm(name, x, before.shape[1] * ranks_)));
+    if (!split.split()) return norm_then_rotate(name, x, input.shape[1], 0);
+    if (ranks_ > 1) return rotated(clip(writer_.split_norm(name, x, input.shape[1] * ranks_)));
     // The tensor axis has one rank, which has the whole rows.
     x = convert(builder_, x, tensor_, Placement::sharded, replicated());
-    return convert(builder_, fused(name, x, before.shape[1], 0), tensor_, Placement::replicated,
-                   split);
+    const Value result = norm_then_rotate(name, x, input.shape[1], 0);
+    return convert(builder_, result, tensor_, Placement::replicated, split);
   }
 
   Value rotated(Value x) { return rotary(builder_, x, inputs_.rotary_table, config_.head_size()); }
 
   /// Writes norm and rotation as one operation, unless clipping comes between them.
-  Value fused(std::string_view name, Value x, int64_t size, int64_t group) {
+  Value norm_then_rotate(std::string_view name, Value x, int64_t size, int64_t group) {
     if (config_.clip_qkv == 0) {
       return writer_.norm_and_rotary(name, x, size, group, inputs_.rotary_table,
                                      config_.head_size());
@@ -189,7 +189,7 @@ int64_t rotary_channels(const ModelConfig& config) {
   return 2 * std::llround(config.rotary_fraction * static_cast<double>(config.head_size()) / 2);
 }
 
-Value take_own_heads(ModelWriter& writer, Value x) {
+Value own_key_heads(ModelWriter& writer, Value x) {
   const ModelConfig& config = writer.config;
   const Axis tensor = writer.mesh().tensor();
   const int64_t ranks = writer.mesh().size(tensor);

@@ -9,7 +9,7 @@ namespace tessera {
 /// The inputs that the attention layers of one program share: the positions of the tokens and what
 /// depends on them. They are not split over the tensor axis.
 struct AttentionInputs {
-  int64_t sequence = 0;                  ///< the number of tokens of one sequence
+  int64_t sequence = 0;                  ///< the number of this rank's tokens of one sequence
   Value positions;                       ///< i32 [tokens]
   std::optional<Value> key_positions;    ///< of the keys of all context ranks, if there are several
   Value rotary_table;                    ///< [tokens, rotated channels]
@@ -47,6 +47,6 @@ AttentionHeads compressed_heads(ModelWriter& writer, Value x, const AttentionInp
 
 /// Returns the keys or values of the heads that this rank's queries read, split by heads over the
 /// tensor axis. x, [tokens, key heads · head_dim], is the same on all tensor ranks.
-Value take_own_heads(ModelWriter& writer, Value x);
+Value own_key_heads(ModelWriter& writer, Value x);
 
 }  // namespace tessera

@@ -32,11 +32,13 @@ std::optional<Value> gathered_positions(ModelWriter& writer, Value positions) {
   const Axis context = writer.mesh().context();
   if (writer.mesh().size(context) == 1) return std::nullopt;
   const auto scope = writer.builder.scope("positions", Block::attention);
-  const Value all = convert(writer.builder, positions, context, Placement::sharded, replicated());
-  writer.builder.keep(all, Keep::layer);  // for all layers, like the table of angles
-  return all;
+  const Value gathered =
+      convert(writer.builder, positions, context, Placement::sharded, replicated());
+  writer.builder.keep(gathered, Keep::layer);  // for all layers, like the table of angles
+  return gathered;
 }
 
+/// Writes one chunk, in the order above.
 class ChunkWriter {
  public:
   ChunkWriter(Chunk& chunk, const ModelConfig& config, DType compute, const ProgramSize& size,
@@ -49,7 +51,7 @@ class ChunkWriter {
                 .layout = distribute_tokens(chunk.program.mesh(), size.sequences),
                 .experts = experts,
                 .pins_choices = size.pinned_choices,
-                .trains = true},
+                .changes_biases = true},
         size_(size),
         range_(range) {}
 
@@ -119,7 +121,7 @@ class ChunkWriter {
   Distribution sum_distribution(Value value) const {
     const Distribution& distribution = builder_.spec(value).distribution;
     Distribution result(distribution.view());
-    for (const Axis axis : builder_.program().mesh().of_view(distribution.view())) {
+    for (const Axis axis : builder_.program().mesh().axes_of(distribution.view())) {
       const TypeOnAxis& type = distribution.on(axis);
       const bool own_elements = type.split() || type.placement == Placement::partial;
       result = result.with(axis, own_elements ? partial() : invariant());
@@ -229,7 +231,7 @@ class ChunkWriter {
       TESSERA_CHECK(results.size() == gradients.size(), "{} values pass on, {} gradients come back",
                     results.size(), gradients.size());
       for (size_t i = 0; i < results.size(); ++i) {
-        seeds.push_back({results[i], gradients[i], SeedOf::boundary});
+        seeds.push_back({results[i], gradients[i], SeedKind::boundary});
       }
     }
     if (range_.embedding) {
@@ -239,7 +241,7 @@ class ChunkWriter {
     const std::vector<Value> gradients =
         differentiate(builder_, seeds, chunk_.boundary_in.values());
     for (const Value gradient : gradients) {
-      TESSERA_CHECK(bool(gradient), "a chunk whose results do not depend on its inputs");
+      TESSERA_CHECK(bool(gradient), "the chunk's results do not depend on one of its inputs");
       builder_.output(gradient);
     }
     chunk_.boundary_in_gradients = {gradients[0], gradients[1],

@@ -37,8 +37,8 @@ struct BatchValues {
 BatchValues declare_batch(Builder& builder, const ProgramSize& size,
                           const TokenDistribution& layout, bool embedding = true, bool head = true);
 
-/// Returns what the attention layers of a program share: they see the tokens of the rank's
-/// coordinate on the context axis, gathered over the tensor axis.
+/// Writes and returns what the attention layers of a program share. The tokens are those of the
+/// rank's coordinate on the context axis, gathered over the tensor axis.
 AttentionInputs attention_inputs(ModelWriter& writer, const BatchValues& batch,
                                  const ProgramSize& size);
 

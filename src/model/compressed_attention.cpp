@@ -30,6 +30,7 @@
 namespace tessera {
 namespace {
 
+/// Writes the queries, keys and values of one layer.
 class CompressedHeads {
  public:
   CompressedHeads(ModelWriter& writer, const AttentionInputs& inputs)
@@ -45,33 +46,34 @@ class CompressedHeads {
   AttentionHeads write(Value x) {
     split_ = builder_.spec(x).distribution;
     const int64_t hidden = config_.hidden_size;
-    const int64_t columns = width(config_.kv_heads) / 2;  // head_size() is even, see validate()
+    const int64_t half_width = width(config_.kv_heads) / 2;  // head_size() is even, see validate()
     const Value query_weight =
         writer_.matrix("query", {width(config_.heads), hidden}, writer_.over_tensor(0));
     const Value key_weight =
         writer_.matrix("key", {width(config_.kv_heads), hidden}, writer_.over_tensor(0));
-    const Value current_weight = writer_.matrix("value_current", {columns, hidden}, {});
-    const Value delayed_weight = writer_.matrix("value_delayed", {columns, hidden}, {});
-    const std::vector<Value> projected = linears(builder_, x, used({query_weight, key_weight}, x));
+    const Value current_weight = writer_.matrix("value_current", {half_width, hidden}, {});
+    const Value delayed_weight = writer_.matrix("value_delayed", {half_width, hidden}, {});
+    const std::vector<Value> projected =
+        linears(builder_, x, retyped({query_weight, key_weight}, x));
     const std::vector<Value> values =
-        linears(builder_, x, used({current_weight, delayed_weight}, x));
+        linears(builder_, x, retyped({current_weight, delayed_weight}, x));
 
-    const QueryAndKey narrow{whole(projected[0]), whole(projected[1])};
+    const QueryAndKey narrow{gathered(projected[0]), gathered(projected[1])};
     const QueryAndKey heads = convolved(narrow);
     const Value query = rotated(split_again(heads.query));
     const Value key = rotated(split_again(heads.key));
     // Two statements fix the nodes' order: C++ may evaluate the arguments of a call in any order.
-    const Value delayed = whole(values[1]);
-    const Value current = whole(values[0]);
+    const Value delayed = gathered(values[1]);
+    const Value current = gathered(values[0]);
     const Value joined = split_again(join_values(current, delayed));
-    return {.query = query, .key = key, .value = take_own_heads(writer_, joined)};
+    return {.query = query, .key = key, .value = own_key_heads(writer_, joined)};
   }
 
  private:
   int64_t width(int64_t heads) const { return heads * config_.head_size(); }
 
   /// Retypes weights for a product with x (see use_like()).
-  std::vector<Value> used(std::vector<Value> weights, Value x) {
+  std::vector<Value> retyped(std::vector<Value> weights, Value x) {
     for (Value& weight : weights) weight = use_like(builder_, weight, x);
     return weights;
   }
@@ -83,13 +85,13 @@ class CompressedHeads {
   }
   /// Returns the rows of whole sequences, gathered over the axes that split their positions. The
   /// convolutions read across the edges of the pieces.
-  Value whole(Value rows) {
+  Value gathered(Value rows) {
     for (const Axis axis : axes_of_positions()) {
       rows = convert(builder_, rows, axis, Placement::sharded, replicated());
     }
     return rows;
   }
-  /// Returns the rows as they were before whole().
+  /// Returns the rows split as they were before gathered().
   Value split_again(Value rows) {
     const std::vector<Axis> axes = axes_of_positions();
     for (size_t i = axes.size(); i-- > 0;) {
@@ -102,7 +104,7 @@ class CompressedHeads {
   SequenceOptions sequences() {
     const Mesh& mesh = writer_.mesh();
     SequenceOptions options{.sequence = inputs_.sequence * mesh.size(mesh.context())};
-    if (inputs_.document_starts) options.document_starts = whole(*inputs_.document_starts);
+    if (inputs_.document_starts) options.document_starts = gathered(*inputs_.document_starts);
     return options;
   }
 

@@ -18,8 +18,8 @@ namespace tessera {
 ///   there are ranks.
 enum class ExpertExchange : uint8_t { automatic, all_gather, all_to_all };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<ExpertExchange>{"auto", "all_gather",
-                                                                        "all_to_all"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<ExpertExchange>{"auto", "all_gather",
+                                                                          "all_to_all"};
 
 /// The options of a layer whose experts are spread over ranks.
 struct ExpertLayout {

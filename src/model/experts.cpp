@@ -35,9 +35,9 @@ struct ExpertTokens {
   Value x;                     // [tokens, hidden]
   Value weights;               // [tokens, k]: those of the chosen experts
   Value choices;               // i32 [tokens, k]: the chosen experts
-  Value undropped;             // i32 [tokens, k]: the choices without dropped ones
-  bool split = false;          // true if ranks have their own tokens
-  bool dropped = false;        // true if choices beyond the capacity have been dropped
+  Value kept_choices;          // i32 [tokens, k]: the choices without dropped ones
+  bool is_split = false;       // true if ranks have their own tokens
+  bool has_dropped = false;    // true if choices beyond the capacity have been dropped
   int sent_identity = -1;      // of the rows that a rank makes of its own tokens
   int received_identity = -1;  // of the rows that its experts receive
 };
@@ -46,8 +46,8 @@ struct ExpertTokens {
 /// If the capacity is of the micro-batch, every rank gathers the choices of all ranks first.
 Value within_capacity(ModelWriter& writer, TokenSet set, Value indices) {
   Builder& builder = writer.builder;
-  const Distribution own = builder.spec(indices).distribution;
-  const std::span<const Axis> axes = own.order(0);
+  const Distribution before = builder.spec(indices).distribution;
+  const std::span<const Axis> axes = before.order(0);
   const bool gathers = set == TokenSet::micro_batch;
   for (size_t i = axes.size(); gathers && i-- > 0;) {
     indices = convert(builder, indices, axes[i], Placement::sharded, invariant());
@@ -55,7 +55,7 @@ Value within_capacity(ModelWriter& writer, TokenSet set, Value indices) {
   indices = drop_over_capacity(builder, indices, writer.config.experts,
                                writer.config.capacity_factor, set);
   for (size_t i = 0; gathers && i < axes.size(); ++i) {
-    indices = convert(builder, indices, axes[i], Placement::invariant, own.on(axes[i]));
+    indices = convert(builder, indices, axes[i], Placement::invariant, before.on(axes[i]));
   }
   return indices;
 }
@@ -66,49 +66,49 @@ ExpertTokens tokens_for_experts(ModelWriter& writer, const ExpertLayout& layout,
                                 const RouterSelection& selection) {
   Builder& builder = writer.builder;
   const Mesh& mesh = writer.mesh();
-  const bool split = builder.spec(x).distribution.on(mesh.tensor()).split();
+  const bool is_split = builder.spec(x).distribution.on(mesh.tensor()).split();
   const bool several_ranks = mesh.ranks() > mesh.size(mesh.pipeline());  // in a pipeline stage
   const auto in_expert_view = [&](Value value) {
-    return split ? cross(builder, value, MeshView::expert) : value;
+    return is_split ? cross(builder, value, MeshView::expert) : value;
   };
   ExpertTokens tokens;
-  tokens.split = split;
+  tokens.is_split = is_split;
   tokens.sent_identity = builder.new_exchange();
   tokens.received_identity = builder.new_exchange();
-  tokens.dropped = split && several_ranks && writer.config.capacity_factor > 0;
+  tokens.has_dropped = is_split && several_ranks && writer.config.capacity_factor > 0;
   tokens.x = in_expert_view(x);
   tokens.weights = in_expert_view(selection.weights);
   tokens.choices = in_expert_view(selection.indices);
-  tokens.undropped = tokens.choices;
-  if (tokens.dropped) {
-    tokens.undropped =
+  tokens.kept_choices = tokens.choices;
+  if (tokens.has_dropped) {
+    tokens.kept_choices =
         in_expert_view(within_capacity(writer, layout.capacity_tokens, selection.indices));
   }
   return tokens;
 }
 
 /// Returns the tokens that chose each class, on all ranks (ExpertResults::counts). `counts`, i32
-/// [experts], counts this rank's undropped choices.
-Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value counts) {
+/// [experts], counts this rank's kept choices.
+Value counts_of_all_ranks(ModelWriter& writer, const ExpertTokens& tokens, Value counts) {
   Builder& builder = writer.builder;
   const int64_t classes = writer.config.router_classes();
   // These counts lack choices that were dropped before, and the skip class.
-  if (tokens.dropped || classes > writer.config.experts) {
+  if (tokens.has_dropped || classes > writer.config.experts) {
     counts = token_counts(
                  builder, tokens.choices,
                  {.experts = classes, .local_experts = classes, .identity = builder.new_exchange()})
                  .counts;
   }
-  if (!tokens.split) return counts;
+  if (!tokens.is_split) return counts;
   counts = sum_of_ranks(builder, counts, {Placement::invariant, Placement::replicated});
-  for (const Axis axis : writer.mesh().of_view(MeshView::expert)) {
+  for (const Axis axis : writer.mesh().axes_of(MeshView::expert)) {
     if (builder.spec(counts).distribution.on(axis) == invariant()) continue;
     counts = convert(builder, counts, axis, Placement::replicated, invariant());
   }
-  const Value all = cross(builder, counts, MeshView::dense);
+  const Value dense_counts = cross(builder, counts, MeshView::dense);
   // Kept, so that a recomputed layer does not repeat the collectives. One rank has none.
-  if (writer.mesh().ranks() > 1) builder.keep(builder.program().base(all), Keep::layer);
-  return all;
+  if (writer.mesh().ranks() > 1) builder.keep(builder.program().base(dense_counts), Keep::layer);
+  return dense_counts;
 }
 
 /// The matrices of a layer's experts, in the distribution that this rank's rows need.
@@ -117,16 +117,16 @@ struct ExpertMatrices {
   Value outward;              // down, [experts, hidden, expert size]
 };
 
-/// Declares the matrices, in a unit of their own, and returns them. If `split`, ranks have their
+/// Declares the matrices, in a unit of their own, and returns them. If `is_split`, ranks have their
 /// own tokens: the matrices are split by experts over the expert axis, and invariant over
 /// expert_data.
-ExpertMatrices declare_experts(ModelWriter& writer, bool split) {
+ExpertMatrices declare_experts(ModelWriter& writer, bool is_split) {
   const ModelConfig& config = writer.config;
   const Mesh& mesh = writer.mesh();
   const std::string dense_unit = writer.unit;
   writer.unit = dense_unit + ".experts";
   Distribution distribution;
-  if (split) distribution = Distribution(MeshView::expert).with(mesh.expert(), sharded(0));
+  if (is_split) distribution = Distribution(MeshView::expert).with(mesh.expert(), sharded(0));
   const Shape inward{config.experts, config.expert_size, config.hidden_size};
   const Shape outward{config.experts, config.hidden_size, config.expert_size};
   constexpr ParameterRole kRole = ParameterRole::expert;
@@ -135,7 +135,7 @@ ExpertMatrices declare_experts(ModelWriter& writer, bool split) {
                           writer.output_matrix("down", outward, distribution, kRole)};
   writer.unit = dense_unit;
   for (Value* matrix : {&matrices.inward[0], &matrices.inward[1], &matrices.outward}) {
-    if (split) *matrix = use(writer.builder, *matrix, mesh.expert_data());
+    if (is_split) *matrix = use(writer.builder, *matrix, mesh.expert_data());
   }
   return matrices;
 }
@@ -172,7 +172,7 @@ struct ExpertAxis {
 /// largest possible number.
 RowBound row_bound(const ModelWriter& writer, const ExpertLayout& layout,
                    const ExpertTokens& tokens, const ExpertAxis& experts) {
-  const int64_t own_tokens = writer.builder.spec(tokens.undropped).shape[0];
+  const int64_t own_tokens = writer.builder.spec(tokens.kept_choices).shape[0];
   const int64_t k = writer.config.experts_per_token;
   const int64_t largest = own_tokens * experts.ranks * std::min(k, experts.local_experts);
   RowBound bound{.rows = largest, .balanced = own_tokens * k, .key = "parallel.expert_rows_bound"};
@@ -190,14 +190,14 @@ RowBound row_bound(const ModelWriter& writer, const ExpertLayout& layout,
 /// are dropped there unless they have been dropped before.
 RoutingOptions routing_of(const ModelConfig& config, const ExpertTokens& tokens) {
   RoutingOptions options{.experts = config.experts, .local_experts = config.experts};
-  if (config.capacity_factor > 0 && !tokens.dropped) {
+  if (config.capacity_factor > 0 && !tokens.has_dropped) {
     options.capacity_factor = config.capacity_factor;
   }
   return options;
 }
 
 /// The experts' results, in the view of the mesh that their tokens have. `counts`, i32 [experts],
-/// is this rank's count of undropped choices.
+/// is this rank's count of kept choices.
 struct WeightedOutputs {
   Value output;  // [tokens, hidden]
   Value counts;
@@ -207,9 +207,9 @@ struct WeightedOutputs {
 WeightedOutputs write_local(ModelWriter& writer, const ExpertTokens& tokens,
                             const RoutingOptions& routing) {
   Builder& builder = writer.builder;
-  const TokenCounts counts = token_counts(builder, tokens.undropped, routing);
-  const TokenIndices rows = token_indices(builder, tokens.undropped, counts, routing);
-  const ExpertMatrices matrices = declare_experts(writer, tokens.split);
+  const TokenCounts counts = token_counts(builder, tokens.kept_choices, routing);
+  const TokenIndices rows = token_indices(builder, tokens.kept_choices, counts, routing);
+  const ExpertMatrices matrices = declare_experts(writer, tokens.is_split);
   const Value results = apply_experts(writer, matrices, gather_tokens(builder, tokens.x, rows),
                                       counts.offsets);  // [rows, hidden]
   return {reduce_experts(builder, results, tokens.weights, rows), counts.counts};
@@ -224,10 +224,10 @@ WeightedOutputs write_all_gather(ModelWriter& writer, const ExpertLayout& layout
   const auto gathered = [&](Value value) {
     return convert(builder, value, experts.axis, Placement::varying, replicated());
   };
-  ExpertTokens all = tokens;
-  all.x = gathered(tokens.x);
-  all.weights = gathered(tokens.weights);
-  all.undropped = gathered(tokens.undropped);
+  ExpertTokens gathered_tokens = tokens;
+  gathered_tokens.x = gathered(tokens.x);
+  gathered_tokens.weights = gathered(tokens.weights);
+  gathered_tokens.kept_choices = gathered(tokens.kept_choices);
   RoutingOptions routing = routing_of(writer.config, tokens);
   routing.local_experts = experts.local_experts;
   routing.first_expert =
@@ -235,7 +235,7 @@ WeightedOutputs write_all_gather(ModelWriter& writer, const ExpertLayout& layout
   routing.expert_axis = experts.axis;
   routing.identity = tokens.received_identity;
   if (experts.ranks > 1) routing.row_bound = row_bound(writer, layout, tokens, experts);
-  WeightedOutputs results = write_local(writer, all, routing);
+  WeightedOutputs results = write_local(writer, gathered_tokens, routing);
   results.output = convert(builder, results.output, experts.axis, Placement::partial,
                            builder.spec(tokens.x).distribution.on(experts.axis));
   return results;
@@ -248,14 +248,14 @@ WeightedOutputs write_all_to_all(ModelWriter& writer, const ExpertLayout& layout
   Builder& builder = writer.builder;
   RoutingOptions routing = routing_of(writer.config, tokens);
   routing.identity = tokens.sent_identity;
-  const TokenCounts counts = token_counts(builder, tokens.undropped, routing);
-  const TokenIndices rows = token_indices(builder, tokens.undropped, counts, routing);
-  const ExpertMatrices matrices = declare_experts(writer, tokens.split);
+  const TokenCounts counts = token_counts(builder, tokens.kept_choices, routing);
+  const TokenIndices rows = token_indices(builder, tokens.kept_choices, counts, routing);
+  const ExpertMatrices matrices = declare_experts(writer, tokens.is_split);
   const RowExchange exchange =
       exchange_counts(builder, counts.offsets,
                       {.axis = experts.axis,
                        .local_experts = experts.local_experts,
-                       .sent_rows = builder.spec(tokens.undropped).shape.elements(),
+                       .sent_rows = builder.spec(tokens.kept_choices).shape.elements(),
                        .bound = row_bound(writer, layout, tokens, experts),
                        .sent_identity = tokens.sent_identity,
                        .received_identity = tokens.received_identity});
@@ -270,7 +270,7 @@ WeightedOutputs write_all_to_all(ModelWriter& writer, const ExpertLayout& layout
 WeightedOutputs write_exchanged(ModelWriter& writer, const ExpertLayout& layout,
                                 const ExpertTokens& tokens) {
   const ExpertAxis experts(writer);
-  if (!tokens.split) return write_local(writer, tokens, routing_of(writer.config, tokens));
+  if (!tokens.is_split) return write_local(writer, tokens, routing_of(writer.config, tokens));
   const bool sends_rows = layout.exchange == ExpertExchange::all_to_all ||
                           (layout.exchange == ExpertExchange::automatic &&
                            writer.config.experts_per_token < experts.ranks);
@@ -285,8 +285,8 @@ ExpertResults write_experts(ModelWriter& writer, const ExpertLayout& layout, Val
   const auto scope = writer.builder.scope("experts", Block::experts);
   const ExpertTokens tokens = tokens_for_experts(writer, layout, x, selection);
   WeightedOutputs results = write_exchanged(writer, layout, tokens);
-  if (tokens.split) results.output = cross(writer.builder, results.output, MeshView::dense);
-  return {results.output, counts_of_all(writer, tokens, results.counts)};
+  if (tokens.is_split) results.output = cross(writer.builder, results.output, MeshView::dense);
+  return {results.output, counts_of_all_ranks(writer, tokens, results.counts)};
 }
 
 }  // namespace tessera

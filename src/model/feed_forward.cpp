@@ -1,7 +1,7 @@
 // Writes the gated feed-forward block, down(activation(gate(x)) ⊙ up(x)).
 //
 // The comments below give the shape that a value has without ranks, and its type on the tensor axis
-// (program/derive.cpp has the rule). A linear map has the labels `~t i, ~o i -> t o`: a split of o
+// (program/derive.h has the rules). A linear map has the labels `~t i, ~o i -> t o`: a split of o
 // in the weight is one of o in the result, and a split of i in both operands makes the result
 // partial. On the other axes the tokens t are split, and use_like() retypes the weights, which are
 // invariant there, as replicated: their gradients become sums over the ranks.

@@ -117,13 +117,13 @@ Value LayerWriter::normalised(std::string_view name, Keep keep, const std::optio
   const auto residual = output ? std::optional(boundary_.stream) : std::nullopt;
   Value result;
   if (merge) {
-    const auto used = [&](const ResidualScale& scale) {
+    const auto retyped = [&](const ResidualScale& scale) {
       return ResidualScale{use_like(writer_.builder, scale.scale, x),
                            use_like(writer_.builder, scale.bias, x)};
     };
     const ScaledResidual scaled =
-        scaled_residual_norm(writer_.builder, x, used(merge->output_scale), residual,
-                             residual ? std::optional(used(*merge->stream_scale)) : std::nullopt,
+        scaled_residual_norm(writer_.builder, x, retyped(merge->output_scale), residual,
+                             residual ? std::optional(retyped(*merge->stream_scale)) : std::nullopt,
                              *writer_.norm_weight("weight", hidden, x), writer_.norm_options(0));
     boundary_.stream = scaled.stream;
     result = scaled.output;
@@ -142,8 +142,8 @@ Value LayerWriter::feed_forward_of(int64_t layer, Value x) {
   if (!config.mixture() || layer < config.dense_layers) {
     return feed_forward(writer_, "feed_forward", config.feed_forward_size, x);
   }
-  const auto previous = boundary_.router ? std::optional(boundary_.router) : std::nullopt;
-  routed_.push_back(mixture_of_experts(writer_, x, writer_.experts, previous));
+  const auto previous_state = boundary_.router ? std::optional(boundary_.router) : std::nullopt;
+  routed_.push_back(mixture_of_experts(writer_, x, writer_.experts, previous_state));
   if (routed_.back().router_state) {
     boundary_.router = *routed_.back().router_state;
     // The next layer begins with it, as with the stream.

@@ -74,7 +74,9 @@ class LayerWriter {
  private:
   std::optional<Merge> merge_before(int64_t layer);
   std::optional<Merge> declare_merge(std::string_view name);
+  /// Adds the last sublayer's output to the stream, by `merge` if given. Returns the sum's norm.
   Value normalised(std::string_view name, Keep keep, const std::optional<Merge>& merge);
+  /// Writes the layer's feed-forward block, or its mixture of experts. Returns the output.
   Value feed_forward_of(int64_t layer, Value x);
 
   ModelWriter& writer_;

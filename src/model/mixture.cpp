@@ -38,7 +38,7 @@ std::optional<BalanceBiases> declare_balance_biases(ModelWriter& writer) {
   Builder& builder = writer.builder;
   const auto scope = builder.scope("router", Block::router);
   Initialization initialization;
-  if (config.skip_expert != SkipExpert::none) initialization.last = kFirstSkipBias;
+  if (config.skip_expert != SkipExpert::none) initialization.last_element = kFirstSkipBias;
   const ChangedBy changed_by =
       config.balance_biases == BiasBalancing::controller ? ChangedBy::controller : ChangedBy::sign;
   const Value stored = writer.parameters.declare(
@@ -47,7 +47,7 @@ std::optional<BalanceBiases> declare_balance_biases(ModelWriter& writer) {
   const ParameterUnit& unit = writer.parameters.units().back();
   BalanceBiases result{
       .biases = stored, .unit = unit.name, .first_moment = {}, .second_moment = {}};
-  if (!writer.trains) return result;
+  if (!writer.changes_biases) return result;
   const Spec spec = builder.spec(unit.value);
   const auto working_copy = [&](const std::string& name) {
     const Value state = builder.state(working_name(name), spec);

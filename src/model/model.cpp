@@ -68,13 +68,13 @@ DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t
   const Spec ids{{tokens}, DType::i32, writer.layout.tokens};
   decoding.tokens = builder.input("tokens", ids);
   decoding.positions = builder.input("positions", ids);
-  decoding.first = builder.input("first", {{1}, DType::i32, {}});
+  decoding.first_position = builder.input("first", {{1}, DType::i32, {}});
   const AttentionInputs inputs{.sequence = tokens,
                                .positions = decoding.positions,
                                .key_positions = {},
                                .rotary_table = table_of_angles(writer, decoding.positions),
                                .document_starts = {},
-                               .cache_position = decoding.first,
+                               .cache_position = decoding.first_position,
                                .capacity = capacity};
   const Trunk trunk = write_trunk(writer, decoding.tokens, inputs);
   const auto scope = builder.scope("head", Block::head);

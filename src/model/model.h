@@ -25,10 +25,10 @@ EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
 struct DecodingProgram {
   Program program;
   ParameterList parameters;
-  Value tokens;     ///< i32 [tokens]
-  Value positions;  ///< i32 [tokens]
-  Value first;      ///< i32 [1]: the position of the first of these tokens
-  Value logits;     ///< [tokens, vocabulary], f32 (f64); an output
+  Value tokens;          ///< i32 [tokens]
+  Value positions;       ///< i32 [tokens]
+  Value first_position;  ///< i32 [1]: that of the first of these tokens
+  Value logits;          ///< [tokens, vocabulary], f32 (f64); an output
 };
 /// Writes a decoding program whose caches hold `capacity` positions.
 DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t tokens,

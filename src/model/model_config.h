@@ -11,57 +11,60 @@
 
 namespace tessera {
 
+// The description of a model: ModelConfig. The enumerations before it are options of its fields.
+
 class Contradictions;
 
 /// The published families that have a preset (families.cpp).
 enum class Family { llama, mixtral, olmo, olmoe, zaya };
 template <>
-inline constexpr std::array<std::string_view, 5> kWords<Family>{"llama", "mixtral", "olmo", "olmoe",
-                                                                "zaya"};
+inline constexpr std::array<std::string_view, 5> kWordsOf<Family>{"llama", "mixtral", "olmo",
+                                                                  "olmoe", "zaya"};
 
 /// The computation of queries, keys and values from the stream: by projections alone, with groups
 /// of query heads for each key head, or by compressed convolutional attention (ZAYA1, appendix C).
 enum class AttentionKind { grouped_query, compressed_convolutional };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<AttentionKind>{"grouped_query",
-                                                                       "compressed_convolutional"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<AttentionKind>{
+    "grouped_query", "compressed_convolutional"};
 
 /// The entries over which queries and keys are normalised: none, whole rows (OLMoE) or each head.
 enum class QueryKeyNorm { none, projection, head };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<QueryKeyNorm>{"none", "projection", "head"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<QueryKeyNorm>{"none", "projection",
+                                                                        "head"};
 
-/// The stretching of rotary frequencies to longer contexts. llama3 stretches the low ones (Llama
-/// 3.1).
+/// The stretching of rotary frequencies to longer contexts. Llama 3.1 stretches the low ones.
 enum class RopeScaling { none, llama3 };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<RopeScaling>{"none", "llama3"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<RopeScaling>{"none", "llama3"};
 
 /// The source of the router's logits: one linear map, or a narrow network that also reads the
 /// router state of the previous layer (ZAYA1, section IV-A).
 enum class RouterKind { linear, depth_averaged };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<RouterKind>{"linear", "depth_averaged"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<RouterKind>{"linear", "depth_averaged"};
 
-/// The further class of a router for tokens that visit no expert, and the output of such a token:
-/// no such class; zero; or the layer's normed input times the class's probability.
+/// The skip class, a further class of a router for tokens that visit no expert. `none`: there is no
+/// such class. Otherwise such a token's output is zero, or the layer's normed input times the
+/// class's probability.
 enum class SkipExpert { none, zero, input };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<SkipExpert>{"none", "zero", "input"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<SkipExpert>{"none", "zero", "input"};
 
 /// The mechanism that changes the biases that balance a router's choice: none (there are no
 /// biases), an AdamW controller after each micro-batch (ZAYA1), or the sign of the difference to an
 /// even load after each step (DeepSeek-V3's loss-free balancing).
 enum class BiasBalancing { none, controller, sign };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<BiasBalancing>{"none", "controller",
-                                                                       "sign"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<BiasBalancing>{"none", "controller",
+                                                                         "sign"};
 
-/// The initialisation of weights. `scaled` divides the deviation of output matrices by sqrt(2
-/// layers).
+/// The initialisation of weights. `scaled` divides the deviation of output matrices by
+/// sqrt(2 · layers).
 enum class InitializationRule { normal, scaled };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<InitializationRule>{"normal", "scaled"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<InitializationRule>{"normal", "scaled"};
 
 /// The description of a model: the [model] section. A family's preset fills all of it; the other
 /// keys of the section overwrite single fields. A size of 0 means "derived" if its comment says so.
@@ -131,8 +134,7 @@ struct ModelConfig {
 /// Returns the preset of a published family (families.cpp).
 ModelConfig family_preset(Family family);
 
-/// Throws Error if sizes contradict each other. The message names the keys and the numbers (which
-/// does not divide which).
+/// Throws Error if sizes or options contradict each other. The message names the keys and numbers.
 void validate(const ModelConfig& config);
 /// Adds to `found` everything that validate() would refuse.
 void find_contradictions(const ModelConfig& config, Contradictions& found);

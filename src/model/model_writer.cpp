@@ -8,12 +8,9 @@
 // - norm() and its variants write the family's norm.
 //
 // A weight is declared with its global shape and its distribution. It becomes a view of its unit's
-// flat memory, in the shape of this rank's piece. over_tensor() in the header is the distribution
-// that splits a dim over the tensor axis: in even pieces or, if an extent is given, in nearly even
-// ones.
-//
-// A weight is invariant on the axes that split the tokens. use_like() retypes it as replicated
-// there, so that its gradient is partial: a sum over the ranks of these axes.
+// flat memory, in the shape of this rank's piece. A weight is invariant on the axes that split the
+// tokens. use_like() retypes it as replicated there, so that its gradient is partial: a sum over
+// the ranks of these axes.
 
 #include "model/model_writer.h"
 

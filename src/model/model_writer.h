@@ -43,8 +43,8 @@ struct ModelWriter {
   ExpertLayout experts = {};
   bool pins_choices = false;  ///< true if each router's choices are an input of the program
   std::optional<Value> given_choices = {};  ///< i32 [tokens, k], for all routers
-  bool trains = false;      ///< true if the forward pass changes the biases that balance routers
-  Value balance_step = {};  ///< f64 [1]: the micro-batch's number, if a controller balances
+  bool changes_biases = false;  ///< true if the forward pass changes the routers' balance biases
+  Value balance_step = {};      ///< f64 [1]: the micro-batch's number, if a controller balances
   ParameterList parameters = {};
   std::string unit = {};  ///< the unit of the parameters declared next
 

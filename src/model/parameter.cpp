@@ -59,7 +59,7 @@ Shape shape_of_piece(const Program& program, const std::string& name, const Shap
 /// Returns the distribution of a unit's flat memory, given that of its parameters.
 Distribution flat_distribution(const Mesh& mesh, const Distribution& distribution) {
   Distribution flat(distribution.view());
-  for (const Axis axis : mesh.of_view(distribution.view())) {
+  for (const Axis axis : mesh.axes_of(distribution.view())) {
     const TypeOnAxis& type = distribution.on(axis);
     flat = flat.with(axis, type.split() ? sharded(0, {.kind = PieceKind::flat}) : type);
   }
@@ -69,7 +69,7 @@ Distribution flat_distribution(const Mesh& mesh, const Distribution& distributio
 /// Returns the part of a unit's name that lists the axes which split it: "/tensor".
 std::string split_axes(const Mesh& mesh, const Distribution& flat) {
   std::string text;
-  for (const Axis axis : mesh.of_view(flat.view())) {
+  for (const Axis axis : mesh.axes_of(flat.view())) {
     if (flat.on(axis).split()) text += "/" + mesh.name(axis);
   }
   return text;
@@ -103,8 +103,8 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& pie
           const bool narrow = rule.cutoff > 0 && rule.cutoff < 1;
           const auto draw = narrow ? narrowly_truncated_normal : truncated_normal;
           drawn = rule.deviation * draw(random, static_cast<uint64_t>(element), rule.cutoff);
-        } else if (rule.last && element + 1 == piece.whole().elements()) {
-          drawn = *rule.last;
+        } else if (rule.last_element && element + 1 == piece.whole().elements()) {
+          drawn = *rule.last_element;
         }
         // Rounded to f32 for every type, so an f64 model begins exactly as the f32 one.
         out[i] = static_cast<Wide>(static_cast<float>(drawn));
@@ -120,8 +120,8 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
   const Program& program = builder.program();
   const std::string qualified = builder.qualified(name);
   const Shape piece = shape_of_piece(program, qualified, shape, distribution);
-  const size_t index = unit_of(builder, qualified, unit, dtype, is_hidden_matrix(role, shape),
-                               distribution, changed_by);
+  const size_t index = find_unit(builder, qualified, unit, dtype, is_hidden_matrix(role, shape),
+                                 distribution, changed_by);
   ParameterUnit& whole = units_[index];
   const int64_t offset = whole.elements;
   // A multiple of kAlignment elements is a whole number of cache lines in every dtype.
@@ -142,9 +142,9 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
   return values_.back();
 }
 
-size_t ParameterList::unit_of(Builder& builder, const std::string& parameter,
-                              const std::string& unit, DType dtype, bool matrices,
-                              const Distribution& distribution, ChangedBy changed_by) {
+size_t ParameterList::find_unit(Builder& builder, const std::string& parameter,
+                                const std::string& unit, DType dtype, bool matrices,
+                                const Distribution& distribution, ChangedBy changed_by) {
   const Mesh& mesh = builder.program().mesh();
   const Distribution flat = flat_distribution(mesh, distribution);
   const std::string name = fmt::format("{}/{}{}{}", unit, dtype_name(dtype), split_axes(mesh, flat),
@@ -152,8 +152,8 @@ size_t ParameterList::unit_of(Builder& builder, const std::string& parameter,
   // Searched from the end, because the parameters of a unit mostly follow one another.
   for (size_t i = units_.size(); i-- > 0;) {
     if (units_[i].name != name) continue;
-    TESSERA_CHECK(units_[i].changed_by == changed_by,
-                  "'{}' in the unit {}, whose parameters are changed by another", parameter, name);
+    TESSERA_CHECK(units_[i].changed_by == changed_by, "'{}' is changed otherwise than the unit {}",
+                  parameter, name);
     if (units_[i].distribution == flat) return i;
     throw DistributionError(fmt::format(
         "'{}' would lie in the unit '{}', which is {}, as {}; expected parameters of one unit to "
@@ -180,7 +180,7 @@ void ParameterList::note_gradients(const Program& program) {
 }
 
 std::string master_name(const ParameterUnit& unit) {
-  return rounds(unit) ? "master:" + unit.name : unit.name;
+  return is_rounded(unit) ? "master:" + unit.name : unit.name;
 }
 
 std::string first_moment_name(const ParameterUnit& unit) { return "first_moment:" + unit.name; }
@@ -191,7 +191,7 @@ std::string working_name(std::string_view stored_name) {
   return fmt::format("working:{}", stored_name);
 }
 
-bool rounds(const ParameterUnit& unit) { return accumulation_dtype(unit.dtype) != unit.dtype; }
+bool is_rounded(const ParameterUnit& unit) { return accumulation_dtype(unit.dtype) != unit.dtype; }
 
 int64_t ParameterList::elements() const {
   int64_t total = 0;

@@ -12,12 +12,14 @@
 
 namespace tessera {
 
+// The parameters of a model, and the units that they form in a program.
+
 /// The rule for a parameter's first values: normal numbers, or a constant if the deviation is 0.
 struct Initialization {
   double deviation = 0;
   double cutoff = 0;  ///< if positive, normal numbers are truncated at so many deviations
   double constant = 0;
-  std::optional<double> last = {};  ///< if set, the last element's value instead of the constant
+  std::optional<double> last_element = {};  ///< if set, its value instead of the constant
 };
 
 /// The kind of a parameter, for the rules that treat kinds differently (weight decay, Muon).
@@ -98,7 +100,7 @@ std::string second_moment_name(const ParameterUnit& unit);
 /// changes, or one of its moments. The forward passes of a step read and change the copy.
 std::string working_name(std::string_view stored_name);
 /// Returns whether the weights are a rounded copy of the masters.
-bool rounds(const ParameterUnit& unit);
+bool is_rounded(const ParameterUnit& unit);
 
 /// Fills an f32 or f64 tensor with a piece of a parameter's first values. Each element depends only
 /// on the seed, the parameter's name and its index in the whole, so every layout starts with the
@@ -132,11 +134,11 @@ class ParameterList {
   int64_t elements() const;
 
  private:
-  /// Returns the unit's index in the list; declares the unit if it is new. Throws DistributionError
-  /// if it has another distribution than the parameter needs.
-  size_t unit_of(Builder& builder, const std::string& parameter, const std::string& unit,
-                 DType dtype, bool matrices, const Distribution& distribution,
-                 ChangedBy changed_by);
+  /// Returns the index in units() of a parameter's unit; declares the unit if it is new. Throws
+  /// DistributionError if it has another distribution than the parameter needs.
+  size_t find_unit(Builder& builder, const std::string& parameter, const std::string& unit,
+                   DType dtype, bool matrices, const Distribution& distribution,
+                   ChangedBy changed_by);
 
   std::vector<ParameterSpec> specs_;
   std::vector<Value> values_;

@@ -24,20 +24,20 @@ void require_divides(Contradictions& found, const char* divisor_key, int64_t div
 }
 
 void validate_heads(const ModelConfig& config, Contradictions& found) {
-  const bool given = config.head_dim > 0;
-  if (!given) {
+  const bool has_head_dim = config.head_dim > 0;
+  if (!has_head_dim) {
     require_divides(found, "heads", config.heads, "hidden_size", config.hidden_size,
                     "change one of them or set model.head_dim");
   }
   require_divides(found, "kv_heads", config.kv_heads, "heads", config.heads,
                   "each key and value head serves the same number of query heads");
-  if (!given && config.hidden_size % config.heads != 0) return;  // then a head has no size
+  if (!has_head_dim && config.hidden_size % config.heads != 0) return;  // then a head has no size
   const int64_t size = config.head_size();
   if (size % 2 != 0) {
     found.add(
         "a head has {} channels ({}); rotary embedding turns channels in pairs, so the number must "
         "be even",
-        size, given ? "model.head_dim" : "model.hidden_size / model.heads");
+        size, has_head_dim ? "model.head_dim" : "model.hidden_size / model.heads");
     return;
   }
   constexpr double kRounding = 1e-6;  // a fraction such as 1 / 3 is written with a few digits

@@ -36,9 +36,9 @@ struct WeightParts {
 /// tokens alone, so the sums do not depend on the threads. On a device it also depends on the
 /// multiprocessors, each of which gets up to eight blocks.
 inline int64_t token_parts(const Target& target, int64_t tokens) {
-  const bool device = target.device != Device::cpu;
-  const int64_t min_tokens = device ? 16 : 64;  // of a part
-  const int64_t max_parts = device ? int64_t{8} * multiprocessors_of(target) : 256;
+  const bool on_device = target.device != Device::cpu;
+  const int64_t min_tokens = on_device ? 16 : 64;  // of a part
+  const int64_t max_parts = on_device ? int64_t{8} * multiprocessors_of(target) : 256;
   return std::clamp<int64_t>((tokens + min_tokens - 1) / min_tokens, 1, max_parts);
 }
 

@@ -34,8 +34,9 @@ void BatchInputs::fill(Executor& executor, int program, int micro_batch, const B
   require_in_vocabulary(batch.targets, vocabulary_size, nullptr, /*smallest_id=*/-1);
   const auto copy = [&](const std::vector<int32_t>& from, Value to) {
     if (!to) return;  // the chunk has no such input
-    const int64_t size = std::ssize(from);
-    write_piece(executor, program, micro_batch, to, {batch.parts * size}, from, batch.part * size);
+    const int64_t count = std::ssize(from);
+    write_piece(executor, program, micro_batch, to, {batch.parts * count}, from,
+                batch.part * count);
   };
   copy(batch.tokens, values.tokens);
   copy(batch.targets, values.targets);

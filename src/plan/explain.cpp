@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -38,7 +37,7 @@ std::string number_or_blank(double value) { return value > 0 ? format_count(valu
 /// Returns the distributions of a node's results: one text if all are equal, otherwise a list.
 std::string types_of_outputs(const Mesh& mesh, const std::vector<Distribution>& types) {
   std::vector<std::string> texts;
-  for (const Distribution& type : types) texts.push_back(type_of_ranks(mesh, type));
+  for (const Distribution& type : types) texts.push_back(distribution_text(mesh, type));
   const bool equal = std::ranges::all_of(texts, [&](const auto& text) { return text == texts[0]; });
   return equal && !texts.empty() ? texts[0] : join(texts, "; ");
 }
@@ -52,10 +51,10 @@ std::vector<std::string> type_texts(const Mesh& mesh, const std::vector<Distribu
 /// Returns the table of operations, by default of layer 0 and the first mixture layer alone.
 std::string operations_table(const StepPlan& plan, const std::vector<ExplainRow>& rows,
                              int64_t first_mixture, const ExplainOptions& options) {
-  const bool several = plan.mesh_rank().mesh.ranks() > 1;
+  const bool several_ranks = plan.mesh_rank().mesh.ranks() > 1;
   std::vector<std::string> columns{"phase", "layer",   "block", "operation", "FLOPs",
                                    "bytes", "results", "saved", "in use"};
-  if (several) columns.emplace_back("sent");
+  if (several_ranks) columns.emplace_back("sent");
   columns.emplace_back("outputs");
   if (options.types) columns.insert(columns.end(), {"types", "dims"});
   Table table(columns);
@@ -70,8 +69,8 @@ std::string operations_table(const StepPlan& plan, const std::vector<ExplainRow>
                                    row.results,
                                    row.saved_bytes > 0 ? format_bytes(row.saved_bytes) : "",
                                    format_bytes(row.memory_bytes)};
-    const double sent = total(row.sent);
-    if (several) {
+    const double sent = total_bytes(row.sent);
+    if (several_ranks) {
       cells.push_back(sent > 0 ? format_bytes(static_cast<int64_t>(sent)) : "");
     }
     cells.push_back(row.outputs);
@@ -120,7 +119,7 @@ double update_flops(const StepPlan& plan) {
 /// Returns the totals of a step on this rank: parameters, FLOPs, bytes sent, memory.
 std::string totals_table(const RunConfig& config, const StepPlan& plan,
                          const std::vector<ExplainRow>& rows) {
-  const bool several = plan.mesh_rank().mesh.ranks() > 1;
+  const bool several_ranks = plan.mesh_rank().mesh.ranks() > 1;
   const double tokens = tokens_of_rank(plan);
   const auto micro_batches = static_cast<double>(plan.micro_batches);
   Table totals({"total", "value", "exactly"});
@@ -133,11 +132,11 @@ std::string totals_table(const RunConfig& config, const StepPlan& plan,
   count("parameters", static_cast<double>(plan.parameters));
   count("active parameters a token", static_cast<double>(plan.active_parameters));
   count("of these in embedding and head", static_cast<double>(plan.embedding_parameters));
-  if (several) count("parameters on this rank", static_cast<double>(elements_on_rank(plan)));
+  if (several_ranks) count("parameters on this rank", static_cast<double>(elements_on_rank(plan)));
   count("FLOPs a token, forward", plan.flops.forward / tokens);
   count("FLOPs a token, backward", plan.flops.backward / tokens);
   count("FLOPs a token, repeated", plan.flops.repeated / tokens);
-  const std::string this_rank = several ? ", this rank" : "";
+  const std::string this_rank = several_ranks ? ", this rank" : "";
   count(("FLOPs a step" + this_rank).c_str(), plan.flops.useful() * micro_batches);
   if (const double update = update_flops(plan); update > 0) {
     count(("FLOPs a step, Newton-Schulz" + this_rank).c_str(), update);
@@ -164,9 +163,9 @@ nlohmann::ordered_json layout_json(const MeshRank& mesh_rank) {
 
 std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options) {
   const std::vector<ExplainRow> rows = operation_rows(plan, options.types);
-  const bool several = plan.mesh_rank().mesh.ranks() > 1;
+  const bool several_ranks = plan.mesh_rank().mesh.ranks() > 1;
   std::string text = layout_text(plan.mesh_rank());
-  if (several || options.types) {
+  if (several_ranks || options.types) {
     text += held_table(plan, config.model.dense_layers, options.all_layers) + "\n";
   }
   if (const std::string optimizers = optimizer_table(plan); !optimizers.empty()) {
@@ -199,8 +198,8 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
         word(config.run.device));
   }
   const int ranks = plan.mesh_rank().mesh.ranks();
-  const int64_t beside = ranks > 1 ? beside_arena_bytes(plan) : 0;
-  const int64_t needed = ranks * (plan.memory.arena_bytes + beside);
+  const int64_t beside_arena = ranks > 1 ? beside_arena_bytes(plan) : 0;
+  const int64_t needed = ranks * (plan.memory.arena_bytes + beside_arena);
   std::string run = "the run does not fit";
   if (ranks > 1) {
     run =

@@ -36,8 +36,8 @@ int64_t state_bytes(const ModelConfig& layer, DType compute, int64_t capacity) {
 }
 
 /// Adds the forward FLOPs per token of a layer's attention to the account, by kind of operation.
-void count_flops(const ModelConfig& layer, DType compute, int64_t context,
-                 AttentionAccount& account) {
+void add_attention_flops(const ModelConfig& layer, DType compute, int64_t context,
+                         AttentionAccount& account) {
   const EvaluationProgram evaluation =
       write_evaluation(layer, compute, {.sequences = 1, .context = context});
   for (const Node& node : evaluation.program.nodes()) {
@@ -62,7 +62,7 @@ AttentionAccount account_of(const RunConfig& config, ModelConfig layer, std::str
   const DType compute = compute_dtype(config.train.precision);
   AttentionAccount account{
       .kind = std::move(kind), .heads = layer.heads, .kv_heads = layer.kv_heads};
-  count_flops(layer, compute, config.data.context, account);
+  add_attention_flops(layer, compute, config.data.context, account);
   // The difference between capacities 2 and 1 is the bytes per position.
   const int64_t with_one_position = state_bytes(layer, compute, 1);
   account.cache_bytes_per_token = state_bytes(layer, compute, 2) - with_one_position;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,7 +43,7 @@ std::optional<Distribution> gradient_of(const Mesh& mesh, const ParameterSpec& s
                                         const ParameterUnit& unit) {
   if (!unit.has_gradients()) return std::nullopt;
   Distribution result = spec.distribution;
-  for (const Axis axis : mesh.of_view(result.view())) {
+  for (const Axis axis : mesh.axes_of(result.view())) {
     const TypeOnAxis type = unit.gradient_distribution.on(axis);
     if (type.placement == Placement::partial) result = result.with(axis, type);
   }
@@ -106,8 +105,8 @@ struct UpdatedParameters {
 
 }  // namespace
 
-std::string type_of_ranks(const Mesh& mesh, Distribution type) {
-  for (const Axis axis : mesh.of_view(type.view())) {
+std::string distribution_text(const Mesh& mesh, Distribution type) {
+  for (const Axis axis : mesh.axes_of(type.view())) {
     if (mesh.size(axis) == 1) type = type.with(axis, invariant());
   }
   return type.text(mesh);
@@ -120,8 +119,8 @@ std::string held_table(const StepPlan& plan, int64_t first_mixture, bool all_lay
     if (!all_layers && value.layer > 0 && value.layer != first_mixture) continue;
     table.add({value.name, value.whole ? value.whole->text() : "input",
                fmt::format("{} {}", value.dtype, value.piece.text()),
-               type_of_ranks(mesh, value.type),
-               value.gradient ? type_of_ranks(mesh, *value.gradient) : "", value.updated_by});
+               distribution_text(mesh, value.type),
+               value.gradient ? distribution_text(mesh, *value.gradient) : "", value.updated_by});
   }
   return table.text();
 }
@@ -163,7 +162,7 @@ int64_t optimizer_bytes(const StepPlan& plan) {
   std::set<std::string> names;
   for (const ParameterUnit& unit : plan.programs.chunks.front().parameters.units()) {
     names.insert({first_moment_name(unit), second_moment_name(unit)});
-    if (rounds(unit)) names.insert(master_name(unit));
+    if (is_rounded(unit)) names.insert(master_name(unit));
   }
   int64_t bytes = 0;
   for (const ValueInfo& value : plan.programs.update.program.values()) {

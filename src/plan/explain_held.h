@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-// What a rank holds, for `explain`.
+// The tables of `explain` that show what a rank holds.
 
 /// Returns a distribution as text, without axes that have only one rank: "tensor: sharded (dim 0,
 /// even)". On an axis of several ranks that the text does not name, the value is invariant.
-std::string type_of_ranks(const Mesh& mesh, Distribution type);
+std::string distribution_text(const Mesh& mesh, Distribution type);
 
 /// Returns a table of the parameters that a rank keeps, and of the inputs of a micro-batch. A row
 /// has the shapes of the whole and of the rank's piece, and its distribution. The row of a

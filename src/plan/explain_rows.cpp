@@ -93,7 +93,7 @@ std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool with_views) {
   return rows;
 }
 
-double total(const std::map<std::string, double>& sent) {
+double total_bytes(const std::map<std::string, double>& sent) {
   double sum = 0;
   for (const auto& [axes, bytes] : sent) sum += bytes;
   return sum;

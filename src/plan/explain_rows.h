@@ -32,7 +32,7 @@ struct ExplainRow {
 std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool with_views);
 
 /// Returns the bytes of a row over all axes.
-double total(const std::map<std::string, double>& sent);
+double total_bytes(const std::map<std::string, double>& sent);
 
 /// Returns the bytes that the rank sends in a step, by axes: the rows of the chunk once for each
 /// micro-batch, and the other rows once.

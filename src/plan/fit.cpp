@@ -35,20 +35,20 @@ std::vector<int64_t> divisors(int64_t number) {
 /// binary search, because a larger micro-batch takes more memory.
 void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& mesh_rank) {
   const Target target = run_target(config, fit.accelerator);
-  const auto bytes = [&](int64_t micro_batch) {
+  const auto arena_bytes = [&](int64_t micro_batch) {
     if (micro_batch == config.train.micro_batch) return fit.needed_bytes;
     RunConfig changed = config;
     changed.train.micro_batch = micro_batch;
     return plan_step(changed, target, mesh_rank).memory.arena_bytes;
   };
-  fit.least_bytes = bytes(1);
+  fit.least_bytes = arena_bytes(1);
   if (fit.least_bytes > fit.usable_bytes()) return;
   const std::vector<int64_t> choices =
       divisors(config.train.global_batch / data_ranks(mesh_rank.mesh));
   // One sequence fits, so the search begins with the second choice.
   const auto too_large = std::partition_point(
       choices.begin() + 1, choices.end(),
-      [&](int64_t micro_batch) { return bytes(micro_batch) <= fit.usable_bytes(); });
+      [&](int64_t micro_batch) { return arena_bytes(micro_batch) <= fit.usable_bytes(); });
   fit.largest_micro_batch = *std::prev(too_large);
 }
 

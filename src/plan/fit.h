@@ -50,6 +50,7 @@ Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardwa
 /// Returns the fit as lines for a terminal. They say which figures were not measured and, if it
 /// does not fit, what to change.
 std::string fit_text(const Fit& fit, const RunConfig& config);
+/// Returns the fit as an object.
 nlohmann::ordered_json fit_json(const Fit& fit);
 
 }  // namespace tessera

@@ -28,11 +28,12 @@ std::optional<ProductPeak> configured_peak(const RunConfig& config,
       require_same_accelerator(hardware, *accelerator, path);
     }
     // Peaks of TF32 are always taken from the data sheet (see Hardware::tf32_peak()).
-    const bool sheet = hardware.gemms.empty() ||
-                       (accelerator != nullptr && rounds_to_tf32(config, accelerator->device()));
+    const bool from_sheet =
+        hardware.gemms.empty() ||
+        (accelerator != nullptr && rounds_to_tf32(config, accelerator->device()));
     return ProductPeak{
         .flops = product_peak(hardware, config),
-        .source = fmt::format("{} {}", sheet ? "the data sheet in" : "measured, in", path)};
+        .source = fmt::format("{} {}", from_sheet ? "the data sheet in" : "measured, in", path)};
   });
 }
 

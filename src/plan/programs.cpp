@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-ProgramSize size_of(const RunConfig& config, const Mesh& mesh) {
+ProgramSize program_size(const RunConfig& config, const Mesh& mesh) {
   return {.sequences = config.train.micro_batch * data_ranks(mesh),
           .context = config.data.context,
           .document_mask = config.data.document_mask};
@@ -18,7 +18,7 @@ ProgramSize size_of(const RunConfig& config, const Mesh& mesh) {
 /// Returns the passes of one phase, or of a run without phases.
 PhasePrograms passes_of(const RunConfig& config, const MeshRank& mesh_rank) {
   const DType compute = compute_dtype(config.train.precision);
-  const ProgramSize size = size_of(config, mesh_rank.mesh);
+  const ProgramSize size = program_size(config, mesh_rank.mesh);
   const ExpertLayout experts = expert_layout(config.parallel);
   PhasePrograms passes{write_training(config.model, compute, size,
                                       recompute_of(config.train.recompute), mesh_rank, experts),
@@ -48,7 +48,7 @@ std::vector<const Program*> StepPrograms::list() const {
   result.push_back(&update.program);
   result.push_back(&rounding);
   if (evaluation) result.push_back(&evaluation->program);
-  for (const PhasePrograms& phase : further) {
+  for (const PhasePrograms& phase : further_phases) {
     result.push_back(&phase.chunk.program);
     if (phase.evaluation) result.push_back(&phase.evaluation->program);
   }
@@ -62,7 +62,7 @@ std::vector<Action> StepPrograms::actions() const {
                              {.segment = Segment::whole, .program = update_number()},
                              {.segment = Segment::whole, .program = rounding_number()}};
   if (evaluation) result.push_back({.segment = Segment::whole, .program = evaluation_number()});
-  for (int set = 1; set < sets(); ++set) {
+  for (int set = 1; set < set_count(); ++set) {
     result.push_back({.segment = Segment::forward, .program = chunk_number(set)});
     result.push_back({.segment = Segment::backward, .program = chunk_number(set)});
     if (evaluation_of(set)) {
@@ -73,7 +73,7 @@ std::vector<Action> StepPrograms::actions() const {
 }
 
 const Chunk& StepPrograms::chunk(int set) const {
-  return set == 0 ? chunks.front() : further[static_cast<size_t>(set - 1)].chunk;
+  return set == 0 ? chunks.front() : further_phases[static_cast<size_t>(set - 1)].chunk;
 }
 
 int StepPrograms::chunk_number(int set) const {
@@ -83,7 +83,7 @@ int StepPrograms::chunk_number(int set) const {
 }
 
 const std::optional<EvaluationProgram>& StepPrograms::evaluation_of(int set) const {
-  return set == 0 ? evaluation : further[static_cast<size_t>(set - 1)].evaluation;
+  return set == 0 ? evaluation : further_phases[static_cast<size_t>(set - 1)].evaluation;
 }
 
 int StepPrograms::evaluation_number(int set) const {
@@ -116,8 +116,8 @@ StepPrograms step_programs(const RunConfig& config, const MeshRank& mesh_rank) {
         phases, [&](const RunPhase& phase) { return phase.same_programs(phases[i]); });
     const auto equal_index = static_cast<size_t>(first_equal - phases.begin());
     const bool is_new = equal_index == i;
-    if (is_new) programs.further.push_back(passes_of(phases[i].config, mesh_rank));
-    programs.set_of_phase.push_back(is_new ? static_cast<int>(programs.further.size())
+    if (is_new) programs.further_phases.push_back(passes_of(phases[i].config, mesh_rank));
+    programs.set_of_phase.push_back(is_new ? static_cast<int>(programs.further_phases.size())
                                            : programs.set_of_phase[equal_index]);
   }
   return programs;

@@ -23,16 +23,17 @@ struct PhasePrograms {
   std::optional<EvaluationProgram> evaluation;
 };
 
-/// Every program that a rank runs in training. The programs are numbered in the order of list().
+/// Every program that a rank runs in training.
 struct StepPrograms {
   std::vector<Chunk> chunks;                    ///< one, which is the whole model
   Program start;                                ///< runs before the micro-batches of a step
   UpdateProgram update;                         ///< runs after them
   Program rounding;                             ///< rounds masters to weights after they were set
   std::optional<EvaluationProgram> evaluation;  ///< set if the run evaluates
-  std::vector<PhasePrograms> further;           ///< of phases that cannot use the programs above
+  std::vector<PhasePrograms> further_phases;    ///< of phases that cannot use the programs above
   std::vector<int> set_of_phase{0};             ///< by phase: the number of its set of passes
 
+  /// Returns the programs; the functions below return their numbers, the indices in this list.
   std::vector<const Program*> list() const;
   int start_number() const { return static_cast<int>(chunks.size()); }
   int update_number() const { return start_number() + 1; }
@@ -40,12 +41,12 @@ struct StepPrograms {
   int evaluation_number() const { return start_number() + 3; }
 
   // A *set of passes* is a chunk and, if the run evaluates, an evaluation. Set 0 is the first
-  // phase's, and the others are in `further`.
+  // phase's, and the others are in `further_phases`.
   const Chunk& chunk(int set) const;
   int chunk_number(int set) const;
   const std::optional<EvaluationProgram>& evaluation_of(int set) const;
   int evaluation_number(int set) const;
-  int sets() const { return static_cast<int>(further.size()) + 1; }
+  int set_count() const { return static_cast<int>(further_phases.size()) + 1; }
 
   /// Returns the actions of a step with one micro-batch, of the rounding, of an evaluation and of
   /// further phases. All micro-batches have the number 0: they run one after the other in one frame

@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -148,30 +147,30 @@ void require_fits(const RunConfig& config, const MemoryNeeds& needs,
 StepPlan plan_step_that_fits(const RunConfig& config, const Target& target,
                              const Accelerator* accelerator, const MeshRank& mesh_rank,
                              const RankControl& control, std::span<const int> ranks_here) {
-  const bool own_memory = accelerator != nullptr && is_gpu(accelerator->device());
+  const bool has_own_memory = accelerator != nullptr && is_gpu(accelerator->device());
   std::optional<StepPlan> plan;
-  MemoryNeeds own;
+  MemoryNeeds rank_needs;
   control.together([&] {
     plan = plan_step(config, target, mesh_rank);
-    own = {.ranks = 1,
-           .arena_bytes = plan->memory.arena_bytes,
-           .state_bytes = plan->memory.kept_bytes};
-    if (own_memory) require_fits(config, own, accelerator);
-    if (control.several()) own.beside_bytes = beside_arena_bytes(*plan);
+    rank_needs = {.ranks = 1,
+                  .arena_bytes = plan->memory.arena_bytes,
+                  .state_bytes = plan->memory.kept_bytes};
+    if (has_own_memory) require_fits(config, rank_needs, accelerator);
+    if (control.several()) rank_needs.beside_bytes = beside_arena_bytes(*plan);
   });
-  const std::array<uint64_t, 3> bytes{static_cast<uint64_t>(own.arena_bytes),
-                                      static_cast<uint64_t>(own.state_bytes),
-                                      static_cast<uint64_t>(own.beside_bytes)};
-  const std::vector<uint64_t> all = control.gather(bytes);
-  MemoryNeeds needs;
+  const std::array<uint64_t, 3> bytes{static_cast<uint64_t>(rank_needs.arena_bytes),
+                                      static_cast<uint64_t>(rank_needs.state_bytes),
+                                      static_cast<uint64_t>(rank_needs.beside_bytes)};
+  const std::vector<uint64_t> of_all_ranks = control.gather(bytes);
+  MemoryNeeds machine_needs;
   for (const int rank : ranks_here) {
-    const auto of_rank = std::span(all).subspan(static_cast<size_t>(rank) * bytes.size());
-    ++needs.ranks;
-    needs.arena_bytes += static_cast<int64_t>(of_rank[0]);
-    needs.state_bytes += static_cast<int64_t>(of_rank[1]);
-    needs.beside_bytes += static_cast<int64_t>(of_rank[2]);
+    const auto of_rank = std::span(of_all_ranks).subspan(static_cast<size_t>(rank) * bytes.size());
+    ++machine_needs.ranks;
+    machine_needs.arena_bytes += static_cast<int64_t>(of_rank[0]);
+    machine_needs.state_bytes += static_cast<int64_t>(of_rank[1]);
+    machine_needs.beside_bytes += static_cast<int64_t>(of_rank[2]);
   }
-  if (!own_memory) control.together([&] { require_fits(config, needs, accelerator); });
+  if (!has_own_memory) control.together([&] { require_fits(config, machine_needs, accelerator); });
   return std::move(*plan);
 }
 

@@ -17,28 +17,28 @@ namespace {
 
 // In pixels.
 constexpr double kSinglePanelWidth = 860, kSinglePanelHeight = 384;
-constexpr double kPanelWidth = 540, kPanelHeight = 300;  // if there are several
-constexpr double kRight = 20, kTop = 12, kBottom = 48;   // around each panel, for its axes
-constexpr double kTickGap = 8;                           // between the y axis and its tick labels
-constexpr double kLabelDistance = 60;                    // from the y axis to its label, at least
+constexpr double kPanelWidth = 540, kPanelHeight = 300;                   // if there are several
+constexpr double kRightMargin = 20, kTopMargin = 12, kBottomMargin = 48;  // around a panel's axes
+constexpr double kTickGap = 8;         // between the y axis and its tick labels
+constexpr double kLabelDistance = 60;  // from the y axis to its label, at least
 constexpr double kLabelHeight = 16;
-constexpr double kDigit = 7.7;  // width at size 12, in the widest of the usual fonts
-constexpr double kLegendHeight = 20;
-constexpr double kLegendLine = 34, kLegendGap = 24;
-constexpr double kLetter = 6.6;  // average width of a letter at size 12
-constexpr double kMarkerColumn = 16;
+constexpr double kDigitWidth = 7.7;   // at size 12, in the widest of the usual fonts
+constexpr double kLetterWidth = 6.6;  // the average at size 12
+constexpr double kLegendHeight = 20, kLegendLine = 34, kLegendGap = 24;
+constexpr double kMarkerColumn = 16;  // the column_width with which markers are thinned
 
 /// The position of a panel, and its scales from data to pixels.
 struct Frame {
   double left, right, top, bottom;
   ChartAxis x, y;
 
-  static double coordinate(const ChartAxis& axis, double value, double from, double to) {
-    const auto scale = [&](double v) { return axis.logarithmic ? std::log10(v) : v; };
-    const double low = scale(axis.range.low), high = scale(axis.range.high);
-    return from + (scale(value) - low) / (high - low) * (to - from);
+  /// Returns the pixel of a value on an axis that goes from pixel `low_end` to pixel `high_end`.
+  static double coordinate(const ChartAxis& axis, double value, double low_end, double high_end) {
+    const auto scaled = [&](double x) { return axis.logarithmic ? std::log10(x) : x; };
+    const double low = scaled(axis.range.low), high = scaled(axis.range.high);
+    return low_end + (scaled(value) - low) / (high - low) * (high_end - low_end);
   }
-  Point operator()(Point point) const {
+  Point pixel_of(Point point) const {
     return {coordinate(x, point.x, left, right), coordinate(y, point.y, bottom, top)};
   }
 };
@@ -68,9 +68,9 @@ ChartAxis y_axis(const Panel& panel, const ChartAxis& x, bool logarithmic) {
   } else {
     // Ticks need a range of more than 1e-9 of the numbers (linear_ticks()).
     const double largest = std::max(std::abs(low), std::abs(high));
-    const double least = largest > 0 ? largest * 1e-6 : 1;
+    const double narrow = largest > 0 ? largest * 1e-6 : 1;
     const double margin =
-        high - low > least ? (high - low) * 0.05 : std::max(largest * 0.05, 1e-300);
+        high - low > narrow ? (high - low) * 0.05 : std::max(largest * 0.05, 1e-300);
     axis.range = largest > 0 ? Range{low - margin, high + margin} : Range{-1, 1};
   }
   return axis;
@@ -88,21 +88,21 @@ double label_distance(const Ticks& y_ticks) {
   size_t longest = 0;
   for (const std::string& label : y_ticks.labels)
     longest = std::max(longest, character_count(label));
-  return std::max(kLabelDistance, static_cast<double>(longest) * kDigit + 2 * kTickGap);
+  return std::max(kLabelDistance, static_cast<double>(longest) * kDigitWidth + 2 * kTickGap);
 }
 
-std::string axes(const Frame& frame) {
+std::string axes_svg(const Frame& frame) {
   std::string svg;
   const Ticks y_ticks = y_ticks_of(frame.y);
   for (size_t i = 0; i < y_ticks.values.size(); ++i) {
-    const double y = frame({frame.x.range.low, y_ticks.values[i]}).y;
+    const double y = frame.pixel_of({frame.x.range.low, y_ticks.values[i]}).y;
     const Point ends[] = {{frame.left, y}, {frame.right, y}};
     svg += svg_path(ends, "stroke=\"#ddd\"");
     svg += svg_text({frame.left - kTickGap, y + 4}, Anchor::end, y_ticks.labels[i]);
   }
   const Ticks x_ticks = ticks_of(frame.x, frame.right - frame.left > 600 ? 10 : 7);
   for (size_t i = 0; i < x_ticks.values.size(); ++i) {
-    const double x = frame({x_ticks.values[i], frame.y.range.low}).x;
+    const double x = frame.pixel_of({x_ticks.values[i], frame.y.range.low}).x;
     const Point ends[] = {{x, frame.bottom}, {x, frame.bottom + 5}};
     svg += svg_path(ends, "stroke=\"#333\"");
     svg += svg_text({x, frame.bottom + 20}, Anchor::middle, x_ticks.labels[i]);
@@ -122,15 +122,15 @@ std::vector<Point> points_in_pixels(const std::vector<Point>& points, const Fram
   std::vector<Point> result;
   for (const Point& point : points) {
     const bool visible = is_in_range(point.x, frame.x) && is_in_range(point.y, frame.y);
-    result.push_back(visible ? frame(point) : Point{0, std::nan("")});
+    result.push_back(visible ? frame.pixel_of(point) : Point{0, std::nan("")});
   }
   return result;
 }
 
 /// Returns a line of a run as one path for each piece, with further `attributes`. A point between
 /// gaps is a dot, and a large dot if it is the line's only point.
-std::string paths(const std::vector<Point>& line, size_t run, const Frame& frame,
-                  const std::string& attributes) {
+std::string line_svg(const std::vector<Point>& line, size_t run, const Frame& frame,
+                     const std::string& attributes) {
   std::string svg;
   const std::vector<Point> in_pixels = points_in_pixels(line, frame);
   const auto line_pieces = pieces(in_pixels);
@@ -155,19 +155,19 @@ std::string borders_svg(const Chart& chart, const Frame& frame) {
   for (size_t i = 0; i < chart.borders.size(); ++i) {
     const Border& border = chart.borders[i];
     if (!is_in_range(border.x, frame.x)) continue;
-    const double x = frame({border.x, frame.y.range.low}).x;
+    const double x = frame.pixel_of({border.x, frame.y.range.low}).x;
     const std::string line = chart.runs.size() > 1 ? colour(border.run) : "#888";
     const Point ends[] = {{x, frame.top}, {x, frame.bottom}};
     svg += svg_path(ends, fmt::format("stroke=\"{}\" stroke-dasharray=\"3 4\"", line));
-    double end = frame.right;
+    double name_end = frame.right;
     for (size_t next = i + 1; next < chart.borders.size(); ++next) {
-      const Border& other = chart.borders[next];
-      if (other.run == border.run && is_in_range(other.x, frame.x)) {
-        end = std::min(end, frame({other.x, frame.y.range.low}).x);
+      const Border& later = chart.borders[next];
+      if (later.run == border.run && is_in_range(later.x, frame.x)) {
+        name_end = std::min(name_end, frame.pixel_of({later.x, frame.y.range.low}).x);
       }
     }
-    const double room = (end - x - 8) / (kLetter * 11 / 12);  // characters at size 11
-    if (room < 3) continue;                                   // too few to be a name
+    const double room = (name_end - x - 8) / (kLetterWidth * 11 / 12);  // characters at size 11
+    if (room < 3) continue;                                             // too few to be a name
     const double y = frame.top + 11 + 13 * static_cast<double>(border.run);
     svg += svg_text({x + 4, y}, Anchor::start, shortened(border.name, static_cast<size_t>(room)),
                     11, fmt::format("fill=\"{}\"", chart.runs.size() > 1 ? line : "#666"));
@@ -176,15 +176,15 @@ std::string borders_svg(const Chart& chart, const Frame& frame) {
 }
 
 std::string panel_svg(const Chart& chart, const Panel& panel, const Frame& frame) {
-  std::string svg = axes(frame) + borders_svg(chart, frame);
+  std::string svg = axes_svg(frame) + borders_svg(chart, frame);
   // Faint lines are drawn first, so that they hide no strong line, and markers last.
   for (const Curve& curve : panel.curves) {
-    svg += paths(curve.faint, curve.run, frame, "stroke-opacity=\"0.3\"");
+    svg += line_svg(curve.faint, curve.run, frame, "stroke-opacity=\"0.3\"");
   }
   for (const Curve& curve : panel.curves) {
-    svg +=
-        paths(curve.line, curve.run, frame,
-              fmt::format("stroke-width=\"1.8\" stroke-linejoin=\"round\"{}", dashes(curve.run)));
+    svg += line_svg(
+        curve.line, curve.run, frame,
+        fmt::format("stroke-width=\"1.8\" stroke-linejoin=\"round\"{}", dashes(curve.run)));
   }
   for (const Curve& curve : panel.curves) {
     const std::vector<Point> in_pixels = points_in_pixels(curve.markers, frame);
@@ -198,7 +198,7 @@ std::string panel_svg(const Chart& chart, const Panel& panel, const Frame& frame
 /// Adds the runs' names with their lines, in rows from `top` on. Returns their height.
 double add_legend(const Chart& chart, double width, double left, double top, std::string& svg) {
   if (chart.runs.size() < 2) return 0;
-  const auto longest = static_cast<size_t>((width - 2 * kMargin - kLegendLine) / kLetter) - 8;
+  const auto longest = static_cast<size_t>((width - 2 * kMargin - kLegendLine) / kLetterWidth) - 8;
   const bool with_markers = std::ranges::any_of(chart.panels, [](const Panel& panel) {
     return std::ranges::any_of(panel.curves, [](const Curve& c) { return !c.markers.empty(); });
   });
@@ -206,7 +206,8 @@ double add_legend(const Chart& chart, double width, double left, double top, std
   double y = top;
   for (size_t run = 0; run < chart.runs.size(); ++run) {
     const std::string name = shortened(chart.runs[run], std::min<size_t>(longest, 60));
-    const double needed = kLegendLine + 6 + static_cast<double>(character_count(name)) * kLetter;
+    const double needed =
+        kLegendLine + 6 + static_cast<double>(character_count(name)) * kLetterWidth;
     if (x + needed > width - kMargin && x > left) {
       x = left;
       y += kLegendHeight;
@@ -238,7 +239,7 @@ std::string draw(const Chart& chart) {
   std::string svg;
   double y = kMargin / 2;
   if (!chart.title.empty()) {
-    const auto longest = static_cast<size_t>(width / (kLetter * 15 / 12)) - 4;
+    const auto longest = static_cast<size_t>(width / (kLetterWidth * 15 / 12)) - 4;
     svg += svg_text({width / 2, y + 18}, Anchor::middle, shortened(chart.title, longest), 15);
     y += kTitleHeight;
   }
@@ -246,16 +247,16 @@ std::string draw(const Chart& chart) {
   for (size_t i = 0; i < chart.panels.size(); ++i) {
     const double left = i % 2 == 0 ? 0 : panel_width;
     const Frame frame{.left = left + axis_left,
-                      .right = left + panel_width - kRight,
-                      .top = y + kTop,
-                      .bottom = y + panel_height - kBottom,
+                      .right = left + panel_width - kRightMargin,
+                      .top = y + kTopMargin,
+                      .bottom = y + panel_height - kBottomMargin,
                       .x = chart.x,
                       .y = y_axes[i]};
     svg += panel_svg(chart, chart.panels[i], frame);
     if (i % 2 == 1 || i + 1 == chart.panels.size()) y += panel_height;
   }
   if (!chart.note.empty()) {
-    svg += svg_text({width - kRight, y + 8}, Anchor::end, chart.note, 11, "fill=\"#666\"");
+    svg += svg_text({width - kRightMargin, y + 8}, Anchor::end, chart.note, 11, "fill=\"#666\"");
     y += kNoteHeight;
   }
   return svg_document(width, y, chart.title, svg);

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-bool lower(const Point& a, const Point& b) { return a.y < b.y; }
+bool is_lower(const Point& a, const Point& b) { return a.y < b.y; }
 
 }  // namespace
 
@@ -26,8 +26,8 @@ std::vector<std::span<const Point>> pieces(std::span<const Point> curve) {
 std::vector<Point> smoothed(std::span<const Point> curve, int64_t window) {
   std::vector<Point> result(curve.begin(), curve.end());
   for (const auto piece : pieces(curve)) {
-    const auto [lowest, highest] = std::minmax_element(piece.begin(), piece.end(), lower);
-    // The sums of all y before each point: the mean of consecutive points takes constant time.
+    const auto [lowest, highest] = std::minmax_element(piece.begin(), piece.end(), is_lower);
+    // sums[i] is the sum of the first i values, so that a mean takes constant time.
     std::vector<long double> sums{0};
     for (const Point& point : piece) sums.push_back(sums.back() + point.y);
     const auto offset = static_cast<size_t>(piece.data() - curve.data());
@@ -49,7 +49,7 @@ std::vector<Point> thinned(std::span<const Point> curve, double column_width) {
     const double column_index = std::floor(curve[begin].x / column_width);
     while (end < curve.size() && std::floor(curve[end].x / column_width) == column_index) ++end;
     const auto points = curve.subspan(begin, end - begin);
-    const auto [lowest, highest] = std::minmax_element(points.begin(), points.end(), lower);
+    const auto [lowest, highest] = std::minmax_element(points.begin(), points.end(), is_lower);
     // Sorted, because x ascends. A point may be several of the four.
     std::array<size_t, 4> indices{0, static_cast<size_t>(lowest - points.begin()),
                                   static_cast<size_t>(highest - points.begin()), points.size() - 1};

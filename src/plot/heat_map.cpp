@@ -35,25 +35,24 @@ constexpr std::array<Colour, 6> kHeatColours{
 Colour colour_of(double fraction) {
   const double position = std::clamp(fraction, 0.0, 1.0) * (kHeatColours.size() - 1);
   const auto below = std::min(static_cast<size_t>(position), kHeatColours.size() - 2);
-  const double part = position - static_cast<double>(below);
-  const Colour &from = kHeatColours[below], &to = kHeatColours[below + 1];
-  return {std::lerp(from.red, to.red, part), std::lerp(from.green, to.green, part),
-          std::lerp(from.blue, to.blue, part)};
+  const double weight = position - static_cast<double>(below);
+  const Colour &low = kHeatColours[below], &high = kHeatColours[below + 1];
+  return {std::lerp(low.red, high.red, weight), std::lerp(low.green, high.green, weight),
+          std::lerp(low.blue, high.blue, weight)};
 }
 
-std::string text_of(const Colour& colour) {
+std::string hex_text(const Colour& colour) {
   return fmt::format("#{:02x}{:02x}{:02x}", std::lround(colour.red), std::lround(colour.green),
                      std::lround(colour.blue));
 }
 
-std::string rectangle(Point corner, double width, double height, const std::string& fill) {
+std::string rectangle_svg(Point corner, double width, double height, const std::string& fill) {
   return fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>\n",
                      pixels(corner.x), pixels(corner.y), pixels(width), pixels(height), fill);
 }
 
-/// Returns the value with two decimals below 1, one decimal below 10, and none from 10 on: "0.42",
-/// "9.1", "87", "1240".
-std::string figures(double value) {
+/// Returns a value with two decimals below 1, one below 10, else none: "0.42", "9.1", "87".
+std::string rounded_text(double value) {
   return fmt::format("{:.{}f}", value, value < 1 ? 2 : value < 10 ? 1 : 0);
 }
 
@@ -74,14 +73,14 @@ double largest_value(const HeatMap& map) {
   return largest;
 }
 
-std::string cell(Point corner, double value, double largest) {
-  if (!std::isfinite(value)) return rectangle(corner, kCellWidth, kCellHeight, "#eee");
+std::string cell_svg(Point corner, double value, double largest) {
+  if (!std::isfinite(value)) return rectangle_svg(corner, kCellWidth, kCellHeight, "#eee");
   const Colour colour = colour_of(value / largest);
   // The perceived lightness, from 0 to 255. Text is black on light cells.
   const double lightness = 0.3 * colour.red + 0.59 * colour.green + 0.11 * colour.blue;
-  return rectangle(corner, kCellWidth, kCellHeight, text_of(colour)) +
+  return rectangle_svg(corner, kCellWidth, kCellHeight, hex_text(colour)) +
          svg_text({corner.x + kCellWidth / 2, corner.y + kCellHeight / 2 + 4}, Anchor::middle,
-                  figures(value), 11, lightness > 120 ? "fill=\"#000\"" : "fill=\"#fff\"");
+                  rounded_text(value), 11, lightness > 120 ? "fill=\"#000\"" : "fill=\"#fff\"");
 }
 
 /// Returns a panel whose cells begin at that corner.
@@ -94,7 +93,7 @@ std::string panel_svg(const HeatMap& map, const HeatPanel& panel, Point corner, 
     svg += svg_text({corner.x - 6, y + kCellHeight / 2 + 4}, Anchor::end, map.rows[row]);
     for (size_t column = 0; column < map.columns.size(); ++column) {
       const double x = corner.x + kCellWidth * static_cast<double>(column);
-      svg += cell({x, y}, panel.values[row][column], largest);
+      svg += cell_svg({x, y}, panel.values[row][column], largest);
     }
   }
   for (size_t column = 0; column < map.columns.size(); ++column) {
@@ -112,8 +111,8 @@ std::string scale_svg(const HeatMap& map, Point top, double height, double large
   for (int step = 0; step < kScaleSteps; ++step) {
     const double y = top.y + height * (kScaleSteps - 1 - step) / kScaleSteps;
     // Steps overlap by half a pixel, so that no gaps show between them.
-    svg += rectangle({top.x, y}, kScaleWidth, height / kScaleSteps + 0.5,
-                     text_of(colour_of((step + 0.5) / kScaleSteps)));
+    svg += rectangle_svg({top.x, y}, kScaleWidth, height / kScaleSteps + 0.5,
+                         hex_text(colour_of((step + 0.5) / kScaleSteps)));
   }
   const Ticks ticks = linear_ticks({0, largest}, 6, false);
   for (size_t i = 0; i < ticks.values.size(); ++i) {
@@ -127,24 +126,24 @@ std::string scale_svg(const HeatMap& map, Point top, double height, double large
 
 std::string draw(const HeatMap& map) {
   const double largest = largest_value(map);
-  const size_t across = std::min(std::max<size_t>(map.panels_across, 1), map.panels.size());
-  const size_t down = (map.panels.size() + across - 1) / across;
+  const size_t panels_across = std::min(std::max<size_t>(map.panels_across, 1), map.panels.size());
+  const size_t panels_down = (map.panels.size() + panels_across - 1) / panels_across;
   const double panel_width =
       kRowLabels + kCellWidth * static_cast<double>(map.columns.size()) + kPanelGap;
   const double cells_height = kCellHeight * static_cast<double>(map.rows.size());
   const double panel_height = kPanelTitle + cells_height + kColumnLabels;
   const double top = map.title.empty() ? kMargin : kMargin + kTitleHeight;
-  const double scale_x = kMargin + panel_width * static_cast<double>(across);
+  const double scale_x = kMargin + panel_width * static_cast<double>(panels_across);
   const double width = scale_x + kScaleWidth + kScaleLabels;
-  double height = top + panel_height * static_cast<double>(down);
+  double height = top + panel_height * static_cast<double>(panels_down);
   std::string svg;
   if (!map.title.empty()) {
     const auto longest = static_cast<size_t>(width / 8.5);  // about the width of a letter
     svg += svg_text({width / 2, kMargin + 12}, Anchor::middle, shortened(map.title, longest), 15);
   }
   for (size_t i = 0; i < map.panels.size(); ++i) {
-    const Point corner{kMargin + kRowLabels + panel_width * static_cast<double>(i % across),
-                       top + kPanelTitle + panel_height * static_cast<double>(i / across)};
+    const Point corner{kMargin + kRowLabels + panel_width * static_cast<double>(i % panels_across),
+                       top + kPanelTitle + panel_height * static_cast<double>(i / panels_across)};
     svg += panel_svg(map, map.panels[i], corner, largest);
   }
   svg += scale_svg(map, {scale_x, top + kPanelTitle}, cells_height, largest);

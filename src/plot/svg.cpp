@@ -21,7 +21,7 @@ std::string valid_utf8(std::string_view text) {
 /// Returns the offset at which each character of valid UTF-8 begins.
 std::vector<size_t> character_offsets(std::string_view valid) {
   std::vector<size_t> offsets;
-  for (size_t at = 0; at < valid.size(); at = next_character(valid, at + 1)) offsets.push_back(at);
+  for (size_t i = 0; i < valid.size(); i = next_character(valid, i + 1)) offsets.push_back(i);
   return offsets;
 }
 
@@ -70,11 +70,11 @@ std::string pixels(double value) {
   return text == "-0" ? "0" : text;
 }
 
-std::string svg_text(Point at, Anchor anchor, std::string_view text, int size,
+std::string svg_text(Point at, Anchor anchor, std::string_view text, int font_size,
                      std::string_view attributes) {
   constexpr std::array<const char*, 3> kAnchors{"start", "middle", "end"};
   return fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"{}\" font-size=\"{}\"{}{}>{}</text>\n",
-                     pixels(at.x), pixels(at.y), kAnchors[static_cast<size_t>(anchor)], size,
+                     pixels(at.x), pixels(at.y), kAnchors[static_cast<size_t>(anchor)], font_size,
                      attributes.empty() ? "" : " ", attributes, xml_text(text));
 }
 

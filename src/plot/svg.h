@@ -28,8 +28,8 @@ std::string pixels(double value);
 /// The part of a text that its x and y refer to.
 enum class Anchor { start, middle, end };
 
-/// Returns a <text> element with further `attributes`. `text` is not yet escaped.
-std::string svg_text(Point at, Anchor anchor, std::string_view text, int size = 12,
+/// Returns a <text> element with further `attributes`. Escapes `text`.
+std::string svg_text(Point at, Anchor anchor, std::string_view text, int font_size = 12,
                      std::string_view attributes = "");
 
 /// Returns a text that runs upwards, around `centre`: the label of a y axis.

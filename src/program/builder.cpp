@@ -18,7 +18,7 @@ bool share_exchange_rows(const Mesh& mesh, const Spec& a, const Spec& b) {
       a.distribution.view() != b.distribution.view()) {
     return false;
   }
-  return std::ranges::any_of(mesh.of_view(a.distribution.view()), [&](Axis axis) {
+  return std::ranges::any_of(mesh.axes_of(a.distribution.view()), [&](Axis axis) {
     const TypeOnAxis& type_a = a.distribution.on(axis);
     const TypeOnAxis& type_b = b.distribution.on(axis);
     return type_a.placement == Placement::varying && type_a.dim == 0 &&
@@ -142,10 +142,10 @@ bool Builder::has_rows_of_inputs(const Operation& operation, std::span<const Val
     return names;
   };
   const std::vector<int> updated = operation.updated_inputs();
-  size_t read = 0;  // the number of inputs so far that labels list: those that are only read
+  size_t labelled = 0;  // the number of inputs so far that labels list: those that are only read
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (std::ranges::find(updated, static_cast<int>(i)) != updated.end()) continue;
-    const LabelledOperand& operand = labels.inputs[read++];
+    const LabelledOperand& operand = labels.inputs[labelled++];
     if (marked(inputs[i]) && rows_of(operand) == rows_of(labels.outputs[output])) return true;
   }
   return false;
@@ -156,9 +156,9 @@ void Builder::note_view(const Operation& operation, int output, std::span<const 
   const std::optional<View> view = operation.view(output);
   if (!view) return;
   const Value input = inputs[static_cast<size_t>(view->input)];
-  const ViewOf within = program_.info(input).view.value_or(ViewOf{.base = input});
+  const ViewOf outer = program_.info(input).view.value_or(ViewOf{.base = input});
   program_.values_[static_cast<size_t>(value.id)].view = ViewOf{
-      within.base, within.byte_offset + view->byte_offset, view->elided ? value : within.converted};
+      outer.base, outer.byte_offset + view->byte_offset, view->elided ? value : outer.converted};
 }
 
 Value Builder::apply_single(std::shared_ptr<const Operation> operation, std::vector<Value> inputs) {
@@ -176,11 +176,11 @@ ValueInfo& Builder::info(Value value) {
 void Builder::refuse_replaced(std::string_view reader, Value value) const {
   const ValueInfo& info = program_.info(value);
   if (!info.replaced_by) return;
-  const ValueInfo& now = program_.info(info.replaced_by);
+  const ValueInfo& replacement = program_.info(info.replaced_by);
   throw DistributionError(
       fmt::format("{}: '{}' is {}, but its memory holds '{}' now, which is {}; expected that one",
-                  reader, info.name, info.spec.distribution.text(program_.mesh()), now.name,
-                  now.spec.distribution.text(program_.mesh())));
+                  reader, info.name, info.spec.distribution.text(program_.mesh()), replacement.name,
+                  replacement.spec.distribution.text(program_.mesh())));
 }
 
 void Builder::replace(Value value, Value replacement) {
@@ -190,13 +190,13 @@ void Builder::replace(Value value, Value replacement) {
                 "'{}' does not lie in the memory of '{}'", program_.info(replacement).name,
                 program_.info(value).name);
   for (size_t id = 0; id < program_.values_.size(); ++id) {
-    ValueInfo& other = program_.values_[id];
+    ValueInfo& info = program_.values_[id];
     const Value candidate{static_cast<int>(id)};
-    const ViewOf view = other.view.value_or(ViewOf{.base = candidate});
+    const ViewOf view = info.view.value_or(ViewOf{.base = candidate});
     const bool overlaps = view.base == replaced.base && view.byte_offset < end &&
-                          replaced.byte_offset < view.byte_offset + other.spec.bytes();
-    if (!overlaps || candidate == replacement || other.replaced_by) continue;
-    other.replaced_by = replacement;
+                          replaced.byte_offset < view.byte_offset + info.spec.bytes();
+    if (!overlaps || candidate == replacement || info.replaced_by) continue;
+    info.replaced_by = replacement;
     if (program_.is_output(candidate)) refuse_replaced("output", candidate);
   }
 }
@@ -206,9 +206,9 @@ void Builder::output(Value value) {
   if (!program_.is_output(value)) program_.outputs_.push_back(value);
 }
 
-void Builder::rows(Value value, Rows rows) {
+void Builder::set_rows(Value value, Rows rows) {
   info(value).rows = std::move(rows);
-  run_time_rows(value);
+  mark_run_time_rows(value);
 }
 
 void Builder::rewrite_backward(const std::function<std::vector<Value>(const Node&)>& inputs_of) {
@@ -232,16 +232,16 @@ void Builder::rewrite_backward(const std::function<std::vector<Value>(const Node
 
 void Builder::refuse_other_spec(const Node& node, Value expected, Value input) const {
   refuse_replaced(node.operation->name(), input);
-  const ValueInfo& before = program_.info(expected);
-  const ValueInfo& now = program_.info(input);
-  if (before.spec == now.spec) return;
+  const ValueInfo& replaced = program_.info(expected);
+  const ValueInfo& given = program_.info(input);
+  if (replaced.spec == given.spec) return;
   const auto text = [&](const Spec& spec) {
     return fmt::format("{} {} and {}", dtype_name(spec.dtype), spec.shape.text(),
                        spec.distribution.text(program_.mesh()));
   };
   throw DistributionError(fmt::format("{}: '{}' stands in the place of '{}' and is {}; expected {}",
-                                      node.operation->name(), now.name, before.name, text(now.spec),
-                                      text(before.spec)));
+                                      node.operation->name(), given.name, replaced.name,
+                                      text(given.spec), text(replaced.spec)));
 }
 
 Builder::Scope::Scope(Builder& builder, std::string_view path, Block block, int layer)
@@ -257,7 +257,7 @@ Builder::Scope::~Scope() {
   builder_.layer_ = layer_;
 }
 
-void Builder::follow(const Node& node, Phase phase) {
+void Builder::enter_block_of(const Node& node, Phase phase) {
   block_ = node.block;
   layer_ = node.layer;
   phase_ = phase;

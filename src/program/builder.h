@@ -12,9 +12,7 @@
 namespace tessera {
 
 /// Appends nodes and values to a Program (program/program.h). Each operation has a free function
-/// (`linear(builder, x, w)`) that ends in apply(). A Spec is a value's shape, dtype and
-/// distribution (program/value.h). A ValueInfo has the Spec, the name and the kind of a value. One
-/// thread uses a Builder.
+/// (`linear(builder, x, w)`) that ends in apply(). One thread uses a Builder.
 class Builder {
  public:
   explicit Builder(Program& program) : program_(program) {}
@@ -52,8 +50,8 @@ class Builder {
   /// conversion's input, under another type. Returns null for any other value, and if the
   /// distribution of the main gradient is not the dual of the value's.
   Value main_gradient(Value value);
-  /// Returns what main_gradient() does, but also if that is partial on axes where gradients of
-  /// `value` are not. A main gradient is partial where any use of the parameter so far is
+  /// Returns what main_gradient() does, or a main gradient that is partial on axes where gradients
+  /// of `value` are not. A main gradient is partial where any use of the parameter so far is
   /// replicated. The caller must convert a gradient that is invariant there to partial, so that one
   /// rank alone adds it.
   Value main_gradient_of_any_type(Value value);
@@ -67,13 +65,13 @@ class Builder {
   /// Sets whether a value stays in memory for the backward pass (see Keep).
   void keep(Value value, Keep keep) { info(value).keep = keep; }
   /// Marks a value whose number of rows is known only at run time (see Rows).
-  void rows(Value value, Rows rows);
+  void set_rows(Value value, Rows rows);
   /// Marks a value whose number of rows is known only at run time, but whose memory is planned for
   /// the largest possible number (ValueInfo::has_run_time_rows without Rows). Outputs that have the
   /// same labels in dim 0 as a marked input are marked, too.
-  void run_time_rows(Value value) { info(value).has_run_time_rows = true; }
+  void mark_run_time_rows(Value value) { info(value).has_run_time_rows = true; }
   /// Marks that the memory of a value now holds `replacement`, a view of it. Later nodes cannot
-  /// read the value, nor any other value so far that overlaps this memory, except `replacement`.
+  /// read the value, nor any value declared so far in this memory, except `replacement`.
   void replace(Value value, Value replacement);
   /// Gives a computed value its own name for tables and errors, below the current scope.
   void name(Value value, std::string_view name) { name_as(value, qualified(name)); }
@@ -109,11 +107,11 @@ class Builder {
     return Scope(*this, path, block_, layer);
   }
   /// Gives the following nodes the block and layer of `node`, and this phase.
-  void follow(const Node& node, Phase phase);
+  void enter_block_of(const Node& node, Phase phase);
 
   /// Returns a number that identifies the rows of one exchange of the program (see
   /// Pieces::identity). It is the same on all ranks, because all write the same program.
-  int new_exchange() { return program_.exchanges_++; }
+  int new_exchange() { return program_.exchange_count_++; }
 
   /// Returns the layer of the current scope; -1 outside the layers.
   int layer() const { return layer_; }
@@ -131,7 +129,7 @@ class Builder {
                                              std::span<const Value> inputs,
                                              std::span<const Spec> specs);
   const Labels& labels_of(const Operation& operation, std::span<const Spec> inputs);
-  /// Returns whether an output has the rows of an input that is marked (see run_time_rows()).
+  /// Returns whether an output has the rows of an input that is marked (see mark_run_time_rows()).
   bool has_rows_of_inputs(const Operation& operation, std::span<const Value> inputs,
                           std::span<const Spec> specs, size_t output);
   /// Notes the base of an output that is a view of an input.

@@ -4,7 +4,6 @@
 #include "program/conversion.h"
 
 #include <algorithm>
-#include <array>
 #include <memory>
 
 #include <fmt/format.h>
@@ -104,7 +103,7 @@ Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conver
 Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view) {
   const Distribution& before = value.spec.distribution;
   if (before.view() == view) return before;
-  const auto axes = mesh.of_view(before.view());
+  const auto axes = mesh.axes_of(before.view());
   const auto refuse_crossing = [&](std::string_view why) {
     throw DistributionError(fmt::format("'{}' cannot cross to the {} view: it is {}; {}",
                                         value.name, view == MeshView::dense ? "dense" : "expert",
@@ -117,7 +116,7 @@ Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view)
   if (!first.split()) {
     if (!one_type) refuse_crossing("expected one type over all axes");
     Distribution after(view);
-    for (const Axis axis : mesh.of_view(view)) after = after.with(axis, first);
+    for (const Axis axis : mesh.axes_of(view)) after = after.with(axis, first);
     return after;
   }
   for (const Axis axis : axes) {

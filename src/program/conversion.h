@@ -23,12 +23,12 @@ enum class Movement : uint8_t {
   all_to_all,      ///< gets its piece of a split along another dim
 };
 template <>
-inline constexpr std::array<std::string_view, 8> kWords<Movement>{
+inline constexpr std::array<std::string_view, 8> kWordsOf<Movement>{
     "nothing",   "all_gather",   "reduce_scatter", "all_reduce",
     "own_piece", "zeros_around", "one_keeps",      "all_to_all"};
 
-/// A change of a value's type on one axis. It names the type before, too: with the type afterwards
-/// alone, a mistake in the program could turn into a conversion that does nothing.
+/// A change of a value's type on one axis. It also names the type before the change: otherwise a
+/// mistake in the program could turn into a conversion that does nothing.
 ///
 ///   from -> to                forward               backward
 ///   invariant -> replicated   nothing               partial -> invariant: all-reduce
@@ -73,7 +73,7 @@ Movement movement(const Conversion& conversion);
 
 /// Returns the distribution after a conversion. Throws DistributionError, which names the value and
 /// the axis, if the value does not have the type `from`, if the table has no such conversion, or if
-/// the axis splits a dim that another axis splits inside it.
+/// another axis splits the pieces into which this axis splits a dim.
 Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conversion& conversion);
 
 /// Returns the distribution of a value in `view` of the mesh. A value can cross to the other view

@@ -3,17 +3,8 @@
 // one, and otherwise AxisRule, from the labels of the dims. Then the types on all axes become one
 // Distribution for each output, in the order in which the axes split each label (split_orders.h).
 //
-// The rules of AxisRule in short:
-//
-// 1. Invariant operands combine with invariant ones, or replicated values without a gradient.
-// 2. A label split in one operand is split alike in all that have it. The others are replicated.
-// 3. An output that has the split label is split there. One that lacks it is a sum: partial.
-// 4. A partial operand needs an operation that is linear in it. Then the output is partial too.
-// 5. A label marked whole is not split.
-//
-// In the labels, `~` marks an operand in which the operation is linear, `!` a dim that must be
-// whole, and `;` begins pairs of labels that are split alike. The feed-forward block on the tensor
-// axis, with the labels `~t i, ~o i -> t o` of a linear map:
+// The header states the rules that AxisRule applies. For example, the feed-forward block on the
+// tensor axis, with the labels `~t i, ~o i -> t o` of a linear map:
 //
 //   gate and up: t i replicated, o i split along o -> t o split along o
 //   down:        t i and o i both split along i    -> t o partial
@@ -21,7 +12,6 @@
 #include "program/derive.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -75,14 +65,14 @@ class AxisRule {
 
   bool all_invariant() const {
     for (size_t k = 0; k < types_.size(); ++k) {
-      if (types_[k].placement != Placement::invariant && !is_neutral_here(k)) return false;
+      if (types_[k].placement != Placement::invariant && !is_neutral(k)) return false;
     }
     return true;
   }
 
   void refuse_invariant() const {
     for (size_t k = 0; k < types_.size(); ++k) {
-      if (types_[k].placement != Placement::invariant || is_neutral_here(k)) continue;
+      if (types_[k].placement != Placement::invariant || is_neutral(k)) continue;
       std::vector<std::string> others;
       for (size_t other = 0; other < types_.size(); ++other) {
         if (types_[other].placement == Placement::invariant) continue;
@@ -176,7 +166,7 @@ class AxisRule {
     }
     const bool counts_by_shape =
         type.placement == Placement::partial && labels_.inputs[k].shape_only;
-    if (type.placement == Placement::replicated || is_neutral_here(k) || counts_by_shape) return;
+    if (type.placement == Placement::replicated || is_neutral(k) || counts_by_shape) return;
     refuse(k, fmt::format("it lacks the label {}, which is split in '{}'; expected replicated",
                           split.label, input_name(split.input)));
   }
@@ -241,7 +231,7 @@ class AxisRule {
   // ---- inputs
 
   /// Returns whether invariant and replicated mean the same for an input.
-  bool is_neutral_here(size_t k) const { return operation_.same_on_all(k, types_[k]); }
+  bool is_neutral(size_t k) const { return operation_.is_neutral(k, types_[k]); }
   const std::string& input_name(size_t k) const { return operation_.inputs[k].name; }
   std::string axis_name() const { return std::string(operation_.mesh.name(axis_)); }
 
@@ -264,10 +254,10 @@ std::string_view view_name(const TypedOperand& operand) {
 
 /// Returns whether an input means the same in both views of the mesh: it has no gradient, and all
 /// ranks hold the same.
-bool is_neutral(const LabelledOperation& operation, size_t input) {
+bool is_neutral_in_view(const LabelledOperation& operation, size_t input) {
   const TypedOperand& operand = operation.inputs[input];
-  return std::ranges::all_of(operation.mesh.of_view(view_of(operand)), [&](Axis axis) {
-    return operation.same_on_all(input, operand.spec.distribution.on(axis));
+  return std::ranges::all_of(operation.mesh.axes_of(view_of(operand)), [&](Axis axis) {
+    return operation.is_neutral(input, operand.spec.distribution.on(axis));
   });
 }
 
@@ -276,7 +266,7 @@ MeshView common_view(const LabelledOperation& operation) {
   const std::span<const TypedOperand> inputs = operation.inputs;
   std::optional<size_t> first;
   for (size_t k = 0; k < inputs.size(); ++k) {
-    if (is_neutral(operation, k)) continue;
+    if (is_neutral_in_view(operation, k)) continue;
     if (!first) first = k;
     if (view_of(inputs[k]) == view_of(inputs[*first])) continue;
     throw DistributionError(
@@ -298,12 +288,12 @@ std::vector<TypeOnAxis> input_types(const LabelledOperation& operation, MeshView
 }
 
 /// Returns the result of the hand-written rule. Puts axis and operands before its error message.
-std::optional<std::vector<TypeOnAxis>> answer_by_hand(const HandRule& by_hand,
+std::optional<std::vector<TypeOnAxis>> answer_by_hand(const HandRule& hand_rule,
                                                       const LabelledOperation& operation, Axis axis,
                                                       const std::vector<TypeOnAxis>& inputs) {
-  if (!by_hand) return std::nullopt;
+  if (!hand_rule) return std::nullopt;
   try {
-    auto answer = by_hand(axis, inputs);
+    auto answer = hand_rule(axis, inputs);
     TESSERA_CHECK(!answer || answer->size() == operation.labels.outputs.size(),
                   "{}: a rule by hand gives {} types", operation.name, answer->size());
     return answer;
@@ -324,7 +314,7 @@ std::optional<std::vector<TypeOnAxis>> answer_by_hand(const HandRule& by_hand,
 std::vector<Distribution> derive_distributions(const Mesh& mesh, std::string_view operation,
                                                const Labels& labels,
                                                std::span<const TypedOperand> inputs,
-                                               const HandRule& by_hand) {
+                                               const HandRule& hand_rule) {
   const LabelledOperation labelled{mesh, operation, labels, inputs};
   labelled.check_labels();
   const MeshView view = common_view(labelled);
@@ -332,9 +322,9 @@ std::vector<Distribution> derive_distributions(const Mesh& mesh, std::string_vie
   std::vector<std::vector<TypeOnAxis>> outputs(labels.outputs.size(),
                                                std::vector<TypeOnAxis>(mesh.axes().size()));
   std::vector<Axis> answered;  // by the hand-written rule
-  for (const Axis axis : mesh.of_view(view)) {
+  for (const Axis axis : mesh.axes_of(view)) {
     const std::vector<TypeOnAxis> types = input_types(labelled, view, axis);
-    auto on_axis = answer_by_hand(by_hand, labelled, axis, types);
+    auto on_axis = answer_by_hand(hand_rule, labelled, axis, types);
     if (on_axis) {
       answered.push_back(axis);
     } else {

@@ -38,7 +38,7 @@ using HandRule = std::function<std::optional<std::vector<TypeOnAxis>>(
     Axis axis, std::span<const TypeOnAxis> inputs)>;
 
 /// Returns the distributions of an operation's outputs, which follow from those of its inputs and
-/// from the labels of all dims. `by_hand` is asked first on each axis.
+/// from the labels of all dims. `hand_rule` is asked first on each axis.
 ///
 /// On each axis of the operands' view:
 /// 1. Invariant operands combine with invariant ones only; a value without gradient may be
@@ -56,6 +56,6 @@ using HandRule = std::function<std::optional<std::vector<TypeOnAxis>>(
 std::vector<Distribution> derive_distributions(const Mesh& mesh, std::string_view operation,
                                                const Labels& labels,
                                                std::span<const TypedOperand> inputs,
-                                               const HandRule& by_hand = {});
+                                               const HandRule& hand_rule = {});
 
 }  // namespace tessera

@@ -50,10 +50,10 @@ bool every_term_has(const Labels& labels, std::string_view tied) {
 
 SplitEffect effect_of_split(const Labels& labels, std::string_view tied) {
   if (is_whole_in_an_input(labels, tied)) return SplitEffect::refused;
-  const auto has_it = [&](const LabelledOperand& output) {
+  const auto has_tied = [&](const LabelledOperand& output) {
     return has_label(labels, output, tied);
   };
-  if (std::ranges::all_of(labels.outputs, has_it)) return SplitEffect::stays;
+  if (std::ranges::all_of(labels.outputs, has_tied)) return SplitEffect::stays;
   return every_term_has(labels, tied) ? SplitEffect::summed : SplitEffect::refused;
 }
 
@@ -65,8 +65,8 @@ std::string dims_text(const std::vector<DimRule>& rules, SplitEffect effect) {
   return join(dims, ", ");
 }
 
-/// Returns the operands, counted from 1, that may be partial because the operation is linear in
-/// them. One of each term must be: "1 or 2, with 3 or 4". Empty if a term has no such operand.
+/// Returns the operands, counted from 1, in which the operation is linear: "1 or 2, with 3 or 4".
+/// One of each term may be partial. Returns an empty text if a term has no such operand.
 std::string sums_text(const Labels& labels) {
   std::vector<std::string> terms;
   for (const std::vector<int>& term : labels.terms) {
@@ -91,10 +91,10 @@ std::vector<DimRule> dim_rules(const Labels& labels) {
     for_each_splittable(input, [&](const Label& label) {
       const std::string tied(labels.tied(label.name));
       if (std::ranges::find(seen_labels, tied) != seen_labels.end()) return;
-      const auto has_it = [&](const LabelledOperand& output) {
+      const auto has_tied = [&](const LabelledOperand& output) {
         return has_label(labels, output, tied);
       };
-      if (input.shape_only && std::ranges::none_of(labels.outputs, has_it)) return;
+      if (input.shape_only && std::ranges::none_of(labels.outputs, has_tied)) return;
       seen_labels.push_back(tied);
       const auto tie = std::ranges::find_if(
           labels.ties, [&](const std::vector<std::string>& names) { return names[0] == tied; });

@@ -5,7 +5,6 @@
 #include "program/labelled_operation.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -66,17 +65,17 @@ int64_t LabelledOperation::extent(const std::string& label) const {
       }
     }
   }
-  throw DistributionError(fmt::format("{}: the extent of {} is known of no operand", name, label));
+  throw DistributionError(fmt::format("{}: no operand gives the extent of {}", name, label));
 }
 
-bool LabelledOperation::same_on_all(size_t input, const TypeOnAxis& type) const {
+bool LabelledOperation::is_neutral(size_t input, const TypeOnAxis& type) const {
   return !inputs[input].differentiable && type.same_on_ranks();
 }
 
 namespace {
 
 /// Returns the index, in a dim, of the label that a split divides.
-size_t label_of(const std::vector<Label>& dim, const TypeOnAxis& type) {
+size_t split_label_index(const std::vector<Label>& dim, const TypeOnAxis& type) {
   return is_whole_dim(dim) ? 0 : static_cast<size_t>(type.factor);
 }
 
@@ -119,7 +118,7 @@ std::vector<std::string> labels_from(const std::vector<Label>& dim, size_t begin
 }
 
 /// Removes from both lists the names that they have in common.
-void cancel(std::vector<std::string>& dividends, std::vector<std::string>& divisors) {
+void cancel_common(std::vector<std::string>& dividends, std::vector<std::string>& divisors) {
   for (auto name = dividends.begin(); name != dividends.end();) {
     const auto found = std::ranges::find(divisors, *name);
     if (found == divisors.end()) {
@@ -133,10 +132,10 @@ void cancel(std::vector<std::string>& dividends, std::vector<std::string>& divis
 
 /// Returns whether another axis splits a factor inside the label before this axis splits the label.
 /// The sizes of uneven pieces then count elements of what the other axis left to this rank.
-bool split_before(const Distribution& distribution, Axis axis, const TypeOnAxis& type) {
+bool inner_factor_split_first(const Distribution& distribution, Axis axis, const TypeOnAxis& type) {
   const std::span<const Axis> order = distribution.order(type.dim);
   return std::any_of(order.begin(), std::ranges::find(order, axis),
-                     [&](Axis other) { return distribution.on(other).factor > type.factor; });
+                     [&](Axis earlier) { return distribution.on(earlier).factor > type.factor; });
 }
 
 }  // namespace
@@ -147,41 +146,42 @@ std::optional<Pieces> pieces_in(const LabelledOperation& operation, size_t input
   if (type.pieces.kind != PieceKind::uneven) return type.pieces;
   const auto& dim = operation.labels.inputs[input].dims[static_cast<size_t>(type.dim)];
   const TypedOperand& value = operation.inputs[input];
-  if (!is_whole_dim(dim) && split_before(value.spec.distribution, axis, type)) return std::nullopt;
-  std::vector<std::string> inside = labels_from(dim, label_of(dim, type));
-  std::vector<std::string> inside_there =
+  if (!is_whole_dim(dim) && inner_factor_split_first(value.spec.distribution, axis, type))
+    return std::nullopt;
+  std::vector<std::string> inner = labels_from(dim, split_label_index(dim, type));
+  std::vector<std::string> target_inner =
       labels_from(operand.dims[static_cast<size_t>(index.dim)], static_cast<size_t>(index.factor));
-  cancel(inside, inside_there);
-  const auto divisor = known_product(operation, inside);
-  const auto factor = known_product(operation, inside_there);
-  if (!divisor || !factor || (*divisor == 0 && *factor != 0)) return std::nullopt;
+  cancel_common(inner, target_inner);
+  const auto divisor = known_product(operation, inner);
+  const auto multiplier = known_product(operation, target_inner);
+  if (!divisor || !multiplier || (*divisor == 0 && *multiplier != 0)) return std::nullopt;
   Pieces pieces = type.pieces;
-  if (*divisor == *factor) return pieces;
+  if (*divisor == *multiplier) return pieces;
   for (int64_t& size : pieces.sizes) {
-    if (size * *factor % *divisor != 0) {
-      throw DistributionError(
-          fmt::format("{}: '{}' is {} on {}: a piece of {} elements is no whole number of {}, "
-                      "which has {} elements; expected sizes that divide",
-                      operation.name, value.name, type.text(&operation.mesh),
-                      operation.mesh.name(axis), size, dim[label_of(dim, type)].name, *divisor));
+    if (size * *multiplier % *divisor != 0) {
+      throw DistributionError(fmt::format(
+          "{}: '{}' is {} on {}: a piece of {} elements is no whole number of {}, "
+          "which has {} elements; expected sizes that divide",
+          operation.name, value.name, type.text(&operation.mesh), operation.mesh.name(axis), size,
+          dim[split_label_index(dim, type)].name, *divisor));
     }
-    size = size * *factor / *divisor;
+    size = size * *multiplier / *divisor;
   }
   return pieces;
 }
 
 bool may_cut_elements(const LabelledOperation& operation, size_t input, const TypeOnAxis& type) {
   const auto& dim = operation.labels.inputs[input].dims[static_cast<size_t>(type.dim)];
-  const size_t label = label_of(dim, type);
-  if (is_whole_dim(dim) || label + 1 == dim.size()) return false;
+  const size_t factor = split_label_index(dim, type);
+  if (is_whole_dim(dim) || factor + 1 == dim.size()) return false;
   const bool zigzag = type.pieces.kind == PieceKind::zigzag;
-  const int64_t repeats = label == 0 ? type.repeats : 1;
+  const int64_t repeats = factor == 0 ? type.repeats : 1;
   if (!zigzag && repeats == 1) return false;
-  const auto inside = known_product(operation, labels_from(dim, label + 1));
+  const auto inner = known_product(operation, labels_from(dim, factor + 1));
   // A rank's piece consists of this many consecutive runs. Zigzag gives it two chunks a repeat.
   const int64_t runs = repeats * (zigzag ? 2 : 1);
   const int64_t extent = operation.inputs[input].spec.shape[type.dim];
-  return !inside || *inside == 0 || extent % (runs * *inside) != 0;
+  return !inner || *inner == 0 || extent % (runs * *inner) != 0;
 }
 
 }  // namespace tessera

@@ -48,9 +48,9 @@ struct LabelledOperation {
   /// Throws DistributionError if there is none.
   int64_t extent(const std::string& label) const;
 
-  /// Returns whether an input of this type is the same on all ranks and has no gradient. Then
-  /// invariant and replicated mean the same.
-  bool same_on_all(size_t input, const TypeOnAxis& type) const;
+  /// Returns whether invariant and replicated mean the same for an input of this type, because it
+  /// is the same on all ranks and has no gradient.
+  bool is_neutral(size_t input, const TypeOnAxis& type) const;
 };
 
 /// Converts the pieces of a label from an input to another operand, which has the label at `index`.

@@ -23,14 +23,14 @@ class LabelReader {
 
   Labels read() {
     Labels labels;
-    if (!take("->")) read_inputs(labels);
+    if (!consume("->")) read_inputs(labels);
     do {
       labels.outputs.push_back(operand());
-    } while (take(","));
-    if (take(";")) {
+    } while (consume(","));
+    if (consume(";")) {
       do {
         labels.ties.push_back(tie());
-      } while (take(","));
+      } while (consume(","));
     }
     expect(rest().empty(), "the end");
     return labels;
@@ -40,13 +40,13 @@ class LabelReader {
   void read_inputs(Labels& labels) {
     labels.terms.emplace_back();
     while (true) {
-      const size_t position = take("#") ? number() : labels.inputs.size();
-      if (labels.inputs.size() <= position) labels.inputs.resize(position + 1);
-      labels.terms.back().push_back(static_cast<int>(position));
-      labels.inputs[position] = operand();
-      if (take(",")) continue;
-      if (take("->")) break;
-      expect(take("+"), "',', '+' or '->'");
+      const size_t index = consume("#") ? number() : labels.inputs.size();
+      if (labels.inputs.size() <= index) labels.inputs.resize(index + 1);
+      labels.terms.back().push_back(static_cast<int>(index));
+      labels.inputs[index] = operand();
+      if (consume(",")) continue;
+      if (consume("->")) break;
+      expect(consume("+"), "',', '+' or '->'");
       labels.terms.emplace_back();
     }
     size_t operand_count = 0;
@@ -56,32 +56,32 @@ class LabelReader {
 
   /// Skips spaces. Returns the text that has not been read.
   std::string_view rest() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-    return text_.substr(at_);
+    while (next_ < text_.size() && text_[next_] == ' ') ++next_;
+    return text_.substr(next_);
   }
-  /// Reads the word if the text goes on with it. Returns whether it does.
-  bool take(std::string_view word) {
+  /// Skips the word if the text goes on with it. Returns whether it does.
+  bool consume(std::string_view word) {
     if (!rest().starts_with(word)) return false;
-    at_ += word.size();
+    next_ += word.size();
     return true;
   }
   /// Throws InternalError unless the condition holds.
   void expect(bool condition, std::string_view what) {
-    TESSERA_CHECK(condition, "labels \"{}\": {} is expected at character {}", text_, what, at_);
+    TESSERA_CHECK(condition, "labels \"{}\": {} is expected at character {}", text_, what, next_);
   }
   bool at_name() { return !rest().empty() && std::isalnum(static_cast<unsigned char>(rest()[0])); }
 
   std::string name() {
     expect(at_name(), "a label");
-    const size_t begin = at_;
-    while (at_ < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) {
-      ++at_;
+    const size_t begin = next_;
+    while (next_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[next_])) || text_[next_] == '_')) {
+      ++next_;
     }
-    return std::string(text_.substr(begin, at_ - begin));
+    return std::string(text_.substr(begin, next_ - begin));
   }
 
-  /// Reads the index of an input. It is limited, because read_inputs() makes a list so long.
+  /// Reads the index of an input. The limit bounds the list that read_inputs() makes.
   size_t number() {
     const std::string digits = name();
     size_t value = 0;
@@ -93,20 +93,20 @@ class LabelReader {
 
   Label label() {
     Label label{.name = name()};
-    label.whole = take("!");
-    label.opaque = take("*");
+    label.whole = consume("!");
+    label.opaque = consume("*");
     return label;
   }
 
   LabelledOperand operand() {
     LabelledOperand operand;
-    operand.added = take("+=");
-    operand.linear = take("~");
-    operand.shape_only = take("?");
+    operand.added = consume("+=");
+    operand.linear = consume("~");
+    operand.shape_only = consume("?");
     while (true) {
-      if (take("(")) {
+      if (consume("(")) {
         auto& dim = operand.dims.emplace_back();
-        while (!take(")")) dim.push_back(label());
+        while (!consume(")")) dim.push_back(label());
         expect(!dim.empty(), "a label");
       } else if (at_name()) {
         operand.dims.push_back({label()});
@@ -118,12 +118,12 @@ class LabelReader {
 
   std::vector<std::string> tie() {
     std::vector<std::string> tied{name()};
-    while (take("=")) tied.push_back(name());
+    while (consume("=")) tied.push_back(name());
     return tied;
   }
 
   std::string_view text_;
-  size_t at_ = 0;
+  size_t next_ = 0;
 };
 
 }  // namespace

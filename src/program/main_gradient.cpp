@@ -45,21 +45,21 @@ Distribution main_gradient_distribution(const Program& program, Value parameter,
   const Mesh& mesh = program.mesh();
   Distribution result = program.spec(parameter).distribution.dual();
   bool crosses = false;
-  bool sums_elsewhere = false;  // in the other view of the mesh
+  bool replicated_in_other_view = false;
   for (const Value use : uses) {
     const Distribution& used = program.spec(use).distribution;
-    const bool elsewhere = used.view() != result.view();
-    crosses = crosses || elsewhere;
-    for (const Axis axis : mesh.of_view(used.view())) {
+    const bool in_other_view = used.view() != result.view();
+    crosses = crosses || in_other_view;
+    for (const Axis axis : mesh.axes_of(used.view())) {
       if (used.on(axis) != replicated()) continue;
-      sums_elsewhere = sums_elsewhere || elsewhere;
-      if (!elsewhere) result = result.with(axis, partial());
+      replicated_in_other_view = replicated_in_other_view || in_other_view;
+      if (!in_other_view) result = result.with(axis, partial());
     }
   }
   if (!crosses) return result;
-  const auto axes = mesh.of_view(result.view());
+  const auto axes = mesh.axes_of(result.view());
   const auto is_sum = [&](Axis axis) { return result.on(axis) == partial(); };
-  if (!sums_elsewhere && std::ranges::none_of(axes, is_sum)) return result;
+  if (!replicated_in_other_view && std::ranges::none_of(axes, is_sum)) return result;
   for (const Axis axis : axes) {
     if (result.on(axis) == invariant()) result = result.with(axis, partial());
   }
@@ -72,7 +72,7 @@ Distribution main_gradient_distribution(const Program& program, Value parameter,
 Distribution addend_distribution(const Mesh& mesh, const Distribution& value,
                                  const Distribution& main) {
   Distribution result = value.dual();
-  for (const Axis axis : mesh.of_view(result.view())) {
+  for (const Axis axis : mesh.axes_of(result.view())) {
     const bool others_sum = main.on(axis) == partial() && result.on(axis) == invariant();
     if (others_sum) result = result.with(axis, partial());
   }
@@ -81,7 +81,7 @@ Distribution addend_distribution(const Mesh& mesh, const Distribution& value,
 
 /// Returns whether two distributions are the same on all axes of several ranks.
 bool same_on_several_ranks(const Mesh& mesh, const Distribution& a, const Distribution& b) {
-  return a.view() == b.view() && std::ranges::all_of(mesh.of_view(a.view()), [&](Axis axis) {
+  return a.view() == b.view() && std::ranges::all_of(mesh.axes_of(a.view()), [&](Axis axis) {
            return mesh.size(axis) == 1 || a.on(axis) == b.on(axis);
          });
 }
@@ -93,8 +93,8 @@ Value part_gradient(Builder& builder, Value main, const ValueInfo& part, const s
   const Distribution& used = part.spec.distribution;
   if (used.view() != whole.view()) {
     // A value that crosses is not flat, so its parts have its distribution.
-    const Value here = view(builder, main, first, part.spec.shape, whole, name);
-    return in_view(builder, here, used.view(), name);
+    const Value in_main_view = view(builder, main, first, part.spec.shape, whole, name);
+    return in_view(builder, in_main_view, used.view(), name);
   }
   return view(builder, main, first, part.spec.shape,
               addend_distribution(builder.program().mesh(), used, whole), name);
@@ -128,13 +128,13 @@ class Builder::ParameterUses {
   /// Returns the values in a parameter's memory that nodes read, in the order of the nodes. A node
   /// that only gives the memory another name does not count as a reader; an elided conversion does.
   /// Values that an elided conversion made are not in the list.
-  const std::vector<Value>& of(Value parameter) {
+  const std::vector<Value>& readers_of(Value parameter) {
     read_new_nodes();
     return uses_[parameter.id];
   }
 
   /// Returns the first value that is this part of a parameter: with the same offset and shape.
-  Value declared(const ViewOf& part, const Shape& shape) {
+  Value first_view(const ViewOf& part, const Shape& shape) {
     read_new_nodes();
     const std::vector<Value>& views = views_[part.base.id];
     const auto found = std::ranges::find_if(views, [&](Value view) {
@@ -155,13 +155,13 @@ class Builder::ParameterUses {
 
  private:
   void read_new_nodes() {
-    for (; values_ < program_.values().size(); ++values_) {
-      const std::optional<ViewOf>& view = program_.values()[values_].view;
-      if (view) views_[view->base.id].push_back(Value{static_cast<int>(values_)});
+    for (; values_read_ < program_.values().size(); ++values_read_) {
+      const std::optional<ViewOf>& view = program_.values()[values_read_].view;
+      if (view) views_[view->base.id].push_back(Value{static_cast<int>(values_read_)});
     }
-    for (; nodes_ < program_.nodes().size(); ++nodes_) {
-      const Node& node = program_.nodes()[nodes_];
-      for (const Value output : node.outputs) makers_[output.id] = nodes_;
+    for (; nodes_read_ < program_.nodes().size(); ++nodes_read_) {
+      const Node& node = program_.nodes()[nodes_read_];
+      for (const Value output : node.outputs) makers_[output.id] = nodes_read_;
       if (node.outputs.empty() || only_renames(program_, node)) continue;
       for (const Value input : node.inputs) {
         if (!in_stored_memory(program_.info(input))) continue;
@@ -171,8 +171,8 @@ class Builder::ParameterUses {
   }
 
   const Program& program_;
-  size_t nodes_ = 0;                         // the number read so far
-  size_t values_ = 0;                        // the number read so far
+  size_t nodes_read_ = 0;
+  size_t values_read_ = 0;
   std::map<int, std::vector<Value>> uses_;   // by the parameter's id
   std::map<int, std::vector<Value>> views_;  // by the id of the base
   std::map<int, size_t> makers_;             // by the value's id
@@ -202,14 +202,14 @@ Value Builder::main_gradient_of_any_type(Value value) {
   const ValueInfo info = program_.info(value);  // a copy: views are appended below
   Value gradient;
   if (in_stored_memory(info)) {
-    std::vector<Value> readers = uses().of(parameter);
+    std::vector<Value> readers = uses().readers_of(parameter);
     readers.push_back(value);
     gradient =
         declare_main_gradient(parameter, main_gradient_distribution(program_, parameter, readers));
     if (!info.view) return gradient;
     // The part may be used under several types. The first view of it gives the name.
-    const Value declared = uses().declared(*info.view, info.spec.shape);
-    gradient = part_gradient(*this, gradient, info, "gradient:" + program_.info(declared).name);
+    const Value first_view = uses().first_view(*info.view, info.spec.shape);
+    gradient = part_gradient(*this, gradient, info, "gradient:" + program_.info(first_view).name);
   } else {
     const Node& maker = uses().maker(value);
     const View result_view = *maker.operation->view(0);

@@ -34,28 +34,29 @@ bool spans_output(std::span<const LabelledOperand> outputs, const Names& a, cons
   });
 }
 
+/// Returns whether two inputs form a product, as matrix_product_flops() defines it.
 bool is_product(const Labels& labels, int first, int second) {
   const Names a = names_of(labels.inputs[static_cast<size_t>(first)]);
   const Names b = names_of(labels.inputs[static_cast<size_t>(second)]);
-  const bool sums = std::ranges::any_of(a, [&](const std::string& name) {
+  const bool share_summed_label = std::ranges::any_of(a, [&](const std::string& name) {
     return b.contains(name) && std::ranges::none_of(labels.outputs, [&](const auto& output) {
              return names_of(output).contains(name);
            });
   });
-  return sums && spans_output(labels.outputs, a, b);
+  return share_summed_label && spans_output(labels.outputs, a, b);
 }
 
-/// Returns the product of the extents of all labels of two operands. A dim of several factors
-/// counts with the extent of the whole dim.
-double extents(const Labels& labels, std::span<const Shape> operands, int first, int second) {
+/// Returns the product of the extents of all labels of two inputs. Each label counts once.
+double product_of_extents(const Labels& labels, std::span<const Shape> operands, int first,
+                          int second) {
   Names counted;
   double result = 1;
   // Dims of several factors come first, so that their labels are not counted again one by one.
-  for (const bool several : {true, false}) {
+  for (const bool with_factors : {true, false}) {
     for (const int k : {first, second}) {
       const auto& dims = labels.inputs[static_cast<size_t>(k)].dims;
       for (size_t d = 0; d < dims.size(); ++d) {
-        if ((dims[d].size() > 1) != several || counted.contains(dims[d][0].name)) continue;
+        if ((dims[d].size() > 1) != with_factors || counted.contains(dims[d][0].name)) continue;
         for (const Label& label : dims[d]) counted.insert(label.name);
         result *= static_cast<double>(operands[static_cast<size_t>(k)][static_cast<int>(d)]);
       }
@@ -71,9 +72,9 @@ double matrix_product_flops(const Labels& labels, std::span<const Shape> operand
   for (const std::vector<int>& term : labels.terms) {
     for (size_t i = 0; i < term.size(); ++i) {
       for (size_t j = i + 1; j < term.size(); ++j) {
-        const bool given = std::max(term[i], term[j]) < static_cast<int>(operands.size());
-        if (!given || !is_product(labels, term[i], term[j])) continue;
-        flops += 2 * extents(labels, operands, term[i], term[j]);
+        const bool have_shapes = std::max(term[i], term[j]) < static_cast<int>(operands.size());
+        if (!have_shapes || !is_product(labels, term[i], term[j])) continue;
+        flops += 2 * product_of_extents(labels, operands, term[i], term[j]);
       }
     }
   }

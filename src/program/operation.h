@@ -16,6 +16,9 @@
 
 namespace tessera {
 
+// What every operation of a program can be asked: class Operation, at the end. The types before it
+// are arguments and results of its members.
+
 class Builder;
 struct Node;
 
@@ -24,7 +27,7 @@ struct Node;
 /// Traces show a row for each lane.
 enum class Lane { compute, network };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<Lane>{"compute", "network"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<Lane>{"compute", "network"};
 
 /// An output that has no memory of its own: its memory is a part of an input's.
 struct View {
@@ -87,7 +90,7 @@ struct Execution {
   Stream* stream = nullptr;
   /// For messages: the name of the node's first output, or of its first input if it has no output.
   std::string_view name;
-  /// The groups of ranks for collectives (see Operation::meets()).
+  /// The groups of ranks for collectives (see Operation::group_axes()).
   std::span<Communicator* const> groups = {};
 
   /// Returns the only group. Throws InternalError if there is not exactly one.
@@ -159,9 +162,9 @@ class Operation {
   /// Returns the lane on which it runs; by default the compute lane.
   virtual Lane lane() const { return Lane::compute; }
 
-  /// Returns the groups in which run() meets other ranks, each as its axes, innermost first. By
-  /// default there are none. The executor looks up the communicators once, before any run.
-  virtual std::vector<std::vector<Axis>> meets() const { return {}; }
+  /// Returns the groups of ranks with which run() communicates, each as its axes, innermost first;
+  /// by default none. The executor looks up the communicators once, before any run.
+  virtual std::vector<std::vector<Axis>> group_axes() const { return {}; }
 
   /// Returns the bytes of workspace that one run needs on a target.
   virtual int64_t workspace_bytes(const Target&, std::span<const Spec> /*inputs*/) const {

@@ -21,14 +21,14 @@ std::vector<Spec> expected_specs(const Program& program, std::span<const Value> 
 
 const ValueInfo& Program::info(Value value) const {
   TESSERA_CHECK(value.id >= 0 && value.id < static_cast<int>(values_.size()),
-                "value {} of a program of {}", value.id, values_.size());
+                "value {} is not one of the program's {} values", value.id, values_.size());
   return values_[static_cast<size_t>(value.id)];
 }
 
 int Program::forward_size() const {
-  const auto first_backward =
+  const auto end_of_forward =
       std::ranges::find_if(nodes_, [](const Node& node) { return node.phase != Phase::forward; });
-  return static_cast<int>(first_backward - nodes_.begin());
+  return static_cast<int>(end_of_forward - nodes_.begin());
 }
 
 bool Program::is_output(Value value) const {
@@ -47,8 +47,8 @@ Value Program::main_gradient(Value parameter) const {
   if (!part.view) return {};
   // Views of the same memory may have different types, and one of them has the main gradient.
   for (const auto& [id, gradient] : main_gradients_) {
-    const ValueInfo& other = values_[static_cast<size_t>(id)];
-    if (other.view == part.view && other.spec.shape == part.spec.shape) return gradient;
+    const ValueInfo& owner = values_[static_cast<size_t>(id)];
+    if (owner.view == part.view && owner.spec.shape == part.spec.shape) return gradient;
   }
   return {};
 }

@@ -16,6 +16,8 @@
 
 namespace tessera {
 
+// A program: class Program. The types before it describe its values and nodes.
+
 /// The source of a value's memory.
 enum class ValueKind {
   input,          ///< provided by the caller for each micro-batch
@@ -40,7 +42,7 @@ enum class Block {
   optimizer
 };
 template <>
-inline constexpr std::array<std::string_view, 10> kWords<Block>{
+inline constexpr std::array<std::string_view, 10> kWordsOf<Block>{
     "other",  "embedding", "norm", "attention", "feed_forward",
     "router", "experts",   "head", "loss",      "optimizer"};
 
@@ -48,8 +50,8 @@ inline constexpr std::array<std::string_view, 10> kWords<Block>{
 /// in programs of their own.
 enum class Phase { forward, recompute, backward, update };
 template <>
-inline constexpr std::array<std::string_view, 4> kWords<Phase>{"forward", "recompute", "backward",
-                                                               "update"};
+inline constexpr std::array<std::string_view, 4> kWordsOf<Phase>{"forward", "recompute", "backward",
+                                                                 "update"};
 
 /// Whether a value stays in memory for the backward pass although the nodes around it are
 /// recomputed there. A value marked `block` stays if its block is recomputed, but not if its whole
@@ -84,7 +86,7 @@ struct ValueInfo {
   bool differentiable = false;  ///< true if gradients reach parameters or inputs through it
   std::optional<ViewOf> view;
   std::optional<Rows> rows;
-  /// True if the number of rows of dim 0 on each rank is known only at run time, on one rank too.
+  /// True if the number of rows, dim 0, is known only at run time, even on a mesh of one rank.
   bool has_run_time_rows = false;
   Value replaced_by;  ///< the value that its memory holds now, or null (see Builder::replace())
 };
@@ -145,7 +147,7 @@ class Program {
   std::vector<ValueInfo> values_;
   std::vector<Value> outputs_;
   std::map<int, Value> main_gradients_;  // by the parameter's id
-  int exchanges_ = 0;                    // the number of calls of Builder::new_exchange()
+  int exchange_count_ = 0;               // the number of calls of Builder::new_exchange()
 };
 
 /// Returns the cost of one run of a program's node. A value whose number of rows is known only at

@@ -44,7 +44,7 @@ class Runtime {
   void join(RankGroups& groups) { groups_ = &groups; }
   /// Returns the groups. Throws InternalError if the rank has not joined any.
   RankGroups& groups() const {
-    TESSERA_CHECK(groups_ != nullptr, "an operation over several ranks, of a rank without groups");
+    TESSERA_CHECK(groups_ != nullptr, "an operation needs groups, but its rank joined none");
     return *groups_;
   }
 

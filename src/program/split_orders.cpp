@@ -15,7 +15,6 @@
 
 #include "base/text.h"
 #include "comm/piece_indices.h"
-#include "program/labelled_operation.h"
 
 namespace tessera {
 namespace {
@@ -27,8 +26,8 @@ TypeOnAxis& on(std::vector<TypeOnAxis>& types, Axis axis) {
 /// The order in which axes split each label of an operation's inputs.
 class SplitOrders {
  public:
-  SplitOrders(const LabelledOperation& operation, MeshView view, std::span<const Axis> by_hand)
-      : operation_(operation), view_(view), by_hand_(by_hand.begin(), by_hand.end()) {
+  SplitOrders(const LabelledOperation& operation, MeshView view, std::span<const Axis> hand_ruled)
+      : operation_(operation), view_(view), hand_ruled_(hand_ruled.begin(), hand_ruled.end()) {
     for (size_t k = 0; k < operation.inputs.size(); ++k) {
       if (operation.inputs[k].spec.distribution.view() != view) continue;
       const auto& dims = operation.labels.inputs[k].dims;
@@ -48,7 +47,7 @@ class SplitOrders {
         add_splits(result, types, dims[d], {static_cast<int>(d), static_cast<int>(f)});
       }
     }
-    for (const Axis axis : operation_.mesh.of_view(view_))
+    for (const Axis axis : operation_.mesh.axes_of(view_))
       result = result.with(axis, on(types, axis));
     return result;
   }
@@ -123,7 +122,7 @@ class SplitOrders {
       return a.axis == b.axis && same_pieces(known.input, order.input, a, b, label) &&
              (a.repeats == b.repeats || !a.whole_dim || !b.whole_dim);
     };
-    if (std::ranges::equal(checked(known), checked(order), agree)) return;
+    if (std::ranges::equal(compared(known), compared(order), agree)) return;
     throw DistributionError(
         fmt::format("{}: label {} is split in the order ({}) in '{}' and ({}) in '{}'",
                     operation_.name, label, text(order), operation_.inputs[order.input].name,
@@ -143,10 +142,10 @@ class SplitOrders {
   }
 
   /// Returns the splits on which inputs must agree: all but those on axes with a hand-written rule.
-  std::vector<Split> checked(const Order& order) const {
+  std::vector<Split> compared(const Order& order) const {
     std::vector<Split> splits;
     std::ranges::copy_if(order.splits, std::back_inserter(splits), [&](const Split& split) {
-      return std::ranges::find(by_hand_, split.axis) == by_hand_.end();
+      return std::ranges::find(hand_ruled_, split.axis) == hand_ruled_.end();
     });
     return splits;
   }
@@ -167,18 +166,18 @@ class SplitOrders {
     const auto factor = static_cast<size_t>(index.factor);
     const auto known = orders_.find(operation_.labels.tied(labels[factor].name));
     if (known == orders_.end()) return;
-    const bool alone = labels.size() == 1;  // the label is the whole dim of the output
+    const bool is_only_label = labels.size() == 1;  // it is the whole dim of the output
     for (const Split& split : known->second.splits) {
       TypeOnAxis& type = on(types, split.axis);
       const bool splits_label =
-          type.split() && type.dim == index.dim && (alone || type.factor == index.factor);
+          type.split() && type.dim == index.dim && (is_only_label || type.factor == index.factor);
       if (!splits_label) continue;
       // A label that is a whole dim on both sides carries the factor that is split within it.
-      if (split.whole_dim && (alone || labels[factor].opaque)) type.factor = split.factor;
+      if (split.whole_dim && (is_only_label || labels[factor].opaque)) type.factor = split.factor;
       if (split.whole_dim || split.factor == 0) {
         // In the input nothing is outside the label. The output repeats it for its outer factors.
         type.repeats = extent_outside(labels, factor) * split.repeats;
-      } else if (!alone) {  // the input's outer factors are the output's, too
+      } else if (!is_only_label) {  // the input's outer factors are the output's, too
         type.repeats = split.repeats;
       }
       result = result.with(split.axis, type);
@@ -195,7 +194,7 @@ class SplitOrders {
 
   const LabelledOperation& operation_;
   MeshView view_;
-  std::vector<Axis> by_hand_;
+  std::vector<Axis> hand_ruled_;
   // By label: the order in the first input that has it, and in the first input where it is a whole
   // dim. Repeats are compared between whole dims alone, and orders_ may have a factor.
   std::map<std::string_view, Order> orders_;
@@ -205,9 +204,9 @@ class SplitOrders {
 }  // namespace
 
 std::vector<Distribution> in_split_order(const LabelledOperation& operation, MeshView view,
-                                         std::span<const Axis> by_hand,
+                                         std::span<const Axis> hand_ruled,
                                          const std::vector<std::vector<TypeOnAxis>>& types) {
-  const SplitOrders orders(operation, view, by_hand);
+  const SplitOrders orders(operation, view, hand_ruled);
   std::vector<Distribution> distributions;
   for (size_t i = 0; i < types.size(); ++i) distributions.push_back(orders.ordered(i, types[i]));
   return distributions;

@@ -11,10 +11,10 @@ namespace tessera {
 /// types of the outputs, by output and by axis. They do not say in which order several axes split
 /// one label: that order is taken from the inputs. The repeats of a split follow from the factors
 /// outside it (see TypeOnAxis). Throws DistributionError if two inputs with the same label split it
-/// in different orders or into different pieces. The axes `by_hand` are not compared, because a
+/// in different orders or into different pieces. The axes `hand_ruled` are not compared, because a
 /// hand-written rule gave the types on them.
 std::vector<Distribution> in_split_order(const LabelledOperation& operation, MeshView view,
-                                         std::span<const Axis> by_hand,
+                                         std::span<const Axis> hand_ruled,
                                          const std::vector<std::vector<TypeOnAxis>>& types);
 
 }  // namespace tessera

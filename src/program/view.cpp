@@ -58,8 +58,8 @@ class JoinParts final : public Operation {
     return std::vector{*unit_};
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_CHECK(inputs.size() == firsts_.size(), "join_parts: {} parts, {} places", inputs.size(),
-                  firsts_.size());
+    TESSERA_CHECK(inputs.size() == firsts_.size(), "join_parts: {} parts, {} offsets",
+                  inputs.size(), firsts_.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       TESSERA_CHECK(firsts_[i] >= 0 && inputs[i].dtype == inputs[0].dtype &&
                         firsts_[i] + inputs[i].shape.elements() <= whole_.elements(),
@@ -82,14 +82,14 @@ class JoinParts final : public Operation {
       using T = decltype(type);
       for (size_t i = 0; i < firsts_.size(); ++i) {
         const T* part = execution.inputs[i].data<T>();
-        T* to = whole.data<T>() + firsts_[i];
+        T* sums = whole.data<T>() + firsts_[i];
         constexpr int64_t kGrain = 1 << 16;  // elements that are worth another thread
         parallel_ranges(execution.runtime.threads(), execution.inputs[i].elements(), kGrain,
                         [=](int64_t begin, int64_t end, int) {
                           for (int64_t e = begin; e < end; ++e) {
                             // Parts may overlap each other, so they are added, not copied.
-                            to[e] = static_cast<T>(static_cast<Compute<T>>(to[e]) +
-                                                   static_cast<Compute<T>>(part[e]));
+                            sums[e] = static_cast<T>(static_cast<Compute<T>>(sums[e]) +
+                                                     static_cast<Compute<T>>(part[e]));
                           }
                         });
       }
@@ -123,7 +123,7 @@ class JoinParts final : public Operation {
   void require_part(const Mesh& mesh, const TypedOperand& part) const {
     const Distribution& distribution = part.spec.distribution;
     if (distribution.view() == unit_->view() &&
-        std::ranges::all_of(mesh.of_view(distribution.view()), [&](Axis axis) {
+        std::ranges::all_of(mesh.axes_of(distribution.view()), [&](Axis axis) {
           return !expected_of_part(unit_->on(axis), distribution.on(axis), part.spec.shape);
         })) {
       return;
@@ -169,21 +169,21 @@ class ViewOperation final : public Operation {
   std::optional<std::vector<Distribution>> distributions(
       const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
     if (!part_) return std::nullopt;
-    const TypedOperand& unit = inputs[0];
-    const Distribution& distribution = unit.spec.distribution;
+    const TypedOperand& value = inputs[0];
+    const Distribution& distribution = value.spec.distribution;
     if (part_->kind == PartKind::crossed) {
-      return std::vector{crossed(mesh, unit, part_->distribution.view())};
+      return std::vector{crossed(mesh, value, part_->distribution.view())};
     }
     if (part_->distribution.view() != distribution.view()) {
       refuse(
-          unit, fmt::format("{} in one view of the mesh", distribution.text(mesh)),
+          value, fmt::format("{} in one view of the mesh", distribution.text(mesh)),
           fmt::format("{} in the other; expected the same view", part_->distribution.text(mesh)));
     }
-    for (const Axis axis : mesh.of_view(distribution.view())) {
+    for (const Axis axis : mesh.axes_of(distribution.view())) {
       const TypeOnAxis& whole = distribution.on(axis);
       const auto expected = expected_instead(mesh, axis, whole);
       if (!expected) continue;
-      refuse(unit, fmt::format("{} on {}", whole.text(), mesh.name(axis)),
+      refuse(value, fmt::format("{} on {}", whole.text(), mesh.name(axis)),
              fmt::format("{}; expected {}", part_->distribution.on(axis).text(), *expected));
     }
     return std::vector{part_->distribution};
@@ -209,10 +209,10 @@ class ViewOperation final : public Operation {
     return whole.text();
   }
 
-  [[noreturn]] void refuse(const TypedOperand& unit, const std::string& whole,
+  [[noreturn]] void refuse(const TypedOperand& value, const std::string& whole,
                            const std::string& part) const {
     throw DistributionError(fmt::format("view: '{}' is {}, and '{}' {}, a part of it, is {}",
-                                        unit.name, whole, part_->name, shape_.text(), part));
+                                        value.name, whole, part_->name, shape_.text(), part));
   }
 
   int64_t first_;
@@ -221,12 +221,12 @@ class ViewOperation final : public Operation {
   std::optional<Part> part_;
 };
 
-Value named_view(Builder& builder, Value unit, int64_t first, const Shape& shape,
+Value named_view(Builder& builder, Value value, int64_t first, const Shape& shape,
                  const Part& part) {
-  const Value value = builder.apply_single(
-      std::make_shared<ViewOperation>(first, shape, builder.spec(unit).dtype, part), {unit});
-  builder.name_as(value, part.name);
-  return value;
+  const Value result = builder.apply_single(
+      std::make_shared<ViewOperation>(first, shape, builder.spec(value).dtype, part), {value});
+  builder.name_as(result, part.name);
+  return result;
 }
 
 }  // namespace

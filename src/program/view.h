@@ -21,7 +21,7 @@ Value view(Builder& builder, Value whole, int64_t first, const Shape& shape);
 /// Returns a part of a unit (model/parameter.h) under the given distribution. Its name is `name`,
 /// without the current scope. The part must be described by the unit's MeshView. On an axis where
 /// the unit is split into flat pieces, the part must be split along one of its dims. On the other
-/// axes it must have the unit's type. Throws DistributionError if `distribution` is not so.
+/// axes it must have the unit's type. Throws DistributionError otherwise.
 Value view(Builder& builder, Value unit, int64_t first, const Shape& shape,
            const Distribution& distribution, std::string name);
 

@@ -56,7 +56,7 @@ void begin_balance(Builder& builder, std::span<const ParameterUnit> units) {
 }
 
 void end_balance(Builder& builder, std::span<const ParameterUnit> units,
-                 const BalanceOfStep& balance, std::span<const Value> totals, Value scale) {
+                 const BalancedUnits& balance, std::span<const Value> totals, Value scale) {
   const std::vector<KeptAndWorking> declared = declare_balance(builder, units);
   const KeptAndWorking all = joined(declared);
   if (all.kept.empty()) return;

@@ -8,24 +8,24 @@
 namespace tessera {
 namespace {
 
-/// Returns the rank of each piece of work if no rank may have more work than `limit`. Each piece
-/// goes to the first of its ranks that can take it. If none can, the result is empty.
-std::vector<int> first_fit(std::span<const SharedWork> shared, std::vector<double> work,
+/// Returns the rank that does each piece of `shared` if no rank may have more work than `limit`.
+/// Each piece goes to the first of its ranks that can take it. If none can, the result is empty.
+std::vector<int> first_fit(std::span<const SharedWork> shared, std::vector<double> rank_work,
                            double limit) {
   std::vector<int> owners;
   for (const SharedWork& piece : shared) {
     const auto owner = std::ranges::find_if(piece.ranks, [&](int rank) {
-      return work[static_cast<size_t>(rank)] + piece.work <= limit;
+      return rank_work[static_cast<size_t>(rank)] + piece.work <= limit;
     });
     if (owner == piece.ranks.end()) return {};
-    work[static_cast<size_t>(*owner)] += piece.work;
+    rank_work[static_cast<size_t>(*owner)] += piece.work;
     owners.push_back(*owner);
   }
   return owners;
 }
 
-/// Returns the positions of the ranks that have elements of a matrix. A rank between two of them
-/// may have none: cuts are rounded to a grain, and with many ranks two cuts may be the same.
+/// Returns the positions of the ranks that have elements of a cut matrix. A rank between two such
+/// ranks may have none: cuts are rounded to a grain, so with many ranks two cuts may be the same.
 std::vector<int> ranks_with_pieces(const MatrixChain::Cut& cut) {
   std::vector<int> positions;
   for (size_t position = 0; position < cut.pieces.size(); ++position) {
@@ -43,35 +43,35 @@ class ChainMaker {
 
   void add(size_t parameter, MatrixChain& chain) {
     const ParameterSpec& spec = specs_[parameter];
-    const int64_t size = spec.piece_shape.dim(-2) * spec.piece_shape.dim(-1);
+    const int64_t matrix_elements = spec.piece_shape.dim(-2) * spec.piece_shape.dim(-1);
     const std::vector<int>& ranks = chain.ranks;
     chain.work.resize(ranks.size());
     MatrixChain::Run run{.parameter = parameter};
     std::vector<MatrixChain::Cut> cuts;
-    const std::vector<ElementRun> held_by = shard_.held_by_sharers(parameter);
+    const std::vector<ElementRun> held_runs = shard_.held_by_sharers(parameter);
     for (size_t position = 0; position < ranks.size(); ++position) {
-      const ElementRun& held = held_by[position];
+      const ElementRun& held = held_runs[position];
       const int64_t end = held.begin + held.length;
-      const int64_t first = (held.begin + size - 1) / size;
-      const int64_t count = std::max<int64_t>(0, end / size - first);
+      const int64_t first = (held.begin + matrix_elements - 1) / matrix_elements;
+      const int64_t count = std::max<int64_t>(0, end / matrix_elements - first);
       run.counts.push_back(count);
       chain.work[position] += static_cast<double>(count) * work_of(spec);
       if (ranks[position] == shard_.rank()) {
         chain.position = static_cast<int>(position);
-        run.first = first;
+        run.first_matrix = first;
         run.count = count;
       }
       // Notes the pieces of matrices that the rank has in part, and passes over whole matrices.
-      for (int64_t at = held.begin; at < end;) {
-        const int64_t matrix = at / size;
-        const int64_t stop = std::min(end, (matrix + 1) * size);
-        if (stop - at < size) {
+      for (int64_t begin = held.begin; begin < end;) {
+        const int64_t matrix = begin / matrix_elements;
+        const int64_t length = std::min(end, (matrix + 1) * matrix_elements) - begin;
+        if (length < matrix_elements) {
           if (cuts.empty() || cuts.back().matrix != matrix) {
             cuts.push_back({parameter, matrix, std::vector<ElementRun>(ranks.size()), 0});
           }
-          cuts.back().pieces[position] = {at - matrix * size, stop - at};
+          cuts.back().pieces[position] = {begin - matrix * matrix_elements, length};
         }
-        at = stop - at < size ? stop : end / size * size;
+        begin = length < matrix_elements ? begin + length : end / matrix_elements * matrix_elements;
       }
     }
     if (run.count > 0) chain.runs.push_back(std::move(run));
@@ -83,7 +83,7 @@ class ChainMaker {
     for (const MatrixChain::Cut& cut : chain.cuts) {
       shared.push_back({ranks_with_pieces(cut), work_of(specs_[cut.parameter])});
     }
-    const std::vector<int> owners = even_out(shared, chain.work);
+    const std::vector<int> owners = assign_evenly(shared, chain.work);
     for (size_t i = 0; i < owners.size(); ++i) chain.cuts[i].owner = owners[i];
   }
 
@@ -102,25 +102,26 @@ class ChainMaker {
 
 }  // namespace
 
-std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double>& work) {
+std::vector<int> assign_evenly(std::span<const SharedWork> shared, std::vector<double>& rank_work) {
   if (shared.empty()) return {};
-  // Finds the least limit that is enough, by bisection: 60 halvings exhaust the digits of a double.
-  // The first limit is enough even if one rank gets all pieces.
-  double enough = 0, most_of_one = 0;
-  for (const double rank_work : work) most_of_one = std::max(most_of_one, rank_work);
+  // Bisection finds the least limit that is enough: 60 halvings exhaust the digits of a double. The
+  // first limit is enough even if one rank gets all pieces.
+  double enough = 0, largest_work = 0;
+  for (const double work : rank_work) largest_work = std::max(largest_work, work);
   for (const SharedWork& piece : shared) enough += piece.work;
   double too_little = 0;
-  enough += most_of_one;
-  std::vector<int> owners = first_fit(shared, work, enough);
+  enough += largest_work;
+  std::vector<int> owners = first_fit(shared, rank_work, enough);
   for (int halving = 0; halving < 60; ++halving) {
     const double limit = (too_little + enough) / 2;
-    std::vector<int> found = first_fit(shared, work, limit);
+    std::vector<int> found = first_fit(shared, rank_work, limit);
     (found.empty() ? too_little : enough) = limit;
     if (!found.empty()) owners = std::move(found);
   }
   TESSERA_CHECK(owners.size() == shared.size(), "{} owners of {} matrices", owners.size(),
                 shared.size());
-  for (size_t i = 0; i < shared.size(); ++i) work[static_cast<size_t>(owners[i])] += shared[i].work;
+  for (size_t i = 0; i < shared.size(); ++i)
+    rank_work[static_cast<size_t>(owners[i])] += shared[i].work;
   return owners;
 }
 
@@ -132,15 +133,15 @@ std::vector<MatrixChain> matrix_chains(const StateShard& shard,
   ChainMaker maker(shard, specs, split);
   for (const size_t parameter : parameters) {
     const auto unit = static_cast<size_t>(specs[parameter].unit_index);
-    size_t at = 0;
-    while (at < units.size() && !shard.cut_together(units[at], unit)) ++at;
-    if (at == units.size()) {
+    size_t chain = 0;
+    while (chain < units.size() && !shard.cut_together(units[chain], unit)) ++chain;
+    if (chain == units.size()) {
       units.push_back(unit);
-      chains.push_back({.parameter = parameter,
+      chains.push_back({.first_parameter = parameter,
                         .axes = shard.cut(unit).axes,
                         .ranks = shard.sharers(parameter)});
     }
-    maker.add(parameter, chains[at]);
+    maker.add(parameter, chains[chain]);
   }
   for (MatrixChain& chain : chains) maker.choose_owners(chain);
   return chains;

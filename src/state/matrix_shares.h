@@ -9,33 +9,32 @@
 
 namespace tessera {
 
-/// The matrices of all units that are cut together (StateShard::cut_together()), one after the
-/// other, and the ranks that share out their states. Each rank has a run of whole matrices. A
-/// matrix at the border of two runs may be cut between ranks.
+/// The matrices of all units that are cut together (StateShard::cut_together()), in the order of
+/// the memory, and the ranks that share out their states. Each rank has a run of whole matrices. A
+/// matrix at the border of two runs may be cut. A rank's position is its index in `ranks`.
 struct MatrixChain {
   /// Consecutive whole matrices of one parameter, of which this rank has all states.
   struct Run {
     size_t parameter = 0;
-    int64_t first = 0;  ///< the index of the first, among the parameter's matrices on this rank
-    int64_t count = 0;
-    std::vector<int64_t> counts;  ///< the counts of all ranks, by position
+    int64_t first_matrix = 0;     ///< its index among the parameter's matrices on this rank
+    int64_t count = 0;            ///< the number of matrices
+    std::vector<int64_t> counts;  ///< the numbers of matrices of all ranks, by position
   };
   /// A matrix of which several ranks have the states, each of some consecutive elements.
   struct Cut {
     size_t parameter = 0;
-    int64_t matrix = 0;  ///< its index among the parameter's matrices on this rank
-    /// The run of its elements that each rank has, by position; of length 0 if it has none.
-    std::vector<ElementRun> pieces;
-    int owner = 0;  ///< the position of the rank that orthogonalises it
+    int64_t matrix = 0;              ///< its index among the parameter's matrices on this rank
+    std::vector<ElementRun> pieces;  ///< by position: the elements that the rank has, maybe none
+    int owner = 0;                   ///< the position of the rank that orthogonalises the matrix
   };
 
-  size_t parameter = 0;      ///< the first of the parameters
-  std::vector<Axis> axes;    ///< the axes over which the units are cut
-  std::vector<int> ranks;    ///< by position: in the order of their pieces
-  int position = 0;          ///< the position of this rank
-  std::vector<Run> runs;     ///< the runs of this rank
-  std::vector<Cut> cuts;     ///< the cuts of all ranks, in the order of the memory
-  std::vector<double> work;  ///< FLOPs of one step of Newton-Schulz, by position
+  size_t first_parameter = 0;  ///< an index in the list of parameters
+  std::vector<Axis> axes;      ///< the axes over which the units are cut
+  std::vector<int> ranks;      ///< in the order of their pieces
+  int position = 0;            ///< the position of this rank
+  std::vector<Run> runs;       ///< the runs of this rank
+  std::vector<Cut> cuts;       ///< the cuts of all ranks, in the order of the memory
+  std::vector<double> work;    ///< FLOPs of one step of Newton-Schulz, by position
 };
 
 /// Returns the chains of `parameters`, which are indices in `specs` (Muon's part of ZeRO-1; ZAYA1,
@@ -55,9 +54,9 @@ struct SharedWork {
   double work = 0;
 };
 
-/// Returns the rank that does each piece of work, so that the largest sum of a rank is as small as
-/// can be. `work` is each rank's other work, to which the pieces are added. Pieces come in the
-/// order of their ranks: the last rank of one may be the first of the next.
-std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double>& work);
+/// Returns the rank that does each piece of work, chosen so that the largest work of a rank is as
+/// small as can be. `rank_work` is each rank's other work; the chosen pieces are added to it.
+/// Pieces come in the order of their ranks: the last rank of one may be the first of the next.
+std::vector<int> assign_evenly(std::span<const SharedWork> shared, std::vector<double>& rank_work);
 
 }  // namespace tessera

@@ -17,24 +17,24 @@
 #include "state/update_program.h"
 
 // The update by Muon: momentum, Newton-Schulz, then the update of the weights. MuonWriter takes the
-// matrices as parts (views of this rank's memory). Without shared states a part is a parameter.
-// With them, a rank goes chain by chain (see MatrixChain): cut matrices first, which their owners
-// gather and orthogonalise, then its run of whole matrices. Parts of one distribution and element
-// type form groups, which bound the memory of Newton-Schulz.
+// matrices as parts, which are views of this rank's memory. If ranks do not share out the states, a
+// part is a parameter. If they do, a rank goes chain by chain (see MatrixChain): first cut
+// matrices, which their owners gather and orthogonalise, then its run of whole matrices. Parts of
+// one distribution and element type form groups, which bound the memory of Newton-Schulz.
 
 namespace tessera {
 namespace {
 
-/// The number of elements at which a group of matrices takes no more of them. It is enough for
-/// passes to run at the memory's bandwidth and for small matrices to keep all threads busy.
-/// Orthogonalising takes the memory of the group's elements twice.
+/// A group with this many elements takes no more matrices. So many are enough for passes to run at
+/// the memory's bandwidth and for small matrices to keep all threads busy. Orthogonalising takes
+/// the memory of the group's elements twice.
 constexpr int64_t kGroupElements = int64_t{1} << 24;
 
 /// Consecutive elements of a parameter on this rank, which an update takes as one value.
 struct MatrixPart {
   const ParameterSpec* spec = nullptr;
-  int64_t first = 0;  // the offset in this rank's piece of the parameter
-  Shape shape;        // [rows, columns], [matrices, rows, columns], or [1, elements]
+  int64_t offset = 0;  // the offset in this rank's piece of the parameter
+  Shape shape;         // [rows, columns], [matrices, rows, columns], or [1, elements]
   Distribution distribution;
   std::string suffix;  // added to the parameter's name in the name of the value
 };
@@ -48,7 +48,7 @@ Distribution chain_distribution(const Mesh& mesh, const ParameterSpec& spec,
                                 TypeOfValue&& type_of_value) {
   const MeshView view = spec.distribution.view();
   Distribution distribution(view);
-  for (const Axis axis : mesh.of_view(view)) {
+  for (const Axis axis : mesh.axes_of(view)) {
     const TypeOnAxis& type = spec.distribution.on(axis);
     if (!type.split()) distribution = distribution.with(axis, type);
   }
@@ -62,12 +62,12 @@ Distribution chain_distribution(const Mesh& mesh, const ParameterSpec& spec,
   return distribution;
 }
 
-/// Returns the distribution of [matrices, rows, columns]. Each rank of the chain has its count.
+/// Returns the distribution of [matrices, rows, columns], of which each rank has its count.
 Distribution whole_matrices(const Mesh& mesh, const ParameterSpec& spec, const MatrixChain& chain,
                             std::vector<int64_t> counts) {
-  const int more_dims = 3 - spec.shape.rank();
+  const int added_dims = 3 - spec.shape.rank();
   return chain_distribution(mesh, spec, chain, 0, std::move(counts), [=](TypeOnAxis type) {
-    type.dim += more_dims;
+    type.dim += added_dims;
     return type;
   });
 }
@@ -83,7 +83,7 @@ std::vector<MatrixPart> run_parts(const Mesh& mesh, std::span<const ParameterSpe
   for (const MatrixChain::Run& run : chain.runs) {
     const ParameterSpec& spec = specs[run.parameter];
     parts.push_back({&spec,
-                     run.first * elements_of_matrix(spec),
+                     run.first_matrix * elements_of_matrix(spec),
                      {run.count, spec.piece_shape.dim(-2), spec.piece_shape.dim(-1)},
                      whole_matrices(mesh, spec, chain, run.counts),
                      ""});
@@ -139,38 +139,38 @@ struct MatrixGroup {
   }
 };
 
-/// A matrix that was gathered on each rank, and its types on the axes that split it before.
-struct WholeMatrix {
+/// Matrices that were gathered on each rank, and their types on the axes that split them before.
+struct WholeMatrices {
   Value value;
   std::vector<std::pair<Axis, TypeOnAxis>> splits;  // the innermost first
 };
 
 class MuonWriter {
  public:
-  MuonWriter(Builder& builder, const MuonPart& part) : builder_(builder), part_(part) {}
+  MuonWriter(Builder& builder, const MuonOperands& operands) : builder_(builder), muon_(operands) {}
 
   std::vector<Value> write() {
     std::vector<size_t> parameters;
-    for (size_t i = 0; i < part_.parameters.size(); ++i) {
-      const bool own = updated_by(part_.config, part_.parameters[i]) == OptimizerName::muon;
-      if (own) parameters.push_back(i);
+    for (size_t i = 0; i < muon_.parameters.size(); ++i) {
+      const bool by_muon = updated_by(muon_.config, muon_.parameters[i]) == OptimizerName::muon;
+      if (by_muon) parameters.push_back(i);
     }
-    if (part_.shard.sharing().over == ShardOver::none) {
+    if (muon_.shard.sharing().ranks == ShardOver::none) {
       std::vector<MatrixPart> parts;
       for (const size_t i : parameters) {
-        const ParameterSpec& spec = part_.parameters[i];
+        const ParameterSpec& spec = muon_.parameters[i];
         parts.push_back({&spec, 0, spec.piece_shape, spec.distribution, ""});
       }
       write_groups(parts);
-      return added_by_type();
+      return sums_by_distribution();
     }
     std::vector<Value> chain_measures;
     for (const MatrixChain& chain :
-         matrix_chains(part_.shard, part_.parameters, parameters, part_.config.muon_split)) {
+         matrix_chains(muon_.shard, muon_.parameters, parameters, muon_.config.muon_split)) {
       write_cuts(chain);
-      write_groups(run_parts(mesh(), part_.parameters, chain));
+      write_groups(run_parts(mesh(), muon_.parameters, chain));
       if (measures_.empty()) measures_.push_back(no_measures(chain));
-      const std::vector<Value> sums = added_by_type();
+      const std::vector<Value> sums = sums_by_distribution();
       TESSERA_CHECK(sums.size() == 1, "measures of {} types in a chain", sums.size());
       chain_measures.push_back(sums[0]);
     }
@@ -184,7 +184,7 @@ class MuonWriter {
     for (const MatrixPart& part : parts) {
       const Distribution& distribution = unit_of(*part.spec).distribution;
       auto group = std::ranges::find_if(
-          groups, [&](const MatrixGroup& open) { return open.takes(part, distribution); });
+          groups, [&](const MatrixGroup& known) { return known.takes(part, distribution); });
       if (group == groups.end()) {
         group = groups.insert(group, {distribution, part.spec->dtype, part.shape.rank(), 0, {}});
       }
@@ -198,28 +198,28 @@ class MuonWriter {
 
   /// Appends the update of this rank's pieces of cut matrices, which their owners orthogonalise.
   void write_cuts(const MatrixChain& chain) {
-    MatrixSharing sharing{.name = fmt::format("muon/{}", chain_++),
+    MatrixSharing sharing{.name = fmt::format("muon/{}", chains_written_++),
                           .axes = chain.axes,
                           .ranks = chain.ranks,
                           .position = chain.position,
                           .matrices = {}};
-    std::vector<MatrixPart> pieces, owned;
+    std::vector<MatrixPart> pieces, own_parts;
     for (const MatrixChain::Cut& cut : chain.cuts) {
       if (cut.pieces[static_cast<size_t>(chain.position)].length == 0) continue;
-      pieces.push_back(cut_piece(mesh(), part_.parameters, chain, cut));
-      const MatrixPart matrix = cut_matrix(mesh(), part_.parameters, chain, cut);
+      pieces.push_back(cut_piece(mesh(), muon_.parameters, chain, cut));
+      const MatrixPart matrix = cut_matrix(mesh(), muon_.parameters, chain, cut);
       sharing.matrices.push_back(
           {matrix.shape, cut.pieces, cut.owner, matrix.distribution, pieces.back().distribution});
-      if (cut.owner == chain.position) owned.push_back(matrix);
+      if (cut.owner == chain.position) own_parts.push_back(matrix);
     }
     if (pieces.empty()) return;
     const std::vector<Value> updates = momenta_of(pieces);
     std::vector<Value> matrices = gather_at_owners(builder_, sharing, updates);
-    std::vector<Value> own;
-    std::ranges::copy_if(matrices, std::back_inserter(own),
+    std::vector<Value> own_matrices;
+    std::ranges::copy_if(matrices, std::back_inserter(own_matrices),
                          [](Value value) { return bool{value}; });
-    if (!own.empty()) own = orthogonalised(owned, own);
-    return_to_pieces(builder_, sharing, own, updates);
+    if (!own_matrices.empty()) own_matrices = orthogonalised(own_parts, own_matrices);
+    return_to_pieces(builder_, sharing, own_matrices, updates);
     write_update(pieces, updates);
   }
 
@@ -230,27 +230,27 @@ class MuonWriter {
       momenta.push_back({view_of(part, states_of(part).gradient, "gradient:"),
                          view_of(part, states_of(part).first_moment, "first_moment:")});
     }
-    return muon_momentum(builder_, in_view_of(parts, part_.scale), momenta,
-                         part_.config.muon_momentum, parts.front().spec->dtype);
+    return muon_momentum(builder_, in_mesh_view_of(parts, muon_.scale), momenta,
+                         muon_.config.muon_momentum, parts.front().spec->dtype);
   }
 
-  /// Returns this rank's pieces of the orthogonalised matrices, and adds to measures_.
+  /// Returns this rank's pieces of the orthogonalised matrices. Adds their measures to measures_.
   std::vector<Value> orthogonalised(std::span<const MatrixPart> parts,
                                     const std::vector<Value>& momenta) {
-    const auto pieces = blocks() ? NewtonSchulzPieces::blocks : NewtonSchulzPieces::refused;
-    std::vector<WholeMatrix> whole;
+    const auto pieces = uses_blocks() ? NewtonSchulzPieces::blocks : NewtonSchulzPieces::refused;
+    std::vector<WholeMatrices> wholes;
     std::vector<Value> values;
     for (const Value momentum : momenta) {
-      whole.push_back(blocks() ? WholeMatrix{momentum, {}} : gathered(momentum));
-      values.push_back(whole.back().value);
+      wholes.push_back(uses_blocks() ? WholeMatrices{momentum, {}} : gathered(momentum));
+      values.push_back(wholes.back().value);
     }
-    values = newton_schulz(builder_, values, part_.config.muon_steps, pieces);
+    values = newton_schulz(builder_, values, muon_.config.muon_steps, pieces);
     std::vector<MeasuredUpdate> measured;
     for (size_t i = 0; i < values.size(); ++i) {
       measured.push_back({values[i], factor_of(*parts[i].spec)});
     }
     measures_.push_back(muon_measures(builder_, measured, pieces));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = split_again(values[i], whole[i]);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = split_again(values[i], wholes[i]);
     return values;
   }
 
@@ -265,18 +265,18 @@ class MuonWriter {
            .master = view_of(parts[i], states.master, states.weight ? "master:" : ""),
            .weight = {},
            .factor = factor_of(spec),
-           .decays = decays(part_.config, spec)});
+           .decays = decays(muon_.config, spec)});
       if (states.weight) matrices.back().weight = view_of(parts[i], *states.weight, "");
     }
     muon_update(builder_,
-                {.scale = in_view_of(parts, part_.scale),
-                 .learning_rate = in_view_of(parts, part_.learning_rate)},
-                matrices, part_.config.weight_decay);
+                {.scale = in_mesh_view_of(parts, muon_.scale),
+                 .learning_rate = in_mesh_view_of(parts, muon_.learning_rate)},
+                matrices, muon_.config.weight_decay);
   }
 
-  /// Gathers the rows and columns of matrices over the axes that split them.
-  WholeMatrix gathered(Value value) {
-    WholeMatrix whole{value, {}};
+  /// Returns matrices whose rows and columns are gathered over the axes that split them.
+  WholeMatrices gathered(Value value) {
+    WholeMatrices whole{value, {}};
     const Spec spec = builder_.spec(value);
     for (int dim = spec.shape.rank() - 2; dim < spec.shape.rank(); ++dim) {
       for (const Axis axis : spec.distribution.joining_order(dim)) {
@@ -287,7 +287,7 @@ class MuonWriter {
     return whole;
   }
 
-  Value split_again(Value value, const WholeMatrix& whole) {
+  Value split_again(Value value, const WholeMatrices& whole) {
     for (auto split = whole.splits.rbegin(); split != whole.splits.rend(); ++split) {
       value = convert(builder_, value, split->first, Placement::invariant, split->second);
     }
@@ -297,12 +297,12 @@ class MuonWriter {
   /// Returns zero measures, for a rank that orthogonalises nothing of a chain. They have the
   /// distribution of the other ranks' measures, so that all ranks take the same sum.
   Value no_measures(const MatrixChain& chain) {
-    const ParameterSpec& spec = part_.parameters[chain.parameter];
+    const ParameterSpec& spec = muon_.parameters[chain.first_parameter];
     Distribution distribution(spec.distribution.view());
-    for (const Axis axis : mesh().of_view(distribution.view())) {
+    for (const Axis axis : mesh().axes_of(distribution.view())) {
       const TypeOnAxis& type = spec.distribution.on(axis);
       const bool splits_experts = spec.shape.rank() == 3 && type.dim == 0;
-      if (type.split() && (blocks() || splits_experts)) {
+      if (type.split() && (uses_blocks() || splits_experts)) {
         distribution = distribution.with(axis, partial());
       }
     }
@@ -311,51 +311,51 @@ class MuonWriter {
   }
 
   /// Adds up measures_, one sum for each distribution, and clears the list.
-  std::vector<Value> added_by_type() {
-    std::vector<std::vector<Value>> by_type;
+  std::vector<Value> sums_by_distribution() {
+    std::vector<std::vector<Value>> groups;
     for (const Value value : std::exchange(measures_, {})) {
-      const auto found = std::ranges::find_if(by_type, [&](const std::vector<Value>& values) {
+      const auto same = std::ranges::find_if(groups, [&](const std::vector<Value>& values) {
         return builder_.spec(values[0]).distribution == builder_.spec(value).distribution;
       });
-      (found == by_type.end() ? by_type.emplace_back() : *found).push_back(value);
+      (same == groups.end() ? groups.emplace_back() : *same).push_back(value);
     }
     std::vector<Value> sums;
-    for (const std::vector<Value>& values : by_type) {
+    for (const std::vector<Value>& values : groups) {
       sums.push_back(values.size() == 1 ? values[0] : add(builder_, values, DType::f64));
     }
     return sums;
   }
 
-  /// Returns the factor on an update: a block that is orthogonalised by itself counts as a matrix.
+  /// Returns the factor on an update. A block that is orthogonalised by itself counts as a matrix.
   double factor_of(const ParameterSpec& spec) const {
-    return muon_factor(blocks() ? spec.piece_shape : spec.shape);
+    return muon_factor(uses_blocks() ? spec.piece_shape : spec.shape);
   }
 
   /// Returns the part's view of a unit's flat value, with a name that begins with `prefix`.
   Value view_of(const MatrixPart& part, Value unit, const char* prefix) {
     const ParameterSpec& spec = *part.spec;
-    const auto parameter = static_cast<size_t>(&spec - part_.parameters.data());
-    return view(builder_, unit, part_.shard.offset_in_states(parameter) + part.first, part.shape,
+    const auto parameter = static_cast<size_t>(&spec - muon_.parameters.data());
+    return view(builder_, unit, muon_.shard.offset_in_states(parameter) + part.offset, part.shape,
                 part.distribution, fmt::format("{}{}{}", prefix, spec.name, part.suffix));
   }
 
-  Value in_view_of(std::span<const MatrixPart> parts, Value number) {
+  Value in_mesh_view_of(std::span<const MatrixPart> parts, Value number) {
     return cross(builder_, number, unit_of(*parts.front().spec).distribution.view());
   }
 
-  bool blocks() const { return part_.config.muon_split == MuonSplit::blocks; }
+  bool uses_blocks() const { return muon_.config.muon_split == MuonSplit::blocks; }
   const Mesh& mesh() const { return builder_.program().mesh(); }
   const ParameterUnit& unit_of(const ParameterSpec& spec) const {
-    return part_.units[static_cast<size_t>(spec.unit_index)];
+    return muon_.units[static_cast<size_t>(spec.unit_index)];
   }
   const AdamWUnit& states_of(const MatrixPart& part) const {
-    return part_.states[static_cast<size_t>(part.spec->unit_index)];
+    return muon_.states[static_cast<size_t>(part.spec->unit_index)];
   }
 
   Builder& builder_;
-  const MuonPart& part_;
+  const MuonOperands& muon_;
   std::vector<Value> measures_;
-  int chain_ = 0;  // the number of the next chain, for names
+  int chains_written_ = 0;  // numbers the chains in names
 };
 
 }  // namespace
@@ -368,8 +368,8 @@ OptimizerName updated_by(const OptimizerConfig& config, const ParameterUnit& uni
   return unit.matrices ? config.name : OptimizerName::adamw;
 }
 
-std::vector<Value> write_muon(Builder& builder, const MuonPart& part) {
-  return MuonWriter(builder, part).write();
+std::vector<Value> write_muon(Builder& builder, const MuonOperands& operands) {
+  return MuonWriter(builder, operands).write();
 }
 
 }  // namespace tessera

@@ -12,13 +12,13 @@ namespace tessera {
 
 /// Returns the optimizer that updates a parameter. In a run with Muon, Muon updates hidden matrices
 /// (Keller Jordan; Moonlight; ZAYA1, section V-D). These are the parameters of two dims that are
-/// neither embedding nor head, routers included, and the matrices of experts, each by itself. AdamW
-/// updates all else: embeddings, heads, norms and other vectors, and convolutions.
+/// neither embedding nor head, routers included, and the matrix of each expert. AdamW updates all
+/// else: embeddings, heads, norms and other vectors, and convolutions.
 OptimizerName updated_by(const OptimizerConfig& config, const ParameterSpec& parameter);
 OptimizerName updated_by(const OptimizerConfig& config, const ParameterUnit& unit);
 
 /// The operands of Muon's part of an update program.
-struct MuonPart {
+struct MuonOperands {
   const OptimizerConfig& config;
   std::span<const ParameterUnit> units;
   std::span<const ParameterSpec> parameters;  ///< the parameters of the units
@@ -33,13 +33,13 @@ struct MuonPart {
 /// Appends the update of all parameters that Muon updates: momentum, Newton-Schulz, update, over
 /// groups of matrices of one distribution. Only one group's results take memory at a time.
 ///
-/// Matrices that ranks split by rows or columns are gathered for Newton-Schulz over the axes that
-/// split them, and each rank takes its piece of the result; or each rank's piece counts as a matrix
-/// (MuonSplit). Where ranks share out the states, each orthogonalises its own matrices, and a cut
-/// matrix goes to one of the ranks that have a piece (see matrix_chains()).
+/// If ranks split matrices by rows or columns, MuonSplit decides: the matrices are gathered for
+/// Newton-Schulz and each rank takes its piece of the result, or each rank's piece counts as a
+/// matrix. If ranks share out the states, each orthogonalises its own matrices, and a cut matrix is
+/// gathered by one of the ranks that have a piece of it (see matrix_chains()).
 ///
 /// Returns the muon_measures(): one value for each distribution, or for each chain if ranks share
 /// out the states. All ranks get equally many, in the same order; none if Muon updates nothing.
-std::vector<Value> write_muon(Builder& builder, const MuonPart& part);
+std::vector<Value> write_muon(Builder& builder, const MuonOperands& operands);
 
 }  // namespace tessera

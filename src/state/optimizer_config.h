@@ -8,9 +8,10 @@
 
 namespace tessera {
 
+/// The optimizer of hidden matrices. AdamW updates all other parameters (see updated_by()).
 enum class OptimizerName { adamw, muon };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<OptimizerName>{"adamw", "muon"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<OptimizerName>{"adamw", "muon"};
 
 /// The way in which Muon treats matrices that tensor parallelism splits.
 enum class MuonSplit {
@@ -18,19 +19,19 @@ enum class MuonSplit {
   blocks,  ///< each rank orthogonalises its piece: another algorithm, which sends nothing
 };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<MuonSplit>{"gather", "blocks"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<MuonSplit>{"gather", "blocks"};
 
 /// The course of the learning rate after the warm-up.
 enum class Schedule { cosine, linear, constant };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<Schedule>{"cosine", "linear", "constant"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<Schedule>{"cosine", "linear", "constant"};
 
 /// The weights that decay: `matrices` (no norms, biases or scales), `all` (Optimus §2.1), or
 /// `no_embedding`: matrices except the embedding.
 enum class DecayRule { matrices, all, no_embedding };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<DecayRule>{"matrices", "all",
-                                                                   "no_embedding"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<DecayRule>{"matrices", "all",
+                                                                     "no_embedding"};
 
 /// The [optimizer] section of a run's configuration.
 struct OptimizerConfig {

@@ -56,15 +56,14 @@ ParameterStore::ParameterStore(Executor& executor, const UpdateProgram& update, 
   const std::vector<ValueInfo>& values = update.program.values();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const ParameterSpec& spec = parameters_[i];
-    const auto number = static_cast<size_t>(spec.unit_index);
-    const ParameterUnit& unit = units_[number];
-    for (size_t kind = 0; kind < kWords<Kept>.size(); ++kind) {
+    const ParameterUnit& unit = units_[static_cast<size_t>(spec.unit_index)];
+    for (size_t kind = 0; kind < kWordsOf<Kept>.size(); ++kind) {
       KeptTensor tensor{.parameter = &spec, .index = i, .kind = static_cast<Kept>(kind)};
       const std::string name = unit_value_name(unit, tensor.kind);
       if (std::ranges::find(values, name, &ValueInfo::name) == values.end()) {
-        const bool has_to_be = tensor.kind == Kept::weight || tensor.kind == Kept::master ||
-                               (tensor.kind == Kept::gradient && unit.has_gradients());
-        TESSERA_CHECK(!has_to_be, "the update has no value {}", name);
+        const bool is_required = tensor.kind == Kept::weight || tensor.kind == Kept::master ||
+                                 (tensor.kind == Kept::gradient && unit.has_gradients());
+        TESSERA_CHECK(!is_required, "the update has no value {}", name);
         continue;
       }
       const Tensor& unit_memory = executor.tensor(name, update_number);

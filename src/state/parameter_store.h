@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// A tensor that is kept of a parameter between steps: this rank's pieces of it, and their memory.
+/// A tensor of a parameter that is kept between steps: this rank's pieces and their memory.
 struct KeptTensor {
   const ParameterSpec* parameter = nullptr;
   size_t index = 0;  ///< the index of the parameter in its list
@@ -64,18 +64,18 @@ class ParameterStore {
                  int rounding_number, const ParameterList& parameters);
 
   std::span<const ParameterSpec> parameters() const { return parameters_; }
-  /// Returns the tensors of these kinds, in the order of the parameters and of Kept. Biases that
-  /// balance routers have no gradient, and moments only with a controller. Parameters that Muon
-  /// updates have no second moment.
+  /// Returns the tensors of these kinds, ordered by parameter and then by kind. Biases that balance
+  /// routers have no gradient, and have moments only with ChangedBy::controller. Parameters that
+  /// Muon updates have no second moment.
   std::vector<const KeptTensor*> tensors(std::initializer_list<Kept> kinds) const;
-  /// Returns this rank's memory of a parameter's tensor; an undefined Tensor if the parameter has
-  /// none of that kind. Throws InternalError if no parameter has the name.
+  /// Returns this rank's memory of a parameter's tensor, or an undefined Tensor if the parameter
+  /// has no tensor of that kind. Throws InternalError if no parameter has the name.
   Tensor memory(std::string_view parameter, Kept kind) const;
   /// Returns the name of the update program's value of which a tensor is a part.
   std::string value_name(const KeptTensor& tensor) const;
-  /// Returns a sum of this rank's micro-batches since the step began.
+  /// Returns the sum over this rank's micro-batches since the step began.
   Tensor sum(const StepSum& sum) const { return executor_.tensor(sum.name, update_number_); }
-  /// Returns a sum over the micro-batches of all ranks, as the last update has computed it.
+  /// Returns the sum over the micro-batches of all ranks, as the last update has computed it.
   Tensor total(const StepSum& sum) const {
     return executor_.tensor(update_.totals.at(sum.name), update_number_);
   }
@@ -83,7 +83,7 @@ class ParameterStore {
 
   /// Draws the first values from the seed (see initialize()).
   void initialize(uint64_t seed, int threads) const;
-  /// Rounds the masters to the weights that the programs compute with. Needed after a load.
+  /// Rounds the masters to the weights that the programs compute with. Must follow a load.
   void masters_to_weights() const;
 
  private:

@@ -15,7 +15,7 @@ enum class ShardOver : uint8_t {
   all,   ///< all ranks of the data axis, or of expert_data for experts: each has a piece
 };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<ShardOver>{"none", "all"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<ShardOver>{"none", "all"};
 
 /// The [shard] section of a run's configuration.
 struct ShardConfig {

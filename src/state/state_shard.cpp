@@ -1,5 +1,5 @@
 // A unit is a list of parameters in one flat memory, each padded to a multiple of kAlignment
-// elements. If ranks share the states out, memory_of_rank() puts units that are cut together one
+// elements. If ranks share the states out, layout_of_rank() puts units that are cut together one
 // after the other, cuts them into a piece for each rank (cut_evenly()), and notes which run of each
 // unit is in which piece. held() is the part of a parameter in this rank's piece. pieces() gives
 // that part as boxes of the whole tensor, the form in which checkpoints store it.
@@ -34,40 +34,41 @@ int64_t nearest_cut(std::span<const ElementRun> parameters, int64_t elements, in
 }
 
 /// Adds the boxes of a run to `boxes`. The run counts the elements of one block: dim `dim` and the
-/// dims within it. `outer` says which block: one index for each dim outside `dim`.
+/// dims after it. `outer` says which block: one index for each dim before `dim`.
 void add_boxes(const Shape& shape, int dim, const ElementRun& run, std::vector<ElementRun> outer,
                std::vector<std::vector<ElementRun>>& boxes) {
   if (run.length == 0) return;
   int64_t inner = 1;
   for (int d = dim + 1; d < shape.rank(); ++d) inner *= shape[d];
-  const auto with = [&](int64_t begin, int64_t length) {
+  const auto box = [&](int64_t begin, int64_t length) {
     std::vector<ElementRun> dims = outer;
     dims.push_back({begin, length});
     return dims;
   };
-  const int64_t end = run.begin + run.length;
-  const int64_t first = (run.begin + inner - 1) / inner;  // [first, last): whole in this dim
-  const int64_t last = end / inner;
-  if (first > last) {  // within one element of this dim
-    return add_boxes(shape, dim + 1, {run.begin - last * inner, run.length}, with(last, 1), boxes);
+  const int64_t run_end = run.begin + run.length;
+  // The indices of this dim in [first, end) are in the run with all their elements.
+  const int64_t first = (run.begin + inner - 1) / inner;
+  const int64_t end = run_end / inner;
+  if (first > end) {  // the run is within one index of this dim
+    return add_boxes(shape, dim + 1, {run.begin - end * inner, run.length}, box(end, 1), boxes);
   }
   if (run.begin < first * inner) {
     const int64_t begin = run.begin - (first - 1) * inner;
-    add_boxes(shape, dim + 1, {begin, inner - begin}, with(first - 1, 1), boxes);
+    add_boxes(shape, dim + 1, {begin, inner - begin}, box(first - 1, 1), boxes);
   }
-  if (first < last) {
-    boxes.push_back(with(first, last - first));
+  if (first < end) {
+    boxes.push_back(box(first, end - first));
     for (int d = dim + 1; d < shape.rank(); ++d) boxes.back().push_back({0, shape[d]});
   }
-  if (last * inner < end) {
-    add_boxes(shape, dim + 1, {0, end - last * inner}, with(last, 1), boxes);
+  if (end * inner < run_end) {
+    add_boxes(shape, dim + 1, {0, run_end - end * inner}, box(end, 1), boxes);
   }
 }
 
 /// Returns whether ranks have pieces of different sizes of a parameter's matrices. The same offset
 /// may then be in different matrices on two ranks.
 bool has_uneven_matrices(const Mesh& mesh, const ParameterSpec& spec) {
-  for (const Axis axis : mesh.of_view(spec.distribution.view())) {
+  for (const Axis axis : mesh.axes_of(spec.distribution.view())) {
     const TypeOnAxis& type = spec.distribution.on(axis);
     if (type.split() && type.dim >= spec.shape.rank() - 2 && !type.pieces.sizes.empty()) {
       return true;
@@ -85,13 +86,13 @@ int ranks_of(const Mesh& mesh, std::span<const Axis> axes) {
 /// The flat memory that a rank has of one unit, or of several, one after the other.
 struct FlatMemory {
   std::vector<ElementRun> own;     // by parameter, in this rank's memory
-  std::vector<ElementRun> wholes;  // by parameter, in memory that has all of each
-  int64_t elements = 0;            // of this rank's memory
-  int64_t whole_elements = 0;
-  bool uneven = false;  // has matrices of which ranks have pieces of different sizes
+  std::vector<ElementRun> wholes;  // by parameter, in memory that has all of each parameter
+  int64_t elements = 0;            // the size of this rank's memory
+  int64_t whole_elements = 0;      // the size of the memory of whole parameters
+  bool uneven = false;             // true if ranks have pieces of different sizes of some matrices
 
   /// Adds a parameter, padded. Returns its run in this rank's memory.
-  ElementRun add(int64_t own_elements, int64_t elements_of_whole) {
+  ElementRun add_parameter(int64_t own_elements, int64_t elements_of_whole) {
     own.push_back({elements, own_elements});
     wholes.push_back({whole_elements, elements_of_whole});
     elements += round_up(own_elements, kAlignment);
@@ -100,7 +101,7 @@ struct FlatMemory {
   }
 
   /// Adds the memory of a unit. Returns the offset at which it begins.
-  int64_t append(const FlatMemory& unit) {
+  int64_t append_unit(const FlatMemory& unit) {
     const int64_t begin = elements;
     for (const ElementRun& run : unit.own) own.push_back({begin + run.begin, run.length});
     for (const ElementRun& run : unit.wholes) {
@@ -112,15 +113,16 @@ struct FlatMemory {
     return begin;
   }
 
-  /// Cuts this memory over `ranks` ranks. Returns the sizes of the pieces. `whole_matrices` asks
-  /// for cuts through the same matrices on all ranks: uneven memory is cut between parameters.
-  std::vector<int64_t> cut(int ranks, bool whole_matrices) const {
-    return whole_matrices && uneven ? cut_between(ranks) : cut_evenly(own, elements, ranks);
+  /// Returns the sizes of the pieces into which this memory is cut over `ranks` ranks. With
+  /// `whole_matrices`, all ranks cut the same matrices, so uneven memory is cut between parameters.
+  std::vector<int64_t> piece_sizes(int ranks, bool whole_matrices) const {
+    return whole_matrices && uneven ? cut_between_parameters(ranks)
+                                    : cut_evenly(own, elements, ranks);
   }
 
-  /// Cuts only between parameters. The cuts follow from the sizes of the whole parameters, so they
-  /// are between the same ones on all ranks. Returns the sizes of the pieces.
-  std::vector<int64_t> cut_between(int ranks) const {
+  /// Returns the sizes of pieces that are cut only between parameters. The cuts follow from the
+  /// sizes of the whole parameters, so all ranks cut between the same parameters.
+  std::vector<int64_t> cut_between_parameters(int ranks) const {
     std::vector<int64_t> sizes;
     int64_t end_of_whole = 0, begin = 0;
     for (const int64_t size : cut_evenly(wholes, whole_elements, ranks, whole_elements)) {
@@ -170,49 +172,49 @@ StateShard::StateShard(const MeshRank& mesh_rank, std::span<const ParameterUnit>
       units_(units),
       parameters_(parameters),
       sharing_(sharing),
-      memory_(std::make_shared<const Memory>(memory_of_rank())) {}
+      layout_(std::make_shared<const Layout>(layout_of_rank())) {}
 
-StateShard::Memory StateShard::memory_of_rank() const {
-  Memory result;
+StateShard::Layout StateShard::layout_of_rank() const {
+  Layout result;
   for (const ParameterUnit& unit : units_) {
-    for (const Axis axis : mesh_.of_view(unit.distribution.view())) {
+    for (const Axis axis : mesh_.axes_of(unit.distribution.view())) {
       const bool known = std::ranges::find(result.split_axes, axis) != result.split_axes.end();
       if (unit.distribution.on(axis).split() && !known) result.split_axes.push_back(axis);
     }
   }
   std::vector<FlatMemory> units(units_.size());
   for (const ParameterSpec& spec : parameters_) {
-    for (const Axis axis : mesh_.of_view(spec.distribution.view())) {
-      const Distribution& unit = units_[static_cast<size_t>(spec.unit_index)].distribution;
-      TESSERA_CHECK(unit.on(axis).split() == spec.distribution.on(axis).split(),
+    for (const Axis axis : mesh_.axes_of(spec.distribution.view())) {
+      const Distribution& unit_type = units_[static_cast<size_t>(spec.unit_index)].distribution;
+      TESSERA_CHECK(unit_type.on(axis).split() == spec.distribution.on(axis).split(),
                     "{} is split over other axes than its unit", spec.name);
     }
     FlatMemory& unit = units[static_cast<size_t>(spec.unit_index)];
     result.pieces.emplace_back(mesh_, spec.distribution, spec.shape, rank_);
     const int64_t own = result.pieces.back().shape().elements();
-    result.in_unit.push_back(unit.add(own, spec.shape.elements()));
+    result.in_unit.push_back(unit.add_parameter(own, spec.shape.elements()));
     unit.uneven = unit.uneven || has_uneven_matrices(mesh_, spec);
   }
   result.cuts.resize(units.size());
-  result.begins.resize(units.size());
+  result.piece_begins.resize(units.size());
   for (size_t first = 0; first < units.size(); ++first) {
     const std::span<const Axis> axes = axes_of_cut(first);
     if (axes.empty() || result.cuts[first].is_cut()) continue;
     FlatMemory together;
-    std::vector<std::pair<size_t, int64_t>> offsets;  // of the units in it
+    std::vector<std::pair<size_t, int64_t>> offsets;  // of the units in `together`
     for (size_t unit = first; unit < units.size(); ++unit) {
-      if (cut_together(first, unit)) offsets.emplace_back(unit, together.append(units[unit]));
+      if (cut_together(first, unit)) offsets.emplace_back(unit, together.append_unit(units[unit]));
     }
-    const std::vector<int64_t> sizes =
-        together.cut(ranks_of(mesh_, axes), sharing_.whole_matrices && units_[first].matrices);
+    const std::vector<int64_t> sizes = together.piece_sizes(
+        ranks_of(mesh_, axes), sharing_.whole_matrices && units_[first].matrices);
     for (const auto& [unit, offset] : offsets) {
       FlatPieces& pieces = result.cuts[unit];
       pieces.axes.assign(axes.begin(), axes.end());
       int64_t begin = 0, begin_in_unit = 0;
       for (const int64_t size : sizes) {
-        const ElementRun part = common({begin, size}, {offset, units[unit].elements});
+        const ElementRun part = intersection({begin, size}, {offset, units[unit].elements});
         pieces.sizes.push_back(part.length);
-        result.begins[unit].push_back(begin_in_unit);
+        result.piece_begins[unit].push_back(begin_in_unit);
         begin += size;
         begin_in_unit += part.length;
       }
@@ -221,32 +223,32 @@ StateShard::Memory StateShard::memory_of_rank() const {
   return result;
 }
 
-std::vector<int> StateShard::memory_key(int rank) const {
+std::vector<int> StateShard::layout_key(int rank) const {
   std::vector<int> key;
-  for (const Axis axis : memory_->split_axes) key.push_back(mesh_.coordinate(rank, axis));
+  for (const Axis axis : layout_->split_axes) key.push_back(mesh_.coordinate(rank, axis));
   return key;
 }
 
 StateShard StateShard::of_rank(int rank) const {
-  if (memory_key(rank) != memory_key(rank_)) return {{mesh_, rank}, units_, parameters_, sharing_};
+  if (layout_key(rank) != layout_key(rank_)) return {{mesh_, rank}, units_, parameters_, sharing_};
   StateShard other = *this;
   other.rank_ = rank;
   return other;
 }
 
 RankShards::RankShards(const StateShard& own) {
-  known_.emplace(own.memory_key(own.rank()), &shards_.emplace(own.rank(), own).first->second);
+  by_layout_.emplace(own.layout_key(own.rank()), &shards_.emplace(own.rank(), own).first->second);
 }
 
 const StateShard& RankShards::shard_of(int rank) {
   const auto shard = shards_.find(rank);
   if (shard != shards_.end()) return shard->second;
-  const StateShard& any = shards_.begin()->second;
-  const std::vector<int> key = any.memory_key(rank);
-  const auto known = known_.find(key);
-  const StateShard& like = known != known_.end() ? *known->second : any;
-  const StateShard& added = shards_.emplace(rank, like.of_rank(rank)).first->second;
-  known_.emplace(key, &added);
+  const StateShard& first_shard = shards_.begin()->second;
+  const std::vector<int> key = first_shard.layout_key(rank);
+  const auto known = by_layout_.find(key);
+  const StateShard& known_shard = known != by_layout_.end() ? *known->second : first_shard;
+  const StateShard& added = shards_.emplace(rank, known_shard.of_rank(rank)).first->second;
+  by_layout_.emplace(key, &added);
   return added;
 }
 
@@ -263,7 +265,7 @@ Distribution StateShard::distribution(size_t parameter, Kept kind) const {
 }
 
 std::vector<TensorPiece> StateShard::pieces(size_t parameter, Kept kind) const {
-  const TensorPiece& piece = memory_->pieces[parameter];
+  const TensorPiece& piece = layout_->pieces[parameter];
   if (!shared_out(parameter, kind)) return {piece};
   std::vector<TensorPiece> pieces;
   for (const auto& box : boxes_of_run(piece.shape(), held(parameter))) {
@@ -274,39 +276,39 @@ std::vector<TensorPiece> StateShard::pieces(size_t parameter, Kept kind) const {
 
 ElementRun StateShard::own_run(size_t unit) const {
   const size_t position = cut(unit).piece_index(mesh_, rank_);
-  return {memory_->begins[unit][position], cut(unit).sizes[position]};
+  return {layout_->piece_begins[unit][position], cut(unit).sizes[position]};
 }
 
-bool StateShard::cut_together(size_t unit, size_t other) const {
-  if (unit == other) return true;
-  const ParameterUnit& a = units_[unit];
-  const ParameterUnit& b = units_[other];
+bool StateShard::cut_together(size_t first, size_t second) const {
+  if (first == second) return true;
+  const ParameterUnit& a = units_[first];
+  const ParameterUnit& b = units_[second];
   return sharing_.whole_matrices && a.matrices && b.matrices && a.dtype == b.dtype &&
          a.distribution == b.distribution && a.changed_by == b.changed_by;
 }
 
 ElementRun StateShard::held(size_t parameter) const {
   const size_t unit = unit_of(parameter);
-  if (!cut(unit).is_cut()) return {0, memory_->in_unit[parameter].length};
+  if (!cut(unit).is_cut()) return {0, layout_->in_unit[parameter].length};
   return held_of(parameter, own_run(unit));
 }
 
 int64_t StateShard::offset_in_states(size_t parameter) const {
   const size_t unit = unit_of(parameter);
   const int64_t first = cut(unit).is_cut() ? own_run(unit).begin : 0;
-  return memory_->in_unit[parameter].begin - first;
+  return layout_->in_unit[parameter].begin - first;
 }
 
 ElementRun StateShard::held_of(size_t parameter, const ElementRun& piece_of_unit) const {
-  ElementRun held = common(piece_of_unit, memory_->in_unit[parameter]);
-  held.begin = held.length == 0 ? 0 : held.begin - memory_->in_unit[parameter].begin;
+  ElementRun held = intersection(piece_of_unit, layout_->in_unit[parameter]);
+  held.begin = held.length == 0 ? 0 : held.begin - layout_->in_unit[parameter].begin;
   return held;
 }
 
 std::vector<ElementRun> StateShard::held_by_sharers(size_t parameter) const {
   const FlatPieces& pieces = cut(unit_of(parameter));
   if (!pieces.is_cut()) return {held(parameter)};
-  const std::vector<int64_t>& begins = memory_->begins[unit_of(parameter)];
+  const std::vector<int64_t>& begins = layout_->piece_begins[unit_of(parameter)];
   std::vector<ElementRun> held;
   for (size_t i = 0; i < begins.size(); ++i) {
     held.push_back(held_of(parameter, {begins[i], pieces.sizes[i]}));
@@ -315,7 +317,7 @@ std::vector<ElementRun> StateShard::held_by_sharers(size_t parameter) const {
 }
 
 std::span<const Axis> StateShard::axes_of_cut(size_t unit) const {
-  if (sharing_.over == ShardOver::none || !units_[unit].has_gradients()) return {};
+  if (sharing_.ranks == ShardOver::none || !units_[unit].has_gradients()) return {};
   return units_[unit].distribution.view() == MeshView::dense ? mesh_.data() : mesh_.expert_data();
 }
 

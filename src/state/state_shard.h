@@ -28,19 +28,18 @@ namespace tessera {
 std::vector<int64_t> cut_evenly(std::span<const ElementRun> parameters, int64_t elements,
                                 int pieces, int64_t grain = kSquaresElements);
 
-/// Returns the boxes of a tensor that make up a run of its elements, counted row by row. A box is a
-/// run of each dim, and is consecutive in memory. A run of a matrix has at most three boxes: the
-/// end of a row, whole rows, and the beginning of a row.
+/// Returns the boxes of a tensor that make up a run of its elements, counted row by row. A box has
+/// one run for each dim and is consecutive in memory. A run of a matrix has at most three boxes:
+/// the end of a row, whole rows, and the beginning of a row.
 std::vector<std::vector<ElementRun>> boxes_of_run(const Shape& shape, const ElementRun& run);
 
 /// The way in which ranks share out masters and moments.
 struct StateSharing {
-  ShardOver over = ShardOver::none;
+  ShardOver ranks = ShardOver::none;  ///< the ranks that share them out
   /// True if an optimizer needs whole matrices. Then all units of hidden matrices of one element
   /// type and distribution are cut together, as if one followed the other. Ranks have runs of whole
   /// matrices, and each cut goes through at most one matrix (ZAYA1, section V-D).
   bool whole_matrices = false;
-
   bool operator==(const StateSharing&) const = default;
 };
 
@@ -54,7 +53,7 @@ enum class Kept : uint8_t {
   second_moment,    ///< AdamW's v; none for what Muon updates
 };
 template <>
-inline constexpr std::array<std::string_view, 6> kWords<Kept>{
+inline constexpr std::array<std::string_view, 6> kWordsOf<Kept>{
     "weight", "gradient", "summed gradient", "master", "first_moment", "second_moment"};
 
 /// The part of the training state that one rank holds: which elements of each parameter, and which
@@ -75,7 +74,7 @@ class StateShard {
       : StateShard(mesh_rank, parameters.units(), parameters.specs(), sharing) {}
 
   /// Returns the shard of another rank. If the two ranks have the same pieces of all weights, their
-  /// shards use the same Memory.
+  /// shards use the same Layout.
   StateShard of_rank(int rank) const;
 
   const StateSharing& sharing() const { return sharing_; }
@@ -93,13 +92,13 @@ class StateShard {
   /// Returns the pieces of a kept tensor that this rank has, one after the other in its memory.
   std::vector<TensorPiece> pieces(size_t parameter, Kept kind) const;
 
-  // Of masters and moments:
+  // The functions below are about the states, which are masters and moments.
 
-  /// Returns the pieces of the flat memory of a unit over the ranks that share its states out;
-  /// without axes if it is not cut.
-  const FlatPieces& cut(size_t unit) const { return memory_->cuts[unit]; }
+  /// Returns the pieces into which the ranks that share out a unit's states cut its flat memory.
+  /// The result has no axes if the unit is not cut.
+  const FlatPieces& cut(size_t unit) const { return layout_->cuts[unit]; }
   /// Returns whether two units are cut as if one followed the other in memory.
-  bool cut_together(size_t unit, size_t other) const;
+  bool cut_together(size_t first, size_t second) const;
   /// Returns the run of a parameter whose states this rank has. It counts the elements of this
   /// rank's piece of the parameter, row by row.
   ElementRun held(size_t parameter) const;
@@ -112,19 +111,19 @@ class StateShard {
   std::vector<int> sharers(size_t parameter) const;
 
  private:
-  /// The memory of all units on the ranks that have the same pieces of all parameters.
-  struct Memory {
-    std::vector<Axis> split_axes;              // those that split a unit
-    std::vector<TensorPiece> pieces;           // by parameter
-    std::vector<ElementRun> in_unit;           // by parameter: its run in the memory of its unit
-    std::vector<FlatPieces> cuts;              // by unit
-    std::vector<std::vector<int64_t>> begins;  // by unit: the offset of each piece of the cut
+  /// The layout of all units on the ranks that have the same pieces of all parameters.
+  struct Layout {
+    std::vector<Axis> split_axes;     // those that split a unit
+    std::vector<TensorPiece> pieces;  // by parameter
+    std::vector<ElementRun> in_unit;  // by parameter: its run in the memory of its unit
+    std::vector<FlatPieces> cuts;     // by unit
+    std::vector<std::vector<int64_t>> piece_begins;  // by unit: the offset of each piece of the cut
   };
   friend class RankShards;
 
-  Memory memory_of_rank() const;  // computes memory_
+  Layout layout_of_rank() const;  // computes layout_
   /// Returns the coordinates that decide which pieces of the parameters a rank has.
-  std::vector<int> memory_key(int rank) const;
+  std::vector<int> layout_key(int rank) const;
   /// Returns the run of a unit's memory whose states this rank has. The unit is cut.
   ElementRun own_run(size_t unit) const;
   /// Returns what held() does, for the rank that has this run of the unit's memory.
@@ -140,7 +139,7 @@ class StateShard {
   std::span<const ParameterUnit> units_;
   std::span<const ParameterSpec> parameters_;
   StateSharing sharing_;
-  std::shared_ptr<const Memory> memory_;
+  std::shared_ptr<const Layout> layout_;
 };
 
 /// The shards of all ranks, each made when it is first asked for. Not thread-safe.
@@ -153,8 +152,8 @@ class RankShards {
   const StateShard& shard_of(int rank);
 
  private:
-  std::map<int, StateShard> shards_;                     // by rank
-  std::map<std::vector<int>, const StateShard*> known_;  // by memory_key()
+  std::map<int, StateShard> shards_;                         // by rank
+  std::map<std::vector<int>, const StateShard*> by_layout_;  // by layout_key()
 };
 
 }  // namespace tessera

@@ -19,15 +19,15 @@ struct UnitGroup {
 /// Groups are in the order in which the property's values first appear.
 template <typename Belongs, typename Property>
 std::vector<UnitGroup> group_by(size_t count, Belongs&& belongs, Property&& property) {
-  std::vector<decltype(property(size_t{}))> known;
+  std::vector<decltype(property(size_t{}))> values;
   std::vector<UnitGroup> groups;
   for (size_t i = 0; i < count; ++i) {
     if (!belongs(i)) continue;
-    const auto own = property(i);
-    const auto found = std::ranges::find(known, own);
-    const auto index = static_cast<size_t>(found - known.begin());
-    if (found == known.end()) {
-      known.push_back(own);
+    const auto value = property(i);
+    const auto found = std::ranges::find(values, value);
+    const auto index = static_cast<size_t>(found - values.begin());
+    if (found == values.end()) {
+      values.push_back(value);
       groups.push_back({.units = {}, .indices = std::vector<int>(count, -1)});
     }
     UnitGroup& group = groups[index];

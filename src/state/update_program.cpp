@@ -15,10 +15,10 @@
 #include "state/muon_program.h"
 #include "state/unit_groups.h"
 
-// The update of a step, in the order of UpdateWriter::write(): declare each unit's weights, main
-// gradient and states, and sum the gradient over the ranks; sum the losses; compute the norm and
-// clip; apply AdamW and Muon; gather the updated weights where ranks share the states out. A unit
-// is a run of parameters in one flat memory, and "cut" where each of some ranks has a piece of it.
+// UpdateWriter::write() appends the update of a step in this order: declare each unit's weights,
+// main gradient and states, and sum the gradient over the ranks; sum the losses; compute the norm
+// and clip; apply AdamW and Muon; gather the updated weights if ranks share out the states. A unit
+// is a run of parameters in one flat memory. It is "cut" if several ranks have a piece of it each.
 
 namespace tessera {
 namespace {
@@ -28,24 +28,24 @@ Builder update_builder(Program& program) {
   Builder builder(program);
   Node node;
   node.block = Block::optimizer;
-  builder.follow(node, Phase::update);
+  builder.enter_block_of(node, Phase::update);
   return builder;
 }
 
-/// Returns the spec of the masters and moments of a unit on a rank: of the whole unit or a piece.
+/// Returns the spec of a unit's masters and moments on a rank: of the whole unit or of its piece.
 Spec state_spec(const ParameterUnit& unit, const FlatPieces& pieces, const MeshRank& mesh_rank) {
-  const DType wide = accumulation_dtype(unit.dtype);
-  if (!pieces.is_cut()) return {{unit.elements}, wide, unit.distribution};
+  const DType state_dtype = accumulation_dtype(unit.dtype);
+  if (!pieces.is_cut()) return {{unit.elements}, state_dtype, unit.distribution};
   return {{pieces.run_of(mesh_rank.mesh, mesh_rank.rank).length},
-          wide,
+          state_dtype,
           pieces.distribution(unit.distribution)};
 }
 
 /// A unit's weights in a program of the update.
 struct UnitWeights {
   Value whole;
-  /// The value that this rank updates: the whole, or a view of its piece. give_pieces() must
-  /// follow.
+  /// The value that this rank updates: the whole, or a view of its piece. After the update of a
+  /// piece, gather_weights() must follow.
   Value own;
   Value master;  ///< the master of `own`, and the same value if the weights are not rounded
 };
@@ -56,16 +56,16 @@ UnitWeights declare_weights(Builder& builder, const ParameterUnit& unit, const F
   UnitWeights weights;
   weights.whole = builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution});
   weights.own = pieces.is_cut() ? own_flat_piece(builder, weights.whole, pieces) : weights.whole;
-  weights.master = rounds(unit)
+  weights.master = is_rounded(unit)
                        ? builder.state(master_name(unit),
                                        state_spec(unit, pieces, {program.mesh(), program.rank()}))
                        : weights.own;
   return weights;
 }
 
-/// Appends the all-gather of the pieces of the weights that the ranks have updated. Appends nothing
-/// if the weights are not cut.
-void give_pieces(Builder& builder, const UnitWeights& weights, const FlatPieces& pieces) {
+/// Appends the all-gather of the weights, of which each rank has updated a piece. Appends nothing
+/// if the unit is not cut.
+void gather_weights(Builder& builder, const UnitWeights& weights, const FlatPieces& pieces) {
   if (pieces.is_cut()) gather_pieces(builder, weights.own, weights.whole, pieces);
 }
 
@@ -83,7 +83,7 @@ AdamWUnit unit_states(Builder& builder, const ParameterUnit& unit, const FlatPie
   if (optimizer == OptimizerName::adamw) {
     states.second_moment = builder.state(second_moment_name(unit), spec);
   }
-  if (rounds(unit)) states.weight = weights.own;
+  if (is_rounded(unit)) states.weight = weights.own;
   return states;
 }
 
@@ -92,11 +92,11 @@ Value main_gradient(Builder& builder, Value weights, const ParameterUnit& unit) 
   return builder.declare_main_gradient(weights, unit.gradient_distribution);
 }
 
-Value declare(Builder& builder, const StepSum& sum) {
+Value declare_sum(Builder& builder, const StepSum& sum) {
   return builder.state(sum.name, {sum.shape, DType::f64, sum.distribution});
 }
 
-/// Returns the sum over all ranks of a value, of which each rank has an addend or already the sum.
+/// Returns the sum of a value over all ranks. A rank's value is an addend, or already the sum.
 Value total(Builder& builder, Value value) {
   return take_sum(builder, value, axes_of_sum(builder, value, {Placement::invariant}));
 }
@@ -105,7 +105,7 @@ class UpdateWriter {
  public:
   UpdateWriter(UpdateProgram& update, std::span<const ParameterUnit> units,
                std::span<const ParameterSpec> parameters, const OptimizerConfig& config,
-               const ShardConfig& shard, const BalanceOfStep& balance)
+               const ShardConfig& shard, const BalancedUnits& balance)
       : update_(update),
         builder_(update_builder(update.program)),
         units_(units),
@@ -135,7 +135,7 @@ class UpdateWriter {
     }
     std::vector<Value> totals, losses;
     for (const StepSum& sum : sums) {
-      totals.push_back(total(builder_, declare(builder_, sum)));
+      totals.push_back(total(builder_, declare_sum(builder_, sum)));
       builder_.output(totals.back());
       update_.totals.emplace(sum.name, totals.back());
       if (sum.shape == Shape{1}) losses.push_back(cross(builder_, totals.back(), MeshView::dense));
@@ -150,7 +150,7 @@ class UpdateWriter {
     apply_adamw();
     apply_muon();
     for (size_t unit = 0; unit < units_.size(); ++unit) {
-      if (units_[unit].has_gradients()) give_pieces(builder_, weights_[unit], pieces(unit));
+      if (units_[unit].has_gradients()) gather_weights(builder_, weights_[unit], pieces(unit));
     }
     end_balance(builder_, units_, balance_, std::span(totals).last(balance_.units.size()),
                 update_.scale);
@@ -206,16 +206,16 @@ class UpdateWriter {
   }
 
   void apply_muon() {
-    const std::vector<Value> own = write_muon(builder_, {.config = config_,
-                                                         .units = units_,
-                                                         .parameters = parameters_,
-                                                         .shard = shard_,
-                                                         .states = states_,
-                                                         .scale = update_.scale,
-                                                         .learning_rate = update_.learning_rate});
-    if (own.empty()) return;
+    const std::vector<Value> parts = write_muon(builder_, {.config = config_,
+                                                           .units = units_,
+                                                           .parameters = parameters_,
+                                                           .shard = shard_,
+                                                           .states = states_,
+                                                           .scale = update_.scale,
+                                                           .learning_rate = update_.learning_rate});
+    if (parts.empty()) return;
     std::vector<Value> measures;
-    for (const Value value : own) {
+    for (const Value value : parts) {
       // The builder's own name would depend on the number of nodes so far, which differs between
       // ranks with different matrices. So each value gets a name that is the same on all ranks.
       builder_.name(value, fmt::format("muon_measures/{}", measures.size()));
@@ -234,7 +234,7 @@ class UpdateWriter {
   StateShard shard_;
   const OptimizerConfig& config_;
   WireFormat wire_;
-  const BalanceOfStep& balance_;
+  const BalancedUnits& balance_;
   std::vector<UnitWeights> weights_;  // by unit; null if no optimizer changes it
   std::vector<AdamWUnit> states_;     // by unit; null likewise
 };
@@ -252,7 +252,7 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
         builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution});
     values.push_back(main_gradient(builder, weights, unit));
   }
-  for (const StepSum& sum : sums) values.push_back(declare(builder, sum));
+  for (const StepSum& sum : sums) values.push_back(declare_sum(builder, sum));
   zero(builder, values);
   begin_balance(builder, units);
   return program;
@@ -261,7 +261,7 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
                            const OptimizerConfig& config, const MeshRank& mesh_rank,
-                           const ShardConfig& shard, const BalanceOfStep& balance) {
+                           const ShardConfig& shard, const BalancedUnits& balance) {
   UpdateProgram update{.program = Program(mesh_rank.mesh, mesh_rank.rank),
                        .sharing = sharing_of(config, shard)};
   UpdateWriter(update, units, parameters, config, shard, balance).write(sums);
@@ -276,28 +276,29 @@ Program write_rounding(std::span<const ParameterUnit> units,
   const StateShard shard(mesh_rank, units, parameters, sharing);
   const auto view = [&](size_t unit) { return units[unit].distribution.view(); };
   for (const UnitGroup& group : group_units(units, view)) {
-    std::vector<UnitWeights> all;
+    std::vector<UnitWeights> declared;
     std::vector<Value> masters, weights;
     for (const size_t unit : group.units) {
       const FlatPieces& pieces = shard.cut(unit);
-      if (!rounds(units[unit]) && !pieces.is_cut()) continue;
-      all.push_back(declare_weights(builder, units[unit], pieces));
-      if (!rounds(units[unit])) continue;
-      masters.push_back(all.back().master);
-      weights.push_back(all.back().own);
+      if (!is_rounded(units[unit]) && !pieces.is_cut()) continue;
+      declared.push_back(declare_weights(builder, units[unit], pieces));
+      if (!is_rounded(units[unit])) continue;
+      masters.push_back(declared.back().master);
+      weights.push_back(declared.back().own);
     }
     if (!masters.empty()) round_to_weights(builder, masters, weights);
     size_t next = 0;
     for (const size_t unit : group.units) {
       const FlatPieces& pieces = shard.cut(unit);
-      if (rounds(units[unit]) || pieces.is_cut()) give_pieces(builder, all[next++], pieces);
+      if (is_rounded(units[unit]) || pieces.is_cut())
+        gather_weights(builder, declared[next++], pieces);
     }
   }
   return program;
 }
 
 StateSharing sharing_of(const OptimizerConfig& config, const ShardConfig& shard) {
-  return {.over = shard.optimizer, .whole_matrices = config.name == OptimizerName::muon};
+  return {.ranks = shard.optimizer, .whole_matrices = config.name == OptimizerName::muon};
 }
 
 bool decays(const OptimizerConfig& config, const ParameterSpec& spec) {

@@ -25,10 +25,10 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
 /// have gradients, by AdamW or Muon (see muon_program.h).
 struct UpdateProgram {
   Program program;
-  Value learning_rate;  ///< f64 [1], like the next two: an input of each step (see schedule.h)
+  Value learning_rate;  ///< f64 [1], an input of each step, like the next two (see schedule.h)
   Value clip_norm;      ///< 0: no clipping
   Value step;           ///< counted from 1
-  Value gradient_norm;  ///< f64 [1], like the next: an output
+  Value gradient_norm;  ///< f64 [1], an output, like the next
   Value scale;          ///< the factor on gradients; NaN if nothing was updated
   std::map<std::string, Value> totals;    ///< the sums over all ranks, by name: outputs
   std::vector<OptimizerName> updated_by;  ///< by unit
@@ -40,7 +40,7 @@ struct UpdateProgram {
 StateSharing sharing_of(const OptimizerConfig& config, const ShardConfig& shard);
 
 /// Writes the update program. `parameters` are those of `units`, in the order in which their
-/// squares are added up. Nothing is updated if the norm or a sum of one number is not finite.
+/// squares are added up. Nothing is updated if the norm or a loss (a sum [1]) is not finite.
 /// `shard` says in which format gradients are sent, and whether ranks share out the masters and
 /// moments. If they do, each rank takes its piece of the summed gradients, updates that piece and
 /// sends its weights to the others; the bits of the weights are the same. The last of `sums` are
@@ -48,7 +48,7 @@ StateSharing sharing_of(const OptimizerConfig& config, const ShardConfig& shard)
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
                            const OptimizerConfig& config, const MeshRank& mesh_rank = {},
-                           const ShardConfig& shard = {}, const BalanceOfStep& balance = {});
+                           const ShardConfig& shard = {}, const BalancedUnits& balance = {});
 
 /// Writes the program that runs after the masters were set from outside (first values, a
 /// checkpoint). The program rounds the masters to the weights that the other programs compute with.

@@ -14,7 +14,7 @@ namespace tessera {
 class Arena {
  public:
   /// Takes `bytes` bytes of the processor's or an accelerator's memory, which begin as zeros.
-  /// Throws Error if the system refuses such a range or the accelerator has less memory free.
+  /// Throws Error if the system refuses the addresses or the accelerator has less memory free.
   explicit Arena(int64_t bytes, Accelerator* accelerator = nullptr);
   ~Arena();
   Arena(const Arena&) = delete;

@@ -45,7 +45,7 @@ DType compute_dtype(Precision precision) {
     case Precision::fp64:
       return DType::f64;
   }
-  throw InternalError("a precision that is none");
+  throw InternalError("unknown Precision");
 }
 
 bool is_floating(DType dtype) {
@@ -62,11 +62,11 @@ bool holds_exactly(DType to, DType from) {
 
 Float16::Float16(float value) {
   constexpr int kExponentShift = 127 - 15;  // the difference of the exponent biases of f32 and f16
-  constexpr uint32_t kInfinity = 0x7c00;
+  constexpr uint32_t kInfinity = 0x7c00, kFloatInfinity = 0x7f800000u;
   const uint32_t word = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (word >> 16) & 0x8000u;
   const uint32_t magnitude = word & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) {
+  if (magnitude > kFloatInfinity) {
     bits = static_cast<uint16_t>(sign | kInfinity | 0x200u);  // NaN
     return;
   }
@@ -89,8 +89,8 @@ Float16::Float16(float value) {
   const uint32_t half = 1u << (cut_bits - 1);
   const uint32_t up = remainder > half || (remainder == half && (kept & 1u) != 0) ? 1 : 0;
   // A carry out of the mantissa raises the exponent, up to infinity.
-  const uint32_t whole = (exponent > 0 ? static_cast<uint32_t>(exponent) << 10 : 0) + kept + up;
-  bits = static_cast<uint16_t>(sign | whole);
+  const uint32_t rounded = (exponent > 0 ? static_cast<uint32_t>(exponent) << 10 : 0) + kept + up;
+  bits = static_cast<uint16_t>(sign | rounded);
 }
 
 Float16::operator float() const {

@@ -30,7 +30,7 @@ bool holds_exactly(DType to, DType from);
 /// The precision that a model computes in, as configurations name it.
 enum class Precision : uint8_t { bf16, fp32, fp64 };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<Precision>{"bf16", "fp32", "fp64"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<Precision>{"bf16", "fp32", "fp64"};
 /// Returns the element type of the weights and activations in a precision.
 DType compute_dtype(Precision precision);
 

@@ -21,15 +21,15 @@
 #include "train/training_step.h"
 
 // measure_kernels() runs the four parts of a step (start, forward, backward, update) one by one.
-// Operations sums the events of their traces by operation; Segments takes each part's time.
+// Operations sums the times of their traces by operation, and Segments measures each part.
 
 namespace tessera {
 namespace {
 
-/// The measurements of operations by name, over the segments of a step.
+/// The measurements of operations by name, over all parts of the measured steps.
 class Operations {
  public:
-  /// Adds the events of a segment of measured step `step`, from 0.
+  /// Adds the events of a part of a step. `step` is its index among the measured steps.
   void add(std::span<const TraceEvent> events, size_t step) {
     for (const TraceEvent& event : events) {
       KernelMeasurement& operation = operations_[event.name];
@@ -62,9 +62,9 @@ class Segments {
   /// Adds the events of a run of a part. There is at least one.
   void add(const char* name, std::span<const TraceEvent> events) {
     auto found = std::ranges::find(segments_, name, &SegmentMeasurement::segment);
-    const bool first = found == segments_.end();
-    if (first) found = segments_.insert(found, {.segment = name, .flops = 0, .seconds = {}});
-    for (const TraceEvent& event : events) found->flops += first ? event.flops : 0;
+    const bool is_new = found == segments_.end();
+    if (is_new) found = segments_.insert(found, {.segment = name, .flops = 0, .seconds = {}});
+    for (const TraceEvent& event : events) found->flops += is_new ? event.flops : 0;
     const TraceEvent& last = events.back();
     found->seconds.push_back(last.start + last.duration - events.front().start);
   }
@@ -91,7 +91,7 @@ MemoryRate measure_copy(Runtime& runtime) {
   const Accelerator& accelerator = *runtime.accelerator();
   const std::vector<int64_t> sizes =
       device_copy_sizes(accelerator.device(), accelerator.free_bytes());
-  return DeviceRates(runtime).copy(sizes.back(), 0.5);
+  return DeviceRates(runtime).measure_copy(sizes.back(), 0.5);
 }
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
@@ -129,7 +129,7 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
                            plan.programs.chunks.front().parameters);
   Operations operations;
   Segments segments;
-  size_t number = 0;
+  size_t measured_steps = 0;
   repeats.each([&](bool measured) {
     const auto run = [&](const char* name, const Action& action) {
       Trace trace(runtime);
@@ -137,7 +137,7 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
       executor.run(action);
       executor.set_trace(nullptr);  // waits, and adds the device's times
       if (!measured) return;
-      operations.add(trace.step().events, number);
+      operations.add(trace.step().events, measured_steps);
       segments.add(name, trace.step().events);
     };
     run("start", {.segment = Segment::whole, .program = plan.programs.start_number()});
@@ -145,7 +145,7 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
     run("forward", {.segment = Segment::forward});
     run("backward", {.segment = Segment::backward});
     run("update", {.segment = Segment::whole, .program = plan.programs.update_number()});
-    if (measured) ++number;
+    if (measured) ++measured_steps;
   });
   report.segments = segments.with_both_passes();
   report.operations = operations.longest_first();

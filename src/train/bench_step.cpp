@@ -30,12 +30,12 @@ namespace tessera {
 
 std::vector<Batch> random_batches(const RunConfig& config) {
   const CounterRandom random(config.train.seed, "bench tokens");
-  const int64_t size = config.train.micro_batch * config.data.context;
+  const int64_t batch_tokens = config.train.micro_batch * config.data.context;
   std::vector<Batch> batches;
   for (int64_t i = 0; i < config.train.global_batch / config.train.micro_batch; ++i) {
     Batch batch{.rows = config.train.micro_batch, .context = config.data.context};
-    for (int64_t token = 0; token < size; ++token) {
-      const uint64_t bits = random.bits(static_cast<uint64_t>(i * size + token));
+    for (int64_t token = 0; token < batch_tokens; ++token) {
+      const uint64_t bits = random.bits(static_cast<uint64_t>(i * batch_tokens + token));
       batch.tokens.push_back(
           static_cast<int32_t>(bits % static_cast<uint64_t>(config.model.vocabulary_size)));
     }
@@ -47,7 +47,7 @@ std::vector<Batch> random_batches(const RunConfig& config) {
 
 namespace {
 
-/// Gives the micro-batches of one step after the other.
+/// Supplies the micro-batches of each step.
 class MeasuredBatches {
  public:
   MeasuredBatches(const RunConfig& config, StepTokens tokens)
@@ -79,8 +79,7 @@ class StepTimer {
   StepTimer(TrainingStep& step, StepMeasurement& result, bool on_host)
       : step_(step), result_(result), on_host_(on_host) {}
 
-  /// Issues a step. The step before is finished after the passes of this one were issued, so that a
-  /// device always has work.
+  /// Issues a step. Finishes the step before once its passes are issued: a device always has work.
   void issue(MeasuredBatches& batches, const OptimizerConfig& optimizer, const WeightUpdate& update,
              bool measured) {
     if (!issued_) watch_ = Stopwatch();
@@ -124,7 +123,8 @@ class StepTimer {
 
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime,
                              StepTokens tokens) {
-  TESSERA_CHECK(config.train.phases.empty(), "the steps of which phase?");
+  TESSERA_CHECK(config.train.phases.empty(),
+                "a step is measured in one phase, not in all of a run");
   const StepPlan plan = plan_step_that_fits(config, runtime.accelerator());
   require_runnable(plan.programs.list(), runtime);
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
@@ -150,12 +150,12 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
   const bool keeps_one_in_flight = !executor.on_host() && !repeats.turns;
   std::optional<BusyMeter> meter;
   StepTimer timer(step, result, executor.on_host());
-  int64_t done = 0;
+  int64_t issued_steps = 0;
   repeats.each([&](bool measured) {
     if (measured && keeps_one_in_flight && !meter) {
       executor.set_busy_meter(&meter.emplace(*runtime.accelerator()));
     }
-    timer.issue(batches, config.optimizer, {.step = ++done, .steps = steps}, measured);
+    timer.issue(batches, config.optimizer, {.step = ++issued_steps, .steps = steps}, measured);
     if (!keeps_one_in_flight) timer.finish();
   });
   timer.finish();
@@ -168,7 +168,7 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
 
 TunedTable tune_step_products(
     const RunConfig& config, const TuningBudget& budget,
-    const std::function<void(const std::string& sizes, size_t done, size_t all)>& progress) {
+    const std::function<void(const std::string& sizes, size_t done, size_t total)>& progress) {
   Runtime runtime(run_target(config), open_device(config));
   TunedTable table{.library = device_gemm_library(runtime),
                    .device = runtime.accelerator()->name(),
@@ -179,18 +179,18 @@ TunedTable tune_step_products(
   }
   const std::vector<GemmShape> shapes = device_gemm_shapes(runtime);
   const std::vector<GroupedShape> grouped = device_grouped_shapes(runtime);
-  const size_t all = shapes.size() + grouped.size();
+  const size_t total = shapes.size() + grouped.size();
   size_t done = 0;
   for (const GemmShape& shape : shapes) {
     require_no_interrupt();
-    progress(fmt::format("m {}, n {}, k {}", shape.m, shape.n, shape.k), done++, all);
+    progress(fmt::format("m {}, n {}, k {}", shape.m, shape.n, shape.k), done++, total);
     table.products.push_back(tune_device_gemm(runtime, shape, budget));
   }
   for (const GroupedShape& shape : grouped) {
     require_no_interrupt();
     progress(fmt::format("{} groups, rows {}, weights [{}, {}]", shape.groups, shape.rows,
                          shape.out, shape.in),
-             done++, all);
+             done++, total);
     table.grouped.push_back(tune_device_grouped(runtime, shape, budget));
   }
   return table;
@@ -225,14 +225,14 @@ std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on,
 
 std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on) {
   const double median = quantile(measurement.seconds, 0.5);
-  std::string beside;
+  std::string optional_lines;
   if (measurement.expert_load > 0) {
-    beside += fmt::format("experts   the fullest has {:.2f} times the balanced load\n",
-                          measurement.expert_load);
+    optional_lines += fmt::format("experts   the fullest has {:.2f} times the balanced load\n",
+                                  measurement.expert_load);
   }
   if (measurement.idle_share) {
-    beside += fmt::format("idle      {:.2f} % of the time the device waits for the host\n",
-                          100 * *measurement.idle_share);
+    optional_lines += fmt::format("idle      {:.2f} % of the time the device waits for the host\n",
+                                  100 * *measurement.idle_share);
   }
   return fmt::format(
       "{} parameters, {} active a token; {} {}tokens and {}FLOP of matrix products a step\n"
@@ -247,7 +247,7 @@ std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on) 
       median_and_spread(measurement.seconds), measurement.seconds.size(),
       format_count(static_cast<double>(measurement.tokens) / median),
       mfu_text(measurement.flops / median, on), format_bytes(measurement.arena_bytes),
-      format_bytes(measurement.peak_memory_bytes), beside);
+      format_bytes(measurement.peak_memory_bytes), optional_lines);
 }
 
 }  // namespace tessera

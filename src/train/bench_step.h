@@ -57,11 +57,11 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
 
 /// Runs one step of each phase on the configuration's device, measures the algorithms of each
 /// matrix product in it and the libraries of each grouped product, and returns the fastest. Calls
-/// `progress` before each product with its sizes and the numbers of products done and in all.
+/// `progress` before each product with its sizes, the number of products done and the total.
 /// Throws Error for a device that has no algorithms to choose from.
 TunedTable tune_step_products(
     const RunConfig& config, const TuningBudget& budget,
-    const std::function<void(const std::string& sizes, size_t done, size_t all)>& progress);
+    const std::function<void(const std::string& sizes, size_t done, size_t total)>& progress);
 
 /// Returns the measurement as a JSON object on one line, with the phase's name if it has one.
 std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on,

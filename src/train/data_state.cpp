@@ -9,6 +9,7 @@
 namespace tessera {
 namespace {
 
+/// A source of the data, as a checkpoint records it.
 struct SavedSource {
   std::string name;
   std::string fingerprint;
@@ -17,7 +18,7 @@ struct SavedSource {
   bool continued = false;  // by a source of the resumed run
 };
 
-std::string key(size_t source, const char* field) {
+std::string key_of(size_t source, const char* field) {
   return fmt::format("data.{}.{}", source, field);
 }
 
@@ -25,17 +26,17 @@ std::vector<SavedSource> saved_sources(const CheckpointState& state) {
   std::vector<SavedSource> sources;
   const int64_t count = state.integer("data.sources");
   for (size_t i = 0; static_cast<int64_t>(i) < count; ++i) {
-    sources.push_back({state.text(key(i, "name")),
-                       state.text(key(i, "fingerprint")),
-                       state.number(key(i, "weight")),
-                       {state.integer(key(i, "epoch")), state.integer(key(i, "instance")),
-                        state.integer(key(i, "drawn"))}});
+    sources.push_back({state.text(key_of(i, "name")),
+                       state.text(key_of(i, "fingerprint")),
+                       state.number(key_of(i, "weight")),
+                       {state.integer(key_of(i, "epoch")), state.integer(key_of(i, "instance")),
+                        state.integer(key_of(i, "drawn"))}});
   }
   return sources;
 }
 
-/// Returns the saved source that `source` continues, or null: one that holds the same data and that
-/// no other source continues. If there are several, prefers the one with the same name.
+/// Returns the saved source that `source` continues, or null. It holds the same data, and no other
+/// source continues it. If there are several, returns the one with the same name if possible.
 SavedSource* find_saved(std::vector<SavedSource>& saved, const DataSource& source,
                         const std::string& fingerprint) {
   SavedSource* found = nullptr;
@@ -49,9 +50,9 @@ SavedSource* find_saved(std::vector<SavedSource>& saved, const DataSource& sourc
 
 template <typename Sources>
 double sum_of_weights(const Sources& sources) {
-  double sum = 0;
-  for (const auto& source : sources) sum += source.weight;
-  return sum;
+  double weight_sum = 0;
+  for (const auto& source : sources) weight_sum += source.weight;
+  return weight_sum;
 }
 
 /// Returns the shares of sources for the log: "web 70 %, code 30 %".
@@ -73,12 +74,12 @@ std::map<std::string, StateValue> data_values(const TrainingData& data, const Lo
       {"data.sources", static_cast<int64_t>(data.sources.size())},
       {"data.tokenizer", data.tokenizer.fingerprint}};
   for (size_t i = 0; i < data.sources.size(); ++i) {
-    values[key(i, "name")] = data.sources[i].name;
-    values[key(i, "fingerprint")] = data.sources[i].instances->fingerprint();
-    values[key(i, "weight")] = data.sources[i].weight;
-    values[key(i, "epoch")] = state.sources[i].epoch;
-    values[key(i, "instance")] = state.sources[i].instance;
-    values[key(i, "drawn")] = state.sources[i].drawn;
+    values[key_of(i, "name")] = data.sources[i].name;
+    values[key_of(i, "fingerprint")] = data.sources[i].instances->fingerprint();
+    values[key_of(i, "weight")] = data.sources[i].weight;
+    values[key_of(i, "epoch")] = state.sources[i].epoch;
+    values[key_of(i, "instance")] = state.sources[i].instance;
+    values[key_of(i, "drawn")] = state.sources[i].drawn;
   }
   return values;
 }
@@ -92,33 +93,33 @@ LoaderState restored_state(const CheckpointState& saved, const TrainingData& dat
         origin, data.tokenizer.origin);
   }
   std::vector<SavedSource> sources = saved_sources(saved);
-  const double sum = sum_of_weights(data.sources);
-  const double saved_sum = sum_of_weights(sources);
+  const double weight_sum = sum_of_weights(data.sources);
+  const double saved_weight_sum = sum_of_weights(sources);
   bool same_mix = true;
   LoaderState state;
-  std::vector<std::string> fresh;
+  std::vector<std::string> new_sources;
   for (const DataSource& source : data.sources) {
     SavedSource* found = find_saved(sources, source, source.instances->fingerprint());
     if (found == nullptr) {
       same_mix = same_mix && source.weight == 0;
-      fresh.push_back(source.name);
+      new_sources.push_back(source.name);
       state.sources.emplace_back();
       continue;
     }
     found->continued = true;
-    same_mix = same_mix && found->weight / saved_sum == source.weight / sum;
+    same_mix = same_mix && found->weight / saved_weight_sum == source.weight / weight_sum;
     state.sources.push_back(found->position);
   }
-  const bool none_left = fresh.size() == data.sources.size();
+  const bool none_continues = new_sources.size() == data.sources.size();
   for (const SavedSource& source : sources) {
     if (source.continued) continue;
     if (source.weight == 0 && source.position == SourcePosition{}) continue;  // never drawn from
     same_mix = same_mix && source.weight == 0;
-    if (none_left || std::ranges::find(fresh, source.name) != fresh.end()) {
+    if (none_continues || std::ranges::find(new_sources, source.name) != new_sources.end()) {
       throw Error(
           "{} was trained on other data than the source {} holds now; let data.directory or "
           "data.sources name what it was started with, or give other data another name",
-          origin, none_left ? data.sources.front().name : source.name);
+          origin, none_continues ? data.sources.front().name : source.name);
     }
   }
   if (same_mix) return state;

@@ -25,8 +25,8 @@ SameFact readable(const std::string& what, const std::string& value) {
           }};
 }
 
-/// Returns a text that identifies a checkpoint, which its path does not on several machines.
-std::string manifest_of(const LoadedModel& model) {
+/// Returns a text that identifies a checkpoint: on another machine its path may hold another one.
+std::string checkpoint_identity(const LoadedModel& model) {
   const std::string text = read_file(model.checkpoint / kCheckpointManifestName);
   return fmt::format("step {} with the hash {}", model.step, hash_text(hash(text)));
 }
@@ -39,28 +39,28 @@ std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOpti
   options.processes = true;
   const int rank = processes.rank();
   // This mesh serves agreement alone: how ranks share the model is not known yet.
-  RankGroups all = groups_of(Mesh({.data = {processes.ranks()}}), processes);
-  const RankControl control = control_of(all, processes);
+  RankGroups all_ranks = groups_of(Mesh({.data = {processes.ranks()}}), processes);
+  const RankControl control = control_of(all_ranks, processes);
   const SharedCores cores =
       find_shared_cores(processes.hosts()[static_cast<size_t>(rank)], control);
   std::optional<EvaluationTask> task;
   std::optional<Runtime> runtime;
-  std::string manifest;
+  std::string identity;
   control.together([&] {
     const int threads = threads_of_rank(threads_or_all(options.threads, "--threads"), cores.ranks);
-    const Logger logger = control.first() ? Logger() : Logger::silent();
+    const Logger logger = control.is_first() ? Logger() : Logger::silent();
     task.emplace(evaluation_task(options, load_model(options.checkpoint, threads, logger)));
     runtime.emplace(host_target(threads));
-    const auto here = static_cast<int>(processes.ranks_here().size());
-    task->require_memory(*runtime, rank, here, here);
-    manifest = manifest_of(task->model);
+    const auto local_ranks = static_cast<int>(processes.ranks_here().size());
+    task->require_memory(*runtime, rank, local_ranks, local_ranks);
+    identity = checkpoint_identity(task->model);
   });
   RunConfig config = task->model.config;
   config.parallel = options.parallel;
   require_same_start(config, processes, control);
   const std::vector<SameFact> facts{readable("--batch", std::to_string(options.batch)),
                                     readable("--instances", std::to_string(options.instances)),
-                                    readable("the checkpoint", manifest)};
+                                    readable("the checkpoint", identity)};
   require_same(facts, processes, control);
   require_same_data(task->data, processes, control);
   processes.set_timeout(std::chrono::seconds(task->model.config.run.rank_timeout));
@@ -68,8 +68,8 @@ std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOpti
   control.on_first([&] { result = task->report(); });
   RankGroups groups = groups_of(task->mesh, processes);
   runtime->join(groups);
-  result.set(task->run_rank(rank, *runtime));
-  if (!control.first()) return std::nullopt;
+  result.set_losses(task->run_rank(rank, *runtime));
+  if (!control.is_first()) return std::nullopt;
   return result;
 }
 

@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Runs an action on every rank, which must not communicate. If one rank finds damage, all throw
-/// DamagedCheckpoint, so that all go on to the same older checkpoint.
+/// Runs an action on every rank. The action must not communicate. If one rank finds damage, all
+/// throw DamagedCheckpoint, so that all go on to the same older checkpoint.
 template <typename Action>
 void read_together(const RankControl& control, Action&& action) {
   std::optional<std::string> damage;
@@ -30,7 +30,7 @@ void read_together(const RankControl& control, Action&& action) {
 /// Returns the axes with more than one rank along which ranks hold the same piece.
 std::vector<Axis> axes_of_copies(const Mesh& mesh, const Distribution& distribution) {
   std::vector<Axis> axes;
-  for (const Axis axis : mesh.of_view(distribution.view())) {
+  for (const Axis axis : mesh.axes_of(distribution.view())) {
     if (mesh.size(axis) > 1 && distribution.on(axis).same_on_ranks()) axes.push_back(axis);
   }
   return axes;
@@ -63,21 +63,21 @@ class Readers {
   }
 
   /// Returns whether this rank reads a tensor.
-  bool reads(size_t number) const {
-    const Reader& reader = readers_[number];
+  bool reads(size_t index) const {
+    const Reader& reader = readers_[index];
     return reader.group == nullptr || reader.group->position() == reader.position;
   }
 
   /// Broadcasts a tensor to the ranks that have not read it.
-  void broadcast(size_t number, const KeptTensor& tensor) const {
-    const Reader& reader = readers_[number];
+  void broadcast(size_t index, const KeptTensor& tensor) const {
+    const Reader& reader = readers_[index];
     if (reader.group == nullptr) return;
-    const bool reads = reader.group->position() == reader.position;
+    const bool is_reader = reader.group->position() == reader.position;
     tensor.for_each_piece([&](const TensorPiece& /*piece*/, const Tensor& own) {
       const bool on_device = own.accelerator() != nullptr;
-      const Tensor host = reads || !on_device ? on_host(own) : Tensor(own.shape(), own.dtype());
+      const Tensor host = is_reader || !on_device ? on_host(own) : Tensor(own.shape(), own.dtype());
       reader.group->broadcast("load " + tensor.saved_name(), reader.position, host);
-      if (on_device && !reads) upload({host.raw(), static_cast<size_t>(host.bytes())}, own);
+      if (on_device && !is_reader) upload({host.raw(), static_cast<size_t>(host.bytes())}, own);
     });
   }
 
@@ -103,11 +103,11 @@ void require_same_checkpoint(const CheckpointReader& reader, const RankControl& 
   uint64_t own = 0;
   control.together([&] { own = hash(read_file(path)); });
   const std::vector<uint64_t> all = control.gather(std::array{own});
-  const auto other =
+  const auto different =
       std::ranges::find_if(all, [&](uint64_t rank_hash) { return rank_hash != all.front(); });
-  if (other == all.end()) return;
+  if (different == all.end()) return;
   throw Error("{} sees another checkpoint at {} than {}; all ranks must see the same files",
-              control.text(static_cast<int>(other - all.begin())), reader.path().string(),
+              control.text(static_cast<int>(different - all.begin())), reader.path().string(),
               control.text(0));
 }
 

@@ -11,9 +11,8 @@
 
 // The loop of one rank: issue a step, finish it at once or leave it in flight, agree with the other
 // ranks whether the run ends, and save where a checkpoint is due. On the first rank `keeper_` does
-// what is done once for all ranks. `control_` has the calls that all ranks make together:
-// together() runs an action on every rank, on_first() on the first alone, and an error on one rank
-// is thrown on all.
+// what is done once for all. `control_` has the calls that all ranks make together: together() runs
+// an action on every rank, on_first() on the first alone, and an error on one is thrown on all.
 //
 // save() checks the weights, writes the metrics through to the disk, and calls save_training(), in
 // which each rank writes its share of the tensors and the first rank completes the checkpoint. Then
@@ -42,8 +41,7 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores,
   }
 }
 
-/// Uses the programs of the current phase. Weights, states and sums stay in their memory: they are
-/// the same for all phases.
+/// Uses the programs of the current phase. All phases have the same weights, states and sums.
 void RankTrainer::use_programs() {
   const int set = programs_.set_of_phase[loader_.phase()];
   step_.emplace(programs_, executor_, store_, set);
@@ -151,8 +149,8 @@ bool RankTrainer::finishes_at_once(int64_t step) const {
 /// before is finished after the passes were issued, so that the device has work. It is finished
 /// before the update, so that weights change only if that step was good.
 void RankTrainer::issue(int64_t step, Trace* trace) {
-  if (!issued_) watch_ = Stopwatch();
-  const Trace::Step whole(trace, step);
+  if (!issued_) stopwatch_ = Stopwatch();
+  const Trace::Step traced(trace, step);
   IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
   next.data = loader_.state();
   if (on_batches_) on_batches_(rank_, step, next.batches);
@@ -212,8 +210,8 @@ void RankTrainer::finish_step() {
   announce_repetition(position_.data, step.data);
   position_.data = std::move(step.data);
   if (checks_replicas_at(metrics.step)) require_equal_copies(metrics.step);
-  metrics.seconds = watch_.seconds();
-  watch_ = Stopwatch();
+  metrics.seconds = stopwatch_.seconds();
+  stopwatch_ = Stopwatch();
   report(metrics, results);
 }
 
@@ -385,7 +383,7 @@ void RankTrainer::save() {
     throw Error("{}; and step {} could not be saved: {}", *ending_, position_.step, error.what());
   }
   saved_step_ = position_.step;
-  if (keeper_ != nullptr) keeper_->tidy(chunk().parameters.elements(), position_.tokens);
+  if (keeper_ != nullptr) keeper_->prune_and_plot(chunk().parameters.elements(), position_.tokens);
   saving.wait();  // the first rank may have much to remove
   if (ending_) {
     throw Error("{} (step {} was saved: go on from it with --resume once that is mended)", *ending_,

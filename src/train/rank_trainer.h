@@ -26,8 +26,7 @@ namespace tessera {
 /// waits for another that has ended. If a rank throws, the run ends.
 class RankTrainer {
  public:
-  /// Takes the plan of this rank. `keeper` is null on all ranks but the first. Keeps references to
-  /// the other arguments.
+  /// Takes the rank's plan. `keeper` is null but on the first rank. Keeps references to the others.
   RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores, Runtime& runtime,
               const RankControl& control, RunKeeper* keeper, const Logger& logger);
 
@@ -112,7 +111,7 @@ class RankTrainer {
   std::function<void(int, int64_t, std::span<const Batch>)> on_batches_;  // see TrainOptions
   std::function<void(int, int64_t)> before_evaluation_batch_;             // see TrainOptions
   std::optional<IssuedStep> issued_;   // the step in flight, which follows position_
-  Stopwatch watch_;                    // since the last step was finished or the first issued
+  Stopwatch stopwatch_;                // since the last step was finished or the first issued
   double loss_ = 0;                    // of the last finished step
   std::optional<std::string> ending_;  // why the run must save and end, if it must
   int64_t saved_step_ = 0;             // step of the last checkpoint; 0: none

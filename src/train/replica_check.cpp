@@ -23,8 +23,8 @@ std::string text_of(const RankSet& ranks) {
 ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const ParameterStore& store,
                            const RankControl& control)
     : executor_(executor), mesh_(executor.program(0).mesh()), control_(control) {
-  std::set<std::string> seen;
-  std::multimap<std::string, const KeptTensor*> working;  // by the name of the value's copy
+  std::set<std::string> names;
+  std::multimap<std::string, const KeptTensor*> stored_tensors;  // by the working copy's name
   for (const KeptTensor* tensor : store.tensors(
            {Kept::weight, Kept::gradient, Kept::master, Kept::first_moment, Kept::second_moment})) {
     // Without lower precision the weights are the masters themselves: they are checked as weights.
@@ -32,19 +32,20 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
         tensor->kind == Kept::master && tensor->dtype == tensor->parameter->dtype;
     if (is_weight) continue;
     kept_.push_back({tensor->name(), tensor->distribution, tensor->memory});
-    seen.insert(store.value_name(*tensor));
-    working.emplace(working_name(store.value_name(*tensor)), tensor);
+    names.insert(store.value_name(*tensor));
+    stored_tensors.emplace(working_name(store.value_name(*tensor)), tensor);
   }
   for (int program = 0; program < programs; ++program) {
     const std::vector<ValueInfo>& values = executor.program(program).values();
     for (size_t id = 0; id < values.size(); ++id) {
       const ValueInfo& info = values[id];
       if (info.view || info.kind == ValueKind::computed || info.kind == ValueKind::input) continue;
-      if (!seen.insert(info.name).second) continue;
+      if (!names.insert(info.name).second) continue;
       const Tensor& value = executor.tensor(Value{static_cast<int>(id)}, program);
-      const auto [first, end] = working.equal_range(info.name);
+      const auto [first, end] = stored_tensors.equal_range(info.name);
       if (first == end) kept_.push_back({info.name, info.spec.distribution, value});
-      // By parameter, without the padding between them. The unit is whole: no optimizer changes it.
+      // Checks the parameters, not the padding. No optimizer changes the unit, so it is not
+      // sharded.
       for (auto copy = first; copy != end; ++copy) {
         const KeptTensor& tensor = *copy->second;
         kept_.push_back({working_name(tensor.name()), info.spec.distribution,
@@ -74,8 +75,8 @@ void ReplicaCheck::check(const std::vector<Leaf>& leaves) const {
     own.push_back(hash({host.raw(), static_cast<size_t>(host.bytes())}));
   }
   const std::vector<uint64_t> all = control_.gather(own);
-  std::string first;
-  int differ = 0;
+  std::string difference;
+  int differing = 0;
   for (size_t i = 0; i < leaves.size(); ++i) {
     bool equal = true;
     for (const RankSet& ranks : sets_with_equal_parts(mesh_, leaves[i].distribution)) {
@@ -85,19 +86,19 @@ void ReplicaCheck::check(const std::vector<Leaf>& leaves) const {
       }
       if (copies.size() == 1) continue;
       equal = false;
-      if (!first.empty()) continue;
+      if (!difference.empty()) continue;
       std::vector<std::string> holders;
-      for (const auto& [bytes, holding] : copies) holders.push_back(text_of(holding));
+      for (const auto& [leaf_hash, holding] : copies) holders.push_back(text_of(holding));
       std::ranges::sort(holders);
-      first = fmt::format("{} ({}) must be the same on {}, but has {} values: those of {}",
-                          leaves[i].name, leaves[i].distribution.text(mesh_), text_of(ranks),
-                          copies.size(), join(holders, ", of "));
+      difference = fmt::format("{} ({}) must be the same on {}, but has {} values: those of {}",
+                               leaves[i].name, leaves[i].distribution.text(mesh_), text_of(ranks),
+                               copies.size(), join(holders, ", of "));
     }
-    differ += equal ? 0 : 1;
+    differing += equal ? 0 : 1;
   }
-  if (differ == 0) return;
-  if (differ > 1) first += fmt::format("; {} more differ", differ - 1);
-  throw Error("{}", first);
+  if (differing == 0) return;
+  if (differing > 1) difference += fmt::format("; {} more differ", differing - 1);
+  throw Error("{}", difference);
 }
 
 }  // namespace tessera

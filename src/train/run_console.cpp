@@ -61,16 +61,17 @@ void RunConsole::announce_phase(const RunPhase& phase, size_t phases) {
 void RunConsole::show(const StepMetrics& metrics, int64_t last_step) {
   if (!options_.progress) return;
   // The time between steps includes evaluations and checkpoints. The mean is over some 20 steps.
-  const double seconds = since_last_.seconds();
-  since_last_ = Stopwatch();
+  const double seconds = since_last_step_.seconds();
+  since_last_step_ = Stopwatch();
   step_seconds_ = step_seconds_ == 0 ? seconds : 0.95 * step_seconds_ + 0.05 * seconds;
-  const double left = step_seconds_ * static_cast<double>(last_step - metrics.step);
+  const double seconds_left = step_seconds_ * static_cast<double>(last_step - metrics.step);
   std::string line = fmt::format(
       "step {}/{}  loss {:.4f}  gradient norm {:.2f}  {} tokens/s  MFU {:.0f}%  {}", metrics.step,
       last_step, metrics.loss, metrics.grad_norm, format_count(metrics.tokens_per_second),
       100 * metrics.mfu, format_bytes(metrics.memory_bytes));
   if (metrics.held_out_loss) line += fmt::format("  held-out {:.4f}", *metrics.held_out_loss);
-  progress_.show(line + fmt::format("  {} left", format_duration(left)), metrics.step == last_step);
+  progress_.show(line + fmt::format("  {} left", format_duration(seconds_left)),
+                 metrics.step == last_step);
 }
 
 void RunConsole::finish(const TrainReport& report, const std::vector<SourceMetrics>& sources) {

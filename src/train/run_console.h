@@ -60,7 +60,7 @@ class RunConsole {
   Progress progress_;
   std::set<std::string> failed_;  // names of the actions that failed
   double step_seconds_ = 0;       // exponential mean of the time between steps
-  Stopwatch since_last_;
+  Stopwatch since_last_step_;
 };
 
 }  // namespace tessera

@@ -16,8 +16,7 @@ const DataSource* find_source(const TrainingData& data, const std::string& name)
   return found == data.sources.end() ? nullptr : &*found;
 }
 
-/// Makes phases share the instances of a source if its context is the same, so that what was read
-/// is kept once.
+/// Makes phases of the same context share a source's instances, so that memory holds them once.
 void share_sources(std::vector<TrainingData>& phases) {
   for (size_t i = 1; i < phases.size(); ++i) {
     for (DataSource& source : phases[i].sources) {
@@ -31,8 +30,8 @@ void share_sources(std::vector<TrainingData>& phases) {
   }
 }
 
-/// Returns the source as a phase draws from it. If the phase does not, returns the source as the
-/// last earlier phase draws from it or, if there is none, the first later one, with the weight 0.
+/// Returns a source as a phase draws from it. If the phase does not draw from it, returns it with
+/// the weight 0, as the last earlier phase has it or, if there is none, the first later one.
 DataSource source_at(const std::vector<TrainingData>& drawn, size_t phase,
                      const std::string& name) {
   if (const DataSource* own = find_source(drawn[phase], name)) return *own;

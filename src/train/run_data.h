@@ -29,8 +29,8 @@ class RunData {
   /// Returns the tokenizer, which is the same in all phases.
   const DataTokenizer& tokenizer() const { return phases_.front().tokenizer; }
   /// Returns all sources of the run with their weights and contexts in a phase. A source that the
-  /// phase does not draw from has the weight 0. Its position must be counted in some context: that
-  /// of the last earlier phase which draws from it or, if there is none, of the first later one.
+  /// phase does not draw from has the weight 0. Its position is counted in the context of the last
+  /// earlier phase that draws from it or, if there is none, of the first later one.
   const TrainingData& all_sources(size_t phase) const { return phases_[phase]; }
   /// Returns the sources that a phase draws from, for its Loader.
   TrainingData drawn_sources(size_t phase) const;

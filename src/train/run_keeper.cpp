@@ -56,7 +56,7 @@ TrainReport RunKeeper::nothing_to_do(const TrainingPosition& position) {
 MetricsStart RunKeeper::metrics_start(const TrainingPosition& position) const {
   return {.last_step = position.step,
           .unsaved = position.unsaved_metrics,
-          .phases = !run_.config.train.phases.empty()};
+          .has_phases = !run_.config.train.phases.empty()};
 }
 
 /// Returns the loss of a finished step, or NaN if metrics.jsonl lacks it.
@@ -81,7 +81,7 @@ void RunKeeper::complete(StepMetrics& metrics, int64_t tokens_of_step) const {
   metrics.mfu = flops / metrics.seconds / run_.peak_flops;
 }
 
-void RunKeeper::tidy(int64_t parameters, int64_t tokens) {
+void RunKeeper::prune_and_plot(int64_t parameters, int64_t tokens) {
   require_folder();
   console_.attempt("old checkpoints were not removed", [&] { prune_training(run_.config); });
   // A failure does no harm: the plot can be drawn from the metrics later.

@@ -17,9 +17,8 @@
 
 namespace tessera {
 
-/// The work that the first rank does for all ranks of a run: the console, and in the run's folder
-/// the configuration, the records (metrics.jsonl, its plot loss.svg, trace.json) and the removal of
-/// old checkpoints.
+/// The work that the first rank does for all ranks: the console, and in the run's folder the
+/// configuration, the records (metrics.jsonl, loss.svg, trace.json) and the pruning of checkpoints.
 class RunKeeper {
  public:
   /// Keeps references to all arguments. `lock` is held on the run's folder.
@@ -55,7 +54,7 @@ class RunKeeper {
   const std::string& unsaved_metrics() const { return metrics_->unsaved(); }
   /// Removes old checkpoints by the keep rule and draws the plot of losses, after a checkpoint was
   /// saved. Failures are logged.
-  void tidy(int64_t parameters, int64_t tokens);
+  void prune_and_plot(int64_t parameters, int64_t tokens);
   /// Writes the trace of a step. A failure is logged.
   void write_trace(StepTrace trace, int64_t step);
 

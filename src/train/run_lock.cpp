@@ -58,15 +58,15 @@ std::optional<std::string> text_of_lock(const fs::path& path) {
   return read_file(path);
 }
 
-/// The time after which a new file must be visible: network file systems may show it late.
-constexpr std::chrono::seconds kTimeToBeSeen{5};
+/// The time in which a new file must become visible: network file systems may show it late.
+constexpr std::chrono::seconds kVisibilityTimeout{5};
 
-/// Waits until the file has this text. Returns whether it has.
-bool is_seen(const fs::path& path, const std::optional<std::string>& text) {
-  constexpr std::chrono::milliseconds kLook{50};
-  for (auto waited = kLook; text_of_lock(path) != text; waited += kLook) {
-    if (waited > kTimeToBeSeen) return false;
-    std::this_thread::sleep_for(kLook);
+/// Waits until the file has this text. Returns false if it has not within kVisibilityTimeout.
+bool wait_for_text(const fs::path& path, const std::optional<std::string>& text) {
+  constexpr std::chrono::milliseconds kPollInterval{50};
+  for (auto waited = kPollInterval; text_of_lock(path) != text; waited += kPollInterval) {
+    if (waited > kVisibilityTimeout) return false;
+    std::this_thread::sleep_for(kPollInterval);
   }
   return true;
 }
@@ -124,7 +124,7 @@ void require_shared_folder(const fs::path& directory, const RankControl& control
   control.on_first([&] { text = text_of_lock(path); });
   text = control.any_text(text);
   control.together([&] {
-    if (control.first() || is_seen(path, text)) return;
+    if (control.is_first() || wait_for_text(path, text)) return;
     throw Error(
         "{} is another folder here than for rank 0: its {} is not to be seen; run.directory must "
         "be in a file system that all ranks share",

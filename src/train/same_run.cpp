@@ -29,16 +29,17 @@ SameFact configuration(const RunConfig& config) {
   return {"the configuration", to_toml(config), difference};
 }
 
-/// Returns the text of one rank on all ranks. `rank` must be the same on all of them.
+/// Sends the text of rank `rank` to all ranks and returns it. All ranks name the same rank.
 std::string text_from(int rank, const std::string& text, const RankControl& control) {
   return control.any_text(control.rank() == rank ? std::optional(text) : std::nullopt).value_or("");
 }
 
-/// Returns the first rank whose value of a fact is not that of rank 0; none if all are the same.
+/// Returns the first rank whose hash of a fact is not that of rank 0; none if all are the same.
+/// `hashes` has those of all `facts` facts, rank by rank; `fact` is the index of the one compared.
 std::optional<int> first_different_rank(std::span<const uint64_t> hashes, size_t facts,
                                         size_t fact) {
-  for (size_t at = fact; at < hashes.size(); at += facts) {
-    if (hashes[at] != hashes[fact]) return static_cast<int>(at / facts);
+  for (size_t i = fact; i < hashes.size(); i += facts) {
+    if (hashes[i] != hashes[fact]) return static_cast<int>(i / facts);
   }
   return std::nullopt;
 }
@@ -51,16 +52,16 @@ void require_same(std::span<const SameFact> facts, const Processes& processes,
   for (const SameFact& fact : facts) own.push_back(hash(fact.value));
   const std::vector<uint64_t> all = control.gather(own);
   for (size_t i = 0; i < facts.size(); ++i) {
-    const std::optional<int> other = first_different_rank(all, facts.size(), i);
-    if (!other) continue;
+    const std::optional<int> different = first_different_rank(all, facts.size(), i);
+    if (!different) continue;
     const std::string first_value = text_from(0, facts[i].value, control);
     std::string difference;
-    if (control.rank() == *other && facts[i].difference) {
+    if (control.rank() == *different && facts[i].difference) {
       difference = facts[i].difference(first_value);
     }
-    difference = text_from(*other, difference, control);
+    difference = text_from(*different, difference, control);
     throw Error("{} has another value of {} than {}{}{}; start all ranks with the same",
-                processes.text(*other), facts[i].what, processes.text(0),
+                processes.text(*different), facts[i].what, processes.text(0),
                 difference.empty() ? "" : ": ", difference);
   }
 }

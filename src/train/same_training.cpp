@@ -39,12 +39,11 @@ bool is_path(std::string_view key) {
 void require_same_keys(const RunConfig& saved, const RunConfig& config, const std::string& origin,
                        const Logger& logger) {
   for (const auto& [key, before, given] : differences(saved, config)) {
-    // Each block is a matrix of its own, and the blocks depend on the number of ranks that share
-    // the matrix.
-    const bool other_blocks = key == "parallel.tensor" &&
-                              config.optimizer.name == OptimizerName::muon &&
-                              config.optimizer.muon_split == MuonSplit::blocks;
-    if (!may_change(key) || other_blocks) {
+    // Each block is a matrix of its own, and the number of ranks decides how many blocks there are.
+    const bool changes_blocks = key == "parallel.tensor" &&
+                                config.optimizer.name == OptimizerName::muon &&
+                                config.optimizer.muon_split == MuonSplit::blocks;
+    if (!may_change(key) || changes_blocks) {
       throw Error(
           "{} was saved with {} = {}, the configuration says {}; resume with the same, or "
           "start another run",
@@ -78,7 +77,7 @@ std::string sources_text(const RunPhase& phase) {
 }
 
 /// Returns the facts that decide what a step of a phase computes.
-std::vector<PhaseFact> facts_of_step(const RunPhase& phase) {
+std::vector<PhaseFact> step_facts(const RunPhase& phase) {
   const RunConfig& config = phase.config;
   return {{"context", fmt::format("{}", config.data.context)},
           {"global_batch", fmt::format("{}", config.train.global_batch)},
@@ -86,9 +85,9 @@ std::vector<PhaseFact> facts_of_step(const RunPhase& phase) {
 }
 
 /// Returns the facts that must stay in a phase that is over.
-std::vector<PhaseFact> facts_of_all(const RunPhase& phase) {
+std::vector<PhaseFact> finished_phase_facts(const RunPhase& phase) {
   const OptimizerConfig& optimizer = phase.config.optimizer;
-  std::vector<PhaseFact> facts = facts_of_step(phase);
+  std::vector<PhaseFact> facts = step_facts(phase);
   facts.push_back({"steps", fmt::format("{}", phase.steps())});
   facts.push_back({"sources", sources_text(phase)});
   facts.push_back({"learning_rate", fmt::format("{}", optimizer.learning_rate)});
@@ -111,9 +110,9 @@ void require_same_phases(const RunConfig& saved, const RunConfig& config, int64_
           "all that the run has trained in, or start another run",
           origin, i + 1, now.size());
     }
-    const bool over = i < current;
-    const auto facts = over ? facts_of_all(before[i]) : facts_of_step(before[i]);
-    const auto given = over ? facts_of_all(now[i]) : facts_of_step(now[i]);
+    const bool finished = i < current;
+    const auto facts = finished ? finished_phase_facts(before[i]) : step_facts(before[i]);
+    const auto given = finished ? finished_phase_facts(now[i]) : step_facts(now[i]);
     for (size_t fact = 0; fact < facts.size(); ++fact) {
       if (facts[fact].value == given[fact].value) continue;
       throw Error(
@@ -121,11 +120,10 @@ void require_same_phases(const RunConfig& saved, const RunConfig& config, int64_
           "or start another run: only what is not trained yet may change",
           origin, step, phase_key(i, facts[fact].key), facts[fact].value, given[fact].value);
     }
-    if (over || now[i].last_step >= step || i + 1 == now.size()) continue;
+    if (finished || now[i].last_step >= step || i + 1 == now.size()) continue;
     throw Error(
         "{} was saved at step {}, and the configuration ends {} ({}) after step {}; let it end "
-        "there "
-        "or later, or start another run",
+        "there or later, or start another run",
         origin, step, now[i].name, phase_key(i, "steps"), now[i].last_step);
   }
 }
@@ -148,12 +146,12 @@ TokenSets token_sets(const RunConfig& config, const Mesh& mesh) {
   const int64_t all_tokens = data_rank_tokens * data_ranks(mesh);
   const int64_t rank_tokens =
       data_rank_tokens / (mesh.size(mesh.tensor()) * mesh.size(mesh.context()));
-  const bool by_rank = config.parallel.capacity_tokens == TokenSet::rank;
+  const bool per_rank = config.parallel.capacity_tokens == TokenSet::rank;
   // With global_batch each micro-batch of all ranks sees the step so far, in parts of its size.
   const int64_t balance =
       config.model.balance_tokens == BalanceTokens::rank ? data_rank_tokens : all_tokens;
   return {.balance = config.model.balance_coefficient > 0 ? balance : 0,
-          .capacity = config.model.capacity_factor > 0 ? (by_rank ? rank_tokens : all_tokens) : 0,
+          .capacity = config.model.capacity_factor > 0 ? (per_rank ? rank_tokens : all_tokens) : 0,
           .biases = config.model.balance_biases == BiasBalancing::controller ? all_tokens : 0};
 }
 

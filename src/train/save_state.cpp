@@ -1,13 +1,12 @@
-// A save of all ranks. The first rank makes the partial folder. Each rank writes its share of every
-// tensor into files of its own there, and gives the first rank the manifest of these files. The
-// first rank joins the manifests and completes the checkpoint (SharedSave::commit()).
+// How all ranks save a checkpoint together. The first rank makes the partial folder. Each rank
+// writes its share of every tensor into files of its own there, and gives the first rank their
+// manifest. The first rank joins the manifests and completes the checkpoint (SharedSave::commit()).
 //
 // A share is a list of regions, which are boxes of consecutive elements of each dim. Every rank
 // works out the shares of all ranks from the layout: held_pieces() lists each piece with the ranks
 // that hold it, cut() divides large ones among these, and each goes to its least loaded holder.
 //
-// For example, four ranks are 2 data × 2 tensor, and the tensor axis splits one large matrix into
-// halves:
+// For example, four ranks are 2 data × 2 tensor, and the tensor axis halves one large matrix:
 //
 // - Without shard.optimizer each half has two holders. They divide it so that both write the same
 //   number of bytes: each rank writes a quarter of the matrix.
@@ -42,11 +41,11 @@ std::vector<HeldPiece> held_pieces(std::span<const KeptTensor* const> tensors,
                                    const StateShard& shard) {
   RankShards shards(shard);
   std::vector<HeldPiece> pieces;
-  for (size_t number = 0; number < tensors.size(); ++number) {
-    const KeptTensor& tensor = *tensors[number];
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    const KeptTensor& tensor = *tensors[index];
     for (const RankSet& ranks : sets_with_equal_parts(shard.mesh(), tensor.distribution)) {
       for (TensorPiece& piece : shards.shard_of(ranks.front()).pieces(tensor.index, tensor.kind)) {
-        pieces.push_back({number, ranks, std::move(piece), dtype_size(tensor.dtype)});
+        pieces.push_back({index, ranks, std::move(piece), dtype_size(tensor.dtype)});
       }
     }
   }
@@ -76,11 +75,11 @@ std::vector<HeldPiece> cut(const HeldPiece& held, int64_t parts) {
 }
 
 /// Returns a region of a tensor together with the memory of its elements.
-TensorToSave::Part saved_part(const KeptTensor& tensor, const Region& region) {
-  std::optional<TensorToSave::Part> part;
+TensorToSave::Piece saved_part(const KeptTensor& tensor, const Region& region) {
+  std::optional<TensorToSave::Piece> part;
   tensor.for_each_piece([&](const TensorPiece& piece, const Tensor& memory) {
     if (!part && any_common(region, piece, 0, region.elements())) {
-      part = part_to_save(region, piece, memory);
+      part = piece_to_save(region, piece, memory);
     }
   });
   TESSERA_CHECK(part, "no piece of {} has {}", tensor.name(), region.text());
@@ -93,11 +92,11 @@ std::vector<TensorToSave> own_tensors(const StateToSave& save, const StateRanks&
   const auto shares = save_shares(save.tensors, save.shard);
   std::vector<TensorToSave> own;
   for (size_t i = 0; i < save.tensors.size(); ++i) {
-    if (!ranks.control.first() && shares[i].empty()) continue;
+    if (!ranks.control.is_first() && shares[i].empty()) continue;
     const KeptTensor& tensor = *save.tensors[i];
     own.push_back(
         {tensor.saved_group(), tensor.saved_name(), tensor.dtype, tensor.parameter->shape, {}});
-    for (const Region& region : shares[i]) own.back().parts.push_back(saved_part(tensor, region));
+    for (const Region& region : shares[i]) own.back().pieces.push_back(saved_part(tensor, region));
   }
   return own;
 }
@@ -130,8 +129,8 @@ std::vector<std::vector<Region>> save_shares(std::span<const KeptTensor* const> 
   const int64_t limit = std::max(least_cut, bytes / all_ranks / kCutsOfAShare);
   std::vector<HeldPiece> pieces;
   for (const HeldPiece& piece : held) {
-    const auto most = static_cast<int64_t>(piece.ranks.size());
-    const int64_t parts = std::min(most, (piece.bytes() + limit - 1) / limit);
+    const auto holders = static_cast<int64_t>(piece.ranks.size());
+    const int64_t parts = std::min(holders, (piece.bytes() + limit - 1) / limit);
     std::ranges::move(cut(piece, parts), std::back_inserter(pieces));
   }
   // Each piece, the largest first, goes to the rank with the least so far (greedy scheduling).

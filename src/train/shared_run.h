@@ -26,8 +26,8 @@ struct SharedRun {
     const size_t current = phase_at(phases, step);
     double sum = 0;
     for (size_t phase = 0; phase <= current; ++phase) {
-      const int64_t end = phase == current ? step : phases[phase].last_step;
-      sum += flops[phase] * static_cast<double>(end - phases[phase].first_step + 1);
+      const int64_t last = phase == current ? step : phases[phase].last_step;
+      sum += flops[phase] * static_cast<double>(last - phases[phase].first_step + 1);
     }
     return sum;
   }

@@ -30,6 +30,11 @@
 #include "train/shared_cores.h"
 #include "train/training_state.h"
 
+// train() resolves the configuration and calls train_rank() for each rank: in this thread, in
+// several threads, or for the one rank that this process is. A rank opens its device, plans its
+// step, opens the data and runs a RankTrainer. The first rank locks the run's folder. If a rank
+// fails in one of these, all ranks throw its error (comm/rank_control.h).
+
 namespace tessera {
 namespace {
 
@@ -93,7 +98,7 @@ struct RunRank {
   LocalRank local() const {
     const std::vector<int> here = ranks_here();
     const auto index = std::ranges::find(here, mesh_rank.rank) - here.begin();
-    return {.rank = static_cast<int>(index),
+    return {.index = static_cast<int>(index),
             .ranks = static_cast<int>(std::ssize(here)),
             .processes = processes != nullptr};
   }
@@ -134,8 +139,7 @@ double prepare_products(const RunConfig& config, double configured, Runtime& run
   return peak;
 }
 
-/// The state that the ranks of one process share: all of a run's ranks if they are its threads, or
-/// one.
+/// The state that the ranks of a process share: all ranks if they are its threads, else one.
 struct ProcessState {
   std::optional<RunLock> lock;   // on the first rank's process
   std::optional<SharedRun> run;  // opened by one rank of the process
@@ -150,7 +154,7 @@ void train_rank(const RunConfig& config, const RunRank& rank, const TrainOptions
   std::unique_ptr<Accelerator> accelerator;
   double configured_flops = 0;
   control.together([&] {
-    accelerator = options.open(config, rank.local());
+    accelerator = options.open_accelerator(config, rank.local());
     configured_flops = configured_peak(config, accelerator.get()).value_or(ProductPeak{}).flops;
   });
   const Target target = run_target(config, accelerator.get(), cores.ranks);
@@ -174,12 +178,12 @@ void train_rank(const RunConfig& config, const RunRank& rank, const TrainOptions
   rank.processes != nullptr ? control.together(open_run) : control.on_first(open_run);
   if (rank.processes != nullptr) require_same_data(process.run->data, *rank.processes, control);
   std::optional<RunKeeper> keeper;
-  if (control.first()) keeper.emplace(*process.run, options, runtime, *process.lock, logger);
-  const Logger own_logger = control.first() ? logger : Logger::silent();
+  if (control.is_first()) keeper.emplace(*process.run, options, runtime, *process.lock, logger);
+  const Logger own_logger = control.is_first() ? logger : Logger::silent();
   RankTrainer trainer(*process.run, std::move(plan), cores, runtime, control,
                       keeper ? &*keeper : nullptr, own_logger);
   const TrainReport report = trainer.run(options);
-  if (control.first() || rank.processes != nullptr) process.report = report;
+  if (control.is_first() || rank.processes != nullptr) process.report = report;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct TrainOptions {
   /// Called on each rank before each batch of an evaluation, with the number of the batch.
   std::function<void(int rank, int64_t batch)> before_evaluation_batch = {};
   /// Opens the run's device for one of the machine's ranks; null for the processor.
-  std::function<std::unique_ptr<Accelerator>(const RunConfig&, const LocalRank&)> open =
+  std::function<std::unique_ptr<Accelerator>(const RunConfig&, const LocalRank&)> open_accelerator =
       open_device;
 };
 

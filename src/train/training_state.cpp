@@ -115,7 +115,7 @@ void require_same_listing(const CheckpointListing& listing, const fs::path& dire
                           const RankControl& control) {
   const std::string own = steps_text(listing);
   const std::string first =
-      control.any_text(control.first() ? std::optional(own) : std::nullopt).value_or("");
+      control.any_text(control.is_first() ? std::optional(own) : std::nullopt).value_or("");
   control.together([&] {
     if (own == first) return;
     throw Error(
@@ -125,7 +125,7 @@ void require_same_listing(const CheckpointListing& listing, const fs::path& dire
   });
 }
 
-bool empty(const CheckpointListing& listing) {
+bool is_empty(const CheckpointListing& listing) {
   return listing.complete.empty() && listing.broken.empty();
 }
 
@@ -133,7 +133,7 @@ bool empty(const CheckpointListing& listing) {
 void require_no_import_beside(const RunConfig& config) {
   const fs::path directory = config.run.directory;
   const CheckpointListing beside = list_checkpoints(directory);
-  if (empty(beside)) return;
+  if (is_empty(beside)) return;
   const fs::path& found =
       beside.complete.empty() ? beside.broken.front().path : beside.complete.back().path;
   throw Error(
@@ -146,7 +146,7 @@ void require_no_import_beside(const RunConfig& config) {
 [[noreturn]] void refuse_to_resume(const RunConfig& config, const std::string& problem) {
   const fs::path directory = checkpoints_directory(config);
   require_no_import_beside(config);
-  const bool holds_some = !empty(list_checkpoints(directory));
+  const bool holds_some = !is_empty(list_checkpoints(directory));
   throw Error(
       "{} holds no complete checkpoint to resume from ({}{}); start the run without --resume{}",
       directory.string(), problem, dangling_link_text(directory),
@@ -208,7 +208,7 @@ void prune_training(const RunConfig& config) {
 void require_fresh(const RunConfig& config) {
   require_no_import_beside(config);
   const CheckpointListing listing = list_checkpoints(checkpoints_directory(config));
-  if (empty(listing)) return;
+  if (is_empty(listing)) return;
   if (!listing.complete.empty()) {
     const fs::path& newest = listing.complete.back().path;
     require_trained(read_checkpoint_manifest(newest).state, newest);
@@ -230,7 +230,7 @@ ModelConfig resumed_model(const RunConfig& named) {
 
 TrainingPosition load_training(RunConfig& config, const ParameterStore& store, const RunData& data,
                                const Logger& logger, const StateRanks& ranks) {
-  if (ranks.control.first()) remove_unfinished(checkpoints_directory(config), logger);
+  if (ranks.control.is_first()) remove_unfinished(checkpoints_directory(config), logger);
   ranks.control.wait();
   const CheckpointListing listing = list_checkpoints(checkpoints_directory(config));
   require_same_listing(listing, checkpoints_directory(config), ranks.control);

@@ -65,7 +65,7 @@ void TrainingStep::forward_backward(const Batch& batch) {
     write_scalar(executor_, executor_.tensor(chunk_.balance_step, passes_),
                  static_cast<double>(micro_batches_));
   }
-  if (written_) written_(passes_);
+  if (inputs_written_) inputs_written_(passes_);
   executor_.run({.segment = Segment::forward, .program = passes_});
   executor_.run({.segment = Segment::backward, .program = passes_});
 }
@@ -79,7 +79,7 @@ double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& u
   write_scalar(executor_, executor_.tensor(program.clip_norm, number),
                clip_norm(config, course_step));
   write_scalar(executor_, executor_.tensor(program.step, number), static_cast<double>(update.step));
-  if (written_) written_(number);
+  if (inputs_written_) inputs_written_(number);
   executor_.run({.segment = Segment::whole, .program = number});
   return rate;
 }
@@ -108,19 +108,19 @@ PendingResults TrainingStep::results() {
   if (const std::optional<Value>& measures = programs_.update.muon_measures) {
     results.indices_.muon_measures = add(executor_.tensor(*measures, number));
   }
-  results.indices_.layers = static_cast<int>(tensors.size());
+  results.indices_.first_layer = static_cast<int>(tensors.size());
   for (const StepSum& layer : chunk_.expert_tokens) add(store_.total(layer));
   results.snapshot_ = executor_.read(tensors);
   return results;
 }
 
-double PendingResults::number(int index) const {
+double PendingResults::scalar(int index) const {
   return index < 0 ? 0.0 : read_numbers(snapshot_.tensors[static_cast<size_t>(index)])[0];
 }
 
 double PendingResults::expert_load() const {
   double load = 0;
-  for (auto layer = static_cast<size_t>(indices_.layers); layer < snapshot_.tensors.size();
+  for (auto layer = static_cast<size_t>(indices_.first_layer); layer < snapshot_.tensors.size();
        ++layer) {
     const std::vector<double> counts = read_numbers(snapshot_.tensors[layer]);
     const std::span expert_counts = std::span(counts).first(static_cast<size_t>(indices_.experts));
@@ -135,18 +135,18 @@ double PendingResults::expert_load() const {
 
 std::optional<double> PendingResults::skipped() const {
   double skipped = 0, total = 0;
-  bool skips = false;
-  for (auto layer = static_cast<size_t>(indices_.layers); layer < snapshot_.tensors.size();
+  bool has_skip_class = false;
+  for (auto layer = static_cast<size_t>(indices_.first_layer); layer < snapshot_.tensors.size();
        ++layer) {
     const std::vector<double> counts = read_numbers(snapshot_.tensors[layer]);
     for (size_t i = 0; i < counts.size(); ++i) {
       total += counts[i];
       if (i < static_cast<size_t>(indices_.experts)) continue;
       skipped += counts[i];
-      skips = true;
+      has_skip_class = true;
     }
   }
-  if (!skips) return std::nullopt;
+  if (!has_skip_class) return std::nullopt;
   return skipped / std::max(total, 1.0);
 }
 
@@ -162,28 +162,28 @@ StepResults PendingResults::wait() const {
   const std::optional<MuonMeasures> muon = muon_measures();
   const auto tokens = static_cast<double>(tokens_);
   return {.cross_entropy =
-              number(indices_.cross_entropy) / static_cast<double>(std::max<int64_t>(targets_, 1)),
-          .balance = number(indices_.balance) / tokens,
-          .router_z = number(indices_.router_z) / tokens,
+              scalar(indices_.cross_entropy) / static_cast<double>(std::max<int64_t>(targets_, 1)),
+          .balance = scalar(indices_.balance) / tokens,
+          .router_z = scalar(indices_.router_z) / tokens,
           .targets = targets_,
           .tokens = tokens_,
           .expert_load = expert_load(),
           .skipped = skipped(),
-          .gradient_norm = number(indices_.gradient_norm),
-          .updated = !std::isnan(number(indices_.scale)),
+          .gradient_norm = scalar(indices_.gradient_norm),
+          .updated = !std::isnan(scalar(indices_.scale)),
           .update_rms = muon ? std::optional(muon->rms()) : std::nullopt,
           .orthogonality_error = muon ? std::optional(muon->deviation()) : std::nullopt};
 }
 
-/// Returns a text about the first parameter that is not finite, and adds its index to `number`;
+/// Returns a text about the first parameter that is not finite, and adds its index to `order`;
 /// none if all are finite.
-std::optional<std::string> TrainingStep::non_finite_parameter(int64_t& number) const {
+std::optional<std::string> TrainingStep::non_finite_parameter(int64_t& order) const {
   for (const KeptTensor* tensor : store_.tensors({Kept::weight, Kept::gradient})) {
-    const int64_t at = first_non_finite(tensor->memory);
-    if (at < 0) continue;
-    number += static_cast<int64_t>(tensor->index);
+    const int64_t element = first_non_finite(tensor->memory);
+    if (element < 0) continue;
+    order += static_cast<int64_t>(tensor->index);
     return fmt::format("the {} of {} is not finite at element {}", word(tensor->kind),
-                       tensor->parameter->name, at);
+                       tensor->parameter->name, element);
   }
   return {};
 }
@@ -195,10 +195,11 @@ std::string TrainingStep::find_non_finite(std::span<const Batch> micro_batches,
   // Starts from zero gradients: a device may have added those of the next step.
   forward_backward(micro_batches);
   executor_.set_finite_check(nullptr);
-  int64_t number = check.nodes;
-  std::optional<std::string> own = check.first ? check.first : non_finite_parameter(number);
+  // The position in the program of what the rank found; parameters come after all nodes.
+  int64_t order = check.nodes;
+  std::optional<std::string> own = check.message ? check.message : non_finite_parameter(order);
   if (own && control.several()) own = fmt::format("on {}, {}", control.text(control.rank()), *own);
-  return control.lowest_text(number, own)
+  return control.lowest_text(order, own)
       .value_or("the loss or the gradient's norm overflowed although every value is finite");
 }
 

@@ -31,11 +31,11 @@ class PendingResults {
     int cross_entropy = -1, balance = -1, router_z = -1;
     int gradient_norm = -1, scale = -1;  // the scale of clipping is NaN if nothing was updated
     int muon_measures = -1;
-    int layers = 0;       // of the first layer's token counts; those of the other layers follow
+    int first_layer = 0;  // of the first layer's token counts; those of the other layers follow
     int64_t experts = 0;  // per layer; the counts may have one class more, the skipped tokens
   };
   /// Returns the only element of a tensor; 0 if the index is -1.
-  double number(int index) const;
+  double scalar(int index) const;
   double expert_load() const;
   std::optional<double> skipped() const;
   std::optional<MuonMeasures> muon_measures() const;
@@ -92,7 +92,7 @@ class TrainingStep {
 
   /// Sets a function that is called with the number of a program after its inputs were written,
   /// before it runs. An empty function removes it.
-  void on_inputs(std::function<void(int program)> written) { written_ = std::move(written); }
+  void on_inputs(std::function<void(int program)> written) { inputs_written_ = std::move(written); }
 
   /// Records the runs of programs in `trace`; null ends that.
   void set_trace(Trace* trace) {
@@ -101,7 +101,7 @@ class TrainingStep {
   }
 
  private:
-  std::optional<std::string> non_finite_parameter(int64_t& number) const;
+  std::optional<std::string> non_finite_parameter(int64_t& order) const;
 
   const StepPrograms& programs_;
   const Chunk& chunk_;
@@ -110,7 +110,7 @@ class TrainingStep {
   const ParameterStore& store_;
   BatchInputs inputs_;
   Trace* trace_ = nullptr;
-  std::function<void(int program)> written_;
+  std::function<void(int program)> inputs_written_;
   int64_t targets_ = 0;  // of the last forward_backward()
   int64_t tokens_ = 0;
   int64_t micro_batches_ = 0;  // the number done in the run

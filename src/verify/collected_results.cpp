@@ -9,28 +9,29 @@ namespace tessera {
 namespace {
 
 /// Returns a text that says how a rank's results of a step differ from those of the first rank.
-std::string difference_text(size_t number, const LayoutStep& first, const LayoutStep& other) {
+std::string difference_text(size_t step, const LayoutStep& first, const LayoutStep& other) {
   const int64_t targets = first.results.targets;
   if (other.results.targets == targets) {
-    return fmt::format("ranks report different results of step {}", number);
+    return fmt::format("ranks report different results of step {}", step);
   }
   return fmt::format("ranks count {} and {} targets of step {}, which must be those of all ranks",
-                     targets, other.results.targets, number);
+                     targets, other.results.targets, step);
 }
 
 }  // namespace
 
 std::optional<size_t> WholeTensor::put(const TensorPiece& piece, const Tensor& part) {
   std::optional<size_t> first_difference;
-  const auto size = static_cast<size_t>(dtype_size(values_.dtype()));
-  const auto* from = static_cast<const std::byte*>(part.address());
-  auto* const to = static_cast<std::byte*>(values_.address());
-  for (int64_t i = 0; i < part.elements(); ++i, from += size) {
+  const auto element_bytes = static_cast<size_t>(dtype_size(values_.dtype()));
+  const auto* source = static_cast<const std::byte*>(part.address());
+  auto* const target = static_cast<std::byte*>(values_.address());
+  for (int64_t i = 0; i < part.elements(); ++i, source += element_bytes) {
     const auto index = static_cast<size_t>(piece.element_of_whole(i));
     if (!known_[index]) {
-      std::memcpy(to + index * size, from, size);
+      std::memcpy(target + index * element_bytes, source, element_bytes);
       known_[index] = true;
-    } else if (!first_difference && std::memcmp(to + index * size, from, size) != 0) {
+    } else if (!first_difference &&
+               std::memcmp(target + index * element_bytes, source, element_bytes) != 0) {
       first_difference = index;
     }
   }
@@ -46,9 +47,9 @@ void CollectedResults::put(const CollectedKey& key, const std::string& name,
                            const TensorPiece& piece, const Tensor& part) {
   const std::scoped_lock lock(mutex_);
   const auto whole = wholes_[key].try_emplace(name, piece.whole(), part.dtype()).first;
-  const std::optional<size_t> other = whole->second.put(piece, part);
-  if (!other) return;
-  const ElementKey element{key, name, *other};
+  const std::optional<size_t> differing = whole->second.put(piece, part);
+  if (!differing) return;
+  const ElementKey element{key, name, *differing};
   if (!first_difference_ || element < *first_difference_) first_difference_ = element;
 }
 
@@ -58,11 +59,11 @@ void CollectedResults::put_bytes(const GradientBytes& rank_bytes) {
   bytes_.expected += rank_bytes.expected;
 }
 
-void CollectedResults::put_step(int rank, size_t number, const LayoutStep& step) {
+void CollectedResults::put_step(int rank, size_t step_index, const LayoutStep& step) {
   const std::scoped_lock lock(mutex_);
-  if (number >= steps_.size()) steps_.resize(number + 1);
-  const bool is_new = steps_[number].emplace(rank, step).second;
-  TESSERA_CHECK(is_new, "rank {} reports step {} twice", rank, number + 1);
+  if (step_index >= steps_.size()) steps_.resize(step_index + 1);
+  const bool is_new = steps_[step_index].emplace(rank, step).second;
+  TESSERA_CHECK(is_new, "rank {} reports step {} twice", rank, step_index + 1);
 }
 
 void CollectedResults::put_stream(int rank, int ranks, ValueStream stream) {

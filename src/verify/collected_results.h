@@ -35,8 +35,8 @@ class WholeTensor {
 /// The kinds of results that are put together from pieces.
 enum class Collected { gradient, weight, computed_weight };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<Collected>{"gradient", "weight",
-                                                                   "computed weight"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<Collected>{"gradient", "weight",
+                                                                     "computed weight"};
 /// A kind of result, and its step.
 struct CollectedKey {
   Collected kind = Collected::weight;
@@ -52,9 +52,9 @@ class CollectedResults {
   /// Adds a rank's piece of a tensor. The results name an element in which two ranks differ.
   void put(const CollectedKey& key, const std::string& name, const TensorPiece& piece,
            const Tensor& part);
-  /// Adds the report of a rank on step `number`, from 0. The results hold the first rank's reports,
-  /// and name the first step of which another rank reported something else.
-  void put_step(int rank, size_t number, const LayoutStep& step);
+  /// Adds the report of a rank on a step. The results hold the first rank's reports, and name the
+  /// first step of which another rank reported something else.
+  void put_step(int rank, size_t step_index, const LayoutStep& step);
   void put_choices(StepChoices step) { choices_.push_back(std::move(step)); }
   void put_bytes(const GradientBytes& rank_bytes);
   void put_stream(int rank, int ranks, ValueStream stream);
@@ -86,7 +86,7 @@ class ResultSink {
   virtual ~ResultSink() = default;
   /// Adds this rank's pieces of a parameter's gradient or weights. `shard` is this rank's.
   virtual void put(const CollectedKey& key, const KeptTensor& tensor, const StateShard& shard) = 0;
-  virtual void put_step(size_t number, const LayoutStep& step) = 0;
+  virtual void put_step(size_t step_index, const LayoutStep& step) = 0;
   virtual void put_choices(StepChoices step) = 0;
   virtual void put_bytes(const GradientBytes& rank_bytes) = 0;
   virtual void put_stream(ValueStream stream) = 0;

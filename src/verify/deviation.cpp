@@ -36,19 +36,20 @@ double largest_number(const Tensor& tensor) {
   return largest;
 }
 
-double largest_difference(const Tensor& one, const Tensor& layout) {
+double largest_difference(const Tensor& one_rank, const Tensor& layout) {
   double difference = 0;
   const auto compare = [&](auto one_numbers, auto layout_numbers) {
-    for (int64_t i = 0; i < one.elements(); ++i) {
+    for (int64_t i = 0; i < one_rank.elements(); ++i) {
       const auto a = static_cast<double>(one_numbers[i]),
                  b = static_cast<double>(layout_numbers[i]);
       if (std::isnan(a - b)) difference = std::numeric_limits<double>::infinity();
       difference = std::max(difference, std::abs(a - b));
     }
   };
-  dispatch_wide(one.dtype(), [&](auto a) {
-    dispatch_wide(layout.dtype(),
-                  [&](auto b) { compare(one.data<decltype(a)>(), layout.data<decltype(b)>()); });
+  dispatch_wide(one_rank.dtype(), [&](auto a) {
+    dispatch_wide(layout.dtype(), [&](auto b) {
+      compare(one_rank.data<decltype(a)>(), layout.data<decltype(b)>());
+    });
   });
   return difference;
 }
@@ -56,18 +57,19 @@ double largest_difference(const Tensor& one, const Tensor& layout) {
 /// Compares two runs, and collects the deviations that it finds.
 class Comparison {
  public:
-  Comparison(const LayoutResults& one, const LayoutResults& layout) : one_(one), layout_(layout) {}
+  Comparison(const LayoutResults& one_rank, const LayoutResults& layout)
+      : one_rank_(one_rank), layout_(layout) {}
 
   void numbers(const char* quantity, double StepResults::*number) {
-    for (size_t i = 0; i < one_.steps.size(); ++i) {
-      const double a = one_.steps[i].results.*number, b = layout_.steps[i].results.*number;
+    for (size_t i = 0; i < one_rank_.steps.size(); ++i) {
+      const double a = one_rank_.steps[i].results.*number, b = layout_.steps[i].results.*number;
       add(quantity, std::abs(a - b), std::abs(a), fmt::format("step {}", i + 1));
     }
   }
 
   void counts() {
-    for (size_t i = 0; i < one_.steps.size(); ++i) {
-      const auto &a = one_.steps[i].expert_tokens, &b = layout_.steps[i].expert_tokens;
+    for (size_t i = 0; i < one_rank_.steps.size(); ++i) {
+      const auto &a = one_rank_.steps[i].expert_tokens, &b = layout_.steps[i].expert_tokens;
       for (size_t layer = 0; layer < a.size(); ++layer) {
         for (size_t expert = 0; expert < a[layer].size(); ++expert) {
           add("router counts", std::abs(a[layer][expert] - b[layer][expert]),
@@ -79,12 +81,12 @@ class Comparison {
   }
 
   void gradients() {
-    for (size_t i = 0; i < one_.gradients.size(); ++i) {
+    for (size_t i = 0; i < one_rank_.gradients.size(); ++i) {
       double largest_of_all = 0;
-      for (const auto& [name, tensor] : one_.gradients[i]) {
+      for (const auto& [name, tensor] : one_rank_.gradients[i]) {
         largest_of_all = std::max(largest_of_all, largest_number(tensor));
       }
-      for (const auto& [name, tensor] : one_.gradients[i]) {
+      for (const auto& [name, tensor] : one_rank_.gradients[i]) {
         add("gradients", largest_difference(tensor, layout_.gradients[i].at(name)),
             std::max(largest_number(tensor), kZeroGradient * largest_of_all),
             fmt::format("{}, step {}", name, i + 1), name);
@@ -93,7 +95,7 @@ class Comparison {
   }
 
   void weights() {
-    for (const auto& [name, tensor] : one_.weights) {
+    for (const auto& [name, tensor] : one_rank_.weights) {
       add("weights", largest_difference(tensor, layout_.weights.at(name)), largest_number(tensor),
           name, name);
     }
@@ -112,15 +114,15 @@ class Comparison {
                       .largest = largest});
   }
 
-  const LayoutResults &one_, &layout_;
+  const LayoutResults &one_rank_, &layout_;
   std::vector<Deviation> found_;
 };
 
 /// Returns the deviations of a layout's results from one rank's: by quantity, then tensor or step.
-std::vector<Deviation> all_deviations(const LayoutResults& one, const LayoutResults& layout) {
-  Comparison comparison(one, layout);
+std::vector<Deviation> all_deviations(const LayoutResults& one_rank, const LayoutResults& layout) {
+  Comparison comparison(one_rank, layout);
   comparison.numbers("loss", &StepResults::cross_entropy);
-  if (!one.steps.front().expert_tokens.empty()) {
+  if (!one_rank.steps.front().expert_tokens.empty()) {
     comparison.numbers("balance loss", &StepResults::balance);
     comparison.numbers("router z-loss", &StepResults::router_z);
     comparison.counts();
@@ -140,20 +142,20 @@ double rounding_of(DType type) {
 /// Returns the type to which a quantity is rounded at least once (see largest_rounding()).
 DType type_of(const Deviation& deviation, DType compute, DType wire) {
   if (deviation.quantity == "gradients") return wire;
-  const bool follows = deviation.quantity == "weights" || deviation.quantity == "gradient norm";
-  return follows ? accumulation_dtype(compute) : compute;
+  const bool from_update = deviation.quantity == "weights" || deviation.quantity == "gradient norm";
+  return from_update ? accumulation_dtype(compute) : compute;
 }
 
-bool same_bits(const Tensor& one, const Tensor& layout) {
-  return one.dtype() == layout.dtype() && one.shape() == layout.shape() &&
-         std::memcmp(one.address(), layout.address(), static_cast<size_t>(one.bytes())) == 0;
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         std::memcmp(a.address(), b.address(), static_cast<size_t>(a.bytes())) == 0;
 }
 
 }  // namespace
 
-std::vector<Deviation> deviations(const LayoutResults& one, const LayoutResults& layout) {
+std::vector<Deviation> deviations(const LayoutResults& one_rank, const LayoutResults& layout) {
   std::vector<Deviation> result;
-  for (const Deviation& deviation : all_deviations(one, layout)) {
+  for (const Deviation& deviation : all_deviations(one_rank, layout)) {
     if (result.empty() || result.back().quantity != deviation.quantity) {
       result.push_back({.quantity = deviation.quantity});
     }
@@ -172,9 +174,9 @@ RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& 
   RoundingRatio result;
   for (const Deviation& deviation : all_deviations(rounded, layout)) {
     if (deviation.difference == 0) continue;
-    const double least = deviation.largest * rounding_of(type_of(deviation, compute, wire));
-    const double of_one_rank = expected.at({deviation.quantity, deviation.tensor});
-    const double times = deviation.difference / std::max(of_one_rank, least);
+    const double rounding = deviation.largest * rounding_of(type_of(deviation, compute, wire));
+    const double expected_difference = expected.at({deviation.quantity, deviation.tensor});
+    const double times = deviation.difference / std::max(expected_difference, rounding);
     if (times > result.times) result = {deviation, times};
   }
   return result;
@@ -189,18 +191,18 @@ std::optional<std::string> first_stale_weight(const LayoutResults& layout) {
   return std::nullopt;
 }
 
-std::optional<std::string> first_different_bits(const LayoutResults& one,
+std::optional<std::string> first_different_bits(const LayoutResults& one_rank,
                                                 const LayoutResults& layout) {
-  for (size_t i = 0; i < one.steps.size(); ++i) {
-    if (!(one.steps[i] == layout.steps[i])) return fmt::format("the results of step {}", i + 1);
+  for (size_t i = 0; i < one_rank.steps.size(); ++i) {
+    if (one_rank.steps[i] != layout.steps[i]) return fmt::format("the results of step {}", i + 1);
   }
-  for (size_t i = 0; i < one.gradients.size(); ++i) {
-    for (const auto& [name, tensor] : one.gradients[i]) {
+  for (size_t i = 0; i < one_rank.gradients.size(); ++i) {
+    for (const auto& [name, tensor] : one_rank.gradients[i]) {
       if (same_bits(tensor, layout.gradients[i].at(name))) continue;
       return fmt::format("the gradient of {}, step {}", name, i + 1);
     }
   }
-  for (const auto& [name, tensor] : one.weights) {
+  for (const auto& [name, tensor] : one_rank.weights) {
     if (!same_bits(tensor, layout.weights.at(name))) return "the weight " + name;
   }
   return std::nullopt;

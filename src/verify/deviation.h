@@ -21,7 +21,7 @@ struct Deviation {
 };
 
 /// Returns the largest deviation of each quantity.
-std::vector<Deviation> deviations(const LayoutResults& one, const LayoutResults& layout);
+std::vector<Deviation> deviations(const LayoutResults& one_rank, const LayoutResults& layout);
 
 /// A deviation in the precision of a run, and its ratio to the expected one.
 struct RoundingRatio {
@@ -47,7 +47,7 @@ std::optional<std::string> first_stale_weight(const LayoutResults& layout);
 
 /// Returns what differs first in bits from one rank: the results of a step, else a gradient, else a
 /// weight. Returns none if all are equal.
-std::optional<std::string> first_different_bits(const LayoutResults& one,
+std::optional<std::string> first_different_bits(const LayoutResults& one_rank,
                                                 const LayoutResults& layout);
 
 }  // namespace tessera

@@ -14,7 +14,7 @@ int64_t element_bytes(const ParameterUnit& unit, WireFormat wire) {
 /// Returns the number of ranks that sum a unit's gradient, each of which has an addend.
 int ranks_of_sum(const Mesh& mesh, const ParameterUnit& unit) {
   int ranks = 1;
-  for (const Axis axis : mesh.of_view(unit.gradient_distribution.view())) {
+  for (const Axis axis : mesh.axes_of(unit.gradient_distribution.view())) {
     const bool sums = unit.gradient_distribution.on(axis).placement == Placement::partial;
     if (sums) ranks *= mesh.size(axis);
   }

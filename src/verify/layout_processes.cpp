@@ -45,15 +45,15 @@ class TrialMessage {
   /// Sets the precision and choices of a trial to those of a message.
   static void decode(const std::string& text, LayoutTrial& trial) {
     TrialMessage reader(text);
-    trial.compute = static_cast<DType>(reader.number());
-    trial.pinned.assign(reader.count(), {});
+    trial.compute = static_cast<DType>(reader.read_number());
+    trial.pinned.assign(reader.read_count(), {});
     for (StepChoices& step : trial.pinned) {
-      step.assign(reader.count(), {});
+      step.assign(reader.read_count(), {});
       for (auto& batch : step) {
-        batch.assign(reader.count(), {});
+        batch.assign(reader.read_count(), {});
         for (std::vector<int32_t>& layer : batch) {
-          layer.assign(reader.count(), 0);
-          reader.take(layer.data(), layer.size() * sizeof(int32_t));
+          layer.assign(reader.read_count(), 0);
+          reader.read_bytes(layer.data(), layer.size() * sizeof(int32_t));
         }
       }
     }
@@ -65,20 +65,21 @@ class TrialMessage {
   static void add(std::string& text, int64_t number) {
     text.append(reinterpret_cast<const char*>(&number), sizeof(number));
   }
-  int64_t number() {
+  int64_t read_number() {
     int64_t number = 0;
-    take(&number, sizeof(number));
+    read_bytes(&number, sizeof(number));
     return number;
   }
-  size_t count() { return static_cast<size_t>(number()); }
-  void take(void* to, size_t bytes) {
-    TESSERA_CHECK(bytes <= text_.size() - at_, "a trial's text ends after {} bytes", text_.size());
-    std::memcpy(to, text_.data() + at_, bytes);
-    at_ += bytes;
+  size_t read_count() { return static_cast<size_t>(read_number()); }
+  void read_bytes(void* target, size_t bytes) {
+    TESSERA_CHECK(bytes <= text_.size() - offset_, "a trial's text ends after {} bytes",
+                  text_.size());
+    std::memcpy(target, text_.data() + offset_, bytes);
+    offset_ += bytes;
   }
 
   const std::string& text_;
-  size_t at_ = 0;
+  size_t offset_ = 0;
 };
 
 /// Sends the results of a rank that is a process to the first rank, which puts them together. A
@@ -117,7 +118,7 @@ class SendingSink final : public ResultSink {
     }
   }
 
-  void put_step(size_t number, const LayoutStep& step) override {
+  void put_step(size_t step_index, const LayoutStep& step) override {
     std::vector<uint64_t> own = bits_of(step.results);
     const size_t counts_begin = own.size();
     for (const std::vector<double>& layer : step.expert_tokens) {
@@ -127,16 +128,16 @@ class SendingSink final : public ResultSink {
     int rank = 0;
     for (const std::string& text :
          control_.texts_for_first(std::string(reinterpret_cast<const char*>(own.data()), bytes))) {
-      TESSERA_CHECK(text.size() == bytes, "ranks have other layers in step {}", number + 1);
+      TESSERA_CHECK(text.size() == bytes, "ranks have other layers in step {}", step_index + 1);
       std::vector<uint64_t> numbers(own.size());
       std::memcpy(numbers.data(), text.data(), bytes);
-      LayoutStep other = step;  // of the same layers and experts
-      other.results = step_results_of(std::span(numbers).first(counts_begin));
+      LayoutStep received = step;  // of the same layers and experts
+      received.results = step_results_of(std::span(numbers).first(counts_begin));
       const uint64_t* next = numbers.data() + counts_begin;
-      for (std::vector<double>& layer : other.expert_tokens) {
+      for (std::vector<double>& layer : received.expert_tokens) {
         for (double& tokens : layer) tokens = std::bit_cast<double>(*next++);
       }
-      results_.put_step(rank++, number, other);
+      results_.put_step(rank++, step_index, received);
     }
   }
 
@@ -166,9 +167,9 @@ LayoutProcesses::LayoutProcesses(const RunConfig& config, const Mesh& mesh, Proc
   require_same_start(config, processes_, control_);
 }
 
-size_t LayoutProcesses::largest(size_t own) const {
-  const uint64_t number[] = {own};
-  return std::ranges::max(control_.gather(number));
+size_t LayoutProcesses::largest_of_ranks(size_t own) const {
+  const uint64_t own_number[] = {own};
+  return std::ranges::max(control_.gather(own_number));
 }
 
 void LayoutProcesses::begin(const LayoutTrial& trial, const TrialBatches& batches) {
@@ -198,7 +199,7 @@ void LayoutProcesses::finish() { control_.any_text(""); }
 LayoutResults LayoutProcesses::run_own(const LayoutTrial& trial) {
   SendingSink sink(control_);
   run_layout_rank(trial, threads_of_rank(trial.threads, cores_.ranks), groups_, *batches_, sink);
-  return first() ? sink.results().results() : LayoutResults();
+  return is_first() ? sink.results().results() : LayoutResults();
 }
 
 }  // namespace tessera

@@ -18,13 +18,13 @@ class LayoutProcesses {
   LayoutProcesses(const RunConfig& config, const Mesh& mesh, Processes& processes);
 
   /// Returns the largest `own` of all ranks. All ranks call it.
-  size_t largest(size_t own) const;
+  size_t largest_of_ranks(size_t own) const;
   /// Sets the trial and the batches, which must be the same on all ranks. All ranks call it before
   /// the first run. Each run has the precision and the pinned choices that the first rank gives it.
   /// Keeps a reference to the batches. Throws Error if a machine's ranks do not fit in its memory.
   void begin(const LayoutTrial& trial, const TrialBatches& batches);
 
-  bool first() const { return control_.first(); }
+  bool is_first() const { return control_.is_first(); }
   /// Returns the number of ranks that share this machine's cores.
   int ranks_on_machine() const { return cores_.ranks; }
   /// On the first rank: runs a trial on all ranks and returns its results. The trial must be the

@@ -15,13 +15,15 @@
 #include "state/parameter_store.h"
 #include "verify/collected_results.h"
 
+// try_layout() runs a RankRun on each rank of a trial, in threads. Each gives its results to a
+// SharedSink, which puts them into the CollectedResults of all ranks.
+
 namespace tessera {
 namespace {
 
 /// The training of one rank of a trial, whose results go to a sink. In each step it runs the
 /// micro-batches (part by part, or with pinned experts, if the trial says so), replaces the
-/// gradients if it follows another run, updates the weights, and counts the bytes of sums of
-/// gradients.
+/// gradients if it follows another run, updates the weights, and counts the bytes of the sums.
 class RankRun {
  public:
   RankRun(const LayoutTrial& trial, int threads, RankGroups& groups)
@@ -36,7 +38,7 @@ class RankRun {
     if (trial.initial.empty()) {
       store_.initialize(trial.seed, runtime_.threads());
     } else {
-      take_initial();
+      set_initial_weights();
     }
   }
 
@@ -106,13 +108,13 @@ class RankRun {
   /// Returns the bytes received over the groups of a node since the last call for these groups.
   int64_t newly_received(const Node& node) {
     int64_t bytes = 0;
-    for (const std::vector<Axis>& axes : node.operation->meets()) {
+    for (const std::vector<Axis>& axes : node.operation->group_axes()) {
       const Communicator& group = groups_.over(axes, word(node.operation->lane()));
       int64_t received = 0;
-      for (size_t kind = 0; kind < kWords<Collective>.size(); ++kind) {
+      for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
         received += group.traffic(static_cast<Collective>(kind)).received_bytes;
       }
-      bytes += received - std::exchange(counted_[&group], received);
+      bytes += received - std::exchange(received_before_[&group], received);
     }
     return bytes;
   }
@@ -126,30 +128,30 @@ class RankRun {
   }
 
   /// Sets the weights to those with which the trial begins.
-  void take_initial() {
+  void set_initial_weights() {
     for (const KeptTensor* master : store_.tensors({Kept::master})) {
       const Tensor whole(master->parameter->shape, master->dtype);
       convert(trial_.initial.at(master->parameter->name), whole);
       master->for_each_piece(
-          [&](const TensorPiece& piece, const Tensor& part) { piece.take(whole, part); });
+          [&](const TensorPiece& piece, const Tensor& part) { piece.copy_from(whole, part); });
     }
     store_.masters_to_weights();
   }
 
-  using Layers = std::vector<std::vector<int32_t>>;  // the choices of each mixture layer
+  using LayerChoices = std::vector<std::vector<int32_t>>;  // the choices of each mixture layer
 
   /// Runs a step's micro-batches, and gives the values and choices of experts to the sink.
   void forward_backward(std::span<const Batch> batches, size_t step, ResultSink& sink) {
-    const bool streams = trial_.streams && step == 0;
-    const bool chooses = trial_.mesh.ranks() == 1 && trial_.pinned.empty();
+    const bool records_values = trial_.streams && step == 0;
+    const bool records_choices = trial_.mesh.ranks() == 1 && trial_.pinned.empty();
     ValueStream stream;
     StepChoices choices(batches.size());
     SumsOfParts sums(store_, chunk(), trial_.sum_order);
     for (int part = 0; part < trial_.parts; ++part) {
       step_.begin(batches);
       for (size_t i = 0; i < batches.size(); ++i) {
-        Layers chosen;
-        observe(streams ? &stream : nullptr, chooses ? &chosen : nullptr);
+        LayerChoices chosen;
+        observe(records_values ? &stream : nullptr, records_choices ? &chosen : nullptr);
         pin(step, i, part);
         step_.forward_backward(trial_.parts == 1 ? batches[i]
                                                  : part_of_batch(batches[i], part, trial_.parts));
@@ -159,25 +161,26 @@ class RankRun {
     }
     executor_.set_observer({});
     if (trial_.parts > 1) sums.write_back();
-    if (streams) sink.put_stream(std::move(stream));
-    if (chooses) sink.put_choices(std::move(choices));
+    if (records_values) sink.put_stream(std::move(stream));
+    if (records_choices) sink.put_choices(std::move(choices));
   }
 
   /// Records the values and choices of the passes that run from now on; null records none.
-  void observe(ValueStream* stream, Layers* chosen) {
-    executor_.set_observer([=, this](const Program& program, const Node& node,
-                                     std::span<const Tensor> outputs) {
-      if (&program != &chunk().program) return;
-      if (stream != nullptr) stream->note(program, node, outputs);
-      const bool chooses = node.operation->name() == "router_top_k" && node.phase == Phase::forward;
-      if (chosen == nullptr || !chooses) return;
-      const std::span<const int32_t> indices = outputs[1].values<int32_t>();  // [tokens, k]
-      chosen->emplace_back(indices.begin(), indices.end());
-    });
+  void observe(ValueStream* stream, LayerChoices* chosen) {
+    executor_.set_observer(
+        [=, this](const Program& program, const Node& node, std::span<const Tensor> outputs) {
+          if (&program != &chunk().program) return;
+          if (stream != nullptr) stream->note(program, node, outputs);
+          const bool chooses_experts =
+              node.operation->name() == "router_top_k" && node.phase == Phase::forward;
+          if (chosen == nullptr || !chooses_experts) return;
+          const std::span<const int32_t> indices = outputs[1].values<int32_t>();  // [tokens, k]
+          chosen->emplace_back(indices.begin(), indices.end());
+        });
   }
 
   /// Appends the choices of a part's tokens to those of the parts before it.
-  static void append(const Layers& part, Layers& whole) {
+  static void append(const LayerChoices& part, LayerChoices& whole) {
     whole.resize(part.size());
     for (size_t i = 0; i < part.size(); ++i) {
       whole[i].insert(whole[i].end(), part[i].begin(), part[i].end());
@@ -190,10 +193,10 @@ class RankRun {
     const int64_t k = trial_.model.experts_per_token;
     size_t layer = 0;
     for (const std::vector<int32_t>& chosen : trial_.pinned[step][micro_batch]) {
-      const size_t own = chosen.size() / static_cast<size_t>(trial_.parts);
+      const size_t part_size = chosen.size() / static_cast<size_t>(trial_.parts);
       write_piece(executor_, 0, 0, chunk().batch.choices[layer++],
-                  {static_cast<int64_t>(own) / k, k},
-                  std::span(chosen).subspan(static_cast<size_t>(part) * own, own));
+                  {static_cast<int64_t>(part_size) / k, k},
+                  std::span(chosen).subspan(static_cast<size_t>(part) * part_size, part_size));
     }
   }
 
@@ -214,7 +217,7 @@ class RankRun {
   Executor executor_;
   ParameterStore store_;
   TrainingStep step_;
-  std::map<const Communicator*, int64_t> counted_;  // bytes counted so far
+  std::map<const Communicator*, int64_t> received_before_;  // at its last newly_received()
 };
 
 /// Gives the results of a rank that is a thread to the CollectedResults of all ranks.
@@ -229,8 +232,8 @@ class SharedSink final : public ResultSink {
       results_.put(key, tensor.parameter->name, piece, part);
     });
   }
-  void put_step(size_t number, const LayoutStep& step) override {
-    results_.put_step(rank_, number, step);
+  void put_step(size_t step_index, const LayoutStep& step) override {
+    results_.put_step(rank_, step_index, step);
   }
   void put_choices(StepChoices step) override { results_.put_choices(std::move(step)); }
   void put_bytes(const GradientBytes& rank_bytes) override { results_.put_bytes(rank_bytes); }

@@ -31,16 +31,16 @@ void add(const std::vector<Tensor>& addends, std::vector<Tensor>& sums) {
 
 Batch part_of_batch(const Batch& batch, int part, int parts) {
   const int64_t rows = batch.rows / parts;
-  const auto own = [&](const std::vector<int32_t>& whole) {
+  const auto part_of = [&](const std::vector<int32_t>& whole) {
     const auto first = whole.begin() + part * rows * batch.context;
     return std::vector<int32_t>(first, first + rows * batch.context);
   };
   Batch result{.rows = rows,
                .context = batch.context,
-               .tokens = own(batch.tokens),
-               .targets = own(batch.targets),
-               .document_starts = own(batch.document_starts),
-               .positions = own(batch.positions)};
+               .tokens = part_of(batch.tokens),
+               .targets = part_of(batch.targets),
+               .document_starts = part_of(batch.document_starts),
+               .positions = part_of(batch.positions)};
   result.target_count =
       std::ranges::count_if(result.targets, [](int32_t target) { return target >= 0; });
   return result;

@@ -65,8 +65,8 @@ RunPhase phase_of(const LayoutTrial& trial, int64_t sequences, int micro_batches
   return phase;
 }
 
-StepBatches read(const RunData& data, const RunPhase& phase, const MeshRank& mesh_rank, int steps) {
-  RunLoader loader(data, {&phase, 1}, mesh_rank);
+StepBatches read_all(const RunData& data, const RunPhase& phase, const MeshRank& rank, int steps) {
+  RunLoader loader(data, {&phase, 1}, rank);
   StepBatches result;
   for (int step = 0; step < steps; ++step) result.push_back(loader.next_step());
   return result;
@@ -84,7 +84,7 @@ class TargetRemover {
     for (std::vector<Batch>& step : steps) {
       for (Batch& batch : step) {
         for (int64_t row = 0; row < size_.sequences; ++row)
-          remove_from(batch, row, first_row + row);
+          remove_from_row(batch, row, first_row + row);
         first_row += size_.sequences;
       }
     }
@@ -92,15 +92,15 @@ class TargetRemover {
 
  private:
   /// Removes targets of a row that this batch or another part of it holds. `row` is its index among
-  /// the rows of all parts, and `number` among those of all steps. Targets count over all parts.
-  void remove_from(Batch& batch, int64_t row, int64_t number) const {
-    const int64_t own = row - batch.part * batch.rows;
+  /// the rows of all parts, and `global_row` among all steps' rows. Targets count over all parts.
+  void remove_from_row(Batch& batch, int64_t row, int64_t global_row) const {
+    const int64_t own_row = row - batch.part * batch.rows;
     for (int64_t position = 0; position + 1 < size_.context; ++position) {
-      const auto at = static_cast<uint64_t>(number * size_.context + position);
-      if (random_.bits(at) % 5 != 0) continue;
+      const auto counter = static_cast<uint64_t>(global_row * size_.context + position);
+      if (random_.bits(counter) % 5 != 0) continue;
       --batch.target_count;
-      if (own < 0 || own >= batch.rows) continue;
-      batch.targets[static_cast<size_t>(own * size_.context + position)] = -1;
+      if (own_row < 0 || own_row >= batch.rows) continue;
+      batch.targets[static_cast<size_t>(own_row * size_.context + position)] = -1;
     }
   }
 
@@ -113,8 +113,8 @@ class TargetRemover {
 TrialBatches loader_batches(const LayoutTrial& trial, int steps, int micro_batches) {
   const int64_t parts = data_ranks(trial.mesh);
   const int64_t instances = steps * micro_batches * trial.size.sequences;
-  TrainingData tokens{.tokenizer = {.range = {.vocabulary_size = trial.model.vocabulary_size,
-                                              .end_of_document = kEndOfDocument}}};
+  TrainingData tokens{.tokenizer = {.ids = {.vocabulary_size = trial.model.vocabulary_size,
+                                            .end_of_document = kEndOfDocument}}};
   tokens.sources.push_back(
       {.name = "random",
        .instances = std::make_shared<RandomTokens>(trial.seed, trial.model.vocabulary_size,
@@ -123,11 +123,11 @@ TrialBatches loader_batches(const LayoutTrial& trial, int steps, int micro_batch
   const TargetRemover remover(trial);
   TrialBatches batches;
   batches.whole =
-      read(data, phase_of(trial, trial.size.sequences, micro_batches), {Mesh(), 0}, steps);
+      read_all(data, phase_of(trial, trial.size.sequences, micro_batches), {Mesh(), 0}, steps);
   remover.remove_from(batches.whole);
   const RunPhase phase = phase_of(trial, trial.size.sequences / parts, micro_batches);
   for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
-    batches.parts.push_back(read(data, phase, {trial.mesh, rank}, steps));
+    batches.parts.push_back(read_all(data, phase, {trial.mesh, rank}, steps));
     remover.remove_from(batches.parts.back());
   }
   return batches;

@@ -39,7 +39,7 @@ std::vector<double> numbers_of(const Tensor& tensor) {
 /// Returns the distribution of a value if each rank holds a piece of one whole value, or an addend
 /// of it; none if ranks hold values that differ in other ways (Placement::varying).
 std::optional<Distribution> as_pieces(const Mesh& mesh, const Distribution& distribution) {
-  const std::span<const Axis> axes = mesh.of_view(distribution.view());
+  const std::span<const Axis> axes = mesh.axes_of(distribution.view());
   const auto varies = [&](Axis axis) {
     return distribution.on(axis).placement == Placement::varying;
   };
@@ -71,14 +71,14 @@ class Whole {
 
   /// Returns the largest difference from one rank's numbers, divided by the largest of these.
   /// Returns infinity if a number is not the sum of `addends` parts, or a difference is NaN.
-  double difference(const std::vector<double>& one, int addends) const {
+  double difference(const std::vector<double>& one_rank, int addends) const {
     double largest = 0, difference = 0;
-    for (size_t i = 0; i < one.size(); ++i) {
-      const double delta = one[i] - sums_[i];
+    for (size_t i = 0; i < one_rank.size(); ++i) {
+      const double delta = one_rank[i] - sums_[i];
       if (addends_[i] != addends || std::isnan(delta)) {
         return std::numeric_limits<double>::infinity();
       }
-      largest = std::max(largest, std::abs(one[i]));
+      largest = std::max(largest, std::abs(one_rank[i]));
       difference = std::max(difference, std::abs(delta));
     }
     return difference == 0 ? 0 : difference / largest;
@@ -93,21 +93,21 @@ class Whole {
 /// Returns the number of ranks whose parts are summed to the value.
 int addends_of(const Mesh& mesh, const Distribution& distribution) {
   int addends = 1;
-  for (const Axis axis : mesh.of_view(distribution.view())) {
+  for (const Axis axis : mesh.axes_of(distribution.view())) {
     if (distribution.on(axis).placement == Placement::partial) addends *= mesh.size(axis);
   }
   return addends;
 }
 
 /// Returns the relative difference of a value between one rank and several, if it can be compared.
-std::optional<double> difference(const ValueStream::Entry& one, const Mesh& mesh,
+std::optional<double> difference(const ValueStream::Entry& one_rank, const Mesh& mesh,
                                  std::span<const ValueStream::Entry* const> ranks) {
   const std::optional<Distribution> distribution = as_pieces(mesh, ranks[0]->distribution);
   if (!distribution) return std::nullopt;
-  const std::vector<double> numbers = numbers_of(one.values);
+  const std::vector<double> numbers = numbers_of(one_rank.values);
   double largest = 0;
   for (const RankSet& members : sets_with_one_copy(mesh, *distribution)) {
-    Whole whole(one.values.shape());
+    Whole whole(one_rank.values.shape());
     for (const int rank : members) {
       const Tensor& part = ranks[static_cast<size_t>(rank)]->values;
       // Another logical shape cannot be compared: heads that ranks share are repeated on each.
@@ -118,8 +118,8 @@ std::optional<double> difference(const ValueStream::Entry& one, const Mesh& mesh
   return largest;
 }
 
-std::span<const size_t> numbers_at(const std::map<std::string, std::vector<size_t>>& map,
-                                   const std::string& key) {
+std::span<const size_t> find_indices(const std::map<std::string, std::vector<size_t>>& map,
+                                     const std::string& key) {
   const auto found = map.find(key);
   return found == map.end() ? std::span<const size_t>() : found->second;
 }
@@ -141,29 +141,30 @@ void ValueStream::note(const Program& program, const Node& node, std::span<const
   }
 }
 
-std::span<const size_t> ValueStream::at(const std::string& name) const {
-  return numbers_at(by_name_, name);
+std::span<const size_t> ValueStream::indices_of(const std::string& name) const {
+  return find_indices(by_name_, name);
 }
 
 std::span<const size_t> ValueStream::outputs_of(const std::string& node_name) const {
-  return numbers_at(outputs_, node_name);
+  return find_indices(outputs_, node_name);
 }
 
-StreamComparison compare_streams(const ValueStream& one, const Mesh& mesh,
+StreamComparison compare_streams(const ValueStream& one_rank, const Mesh& mesh,
                                  std::span<const ValueStream> ranks, double bound) {
   StreamComparison result;
-  for (size_t i = 0; i < one.entries().size(); ++i) {
-    const ValueStream::Entry& entry = one.entries()[i];
-    const std::span<const size_t> equal = one.at(entry.name);
-    const auto number = static_cast<size_t>(std::ranges::find(equal, i) - equal.begin());
-    std::vector<const ValueStream::Entry*> made;
+  for (size_t i = 0; i < one_rank.entries().size(); ++i) {
+    const ValueStream::Entry& entry = one_rank.entries()[i];
+    const std::span<const size_t> alike = one_rank.indices_of(entry.name);
+    const auto occurrence = static_cast<size_t>(std::ranges::find(alike, i) - alike.begin());
+    std::vector<const ValueStream::Entry*> rank_entries;
     for (const ValueStream& rank : ranks) {
-      const bool same_nodes =
-          std::ranges::equal(one.outputs_of(entry.node_name), rank.outputs_of(entry.node_name));
-      if (same_nodes) made.push_back(&rank.entries()[rank.at(entry.name)[number]]);
+      const bool same_nodes = std::ranges::equal(one_rank.outputs_of(entry.node_name),
+                                                 rank.outputs_of(entry.node_name));
+      if (same_nodes)
+        rank_entries.push_back(&rank.entries()[rank.indices_of(entry.name)[occurrence]]);
     }
     const auto relative =
-        made.size() == ranks.size() ? difference(entry, mesh, made) : std::nullopt;
+        rank_entries.size() == ranks.size() ? difference(entry, mesh, rank_entries) : std::nullopt;
     if (relative && *relative > bound && !result.first) {
       result.first = {entry.name, *relative, result.compared + result.unmatched, result.unmatched};
     }

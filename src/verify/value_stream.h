@@ -33,7 +33,7 @@ class ValueStream {
   // All lists are in the order in which the nodes ran.
   const std::vector<Entry>& entries() const { return entries_; }
   /// Returns the indices of the entries with a name.
-  std::span<const size_t> at(const std::string& name) const;
+  std::span<const size_t> indices_of(const std::string& name) const;
   /// Returns the number of outputs of each node with a name.
   std::span<const size_t> outputs_of(const std::string& node_name) const;
 
@@ -61,7 +61,7 @@ struct StreamComparison {
 /// Puts the values of a mesh's ranks together as their distributions say, and compares them with
 /// those of one rank. A value differs if the difference is more than `bound` times its largest
 /// number, or if ranks that must have the same numbers do not.
-StreamComparison compare_streams(const ValueStream& one, const Mesh& mesh,
+StreamComparison compare_streams(const ValueStream& one_rank, const Mesh& mesh,
                                  std::span<const ValueStream> ranks, double bound);
 
 }  // namespace tessera

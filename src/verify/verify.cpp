@@ -14,14 +14,12 @@
 
 // compare() trains a layout and one rank: first in f64, where any mistake shows (compare_exact()),
 // then in the run's precision, where only the size of the rounding and the bits can be compared
-// (compare_rounded()). If quantities differ in f64, compare_values() finds the first value inside
-// the model that differs.
+// (compare_rounded()). If f64 differs, compare_values() finds the first such value in the model.
 
 namespace tessera {
 namespace {
 
-/// The sets of tokens on which the result of a token depends, by a balance loss, balancing biases
-/// or a capacity.
+/// The tokens on which a token's result depends, by a balance loss, balancing biases or a capacity.
 struct TokensSeen {
   bool part = false;  // the tokens of its data rank's part of a micro-batch
   bool all = false;   // the tokens of all ranks
@@ -40,9 +38,9 @@ TokensSeen tokens_seen(const LayoutTrial& trial) {
 
 /// Throws Error unless one rank can see together the tokens that the layout sees together.
 void require_same_tokens(const LayoutTrial& trial) {
-  const bool drops_own =
+  const bool drops_by_rank =
       trial.model.capacity_factor > 0 && trial.experts.capacity_tokens == TokenSet::rank;
-  if (drops_own && data_ranks(trial.mesh) != trial.mesh.ranks()) {
+  if (drops_by_rank && data_ranks(trial.mesh) != trial.mesh.ranks()) {
     throw Error(
         "parallel.capacity_tokens is \"{}\" and model.capacity_factor is {}: ranks that share "
         "sequences and drop by their own tokens are another model than one rank; to verify the "
@@ -83,8 +81,9 @@ StreamComparison compare_values(const LayoutTrial& layout_trial, const TrialBatc
   trial.experts.capacity_tokens = TokenSet::micro_batch;
   const LayoutResults layout = try_layout(trial, first);
   trial.mesh = Mesh();
-  const LayoutResults one = run_layout(trial, first);
-  return compare_streams(one.streams[0], layout_trial.mesh, layout.streams, Verification::kBound);
+  const LayoutResults one_rank = run_layout(trial, first);
+  return compare_streams(one_rank.streams[0], layout_trial.mesh, layout.streams,
+                         Verification::kBound);
 }
 
 using OnPart = std::function<void(const std::string& part)>;
@@ -103,8 +102,7 @@ LayoutResults run_following(const LayoutTrial& layout_trial, DType compute,
 }
 
 /// Compares the layout with one rank that adds up in the order of the trial's data ranks and nodes,
-/// and rounds the numbers that these would send.
-/// Returns what differs first; empty if nothing does.
+/// and rounds what they would send. Returns what differs first; empty if nothing does.
 std::string compare_bits(const LayoutTrial& layout_trial, const TrialBatches& batches,
                          const LayoutResults& layout, int ranks_on_machine) {
   LayoutTrial trial = one_rank_trial(layout_trial, layout_trial.compute);
@@ -120,65 +118,65 @@ std::string compare_bits(const LayoutTrial& layout_trial, const TrialBatches& ba
 }
 
 /// Records the mistakes that a run of the layout shows by itself. Keeps those of an earlier run.
-void note_layout(Verification& found, const LayoutResults& layout) {
-  if (!found.unequal_copies) found.unequal_copies = layout.unequal_copies;
-  if (!found.unequal_results) found.unequal_results = layout.unequal_results;
-  if (!found.stale_weight) found.stale_weight = first_stale_weight(layout);
-  if (found.gradient_bytes.equal()) found.gradient_bytes = layout.gradient_bytes;
+void note_layout(Verification& result, const LayoutResults& layout) {
+  if (!result.unequal_copies) result.unequal_copies = layout.unequal_copies;
+  if (!result.unequal_results) result.unequal_results = layout.unequal_results;
+  if (!result.stale_weight) result.stale_weight = first_stale_weight(layout);
+  if (result.gradient_bytes.equal()) result.gradient_bytes = layout.gradient_bytes;
 }
 
 /// Compares in the precision of the trial, with the choices of experts that were made in f64. If
 /// the precision is f64, only bits are left to compare.
-void compare_rounded(Verification& found, const TrialBatches& batches, const LayoutRanks& ranks,
-                     const OnPart& begins) {
-  const LayoutTrial& trial = found.trial;
+void compare_rounded(Verification& result, const TrialBatches& batches, const LayoutRanks& ranks,
+                     const OnPart& announce) {
+  const LayoutTrial& trial = result.trial;
   const bool rounds = trial.compute != DType::f64;
   const bool compares_bits = why_bits_not_compared(trial).empty();
   if (!rounds && !compares_bits) return;
   const std::string precision(dtype_name(trial.compute));
-  begins(precision + ", the layout");
+  announce(precision + ", the layout");
   const LayoutResults layout = ranks.run(trial);
-  note_layout(found, layout);
+  note_layout(result, layout);
   if (rounds) {
-    begins("fp64, one rank with the weights of " + precision);
+    announce("fp64, one rank with the weights of " + precision);
     const LayoutResults exact = run_following(trial, DType::f64, batches, layout);
-    begins(precision + ", one rank");
-    const LayoutResults one = run_following(trial, trial.compute, batches, layout);
-    found.rounded = deviations(one, layout);
-    found.expected = deviations(exact, one);
+    announce(precision + ", one rank");
+    const LayoutResults one_rank = run_following(trial, trial.compute, batches, layout);
+    result.rounded = deviations(one_rank, layout);
+    result.expected = deviations(exact, one_rank);
     const bool bf16 = trial.shard.gradients_wire == WireFormat::bf16;
-    found.rounding =
-        largest_rounding(exact, one, layout, trial.compute, bf16 ? DType::bf16 : trial.compute);
+    result.rounding = largest_rounding(exact, one_rank, layout, trial.compute,
+                                       bf16 ? DType::bf16 : trial.compute);
   }
   if (!compares_bits) return;
-  begins(precision + ", one rank in the order of the layout");
-  found.bits = compare_bits(trial, batches, layout, ranks.ranks_on_machine);
+  announce(precision + ", one rank in the order of the layout");
+  result.bits = compare_bits(trial, batches, layout, ranks.ranks_on_machine);
 }
 
 /// Compares in f64. Returns the choices of experts that one rank made.
-std::vector<StepChoices> compare_exact(Verification& found, const TrialBatches& batches,
-                                       const LayoutRanks& ranks, const OnPart& begins) {
-  LayoutTrial trial = found.trial;
+std::vector<StepChoices> compare_exact(Verification& result, const TrialBatches& batches,
+                                       const LayoutRanks& ranks, const OnPart& announce) {
+  LayoutTrial trial = result.trial;
   trial.compute = DType::f64;
-  begins("fp64, the layout");
+  announce("fp64, the layout");
   const LayoutResults layout = ranks.run(trial);
-  note_layout(found, layout);
-  begins("fp64, one rank");
-  const LayoutResults one = run_following(trial, DType::f64, batches, layout);
-  found.exact = deviations(one, layout);
-  return one.choices;
+  note_layout(result, layout);
+  announce("fp64, one rank");
+  const LayoutResults one_rank = run_following(trial, DType::f64, batches, layout);
+  result.exact = deviations(one_rank, layout);
+  return one_rank.choices;
 }
 
 /// Compares one rank with a layout.
 Verification compare(const LayoutTrial& trial, const TrialBatches& batches,
-                     const LayoutRanks& ranks, const OnPart& begins) {
+                     const LayoutRanks& ranks, const OnPart& announce) {
   require_shared_batches(trial.mesh, batches);
-  Verification found{.trial = trial,
-                     .steps = static_cast<int>(batches.whole.size()),
-                     .micro_batches = static_cast<int>(batches.whole.front().size())};
-  found.trial.pinned = compare_exact(found, batches, ranks, begins);
-  compare_rounded(found, batches, ranks, begins);
-  return found;
+  Verification result{.trial = trial,
+                      .steps = static_cast<int>(batches.whole.size()),
+                      .micro_batches = static_cast<int>(batches.whole.front().size())};
+  result.trial.pinned = compare_exact(result, batches, ranks, announce);
+  compare_rounded(result, batches, ranks, announce);
+  return result;
 }
 
 }  // namespace
@@ -204,9 +202,9 @@ Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptio
   const int steps = options.steps;
   const size_t within = first_within_work(config, mesh, sizes, steps, options.work_limit);
   const size_t chosen = first_that_fits(config, mesh, sizes, steps, usable_memory().bytes, within);
-  Verification found = verify(trial_of(config, mesh, sizes[chosen]), steps, options.progress);
-  found.cut = cut_text(config, mesh, sizes, within, chosen, steps, options.work_limit);
-  return found;
+  Verification result = verify(trial_of(config, mesh, sizes[chosen]), steps, options.progress);
+  result.cut = cut_text(config, mesh, sizes, within, chosen, steps, options.work_limit);
+  return result;
 }
 
 Verification verify(const LayoutTrial& trial, int steps, const OnPart& on_part) {
@@ -216,16 +214,16 @@ Verification verify(const LayoutTrial& trial, int steps, const OnPart& on_part) 
 }
 
 Verification verify(const LayoutTrial& trial, const TrialBatches& batches, const OnPart& on_part) {
-  const OnPart begins = on_part ? on_part : [](const std::string&) {};
+  const OnPart announce = on_part ? on_part : [](const std::string&) {};
   const LayoutRanks ranks{
       [&](const LayoutTrial& layout_trial) { return try_layout(layout_trial, batches); },
       trial.mesh.ranks()};
-  Verification found = compare(trial, batches, ranks, begins);
-  if (!found.same()) {
-    begins("fp64, which value differs first");
-    found.values = compare_values(trial, batches);
+  Verification result = compare(trial, batches, ranks, announce);
+  if (!result.same()) {
+    announce("fp64, which value differs first");
+    result.values = compare_values(trial, batches);
   }
-  return found;
+  return result;
 }
 
 std::optional<Verification> verify_as_process(const RunConfig& config, const Mesh& mesh,
@@ -234,23 +232,23 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
   LayoutProcesses ranks(config, mesh, processes);
   const std::vector<TrialSize> sizes = trial_sizes(config, mesh, options.context);
   const size_t within = first_within_work(config, mesh, sizes, options.steps, options.work_limit);
-  const size_t chosen = ranks.largest(first_that_fits(
+  const size_t chosen = ranks.largest_of_ranks(first_that_fits(
       config, mesh, sizes, options.steps, usable_memory().bytes, within, processes.ranks_here()));
   const LayoutTrial trial = trial_of(config, mesh, sizes[chosen]);
   require_same_tokens(trial);
   const TrialBatches batches = loader_batches(trial, options.steps, kTrialMicroBatches);
   ranks.begin(trial, batches);
-  if (!ranks.first()) {
+  if (!ranks.is_first()) {
     ranks.serve();
     return std::nullopt;
   }
-  const OnPart begins = options.progress ? options.progress : [](const std::string&) {};
+  const OnPart announce = options.progress ? options.progress : [](const std::string&) {};
   const LayoutRanks layout{[&](const LayoutTrial& layout_trial) { return ranks.run(layout_trial); },
                            ranks.ranks_on_machine()};
-  Verification found = compare(trial, batches, layout, begins);
-  found.cut = cut_text(config, mesh, sizes, within, chosen, options.steps, options.work_limit);
+  Verification result = compare(trial, batches, layout, announce);
+  result.cut = cut_text(config, mesh, sizes, within, chosen, options.steps, options.work_limit);
   ranks.finish();
-  return found;
+  return result;
 }
 
 }  // namespace tessera

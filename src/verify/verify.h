@@ -102,8 +102,8 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
                                               const VerifyOptions& options, Processes& processes);
 
 /// Returns the result of a verification in words.
-std::string verification_text(const Verification& found);
+std::string verification_text(const Verification& result);
 /// Returns the result of a verification as JSON, with the name of the phase if there is one.
-std::string verification_json(const Verification& found, const std::string& phase = "");
+std::string verification_json(const Verification& result, const std::string& phase = "");
 
 }  // namespace tessera

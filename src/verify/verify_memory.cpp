@@ -47,12 +47,12 @@ VerifyMemory VerifyMemory::peak() const {
 int64_t VerifyMemory::bytes() const { return sum_of_parts(peak()); }
 
 VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
-                           const std::optional<std::vector<int>>& here) {
+                           const std::optional<std::vector<int>>& local_ranks) {
   VerifyMemory memory;
-  LayoutTrial one = trial;
-  one.mesh = Mesh();
-  one.compute = DType::f64;
-  const StepPrograms programs = layout_programs(one, 0);
+  LayoutTrial exact_trial = trial;
+  exact_trial.mesh = Mesh();
+  exact_trial.compute = DType::f64;
+  const StepPrograms programs = layout_programs(exact_trial, 0);
   const Chunk& chunk = programs.chunks.front();
   const MemoryPlan plan = plan_of(programs, trial.threads);
   memory.one_rank = plan.arena_bytes;
@@ -60,28 +60,28 @@ VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
   // The gradients of each step, the masters, and the weights that the ranks compute with.
   memory.results = (steps + 2) * chunk.parameters.elements() * dtype_size(DType::f64);
   memory.streams = value_stream_bytes(chunk.program);
-  one.mesh = trial.mesh;
-  const int ranks_here = here ? static_cast<int>(here->size()) : trial.mesh.ranks();
+  exact_trial.mesh = trial.mesh;
+  const int rank_count = local_ranks ? static_cast<int>(local_ranks->size()) : trial.mesh.ranks();
   for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
-    if (here && !std::ranges::binary_search(*here, rank)) continue;
-    const StepPrograms rank_programs = layout_programs(one, rank);
-    const int threads = threads_of_rank(trial.threads, ranks_here);
+    if (local_ranks && !std::ranges::binary_search(*local_ranks, rank)) continue;
+    const StepPrograms rank_programs = layout_programs(exact_trial, rank);
+    const int threads = threads_of_rank(trial.threads, rank_count);
     const MemoryPlan rank_plan = plan_of(rank_programs, threads);
     memory.layout += rank_plan.arena_bytes;
     memory.layout_states += rank_plan.kept_bytes;
     memory.streams += value_stream_bytes(rank_programs.chunks.front().program);
   }
-  if (here) memory.streams = 0;
+  if (local_ranks) memory.streams = 0;
   // The machine of the first rank alone runs the one rank and has the results.
-  if (here && !std::ranges::binary_search(*here, 0)) {
+  if (local_ranks && !std::ranges::binary_search(*local_ranks, 0)) {
     memory.one_rank = memory.states = memory.results = 0;
   }
   return memory;
 }
 
 void require_verify_memory(const LayoutTrial& trial, int steps, const UsableMemory& memory,
-                           const std::optional<std::vector<int>>& here) {
-  const VerifyMemory needed = verify_memory(trial, steps, here);
+                           const std::optional<std::vector<int>>& local_ranks) {
+  const VerifyMemory needed = verify_memory(trial, steps, local_ranks);
   if (needed.bytes() <= memory.bytes) return;
   const bool small_batches_help = std::max(needed.states + 2 * needed.results,
                                            needed.layout_states + needed.results) <= memory.bytes;
@@ -91,15 +91,16 @@ void require_verify_memory(const LayoutTrial& trial, int steps, const UsableMemo
     if (bytes > 0) parts.push_back(format_bytes(bytes) + " for " + what);
   };
   add(peak.one_rank, "one rank");
-  add(peak.layout, fmt::format("the {} ranks of the layout",
-                               here ? std::ssize(*here) : std::ptrdiff_t{trial.mesh.ranks()}));
+  add(peak.layout,
+      fmt::format("the {} ranks of the layout",
+                  local_ranks ? std::ssize(*local_ranks) : std::ptrdiff_t{trial.mesh.ranks()}));
   add(peak.results, "gradients and weights that are compared");
   add(peak.streams, "the values of a micro-batch, to name the first that differs");
   throw Error(
       "this verification needs {} of memory, because it trains in fp64 with all ranks {} ({}), "
       "and {}; {}",
-      format_bytes(needed.bytes()), here ? "of this machine" : "in one process", join(parts, ", "),
-      memory.text(),
+      format_bytes(needed.bytes()), local_ranks ? "of this machine" : "in one process",
+      join(parts, ", "), memory.text(),
       small_batches_help
           ? fmt::format(
                 "lower --steps ({}), --context ({}), train.micro_batch or --ranks, or take a "

@@ -25,16 +25,16 @@ struct VerifyMemory {
   int64_t bytes() const;
 };
 
-/// Returns the memory that the verification of a layout takes. Runs nothing. Without `here` the
-/// ranks are threads of one process. Otherwise they are processes, and `here` lists the ranks on
-/// one machine, ascending: only the first rank has results, and no values are kept to find the
-/// first that differs.
+/// Returns the memory that the verification of a layout takes. Runs nothing. Without `local_ranks`
+/// the ranks are threads of one process. Otherwise they are processes, and `local_ranks` lists the
+/// ranks on one machine, ascending: only the first rank has results, and no values are kept to find
+/// the first that differs.
 VerifyMemory verify_memory(const LayoutTrial& trial, int steps,
-                           const std::optional<std::vector<int>>& here = {});
+                           const std::optional<std::vector<int>>& local_ranks = {});
 
 /// Throws Error, which says what to do, if the verification does not fit in a memory.
 void require_verify_memory(const LayoutTrial& trial, int steps,
                            const UsableMemory& memory = usable_memory(),
-                           const std::optional<std::vector<int>>& here = {});
+                           const std::optional<std::vector<int>>& local_ranks = {});
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ namespace tessera {
 namespace {
 
 /// Returns in words what `computed` leaves out of `all`.
-std::string left_out(const TrialSize& all, const TrialSize& computed) {
+std::string omission_text(const TrialSize& all, const TrialSize& computed) {
   std::vector<std::string> parts;
   const auto add = [&](std::string_view key, int64_t whole, int64_t part) {
     if (whole != part) {
@@ -39,18 +39,18 @@ std::vector<TrialSize> trial_sizes(const RunConfig& config, const Mesh& mesh, in
   };
   std::vector<TrialSize> sizes{
       {config.train.micro_batch, context > 0 ? context : config.data.context}};
-  const auto halve = [&](int64_t TrialSize::*number, int64_t least, auto&& rounded) {
-    while (sizes.back().*number > least) {
+  const auto halve = [&](int64_t TrialSize::*extent, int64_t least, auto&& rounded) {
+    while (sizes.back().*extent > least) {
       TrialSize next = sizes.back();
-      next.*number = std::max(least, rounded(next.*number / 2));
-      if (next.*number >= sizes.back().*number) return;
+      next.*extent = std::max(least, rounded(next.*extent / 2));
+      if (next.*extent >= sizes.back().*extent) return;
       sizes.push_back(next);
     }
   };
-  const auto as_it_is = [](int64_t number) { return number; };
-  halve(&TrialSize::micro_batch, 4, as_it_is);
+  const auto unchanged = [](int64_t extent) { return extent; };
+  halve(&TrialSize::micro_batch, 4, unchanged);
   if (context == 0) halve(&TrialSize::context, whole_pieces(64), whole_pieces);
-  halve(&TrialSize::micro_batch, 2, as_it_is);
+  halve(&TrialSize::micro_batch, 2, unchanged);
   return sizes;
 }
 
@@ -95,10 +95,10 @@ size_t first_within_work(const RunConfig& config, const Mesh& mesh,
 
 size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
                        const std::vector<TrialSize>& sizes, int steps, int64_t memory, size_t from,
-                       const std::optional<std::vector<int>>& here) {
+                       const std::optional<std::vector<int>>& local_ranks) {
   size_t i = from;
   while (i + 1 < sizes.size() &&
-         verify_memory(trial_of(config, mesh, sizes[i]), steps, here).bytes() > memory) {
+         verify_memory(trial_of(config, mesh, sizes[i]), steps, local_ranks).bytes() > memory) {
     ++i;
   }
   return i;
@@ -120,7 +120,7 @@ std::string cut_text(const RunConfig& config, const Mesh& mesh, const std::vecto
                       limit));
     }
     if (chosen > within) reasons.push_back("so that it fits in memory");
-    parts.push_back(left_out(sizes[0], sizes[chosen]) + ", " + join(reasons, " and "));
+    parts.push_back(omission_text(sizes[0], sizes[chosen]) + ", " + join(reasons, " and "));
   }
   const double work = verify_work(trial_of(config, mesh, sizes[chosen]), steps);
   if (work > limit) {

@@ -34,16 +34,15 @@ inline constexpr double kWorkLimit = 1e11;
 /// Returns the FLOPs of all steps on one rank.
 double verify_work(const LayoutTrial& trial, int steps);
 
-/// Returns the index of the first size that takes no more than `limit` FLOPs; the last index if
-/// none does.
+/// Returns the index of the first size that takes at most `limit` FLOPs; the last one if none does.
 size_t first_within_work(const RunConfig& config, const Mesh& mesh,
                          const std::vector<TrialSize>& sizes, int steps, double limit);
 
 /// Returns the index of the first size, at `from` or later, whose verification fits in a memory;
-/// the last index if none does. If the ranks are processes, the memory is that of the ranks `here`.
+/// the last index if none does. If the ranks are processes, the memory is for `local_ranks`.
 size_t first_that_fits(const RunConfig& config, const Mesh& mesh,
                        const std::vector<TrialSize>& sizes, int steps, int64_t memory,
-                       size_t from = 0, const std::optional<std::vector<int>>& here = {});
+                       size_t from = 0, const std::optional<std::vector<int>>& local_ranks = {});
 
 /// Returns what a size leaves out of the configured one and why, in words; empty if it leaves out
 /// nothing. The sizes before `within` take too much work, and those from there up to `chosen` do

@@ -8,7 +8,8 @@ namespace tessera {
 
 enum class Season { spring, summer, winter };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<Season>{"spring", "high summer", "winter"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<Season>{"spring", "high summer",
+                                                                  "winter"};
 enum class Wordless { one };
 
 namespace {
@@ -19,14 +20,14 @@ TEST(Words, EveryValueHasItsOwnAndIsFoundByIt) {
   EXPECT_EQ(word(Season::summer), "high summer");
   EXPECT_EQ(words_of<Season>(), (std::vector<std::string>{"spring", "high summer", "winter"}));
   for (const Season season : {Season::spring, Season::summer, Season::winter}) {
-    EXPECT_EQ(find_word<Season>(word(season)), season);
+    EXPECT_EQ(value_of_word<Season>(word(season)), season);
     EXPECT_EQ(from_word<Season>(word(season)), season);
   }
 }
 
 TEST(Words, WhatIsNoWordIsFoundToBeNone) {
   for (const std::string_view text : {"", "Spring", "summer", "winter "}) {
-    EXPECT_EQ(find_word<Season>(text), std::nullopt) << text;
+    EXPECT_EQ(value_of_word<Season>(text), std::nullopt) << text;
     EXPECT_THROW(from_word<Season>(text), InternalError) << text;
   }
   EXPECT_THROW(word(static_cast<Season>(3)), InternalError);

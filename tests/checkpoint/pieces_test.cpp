@@ -51,8 +51,8 @@ class SavedPieces : public ::testing::Test {
     for (const NamedTensor& item : saved_.items()) {
       streams.push_back({item.group, item.name, item.tensor.dtype(), item.tensor.shape(), {}});
       for (const Region& region : regions(item, writer)) {
-        streams.back().parts.push_back(
-            part_to_save(region, TensorPiece(item.tensor.shape()), item.tensor));
+        streams.back().pieces.push_back(
+            piece_to_save(region, TensorPiece(item.tensor.shape()), item.tensor));
       }
     }
     return streams;
@@ -106,7 +106,7 @@ TEST_F(SavedPieces, AreReadInTheOrderOfTheWhole) {
     for (int64_t first = 0; first < tensor.shape.elements(); first += 7) {
       for (int64_t count = 1; first + count <= tensor.shape.elements(); count += 5) {
         std::string found;
-        reader.read_pieces(tensor, first * size, count * size, [&](std::span<std::byte> bytes) {
+        reader.read_chunks(tensor, first * size, count * size, [&](std::span<std::byte> bytes) {
           found.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         });
         const auto* expected = reinterpret_cast<const char*>(item.tensor.raw() + first * size);
@@ -144,7 +144,7 @@ TEST_F(SavedPieces, AreReadByRegionAndWhatIsReadIsVerifiedAndNoMore) {
       return to;
     };
     const Tensor expected(piece.shape(), DType::f32);
-    piece.take(whole.tensor, expected);
+    piece.copy_from(whole.tensor, expected);
     const Tensor loaded = load(intact);
     ASSERT_EQ(std::memcmp(loaded.raw(), expected.raw(), static_cast<size_t>(expected.bytes())), 0);
 
@@ -193,7 +193,7 @@ TEST_F(SavedPieces, AreWidenedAsWholeTensorsAre) {
   for (const TensorPiece& piece : some_pieces()) {
     const Tensor own(piece.shape(), DType::bf16), expected(piece.shape(), DType::f32),
         loaded(piece.shape(), DType::f32);
-    piece.take(narrow.items()[0].tensor, own);
+    piece.copy_from(narrow.items()[0].tensor, own);
     convert(own, expected);
     reader.load({"parameters", "w", loaded, piece});
     EXPECT_EQ(std::memcmp(loaded.raw(), expected.raw(), static_cast<size_t>(loaded.bytes())), 0);

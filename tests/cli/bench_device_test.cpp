@@ -50,7 +50,7 @@ TEST_F(BenchDeviceTest, WritesAHardwareFileThatIsAboutTheDevice) {
   EXPECT_EQ(hardware.accelerator->memory_bytes.origin, Origin::driver);
   EXPECT_FALSE(hardware.processor.name.empty());
   // Two squares, and the two products in three layouts.
-  EXPECT_EQ(hardware.gemms.size(), 2 + 2 * kWords<GemmLayout>.size());
+  EXPECT_EQ(hardware.gemms.size(), 2 + 2 * kWordsOf<GemmLayout>.size());
   ASSERT_EQ(hardware.memory.size(), 2U);
   for (const MemoryRate& rate : hardware.memory) {
     EXPECT_EQ(rate.kernel, MemoryKernel::copy);

@@ -51,7 +51,7 @@ TEST_F(TraceCommandTest, MeasuresTheProductsOnTheirProcessor) {
   trace.origin.threads = 1;
   const GemmShape product{.m = 32, .n = 32, .k = 32, .lda = 32, .ldb = 32, .ldc = 32};
   for (TraceEvent& event : trace.events) {
-    if (!event.products.empty()) event.products = {{trace.number_of(product), 3}};
+    if (!event.products.empty()) event.products = {{trace.index_of(product), 3}};
   }
   write_trace(folder_ / "trace.json", trace);
   const Result result = summarize({"--measure", "--json"});

@@ -83,14 +83,14 @@ TEST(Mesh, LevelsOfExpertDataLieWithinThoseOfData) {
 TEST(Mesh, GroupsTheAxesOfASumByLevel) {
   const Mesh mesh({.tensor = 2, .context = 2, .data = {2, 3}, .expert = 4});
   const Axis t = mesh.tensor(), c = mesh.context(), node = mesh.data()[0], nodes = mesh.data()[1];
-  EXPECT_THAT(mesh.by_level(mesh.of_view(MeshView::dense)),
+  EXPECT_THAT(mesh.axes_by_level(mesh.axes_of(MeshView::dense)),
               ElementsAre(std::vector{t, c, node}, std::vector{nodes}));
-  EXPECT_THAT(mesh.by_level(std::vector{t}), ElementsAre(std::vector{t}));
-  EXPECT_THAT(mesh.by_level(std::vector{nodes}), ElementsAre(std::vector{nodes}));
-  EXPECT_THAT(mesh.by_level(mesh.expert_data()),
+  EXPECT_THAT(mesh.axes_by_level(std::vector{t}), ElementsAre(std::vector{t}));
+  EXPECT_THAT(mesh.axes_by_level(std::vector{nodes}), ElementsAre(std::vector{nodes}));
+  EXPECT_THAT(mesh.axes_by_level(mesh.expert_data()),
               ElementsAre(std::vector{mesh.expert_data()[0]}, std::vector{mesh.expert_data()[1]}));
   const Mesh flat({.tensor = 2, .data = {6}});
-  EXPECT_THAT(flat.by_level(flat.of_view(MeshView::dense)),
+  EXPECT_THAT(flat.axes_by_level(flat.axes_of(MeshView::dense)),
               ElementsAre(std::vector{flat.tensor(), flat.data()[0]}));
 }
 
@@ -138,7 +138,7 @@ RC_GTEST_PROP(Mesh, PositionsNameEveryRankOnce, ()) {
     std::set<std::vector<int>> positions;
     for (int rank = 0; rank < mesh.ranks(); ++rank) {
       std::vector<int> position{mesh.coordinate(rank, mesh.pipeline())};
-      for (const Axis axis : mesh.of_view(view)) {
+      for (const Axis axis : mesh.axes_of(view)) {
         position.push_back(mesh.coordinate(rank, axis));
         RC_ASSERT(position.back() < mesh.size(axis));
       }
@@ -165,8 +165,8 @@ RC_GTEST_PROP(Mesh, GroupsOfAnAxisPartTheRanks, ()) {
 RC_GTEST_PROP(Mesh, AViewIsTheRanksOfAStage, ()) {
   const Mesh mesh(any_sizes());
   const int rank = *rc::gen::inRange(0, mesh.ranks());
-  auto dense = mesh.group(rank, mesh.of_view(MeshView::dense));
-  auto expert = mesh.group(rank, mesh.of_view(MeshView::expert));
+  auto dense = mesh.group(rank, mesh.axes_of(MeshView::dense));
+  auto expert = mesh.group(rank, mesh.axes_of(MeshView::expert));
   RC_ASSERT(dense == expert);  // both fold the same order
   for (const int member : dense) {
     RC_ASSERT(mesh.coordinate(member, mesh.pipeline()) == mesh.coordinate(rank, mesh.pipeline()));

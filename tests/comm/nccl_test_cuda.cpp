@@ -33,7 +33,7 @@ std::optional<std::string> missing() {
 std::optional<std::string> missing_gpus(int count) {
   try {
     for (int rank = 0; rank < count; ++rank) {
-      open_accelerator(Device::cuda, "--device", {.rank = rank, .ranks = count});
+      open_accelerator(Device::cuda, "--device", {.index = rank, .ranks = count});
     }
     return {};
   } catch (const Error& error) {
@@ -46,7 +46,7 @@ void sum_on_gpus(int ranks) {
   World world(ranks, std::chrono::seconds(120));
   run_ranks(world, [&](int rank) {
     const auto accelerator =
-        open_accelerator(Device::cuda, "--device", {.rank = rank, .ranks = ranks});
+        open_accelerator(Device::cuda, "--device", {.index = rank, .ranks = ranks});
     Communicator group = world.group(rank, first_ranks(ranks));
     connect_devices(
         group, [&] { return world.group(rank, first_ranks(ranks), "another"); }, *accelerator,

@@ -29,7 +29,7 @@ void run_controlled(int ranks, const std::function<void(const RankControl&, Rank
 
 TEST(RankControl, OfOneRankAgreesWithItself) {
   const RankControl control;
-  EXPECT_TRUE(control.first());
+  EXPECT_TRUE(control.is_first());
   EXPECT_FALSE(control.several());
   EXPECT_TRUE(control.any(true));
   EXPECT_FALSE(control.any(false));
@@ -44,7 +44,7 @@ TEST(RankControl, TellsAllRanksWhatOneSays) {
   for (int speaker = 0; speaker < 3; ++speaker) {
     run_controlled(3, [&](const RankControl& control, RankGroups& groups) {
       const bool own = groups.rank() == speaker;
-      EXPECT_EQ(control.first(), groups.rank() == 0);
+      EXPECT_EQ(control.is_first(), groups.rank() == 0);
       EXPECT_TRUE(control.any(own));
       EXPECT_FALSE(control.any(false));
       EXPECT_EQ(control.any_text(own ? Text("from one") : Text()), "from one");

@@ -52,7 +52,7 @@ TEST(TensorPiece, IsTakenOutOfTheWhole) {
     std::iota(whole.data<int32_t>(), whole.data<int32_t>() + 16, 0);
     const TensorPiece piece(mesh, distribution, whole.shape(), rank);
     const Tensor own(piece.shape(), DType::i32);
-    piece.take(whole, own);
+    piece.copy_from(whole, own);
     EXPECT_THAT(own.values<int32_t>(), ::testing::ElementsAreArray(elements));
   };
   const Distribution rows = Distribution().with(mesh.tensor(), sharded(0));
@@ -73,7 +73,7 @@ RC_GTEST_PROP(TensorPiece, PiecesMakeUpTheWhole, ()) {
   const Shape whole{24, *rc::gen::inRange(1, 3), 24};
   Distribution distribution;
   int copies = 1;
-  for (const Axis axis : mesh.of_view(MeshView::dense)) {
+  for (const Axis axis : mesh.axes_of(MeshView::dense)) {
     switch (*rc::gen::inRange(0, 3)) {
       case 0:
         copies *= mesh.size(axis);

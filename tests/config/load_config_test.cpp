@@ -87,7 +87,7 @@ directory = "some/where"
 document_mask = false
 )");
   EXPECT_EQ(config.model.layers, 2);
-  EXPECT_EQ(config.train.recompute, (std::vector{Recomputed::norm, Recomputed::layer}));
+  EXPECT_EQ(config.train.recompute, (std::vector{RecomputedBlock::norm, RecomputedBlock::layer}));
   EXPECT_EQ(config.train.seed, 7u);
   EXPECT_EQ(config.optimizer.learning_rate, 1.0);
   EXPECT_TRUE(config.optimizer.clip_after_warmup);

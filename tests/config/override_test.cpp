@@ -29,7 +29,7 @@ TEST(Override, TakesBareWordsAsTexts) {
 TEST(Override, TakesListsAndFlags) {
   const RunConfig config =
       parse("", {"train.recompute=[\"norm\", 'experts']", "model.tied_head=true"});
-  EXPECT_EQ(config.train.recompute, (std::vector{Recomputed::norm, Recomputed::experts}));
+  EXPECT_EQ(config.train.recompute, (std::vector{RecomputedBlock::norm, RecomputedBlock::experts}));
   EXPECT_TRUE(config.model.tied_head);
 }
 

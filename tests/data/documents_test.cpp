@@ -281,7 +281,7 @@ TEST(PlainText, AFileThatIsCutWhileItIsReadIsAnErrorThatNamesIt) {
   fs::resize_file(folder / "a.txt", 1000);
   EXPECT_THAT(error_of([&] { text.read(5000, 6000, 100, offsets); }),
               AllOf(HasSubstr((folder / "a.txt").string()), HasSubstr("was cut short")));
-  EXPECT_THAT(error_of([&] { text.cut(5000); }), HasSubstr("was cut short"));
+  EXPECT_THAT(error_of([&] { text.next_cut(5000); }), HasSubstr("was cut short"));
   EXPECT_THAT(error_of([&] { text.count_broken(0, text.end()); }), HasSubstr("was cut short"));
 }
 

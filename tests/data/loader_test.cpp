@@ -298,13 +298,13 @@ TEST_F(LoaderTest, TamperedManifestsAreRefused) {
 TEST_F(LoaderTest, ReadsAheadAsManyBatchesAsWereTakenAtOnce) {
   Loader loader(open(), options(2));
   Loader one_by_one(open(), options(2));
-  EXPECT_EQ(loader.ready(), 0) << "nothing was asked for yet";
+  EXPECT_EQ(loader.ready_batches(), 0) << "nothing was asked for yet";
   const auto wait_for_ready = [&](int64_t batches) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (loader.ready() < batches && std::chrono::steady_clock::now() < deadline) {
+    while (loader.ready_batches() < batches && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    EXPECT_EQ(loader.ready(), batches);
+    EXPECT_EQ(loader.ready_batches(), batches);
   };
   loader.next();
   one_by_one.next();
@@ -315,7 +315,7 @@ TEST_F(LoaderTest, ReadsAheadAsManyBatchesAsWereTakenAtOnce) {
     wait_for_ready(11);
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(loader.ready(), 11) << "no more than that";
+  EXPECT_EQ(loader.ready_batches(), 11) << "no more than that";
 }
 
 TEST_F(LoaderTest, EndsWhileReadingAhead) {

@@ -19,7 +19,7 @@ fs::path write_item(const TemporaryFolder& folder, DType dtype) {
   statistics.documents = 2;
   statistics.bad_lines = 1;
   statistics.first_bad_lines.push_back({0, 17, "not JSON"});
-  writer.commit(statistics, /*from=*/3, /*to=*/90);
+  writer.commit(statistics, /*begin=*/3, /*end=*/90);
   return path;
 }
 
@@ -30,8 +30,8 @@ TEST(WorkItem, GivesItsCounts) {
     ASSERT_TRUE(read.has_value());
     const WorkItemSummary& summary = *read;
     EXPECT_EQ(summary.tokens, 5);
-    EXPECT_EQ(summary.from, 3);
-    EXPECT_EQ(summary.to, 90);
+    EXPECT_EQ(summary.begin, 3);
+    EXPECT_EQ(summary.end, 90);
     EXPECT_EQ(summary.statistics.documents, 2);
     ASSERT_EQ(summary.statistics.first_bad_lines.size(), 1U);
     EXPECT_EQ(summary.statistics.first_bad_lines[0].reason, "not JSON");

@@ -47,7 +47,7 @@ int answer(const std::string& call) {
 struct FakeApi {
   static constexpr Device kDevice = Device::cuda;
   static constexpr const char* kVisibleDevices = "TESSERA_FAKE_DEVICES";
-  static constexpr const char* kListsDevices = "fake-smi";
+  static constexpr const char* kDeviceListCommand = "fake-smi";
   using Code = int;
   using Stream = int*;
   using Event = int*;
@@ -244,14 +244,14 @@ TEST_F(GpuAccelerator, SaysWhyThereIsNoDevice) {
 
 TEST_F(GpuAccelerator, EachRankOfAMachineHasItsOwn) {
   const auto device_of_rank = [](int rank, int ranks, bool processes = false) {
-    open_gpu<FakeApi>({.rank = rank, .ranks = ranks, .processes = processes});
+    open_gpu<FakeApi>({.index = rank, .ranks = ranks, .processes = processes});
     return state().device;
   };
   state().devices = 4;
   EXPECT_EQ(device_of_rank(0, 4), 0);
   EXPECT_EQ(device_of_rank(3, 4), 3);
   EXPECT_THAT(error_of([&] { device_of_rank(0, 8); }),
-              AllOf(HasSubstr("this machine's ranks are 8, and 4 GPUs can be used"),
+              AllOf(HasSubstr("this machine has 8 ranks, and 4 GPUs can be used"),
                     HasSubstr("TESSERA_FAKE_DEVICES")));
   state().devices = 1;
   EXPECT_EQ(device_of_rank(3, 4, /*processes=*/true), 0) << "each process is shown its own";

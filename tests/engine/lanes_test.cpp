@@ -86,7 +86,7 @@ TEST(Joins, AStepWaitsForWhatItReadsAndForAllBeforeThat) {
   lanes.copy(Lane::compute, first, 1);                         // 5 need not wait again
   lanes.builder.output(third);
   const Joins joins = lanes.joins();
-  EXPECT_EQ(joins.before, (std::vector<int>{-1, -1, -1, -1, 2, -1}));
+  EXPECT_EQ(joins.awaited, (std::vector<int>{-1, -1, -1, -1, 2, -1}));
   EXPECT_EQ(joins.busy_until, (std::vector<int>{3, 1, 3, 5, 4, 5}));
 }
 
@@ -96,7 +96,7 @@ TEST(Joins, AStepWaitsBeforeItWritesWhatTheNetworkReads) {
   lanes.copy(Lane::network, state, 1);                                 // step 0
   lanes.copy(Lane::compute, state, 1);                                 // 1: both read
   lanes.builder.apply(std::make_shared<AddInto>(), {state, lanes.x});  // 2
-  EXPECT_EQ(lanes.joins().before, (std::vector<int>{-1, -1, 0}));
+  EXPECT_EQ(lanes.joins().awaited, (std::vector<int>{-1, -1, 0}));
 }
 
 /// Runs a program on the emulated device and returns its outputs for x = 1, 2, 3, 4. Its steps wait

@@ -87,7 +87,7 @@ void write_uses(Builder& builder, const TypeOnAxis& stored, std::span<const Path
     const Value y = scale(builder, value, 2);
     Spec spec = builder.spec(y);
     spec.distribution = spec.distribution.dual();
-    seeds.push_back({y, builder.input(fmt::format("seed {}", i), spec), SeedOf::boundary});
+    seeds.push_back({y, builder.input(fmt::format("seed {}", i), spec), SeedKind::boundary});
   }
   differentiate(builder, seeds);
 }
@@ -203,7 +203,7 @@ void write_unit(Builder& builder, bool sharded_unit) {
   const Value x = builder.input("x", {{8 / ranks, 4}, DType::f64, rows});
   const Value y = linear(builder, linear(builder, x, up), down);
   const Value seed = builder.input("seed", {{8 / ranks, 4}, DType::f64, rows});
-  differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}});
+  differentiate(builder, std::vector{Seed{y, seed, SeedKind::boundary}});
 }
 
 /// The names of the operations that run.
@@ -264,8 +264,8 @@ void write_crossed_use(Builder& builder, const CrossedUse& how) {
   const Value unit =
       builder.parameter("unit", {how.parts ? Shape{24} : weight_shape, DType::f64, {}});
   const Value weight = how.parts ? view(builder, unit, 8, {4, 4}, {}, "weight") : unit;
-  const auto dense = mesh.of_view(MeshView::dense);
-  const auto experts = mesh.of_view(MeshView::expert);
+  const auto dense = mesh.axes_of(MeshView::dense);
+  const auto experts = mesh.axes_of(MeshView::expert);
   Value here = weight, there = cross(builder, weight, MeshView::expert);
   if (how.dense_own_data) here = use(builder, here, std::vector{dense[0]});
   if (how.experts_own_data) there = use(builder, there, experts);
@@ -274,7 +274,7 @@ void write_crossed_use(Builder& builder, const CrossedUse& how) {
     const Value y = scale(builder, value, 2);
     Spec spec = builder.spec(y);
     spec.distribution = spec.distribution.dual();
-    seeds.push_back({y, builder.input(name, spec), SeedOf::boundary});
+    seeds.push_back({y, builder.input(name, spec), SeedKind::boundary});
   }
   differentiate(builder, seeds);
 }
@@ -306,7 +306,7 @@ TEST(MainGradient, OfAWeightThatCrossesToTheExpertsIsTheSumOfItsUses) {
       const Program& program = run.program();
       const Distribution& lies = program.spec(program.find("gradient:unit")).distribution;
       const bool sums = how.dense_own_data || how.experts_own_data;
-      for (const Axis axis : mesh.of_view(MeshView::dense)) {
+      for (const Axis axis : mesh.axes_of(MeshView::dense)) {
         EXPECT_EQ(lies.on(axis), sums ? partial() : invariant()) << mesh.text() << ", " << bits;
       }
     }

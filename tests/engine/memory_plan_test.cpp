@@ -159,7 +159,7 @@ TEST(MemoryPlan, RowsThatAnExchangeBringsHaveARegionWithABound) {
   Builder builder(program);
   const Value x = builder.input("x", {{64, 32}, DType::f32, {}});
   const Value received = scale(builder, x, 1.0);  // stands for an exchange
-  builder.rows(received, {.expected = 16, .key = "parallel.expert_rows"});
+  builder.set_rows(received, {.expected = 16, .key = "parallel.expert_rows"});
   const Value weight = builder.parameter("w", {{32, 32}, DType::f32, {}});
   builder.output(linear(builder, received, weight));
   const MemoryPlan plan = plan_of(program, std::vector{Action{}});

@@ -33,7 +33,7 @@ void write_linear(Builder& builder) {
   builder.output(y);
   const Value seed = builder.input("seed", builder.spec(y));
   const Value of_x =
-      differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0];
+      differentiate(builder, std::vector{Seed{y, seed, SeedKind::boundary}}, std::vector{x})[0];
   builder.name(of_x, "of_x");
   builder.output(of_x);
 }

@@ -70,8 +70,8 @@ TEST(Executor, NamesTheFirstValueThatIsNotFinite) {
   FiniteCheck check;
   frame.executor().set_finite_check(&check);
   frame.run();
-  ASSERT_TRUE(check.first.has_value()) << "a NaN was not noticed";
-  EXPECT_THAT(*check.first, ::testing::HasSubstr("made by linear in the forward pass"));
+  ASSERT_TRUE(check.message.has_value()) << "a NaN was not noticed";
+  EXPECT_THAT(*check.message, ::testing::HasSubstr("made by linear in the forward pass"));
   EXPECT_LT(check.nodes, std::ssize(small.program.nodes()));
 }
 

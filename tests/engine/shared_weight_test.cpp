@@ -56,7 +56,7 @@ std::vector<double> gradient_of(const Mesh& mesh, std::span<const Use> uses, boo
     const Program& program = builder.program();
     Value gradient = program.main_gradient(program.find(as_part ? "unit" : "weight"));
     std::vector<Axis> axes;
-    for (const Axis axis : mesh.of_view(MeshView::dense)) {
+    for (const Axis axis : mesh.axes_of(MeshView::dense)) {
       if (program.spec(gradient).distribution.on(axis) == partial()) axes.push_back(axis);
     }
     gradient = take_sum(builder, gradient, axes);

@@ -70,7 +70,8 @@ struct Layer {
     }
     y = add(builder, std::vector{x, h}, DType::f64);
     const Value seed = builder.input("seed", spec);
-    of_x = differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0];
+    of_x =
+        differentiate(builder, std::vector{Seed{y, seed, SeedKind::boundary}}, std::vector{x})[0];
   }
 
   TypeOnAxis positions() const { return sharded(0, {}, 1, kSequences / mesh.size(d)); }
@@ -203,7 +204,7 @@ TEST(TypedProgram, AGradientOfAnotherTypeIsRefused) {
   builder.name(y, "y");
   EXPECT_EQ(
       refusal_of([&] {
-        differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x});
+        differentiate(builder, std::vector{Seed{y, seed, SeedKind::boundary}}, std::vector{x});
       }),
       "differentiate: the gradient of 'y' is invariant; expected data: sharded (dim 0, even)");
 }
@@ -230,10 +231,11 @@ TEST(TypedProgram, AnOperationWhoseGradientLiesOtherwiseIsNamed) {
   const Value x = builder.input("x", {{4}, DType::f64, same});
   const Value y = builder.apply_single(std::make_shared<ForgetsTheSum>(), {x});
   const Value seed = builder.input("seed", {{4}, DType::f64, same.dual()});
-  EXPECT_EQ(refusal_of([&] {
-              differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x});
-            }),
-            "forgets: the gradient of 'x' is tensor: replicated; expected tensor: partial");
+  EXPECT_EQ(
+      refusal_of([&] {
+        differentiate(builder, std::vector{Seed{y, seed, SeedKind::boundary}}, std::vector{x});
+      }),
+      "forgets: the gradient of 'x' is tensor: replicated; expected tensor: partial");
 }
 
 /// A replicated loss would be counted once a rank, and a split one is not one number. As a boundary
@@ -242,7 +244,7 @@ TEST(TypedProgram, ALossIsInvariantOrPartial) {
   for (const int ranks : {1, 2}) {
     const Mesh mesh({.tensor = ranks});
     const Axis t = mesh.tensor();
-    const auto differentiated = [&](const TypeOnAxis& type, SeedOf of) {
+    const auto differentiated = [&](const TypeOnAxis& type, SeedKind of) {
       Program program(mesh);
       Builder builder(program);
       const Distribution lies = Distribution().with(t, type);
@@ -253,14 +255,14 @@ TEST(TypedProgram, ALossIsInvariantOrPartial) {
       return bool(differentiate(builder, std::vector{Seed{y, seed, of}}, std::vector{x})[0]);
     };
     for (const TypeOnAxis& type : {replicated(), sharded(0)}) {
-      EXPECT_EQ(refusal_of([&] { differentiated(type, SeedOf::loss); }),
+      EXPECT_EQ(refusal_of([&] { differentiated(type, SeedKind::loss); }),
                 fmt::format("differentiate: the loss 'y' is {} on tensor; expected invariant or "
                             "partial",
                             type.text()));
-      EXPECT_TRUE(differentiated(type, SeedOf::boundary));
+      EXPECT_TRUE(differentiated(type, SeedKind::boundary));
     }
     for (const TypeOnAxis& type : {invariant(), partial()}) {
-      EXPECT_TRUE(differentiated(type, SeedOf::loss));
+      EXPECT_TRUE(differentiated(type, SeedKind::loss));
     }
   }
 }

@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr CollectiveRanks kFour{.carrier = Carrier::processes, .ranks = 4, .machines = 2};
+constexpr CollectiveRanks kFour{.kind = RankKind::processes, .count = 4, .machines = 2};
 
 CollectiveRate rate_of(Collective collective) {
   return {collective, DType::f32, kFour, 12'000'000, 0.003, 0.004};
@@ -47,15 +47,15 @@ TEST(Collectives, AreMeasuredOnEveryRankAlike) {
   std::vector<int64_t> received(3);
   run_ranks(world, [&](int rank) {
     Communicator group = world.group(rank, std::array{0, 1, 2});
-    rates[static_cast<size_t>(rank)] = measure_collectives(group, {.ranks = 3}, sweep);
+    rates[static_cast<size_t>(rank)] = measure_collectives(group, {.count = 3}, sweep);
     received[static_cast<size_t>(rank)] = group.traffic(Collective::all_to_all).received_bytes;
   });
   EXPECT_EQ(rates[1], rates[0]);
   EXPECT_EQ(rates[2], rates[0]);
   ASSERT_EQ(rates[0].size(), 6U * 3);
   for (const CollectiveRate& rate : rates[0]) {
-    EXPECT_GT(rate.best, 0);
-    EXPECT_GE(rate.median, rate.best);
+    EXPECT_GT(rate.best_seconds, 0);
+    EXPECT_GE(rate.median_seconds, rate.best_seconds);
     EXPECT_EQ(rate.bytes % (3 * 2), 0) << "whole elements for each rank";
   }
   EXPECT_EQ(rates[0][0].bytes, 6);
@@ -77,7 +77,7 @@ TEST(Collectives, ASignalEndsThem) {
     Communicator group = world.group(rank, std::array{0, 1});
     if (rank == 1) std::raise(SIGINT);
     errors[static_cast<size_t>(rank)] =
-        error_of([&] { measure_collectives(group, {.ranks = 2}, sweep); });
+        error_of([&] { measure_collectives(group, {.count = 2}, sweep); });
   });
   EXPECT_EQ(errors[0], "interrupted");
   EXPECT_EQ(errors[1], "interrupted");

@@ -48,7 +48,7 @@ TEST(MemorySweep, WorkingSetsFitIntoMemory) {
     EXPECT_THAT(error_of([&] {
                   require_memory(std::array<int64_t, 2>{1, wrong}, 1024);
                 }),
-                HasSubstr("give sizes from 1 byte to half of the 1.0 KiB that are there"));
+                HasSubstr("give sizes from 1 byte to half of the 1.0 KiB of memory"));
   }
 }
 

@@ -69,7 +69,7 @@ std::set<int> exchanges_of(const Program& program) {
   std::set<int> numbers;
   for (const ValueInfo& value : program.values()) {
     const Distribution& lies = value.spec.distribution;
-    for (const Axis axis : program.mesh().of_view(lies.view())) {
+    for (const Axis axis : program.mesh().axes_of(lies.view())) {
       const Pieces& pieces = lies.on(axis).pieces;
       if (pieces.kind == PieceKind::exchange) numbers.insert(pieces.identity);
     }

@@ -125,7 +125,7 @@ class MixtureRun {
     const Value z = router_z_loss(builder, layer.logits, 0.3);
     builder.name(z, "z");
     const Value one = builder.state("one", {{1}, DType::f64, {}});
-    const std::vector<Seed> seeds{{layer.output, builder.input("seed", spec), SeedOf::boundary},
+    const std::vector<Seed> seeds{{layer.output, builder.input("seed", spec), SeedKind::boundary},
                                   {balance, one},
                                   {z, use_like(builder, one, z)}};
     const Value of_x = differentiate(builder, seeds, std::vector{x})[0];
@@ -180,7 +180,7 @@ class MixtureRun {
     const ParameterUnit& unit = lists_[0].units()[static_cast<size_t>(spec.unit_index)];
     for (int rank = 0; rank < mesh_.ranks(); ++rank) {
       const bool repeats =
-          std::ranges::any_of(mesh_.of_view(unit.distribution.view()), [&](Axis axis) {
+          std::ranges::any_of(mesh_.axes_of(unit.distribution.view()), [&](Axis axis) {
             return unit.gradient_distribution.on(axis).placement == Placement::invariant &&
                    mesh_.coordinate(rank, axis) > 0;
           });

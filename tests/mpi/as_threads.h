@@ -22,7 +22,7 @@ inline void expect_bits_of_threads(Communicator& processes, const OneRank& work)
   std::vector<int64_t> received(by_threads.size());
   const auto all_received = [](const Communicator& group) {
     int64_t bytes = 0;
-    for (size_t kind = 0; kind < kWords<Collective>.size(); ++kind) {
+    for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
       bytes += group.traffic(static_cast<Collective>(kind)).received_bytes;
     }
     return bytes;

@@ -191,10 +191,10 @@ TEST_F(MeetingInTurn, GivesWhatEachRankGaveToAll) {
     };
     meeting.begin(bytes);
     const std::string own = text_of(rank_);
-    std::memcpy(meeting.own(), own.data(), own.size());
+    std::memcpy(meeting.own_bytes(), own.data(), own.size());
     ASSERT_TRUE(meeting.meet(5, /*blocks=*/false, wait));
     for (int rank = 0; rank < ranks_; ++rank) {
-      EXPECT_EQ(std::memcmp(meeting.of(rank), text_of(rank).data(), own.size()), 0)
+      EXPECT_EQ(std::memcmp(meeting.bytes_of(rank), text_of(rank).data(), own.size()), 0)
           << "rank " << rank;
     }
   }

@@ -277,7 +277,7 @@ TEST(CompressedConvolutions, CountTheProductsOfTheirHeads) {
   const Value taps = depthwise_taps(builder, x, weight, bias, {.sequence = 3});
   const Value result = grouped_convolution(builder, taps, grouped, 2);
   const Value seed = builder.input("seed", builder.spec(result));
-  differentiate(builder, std::vector<Seed>{{result, seed, SeedOf::boundary}});
+  differentiate(builder, std::vector<Seed>{{result, seed, SeedKind::boundary}});
   std::map<std::string, Cost, std::less<>> costs;
   for (const Node& node : program.nodes()) {
     costs[std::string(node.operation->name())] = node_cost(program, node);

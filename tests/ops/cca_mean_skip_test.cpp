@@ -348,7 +348,7 @@ TEST(MeanSkipNorm, RefusesInputsThatDoNotFit) {
   const QueryAndKey result = mean_skip_norm(builder, rows, rows, bias, temperature, options);
   builder.output(result.query);
   const Value seed = builder.input("seed", builder.spec(result.query));
-  EXPECT_THROW(differentiate(builder, std::vector<Seed>{{result.query, seed, SeedOf::boundary}},
+  EXPECT_THROW(differentiate(builder, std::vector<Seed>{{result.query, seed, SeedKind::boundary}},
                              std::vector{rows.query}),
                InternalError);
 }

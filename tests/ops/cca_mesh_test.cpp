@@ -86,7 +86,7 @@ class MeshProgram {
     for (const Value result : results) {
       testing::mark(builder_, result, fmt::format("result{}", seeds.size()));
       const Value seed = builder_.input(fmt::format("seed{}", seeds.size()), builder_.spec(result));
-      seeds.push_back({result, seed, SeedOf::boundary});
+      seeds.push_back({result, seed, SeedKind::boundary});
     }
     const std::vector<Value> gradients = differentiate(builder_, seeds, inputs);
     for (size_t i = 0; i < inputs.size(); ++i) {

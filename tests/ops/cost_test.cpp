@@ -69,7 +69,7 @@ TEST_F(CostBytes, RowsOfExpertsCountAsOftenAsAnEvenLoadHasThem) {
   constexpr double kExpected = 12;
   const auto bounded = [&](const char* name, int64_t width) {
     const Value rows = input(name, {24, width}, DType::bf16);
-    builder_.rows(rows, {.expected = 12, .key = "parallel.expert_rows_bound"});
+    builder_.set_rows(rows, {.expected = 12, .key = "parallel.expert_rows_bound"});
     return rows;
   };
   const Value x = bounded("x", 16);

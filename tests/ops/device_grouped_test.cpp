@@ -59,7 +59,7 @@ ReadTable written_table(const GroupedShape& shape, GroupedOperands operands,
   operands.offsets = static_cast<const int32_t*>(on_device->address());
   auto* const workspace = static_cast<std::byte*>(memory->address());
   const GroupTable table = areas.table(library, shape, operands, workspace);
-  EXPECT_LE(areas.library(workspace) + areas.library_bytes(), workspace + areas.bytes());
+  EXPECT_LE(areas.library_memory(workspace) + areas.library_bytes(), workspace + areas.bytes());
 
   const auto stream = accelerator.make_stream();
   for_vendor(*stream,

@@ -102,7 +102,7 @@ class Exchanged {
     const Value back = return_rows(builder, rows, exchange);
     const Value back_gradient = builder.input("of_back", builder.spec(back));
     const Value x_gradient = differentiate(
-        builder, std::vector{Seed{back, back_gradient, SeedOf::boundary}}, std::vector{x})[0];
+        builder, std::vector{Seed{back, back_gradient, SeedKind::boundary}}, std::vector{x})[0];
     for (const auto& [value, name] :
          {std::pair(sent, "sent"), std::pair(rows, "rows"), std::pair(back, "back"),
           std::pair(x_gradient, "of_x"), std::pair(token_rows.output_indices, "rows of choices")}) {

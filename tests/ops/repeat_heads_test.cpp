@@ -48,7 +48,7 @@ TEST(RepeatHeads, AddsCopiesInTheAccumulationType) {
   const Value copies = repeat_heads(builder, x, 1, 4);
   builder.output(copies);
   const Value seed = builder.input("seed", builder.spec(copies));
-  differentiate(builder, std::vector{Seed{copies, seed, SeedOf::boundary}});
+  differentiate(builder, std::vector{Seed{copies, seed, SeedKind::boundary}});
   testing::ProgramRun run(program, runtime);
   const Tensor one({1, 1}, DType::bf16), sum({1, 1}, DType::f32), gradient({1, 4}, DType::bf16);
   const float of_copies[] = {1.0f, 0x1p-8f, 0x1p-8f, 0x1p-8f};
@@ -110,7 +110,7 @@ TEST(RepeatHeads, GiveEachRankItsOwn) {
         testing::mark(builder, own, "own");
         const Value seed = builder.input("seeds", builder.spec(own));
         testing::mark(builder,
-                      differentiate(builder, std::vector{Seed{own, seed, SeedOf::boundary}},
+                      differentiate(builder, std::vector{Seed{own, seed, SeedKind::boundary}},
                                     std::vector{all})[0],
                       "of_keys");
       },

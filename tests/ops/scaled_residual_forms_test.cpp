@@ -57,8 +57,8 @@ TEST(ScaledResidual, GradientsMatchNumbersByHand) {
                                     weight};
     const std::vector<Value> gradients =
         differentiate(builder,
-                      std::vector<Seed>{{result.output, output_gradient, SeedOf::boundary},
-                                        {result.stream, sum_gradient, SeedOf::boundary}},
+                      std::vector<Seed>{{result.output, output_gradient, SeedKind::boundary},
+                                        {result.stream, sum_gradient, SeedKind::boundary}},
                       inputs);
     for (const Value gradient : gradients) builder.output(gradient);
     for (const auto& [value, tensor] : given) run.bind(value, tensor);
@@ -140,7 +140,7 @@ testing::RunResult run_again(const ResidualCase& variant, Again again, const Run
   const Value bounded = clamp(builder, results[0], 1.5);
   builder.output(bounded);
   const Value seed = builder.input("seed", builder.spec(bounded));
-  differentiate(builder, std::vector<Seed>{{bounded, seed, SeedOf::boundary}});
+  differentiate(builder, std::vector<Seed>{{bounded, seed, SeedKind::boundary}});
   rematerialize(builder, {.norm = again != Again::kept});
   *inputs_of_recomputation = 0;
   for (const Node& node : program.nodes()) {
@@ -305,7 +305,7 @@ TEST_F(ScaledResidualRefuses, AGradientOfTheStreamAlone) {
       scaled_residual_norm(builder_, x, vectors(), {}, {}, input({6}), {});
   builder_.output(result.stream);
   const Value seed = input({4, 6});
-  EXPECT_THROW(differentiate(builder_, std::vector<Seed>{{result.stream, seed, SeedOf::boundary}},
+  EXPECT_THROW(differentiate(builder_, std::vector<Seed>{{result.stream, seed, SeedKind::boundary}},
                              std::vector{x}),
                InternalError);
 }

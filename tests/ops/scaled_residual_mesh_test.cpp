@@ -34,8 +34,8 @@ void write_scaled_on_mesh(Builder& builder) {
       scaled_residual_norm(builder, x, x_scaling, stream, stream_scaling, weight, {});
   testing::mark(builder, result.output, "output");
   testing::mark(builder, result.stream, "new_stream");
-  const std::vector<Seed> seeds{{result.output, rows("output_seed"), SeedOf::boundary},
-                                {result.stream, rows("stream_seed"), SeedOf::boundary}};
+  const std::vector<Seed> seeds{{result.output, rows("output_seed"), SeedKind::boundary},
+                                {result.stream, rows("stream_seed"), SeedKind::boundary}};
   const std::vector<Value> inputs{x,      x_scaling.scale,      x_scaling.bias,     stream,
                                   weight, stream_scaling.scale, stream_scaling.bias};
   const std::vector<Value> gradients = differentiate(builder, seeds, inputs);

@@ -35,7 +35,7 @@ testing::WriteProgram embedding_program(const TableSize& size, DType dtype) {
     testing::mark(builder, found, "found");
     const Value seed =
         builder.input("seed", {{tokens, size.hidden}, dtype, layout.tokens(replicated())});
-    differentiate(builder, std::vector{Seed{found, seed, SeedOf::boundary}});
+    differentiate(builder, std::vector{Seed{found, seed, SeedKind::boundary}});
   };
 }
 

@@ -56,7 +56,7 @@ testing::WriteProgram norm_program(const SplitNormCase& of, int64_t tokens, int6
     const Value seed = builder.input("seed", builder.spec(y));
     testing::mark(
         builder,
-        differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0],
+        differentiate(builder, std::vector{Seed{y, seed, SeedKind::boundary}}, std::vector{x})[0],
         "of_x");
   };
 }

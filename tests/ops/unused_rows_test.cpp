@@ -40,7 +40,7 @@ Program experts(DType dtype) {
   const Value results = grouped_linear(builder, activated, outward, offsets)[0];
   const Value sums = reduce_experts(builder, results, weights, indices);
   builder.output(sums);
-  const Seed seeds[] = {{sums, builder.input("seed", builder.spec(sums)), SeedOf::boundary}};
+  const Seed seeds[] = {{sums, builder.input("seed", builder.spec(sums)), SeedKind::boundary}};
   differentiate(builder, seeds);
   return program;
 }

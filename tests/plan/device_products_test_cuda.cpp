@@ -182,7 +182,7 @@ TEST(CublasLt, DescribesProductsOfGroups) {
   const Loaded loaded;
   if (!loaded.library) GTEST_SKIP() << loaded.missing;
   const CublasLt& library = *loaded.library;
-  if (!CublasLtGroupedProduct::is_right_with(library)) GTEST_SKIP() << library.version();
+  if (!CublasLtGroupedProduct::is_right_with(library)) GTEST_SKIP() << library.version_text();
   // The lists lie in a device's memory, which describing does not read.
   auto* const memory = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
   for (const GroupedKind kind :
@@ -238,7 +238,7 @@ TEST(CublasLt, ProductsOfGroupsAreDescribedOnceForEachPlaceOfTheirTable) {
   const Loaded loaded;
   if (!loaded.library) GTEST_SKIP() << loaded.missing;
   const CublasLt& library = *loaded.library;
-  if (!CublasLtGroupedProduct::is_right_with(library)) GTEST_SKIP() << library.version();
+  if (!CublasLtGroupedProduct::is_right_with(library)) GTEST_SKIP() << library.version_text();
   GroupedShape shape{.groups = 8,
                      .rows = 4096,
                      .in = 2048,
@@ -269,7 +269,7 @@ TEST(CublasLt, ProductsOfGroupsAreDescribedOnceForEachPlaceOfTheirTable) {
 TEST(CublasLt, SaysItsOwnWordsInErrors) {
   const Loaded loaded;
   if (!loaded.library) GTEST_SKIP() << loaded.missing;
-  EXPECT_EQ(loaded.library->version().rfind("cuBLASLt ", 0), 0U);
+  EXPECT_EQ(loaded.library->version_text().rfind("cuBLASLt ", 0), 0U);
   const std::string message = error_of(
       [&] { loaded.library->check(CUBLAS_STATUS_NOT_SUPPORTED, "a product [1, 2] x [2, 3]"); });
   EXPECT_EQ(message.rfind("a product [1, 2] x [2, 3]: cuBLASLt ", 0), 0U) << message;

@@ -118,7 +118,7 @@ TEST(Types, EveryFamilyIsAcceptedOnEveryMesh) {
           // Each gradient is a sum over the ranks that use the weight on their own data.
           for (const ParameterUnit& unit : parameters.units()) {
             if (!unit.has_gradients()) continue;
-            for (const Axis axis : mesh.of_view(unit.distribution.view())) {
+            for (const Axis axis : mesh.axes_of(unit.distribution.view())) {
               EXPECT_TRUE(unit.distribution.on(axis).split() !=
                           (unit.gradient_distribution.on(axis).placement == Placement::partial))
                   << unit.name << " on " << mesh.name(axis);
@@ -173,7 +173,7 @@ std::map<std::string, std::vector<std::string>> named_types(const Program& progr
     if (value.name.find('#') != std::string::npos) continue;
     const Distribution& lies = value.spec.distribution;
     std::string text = lies.view() == MeshView::dense ? "dense" : "expert";
-    for (const Axis axis : program.mesh().of_view(lies.view())) {
+    for (const Axis axis : program.mesh().axes_of(lies.view())) {
       text += fmt::format(", {}: {}", program.mesh().name(axis), kind_of(lies.on(axis)));
     }
     types[value.name].push_back(text);

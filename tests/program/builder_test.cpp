@@ -137,7 +137,7 @@ TEST_F(BuilderTest, TheBackwardPassBeginsWhereThePhaseChanges) {
   }
   plain(builder_, x);
   EXPECT_EQ(program_.forward_size(), 2);
-  builder_.follow(program_.nodes()[0], Phase::backward);
+  builder_.enter_block_of(program_.nodes()[0], Phase::backward);
   plain(builder_, x);
   EXPECT_EQ(program_.forward_size(), 2);
   EXPECT_EQ(program_.nodes()[2].phase, Phase::backward);
@@ -153,13 +153,13 @@ TEST_F(BuilderTest, ARewrittenBackwardPassReadsValuesOfTheSameSpec) {
   split.distribution = split.distribution.with(tensor, sharded(0));
   const Value other = builder_.input("other", split);
   const Value y = plain(builder_, x);
-  builder_.follow(program_.nodes()[0], Phase::backward);
+  builder_.enter_block_of(program_.nodes()[0], Phase::backward);
   const Value z = plain(builder_, y);
   const Value part = view(builder_, y, 1, {2});
   Value again;
   builder_.rewrite_backward([&](const Node& node) {
     if (!again) {
-      builder_.follow(node, Phase::recompute);
+      builder_.enter_block_of(node, Phase::recompute);
       again = plain(builder_, x);
     }
     return std::vector{again};

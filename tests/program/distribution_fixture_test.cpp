@@ -162,7 +162,7 @@ class Replay {
   /// elements of a dim here, and of a label in the fixture.
   std::vector<Distribution> with_reduced_sizes(std::vector<Distribution> distributions) const {
     for (Distribution& each : distributions) {
-      for (const Axis axis : mesh_.of_view(each.view())) {
+      for (const Axis axis : mesh_.axes_of(each.view())) {
         TypeOnAxis type = each.on(axis);
         int64_t divisor = 0;
         for (const int64_t size : type.pieces.sizes) divisor = std::gcd(divisor, size);

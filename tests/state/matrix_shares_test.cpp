@@ -43,7 +43,7 @@ RC_GTEST_PROP(EvenOut, GivesTheRankWithTheMostWorkAsLittleAsCanBe, ()) {
   }
   const double least = least_maximum(shared, work);
   std::vector<double> summed = work;
-  const std::vector<int> owners = even_out(shared, work);
+  const std::vector<int> owners = assign_evenly(shared, work);
   RC_ASSERT(owners.size() == shared.size());
   for (size_t i = 0; i < shared.size(); ++i) {
     RC_ASSERT(std::ranges::count(shared[i].ranks, owners[i]) == 1);
@@ -118,13 +118,14 @@ TEST(MatrixShares, EachMatrixHasOneOwner) {
         for (const int other : chain.ranks) {
           for (const MatrixChain& of_other :
                matrix_chains(shard.of_rank(other), list.specs(), own)) {
-            if (of_other.parameter != chain.parameter) continue;
+            if (of_other.first_parameter != chain.first_parameter) continue;
             ASSERT_EQ(of_other.cuts.size(), chain.cuts.size());
             for (size_t i = 0; i < chain.cuts.size(); ++i) {
               EXPECT_EQ(of_other.cuts[i].owner, chain.cuts[i].owner);
             }
             for (const MatrixChain::Run& run : of_other.runs) {
-              for (int64_t i = 0; i < run.count; ++i) ++owners[{run.parameter, run.first + i}];
+              for (int64_t i = 0; i < run.count; ++i)
+                ++owners[{run.parameter, run.first_matrix + i}];
             }
           }
         }
@@ -192,7 +193,8 @@ TEST(MatrixShares, WorkIsEven) {
   const ParameterList list = matrices_on({mesh, 0});
   const StateShard shard({mesh, 0}, list, {ShardOver::all, true});
   for (const MatrixChain& chain : matrix_chains(shard, list.specs(), matrices_of(list))) {
-    if (list.specs()[chain.parameter].role == ParameterRole::router) continue;  // three small ones
+    if (list.specs()[chain.first_parameter].role == ParameterRole::router)
+      continue;  // three small ones
     const double total = std::accumulate(chain.work.begin(), chain.work.end(), 0.0);
     const double largest = 3.0 * 100 * 100 * 128 + 100.0 * 100 * 100;
     EXPECT_LE(*std::ranges::max_element(chain.work), total / 4 + largest);

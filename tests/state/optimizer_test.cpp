@@ -230,7 +230,7 @@ TEST(UpdateProgram, CostsAreThoseOfItsOperands) {
   double elements = 0, rounded = 0, sums = 0;
   for (const ParameterUnit& unit : machine.parameters.units()) {
     elements += static_cast<double>(unit.elements);
-    if (rounds(unit)) rounded += static_cast<double>(unit.elements);
+    if (is_rounded(unit)) rounded += static_cast<double>(unit.elements);
   }
   for (const ParameterSpec& spec : machine.parameters.specs()) {
     sums += static_cast<double>(squares_sums(spec.shape.elements()));

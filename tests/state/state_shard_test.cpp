@@ -109,7 +109,7 @@ TEST(StateShard, ShareEachElementOutOnce) {
         const Distribution lies = first.distribution(parameter, Kept::master);
         for (int rank = 0; rank < mesh.ranks(); ++rank) {
           std::vector<int> place;
-          for (const Axis axis : mesh.of_view(lies.view())) {
+          for (const Axis axis : mesh.axes_of(lies.view())) {
             if (lies.on(axis).same_on_ranks()) place.push_back(mesh.coordinate(rank, axis));
           }
           std::vector<int>& counts = copies[place];

@@ -75,7 +75,7 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
                      options.seed.empty()
                          ? builder.input("seed" + std::to_string(output.id), builder.spec(output))
                          : program.find(options.seed),
-                     SeedOf::boundary});
+                     SeedKind::boundary});
   }
   differentiate(builder, seeds);
 

@@ -85,7 +85,7 @@ class MeshRun {
   int64_t received_bytes(int rank, std::span<const Axis> axes,
                          std::string_view lane = "network") const {
     int64_t bytes = 0;
-    for (size_t kind = 0; kind < kWords<Collective>.size(); ++kind) {
+    for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
       bytes += traffic(rank, axes, static_cast<Collective>(kind), lane).received_bytes;
     }
     return bytes;

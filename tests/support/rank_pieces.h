@@ -45,7 +45,7 @@ inline std::vector<double> small_numbers(int64_t count, const std::string& name)
 inline int position_among(const Mesh& mesh, const Distribution& distribution, int rank,
                           Placement placement) {
   int position = 0;
-  for (const Axis axis : mesh.of_view(distribution.view())) {
+  for (const Axis axis : mesh.axes_of(distribution.view())) {
     if (distribution.on(axis).placement != placement) continue;
     position = position * mesh.size(axis) + mesh.coordinate(rank, axis);
   }
@@ -55,7 +55,7 @@ inline int position_among(const Mesh& mesh, const Distribution& distribution, in
 /// How many ranks share a sum: their addends make the value.
 inline int addend_count(const Mesh& mesh, const Distribution& distribution) {
   int count = 1;
-  for (const Axis axis : mesh.of_view(distribution.view())) {
+  for (const Axis axis : mesh.axes_of(distribution.view())) {
     if (distribution.on(axis).placement == Placement::partial) count *= mesh.size(axis);
   }
   return count;
@@ -95,7 +95,7 @@ inline Shape whole_shape(const Mesh& mesh, const Distribution& distribution,
     int64_t extent = 0;
     for (int rank = 0; rank < mesh.ranks(); ++rank) {
       const bool counts = mesh.coordinate(rank, mesh.pipeline()) == 0 &&
-                          std::ranges::all_of(mesh.of_view(distribution.view()), [&](Axis axis) {
+                          std::ranges::all_of(mesh.axes_of(distribution.view()), [&](Axis axis) {
                             return std::ranges::find(splits, axis) != splits.end() ||
                                    mesh.coordinate(rank, axis) == 0;
                           });

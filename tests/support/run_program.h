@@ -77,7 +77,7 @@ inline RunResult run_program(const ProgramFunction& function, const std::vector<
     builder.output(output);
     const std::string name = fmt::format("seed{}", seeds.size());
     if (options.backward)
-      seeds.push_back({output, builder.input(name, builder.spec(output)), SeedOf::boundary});
+      seeds.push_back({output, builder.input(name, builder.spec(output)), SeedKind::boundary});
   }
   if (options.backward) differentiate(builder, seeds);
 

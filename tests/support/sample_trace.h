@@ -64,7 +64,7 @@ inline StepTrace sample_trace() {
        .backward_flops = 0.25e9,
        .bytes = 4e6,
        .shape = "[1000, 1000]",
-       .products = {{trace.number_of(sample_product()), 1}}},
+       .products = {{trace.index_of(sample_product()), 1}}},
       2);
   add({.name = "rms_norm", .block = "norm", .phase = "forward", .layer = 0, .bytes = 4e7}, 1);
   add({.name = "attention",
@@ -73,7 +73,7 @@ inline StepTrace sample_trace() {
        .layer = 0,
        .flops = 1e8,
        .bytes = 1e6,
-       .products = {{trace.number_of(sample_tile()), 200}}},
+       .products = {{trace.index_of(sample_tile()), 200}}},
       1);
   add({.name = "linear_input_gradient",
        .block = "attention",
@@ -82,7 +82,7 @@ inline StepTrace sample_trace() {
        .flops = 0.8e9,
        .repeated_flops = 0.2e9,
        .bytes = 3e6,
-       .products = {{trace.number_of(sample_sum()), 2}}},
+       .products = {{trace.index_of(sample_sum()), 2}}},
       2);
   add({.name = "linear",
        .block = "feed_forward",
@@ -90,7 +90,7 @@ inline StepTrace sample_trace() {
        .layer = 0,
        .flops = 0.5e9,
        .bytes = 2e6,
-       .products = {{trace.number_of(sample_sum()), 1}}},
+       .products = {{trace.index_of(sample_sum()), 1}}},
       1);
   add({.name = "adamw", .block = "optimizer", .phase = "step", .bytes = 2e8}, 1);
   return trace;

@@ -112,7 +112,7 @@ class CountedStep {
   static std::set<Communicator*> all_groups(RankGroups& groups) {
     std::set<Communicator*> result;
     for (const MeshView view : {MeshView::dense, MeshView::expert}) {
-      const std::span<const Axis> axes = groups.mesh().of_view(view);
+      const std::span<const Axis> axes = groups.mesh().axes_of(view);
       for (unsigned set = 1; set < 1U << axes.size(); ++set) {
         std::vector<Axis> over;
         for (size_t i = 0; i < axes.size(); ++i) {
@@ -126,7 +126,7 @@ class CountedStep {
 
   static int64_t received_bytes(const Communicator& group) {
     int64_t bytes = 0;
-    for (size_t kind = 0; kind < kWords<Collective>.size(); ++kind) {
+    for (size_t kind = 0; kind < kWordsOf<Collective>.size(); ++kind) {
       bytes += group.traffic(static_cast<Collective>(kind)).received_bytes;
     }
     return bytes;

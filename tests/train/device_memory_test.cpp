@@ -31,7 +31,7 @@ class DeviceMemoryTest : public ::testing::Test {
 
   static TrainReport train_with(const RunConfig& config, int64_t memory_bytes) {
     TrainOptions options = testing::kQuiet;
-    options.open = [=](const RunConfig&, const LocalRank&) {
+    options.open_accelerator = [=](const RunConfig&, const LocalRank&) {
       return open_emulated(32, {}, memory_bytes);
     };
     return train(config, options, Logger());

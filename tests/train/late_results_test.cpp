@@ -42,7 +42,7 @@ class LateResults : public ::testing::Test {
 
   void train(const RunConfig& config, const std::function<void(int64_t step)>& on_batches) {
     TrainOptions options = testing::kQuiet;
-    options.open = [this](const RunConfig&, const LocalRank&) {
+    options.open_accelerator = [this](const RunConfig&, const LocalRank&) {
       auto device = std::make_unique<ObservedAccelerator>();
       device_ = device.get();
       return device;

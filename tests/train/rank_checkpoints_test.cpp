@@ -149,9 +149,9 @@ TEST_F(Ranks, EvaluateACheckpointAsOneDoes) {
   for (const int ranks : {2, 4}) {
     options.ranks = ranks;
     const CheckpointEvaluation several = evaluate_checkpoint(options);
-    EXPECT_NEAR(several.model.loss / one.model.loss, 1, 1e-12);
-    EXPECT_EQ(several.model.targets, one.model.targets);
-    EXPECT_EQ(several.model.instances, one.model.instances);
+    EXPECT_NEAR(several.mean.loss / one.mean.loss, 1, 1e-12);
+    EXPECT_EQ(several.mean.targets, one.mean.targets);
+    EXPECT_EQ(several.mean.instances, one.mean.instances);
   }
   options.batch = 6;
   EXPECT_THAT(error_of([&] { evaluate_checkpoint(options); }),

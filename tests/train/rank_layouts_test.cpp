@@ -94,8 +94,8 @@ TEST_F(RankLayouts, EvaluateACheckpointUnderALayoutOfTraining) {
       options.ranks = ranks;
       options.parallel = parallel;
       const CheckpointEvaluation several = evaluate_checkpoint(options);
-      EXPECT_NEAR(several.model.loss / one.model.loss, 1, 1e-12);
-      EXPECT_EQ(several.model.targets, one.model.targets);
+      EXPECT_NEAR(several.mean.loss / one.mean.loss, 1, 1e-12);
+      EXPECT_EQ(several.mean.targets, one.mean.targets);
     }
     options.ranks = 4;
     options.parallel = {.tensor = 3};

@@ -65,7 +65,7 @@ class Ranks : public ::testing::Test {
     for (const CheckpointTensor& tensor : reader.manifest().tensors) {
       reader.check(tensor);
       bytes += tensor.label();
-      reader.read_pieces(tensor, 0, tensor.bytes(), [&](std::span<std::byte> part) {
+      reader.read_chunks(tensor, 0, tensor.bytes(), [&](std::span<std::byte> part) {
         bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
       });
     }

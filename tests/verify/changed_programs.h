@@ -28,7 +28,7 @@ class ChangedOperation final : public Operation {
     return base_->cost(inputs, outputs);
   }
   Lane lane() const override { return base_->lane(); }
-  std::vector<std::vector<Axis>> meets() const override { return base_->meets(); }
+  std::vector<std::vector<Axis>> group_axes() const override { return base_->group_axes(); }
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     return base_->workspace_bytes(target, inputs);
   }

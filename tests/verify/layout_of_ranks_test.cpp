@@ -171,7 +171,7 @@ TEST(LayoutOfRanks, HasTheNormOfOnesWhereAllGradientsAreOnes) {
       for (const ParameterSpec& spec : parameters.specs()) {
         const ParameterUnit& unit = parameters.units()[static_cast<size_t>(spec.unit_index)];
         double addends = 1;  // each rank has an equal part of a sum that is not taken yet
-        for (const Axis axis : mesh.of_view(unit.gradient_distribution.view())) {
+        for (const Axis axis : mesh.axes_of(unit.gradient_distribution.view())) {
           const bool partial = unit.gradient_distribution.on(axis).placement == Placement::partial;
           if (partial) addends *= mesh.size(axis);
         }

@@ -26,7 +26,7 @@ class LayoutProcessesTest : public ::testing::Test {
       {
         LayoutProcesses ranks(RunConfig(), trial_.mesh, processes);
         ranks.begin(trial_, batches_);
-        if (ranks.first()) {
+        if (ranks.is_first()) {
           results = ranks.run(trial_);
           ranks.finish();
         } else {

@@ -162,10 +162,10 @@ class Draw {
     }
   }
 
-  static std::vector<Recomputed> all_recomputed() {
-    std::vector<Recomputed> result;
-    for (const std::string& name : words_of<Recomputed>())
-      result.push_back(from_word<Recomputed>(name));
+  static std::vector<RecomputedBlock> all_recomputed() {
+    std::vector<RecomputedBlock> result;
+    for (const std::string& name : words_of<RecomputedBlock>())
+      result.push_back(from_word<RecomputedBlock>(name));
     return result;
   }
 

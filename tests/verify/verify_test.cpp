@@ -256,8 +256,8 @@ TEST_F(Streams, SayHowManyValuesBeforeTheFirstHaveNoCounterpart) {
   for (const ValueStream::Entry& entry : one_.entries()) {
     if (entry.name == found.first->name) break;
     ++before;
-    const std::span<const size_t> there = ranks_[0].at(entry.name);
-    const bool as_often = there.size() == one_.at(entry.name).size();
+    const std::span<const size_t> there = ranks_[0].indices_of(entry.name);
+    const bool as_often = there.size() == one_.indices_of(entry.name).size();
     const auto of_exchange = [&](size_t at) {
       return ranks_[0].entries()[at].distribution.text(mesh_).find("exchange") != std::string::npos;
     };

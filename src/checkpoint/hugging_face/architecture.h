@@ -13,7 +13,7 @@ namespace tessera::hugging_face {
 struct Architecture {
   std::string_view name;         ///< its name in config.json's "architectures": "OlmoeForCausalLM"
   Family family;                 ///< Tessera's preset with the same layers
-  bool chooses_head_dim = true;  ///< has the key head_dim; false: hidden_size / heads, and clip_qkv
+  bool chooses_head_dim = true;  ///< true: has the key head_dim; false: has clip_qkv
   std::string_view experts_key = "";  ///< the key of the number of experts, in a mixture
   // The library's defaults for keys that config.json leaves out.
   int64_t kv_heads = 0;  ///< 0: as many as query heads

@@ -64,9 +64,9 @@ double ConfigFields::required_number(const std::string& key, double minimum) {
   return *value;
 }
 
-bool ConfigFields::flag(const std::string& key, bool standard) {
+bool ConfigFields::flag(const std::string& key, bool default_value) {
   const Json* json = find(key);
-  if (json == nullptr) return standard;
+  if (json == nullptr) return default_value;
   if (!json->is_boolean()) refuse(key, "true or false");
   return json->get<bool>();
 }

@@ -15,7 +15,7 @@ inline constexpr int64_t kLargestSize = 1 << 24;  ///< of a model's dims
 inline constexpr int64_t kMostExperts = 1 << 12;
 
 /// Reads the keys of an untrusted JSON object, and remembers which keys were requested. Every error
-/// names the object's origin and the key. To all but has(), a key with the value null is left out.
+/// names the object's origin and the key. All functions but has() treat null as a missing key.
 class ConfigFields {
  public:
   /// `json` must outlive this.
@@ -27,9 +27,9 @@ class ConfigFields {
   /// Returns whether the key is present, even with the value null.
   bool has(const std::string& key) const;
 
-  // The readers of values return nothing, or `standard`, if the key is left out. They throw Error
-  // on a value of another kind or out of range. A reader named required_... also throws Error if
-  // the key is left out.
+  // The readers of values return nothing, or `default_value`, if the key is left out. They throw
+  // Error on a value of another kind or out of range. A reader named required_... also throws Error
+  // if the key is left out.
 
   /// Returns a whole number.
   std::optional<int64_t> size(const std::string& key, int64_t minimum, int64_t maximum);
@@ -38,7 +38,7 @@ class ConfigFields {
   std::optional<double> number(const std::string& key, double minimum);
   std::optional<double> number_above_zero(const std::string& key);
   double required_number(const std::string& key, double minimum);
-  bool flag(const std::string& key, bool standard);
+  bool flag(const std::string& key, bool default_value);
   std::optional<std::string> text(const std::string& key);
 
   /// Throws "origin: key is VALUE; expected EXPECTED" as an Error.

@@ -74,9 +74,7 @@ void check_tokenizer(const fs::path& folder, int64_t vocabulary_size, const Logg
 /// Throws Error when generation_config.json names the tokens that end a text in an unknown form.
 void check_end_tokens(const fs::path& folder) {
   const fs::path path = folder / hugging_face::kGenerationConfigName;
-  if (is_file(path)) {
-    hugging_face::read_end_tokens(read_file(path), path.string());
-  }
+  if (is_file(path)) hugging_face::read_end_tokens(read_file(path), path.string());
 }
 
 }  // namespace

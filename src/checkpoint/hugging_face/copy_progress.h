@@ -17,7 +17,7 @@ class CopyProgress {
  public:
   /// `verb` is the first word of the progress line. Shows nothing if `shown` is false.
   CopyProgress(std::string verb, int64_t total_bytes, bool shown)
-      : verb_(std::move(verb)), total_(total_bytes), shown_(shown) {}
+      : verb_(std::move(verb)), total_(total_bytes), is_shown_(shown) {}
 
   /// Adds copied bytes. Throws Error once the user has interrupted the program.
   void add(int64_t bytes) {
@@ -32,20 +32,20 @@ class CopyProgress {
  private:
   void show(int64_t more_bytes, bool last) {
     const std::lock_guard lock(mutex_);
-    done_ += more_bytes;
-    if (!shown_) return;
+    copied_ += more_bytes;
+    if (!is_shown_) return;
     const double fraction =
-        total_ == 0 ? 1 : static_cast<double>(done_) / static_cast<double>(total_);
+        total_ == 0 ? 1 : static_cast<double>(copied_) / static_cast<double>(total_);
     const std::string detail =
-        fmt::format("{}: {} of {}", verb_, format_bytes(done_), format_bytes(total_));
+        fmt::format("{}: {} of {}", verb_, format_bytes(copied_), format_bytes(total_));
     progress_.show(Progress::bar(fraction, watch_.seconds(), detail), last);
   }
 
   std::string verb_;
   int64_t total_;
-  bool shown_;
+  bool is_shown_;
   std::mutex mutex_;
-  int64_t done_ = 0;
+  int64_t copied_ = 0;
   Stopwatch watch_;
   Progress progress_;
 };

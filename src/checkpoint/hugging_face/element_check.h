@@ -11,15 +11,15 @@
 
 namespace tessera::hugging_face {
 
-/// Returns the index of the first word whose bits of the mask `exponent` are all set, or -1. Such a
-/// float is NaN or infinite.
+/// Returns the index of the first word whose bits of the mask `exponent_mask` are all set, or -1.
+/// Such a float is NaN or infinite.
 template <typename Word>
-int64_t find_non_finite(std::span<const std::byte> bytes, Word exponent) {
+int64_t find_non_finite(std::span<const std::byte> bytes, Word exponent_mask) {
   const size_t count = bytes.size() / sizeof(Word);
   for (size_t i = 0; i < count; ++i) {
     Word word;
     std::memcpy(&word, bytes.data() + i * sizeof(Word), sizeof(Word));
-    if ((word & exponent) == exponent) return static_cast<int64_t>(i);
+    if ((word & exponent_mask) == exponent_mask) return static_cast<int64_t>(i);
   }
   return -1;
 }

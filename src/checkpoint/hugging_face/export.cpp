@@ -30,8 +30,8 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr int kThreads = 2;                   // files that are written at once
-constexpr const char* kGroup = "parameters";  // the group of a checkpoint's tensors
+constexpr int kFilesAtOnce = 2;
+constexpr const char* kParameterGroup = "parameters";  // the group of a checkpoint's tensors
 /// Any one of these files holds a whole tokenizer.
 constexpr std::array<std::string_view, 3> kTokenizerFiles{"tokenizer.json", "tokenizer.model",
                                                           "vocab.json"};
@@ -42,11 +42,11 @@ class Converter {
  public:
   Converter(DType from, DType to) : from_(from), to_(to) {
     if (from_ != to_) {
-      converted_.resize(static_cast<size_t>(kReadPiece / dtype_size(from_) * dtype_size(to_)));
+      converted_.resize(static_cast<size_t>(kReadChunk / dtype_size(from_) * dtype_size(to_)));
     }
   }
 
-  /// Converts at most kReadPiece bytes.
+  /// Converts at most kReadChunk bytes.
   std::span<const std::byte> operator()(std::span<std::byte> bytes) {
     if (from_ == to_) return bytes;
     const int64_t count = static_cast<int64_t>(bytes.size()) / dtype_size(from_);
@@ -75,7 +75,7 @@ class ExportTensors {
     std::set<std::string_view> expected;
     for (const auto& [name, shape] : map_.parameters) {
       expected.insert(name);
-      const CheckpointTensor* found = checkpoint_.find(kGroup, name);
+      const CheckpointTensor* found = checkpoint_.find(kParameterGroup, name);
       sources_.push_back(found);
       if (found == nullptr) {
         differences.push_back(fmt::format("{} is missing", in_quotes(name)));
@@ -86,7 +86,7 @@ class ExportTensors {
       }
     }
     for (const CheckpointTensor& tensor : checkpoint_.manifest().tensors) {
-      if (tensor.group == kGroup && !expected.contains(tensor.name)) {
+      if (tensor.group == kParameterGroup && !expected.contains(tensor.name)) {
         differences.push_back(fmt::format("{} has no place", in_quotes(tensor.name)));
       }
     }
@@ -130,14 +130,14 @@ class ExportTensors {
       const CheckpointTensor& tensor = source(segment);
       const int64_t size = dtype_size(tensor.dtype);
       std::call_once(checked_[segment.parameter], [&] { checkpoint_.check(tensor); });
-      Converter converted(tensor.dtype, to);
+      Converter converter(tensor.dtype, to);
       int64_t element = segment.parameter_begin;
-      const auto pass_on = [&](std::span<std::byte> piece) {
-        if (const int64_t bad = first_non_finite_element(piece, tensor.dtype); bad >= 0) {
+      const auto pass_on = [&](std::span<std::byte> chunk) {
+        if (const int64_t bad = first_non_finite_element(chunk, tensor.dtype); bad >= 0) {
           throw Error("{}: element {} of {} (tensor {} of the export) is NaN or infinite",
                       checkpoint_.path().string(), element + bad, in_quotes(tensor.name), name);
         }
-        const auto result = converted(piece);
+        const auto result = converter(chunk);
         if (const int64_t bad = first_non_finite_element(result, to); bad >= 0) {
           throw Error(
               "element {} of {} (tensor {} of the export) is beyond the range of {}; export "
@@ -146,9 +146,9 @@ class ExportTensors {
         }
         sink(result);
         progress.add(static_cast<int64_t>(result.size()));
-        element += static_cast<int64_t>(piece.size()) / size;
+        element += static_cast<int64_t>(chunk.size()) / size;
       };
-      checkpoint_.read_pieces(tensor, segment.parameter_begin * size, segment.count * size,
+      checkpoint_.read_chunks(tensor, segment.parameter_begin * size, segment.count * size,
                               pass_on);
     }
   }
@@ -190,7 +190,7 @@ std::map<std::string, int64_t> write_shards(const fs::path& folder, const Export
                                             const std::vector<Shard>& shards,
                                             CopyProgress& progress) {
   std::vector<int64_t> bytes(shards.size());
-  parallel_tasks(kThreads, static_cast<int64_t>(shards.size()), [&](int64_t index) {
+  parallel_tasks(kFilesAtOnce, static_cast<int64_t>(shards.size()), [&](int64_t index) {
     const auto shard = static_cast<size_t>(index);
     std::vector<TensorStream> streams;
     for (const int64_t tensor : shards[shard]) streams.push_back(tensors.stream(tensor, progress));
@@ -263,7 +263,7 @@ std::string common_dtype(const ExportTensors& tensors) {
 }
 
 /// Returns why some versions of the library refuse the model; empty if none does.
-std::string refused_sizes(const Architecture& architecture, const ModelConfig& model) {
+std::string refusal_note(const Architecture& architecture, const ModelConfig& model) {
   if (architecture.family != Family::llama || model.hidden_size % model.heads == 0) return "";
   return fmt::format(
       "transformers 5 refuses a {} whose num_attention_heads ({}) does not divide its hidden_size "
@@ -278,7 +278,7 @@ ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::pat
                                const ExportOptions& options) {
   ExportReport report{.checkpoint = checkpoint.path(), .step = checkpoint.state().step};
   report.architecture = &architecture_of(options.model);
-  report.note = refused_sizes(*report.architecture, options.model);
+  report.note = refusal_note(*report.architecture, options.model);
   ModelFolder folder(output);
   const WeightMap map = weight_map(*report.architecture, options.model, options.experts);
   const ExportTensors tensors(checkpoint, map, options.dtype);

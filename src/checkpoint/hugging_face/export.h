@@ -9,6 +9,7 @@
 
 namespace tessera::hugging_face {
 
+/// The options of export_checkpoint().
 struct ExportOptions {
   ModelConfig model;  ///< the checkpoint's model
   int64_t max_context = 0;

@@ -21,7 +21,7 @@ namespace tessera::hugging_face {
 namespace {
 
 constexpr size_t kMostListed = 10;      // differences that one error message lists
-constexpr int64_t kMostMissing = 1000;  // missing tensors up to which a map is made
+constexpr int64_t kMostMissing = 1000;  // with more missing tensors, no map is made
 constexpr std::string_view kHead = "lm_head.weight";
 
 /// The files beside the weights that a checkpoint carries if the folder has them. config.json keeps
@@ -62,11 +62,11 @@ std::string difference(const FolderTensor& first, const FolderTensor& second) {
   bool same = true;
   std::vector<std::byte> second_bytes;
   int64_t compared = 0;
-  first.file->read_pieces(a, 0, a.bytes(), [&](std::span<std::byte> piece) {
-    second_bytes.resize(piece.size());
+  first.file->read_chunks(a, 0, a.bytes(), [&](std::span<std::byte> chunk) {
+    second_bytes.resize(chunk.size());
     second.file->read(b, compared, second_bytes);
-    same = same && std::ranges::equal(piece, second_bytes);
-    compared += static_cast<int64_t>(piece.size());
+    same = same && std::ranges::equal(chunk, second_bytes);
+    compared += static_cast<int64_t>(chunk.size());
   });
   return same ? "" : "differs from";
 }
@@ -99,16 +99,16 @@ void copy_segment(const MappedSegment& segment, const FolderTensor& source, DTyp
                   const ByteSink& sink, CopyProgress& copied) {
   const int64_t size = dtype_size(dtype);
   int64_t element = segment.tensor_begin;
-  source.file->read_pieces(
+  source.file->read_chunks(
       *source.entry, segment.tensor_begin * size, segment.count * size,
-      [&](std::span<std::byte> piece) {
-        if (const int64_t bad = first_non_finite_element(piece, dtype); bad >= 0) {
+      [&](std::span<std::byte> chunk) {
+        if (const int64_t bad = first_non_finite_element(chunk, dtype); bad >= 0) {
           throw Error("{}: element {} of tensor {} is NaN or infinite; the model is broken",
                       source.file->path().string(), element + bad, in_quotes(source.entry->name));
         }
-        sink(piece);
-        copied.add(static_cast<int64_t>(piece.size()));
-        element += static_cast<int64_t>(piece.size()) / size;
+        sink(chunk);
+        copied.add(static_cast<int64_t>(chunk.size()));
+        element += static_cast<int64_t>(chunk.size()) / size;
       });
 }
 
@@ -164,9 +164,7 @@ void SourceModel::match_tensors() {
   if (differences.empty()) return;
   const size_t count = differences.size();
   differences.resize(std::min(count, kMostListed));
-  if (count > kMostListed) {
-    differences.push_back(fmt::format("and {} more", count - kMostListed));
-  }
+  if (count > kMostListed) differences.push_back(fmt::format("and {} more", count - kMostListed));
   throw Error("the weights in {} are not those of the {} that its {} describes:\n  {}",
               folder_.string(), config_.architecture->name, kConfigName, join(differences, "\n  "));
 }

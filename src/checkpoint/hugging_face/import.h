@@ -32,7 +32,7 @@ class SourceModel {
   const ReadConfig& config() const { return config_; }
   /// Returns notes for the user about the model, one sentence each.
   std::vector<std::string> notes() const;
-  /// Returns the widest element type of the tensors.
+  /// Returns the narrowest type that holds the elements of all tensors: f32 for bf16 beside f16.
   DType widest() const;
   /// Return the number of bytes and of elements of the weights.
   int64_t bytes() const;

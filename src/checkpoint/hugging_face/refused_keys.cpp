@@ -99,9 +99,7 @@ void refuse_windows(ConfigFields& fields, const Architecture& architecture,
     const bool full = types->is_array() && std::ranges::all_of(*types, [&](const Json& type) {
                         return type == expected;
                       });
-    if (!full) {
-      fields.refuse("layer_types", fmt::format("\"{}\" in every layer", expected));
-    }
+    if (!full) fields.refuse("layer_types", fmt::format("\"{}\" in every layer", expected));
   }
 }
 

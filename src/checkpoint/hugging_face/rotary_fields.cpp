@@ -34,7 +34,7 @@ constexpr const char* kOriginalContext = "original_max_position_embeddings";
 double read_theta(ConfigFields& fields, const RopeDefaults& defaults) {
   const auto theta = fields.number_above_zero("rope_theta");
   if (theta && defaults.given_theta && *theta != *defaults.given_theta) {
-    throw Error("{}: rope_theta is {} beside it, and {} in it", fields.origin(),
+    throw Error("{}: rope_theta is {} beside this object, and {} in it", fields.origin(),
                 *defaults.given_theta, *theta);
   }
   return theta.value_or(defaults.given_theta.value_or(defaults.theta));

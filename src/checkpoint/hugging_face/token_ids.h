@@ -12,15 +12,15 @@
 namespace tessera::hugging_face {
 
 /// The keys of special tokens' ids, which an export keeps, in the order of Architecture::tokens.
-inline constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token_id",
-                                                      "pad_token_id"};
+inline constexpr std::array<const char*, 3> kTokenIdKeys{"bos_token_id", "eos_token_id",
+                                                         "pad_token_id"};
 
 /// Checks the ids of the special tokens. Each must be absent (null, or -1 in the first Llama's
 /// files), a token of the vocabulary, or a list of such tokens. Otherwise throws Error.
 void check_token_ids(ConfigFields& fields, int64_t vocabulary_size);
 
-/// Returns the id that the library uses if config.json leaves out `key`, which is one of kTokenIds.
-/// Returns -1 if the architecture has none, or if the vocabulary has no such token.
+/// Returns the id that the library uses if config.json leaves out `key`, which is one of
+/// kTokenIdKeys. Returns -1 if the architecture has none, or if the vocabulary has no such token.
 int64_t default_token_id(const Architecture& architecture, std::string_view key,
                          int64_t vocabulary_size);
 

@@ -82,7 +82,7 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
   }
   // All three ids are written, because the library replaces a missing id by its default. It did so
   // for the imported model, too.
-  for (const char* key : kTokenIds) {
+  for (const char* key : kTokenIdKeys) {
     json[key] = original.value(key, OrderedJson());
     if (!surroundings.original.empty() && !original.contains(key)) {
       json[key] = default_token_id(architecture, key, model.vocabulary_size);
@@ -100,7 +100,7 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
 std::string write_generation_config(std::string_view config) {
   const OrderedJson json = OrderedJson::parse(config);
   OrderedJson result = OrderedJson::object();
-  for (const char* key : kTokenIds) {
+  for (const char* key : kTokenIdKeys) {
     if (json.contains(key) && !json[key].is_null()) result[key] = json[key];
   }
   return result.dump(2) + "\n";

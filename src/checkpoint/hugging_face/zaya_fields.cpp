@@ -25,17 +25,13 @@ constexpr double kDefaultFraction = 0.5;
 /// Throws Error unless a size is the only one that is supported.
 void require_size(ConfigFields& fields, const std::string& key, int64_t expected) {
   const auto given = fields.size(key, 1, kLargestSize);
-  if (given && *given != expected) {
-    fields.refuse(key, std::to_string(expected));
-  }
+  if (given && *given != expected) fields.refuse(key, std::to_string(expected));
 }
 
 /// Throws Error unless rope_type is left out or "default".
 void require_default_rope(ConfigFields& fields) {
   const auto type = fields.text("rope_type");
-  if (type && *type != "default") {
-    fields.refuse("rope_type", "\"default\"");
-  }
+  if (type && *type != "default") fields.refuse("rope_type", "\"default\"");
 }
 
 /// Reads rope_parameters, which has an object for each type of layers.

@@ -26,12 +26,13 @@ class InProcessTransport final : public Transport {
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
     enter({&mark, Collective::all_gather, &layout, from.raw(), to.raw()});
-    const int64_t size = dtype_size(to.dtype());
-    for_others_first([&](size_t other, const RankCall& call) {
-      layout.for_each_range(static_cast<int>(other), [&](int64_t whole_offset, int64_t piece_offset,
-                                                         int64_t length) {
-        take(other, call.from + piece_offset * size, to.raw() + whole_offset * size, length * size);
-      });
+    const int64_t element_bytes = dtype_size(to.dtype());
+    for_each_rank([&](size_t source, const RankCall& call) {
+      const auto copy_range = [&](int64_t whole_offset, int64_t piece_offset, int64_t length) {
+        copy_from(source, call.from + piece_offset * element_bytes,
+                  to.raw() + whole_offset * element_bytes, length * element_bytes);
+      };
+      layout.for_each_range(static_cast<int>(source), copy_range);
     });
     leave();
   }
@@ -39,28 +40,30 @@ class InProcessTransport final : public Transport {
   void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to) override {
     enter({&mark, Collective::reduce_scatter, &layout, from.raw(), to.raw()});
-    const int64_t size = dtype_size(to.dtype());
+    const int64_t element_bytes = dtype_size(to.dtype());
     collect_addends();
-    layout.for_each_range(static_cast<int>(position_), [&](int64_t whole_offset,
-                                                           int64_t piece_offset, int64_t length) {
-      take_reduced(mark, to.dtype(), whole_offset, length, to.raw() + piece_offset * size);
-    });
+    const auto reduce_range = [&](int64_t begin, int64_t piece_offset, int64_t length) {
+      reduce_addends(mark, to.dtype(), begin, length, to.raw() + piece_offset * element_bytes);
+    };
+    layout.for_each_range(static_cast<int>(position_), reduce_range);
     leave();
   }
 
   void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
     enter({.mark = &mark, .moves = Collective::all_reduce, .from = from.raw(), .to = to.raw()});
-    const int64_t size = dtype_size(to.dtype());
+    const int64_t element_bytes = dtype_size(to.dtype());
     const auto begin = [&](size_t position) {
       return slice_begin(to.elements(), ranks(), static_cast<int>(position));
     };
     const int64_t own = begin(position_);
     collect_addends();
-    take_reduced(mark, to.dtype(), own, begin(position_ + 1) - own, to.raw() + own * size);
+    reduce_addends(mark, to.dtype(), own, begin(position_ + 1) - own,
+                   to.raw() + own * element_bytes);
     meeting_->synchronize();  // waits until all slices are summed
-    for_others_first([&](size_t other, const RankCall& call) {
-      const int64_t offset = begin(other) * size;
-      take(other, call.to + offset, to.raw() + offset, begin(other + 1) * size - offset);
+    for_each_rank([&](size_t source, const RankCall& call) {
+      const int64_t offset = begin(source) * element_bytes;
+      copy_from(source, call.to + offset, to.raw() + offset,
+                begin(source + 1) * element_bytes - offset);
     });
     leave();
   }
@@ -68,9 +71,9 @@ class InProcessTransport final : public Transport {
   void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
     const int64_t block_bytes = to.bytes() / ranks();
     enter({&mark, Collective::all_to_all, nullptr, from.raw(), to.raw(), block_bytes});
-    for_others_first([&](size_t other, const RankCall& call) {
-      take(other, call.from + static_cast<int64_t>(position_) * block_bytes,
-           to.raw() + static_cast<int64_t>(other) * block_bytes, block_bytes);
+    for_each_rank([&](size_t source, const RankCall& call) {
+      copy_from(source, call.from + static_cast<int64_t>(position_) * block_bytes,
+                to.raw() + static_cast<int64_t>(source) * block_bytes, block_bytes);
     });
     leave();
   }
@@ -80,10 +83,10 @@ class InProcessTransport final : public Transport {
     const int64_t row_bytes = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
     enter({&mark, Collective::all_to_all_rows, nullptr, from.raw(), to.raw(), row_bytes, sent,
            received_rows});
-    for_others_first([&](size_t other, const RankCall& call) {
-      take(other, call.from + sum_before(call.sent, position_) * row_bytes,
-           to.raw() + sum_before(received_rows, other) * row_bytes,
-           received_rows[other] * row_bytes);
+    for_each_rank([&](size_t source, const RankCall& call) {
+      copy_from(source, call.from + sum_before(call.sent, position_) * row_bytes,
+                to.raw() + sum_before(received_rows, source) * row_bytes,
+                received_rows[source] * row_bytes);
     });
     leave();
   }
@@ -91,7 +94,7 @@ class InProcessTransport final : public Transport {
   void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
     enter({.mark = &mark, .moves = Collective::broadcast, .to = tensor.raw()});
     const auto source = static_cast<size_t>(root);
-    take(source, meeting_->call_of(source).to, tensor.raw(), tensor.bytes());
+    copy_from(source, meeting_->call_of(source).to, tensor.raw(), tensor.bytes());
     leave();
   }
 
@@ -100,7 +103,7 @@ class InProcessTransport final : public Transport {
     // raw() throws for memory of a device: here, before another rank can see the messages.
     for (const MarkedMessage& message : sends) message.tensor.raw();
     for (const MarkedMessage& message : receives) message.tensor.raw();
-    received(meeting_->exchange(position_, sends, receives));
+    count_received(meeting_->exchange(position_, sends, receives));
   }
 
   void barrier(const Fingerprint& mark) override {
@@ -115,27 +118,27 @@ class InProcessTransport final : public Transport {
   void enter(const RankCall& call) { meeting_->enter(position_, call); }
   void leave() { meeting_->leave(position_); }
 
-  /// Copies bytes from the memory of the rank at position `other`, and counts them.
-  void take(size_t other, const std::byte* from, std::byte* to, int64_t bytes) {
+  /// Copies bytes from the memory of the rank at position `source`, and counts them.
+  void copy_from(size_t source, const std::byte* from, std::byte* to, int64_t bytes) {
     if (bytes > 0 && from != to) std::memcpy(to, from, static_cast<size_t>(bytes));
-    if (other != position_) received(bytes);
+    if (source != position_) count_received(bytes);
   }
 
   /// Reduces elements of addends_, the memory of all ranks, and counts the other ranks' bytes.
-  void take_reduced(const Fingerprint& mark, DType dtype, int64_t begin, int64_t elements,
-                    std::byte* to) {
+  void reduce_addends(const Fingerprint& mark, DType dtype, int64_t begin, int64_t elements,
+                      std::byte* to) {
     reduce(mark.reduction, dtype, addends_, begin, elements, to);
-    received((ranks() - 1) * elements * dtype_size(dtype));
+    count_received((ranks() - 1) * elements * dtype_size(dtype));
   }
 
-  /// Visits all ranks, this rank last. Each rank begins with its next neighbour, so that they do
-  /// not all read the same memory at once.
+  /// Calls body(position, call) for all ranks, this rank last. Each rank begins with its next
+  /// neighbour, so that they do not all read the same memory at once.
   template <typename Body>
-  void for_others_first(Body&& body) const {
+  void for_each_rank(Body&& body) const {
     const size_t count = meeting_->ranks().size();
     for (size_t step = 1; step <= count; ++step) {
-      const size_t other = (position_ + step) % count;
-      body(other, meeting_->call_of(other));
+      const size_t source = (position_ + step) % count;
+      body(source, meeting_->call_of(source));
     }
   }
 

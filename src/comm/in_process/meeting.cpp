@@ -36,7 +36,7 @@ void Meeting::enter(size_t position, const RankCall& call) {
 void Meeting::await_all(Lock& lock, size_t position, const RankCall& call) {
   calls_[position] = call;
   arrived_.push_back(position);
-  check_same();
+  check_same_call();
   for (size_t other = 0; other < ranks_.size(); ++other) check_messages(position, other);
   if (arrived_.size() == ranks_.size()) {
     check_rows();
@@ -71,31 +71,31 @@ void Meeting::wait_for_all(Lock& lock) {
   }
 }
 
-/// Returns the error of a call for which some ranks are missing: they have ended, or did not come.
+/// Returns the error of a call in which the ranks at `missing` have ended or did not come in time.
 std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_t> missing,
-                                  bool ended, std::chrono::milliseconds timeout) const {
-  std::vector<int> there;
+                                  bool have_ended, std::chrono::milliseconds timeout) const {
+  std::vector<int> waiting;
   std::vector<int> missing_ranks;
   std::vector<std::string> last_calls;
   for (size_t position = 0; position < ranks_.size(); ++position) {
     const bool is_missing = std::ranges::find(missing, position) != missing.end();
-    (is_missing ? missing_ranks : there).push_back(ranks_[position]);
+    (is_missing ? missing_ranks : waiting).push_back(ranks_[position]);
     if (is_missing) last_calls.push_back(about_.describe(ranks_[position]));
   }
-  if (ended) return ended_text(mark, text(), missing_ranks, last_calls);
+  if (have_ended) return ended_text(mark, text(), missing_ranks, last_calls);
   // A message has two ranks. If one of them is missing, only the other has waited.
   if (mark.collective == Collective::message) {
-    there = {missing_ranks.front() == mark.to ? mark.from : mark.to};
+    waiting = {missing_ranks.front() == mark.to ? mark.from : mark.to};
   }
-  return timeout_text(mark.text(), text(), timeout, there, missing_ranks, last_calls);
+  return timeout_text(mark.text(), text(), timeout, waiting, missing_ranks, last_calls);
 }
 
 /// Compares the call of the rank that came last with that of the first.
-void Meeting::check_same() {
-  const RankCall& last = calls_[arrived_.back()];
+void Meeting::check_same_call() {
+  const RankCall& latest = calls_[arrived_.back()];
   const RankCall& first = calls_[arrived_.front()];
-  if (*last.mark == *first.mark && last.moves == first.moves &&
-      last.block_bytes == first.block_bytes) {
+  if (*latest.mark == *first.mark && latest.moves == first.moves &&
+      latest.block_bytes == first.block_bytes) {
     return;
   }
   fail_locked(different_calls_text(arrived_));
@@ -131,7 +131,8 @@ void Meeting::check_rows() {
       const int64_t sent = calls_[from].sent[to];
       const int64_t received = calls_[to].received[from];
       if (sent == received) continue;
-      fail_locked(rows_text(*calls_[0].mark, text(), ranks_[from], sent, ranks_[to], received));
+      fail_locked(
+          different_rows_text(*calls_[0].mark, text(), ranks_[from], sent, ranks_[to], received));
       throw Error(*failure_);
     }
   }

@@ -72,16 +72,15 @@ class Meeting {
   /// Returns the call of the rank at a position, between enter() and leave().
   const RankCall& call_of(size_t position) const { return calls_[position]; }
 
-  /// Sends and receives messages. Returns the bytes that came from other positions. Throws as
-  /// enter() does.
+  /// Sends and receives messages. Returns the bytes that other ranks sent. Throws as enter() does.
   int64_t exchange(size_t position, std::span<const MarkedMessage> sends,
                    std::span<const MarkedMessage> receives);
 
   /// Breaks the group, if it is not broken yet: waiting and later calls throw Error with this text.
   void fail(const std::string& message);
   void throw_if_failed() const;
-  /// Notes that the rank at a position makes no more calls. A call that waits for it, now or later,
-  /// breaks the group.
+  /// Notes that the rank at a position makes no more calls. A call that waits for this rank, now or
+  /// later, breaks the group.
   void end(size_t position);
   LastCall last_call(size_t position) const;
 
@@ -106,16 +105,16 @@ class Meeting {
                 Needs&& needs);
   void await_all(Lock& lock, size_t position, const RankCall& call);
   // These two return the errors of call_errors.h for calls of this group.
-  std::string missing_text(const Fingerprint& mark, std::span<const size_t> missing, bool ended,
-                           std::chrono::milliseconds timeout) const;
+  std::string missing_text(const Fingerprint& mark, std::span<const size_t> missing,
+                           bool have_ended, std::chrono::milliseconds timeout) const;
   std::string different_calls_text(std::span<const size_t> positions) const;
   // The caller holds the lock, here and below.
   void fail_locked(const std::string& message);
   void wait_for_all(Lock& lock);
-  void check_same();
+  void check_same_call();
   void check_rows();
   void check_messages(size_t in_collective, size_t in_exchange);
-  void receive_one(Lock& lock, size_t position, const MarkedMessage& message);
+  void receive_message(Lock& lock, size_t position, const MarkedMessage& message);
   void withdraw(Lock& lock, size_t position, std::span<const MarkedMessage> sends);
   Channel& channel(size_t from, size_t to) { return channels_[from * ranks_.size() + to]; }
 
@@ -138,30 +137,30 @@ class Meeting {
 };
 
 /// Waits, as the rank at `position`, until the condition holds. Throws if the group breaks before.
-/// `needs(other)` says whether the wait still depends on the rank at position `other`. If such a
-/// rank has ended, or if the timeout is over, breaks the group with an error that names them.
+/// `needs(other)` says whether the wait still depends on the rank at position `other`. If such
+/// ranks have ended, or the timeout is over, breaks the group with an error that names them.
 template <typename Condition, typename Needs>
 void Meeting::wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
                        Needs&& needs) {
   const std::chrono::milliseconds timeout = about_.timeout(ranks_[position]);
   const auto needs_ended = [&](size_t other) { return ended_[other] && needs(other); };
-  const auto over = [&] {
+  const auto is_over = [&] {
     if (condition() || failure_) return true;
     for (size_t other = 0; other < ranks_.size(); ++other) {
       if (needs_ended(other)) return true;
     }
     return false;
   };
-  const bool in_time = changed_.wait_for(lock, timeout, over);
+  const bool in_time = changed_.wait_for(lock, timeout, is_over);
   if (condition()) return;
   if (!failure_) {
     std::vector<size_t> missing;
     for (size_t other = 0; other < ranks_.size(); ++other) {
       if (in_time ? needs_ended(other) : needs(other)) missing.push_back(other);
     }
-    // Releases the lock: the texts lock all meetings of a rank, this one too, to say what it does.
+    // Releases the lock: to say what a rank does, the text locks all meetings of the rank.
     lock.unlock();
-    const std::string message = missing_text(mark, missing, /*ended=*/in_time, timeout);
+    const std::string message = missing_text(mark, missing, /*have_ended=*/in_time, timeout);
     lock.lock();
     if (condition()) return;
     if (!failure_) fail_locked(message);

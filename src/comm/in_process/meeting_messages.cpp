@@ -29,7 +29,7 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
     // A message that is done is removed from `own`: check_messages() looks at the others.
     for (; !own.receives.empty(); own.receives = own.receives.subspan(1)) {
       const MarkedMessage& receive = own.receives.front();
-      receive_one(lock, position, receive);
+      receive_message(lock, position, receive);
       if (static_cast<size_t>(receive.peer) != position) bytes += receive.tensor.bytes();
     }
     for (; !own.sends.empty(); own.sends = own.sends.subspan(1)) {
@@ -52,7 +52,7 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
 /// Breaks the group if one rank waits in a collective, while another rank waits for a message to or
 /// from the first: neither wait would end.
 void Meeting::check_messages(size_t in_collective, size_t in_exchange) {
-  const auto fail_by = [&](const MarkedMessage& message) {
+  const auto fail_because_of = [&](const MarkedMessage& message) {
     fail_locked(fmt::format(
         "the ranks of {} do not make the same call: {} made {}; {} made {}. A rank must "
         "send and receive all its messages before it makes a call of all ranks",
@@ -62,34 +62,34 @@ void Meeting::check_messages(size_t in_collective, size_t in_exchange) {
   };
   const Exchange& remaining = exchanges_[in_exchange];
   for (const MarkedMessage& receive : remaining.receives) {
-    if (static_cast<size_t>(receive.peer) == in_collective) fail_by(receive);
+    if (static_cast<size_t>(receive.peer) == in_collective) fail_because_of(receive);
   }
   for (const MarkedMessage& send : remaining.sends) {
     if (static_cast<size_t>(send.peer) != in_collective) continue;
-    if (channel(in_exchange, in_collective).message == &send) fail_by(send);
+    if (channel(in_exchange, in_collective).message == &send) fail_because_of(send);
   }
 }
 
 /// Waits for a message and copies its bytes, without the lock, so that other ranks need not wait.
-void Meeting::receive_one(Lock& lock, size_t position, const MarkedMessage& message) {
+void Meeting::receive_message(Lock& lock, size_t position, const MarkedMessage& message) {
   const auto peer = static_cast<size_t>(message.peer);
-  Channel& from = channel(peer, position);
+  Channel& incoming = channel(peer, position);
   wait_for(
-      lock, position, message.mark, [&] { return from.state == Channel::State::offered; },
+      lock, position, message.mark, [&] { return incoming.state == Channel::State::offered; },
       [&](size_t other) { return other == peer; });
-  if (from.message->mark != message.mark) {
-    fail_locked(message_text(text(), ranks_[peer], from.message->mark.text(), ranks_[position],
-                             message.mark.text()));
+  if (incoming.message->mark != message.mark) {
+    fail_locked(different_messages_text(text(), ranks_[peer], incoming.message->mark.text(),
+                                        ranks_[position], message.mark.text()));
     throw Error(*failure_);
   }
-  from.state = Channel::State::copying;
-  const Tensor& source = from.message->tensor;
+  incoming.state = Channel::State::copying;
+  const Tensor& source = incoming.message->tensor;
   lock.unlock();
   if (message.tensor.bytes() > 0) {
     std::memcpy(message.tensor.raw(), source.raw(), static_cast<size_t>(source.bytes()));
   }
   lock.lock();
-  from = {};
+  incoming = {};
   changed_.notify_all();
 }
 
@@ -97,12 +97,12 @@ void Meeting::receive_one(Lock& lock, size_t position, const MarkedMessage& mess
 /// that are copying such a message.
 void Meeting::withdraw(Lock& lock, size_t position, std::span<const MarkedMessage> sends) {
   for (const MarkedMessage& send : sends) {
-    Channel& to = channel(position, static_cast<size_t>(send.peer));
-    if (to.message != &send) continue;
-    if (to.state == Channel::State::offered) {
-      to = {};
+    Channel& outgoing = channel(position, static_cast<size_t>(send.peer));
+    if (outgoing.message != &send) continue;
+    if (outgoing.state == Channel::State::offered) {
+      outgoing = {};
     } else {
-      changed_.wait(lock, [&] { return to.message != &send; });
+      changed_.wait(lock, [&] { return outgoing.message != &send; });
     }
   }
 }

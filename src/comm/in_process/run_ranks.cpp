@@ -38,9 +38,9 @@ void run_ranks(World& world, const std::function<void(int rank)>& body) {
   // rank: the others would wait for it.
   std::promise<bool> gate;
   const std::shared_future<bool> all_started = gate.get_future().share();
-  const std::function<void(int)> run_one = [&](int rank) {
+  const std::function<void(int)> run_rank = [&](int rank) {
     if (!std::shared_future<bool>(all_started).get()) return;
-    // The error is kept before the other ranks are told of the failure: theirs follow from it.
+    // Keeps the error before the other ranks learn of the failure, because they throw errors then.
     try {
       body(rank);
       world.end(rank);
@@ -55,7 +55,7 @@ void run_ranks(World& world, const std::function<void(int rank)>& body) {
   {
     std::list<Thread> threads;  // joined before the variables above go out of scope
     try {
-      start_threads(threads, world.ranks(), run_one);
+      start_threads(threads, world.ranks(), run_rank);
       gate.set_value(true);
     } catch (...) {
       keep_error();

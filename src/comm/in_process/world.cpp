@@ -68,10 +68,11 @@ void World::await_group(int rank, std::span<const int> ranks, std::string_view l
   };
   const std::chrono::milliseconds timeout = timeouts_[static_cast<size_t>(rank)];
   changed_.wait_for(lock, timeout, [&] { return failure_of(lane) || missing().empty(); });
-  const auto names = missing();
-  if (names.empty()) return;
+  const auto missing_names = missing();
+  if (missing_names.empty()) return;
   if (const auto& failure = failure_of(lane)) throw Error(*failure);
-  throw Error("{}", not_asked_for_text(text(rank), group_text(ranks, lane), timeout, names));
+  throw Error("{}",
+              group_timeout_text(text(rank), group_text(ranks, lane), timeout, missing_names));
 }
 
 std::string World::text(int rank) const {
@@ -89,8 +90,7 @@ World::Group* World::find_group(std::span<const int> ranks, std::string_view lan
   return found == groups_.end() ? nullptr : &*found;
 }
 
-/// Returns the group for which a rank asks; the first that asks makes it. The caller holds the
-/// lock.
+/// Returns the group for which a rank asks. The first call makes it. The caller holds the lock.
 World::Group& World::join(int rank, std::span<const int> ranks, std::string_view lane) {
   Group* const found = find_group(ranks, lane);
   if (found == nullptr) {
@@ -151,8 +151,8 @@ std::vector<std::shared_ptr<Meeting>> World::meetings() const {
   return result;
 }
 
-/// Returns what a rank does: the calls in which it waits, and the last that it gave up and
-/// finished.
+/// Returns what a rank does: the calls in which it waits, the last one that it gave up, and the
+/// last one that it finished.
 std::string World::describe(int rank) const {
   std::vector<LastCall> calls;
   for (const std::shared_ptr<Meeting>& meeting : meetings()) {

@@ -28,8 +28,7 @@ namespace tessera {
 class World {
  public:
   /// Creates a world in which a call fails if it waits longer than `timeout` for another rank.
-  /// `hosts` are the names of the ranks' machines, for messages. It is empty if all ranks are
-  /// threads of this process.
+  /// `hosts` are the ranks' machines, for messages; empty if all ranks are threads of this process.
   explicit World(int ranks, std::chrono::milliseconds timeout = kRankTimeout,
                  std::vector<std::string> hosts = {});
   World(const World&) = delete;

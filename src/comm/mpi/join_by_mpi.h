@@ -8,8 +8,7 @@
 
 namespace tessera {
 
-/// Joins the processes of a launch by MPI, for join_processes(). Throws Error in builds without
-/// MPI.
+/// Joins the processes of a launch by MPI, for join_processes(). Without MPI, throws Error.
 std::unique_ptr<Processes> join_by_mpi(const Launch& launch, std::chrono::milliseconds patience);
 
 }  // namespace tessera

@@ -29,27 +29,27 @@ void await_members(std::span<const int> ranks, std::string_view lane, const Proc
   std::vector<MPI_Request> messages(2 * ranks.size(), MPI_REQUEST_NULL);
   const auto receives = std::span(messages).first(ranks.size());
   const auto sends = std::span(messages).last(ranks.size());
-  for (size_t at = 0; at < ranks.size(); ++at) {
-    if (ranks[at] == own_rank) continue;
-    receives[at] = begin_receive(&orders[at], sizeof order, ranks[at], tag, comm);
-    sends[at] = begin_send(&order, sizeof order, ranks[at], tag, comm);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == own_rank) continue;
+    receives[i] = begin_receive(&orders[i], sizeof order, ranks[i], tag, comm);
+    sends[i] = begin_send(&order, sizeof order, ranks[i], tag, comm);
   }
   const std::string group = group_text(ranks, lane);
   wait_for_messages(messages, news, lane, [&](auto waited) {
     if (waited < processes.timeout()) return;
     std::vector<std::string> missing;
-    for (size_t at = 0; at < ranks.size(); ++at) {
-      if (!are_done(receives.subspan(at, 1))) missing.push_back(processes.text(ranks[at]));
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      if (!are_done(receives.subspan(i, 1))) missing.push_back(processes.text(ranks[i]));
     }
     throw Error("{}",
-                not_asked_for_text(processes.text(own_rank), group, processes.timeout(), missing));
+                group_timeout_text(processes.text(own_rank), group, processes.timeout(), missing));
   });
-  for (size_t at = 0; at < ranks.size(); ++at) {
-    if (ranks[at] == own_rank || orders[at] == order) continue;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == own_rank || orders[i] == order) continue;
     throw Error(
         "{} asks for the {}, but {} asks for the same ranks in another order; all ranks of a group "
         "must list them in the same order",
-        processes.text(own_rank), group, processes.text(ranks[at]));
+        processes.text(own_rank), group, processes.text(ranks[i]));
   }
 }
 
@@ -61,14 +61,14 @@ MPI_Comm make_group(std::span<const int> ranks, std::string_view lane, const Pro
   await_members(ranks, lane, processes, news, comm, tag);
   MPI_Group all = MPI_GROUP_NULL;
   MPI_Group members = MPI_GROUP_NULL;
-  MPI_Comm made = MPI_COMM_NULL;
+  MPI_Comm group = MPI_COMM_NULL;
   check_mpi(MPI_Comm_group(comm, &all), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members),
             "MPI_Group_incl");
-  check_mpi(MPI_Comm_create_group(comm, members, tag, &made), "MPI_Comm_create_group");
+  check_mpi(MPI_Comm_create_group(comm, members, tag, &group), "MPI_Comm_create_group");
   MPI_Group_free(&members);
   MPI_Group_free(&all);
-  return made;
+  return group;
 }
 
 }  // namespace tessera

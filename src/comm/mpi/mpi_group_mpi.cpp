@@ -71,7 +71,7 @@ void MpiGroup::meet_small(const Fingerprint& mark, const PieceLayout* layout, bo
   if (layout != nullptr) text += fmt::format(" ({})", layout->text());
   text.resize(kMostTextBytes);  // padded with zeros
   std::vector<char> texts(ranks_.size() * kMostTextBytes);
-  set_moving(&mark);
+  set_running(&mark);
   check_mpi(MPI_Allgather(text.data(), kMostTextBytes, MPI_CHAR, texts.data(), kMostTextBytes,
                           MPI_CHAR, marks_),
             "MPI_Allgather");
@@ -104,57 +104,58 @@ void MpiGroup::meet_with_rows(const Fingerprint& mark, std::span<const int64_t> 
       const int64_t given = count_of(from, 0, to);
       const int64_t expected = count_of(to, bytes, from);
       if (given == expected) continue;
-      throw Error("{}", rows_text(mark, text_, ranks_[static_cast<size_t>(from)], given,
-                                  ranks_[static_cast<size_t>(to)], expected));
+      throw Error("{}", different_rows_text(mark, text_, ranks_[static_cast<size_t>(from)], given,
+                                            ranks_[static_cast<size_t>(to)], expected));
     }
   }
-  set_moving(&mark);
+  set_running(&mark);
 }
 
 void MpiGroup::wait(const Fingerprint& mark, std::span<MPI_Request> messages,
                     std::span<const int> peers, Backoff::Between between) {
   wait_for_messages(
-      messages, news_, lane_, [&](auto waited) { throw_if_hopeless(mark, peers, waited); },
+      messages, news_, lane_, [&](auto waited) { throw_if_ended_or_late(mark, peers, waited); },
       between);
 }
 
-void MpiGroup::throw_if_hopeless(const Fingerprint& mark, std::span<const int> peers,
-                                 std::chrono::nanoseconds waited) {
+void MpiGroup::throw_if_ended_or_late(const Fingerprint& mark, std::span<const int> peers,
+                                      std::chrono::nanoseconds waited) {
   throw_if_ended(mark, peers);
   if (waited > processes_.timeout()) throw Error("{}", timed_out(mark.text(), peers).error);
 }
 
 /// Notes the call whose collective of MPI runs from now on; null if none does.
-void MpiGroup::set_moving(const Fingerprint* mark) {
-  const std::scoped_lock lock(moving_mutex_);
-  moving_ = mark;
-  if (mark != nullptr) moving_since_ = MpiNews::Clock::now();
+void MpiGroup::set_running(const Fingerprint* mark) {
+  const std::scoped_lock lock(running_mutex_);
+  running_ = mark;
+  if (mark != nullptr) running_since_ = MpiNews::Clock::now();
 }
 
 std::optional<MpiGroup::Stuck> MpiGroup::stuck() {
   std::string mark;
   {
-    const std::scoped_lock lock(moving_mutex_);
-    if (moving_ == nullptr || MpiNews::Clock::now() - moving_since_ < processes_.timeout())
+    const std::scoped_lock lock(running_mutex_);
+    if (running_ == nullptr || MpiNews::Clock::now() - running_since_ < processes_.timeout())
       return {};
-    mark = moving_->text();
+    mark = running_->text();
   }
   return timed_out(mark, others_);
 }
 
-/// Throws Error if a rank at `peers` ended without an error, more than kEndMoment ago. Ends by
+/// Throws Error if a rank at `peers` ended without an error, more than kEndGrace ago. Ends by
 /// errors are failures, which the waits find (MpiNews::failure()).
 void MpiGroup::throw_if_ended(const Fingerprint& mark, std::span<const int> peers) {
   std::vector<int> ranks;
-  std::vector<std::string> last;
-  const auto before = MpiNews::Clock::now() - kEndMoment;
+  std::vector<std::string> last_calls;
+  const auto before = MpiNews::Clock::now() - kEndGrace;
+  const auto rank_at = [&](int position) { return ranks_[static_cast<size_t>(position)]; };
   for (const auto& [rank, end] : news_.ends()) {
-    const auto is_peer = [&, own = rank](int at) { return ranks_[static_cast<size_t>(at)] == own; };
-    if (!end.error.empty() || end.heard > before || std::ranges::none_of(peers, is_peer)) continue;
+    if (!end.error.empty() || end.heard > before) continue;
+    if (std::ranges::find(peers, rank, rank_at) == peers.end()) continue;
     ranks.push_back(rank);
-    last.push_back(fmt::format("{} has done all of its work", processes_.text(rank)));
+    last_calls.push_back(fmt::format("{} has done all of its work", processes_.text(rank)));
   }
-  if (!ranks.empty()) throw Error("{}", ended_text(mark, text_, ranks, last));
+  if (!ranks.empty()) throw Error("{}", ended_text(mark, text_, ranks, last_calls));
 }
 
 /// Returns the error of a call that has timed out, and the rank that reports it. Asks the ranks at
@@ -164,33 +165,34 @@ MpiGroup::Stuck MpiGroup::timed_out(const std::string& mark, std::span<const int
   for (const int position : peers) asked.push_back(ranks_[static_cast<size_t>(position)]);
   const std::string call = mark + " of " + text_;
   const auto answers = news_.ask(asked, kAnswerPatience);
-  std::vector<int> there{processes_.rank()};
-  std::vector<int> not_there;
-  std::vector<std::string> last;
+  std::vector<int> waiting{processes_.rank()};
+  std::vector<int> missing;
+  std::vector<std::string> last_calls;
   for (const int rank : asked) {
     const auto answer = answers.find(rank);
     if (answer == answers.end()) {
-      not_there.push_back(rank);
-      last.push_back(fmt::format("{} does not answer: it is stopped, or gone, or cannot be reached",
-                                 processes_.text(rank)));
+      missing.push_back(rank);
+      last_calls.push_back(
+          fmt::format("{} does not answer: it is stopped, or gone, or cannot be reached",
+                      processes_.text(rank)));
     } else if (std::ranges::find(answer->second.came_to, call) == answer->second.came_to.end()) {
-      not_there.push_back(rank);
-      last.push_back(fmt::format("{} (on {})", answer->second.text,
-                                 processes_.hosts()[static_cast<size_t>(rank)]));
+      missing.push_back(rank);
+      last_calls.push_back(fmt::format("{} (on {})", answer->second.text,
+                                       processes_.hosts()[static_cast<size_t>(rank)]));
     } else {
-      there.push_back(rank);
+      waiting.push_back(rank);
     }
   }
-  std::ranges::sort(there);
-  const int reporter = there.front();
-  if (not_there.empty()) {
+  std::ranges::sort(waiting);
+  const int reporter = waiting.front();
+  if (missing.empty()) {
     return {fmt::format(
                 "{} of {}: {} all ranks wait in it, and the network does not carry it. Look at the "
                 "links between the machines",
                 mark, text_, waited_text(processes_.timeout())),
             reporter};
   }
-  return {timeout_text(mark, text_, processes_.timeout(), there, not_there, last), reporter};
+  return {timeout_text(mark, text_, processes_.timeout(), waiting, missing, last_calls), reporter};
 }
 
 }  // namespace tessera

@@ -27,8 +27,8 @@ namespace tessera {
 /// hashes of their fingerprints. Ranks of one machine meet in memory that they share
 /// (SharedMeeting), others by messages (MpiMeeting). Small operands are exchanged with the hashes
 /// (meet_small()). For larger operands, one of MPI's collectives follows meet(). All ranks have
-/// come by then, so the collective need not wait. If a rank is stopped or lost at that moment, MPI
-/// waits for ever; the watch thread (processes_mpi.cpp) finds that by stuck().
+/// come by then, so the collective need not wait. But if a rank is stopped or lost at that moment,
+/// MPI waits for ever. The watch thread (processes_mpi.cpp) then finds the call by stuck().
 ///
 /// One thread makes the calls. The watch thread may call stuck() at the same time.
 class MpiGroup {
@@ -56,12 +56,12 @@ class MpiGroup {
     try {
       body();
     } catch (const std::exception& error) {
-      set_moving(nullptr);
+      set_running(nullptr);
       failure_ = error.what();
       news_.note(*calls_, [](CallRecord& last) { last.fail(); });
       throw;
     }
-    set_moving(nullptr);
+    set_running(nullptr);
     news_.note(*calls_, [](CallRecord& last) { last.end(); });
   }
 
@@ -77,7 +77,7 @@ class MpiGroup {
   void meet(const Fingerprint& mark, const PieceLayout* layout = nullptr) {
     begin_small(0);
     meet_small(mark, layout);
-    set_moving(&mark);
+    set_running(&mark);
   }
   /// Meets as meet() does. Also compares the numbers of rows of an all-to-all, by position.
   void meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
@@ -103,16 +103,16 @@ class MpiGroup {
   /// Begins a call in which each rank gives this many bytes to each other rank. The rank writes
   /// them to own_bytes() if they are the same for all, or else to own_bytes_for(position).
   void begin_small(int64_t bytes);
-  std::byte* own_bytes() { return shared_ ? shared_->own() : meeting_.own(); }
+  std::byte* own_bytes() { return shared_ ? shared_->own_bytes() : meeting_.own_bytes(); }
   std::byte* own_bytes_for(int position) {
-    return shared_ ? shared_->own_for(position) : meeting_.own_for(position);
+    return shared_ ? shared_->own_bytes_for(position) : meeting_.own_bytes_for(position);
   }
   /// Meets as meet() does. bytes_of() then returns the bytes that a rank gave. `blocks` says that
   /// the ranks wrote to own_bytes_for(), not to own_bytes().
   void meet_small(const Fingerprint& mark, const PieceLayout* layout = nullptr,
                   bool blocks = false);
   const std::byte* bytes_of(int position) {
-    return shared_ ? shared_->of(position) : meeting_.of(position);
+    return shared_ ? shared_->bytes_of(position) : meeting_.bytes_of(position);
   }
 
   /// Returns the memory in which ranks compare messages. Null if the ranks are not all on one
@@ -125,7 +125,7 @@ class MpiGroup {
     constexpr int kBriefPolls = 2000;  // reads of shared memory
     wait_until(is_done, kBriefPolls, news_, lane_, [&](auto waited) {
       try {
-        throw_if_hopeless(mark, peers, waited);
+        throw_if_ended_or_late(mark, peers, waited);
       } catch (const Error&) {
         if (!is_done()) throw;  // the ranks may have come while they were asked
       }
@@ -147,9 +147,9 @@ class MpiGroup {
 
  private:
   bool meet_all(const Fingerprint& mark, uint64_t number, bool blocks);
-  void set_moving(const Fingerprint* mark);
-  void throw_if_hopeless(const Fingerprint& mark, std::span<const int> peers,
-                         std::chrono::nanoseconds waited);
+  void set_running(const Fingerprint* mark);
+  void throw_if_ended_or_late(const Fingerprint& mark, std::span<const int> peers,
+                              std::chrono::nanoseconds waited);
   Stuck timed_out(const std::string& mark, std::span<const int> peers);
   void throw_if_ended(const Fingerprint& mark, std::span<const int> peers);
 
@@ -168,9 +168,10 @@ class MpiGroup {
   std::unique_ptr<SharedMeeting> shared_;
   std::unique_ptr<SharedMail> mail_;
   std::optional<std::string> failure_;
-  std::mutex moving_mutex_;              // guards what follows
-  const Fingerprint* moving_ = nullptr;  // the call whose collective of MPI runs; null if none does
-  MpiNews::Clock::time_point moving_since_;
+  std::mutex running_mutex_;  // guards what follows
+  const Fingerprint* running_ =
+      nullptr;  // the call whose collective of MPI runs; null if none does
+  MpiNews::Clock::time_point running_since_;
 };
 
 }  // namespace tessera

@@ -30,10 +30,10 @@ void MpiMeeting::begin(int64_t bytes) {
   // If the group is not direct, several slots are sent in one message, so they are contiguous.
   stride_ = direct_ ? MpiPagedMessages::room(bytes_) : bytes_;
   // Always the largest size: MPI may still write to this memory (MpiPagedMessages).
-  const int64_t most = 2 * size_ * MpiPagedMessages::room(kHead + max_bytes_ + 7);
-  slots_ = memory_.bytes(most);
-  blocks_ = slots_ + most / 2;
-  same_ = true;
+  const int64_t memory_bytes = 2 * size_ * MpiPagedMessages::room(kHead + max_bytes_ + 7);
+  slots_ = memory_.bytes(memory_bytes);
+  blocks_ = slots_ + memory_bytes / 2;
+  all_same_ = true;
 }
 
 void MpiMeeting::put_number(uint64_t number, bool blocks) {
@@ -45,32 +45,32 @@ void MpiMeeting::put_number(uint64_t number, bool blocks) {
   }
 }
 
-/// Begins to send and receive the slots of one round, between ranks that are `distance` positions
-/// apart. A direct group has one round, of all distances.
-void MpiMeeting::begin_round(int distance, bool blocks) {
-  const int last = direct_ ? size_ - 1 : distance;
-  const int slots = direct_ ? 1 : std::min(distance, size_ - distance);
-  for (int at = distance; at <= last; ++at) {
-    messages_.receive(slot(at), slots * bytes_, (position_ + at) % size_, kTag, comm_);
+/// Begins to send and receive the slots of one round, between ranks that are `first_distance`
+/// positions apart. A direct group has one round, of all distances.
+void MpiMeeting::begin_round(int first_distance, bool blocks) {
+  const int last_distance = direct_ ? size_ - 1 : first_distance;
+  const int slots = direct_ ? 1 : std::min(first_distance, size_ - first_distance);
+  for (int distance = first_distance; distance <= last_distance; ++distance) {
+    messages_.receive(slot(distance), slots * bytes_, (position_ + distance) % size_, kTag, comm_);
   }
-  for (int at = distance; at <= last; ++at) {
-    messages_.send(blocks ? block(size_ - at) : slot(0), slots * bytes_,
-                   (position_ + size_ - at) % size_, kTag, comm_);
+  for (int distance = first_distance; distance <= last_distance; ++distance) {
+    messages_.send(blocks ? block(size_ - distance) : slot(0), slots * bytes_,
+                   (position_ + size_ - distance) % size_, kTag, comm_);
   }
 }
 
 /// Returns whether the ranks from which this round has received gave the number.
-bool MpiMeeting::has_number(int distance, uint64_t number) {
-  const int last = direct_ ? size_ - 1 : distance;
-  for (int at = distance; at <= last; ++at) {
-    if (std::memcmp(slot(at), &number, sizeof number) != 0) return false;
+bool MpiMeeting::has_number(int first_distance, uint64_t number) {
+  const int last_distance = direct_ ? size_ - 1 : first_distance;
+  for (int distance = first_distance; distance <= last_distance; ++distance) {
+    if (std::memcmp(slot(distance), &number, sizeof number) != 0) return false;
   }
   return true;
 }
 
 /// Notes that the numbers differ. Zeroes this rank's number, which ranks receive in later rounds.
-void MpiMeeting::spoil() {
-  same_ = false;
+void MpiMeeting::note_difference() {
+  all_same_ = false;
   std::memset(slot(0), 0, sizeof(uint64_t));
 }
 

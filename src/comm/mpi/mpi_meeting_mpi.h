@@ -37,27 +37,27 @@ class MpiMeeting {
   /// Begins a meeting in which each rank gives this many bytes to each other rank.
   void begin(int64_t bytes);
   /// Returns the memory for the bytes that this rank gives to all.
-  std::byte* own() { return slot(0) + kHead; }
+  std::byte* own_bytes() { return slot(0) + kHead; }
   /// Returns the memory for the bytes that this rank gives to the rank at a position, even its own.
-  std::byte* own_for(int position) {
+  std::byte* own_bytes_for(int position) {
     const int distance = distance_to(position);
     return (distance == 0 ? slot(0) : block(distance)) + kHead;
   }
   /// Meets the other ranks. Returns whether all ranks gave the same number, which is not zero.
   /// `wait(requests)` waits for requests of MPI. If it throws, the group cannot meet again.
-  /// `blocks` says that the bytes are those of own_for(), not of own().
+  /// `blocks` says that the bytes are those of own_bytes_for(), not of own_bytes().
   template <typename Wait>
   bool meet(uint64_t number, bool blocks, Wait&& wait) {
     put_number(number, blocks);
     const int step = direct_ ? size_ : 2;
     for (int distance = 1; distance < size_; distance *= step) {
       begin_round(distance, blocks);
-      if (!messages_.finish(wait, [&] { return has_number(distance, number); })) spoil();
+      if (!messages_.finish(wait, [&] { return has_number(distance, number); })) note_difference();
     }
-    return same_;
+    return all_same_;
   }
   /// Returns the bytes that the rank at a position gave, after meet() has returned true.
-  const std::byte* of(int position) { return slot(distance_to(position)) + kHead; }
+  const std::byte* bytes_of(int position) { return slot(distance_to(position)) + kHead; }
 
  private:
   static constexpr int64_t kHead = sizeof(uint64_t);  // bytes of the number
@@ -66,9 +66,9 @@ class MpiMeeting {
   std::byte* slot(int distance) { return slots_ + distance * stride_; }
   std::byte* block(int distance) { return blocks_ + distance * stride_; }
   void put_number(uint64_t number, bool blocks);
-  void begin_round(int distance, bool blocks);
-  bool has_number(int distance, uint64_t number);
-  void spoil();
+  void begin_round(int first_distance, bool blocks);
+  bool has_number(int first_distance, uint64_t number);
+  void note_difference();
 
   MPI_Comm comm_;
   int size_;
@@ -80,7 +80,7 @@ class MpiMeeting {
   std::byte* blocks_ = nullptr;  // the slots with different bytes for the others, by distance
   int64_t bytes_ = 0;            // of a slot
   int64_t stride_ = 0;           // from one slot to the next
-  bool same_ = true;             // no different number has come
+  bool all_same_ = true;         // no different number has come
   MpiPagedMessages messages_;
 };
 

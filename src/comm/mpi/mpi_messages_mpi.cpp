@@ -184,26 +184,26 @@ void MpiMessages::throw_different(const Fingerprint& mark,
   for (const MarkedMessage* message : received) own.push_back(text_of(message->mark));
   for (const MarkedMessage* message : sent) own.push_back(text_of(message->mark));
   std::vector<Text> others(own.size());
-  const auto swap = [&](size_t at, int peer, int give, int get) {
-    receive(std::as_writable_bytes(std::span(others[at])).data(), sizeof(Text), peer, get,
+  const auto swap_texts = [&](size_t index, int peer, int own_tag, int peer_tag) {
+    receive(std::as_writable_bytes(std::span(others[index])).data(), sizeof(Text), peer, peer_tag,
             group_.marks());
-    send(std::as_bytes(std::span(own[at])).data(), sizeof(Text), peer, give, group_.marks());
+    send(std::as_bytes(std::span(own[index])).data(), sizeof(Text), peer, own_tag, group_.marks());
   };
   for (size_t i = 0; i < received.size(); ++i) {
-    swap(i, received[i]->peer, kReceivedText, kSentText);
+    swap_texts(i, received[i]->peer, kReceivedText, kSentText);
   }
   for (size_t i = 0; i < sent.size(); ++i) {
-    swap(received.size() + i, sent[i]->peer, kSentText, kReceivedText);
+    swap_texts(received.size() + i, sent[i]->peer, kSentText, kReceivedText);
   }
   wait(mark, Backoff::Between::sleeps);
   const auto rank_at = [&](int position) { return group_.ranks()[static_cast<size_t>(position)]; };
-  const int here = rank_at(group_.position());
+  const int own_rank = rank_at(group_.position());
   if (!received.empty()) {
-    throw Error("{}", message_text(group_.text(), rank_at(received[0]->peer), others[0].data(),
-                                   here, own[0].data()));
+    throw Error("{}", different_messages_text(group_.text(), rank_at(received[0]->peer),
+                                              others[0].data(), own_rank, own[0].data()));
   }
-  throw Error("{}", message_text(group_.text(), here, own[0].data(), rank_at(sent[0]->peer),
-                                 others[0].data()));
+  throw Error("{}", different_messages_text(group_.text(), own_rank, own[0].data(),
+                                            rank_at(sent[0]->peer), others[0].data()));
 }
 
 void MpiMessages::exchange_pieces(const Fingerprint& mark, std::span<const MpiPiece> sends,

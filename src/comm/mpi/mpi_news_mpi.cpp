@@ -79,7 +79,7 @@ void MpiNews::tell(int rank, int kind, std::string_view text) {
   sent_.push_back({std::string(text), MPI_REQUEST_NULL});
   Sent& sent = sent_.back();
   sent.request = begin_send(sent.bytes.data(), std::ssize(sent.bytes), rank, kind, world_);
-  // Some messages may be sent by now: frees their memory.
+  // Frees the memory of messages that MPI has sent by now.
   std::erase_if(sent_, [](Sent& earlier) {
     int done = 0;
     MPI_Test(&earlier.request, &done, MPI_STATUS_IGNORE);
@@ -91,22 +91,22 @@ void MpiNews::listen() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;  // another thread listens, or is about to release the lock
   for (;;) {
-    int there = 0;
+    int found = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status;
-    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, world_, &there, &message, &status),
+    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, world_, &found, &message, &status),
               "MPI_Improbe");
-    if (there == 0) return;
+    if (found == 0) return;
     int bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     std::string text(static_cast<size_t>(bytes), '\0');
     check_mpi(MPI_Mrecv(text.data(), bytes, MPI_BYTE, &message, &status), "MPI_Mrecv");
-    take(status.MPI_SOURCE, status.MPI_TAG, text);
+    handle(status.MPI_SOURCE, status.MPI_TAG, text);
   }
 }
 
-/// Notes a message from another rank; answers a question. The caller holds the lock.
-void MpiNews::take(int from, int kind, const std::string& text) {
+/// Notes what another rank tells, or answers its question. The caller holds the lock.
+void MpiNews::handle(int from, int kind, const std::string& text) {
   switch (kind) {
     case kWorkFailed:
       if (!work_failure_) work_failure_ = text;
@@ -145,23 +145,24 @@ std::optional<std::string> MpiNews::failure(std::string_view lane) {
   return failure_of_other();
 }
 
-bool MpiNews::heard(std::string_view error) {
+bool MpiNews::has_heard(std::string_view error) {
   const std::scoped_lock lock(mutex_);
   return error == work_failure_ || error == failure_of_other();
 }
 
-/// Returns the earliest of other ranks' own errors older than kEndMoment. The caller holds the
-/// lock.
+/// Returns the failure of the other rank that ended first by an error of its own, more than
+/// kEndGrace ago. The caller holds the lock.
 std::optional<std::string> MpiNews::failure_of_other() const {
-  const auto before = Clock::now() - kEndMoment;
-  const std::pair<const int, End>* first = nullptr;
+  const auto before = Clock::now() - kEndGrace;
+  const std::pair<const int, End>* earliest = nullptr;
   for (const auto& entry : ends_) {
     const bool counts = entry.first != rank_ && !entry.second.error.empty() &&
                         entry.second.is_cause && entry.second.heard < before;
-    if (counts && (first == nullptr || entry.second.heard < first->second.heard)) first = &entry;
+    if (counts && (earliest == nullptr || entry.second.heard < earliest->second.heard))
+      earliest = &entry;
   }
-  if (first == nullptr) return std::nullopt;
-  return failed_text(first->first, first->second.error);
+  if (earliest == nullptr) return std::nullopt;
+  return failed_text(earliest->first, earliest->second.error);
 }
 
 std::map<int, MpiNews::End> MpiNews::ends() {

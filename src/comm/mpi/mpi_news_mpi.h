@@ -17,14 +17,15 @@
 
 namespace tessera {
 
-/// The time from the end of a rank to the failure of other ranks' calls. All ranks may end for the
-/// same reason, shortly one after the other. This time lets each of them report its own error.
-inline constexpr std::chrono::milliseconds kEndMoment{500};
+/// The time after the end of a rank until the calls of other ranks fail because of it. All ranks
+/// may end for the same reason, shortly after each other. In this time each reports its own error.
+inline constexpr std::chrono::milliseconds kEndGrace{500};
 
 /// The messages that the processes of a run send each other about their state, apart from
 /// collectives: that a process has ended or cannot go on, or the question in which calls another
-/// process waits. A process receives news while it waits for others, and its watch thread
-/// (processes_mpi.cpp) does four times a second. So one that does not answer is stopped or gone.
+/// process waits. A process receives news while it waits for others. Its watch thread
+/// (processes_mpi.cpp) also does so four times a second. So a process that does not answer is
+/// stopped or gone.
 ///
 /// Any thread may call any function.
 class MpiNews {
@@ -64,10 +65,10 @@ class MpiNews {
   /// Receives the messages that have come. Does nothing if another thread uses this object now.
   void listen();
   /// Returns why calls on a lane cannot end; none if they can. The reason is that the work of a
-  /// rank failed, or that another rank ended by an error of its own more than kEndMoment ago.
+  /// rank failed, or that another rank ended by an error of its own more than kEndGrace ago.
   std::optional<std::string> failure(std::string_view lane);
   /// Returns whether this rank has heard of this error from another rank.
-  bool heard(std::string_view error);
+  bool has_heard(std::string_view error);
   /// Returns the ends of ranks, by rank: those that were heard, and this rank's own.
   std::map<int, End> ends();
 
@@ -90,7 +91,7 @@ class MpiNews {
   std::optional<std::string> failure_of_other() const;
   void tell(int rank, int kind, std::string_view text);
   void tell_all(int kind, std::string_view text);
-  void take(int from, int kind, const std::string& text);
+  void handle(int from, int kind, const std::string& text);
   Answer own_answer() const;
 
   MPI_Comm world_;
@@ -105,7 +106,7 @@ class MpiNews {
   std::map<int, Answer> answers_;
 };
 
-/// The waits between two polls, so that polling does not keep a core from other threads for long.
+/// The waits between polls, so that polling does not keep a core from other threads for long.
 class Backoff {
  public:
   enum class Between : uint8_t {

@@ -22,30 +22,29 @@ void wait_for_all(std::vector<MPI_Request>& requests) {
   requests.clear();
 }
 
-/// A reader of a rank's piece of a whole. A contiguous piece is read where it is, others are
-/// copied.
+/// A reader of a rank's piece of a whole. It copies only pieces that are not contiguous.
 class PieceReader {
  public:
   PieceReader(const PieceLayout& layout, int rank, const Tensor& whole)
-      : memory_(whole.raw()), size_(dtype_size(whole.dtype())) {
+      : memory_(whole.raw()), element_bytes_(dtype_size(whole.dtype())) {
     if (layout.elements(rank) > 0 && layout.is_contiguous(rank)) {
-      memory_ += layout.begin(rank) * size_;
+      memory_ += layout.piece_begin(rank) * element_bytes_;
     } else {
-      cursor_.emplace(layout, rank, size_);
+      cursor_.emplace(layout, rank, element_bytes_);
     }
   }
 
   /// Returns contiguous memory with elements of the piece, from `begin` on: in the whole, or copied
   /// to `staging`. A piece that is not contiguous must be read in order, from its beginning on.
   const std::byte* part(int64_t begin, int64_t elements, std::byte* staging) {
-    if (!cursor_) return memory_ + begin * size_;
+    if (!cursor_) return memory_ + begin * element_bytes_;
     cursor_->gather(memory_, elements, staging);
     return staging;
   }
 
  private:
-  const std::byte* memory_;            // of the piece if it is contiguous, otherwise of the whole
-  int64_t size_;                       // bytes of an element
+  const std::byte* memory_;  // of the piece if it is contiguous, otherwise of the whole
+  int64_t element_bytes_;
   std::optional<PieceCursor> cursor_;  // if the piece is not contiguous
 };
 
@@ -63,7 +62,7 @@ void MpiSums::reduce_scatter(const Fingerprint& mark, const PieceLayout& layout,
 }
 
 void MpiSums::reduce_slice(const Fingerprint& mark, const Tensor& from, const Tensor& to) {
-  const int64_t size = dtype_size(to.dtype());
+  const int64_t element_bytes = dtype_size(to.dtype());
   const auto begin_of = [&](int rank) { return slice_begin(to.elements(), group_.size(), rank); };
   reduce_in_rounds(
       mark,
@@ -71,7 +70,7 @@ void MpiSums::reduce_slice(const Fingerprint& mark, const Tensor& from, const Te
           .slice(begin_of(group_.position()), begin_of(group_.position() + 1)),
       [&](int rank) { return begin_of(rank + 1) - begin_of(rank); },
       [&](int rank, int64_t begin, int64_t /*elements*/, std::byte* /*staging*/) {
-        return static_cast<const std::byte*>(from.raw() + (begin_of(rank) + begin) * size);
+        return static_cast<const std::byte*>(from.raw() + (begin_of(rank) + begin) * element_bytes);
       });
 }
 
@@ -86,14 +85,14 @@ template <typename ElementsOf, typename PartOf>
 void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, ElementsOf&& elements_of,
                                PartOf&& part_of) {
   const int ranks = group_.size();
-  const int64_t size = dtype_size(to.dtype());
+  const int64_t element_bytes = dtype_size(to.dtype());
   // The elements of each rank's part in one round: those of all ranks fit into the memory.
-  const int64_t round = std::max<int64_t>(1, kStagingBytes / (size * ranks));
+  const int64_t per_round = std::max<int64_t>(1, kStagingBytes / (element_bytes * ranks));
   int64_t longest = 0;
   for (int rank = 0; rank < ranks; ++rank) longest = std::max(longest, elements_of(rank));
-  const int64_t half = std::min(round, longest) * size * ranks;
-  std::byte* const packed = packed_.bytes(2 * half);
-  std::byte* const arrived = arrived_.bytes(2 * half);
+  const int64_t half_bytes = std::min(per_round, longest) * element_bytes * ranks;
+  std::byte* const packed = packed_.bytes(2 * half_bytes);
+  std::byte* const arrived = arrived_.bytes(2 * half_bytes);
   struct Round {
     std::vector<MPI_Request> receives, sends;
     std::vector<const std::byte*> addends;
@@ -101,41 +100,42 @@ void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, Elemen
   std::array<Round, 2> rounds;
   for (Round& round_state : rounds) round_state.addends.resize(static_cast<size_t>(ranks));
   const auto count = [&](int rank, int64_t begin) {
-    return std::clamp<int64_t>(elements_of(rank) - begin, 0, round);
+    return std::clamp<int64_t>(elements_of(rank) - begin, 0, per_round);
   };
   const auto begin_round = [&](int64_t begin) {
-    const int64_t which = begin / round % 2;
-    Round& now = rounds[static_cast<size_t>(which)];
+    const int64_t half_index = begin / per_round % 2;
+    Round& current = rounds[static_cast<size_t>(half_index)];
     const auto offset = [&](int rank) {
-      return which * half + rank * std::min(round, longest) * size;
+      return half_index * half_bytes + rank * std::min(per_round, longest) * element_bytes;
     };
     const int64_t own = count(group_.position(), begin);
     for (int rank = 0; rank < ranks; ++rank) {
       if (rank == group_.position() || own == 0) continue;
-      now.receives.push_back(
-          begin_receive(arrived + offset(rank), own * size, rank, kTag, group_.data()));
-      now.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
+      current.receives.push_back(
+          begin_receive(arrived + offset(rank), own * element_bytes, rank, kTag, group_.data()));
+      current.addends[static_cast<size_t>(rank)] = arrived + offset(rank);
     }
-    wait_for_all(now.sends);  // of the round before the last, from the same memory
+    wait_for_all(current.sends);  // of the round before the last, from the same memory
     for (int rank = 0; rank < ranks; ++rank) {
       const int64_t elements = count(rank, begin);
       if (elements == 0) continue;
       const std::byte* part = part_of(rank, begin, elements, packed + offset(rank));
       if (rank == group_.position()) {
-        now.addends[static_cast<size_t>(rank)] = part;
+        current.addends[static_cast<size_t>(rank)] = part;
         continue;
       }
-      now.sends.push_back(begin_send(part, elements * size, rank, kTag, group_.data()));
+      current.sends.push_back(
+          begin_send(part, elements * element_bytes, rank, kTag, group_.data()));
     }
   };
   if (longest > 0) begin_round(0);
-  for (int64_t begin = 0; begin < longest; begin += round) {
-    if (begin + round < longest) begin_round(begin + round);
-    Round& now = rounds[static_cast<size_t>(begin / round % 2)];
-    wait_for_all(now.receives);
+  for (int64_t begin = 0; begin < longest; begin += per_round) {
+    if (begin + per_round < longest) begin_round(begin + per_round);
+    Round& current = rounds[static_cast<size_t>(begin / per_round % 2)];
+    wait_for_all(current.receives);
     const int64_t own = count(group_.position(), begin);
     if (own > 0) {
-      reduce(mark.reduction, to.dtype(), now.addends, 0, own, to.raw() + begin * size);
+      reduce(mark.reduction, to.dtype(), current.addends, 0, own, to.raw() + begin * element_bytes);
     }
   }
   for (Round& round_state : rounds) wait_for_all(round_state.sends);

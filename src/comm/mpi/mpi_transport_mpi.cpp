@@ -42,34 +42,34 @@ class MpiTransport final : public Transport {
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
     group_.call(mark, [&] {
-      const int64_t size = dtype_size(to.dtype());
-      const int64_t longest = layout.longest() * size;
-      if (group_.is_small(longest)) {
-        give(mark, &layout, from, longest);
+      const int64_t element_bytes = dtype_size(to.dtype());
+      const int64_t max_bytes = layout.max_elements() * element_bytes;
+      if (group_.is_small(max_bytes)) {
+        meet_with_tensor(mark, &layout, from, max_bytes);
         for (int rank = 0; rank < ranks(); ++rank) {
-          PieceCursor(layout, rank, size)
+          PieceCursor(layout, rank, element_bytes)
               .scatter(group_.bytes_of(rank), layout.elements(rank), to.raw());
         }
       } else {
         group_.meet(mark, &layout);
         gather_pieces(layout, from, to);
       }
-      received((layout.elements() - layout.elements(position())) * size);
+      count_received((layout.elements() - layout.elements(position())) * element_bytes);
     });
   }
 
   void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to) override {
     group_.call(mark, [&] {
-      const int64_t longest = layout.longest() * dtype_size(to.dtype());
-      if (group_.are_small_blocks(longest)) {
-        give_pieces(mark, layout, from, longest);
-        reduce(mark.reduction, to.dtype(), given(), 0, to.elements(), to.raw());
+      const int64_t max_bytes = layout.max_elements() * dtype_size(to.dtype());
+      if (group_.are_small_blocks(max_bytes)) {
+        meet_with_pieces(mark, layout, from, max_bytes);
+        reduce(mark.reduction, to.dtype(), given_bytes(), 0, to.elements(), to.raw());
       } else {
         group_.meet(mark, &layout);
         sums_.reduce_scatter(mark, layout, from, to);
       }
-      received((ranks() - 1) * to.bytes());
+      count_received((ranks() - 1) * to.bytes());
     });
   }
 
@@ -78,34 +78,34 @@ class MpiTransport final : public Transport {
       const int64_t own = slice_begin(to.elements(), ranks(), position() + 1) -
                           slice_begin(to.elements(), ranks(), position());
       if (group_.is_small_for_all(from.bytes())) {
-        give(mark, nullptr, from, from.bytes());
-        reduce(mark.reduction, to.dtype(), given(), 0, to.elements(), to.raw());
+        meet_with_tensor(mark, nullptr, from, from.bytes());
+        reduce(mark.reduction, to.dtype(), given_bytes(), 0, to.elements(), to.raw());
       } else {
         group_.meet(mark);
         sums_.reduce_slice(mark, from, to);
         gather_slices(to);
       }
-      received(((ranks() - 1) * own + to.elements() - own) * dtype_size(to.dtype()));
+      count_received(((ranks() - 1) * own + to.elements() - own) * dtype_size(to.dtype()));
     });
   }
 
   void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
     group_.call(mark, [&] {
-      const int64_t block = to.bytes() / ranks();
-      if (group_.are_small_blocks(block)) {
-        group_.begin_small(block);
+      const int64_t block_bytes = to.bytes() / ranks();
+      if (group_.are_small_blocks(block_bytes)) {
+        group_.begin_small(block_bytes);
         for (int rank = 0; rank < ranks(); ++rank) {
-          copy(from.raw() + rank * block, block, group_.own_bytes_for(rank));
+          copy(from.raw() + rank * block_bytes, block_bytes, group_.own_bytes_for(rank));
         }
         group_.meet_small(mark, nullptr, /*blocks=*/true);
         for (int rank = 0; rank < ranks(); ++rank) {
-          copy(group_.bytes_of(rank), block, to.raw() + rank * block);
+          copy(group_.bytes_of(rank), block_bytes, to.raw() + rank * block_bytes);
         }
       } else {
         group_.meet(mark);
-        exchange_blocks(mark, from, to, block);
+        exchange_blocks(mark, from, to, block_bytes);
       }
-      received(to.bytes() - block);
+      count_received(to.bytes() - block_bytes);
     });
   }
 
@@ -113,20 +113,21 @@ class MpiTransport final : public Transport {
                        const Tensor& to, std::span<const int64_t> received_rows) override {
     group_.call(mark, [&] {
       group_.meet_with_rows(mark, sent, received_rows);
-      const int64_t row = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
+      const int64_t row_bytes = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
       if (from.bytes() <= INT_MAX && to.bytes() <= INT_MAX) {
-        const ByteBlocks out = rows_of(sent, row);
-        const ByteBlocks in = rows_of(received_rows, row);
+        const ByteBlocks out = rows_of(sent, row_bytes);
+        const ByteBlocks in = rows_of(received_rows, row_bytes);
         check_mpi(
             MPI_Alltoallv(from.raw(), out.counts.data(), out.offsets.data(), MPI_BYTE, to.raw(),
                           in.counts.data(), in.offsets.data(), MPI_BYTE, group_.data()),
             "MPI_Alltoallv");
       } else {
-        messages_.exchange_pieces(mark, pieces_of_rows(from, sent, row),
-                                  pieces_of_rows(to, received_rows, row));
+        messages_.exchange_pieces(mark, pieces_of_rows(from, sent, row_bytes),
+                                  pieces_of_rows(to, received_rows, row_bytes));
       }
       for (int rank = 0; rank < ranks(); ++rank) {
-        if (rank != position()) received(received_rows[static_cast<size_t>(rank)] * row);
+        if (rank != position())
+          count_received(received_rows[static_cast<size_t>(rank)] * row_bytes);
       }
     });
   }
@@ -142,7 +143,7 @@ class MpiTransport final : public Transport {
         group_.meet(mark);
         broadcast_bytes(tensor.raw(), tensor.bytes(), root);
       }
-      if (root != position()) received(tensor.bytes());
+      if (root != position()) count_received(tensor.bytes());
     });
   }
 
@@ -153,7 +154,7 @@ class MpiTransport final : public Transport {
     group_.call(mark, [&] {
       messages_.exchange(mark, sends, receives);
       for (const MarkedMessage& message : receives) {
-        if (message.peer != position()) received(message.tensor.bytes());
+        if (message.peer != position()) count_received(message.tensor.bytes());
       }
     });
   }
@@ -175,25 +176,25 @@ class MpiTransport final : public Transport {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 
-  /// Meets the other ranks and gives them a tensor. All ranks use slots of `longest` bytes, the
+  /// Meets the other ranks and gives them a tensor. All ranks use slots of `max_bytes` bytes, the
   /// size of the largest of their tensors.
-  void give(const Fingerprint& mark, const PieceLayout* layout, const Tensor& from,
-            int64_t longest) {
-    group_.begin_small(longest);
+  void meet_with_tensor(const Fingerprint& mark, const PieceLayout* layout, const Tensor& from,
+                        int64_t max_bytes) {
+    group_.begin_small(max_bytes);
     copy(from.raw(), from.bytes(), group_.own_bytes());
     group_.meet_small(mark, layout);
   }
   /// Returns the bytes that each rank gave.
-  std::span<const std::byte* const> given() {
-    given_.clear();
-    for (int rank = 0; rank < ranks(); ++rank) given_.push_back(group_.bytes_of(rank));
-    return given_;
+  std::span<const std::byte* const> given_bytes() {
+    given_bytes_.clear();
+    for (int rank = 0; rank < ranks(); ++rank) given_bytes_.push_back(group_.bytes_of(rank));
+    return given_bytes_;
   }
 
-  /// Meets the other ranks and gives each its piece of a whole, in slots of `longest` bytes.
-  void give_pieces(const Fingerprint& mark, const PieceLayout& layout, const Tensor& whole,
-                   int64_t longest) {
-    group_.begin_small(longest);
+  /// Meets the other ranks and gives each its piece of a whole, in slots of `max_bytes` bytes.
+  void meet_with_pieces(const Fingerprint& mark, const PieceLayout& layout, const Tensor& whole,
+                        int64_t max_bytes) {
+    group_.begin_small(max_bytes);
     for (int rank = 0; rank < ranks(); ++rank) {
       PieceCursor(layout, rank, dtype_size(whole.dtype()))
           .gather(whole.raw(), layout.elements(rank), group_.own_bytes_for(rank));
@@ -203,36 +204,36 @@ class MpiTransport final : public Transport {
 
   /// Exchanges blocks of one size, by messages if MPI cannot count all bytes.
   void exchange_blocks(const Fingerprint& mark, const Tensor& from, const Tensor& to,
-                       int64_t block) {
+                       int64_t block_bytes) {
     if (to.bytes() <= INT_MAX) {
-      check_mpi(MPI_Alltoall(from.raw(), static_cast<int>(block), MPI_BYTE, to.raw(),
-                             static_cast<int>(block), MPI_BYTE, group_.data()),
+      check_mpi(MPI_Alltoall(from.raw(), static_cast<int>(block_bytes), MPI_BYTE, to.raw(),
+                             static_cast<int>(block_bytes), MPI_BYTE, group_.data()),
                 "MPI_Alltoall");
       return;
     }
     const std::vector<int64_t> one_each(static_cast<size_t>(ranks()), 1);
-    messages_.exchange_pieces(mark, pieces_of_rows(from, one_each, block),
-                              pieces_of_rows(to, one_each, block));
+    messages_.exchange_pieces(mark, pieces_of_rows(from, one_each, block_bytes),
+                              pieces_of_rows(to, one_each, block_bytes));
   }
 
-  /// Returns blocks of rows that follow each other. A row has `row` bytes, here and below.
-  static ByteBlocks rows_of(std::span<const int64_t> rows, int64_t row) {
+  /// Returns blocks of rows that follow each other. A row has `row_bytes` bytes.
+  static ByteBlocks rows_of(std::span<const int64_t> rows, int64_t row_bytes) {
     ByteBlocks blocks(rows.size());
     int64_t offset = 0;
     for (size_t rank = 0; rank < rows.size(); ++rank) {
-      blocks.set(rank, rows[rank] * row, offset);
-      offset += rows[rank] * row;
+      blocks.set(rank, rows[rank] * row_bytes, offset);
+      offset += rows[rank] * row_bytes;
     }
     return blocks;
   }
 
   static std::vector<MpiPiece> pieces_of_rows(const Tensor& tensor, std::span<const int64_t> rows,
-                                              int64_t row) {
+                                              int64_t row_bytes) {
     std::vector<MpiPiece> pieces;
     std::byte* memory = tensor.raw();
     for (const int64_t count : rows) {
-      pieces.push_back({static_cast<int>(pieces.size()), memory, count * row});
-      memory += count * row;
+      pieces.push_back({static_cast<int>(pieces.size()), memory, count * row_bytes});
+      memory += count * row_bytes;
     }
     return pieces;
   }
@@ -258,11 +259,11 @@ class MpiTransport final : public Transport {
 
   /// Gathers contiguous pieces of any sizes, each into its place in the whole.
   void gather_in_place(const PieceLayout& layout, const Tensor& from, const Tensor& to) {
-    const int64_t size = dtype_size(to.dtype());
+    const int64_t element_bytes = dtype_size(to.dtype());
     ByteBlocks blocks(static_cast<size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) {
-      blocks.set(static_cast<size_t>(rank), layout.elements(rank) * size,
-                 layout.begin(rank) * size);
+      blocks.set(static_cast<size_t>(rank), layout.elements(rank) * element_bytes,
+                 layout.piece_begin(rank) * element_bytes);
     }
     std::byte* const own = to.raw() + blocks.offsets[static_cast<size_t>(position())];
     gather(from.raw() == own ? nullptr : from.raw(), from.bytes(), to.raw(), blocks);
@@ -278,35 +279,37 @@ class MpiTransport final : public Transport {
 
   /// Gathers pieces that are not contiguous, or whose whole has more bytes than MPI counts.
   void gather_in_rounds(const PieceLayout& layout, const Tensor& from, const Tensor& to) {
-    const int64_t size = dtype_size(to.dtype());
-    const int64_t round = std::max<int64_t>(1, kStagingBytes / (size * ranks()));
-    std::byte* const arrived = arrived_.bytes(round * size * ranks());
+    const int64_t element_bytes = dtype_size(to.dtype());
+    const int64_t per_round = std::max<int64_t>(1, kStagingBytes / (element_bytes * ranks()));
+    std::byte* const arrived = arrived_.bytes(per_round * element_bytes * ranks());
     std::vector<PieceCursor> cursors;
-    for (int rank = 0; rank < ranks(); ++rank) cursors.emplace_back(layout, rank, size);
-    const int64_t longest = layout.longest();
-    for (int64_t begin = 0; begin < longest; begin += round) {
+    for (int rank = 0; rank < ranks(); ++rank) cursors.emplace_back(layout, rank, element_bytes);
+    const int64_t longest = layout.max_elements();
+    for (int64_t begin = 0; begin < longest; begin += per_round) {
       const auto count = [&](int rank) {
-        return std::clamp<int64_t>(layout.elements(rank) - begin, 0, round);
+        return std::clamp<int64_t>(layout.elements(rank) - begin, 0, per_round);
       };
       ByteBlocks blocks(static_cast<size_t>(ranks()));
       for (int rank = 0; rank < ranks(); ++rank) {
-        blocks.set(static_cast<size_t>(rank), count(rank) * size, rank * round * size);
+        blocks.set(static_cast<size_t>(rank), count(rank) * element_bytes,
+                   rank * per_round * element_bytes);
       }
       const int64_t own = count(position());
       // Without elements the address of `from` may be null, which here means "already in place".
-      gather(own == 0 ? arrived : from.raw() + begin * size, own * size, arrived, blocks);
+      gather(own == 0 ? arrived : from.raw() + begin * element_bytes, own * element_bytes, arrived,
+             blocks);
       for (int rank = 0; rank < ranks(); ++rank) {
-        cursors[static_cast<size_t>(rank)].scatter(arrived + rank * round * size, count(rank),
-                                                   to.raw());
+        cursors[static_cast<size_t>(rank)].scatter(arrived + rank * per_round * element_bytes,
+                                                   count(rank), to.raw());
       }
     }
   }
 
   /// Gathers the slices of an all-reduce. Each rank's own slice is already in `to`.
   void gather_slices(const Tensor& to) {
-    const int64_t size = dtype_size(to.dtype());
+    const int64_t element_bytes = dtype_size(to.dtype());
     const auto begin_of = [&](int rank) {
-      return slice_begin(to.elements(), ranks(), rank) * size;
+      return slice_begin(to.elements(), ranks(), rank) * element_bytes;
     };
     const auto bytes_of = [&](int rank) { return begin_of(rank + 1) - begin_of(rank); };
     if (to.bytes() > INT_MAX) {
@@ -337,7 +340,7 @@ class MpiTransport final : public Transport {
   MpiSums sums_;
   MpiMessages messages_;
   StagingMemory arrived_;
-  std::vector<const std::byte*> given_;
+  std::vector<const std::byte*> given_bytes_;
 };
 
 }  // namespace

@@ -13,22 +13,22 @@ namespace tessera {
 /// memory where the elements are contiguous.
 class PieceCursor {
  public:
-  /// Begins with the first element of the piece. Elements have `size` bytes. Refers to the layout.
-  PieceCursor(const PieceLayout& layout, int position, int64_t size)
-      : range_(layout, position), size_(size) {}
+  /// Begins with the first element of the piece. Refers to the layout.
+  PieceCursor(const PieceLayout& layout, int position, int64_t element_bytes)
+      : range_(layout, position), element_bytes_(element_bytes) {}
 
   /// Copies the next elements of the piece from the whole to `to`, where they are contiguous.
   void gather(const std::byte* whole, int64_t elements, std::byte* to) {
     step(elements, [&](int64_t whole_offset, int64_t done, int64_t count) {
-      std::memcpy(to + done * size_, whole + whole_offset * size_,
-                  static_cast<size_t>(count * size_));
+      std::memcpy(to + done * element_bytes_, whole + whole_offset * element_bytes_,
+                  static_cast<size_t>(count * element_bytes_));
     });
   }
   /// Copies the next elements of the piece from `from`, where they are contiguous, to the whole.
   void scatter(const std::byte* from, int64_t elements, std::byte* whole) {
     step(elements, [&](int64_t whole_offset, int64_t done, int64_t count) {
-      std::memcpy(whole + whole_offset * size_, from + done * size_,
-                  static_cast<size_t>(count * size_));
+      std::memcpy(whole + whole_offset * element_bytes_, from + done * element_bytes_,
+                  static_cast<size_t>(count * element_bytes_));
     });
   }
 
@@ -49,7 +49,7 @@ class PieceCursor {
   }
 
   PieceLayout::RangeIterator range_;
-  int64_t size_;
+  int64_t element_bytes_;
   int64_t range_offset_ = 0;  // of the next element in the range
 };
 

@@ -46,21 +46,19 @@ MPI_Comm copy_of_world() {
 ///
 /// MPI waits for ever for a rank that does not come. So ranks first wait for each other by polling,
 /// with a timeout, and then call MPI together: make_group() does so before MPI makes a
-/// communicator, MpiGroup::meet() before a collective. Still, a rank may stop while others are in a
-/// collective. The watch thread finds that and ends the run. MeetingWatch guards MPI's start and
-/// end.
+/// communicator, MpiGroup::meet() before a collective. If a rank stops while others are in a
+/// collective, the watch thread ends the run. MeetingWatch guards MPI's start and end.
 class MpiProcesses final : public Processes {
  public:
-  MpiProcesses()
-      : group_making_(copy_of_world()), news_(copy_of_world()), rank_(position_in(group_making_)) {
+  MpiProcesses() : world_(copy_of_world()), news_(copy_of_world()), rank_(position_in(world_)) {
     // All processes must have the names of all machines, for messages and ranks_here().
     std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
     int length = 0;
     check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
-    const int ranks = ranks_of(group_making_);
+    const int ranks = ranks_of(world_);
     std::vector<char> names(static_cast<size_t>(ranks) * name.size());
     check_mpi(MPI_Allgather(name.data(), name.size(), MPI_CHAR, names.data(), name.size(), MPI_CHAR,
-                            group_making_),
+                            world_),
               "MPI_Allgather");
     for (int rank = 0; rank < ranks; ++rank) {
       hosts_.emplace_back(names.data() + static_cast<size_t>(rank) * name.size());
@@ -83,15 +81,15 @@ class MpiProcesses final : public Processes {
     const auto own = std::ranges::find(ranks, rank_);
     TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
                   fmt::join(ranks, ", "));
-    MPI_Comm data = make_group(ranks, lane, *this, news_, group_making_);
+    MPI_Comm data = make_group(ranks, lane, *this, news_, world_);
     MPI_Comm marks = MPI_COMM_NULL;
     check_mpi(MPI_Comm_dup(data, &marks), "MPI_Comm_dup");
     const std::vector<int> members(ranks.begin(), ranks.end());
     const auto position = static_cast<int>(own - ranks.begin());
-    std::list<MpiGroup> made;  // made without the lock: its constructor waits for others
-    made.emplace_back(data, marks, members, std::string(lane), *this, news_);
+    std::list<MpiGroup> new_group;  // made without the lock: its constructor waits for others
+    new_group.emplace_back(data, marks, members, std::string(lane), *this, news_);
     const std::scoped_lock lock(mutex_);
-    groups_.splice(groups_.end(), made);
+    groups_.splice(groups_.end(), new_group);
     return {mpi_transport(groups_.back()), members, position};
   }
 
@@ -101,7 +99,7 @@ class MpiProcesses final : public Processes {
   bool all_ended() const override { return all_ended_; }
 
   [[noreturn]] void abort(int status) override {
-    if (!missing_.empty()) print_error(fmt::format("{}", fmt::join(missing_, "; ")));
+    if (!missing_errors_.empty()) print_error(fmt::format("{}", fmt::join(missing_errors_, "; ")));
     MPI_Abort(MPI_COMM_WORLD, status);
     std::abort();  // not reached, but MPI does not declare MPI_Abort() as [[noreturn]]
   }
@@ -111,11 +109,11 @@ class MpiProcesses final : public Processes {
   void watch(const std::stop_token& stop);
   [[noreturn]] void end_stuck(const MpiGroup::Stuck& stuck);
 
-  MPI_Comm group_making_;  // all processes, for make_group()
+  MPI_Comm world_;  // all processes, for make_group()
   MpiNews news_;
   int rank_;
   bool all_ended_ = false;
-  std::vector<std::string> missing_;  // errors of ranks that have not ended, for abort()
+  std::vector<std::string> missing_errors_;  // errors of ranks that have not ended, for abort()
   std::vector<std::string> hosts_;
   std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
   std::mutex mutex_;  // guards groups_
@@ -126,28 +124,28 @@ class MpiProcesses final : public Processes {
 Processes::Report MpiProcesses::report_end(std::string_view error,
                                            std::chrono::milliseconds patience) {
   // If this rank has heard of the error from another rank, that rank is the cause and reports it.
-  const bool is_cause = !news_.heard(error);
+  const bool is_cause = !news_.has_heard(error);
   news_.tell_end({std::string(error), is_cause, MpiNews::Clock::now()});
   for (Backoff backoff; backoff.waited() < patience; backoff.wait()) {
     news_.listen();
     if (std::ssize(news_.ends()) == ranks()) break;
   }
-  const auto ends = news_.ends();
+  const auto ends = news_.ends();  // a copy: all decisions below are about the same ends
   all_ended_ = std::ssize(ends) == ranks();
-  const auto failed = [](const auto& end) { return !end.second.error.empty(); };
-  // For abort() to print: if no rank has failed, the lowest rank that has come notes the others.
-  if (std::ranges::none_of(ends, failed) && ends.begin()->first == rank_) {
+  const auto has_failed = [](const auto& end) { return !end.second.error.empty(); };
+  // If no rank has failed, the lowest that has ended notes errors about the others, for abort().
+  if (std::ranges::none_of(ends, has_failed) && ends.begin()->first == rank_) {
     for (int rank = 0; rank < ranks(); ++rank) {
-      if (!ends.contains(rank)) missing_.push_back(not_ended_text(text(rank), patience));
+      if (!ends.contains(rank)) missing_errors_.push_back(end_timeout_text(text(rank), patience));
     }
   }
   if (error.empty()) return Report::none;
-  const auto same = [&](const auto& end) { return end.second.error == error; };
-  if (all_ended_ && std::ranges::all_of(ends, same)) {
+  const auto has_this_error = [&](const auto& end) { return end.second.error == error; };
+  if (all_ended_ && std::ranges::all_of(ends, has_this_error)) {
     return rank_ == 0 ? Report::for_all : Report::none;
   }
-  const auto causes = [&](const auto& end) { return end.second.is_cause && failed(end); };
-  return is_cause || std::ranges::none_of(ends, causes) ? Report::own : Report::none;
+  const auto is_a_cause = [&](const auto& end) { return end.second.is_cause && has_failed(end); };
+  return is_cause || std::ranges::none_of(ends, is_a_cause) ? Report::own : Report::none;
 }
 
 void MpiProcesses::print_error(std::string_view error) {
@@ -174,8 +172,8 @@ void MpiProcesses::watch(const std::stop_token& stop) {
   }
 }
 
-/// Ends the run. The thread that waits in MPI cannot throw its error, so this thread prints it: on
-/// one rank, for all that wait in the same collective. The other ranks first give it time to do so.
+/// Ends the run. The thread that waits in MPI cannot throw its error, so this thread prints it, on
+/// one of the ranks that wait in the collective. The other ranks first give that rank time.
 void MpiProcesses::end_stuck(const MpiGroup::Stuck& stuck) {
   if (stuck.reporter == rank_) {
     print_error(fmt::format("{}: {}", text(rank_), stuck.error));

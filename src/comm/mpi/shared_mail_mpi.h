@@ -12,16 +12,15 @@
 namespace tessera {
 
 /// The memory in which the processes of a group on one machine compare messages (MpiMessages). Each
-/// rank has a part of the memory, with a *box* for each other rank. The sender of a message writes
-/// its number (a hash) and, if they are few, the message's bytes to its box for the receiver. The
-/// receiver writes its own number, the *answer*, to its box for the sender. Each then sets a
-/// counter in its box to the count of messages so far, and polls the other's counter. The receiver
-/// may read the sender's bytes until its next message. So messages use two slots in turn.
+/// rank has a part of the memory, with a *box* for each other rank. The sender writes the number of
+/// a message (a hash), and the bytes if they are few, to its box for the receiver. The receiver
+/// writes its own number, the *answer*, to its box for the sender. Each then sets a counter in its
+/// box to the count of messages so far, and polls the other rank's counter. The receiver may read
+/// the bytes until it begins the next message. So messages use two slots in turn.
 class SharedMail {
  public:
-  /// Returns the mail of the ranks of `comm`, which are on one machine and all call it. Returns
-  /// null on all of them if the machine has no memory to share. The memory stays until the process
-  /// ends.
+  /// Returns the mail of the ranks of `comm`, which are on one machine and all call it; null on all
+  /// of them if the machine has no memory to share. The memory stays until the process ends.
   static std::unique_ptr<SharedMail> make(MPI_Comm comm);
 
   /// Returns the most bytes that go with a sender's number.
@@ -45,8 +44,7 @@ class SharedMail {
     counter_at(answers(position_, from)).store(count, std::memory_order_release);
   }
 
-  /// Returns whether the peer has come to the last message that was sent to it, if `sent`, or else
-  /// received from it.
+  /// Returns whether the peer has come to the last message: the one to it if `sent`, else from it.
   bool has_come(int peer, bool sent) {
     const Counter& counter = counter_at(sent ? answers(peer, position_) : box(peer, position_));
     return counter.load(std::memory_order_acquire) >= count_of(peer, sent);
@@ -79,9 +77,9 @@ class SharedMail {
   std::byte* message(int from, int to, uint64_t count) {
     return box(from, to) + kLine + static_cast<int64_t>(count % 2) * message_bytes();
   }
-  std::byte* answers(int of, int to) { return box(of, to) + kLine + 2 * message_bytes(); }
-  std::byte* answer(int of, int to, uint64_t count) {
-    return answers(of, to) + kLine + static_cast<int64_t>(count % 2) * kLine;
+  std::byte* answers(int from, int to) { return box(from, to) + kLine + 2 * message_bytes(); }
+  std::byte* answer(int from, int to, uint64_t count) {
+    return answers(from, to) + kLine + static_cast<int64_t>(count % 2) * kLine;
   }
   static Counter& counter_at(std::byte* line) { return *reinterpret_cast<Counter*>(line); }
   static uint64_t& number_at(std::byte* line) { return *reinterpret_cast<uint64_t*>(line); }

@@ -51,11 +51,11 @@ std::byte* map_memory(const Name& name, int64_t bytes) {
 }  // namespace
 
 bool on_one_machine(MPI_Comm comm) {
-  MPI_Comm here = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here),
+  MPI_Comm machine = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
             "MPI_Comm_split_type");
-  const bool all_here = ranks_of(here) == ranks_of(comm);
-  MPI_Comm_free(&here);
+  const bool all_here = ranks_of(machine) == ranks_of(comm);
+  MPI_Comm_free(&machine);
   return on_all(all_here, comm);
 }
 
@@ -65,15 +65,15 @@ std::vector<std::byte*> share_parts(MPI_Comm comm, int64_t bytes) {
   Name name = position == 0 ? make_memory(size * bytes) : Name{};
   check_mpi(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, comm), "MPI_Bcast");
   std::byte* const memory = map_memory(name, size * bytes);
-  const bool all = on_all(memory != nullptr, comm);
+  const bool all_mapped = on_all(memory != nullptr, comm);
   // The memory lives while a process maps it. Without a name it is freed even if all are killed.
   if (position == 0 && name[0] != 0) ::shm_unlink(name.data());
-  if (!all) {
+  if (!all_mapped) {
     if (memory != nullptr) ::munmap(memory, static_cast<size_t>(size * bytes));
     return {};
   }
   std::vector<std::byte*> parts;
-  for (int at = 0; at < size; ++at) parts.push_back(memory + at * bytes);
+  for (int i = 0; i < size; ++i) parts.push_back(memory + i * bytes);
   return parts;
 }
 

@@ -20,8 +20,8 @@ struct Invitation {
 };
 
 /// Links by NCCL. NCCL's communicator does not block: calls return at once, and check() polls until
-/// NCCL has accepted them. While the host waits for the device, look() polls NCCL's errors, the
-/// state of the group and the time. On a failure, fail() aborts the work.
+/// NCCL has accepted them. While the host waits for the device, check_work() polls NCCL's errors,
+/// the state of the group and the time. On a failure, fail() aborts the work.
 class NcclLinks final : public DeviceLinks {
  public:
   NcclLinks(Communicator& group, Accelerator& accelerator, std::chrono::milliseconds timeout)
@@ -46,8 +46,8 @@ class NcclLinks final : public DeviceLinks {
                             nccl_version_text(invitation.version));
     }
     throw_on_all(group, failure);
-    look_ =
-        accelerator.wait_checks().add([this](std::chrono::nanoseconds waited) { look(waited); });
+    wait_check_ = accelerator.wait_checks().add(
+        [this](std::chrono::nanoseconds waited) { check_work(waited); });
     try {
       join(invitation.id);
     } catch (...) {
@@ -103,7 +103,7 @@ class NcclLinks final : public DeviceLinks {
   void join(const ncclUniqueId& id) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    last_ = "the meeting of all ranks";
+    last_call_ = "the meeting of all ranks";
     check(nccl_->init_rank(&communicator_, group_.size(), id, group_.position(), &config),
           "join the ranks of the group");
   }
@@ -111,7 +111,7 @@ class NcclLinks final : public DeviceLinks {
   /// Begins a call: notes its name for errors. Throws if an earlier call or the work failed.
   void begin(std::string_view name) {
     if (failure_) throw Error("{}", *failure_);
-    last_ = name;
+    last_call_ = name;
   }
 
   /// Waits until NCCL has accepted a call. If NCCL refuses the call or takes too long, throws Error
@@ -119,8 +119,8 @@ class NcclLinks final : public DeviceLinks {
   void check(ncclResult_t result, const char* what) {
     const auto begun = std::chrono::steady_clock::now();
     while (result == ncclInProgress) {
-      const ncclResult_t asked = nccl_->get_async_error(communicator_, &result);
-      if (asked != ncclSuccess) result = asked;
+      const ncclResult_t query = nccl_->get_async_error(communicator_, &result);
+      if (query != ncclSuccess) result = query;
       if (result != ncclInProgress) break;
       const auto waited = std::chrono::steady_clock::now() - begun;
       if (waited > timeout_) fail(timeout_text(what));
@@ -129,22 +129,21 @@ class NcclLinks final : public DeviceLinks {
     }
     if (result != ncclSuccess) {
       fail(fmt::format("rank {}: NCCL {} cannot {} ('{}' among {}): {}", rank(),
-                       nccl_->version_text(), what, last_, ranks_text(group_.ranks()),
+                       nccl_->version_text(), what, last_call_, ranks_text(group_.ranks()),
                        nccl_->failure(result, communicator_)));
     }
   }
 
-  /// Throws Error if the device's work has failed or takes too long. The host calls it during
-  /// waits.
-  void look(std::chrono::nanoseconds waited) {
+  /// Throws Error if the device's work has failed or takes too long. The host's waits run this.
+  void check_work(std::chrono::nanoseconds waited) {
     if (failure_) throw Error("{}", *failure_);
     if (communicator_ == nullptr) return;  // not joined yet
     ncclResult_t result = ncclSuccess;
-    const ncclResult_t asked = nccl_->get_async_error(communicator_, &result);
-    if (asked != ncclSuccess) result = asked;
+    const ncclResult_t query = nccl_->get_async_error(communicator_, &result);
+    if (query != ncclSuccess) result = query;
     if (result != ncclSuccess && result != ncclInProgress) {
       fail(fmt::format("rank {}: NCCL {} failed in '{}' among {}: {}", rank(),
-                       nccl_->version_text(), last_, ranks_text(group_.ranks()),
+                       nccl_->version_text(), last_call_, ranks_text(group_.ranks()),
                        nccl_->failure(result, communicator_)));
     }
     fail_if_broken();
@@ -166,7 +165,7 @@ class NcclLinks final : public DeviceLinks {
         "repeats has no name here): a rank of these does not come, the network does not carry it, "
         "or a step takes longer than run.rank_timeout. Look at the machines of these ranks and at "
         "the links between them; NCCL_DEBUG=INFO says which it uses",
-        rank(), std::chrono::duration<double>(timeout_).count(), what, last_,
+        rank(), std::chrono::duration<double>(timeout_).count(), what, last_call_,
         ranks_text(group_.ranks()));
   }
 
@@ -187,7 +186,7 @@ class NcclLinks final : public DeviceLinks {
 
   /// Waits for the remaining work, unless some work failed, and releases NCCL's communicator.
   void end() noexcept {
-    look_.reset();
+    wait_check_.reset();
     if (communicator_ != nullptr) {
       try {
         check(nccl_->finalize(communicator_), "end");
@@ -203,9 +202,9 @@ class NcclLinks final : public DeviceLinks {
   std::chrono::milliseconds timeout_;
   std::optional<NcclLibrary> nccl_;
   ncclComm_t communicator_ = nullptr;
-  std::string last_;                    // the name of the last call, for messages
+  std::string last_call_;               // the name of the last call, for messages
   std::optional<std::string> failure_;  // the first one, which all later calls throw
-  std::shared_ptr<void> look_;          // calls look() while it lives
+  std::shared_ptr<void> wait_check_;    // calls check_work() while it lives
   std::jthread aborts_;                 // aborts the communicator
 };
 

@@ -110,7 +110,7 @@ void CallConnection::receive_reply(WireReader& reply) {
   const auto group = reply.take<int>();
   std::string error = reply.take_text();
   const auto received_bytes = reply.take<int64_t>();
-  reply.end();
+  reply.require_end();
   Pending* pending = nullptr;
   {
     Lock lock(mutex_);

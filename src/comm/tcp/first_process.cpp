@@ -20,8 +20,8 @@ Communicator FirstProcess::group(std::span<const int> ranks, std::string_view la
 
 Processes::Report FirstProcess::report_end(std::string_view error,
                                            std::chrono::milliseconds patience) {
-  const auto [report, all] = hub_.end(0, error, patience);
-  all_ended_ = all;
+  const auto [report, all_ended] = hub_.end(0, error, patience);
+  all_ended_ = all_ended;
   reports_ = report != Report::none;
   patience_ = patience;
   return report;

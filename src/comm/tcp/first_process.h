@@ -9,9 +9,8 @@
 
 namespace tessera {
 
-/// The process of the first rank, if processes meet by TCP. The other ranks connect to this
-/// process, which makes their calls (TcpHub). The first rank makes its own calls directly in the
-/// hub's World.
+/// The process of the first rank, if processes meet by TCP. The other ranks connect to it, and it
+/// makes their calls (TcpHub). The first rank makes its own calls in the hub's World.
 class FirstProcess final : public Processes {
  public:
   /// Waits at the address for the other processes, and admits those that know the token. Throws

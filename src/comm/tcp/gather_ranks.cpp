@@ -20,7 +20,7 @@
 // One thread serves all connections. It polls the listener, the pending connections, whose
 // handshake has not ended, and the connections of the ranks that have come. A pending connection
 // must send a whole hello (tcp_hello.h) in time. Then it becomes a connection of its rank, or is
-// closed. If its process knows the token, it is told the reason.
+// closed. A process that knows the token is told why.
 
 namespace tessera {
 namespace {
@@ -41,6 +41,7 @@ struct PendingConnection {
   size_t received_bytes = 0;  ///< of the hello
 };
 
+/// Listens for the ranks, and collects their connections.
 class RankGatherer {
  public:
   RankGatherer(const TcpAddress& address, int ranks, const std::string& own_host,
@@ -54,11 +55,11 @@ class RankGatherer {
   }
 
   std::vector<GatheredRank> run(std::chrono::milliseconds patience) {
-    const auto end = Clock::now() + patience;
+    const auto deadline = Clock::now() + patience;
     try {
       while (!all_here()) {
-        if (Clock::now() > end) throw Error("{}", missing_text(patience));
-        if (await_event(end)) forget_closed();
+        if (Clock::now() > deadline) throw Error("{}", missing_text(patience));
+        if (await_event(deadline)) forget_closed();
         read_hellos();
         accept_connections();
       }
@@ -73,8 +74,8 @@ class RankGatherer {
   static bool is_here(const GatheredRank& rank) { return rank.member && rank.calls; }
   bool all_here() const { return std::all_of(ranks_.begin() + 1, ranks_.end(), is_here); }
 
-  /// Waits for an event, until `end` at most. Returns whether a rank has closed a connection.
-  bool await_event(Clock::time_point end) const {
+  /// Waits for an event, until `deadline` at most. Returns whether a rank has closed a connection.
+  bool await_event(Clock::time_point deadline) const {
     std::vector<pollfd> waited;
     const auto add = [&](int descriptor, int events) {
       waited.push_back({.fd = descriptor, .events = static_cast<short>(events), .revents = 0});
@@ -86,9 +87,9 @@ class RankGatherer {
       if (rank.member) add(rank.member->descriptor(), POLLRDHUP);
       if (rank.calls) add(rank.calls->descriptor(), POLLRDHUP);
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
-    const auto wait =
-        std::clamp(left, std::chrono::milliseconds(0), std::min(kGatherPoll, limits_.patience));
+    const auto remaining = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto wait = std::clamp(remaining, std::chrono::milliseconds(0),
+                                 std::min(kGatherPoll, limits_.patience));
     if (::poll(waited.data(), waited.size(), static_cast<int>(wait.count())) <= 0) return false;
     return std::any_of(waited.begin() + first_rank, waited.end(),
                        [](const pollfd& rank) { return rank.revents != 0; });
@@ -108,19 +109,19 @@ class RankGatherer {
   /// Reads what pending connections have sent. Drops those that are lost or too slow.
   void read_hellos() {
     const auto now = Clock::now();
-    for (auto at = pending_.begin(); at != pending_.end();) {
-      bool stays = now < at->deadline;
+    for (auto pending = pending_.begin(); pending != pending_.end();) {
+      bool stays = now < pending->deadline;
       try {
-        const std::span missing = std::span(at->hello).subspan(at->received_bytes);
-        at->received_bytes += at->socket.receive_some(missing);
-        if (at->received_bytes == at->hello.size()) {
-          admit(*at);
+        const std::span missing = std::span(pending->hello).subspan(pending->received_bytes);
+        pending->received_bytes += pending->socket.receive_some(missing);
+        if (pending->received_bytes == pending->hello.size()) {
+          admit(*pending);
           stays = false;
         }
       } catch (const ConnectionLost&) {
         stays = false;
       }
-      at = stays ? std::next(at) : pending_.erase(at);
+      pending = stays ? std::next(pending) : pending_.erase(pending);
     }
   }
 
@@ -130,7 +131,7 @@ class RankGatherer {
     if (!hello) return;
     TcpVerdict verdict;
     if (!verify_hello(token_, pending.challenge, pending.hello, verdict)) {
-      ++other_tokens_;
+      ++refused_tokens_;
       pending.socket.try_send(verdict);
       return;
     }
@@ -225,9 +226,9 @@ class RankGatherer {
         "them up, and whether their machines reach this one",
         waited_text(patience), missing.size(), ranks_.size(), ranks_[0].host,
         fmt::join(missing, ", "));
-    if (other_tokens_ > 0) {
-      text +=
-          fmt::format(". Connections with another {} came {} times", kTokenVariable, other_tokens_);
+    if (refused_tokens_ > 0) {
+      text += fmt::format(". Connections with another {} came {} times", kTokenVariable,
+                          refused_tokens_);
     }
     return text;
   }
@@ -238,7 +239,7 @@ class RankGatherer {
   std::vector<GatheredRank> ranks_;
   std::list<PendingConnection> pending_;
   std::minstd_rand random_;
-  int64_t other_tokens_ = 0;  // connections whose process has another token
+  int64_t refused_tokens_ = 0;  // connections whose process has another token
 };
 
 }  // namespace

@@ -27,11 +27,11 @@ TcpProof prove(std::string_view token, TcpSide side, std::span<const std::byte> 
   text.insert(text.end(), hello.begin(), hello.end());
   TcpProof proof;
   unsigned length = 0;
-  const unsigned char* const made =
+  const unsigned char* const code =
       HMAC(EVP_sha256(), token.empty() ? "" : token.data(), static_cast<int>(token.size()),
            reinterpret_cast<const unsigned char*>(text.data()), text.size(),
            reinterpret_cast<unsigned char*>(proof.data()), &length);
-  TESSERA_CHECK(made != nullptr && length == proof.size(), "a proof of {} bytes", length);
+  TESSERA_CHECK(code != nullptr && length == proof.size(), "a proof of {} bytes", length);
   return proof;
 }
 

@@ -78,7 +78,7 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
   const auto own = std::ranges::find(ranks, rank_);
   TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
                 fmt::join(ranks, ", "));
-  if (const auto known = failure(lane)) throw Error("{}", *known);
+  if (const auto why = failure(lane)) throw Error("{}", *why);
   const int number = calls_->next_group();
   WireWriter request;
   request.put(CallRequest::group);
@@ -87,7 +87,7 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
   request.put_all(ranks);
   request.put_text(lane);
   try {
-    calls_->request(number, request, {}, {}, [this] { look(); });
+    calls_->request(number, request, {}, {}, [this] { require_first_rank(); });
   } catch (const ConnectionLost& lost) {
     throw Error("{}", lost_text(lost.what()));
   }
@@ -208,7 +208,7 @@ bool OtherProcess::is_silent() const {
   return Clock::now() - last_received_.load() > std::max(timeout_.load(), kLeastSilence);
 }
 
-void OtherProcess::look() const {
+void OtherProcess::require_first_rank() const {
   {
     const std::scoped_lock lock(mutex_);
     if (lost_) throw Error("{}", lost_text(*lost_));

@@ -45,8 +45,8 @@ class OtherProcess final : public Processes {
   bool all_ended() const override { return all_ended_; }
   [[noreturn]] void abort(int status) override;
 
-  /// Throws Error if the first rank is silent, or if its connection is lost.
-  void look() const;
+  /// Throws Error if the first rank is silent, or if the connection to it is lost.
+  void require_first_rank() const;
   /// Returns the error of a call in which the connection to the first rank was lost.
   std::string lost_text(std::string_view why) const;
   /// Returns why calls of a lane fail; none if they do not.

@@ -126,8 +126,8 @@ class ServedGroup {
       return given;
     }
     std::array<std::byte, 4096> dropped;
-    for (int64_t left = call_.given_bytes; left > 0; left -= std::ssize(dropped)) {
-      const auto next = static_cast<size_t>(std::min(left, std::ssize(dropped)));
+    for (int64_t remaining = call_.given_bytes; remaining > 0; remaining -= std::ssize(dropped)) {
+      const auto next = static_cast<size_t>(std::min(remaining, std::ssize(dropped)));
       socket.receive(std::span(dropped).first(next));
     }
     return nullptr;
@@ -247,18 +247,18 @@ void open_group(WireReader& request, ReplySocket& replies, World& world, int ran
   const auto timeout = request.take_wait();
   auto ranks = request.take_all<int>();
   std::string lane = request.take_text();
-  request.end();
+  request.require_end();
   if (std::ssize(ranks) > world.ranks() || lane.size() > kMostLaneBytes) {
     throw BadMessage("a group of {} ranks with a lane of {} bytes", ranks.size(), lane.size());
   }
-  std::vector<bool> known(static_cast<size_t>(world.ranks()));
+  std::vector<bool> is_member(static_cast<size_t>(world.ranks()));
   for (const int member : ranks) {
-    if (member < 0 || member >= world.ranks() || known[static_cast<size_t>(member)]) {
+    if (member < 0 || member >= world.ranks() || is_member[static_cast<size_t>(member)]) {
       throw BadMessage("a group with the rank {}, of {} ranks", member, world.ranks());
     }
-    known[static_cast<size_t>(member)] = true;
+    is_member[static_cast<size_t>(member)] = true;
   }
-  if (!known[static_cast<size_t>(rank)]) throw BadMessage("a group without the rank itself");
+  if (!is_member[static_cast<size_t>(rank)]) throw BadMessage("a group without the rank itself");
   world.set_timeout(rank, timeout);
   groups.try_emplace(number, replies, world, number, rank, std::move(ranks), std::move(lane));
 }
@@ -266,14 +266,14 @@ void open_group(WireReader& request, ReplySocket& replies, World& world, int ran
 }  // namespace
 
 void serve_rank(TcpSocket& socket, World& world, int rank,
-                const std::function<void(const std::exception& error)>& end) {
+                const std::function<void(const std::exception& error)>& on_end) {
   ReplySocket replies(socket);
   std::map<int, ServedGroup> groups;  // by number; its destructor waits for the groups' threads
   try {
     std::vector<std::byte> memory;
     for (;;) {
       WireReader request = receive_message(socket, memory);
-      const auto kind = request.take_enum(CallRequest::call, "a question");
+      const auto kind = request.take_enum(CallRequest::call, "a kind of request");
       if (kind == CallRequest::group) {
         open_group(request, replies, world, rank, groups);
         continue;
@@ -283,7 +283,7 @@ void serve_rank(TcpSocket& socket, World& world, int rank,
       group->second.begin(request);
     }
   } catch (const std::exception& error) {
-    end(error);
+    on_end(error);
   }
 }
 

@@ -13,9 +13,9 @@ namespace tessera {
 /// calls in a group of `world` on behalf of the rank.
 ///
 /// Serves until the connection is lost, or a message comes that no rank of this version sends. Then
-/// calls `end(error)`, with ConnectionLost or BadMessage, and waits for the calls that are still
-/// being made. So `end` must end them, by World::fail().
+/// calls `on_end(error)`, with ConnectionLost or BadMessage, and waits for the calls that are still
+/// being made. So `on_end` must end them, by World::fail().
 void serve_rank(TcpSocket& socket, World& world, int rank,
-                const std::function<void(const std::exception& error)>& end);
+                const std::function<void(const std::exception& error)>& on_end);
 
 }  // namespace tessera

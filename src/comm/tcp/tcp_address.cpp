@@ -19,8 +19,7 @@ namespace {
 
 std::string_view first_label(std::string_view host) { return host.substr(0, host.find('.')); }
 
-/// Returns whether a host is this machine's own name. "localhost" is not: every machine has that
-/// name for its loopback.
+/// Returns whether a host is this machine's own name. "localhost" is not: it is every machine's.
 bool is_own_name(std::string_view host) {
   const std::string own = own_host();
   const std::string_view label = first_label(own);
@@ -89,10 +88,10 @@ std::vector<SystemAddress> look_up(const TcpAddress& address, int& problem) {
   std::vector<SystemAddress> result;
   if (problem != 0) return result;
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    SystemAddress& next = result.emplace_back();
-    next.length = at->ai_addrlen;
-    std::memcpy(&next.bytes, at->ai_addr, at->ai_addrlen);
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    SystemAddress& system_address = result.emplace_back();
+    system_address.length = entry->ai_addrlen;
+    std::memcpy(&system_address.bytes, entry->ai_addr, entry->ai_addrlen);
   }
   return result;
 }

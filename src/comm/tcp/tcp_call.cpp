@@ -65,7 +65,7 @@ void take_messages(WireReader& request, const Caller& caller, bool sent,
                    std::vector<TcpMessage>& messages, int64_t& bytes) {
   const auto count = request.take_between<int64_t>(
       0, std::min<int64_t>(caller.size(), kMostMessages), "a number of messages");
-  std::vector<bool> known(caller.ranks.size());
+  std::vector<bool> has_message(caller.ranks.size());
   for (int64_t i = 0; i < count; ++i) {
     TcpMessage& message = messages.emplace_back();
     message.mark = request.take_mark();
@@ -78,8 +78,8 @@ void take_messages(WireReader& request, const Caller& caller, bool sent,
     if (mark.collective != Collective::message || !right_ranks) {
       refuse(mark, "it is no message between these ranks");
     }
-    if (known[static_cast<size_t>(message.peer)]) refuse(mark, "its peer has two of them");
-    known[static_cast<size_t>(message.peer)] = true;
+    if (has_message[static_cast<size_t>(message.peer)]) refuse(mark, "its peer has two of them");
+    has_message[static_cast<size_t>(message.peer)] = true;
     // The message is empty if devices move the bytes.
     if (message.elements != 0 && message.elements != mark.shape.elements()) {
       refuse(mark, "its elements are not those of its shape");
@@ -143,7 +143,7 @@ TcpCall read_call(WireReader& request, std::span<const int> ranks, int position)
     take_messages(request, caller, true, call.sends, call.given_bytes);
     take_messages(request, caller, false, call.receives, call.result_bytes);
     if (call.sends.empty() && call.receives.empty()) throw BadMessage("an exchange of no messages");
-    request.end();
+    request.require_end();
     return call;
   }
   call.mark = request.take_mark();
@@ -157,7 +157,7 @@ TcpCall read_call(WireReader& request, std::span<const int> ranks, int position)
   int64_t given = 0;
   int64_t result = 0;
   take_collective(request, caller, call, given, result);
-  request.end();
+  request.require_end();
   call.given_bytes = given * dtype_size(mark.dtype);
   call.result_bytes = result * dtype_size(mark.dtype);
   return call;

@@ -57,9 +57,9 @@ TcpSignedHello sign(const TcpHello& hello, std::string_view token, const TcpChal
 /// first rank does not answer, and Error if it is not of this run or refuses this process.
 void shake_hands(TcpSocket& socket, const TcpAddress& address, const TcpHello& hello,
                  std::string_view token) {
-  const auto end = std::chrono::steady_clock::now() + kAnswerPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kAnswerPatience;
   const auto look = [&] {
-    if (std::chrono::steady_clock::now() > end) throw ConnectionLost("it does not answer");
+    if (std::chrono::steady_clock::now() > deadline) throw ConnectionLost("it does not answer");
   };
   TcpChallenge challenge;
   socket.receive(challenge, look);
@@ -126,16 +126,17 @@ bool verify_hello(std::string_view token, const TcpChallenge& challenge,
 
 TcpSocket connect_to_first_rank(const TcpAddress& address, const TcpHello& hello,
                                 std::string_view token, std::chrono::milliseconds patience) {
-  const auto end = std::chrono::steady_clock::now() + patience;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-    TcpSocket socket = TcpSocket::connect(address, std::max(left, std::chrono::milliseconds(0)));
+    const auto remaining =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    TcpSocket socket =
+        TcpSocket::connect(address, std::max(remaining, std::chrono::milliseconds(0)));
     try {
       shake_hands(socket, address, hello, token);
       return socket;
     } catch (const ConnectionLost&) {
-      if (std::chrono::steady_clock::now() > end) throw;
+      if (std::chrono::steady_clock::now() > deadline) throw;
       std::this_thread::sleep_for(kHandshakeRetryDelay);
     }
   }

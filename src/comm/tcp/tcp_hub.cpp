@@ -132,43 +132,50 @@ void TcpHub::handle_message(int rank, WireReader& message) {
   switch (message.take_enum(MemberMessage::abort, "what a rank says")) {
     case MemberMessage::work_failed: {
       const std::string why = message.take_text();
-      message.end();
+      message.require_end();
       return end_work(rank, why);
     }
     case MemberMessage::ended:
       return reply_to_end(rank, message);
     case MemberMessage::abort: {
       const int status = message.take_between(0, kMostStatus, "a status");
-      message.end();
+      message.require_end();
       return abort_others(rank, status);
     }
   }
 }
 
-void TcpHub::reply_to_end(int rank, WireReader& message) {
-  {
-    const Lock lock(mutex_);
-    ++pending_replies_;
+/// A guard that counts a reply as pending until it is destroyed.
+struct TcpHub::PendingReply {
+  explicit PendingReply(TcpHub& owner) : hub(owner) {
+    const Lock lock(hub.mutex_);
+    ++hub.pending_replies_;
   }
-  const auto end_reply = [this](const void* /*unused*/) {
+  ~PendingReply() {
     {
-      const Lock lock(mutex_);
-      --pending_replies_;
+      const Lock lock(hub.mutex_);
+      --hub.pending_replies_;
     }
-    changed_.notify_all();
-  };
-  const std::unique_ptr<const void, decltype(end_reply)> pending(this, end_reply);
+    hub.changed_.notify_all();
+  }
+  PendingReply(const PendingReply&) = delete;
+
+  TcpHub& hub;
+};
+
+void TcpHub::reply_to_end(int rank, WireReader& message) {
+  const PendingReply pending(*this);
   const std::string error = message.take_text();
   const std::chrono::milliseconds patience = message.take_wait();
-  message.end();
+  message.require_end();
   {
     const Lock lock(mutex_);
     if (ends_.contains(rank)) throw BadMessage("a rank ends twice");
   }
-  const auto [report, all] = end(rank, error, patience);
+  const auto [report, all_ended] = end(rank, error, patience);
   WireWriter reply = message_of(FirstRankMessage::report);
   reply.put(report);
-  reply.put(all);
+  reply.put(all_ended);
   send_to(rank, reply);
 }
 
@@ -205,7 +212,7 @@ std::string TcpHub::missing_text(std::chrono::milliseconds patience) {
     if (ends_.contains(rank)) continue;
     const auto lost = lost_.find(rank);
     std::string error = lost != lost_.end() ? failed_text(rank, lost->second)
-                                            : not_ended_text(world_.text(rank), patience);
+                                            : end_timeout_text(world_.text(rank), patience);
     const auto is_reported = [&](const auto& end) { return end.second == error; };
     if (std::ranges::none_of(ends_, is_reported)) missing.push_back(std::move(error));
   }

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -48,7 +47,7 @@ class TcpHub {
 
   struct End {
     Processes::Report report;
-    bool all;  ///< true if all ranks have ended
+    bool all_ended;
   };
   /// Notes the end of a rank's work, and waits for the others: see Processes::report_end().
   End end(int rank, std::string_view error, std::chrono::milliseconds patience);
@@ -75,6 +74,8 @@ class TcpHub {
     std::jthread server;    // runs serve_rank()
   };
 
+  struct PendingReply;
+
   /// Returns what network() does. Ranks of this machine connect by its loopback, which other
   /// machines do not reach, so it looks for a rank of another machine.
   std::string find_network() const;
@@ -83,7 +84,7 @@ class TcpHub {
   /// Handles the messages of a rank, until its member connection is lost.
   void receive_messages(int rank);
   void handle_message(int rank, WireReader& message);
-  /// Waits in end() for a rank whose work has ended, and replies whether it reports its error.
+  /// Waits in end() for a rank whose work has ended. Replies whether the rank reports its error.
   void reply_to_end(int rank, WireReader& message);
   /// Wakes the threads that wait in end() for a rank, and gives them time to send their replies.
   void await_replies(Lock& lock);

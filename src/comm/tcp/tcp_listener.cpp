@@ -12,8 +12,8 @@ namespace tessera {
 
 TcpListener::TcpListener(const TcpAddress& address) {
   int problem = 0;
-  for (const SystemAddress& at : listening_addresses(address)) {
-    const int error = listen_at(at);
+  for (const SystemAddress& system_address : listening_addresses(address)) {
+    const int error = listen_at(system_address);
     if (error == 0) continue;
     problem = error;
     // Goes on: a name may have an IPv6 address on a machine without an IPv6 network.
@@ -30,17 +30,18 @@ TcpListener::TcpListener(const TcpAddress& address) {
 }
 
 /// Listens at one address. Returns the system's error, or 0.
-int TcpListener::listen_at(const SystemAddress& at) {
-  const int descriptor = ::socket(at.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+int TcpListener::listen_at(const SystemAddress& address) {
+  const int descriptor = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return errno;
   const int on = 1;
   ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   // Without this, a listener at all IPv6 networks takes the port of the IPv4 networks too, which
   // have a listener of their own.
-  if (at.family() == AF_INET6) {
+  if (address.family() == AF_INET6) {
     ::setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   }
-  if (::bind(descriptor, at.get(), at.length) != 0 || ::listen(descriptor, SOMAXCONN) != 0) {
+  if (::bind(descriptor, address.get(), address.length) != 0 ||
+      ::listen(descriptor, SOMAXCONN) != 0) {
     const int problem = errno;
     ::close(descriptor);
     return problem;

@@ -29,7 +29,7 @@ class TcpListener {
   std::optional<TcpSocket> accept();
 
  private:
-  int listen_at(const SystemAddress& at);
+  int listen_at(const SystemAddress& address);
   void close_all();
 
   std::vector<int> descriptors_;

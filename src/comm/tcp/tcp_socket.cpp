@@ -53,7 +53,7 @@ bool wait_for(int descriptor, short events, std::chrono::milliseconds patience) 
 
 /// Returns whether both ends of a connection are this socket. That happens if nothing listens at
 /// the port, and the system has chosen that very port for this end.
-bool is_own_end(int descriptor) {
+bool is_connected_to_itself(int descriptor) {
   sockaddr_storage own{};
   sockaddr_storage other{};
   socklen_t own_length = sizeof own;
@@ -76,14 +76,14 @@ int connect_to(const SystemAddress& address, std::chrono::milliseconds patience,
       problem = errno;
     }
   }
-  if (problem == 0 && is_own_end(descriptor)) problem = ECONNREFUSED;
+  if (problem == 0 && is_connected_to_itself(descriptor)) problem = ECONNREFUSED;
   if (problem != 0) ::close(descriptor);
   return problem;
 }
 
 /// Returns the bytes of an IP address, without its port. An IPv4 address that is mapped to IPv6
 /// gives the same bytes as the IPv4 address itself.
-std::string number_of(const sockaddr* address) {
+std::string address_bytes(const sockaddr* address) {
   const auto bytes = [](const auto& number) {
     return std::string(reinterpret_cast<const char*>(&number), sizeof number);
   };
@@ -107,12 +107,12 @@ std::string network_of(int descriptor) {
   socklen_t length = sizeof own;
   auto* const address = reinterpret_cast<sockaddr*>(&own);
   if (::getsockname(descriptor, address, &length) != 0) return "";
-  const std::string number = number_of(address);
+  const std::string number = address_bytes(address);
   ifaddrs* found = nullptr;
   if (::getifaddrs(&found) != 0) return "";
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> networks(found, &::freeifaddrs);
   for (const ifaddrs* at = networks.get(); at != nullptr; at = at->ifa_next) {
-    if (!number.empty() && number_of(at->ifa_addr) == number) return at->ifa_name;
+    if (!number.empty() && address_bytes(at->ifa_addr) == number) return at->ifa_name;
   }
   return "";
 }
@@ -129,7 +129,7 @@ TcpSocket::~TcpSocket() {
 }
 
 TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::milliseconds patience) {
-  const auto end = std::chrono::steady_clock::now() + patience;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
     int unknown = 0;
     const std::vector<SystemAddress> addresses = look_up(address, unknown);
@@ -137,15 +137,15 @@ TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::millisecond
     // EAI_AGAIN: the name server does not answer now, but may do so later.
     if (unknown != 0 && unknown != EAI_AGAIN) throw_unknown(address, unknown);
     for (const SystemAddress& at : addresses) {
-      const auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      const auto remaining =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
       int descriptor = -1;
       const int problem =
-          connect_to(at, std::clamp(left, kConnectRetryDelay, kConnectPatience), descriptor);
+          connect_to(at, std::clamp(remaining, kConnectRetryDelay, kConnectPatience), descriptor);
       if (problem == 0) return TcpSocket(descriptor);
       why = system_reason(problem);
     }
-    if (std::chrono::steady_clock::now() > end) {
+    if (std::chrono::steady_clock::now() > deadline) {
       throw Error("{} does not answer {}: {}", address.text(), waited_text(patience), why);
     }
     std::this_thread::sleep_for(kConnectRetryDelay);

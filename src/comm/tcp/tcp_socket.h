@@ -24,8 +24,7 @@ class ConnectionLost : public Error {
 /// One end of a TCP connection. One thread may send while another receives.
 class TcpSocket {
  public:
-  /// A function that a wait calls about four times a second. If it throws, the wait throws the
-  /// same.
+  /// A function that a wait calls about four times a second. What it throws ends the wait.
   using Look = std::function<void()>;
 
   /// Takes the descriptor of a connection, and lets small messages be sent at once.

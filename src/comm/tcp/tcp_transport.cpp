@@ -127,14 +127,13 @@ class TcpTransport final : public Transport {
     return request;
   }
 
-  /// Sends a request with its operands, and waits for its results. After an error, all calls throw
-  /// the same.
+  /// Sends a request and its operands, and waits for its results. Later calls throw the same error.
   void make_call(const Fingerprint& mark, const WireWriter& request, const Operands& operands,
                  const Results& results) {
     if (failure_) throw Error("{}", *failure_);
     try {
-      received(
-          connection_.request(group_, request, operands, results, [this] { process_.look(); }));
+      count_received(connection_.request(group_, request, operands, results,
+                                         [this] { process_.require_first_rank(); }));
     } catch (const ConnectionLost& lost) {
       failure_ = fmt::format("{}: {}", mark.text(), process_.lost_text(lost.what()));
     } catch (const Error& error) {

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-// The bytes come from another process, so each value is checked before it is used. The texts of
-// errors call a message a "letter".
+// The bytes come from another process, so each value is checked before it is used.
 
 namespace tessera {
 namespace {
@@ -56,7 +55,7 @@ void WireWriter::put_layout(const PieceLayout& layout) {
 
 const std::byte* WireReader::next(size_t bytes) {
   if (bytes > bytes_.size()) {
-    throw BadMessage("a letter ends {} bytes before it should", bytes - bytes_.size());
+    throw BadMessage("a message ends {} bytes before it should", bytes - bytes_.size());
   }
   const std::byte* const at = bytes_.data();
   bytes_ = bytes_.subspan(bytes);
@@ -72,11 +71,11 @@ size_t WireReader::take_count(size_t value_bytes) {
 
 void WireReader::throw_out_of_range(std::string_view name, int64_t value, int64_t least,
                                     int64_t most) {
-  throw BadMessage("a letter has {} as {}, expected {} to {}", value, name, least, most);
+  throw BadMessage("a message has {} as {}, expected {} to {}", value, name, least, most);
 }
 
-void WireReader::end() const {
-  if (!bytes_.empty()) throw BadMessage("a letter has {} bytes too many", bytes_.size());
+void WireReader::require_end() const {
+  if (!bytes_.empty()) throw BadMessage("a message has {} bytes too many", bytes_.size());
 }
 
 std::chrono::milliseconds WireReader::take_wait() {
@@ -95,7 +94,7 @@ OwnedMark WireReader::take_mark() {
   result.mark.dtype = take_enum(DType::u8, "a type of elements");
   const auto dims = take_all<int64_t>();
   if (dims.size() > Shape::kMaximumRank || !are_sizes(dims)) {
-    throw BadMessage("a letter has a shape that no tensor has");
+    throw BadMessage("a message has a shape that no tensor has");
   }
   result.mark.shape = Shape(dims);
   result.mark.reduction = take_word<Reduction>("a reduction");
@@ -112,13 +111,13 @@ PieceLayout WireReader::take_layout(int ranks) {
   const auto inner = take<int64_t>();
   take_between<int>(ranks, ranks, "the ranks of a layout");
   if (!are_sizes(std::array{outer, extent, inner})) {
-    throw BadMessage("a letter has pieces of {} x [{}] x {} elements", outer, extent, inner);
+    throw BadMessage("a message has pieces of {} x [{}] x {} elements", outer, extent, inner);
   }
   std::vector<std::vector<ElementRun>> runs;
   for (int rank = 0; rank < ranks; ++rank) {
     for (const ElementRun& run : runs.emplace_back(take_all<ElementRun>())) {
       if (run.begin < 0 || run.length < 0 || run.length > extent - run.begin) {
-        throw BadMessage("a letter has {} elements from {} on as a piece of {}", run.length,
+        throw BadMessage("a message has {} elements from {} on as a piece of {}", run.length,
                          run.begin, extent);
       }
     }
@@ -126,7 +125,7 @@ PieceLayout WireReader::take_layout(int ranks) {
   try {
     return {outer, extent, inner, std::move(runs)};
   } catch (const InternalError&) {
-    throw BadMessage("a letter has pieces that do not make a whole");
+    throw BadMessage("a message has pieces that do not make a whole");
   }
 }
 
@@ -146,17 +145,17 @@ WireReader receive_message(TcpSocket& socket, std::vector<std::byte>& memory,
   int64_t length = 0;
   socket.receive(std::as_writable_bytes(std::span(&length, 1)), look);
   if (length < 0 || length > kMostTcpMessageBytes) {
-    throw BadMessage("a letter of {} bytes has come, expected {} at most", length,
+    throw BadMessage("a message of {} bytes has come, expected {} at most", length,
                      kMostTcpMessageBytes);
   }
   // The memory doubles as bytes come: a false length alone does not make this process allocate.
   memory.clear();
-  for (auto left = static_cast<size_t>(length); left > 0;) {
+  for (auto remaining = static_cast<size_t>(length); remaining > 0;) {
     const size_t before = memory.size();
-    const size_t next = std::min(left, std::max(before, kFirstMessageBytes));
+    const size_t next = std::min(remaining, std::max(before, kFirstMessageBytes));
     memory.resize(before + next);
     socket.receive(std::span(memory).subspan(before), look);
-    left -= next;
+    remaining -= next;
   }
   return WireReader(memory);
 }

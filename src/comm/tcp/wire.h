@@ -105,7 +105,7 @@ class WireReader {
   }
   template <Worded Enum>
   Enum take_word(std::string_view name) {
-    return take_enum(static_cast<Enum>(kWords<Enum>.size() - 1), name);
+    return take_enum(static_cast<Enum>(kWordsOf<Enum>.size() - 1), name);
   }
   /// Takes a time to wait, of a year at most.
   std::chrono::milliseconds take_wait();
@@ -123,7 +123,7 @@ class WireReader {
   /// Takes a layout for `ranks` ranks, of kMostElements at most.
   PieceLayout take_layout(int ranks);
   /// Throws BadMessage if the message has more values.
-  void end() const;
+  void require_end() const;
 
  private:
   [[noreturn]] static void throw_out_of_range(std::string_view name, int64_t value, int64_t least,

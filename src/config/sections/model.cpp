@@ -7,14 +7,14 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMaxCount = 1 << 16;     // of layers, heads, experts
-constexpr int64_t kLargestSize = 1 << 24;  // of one dimension
+constexpr int64_t kMaxCount = 1 << 16;  // of layers, heads, experts
+constexpr int64_t kMaxSize = 1 << 24;   // of one dimension
 
 void add_sizes(SectionWriter<ModelConfig>& writer) {
   using namespace effects;
   const IntegerRule count = whole(1, kMaxCount);
-  const IntegerRule size = whole(1, kLargestSize);
-  const IntegerRule optional_size = whole(0, kLargestSize);
+  const IntegerRule size = whole(1, kMaxSize);
+  const IntegerRule optional_size = whole(0, kMaxSize);
   writer.key("layers", &ModelConfig::layers, count, {always}, "transformer blocks")
       .key("hidden_size", &ModelConfig::hidden_size, size, {always},
            "channels of the residual stream")
@@ -27,7 +27,7 @@ void add_sizes(SectionWriter<ModelConfig>& writer) {
            "intermediate size of a dense layer; 0 in a mixture of experts")
       .key("vocabulary_size", &ModelConfig::vocabulary_size, optional_size, {always},
            "tokens that the model knows; 0: those of the data's tokenizer")
-      .key("max_context", &ModelConfig::max_context, whole(0, kLargestSize), {always},
+      .key("max_context", &ModelConfig::max_context, whole(0, kMaxSize), {always},
            "tokens of the longest context that the model declares to others (export), "
            "data.context at least; 0: data.context")
       .key("experts", &ModelConfig::experts, whole(0, kMaxCount), {always},
@@ -64,19 +64,19 @@ void add_layers(SectionWriter<ModelConfig>& writer) {
            {lacking_in_a_phase<&PhaseConfig::rope_theta>},
            "base of the rotary embedding's frequencies")
       .key("rope_scaling", &ModelConfig::rope_scaling, word_rule<RopeScaling>(),
-           {rope_scaling, "none"},
+           {stretches_rope, "none"},
            "how the frequencies are stretched to longer contexts; \"llama3\" is Llama 3.1's way")
-      .key("rope_factor", &ModelConfig::rope_factor, between(1, kMaxNumber), {rope_stretched},
+      .key("rope_factor", &ModelConfig::rope_factor, between(1, kMaxNumber), {names_rope_scaling},
            "for \"llama3\": the divisor of low frequencies")
       .key("rope_low_frequency_factor", &ModelConfig::rope_low_frequency_factor,
-           between(1e-6, kMaxWeight), {rope_scaling},
+           between(1e-6, kMaxWeight), {stretches_rope},
            "for \"llama3\": frequencies with fewer turns than this in rope_original_context are "
            "divided")
       .key("rope_high_frequency_factor", &ModelConfig::rope_high_frequency_factor,
-           between(1e-6, kMaxWeight), {rope_scaling},
+           between(1e-6, kMaxWeight), {stretches_rope},
            "for \"llama3\": frequencies with more turns than this in rope_original_context stay")
-      .key("rope_original_context", &ModelConfig::rope_original_context, whole(1, kLargestSize),
-           {rope_scaling},
+      .key("rope_original_context", &ModelConfig::rope_original_context, whole(1, kMaxSize),
+           {stretches_rope},
            "for \"llama3\": tokens of the context that the unstretched frequencies were made for")
       .key("rotary_fraction", &ModelConfig::rotary_fraction,
            NumberRule{.minimum = 0, .maximum = 1, .excludes_minimum = true}, {always},
@@ -96,7 +96,7 @@ void add_routing(SectionWriter<ModelConfig>& writer) {
       .key("router", &ModelConfig::router, word_rule<RouterKind>(), {always},
            "a linear map, or a narrow network that also reads the router of the layer before "
            "(ZAYA1)")
-      .key("router_size", &ModelConfig::router_size, whole(0, kLargestSize), {always},
+      .key("router_size", &ModelConfig::router_size, whole(0, kMaxSize), {always},
            "channels of a \"depth_averaged\" router; 0 with a linear one")
       .key("skip_expert", &ModelConfig::skip_expert, word_rule<SkipExpert>(), {always},
            "whether the router may send a token to no expert, and what the token gets instead: "

@@ -73,7 +73,7 @@ ConfigSection train_section() {
       .key("tf32", &TrainSection::tf32, FlagRule{}, {on_cuda, false},
            "on the device cuda, matrix products of fp32, the router's too, round their operands to "
            "TF32; those of experts do not")
-      .key("recompute", &TrainSection::recompute, word_list_rule<Recomputed>(), {recomputes},
+      .key("recompute", &TrainSection::recompute, word_list_rule<RecomputedBlock>(), {recomputes},
            "what is computed again in the backward pass instead of kept, to save memory")
       .key("seed", &TrainSection::seed, at_least(0), {draws_weights}, "the seed of initial weights")
       .key("evaluate_every", &TrainSection::evaluate_every, whole(0, kMaxSteps), {always},

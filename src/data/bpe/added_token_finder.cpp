@@ -14,7 +14,7 @@ namespace {
 
 /// \w of Unicode Technical Standard 18: letters, marks, digits, underscores, letters in circles and
 /// squares, joiners.
-constexpr const char* kWord =
+constexpr const char* kWordCharacter =
     "[\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\u24B6-\u24E9\U0001F130-\U0001F149\U0001F150-\U0001F169"
     "\U0001F170-\U0001F189\u200C\u200D]";
 
@@ -53,7 +53,7 @@ size_t first_two_bytes(char first, char second) {
 }  // namespace
 
 AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens)
-    : tokens_(tokens), word_(kWord, "added tokens") {
+    : tokens_(tokens), word_character_(kWordCharacter, "added tokens") {
   for (uint32_t i = 0; i < tokens_.size(); ++i) {
     insert(tokens_[i].content, i);
     if (!tokens_[i].special) finds_nothing_ = false;
@@ -64,10 +64,10 @@ AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens)
 void AddedTokenFinder::insert(std::string_view content, uint32_t token) {
   first_bytes_.set(static_cast<unsigned char>(content[0]));
   if (content.size() > 1) {
-    starts_.set(first_two_bytes(content[0], content[1]));
+    token_starts_.set(first_two_bytes(content[0], content[1]));
   } else {
     for (int second = 0; second < 256; ++second) {
-      starts_.set(first_two_bytes(content[0], static_cast<char>(second)));
+      token_starts_.set(first_two_bytes(content[0], static_cast<char>(second)));
     }
   }
   uint32_t node = 0;
@@ -90,11 +90,12 @@ uint32_t AddedTokenFinder::child(uint32_t node, char byte) const {
 }
 
 bool AddedTokenFinder::may_start(std::string_view text, size_t offset) const {
-  return offset + 1 < text.size() ? starts_[first_two_bytes(text[offset], text[offset + 1])]
+  return offset + 1 < text.size() ? token_starts_[first_two_bytes(text[offset], text[offset + 1])]
                                   : first_bytes_[static_cast<unsigned char>(text[offset])];
 }
 
-uint32_t AddedTokenFinder::longest_token(std::string_view text, size_t begin, bool& open) const {
+uint32_t AddedTokenFinder::longest_token(std::string_view text, size_t begin,
+                                         bool& may_be_longer) const {
   uint32_t found = kNone;
   uint32_t node = 0;
   for (size_t i = begin; i < text.size(); ++i) {
@@ -102,7 +103,7 @@ uint32_t AddedTokenFinder::longest_token(std::string_view text, size_t begin, bo
     if (node == kNone) break;
     if (nodes_[node].token != kNone) found = nodes_[node].token;
   }
-  open = node != kNone && nodes_[node].child != kNone;
+  may_be_longer = node != kNone && nodes_[node].child != kNone;
   return found;
 }
 
@@ -110,85 +111,85 @@ bool AddedTokenFinder::touches_word(std::string_view text, TextRange range,
                                     SplitPattern::Scratch& scratch) const {
   if (range.begin > 0) {
     const size_t before = character_begin(text, range.begin - 1);
-    if (word_.find(text.substr(before, range.begin - before), 0, scratch)) return true;
+    if (word_character_.find(text.substr(before, range.begin - before), 0, scratch)) return true;
   }
   if (range.end == text.size()) return false;
   const size_t after = next_character(text, range.end + 1);
-  return word_.find(text.substr(range.end, after - range.end), 0, scratch).has_value();
+  return word_character_.find(text.substr(range.end, after - range.end), 0, scratch).has_value();
 }
 
 void AddedTokenFinder::add_token(const AddedToken& token, std::string_view text, TextRange content,
-                                 Search& search) const {
+                                 State& state) const {
   TextRange range = content;
-  if (token.strip_left) range.begin = white_space_before(text, search.done, content.begin);
-  if (search.done < range.begin) search.parts.push_back({{search.done, range.begin}});
-  search.parts.push_back({range, token.id});
-  search.done = search.offset = content.end;
-  search.strips_right = token.strip_right;
+  if (token.strip_left) range.begin = white_space_before(text, state.done, content.begin);
+  if (state.done < range.begin) state.parts.push_back({{state.done, range.begin}});
+  state.parts.push_back({range, token.id});
+  state.done = state.offset = content.end;
+  state.strips_right = token.strip_right;
 }
 
-void AddedTokenFinder::add_certain_text(std::string_view text, bool ends, Search& search) const {
-  size_t certain = search.offset;
+void AddedTokenFinder::add_certain_text(std::string_view text, bool ends, State& state) const {
+  size_t certain = state.offset;
   if (strips_left_ && !ends) {
     // White space of any length is examined only once.
-    const size_t known = std::max(search.blank_end, search.done);
-    const size_t begin = white_space_before(text, known, search.offset);
-    certain = begin > known ? begin : search.done;
-    search.blank_end = search.offset;
+    const size_t known = std::max(state.blank_end, state.done);
+    const size_t begin = white_space_before(text, known, state.offset);
+    certain = begin > known ? begin : state.done;
+    state.blank_end = state.offset;
   }
-  if (search.done < certain) search.parts.push_back({{search.done, certain}});
-  search.done = std::max(search.done, certain);
+  if (state.done < certain) state.parts.push_back({{state.done, certain}});
+  state.done = std::max(state.done, certain);
 }
 
-void AddedTokenFinder::search(std::string_view text, bool ends, Search& search,
+void AddedTokenFinder::search(std::string_view text, bool ends, State& state,
                               SplitPattern::Scratch& scratch) const {
-  search.parts.clear();
-  search.ignored.clear();
+  state.parts.clear();
+  state.ignored.clear();
   const auto strip_white_space = [&](size_t end) {
-    search.done = white_space_after(text.substr(0, end), search.done);
-    search.strips_right = search.done == end;
+    state.done = white_space_after(text.substr(0, end), state.done);
+    state.strips_right = state.done == end;
   };
-  while (search.offset < text.size()) {
-    if (!search.strips_right) {
-      while (search.offset < text.size() && !may_start(text, search.offset)) ++search.offset;
-      if (search.offset == text.size()) break;
+  while (state.offset < text.size()) {
+    if (!state.strips_right) {
+      while (state.offset < text.size() && !may_start(text, state.offset)) ++state.offset;
+      if (state.offset == text.size()) break;
     }
-    bool open = false;
-    const uint32_t found = longest_token(text, search.offset, open);
-    if (open && !ends) break;
+    bool may_be_longer = false;
+    const uint32_t found = longest_token(text, state.offset, may_be_longer);
+    if (may_be_longer && !ends) break;
     if (found == kNone) {
-      const size_t next = next_character(text, search.offset + 1);
-      if (search.strips_right) strip_white_space(next);
-      search.offset = next;
+      const size_t next = next_character(text, state.offset + 1);
+      if (state.strips_right) strip_white_space(next);
+      state.offset = next;
       continue;
     }
     const AddedToken& token = tokens_[found];
-    const TextRange content{search.offset, search.offset + token.content.size()};
+    const TextRange content{state.offset, state.offset + token.content.size()};
     if (token.single_word && content.end == text.size() && !ends) break;
     // A token of white space that itself strips the white space before it is part of the white
     // space that the last token includes.
     const bool is_stripped =
-        search.strips_right && token.strip_left &&
+        state.strips_right && token.strip_left &&
         white_space_after(text.substr(0, content.end), content.begin) == content.end;
     if (is_stripped) {
       strip_white_space(content.end);
-      search.offset = content.end;
+      state.offset = content.end;
       continue;
     }
     if (token.special || (token.single_word && touches_word(text, content, scratch))) {
-      search.ignored.push_back(content);
-      if (search.strips_right) strip_white_space(content.end);
-      search.offset = content.end;
+      state.ignored.push_back(content);
+      if (state.strips_right) strip_white_space(content.end);
+      state.offset = content.end;
     } else {
-      add_token(token, text, content, search);
+      add_token(token, text, content, state);
     }
   }
-  add_certain_text(text, ends, search);
+  add_certain_text(text, ends, state);
 }
 
 std::vector<AddedTokenPart> AddedTokenFinder::find(std::string_view text,
                                                    SplitPattern::Scratch& scratch) const {
-  Search whole;
+  State whole;
   search(text, /*ends=*/true, whole, scratch);
   return std::move(whole.parts);
 }

@@ -16,7 +16,6 @@ struct AddedTokenPart {
 
   TextRange range;  ///< in the text; a token's range is its content and the white space before it
   int32_t id = kText;
-
   bool operator==(const AddedTokenPart&) const = default;
 };
 
@@ -38,10 +37,10 @@ class AddedTokenFinder {
   std::vector<AddedTokenPart> find(std::string_view text, SplitPattern::Scratch& scratch) const;
 
   /// The state of a search in a text whose end is not known yet, in byte offsets of the text.
-  struct Search {
+  struct State {
     size_t done = 0;            // all text before it is in a part or was included by a token
-    size_t offset = 0;          // no token yet to be found begins before it
-    size_t blank_end = 0;       // if it is above `done`, the text between them is white space
+    size_t offset = 0;          // no token that is still to be found begins before it
+    size_t blank_end = 0;       // if above `done`: the text from `done` to here is white space
     bool strips_right = false;  // the last token includes white space that may go on at `offset`
     std::vector<AddedTokenPart> parts;  // the parts found by the last call
     std::vector<TextRange> ignored;     // the tokens found by the last call that stay text
@@ -49,9 +48,8 @@ class AddedTokenFinder {
 
   /// Continues the search in `text`. Searches to its end if the text `ends`, otherwise only as far
   /// as later text cannot change the parts. Consecutive text parts belong together. A caller that
-  /// drops the start of the text must keep the character before `search.done`.
-  void search(std::string_view text, bool ends, Search& search,
-              SplitPattern::Scratch& scratch) const;
+  /// drops the start of the text must keep the character before `state.done`.
+  void search(std::string_view text, bool ends, State& state, SplitPattern::Scratch& scratch) const;
 
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};
@@ -70,22 +68,23 @@ class AddedTokenFinder {
   /// Returns whether a token may start at `offset` of `text`, judged by two bytes, or by one if
   /// only one is known. It is a fast check, which most offsets do not pass.
   bool may_start(std::string_view text, size_t offset) const;
-  /// Returns the longest token that starts at `begin`, or kNone. `open` is set if more text may
-  /// make it longer.
-  uint32_t longest_token(std::string_view text, size_t begin, bool& open) const;
+  /// Returns the longest token that starts at `begin`, or kNone. `may_be_longer` is set if more
+  /// text may make it longer.
+  uint32_t longest_token(std::string_view text, size_t begin, bool& may_be_longer) const;
   /// Returns whether a character of a word is beside `range`.
   bool touches_word(std::string_view text, TextRange range, SplitPattern::Scratch& scratch) const;
   /// Adds to the parts a token and the text before it.
   void add_token(const AddedToken& token, std::string_view text, TextRange content,
-                 Search& search) const;
-  /// Adds to the parts the text before search.offset that no later token can include.
-  void add_certain_text(std::string_view text, bool ends, Search& search) const;
+                 State& state) const;
+  /// Adds to the parts the text before state.offset that no later token can include.
+  void add_certain_text(std::string_view text, bool ends, State& state) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_{1};
-  std::bitset<65536> starts_;  // first two bytes of tokens; any second byte after a one-byte token
+  /// The first two bytes of each token. After a token of one byte, any second byte may follow.
+  std::bitset<65536> token_starts_;
   std::bitset<256> first_bytes_;
-  SplitPattern word_;
+  SplitPattern word_character_;
   bool finds_nothing_ = true;
   bool strips_left_ = false;  // true if some token includes white space before it
 };

@@ -16,7 +16,6 @@ struct AddedToken {
   bool strip_left = false;   ///< includes the white space before it
   bool strip_right = false;  ///< includes the white space after it
   bool normalized = false;   ///< searched for after normalisation, otherwise before
-
   bool operator==(const AddedToken&) const = default;
 };
 
@@ -24,7 +23,6 @@ struct AddedToken {
 struct SplitStep {
   std::string pattern;     ///< in the syntax of tokenizer.json (see pattern_for_pcre2())
   bool keeps_gaps = true;  ///< a gap is a piece too; otherwise its text is dropped
-
   bool operator==(const SplitStep&) const = default;
 };
 

@@ -17,6 +17,9 @@
 #include "data/bpe/split_pattern.h"
 #include "data/offset_map.h"
 
+// BpeDocumentEncoder takes a document through the stages that bpe_stages.h describes. A text moves
+// through its functions in the order of their declaration, from add_raw() to add_plain().
+
 namespace tessera {
 namespace {
 
@@ -26,25 +29,25 @@ size_t character_before(std::string_view text, size_t offset) {
 
 /// A search for added tokens in a text that arrives in parts.
 struct TokenSearch {
-  std::string text;    // the text not passed on yet
+  std::string text;    // the text that is not passed on yet
   int64_t offset = 0;  // the offset of `text` in the whole text
-  AddedTokenFinder::Search search;
+  AddedTokenFinder::State state;
   std::deque<TextRange> ignored;  // offsets of tokens that stay text; no boundary is in them
 
   void begin(int64_t text_offset) {
     text.clear();
     offset = text_offset;
-    search = {};
+    state = {};
   }
 
   /// Drops the text that has been passed on, but for the character that a token may look back at.
   void shorten() {
-    const size_t dropped = character_before(text, search.done);
+    const size_t dropped = character_before(text, state.done);
     text.erase(0, dropped);
     offset += static_cast<int64_t>(dropped);
-    search.done -= dropped;
-    search.offset -= dropped;
-    search.blank_end -= std::min(search.blank_end, dropped);
+    state.done -= dropped;
+    state.offset -= dropped;
+    state.blank_end -= std::min(state.blank_end, dropped);
   }
 
   /// Returns whether an offset of the whole text is in a token that stays text. The offset must not
@@ -56,8 +59,7 @@ struct TokenSearch {
   }
 };
 
-/// The encoder of make_bpe_document_encoder(). A text moves through its functions in the order in
-/// which they are declared, from add_raw() to add_plain().
+/// The encoder of make_bpe_document_encoder().
 class BpeDocumentEncoder : public DocumentEncoder {
  public:
   explicit BpeDocumentEncoder(const BpeStages& stages)
@@ -87,7 +89,7 @@ class BpeDocumentEncoder : public DocumentEncoder {
     begin_call(ids, boundaries);
     add_raw(piece, /*ends=*/false);
     report_boundaries(/*text_ends=*/false);
-    given_.text += static_cast<int64_t>(piece.size());
+    given_.offset += static_cast<int64_t>(piece.size());
     end_call();
   }
 
@@ -113,37 +115,37 @@ class BpeDocumentEncoder : public DocumentEncoder {
 
   /// Adds text to a search. Calls on_text(text, offset) and on_token(id) for each part found.
   template <typename OnText, typename OnToken>
-  void find_tokens(const AddedTokenFinder& finder, TokenSearch& state, std::string_view text,
+  void find_tokens(const AddedTokenFinder& finder, TokenSearch& search, std::string_view text,
                    int64_t offset, bool ends, OnText&& on_text, OnToken&& on_token) {
     if (finder.finds_nothing()) {
       if (!text.empty()) on_text(text, offset);
       return;
     }
-    state.text += text;
-    finder.search(state.text, ends, state.search, split_);
+    search.text += text;
+    finder.search(search.text, ends, search.state, split_scratch_);
     if (chain_.has_cuts()) {
-      const auto base = static_cast<size_t>(state.offset);
-      for (const auto& [begin, end] : state.search.ignored) {
-        state.ignored.push_back({base + begin, base + end});
+      const auto base = static_cast<size_t>(search.offset);
+      for (const auto& [begin, end] : search.state.ignored) {
+        search.ignored.push_back({base + begin, base + end});
       }
     }
-    for (const AddedTokenPart& part : state.search.parts) {
+    for (const AddedTokenPart& part : search.state.parts) {
       const auto [begin, end] = part.range;
       if (part.id == AddedTokenPart::kText) {
-        on_text(std::string_view(state.text).substr(begin, end - begin),
-                state.offset + static_cast<int64_t>(begin));
+        on_text(std::string_view(search.text).substr(begin, end - begin),
+                search.offset + static_cast<int64_t>(begin));
       } else {
         on_token(part.id);
       }
     }
-    state.shorten();
+    search.shorten();
   }
 
   // Each of the following functions adds text to a stage, or ends the stage's text.
 
   void add_raw(std::string_view text, bool ends) {
     find_tokens(
-        *stages_.raw_finder, raw_, text, given_.text, ends,
+        *stages_.raw_finder, raw_, text, given_.offset, ends,
         [&](std::string_view part, int64_t offset) { add_part(part, offset); },
         [&](int32_t id) {
           end_part();
@@ -173,20 +175,20 @@ class BpeDocumentEncoder : public DocumentEncoder {
   void normalize(size_t end) {
     const BpeNormalizer& normalizer = *stages_.normalizer;
     const std::string_view text = std::string_view(part_).substr(0, end);
-    const auto add_run = [&](size_t begin, bool kept) {
+    const auto add_run = [&](size_t begin, bool unchanged) {
       if (!chain_.has_cuts()) return;
       raw_offsets_.add(normal_offset_ + static_cast<int64_t>(normal_form_.size()),
-                       part_offset_ + static_cast<int64_t>(begin), kept);
+                       part_offset_ + static_cast<int64_t>(begin), unchanged);
     };
     normal_form_.clear();
     for (size_t done = 0; done < text.size();) {
       const auto [change, after] = normalizer.next_change(text, done);
-      add_run(done, /*kept=*/true);
+      add_run(done, /*unchanged=*/true);
       normal_form_ += text.substr(done, change - done);
       if (change < after) {
-        add_run(change, /*kept=*/false);
+        add_run(change, /*unchanged=*/false);
         normalizer.append_normalized(text.substr(change, after - change), normal_form_);
-        add_run(after, /*kept=*/true);
+        add_run(after, /*unchanged=*/true);
       }
       done = after;
     }
@@ -238,9 +240,9 @@ class BpeDocumentEncoder : public DocumentEncoder {
 
   /// Reports the cuts that are boundaries, as far as the searches have come.
   void report_boundaries(bool text_ends) {
-    const auto stop = [](const AddedTokenFinder& finder, const TokenSearch& state) {
+    const auto stop = [](const AddedTokenFinder& finder, const TokenSearch& search) {
       return finder.finds_nothing() ? std::numeric_limits<int64_t>::max()
-                                    : state.offset + static_cast<int64_t>(state.search.offset);
+                                    : search.offset + static_cast<int64_t>(search.state.offset);
     };
     const int64_t raw_stop = stop(*stages_.raw_finder, raw_);
     const int64_t normalized_stop = stop(*stages_.normalized_finder, normalized_);
@@ -259,11 +261,11 @@ class BpeDocumentEncoder : public DocumentEncoder {
   }
 
   const BpeStages& stages_;
-  SplitPattern::Scratch split_;
+  SplitPattern::Scratch split_scratch_;
   TokenSearch raw_;
   std::string part_;         // the text of a part between tokens that is not normalised yet
   int64_t part_offset_ = 0;  // the offset of `part_` in the whole text
-  size_t part_seen_ = 0;     // `part_` has no safe cut before it
+  size_t part_seen_ = 0;     // `part_` has no safe cut before this offset
   std::string normal_form_;
   int64_t normal_offset_ = 0;  // bytes of normal form passed on so far
   OffsetMap raw_offsets_;      // maps the normal form to the raw text

@@ -49,13 +49,13 @@ BpeModel::BpeModel(const BpeDescription& description, const std::vector<int32_t>
 void BpeModel::read_symbols(const BpeDescription& description, const std::string& origin) {
   byte_ids_.fill(kNone);
   for (const auto& [token, id] : description.vocabulary) {
-    lengths_.resize(std::max(lengths_.size(), static_cast<size_t>(id) + 1));
+    byte_lengths_.resize(std::max(byte_lengths_.size(), static_cast<size_t>(id) + 1));
     const auto byte = byte_fallback_ ? fallback_byte(token) : std::nullopt;
     const auto bytes = byte ? std::string(1, static_cast<char>(*byte))
                             : merged_bytes(description, token).value_or("");
     if (bytes.empty()) continue;
-    lengths_[static_cast<size_t>(id)] = static_cast<uint32_t>(bytes.size());
-    longest_ = std::max(longest_, bytes.size());
+    byte_lengths_[static_cast<size_t>(id)] = static_cast<uint32_t>(bytes.size());
+    longest_token_ = std::max(longest_token_, bytes.size());
     if (byte_fallback_ && !byte) {
       if (bytes.size() > character_size(bytes)) continue;
       characters_.insert(bytes, id);
@@ -100,10 +100,11 @@ void BpeModel::read_merges(const BpeDescription& description, const std::string&
     const int32_t merged = id_of(left + right, i);
     merges_.insert(id_of(left, i), id_of(right, i), static_cast<uint32_t>(i), merged);
     merged_ids_.push_back(merged);
-    if (auto bytes = merged_bytes(description, left + right)) spelled_.push_back(std::move(*bytes));
+    if (auto bytes = merged_bytes(description, left + right))
+      merged_spellings_.push_back(std::move(*bytes));
   }
   std::ranges::sort(merged_ids_);
-  std::ranges::sort(spelled_);
+  std::ranges::sort(merged_spellings_);
 }
 
 void BpeModel::read_pieces(const BpeDescription& description, const std::vector<int32_t>& control) {
@@ -128,8 +129,8 @@ bool BpeModel::text_may_become(int32_t id) const {
 
 bool BpeModel::is_token_prefix(std::string_view bytes) const {
   // `bytes` itself, if it is a token, sorts before the longer tokens that begin with it.
-  const auto after = std::ranges::upper_bound(spelled_, bytes);
-  return after != spelled_.end() && std::string_view(*after).starts_with(bytes);
+  const auto after = std::ranges::upper_bound(merged_spellings_, bytes);
+  return after != merged_spellings_.end() && std::string_view(*after).starts_with(bytes);
 }
 
 void BpeModel::append_symbols(std::string_view piece, std::vector<int32_t>& tokens) const {

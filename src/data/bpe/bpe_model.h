@@ -34,16 +34,14 @@ class BpeModel {
   /// Encodes `piece`, valid UTF-8 or a part of it, by merges alone and leaves the tokens in
   /// scratch.tokens. encode() gives the same tokens unless the piece is one token as a whole.
   void merge(std::string_view piece, Scratch& scratch) const;
-
   /// Returns whether a byte, a character or a merge gives this token.
   bool text_may_become(int32_t id) const;
-
   /// Returns whether a piece may be a token as a whole even if no merges lead to that token.
   bool ignores_merges() const { return ignores_merges_; }
   /// Returns the number of bytes that a token of merge() stands for.
-  size_t byte_length(int32_t id) const { return lengths_[static_cast<size_t>(id)]; }
+  size_t byte_length(int32_t id) const { return byte_lengths_[static_cast<size_t>(id)]; }
   /// Returns the length of the longest token in bytes.
-  size_t longest_token() const { return longest_; }
+  size_t longest_token() const { return longest_token_; }
   /// Returns whether a token that merges make begins with `bytes` and is longer.
   bool is_token_prefix(std::string_view bytes) const;
 
@@ -61,9 +59,9 @@ class BpeModel {
   ByteStringMap characters_;             // with byte fallback: the characters that are tokens
   std::vector<int32_t> character_ids_;   // the ids of those characters
   std::vector<int32_t> merged_ids_;      // sorted
-  std::vector<uint32_t> lengths_;        // by id; 0 if a token spells no bytes
-  size_t longest_ = 1;
-  std::vector<std::string> spelled_;  // the bytes of the tokens that merges make, sorted
+  std::vector<uint32_t> byte_lengths_;   // by id; 0 if a token spells no bytes
+  size_t longest_token_ = 1;
+  std::vector<std::string> merged_spellings_;  // the bytes of the tokens that merges make, sorted
   bool ignores_merges_;
   MergeTable merges_;
   ByteStringMap pieces_;  // pieces that are one token, as most pieces of ordinary text are

@@ -93,8 +93,8 @@ NfcNormalizer::NfcNormalizer() : stable_(kCodePoints / 64) {
     for (size_t i = 1; i < count; ++i) composes_backwards[static_cast<uint32_t>(parts[i])] = true;
     composed.assign(parts.begin(), parts.begin() + static_cast<int64_t>(count));
     if (count > 1) compose(composed);
-    const bool same = composed.size() == 1 && static_cast<uint32_t>(composed.front()) == code;
-    if (same && combining_class(static_cast<int32_t>(code)) == 0) {
+    const bool is_same = composed.size() == 1 && static_cast<uint32_t>(composed.front()) == code;
+    if (is_same && combining_class(static_cast<int32_t>(code)) == 0) {
       stable_[code / 64] |= uint64_t{1} << code % 64;
     }
   }

@@ -88,18 +88,18 @@ ByteLevelBpeTokenizer::ByteLevelBpeTokenizer(const BpeDescription& description,
   read_texts(description, origin);
 }
 
-std::optional<int32_t> ByteLevelBpeTokenizer::control_token(std::string_view spelled) const {
-  const auto found = control_tokens_.find(spelled);
+std::optional<int32_t> ByteLevelBpeTokenizer::control_token(std::string_view spelling) const {
+  const auto found = control_tokens_.find(spelling);
   if (found == control_tokens_.end()) return std::nullopt;
   return found->second;
 }
 
 void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
                                        const std::string& origin) {
-  int32_t largest = 0;
-  for (const auto& [symbols, id] : description.vocabulary) largest = std::max(largest, id);
-  for (const AddedToken& token : description.added_tokens) largest = std::max(largest, token.id);
-  texts_.resize(static_cast<size_t>(largest) + 1);
+  int32_t last_id = 0;
+  for (const auto& [symbols, id] : description.vocabulary) last_id = std::max(last_id, id);
+  for (const AddedToken& token : description.added_tokens) last_id = std::max(last_id, token.id);
+  texts_.resize(static_cast<size_t>(last_id) + 1);
   std::vector<const std::string*> contents(texts_.size());  // by id
   for (const auto& [symbols, id] : description.vocabulary) {
     texts_[static_cast<size_t>(id)] = text_of_token(description, symbols);
@@ -124,13 +124,13 @@ void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
     added[id] = true;
     contents[id] = &token.content;
   }
-  std::vector<std::pair<std::string, int32_t>> all;
+  std::vector<std::pair<std::string, int32_t>> names;
   for (size_t id = 0; id < contents.size(); ++id) {
-    if (contents[id] != nullptr) all.emplace_back(*contents[id], static_cast<int32_t>(id));
+    if (contents[id] != nullptr) names.emplace_back(*contents[id], static_cast<int32_t>(id));
   }
-  std::ranges::sort(all);
-  const auto twice = std::ranges::adjacent_find(all, {}, &std::pair<std::string, int32_t>::first);
-  if (twice != all.end()) {
+  std::ranges::sort(names);
+  const auto twice = std::ranges::adjacent_find(names, {}, &std::pair<std::string, int32_t>::first);
+  if (twice != names.end()) {
     throw Error("{}: the token {} has the ids {} and {}; expected one", origin,
                 in_quotes(twice->first), twice->second, std::next(twice)->second);
   }

@@ -44,7 +44,7 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const override;
   int64_t vocabulary_size() const override { return static_cast<int64_t>(texts_.size()); }
   int32_t end_of_document() const override { return end_of_document_; }
-  std::optional<int32_t> control_token(std::string_view spelled) const override;
+  std::optional<int32_t> control_token(std::string_view spelling) const override;
   std::string kind() const override { return kind_; }
   std::string fingerprint() const override { return fingerprint_; }
   std::vector<TokenizerFile> files() const override { return files_; }

@@ -20,7 +20,6 @@ class ByteStringMap {
 
   /// Inserts `key`, which must be new and not empty. At most `count` keys fit.
   void insert(std::string_view key, int32_t id);
-
   /// Returns the id of `key`, or kNone.
   int32_t find(std::string_view key) const;
 

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kTokenizerConfigDepth = 32;
-constexpr std::array<const char*, 3> kWellKnown{"<|endoftext|>", "<|end_of_text|>", "</s>"};
+constexpr std::array<const char*, 3> kWellKnownTokens{"<|endoftext|>", "<|end_of_text|>", "</s>"};
 constexpr const char* kRemedy =
     "name the token that ends a document with --end-of-document, or as eos_token in a "
     "tokenizer_config.json beside it";
@@ -55,7 +55,7 @@ std::optional<std::string> content_with_id(const BpeDescription& description, co
 }
 
 /// Returns eos_token of a file, which must be a token, or "" if the file does not name one.
-std::string named_token(const fs::path& path, const BpeDescription& description) {
+std::string read_eos_token(const fs::path& path, const BpeDescription& description) {
   const Json found = read_member(path, "eos_token");
   if (found.is_null()) return "";
   std::string content = content_of(found);
@@ -68,7 +68,7 @@ std::string named_token(const fs::path& path, const BpeDescription& description)
 
 /// Returns the token of eos_token_id of a file, or "" if the file has none. Of a list the first id
 /// counts: a model with special tokens that end its turns lists the one that ends a document first.
-std::string numbered_token(const fs::path& path, const BpeDescription& description) {
+std::string read_eos_id_token(const fs::path& path, const BpeDescription& description) {
   const Json found = read_member(path, "eos_token_id");
   if (found.is_null()) return "";
   const bool is_list = found.is_array() && !found.empty();
@@ -98,17 +98,17 @@ std::string find_end_of_document(const fs::path& folder, const BpeDescription& d
                                  const std::string& origin) {
   using Reader = std::string (*)(const fs::path&, const BpeDescription&);
   const std::array<std::pair<const char*, Reader>, 4> sources{
-      {{kTokenizerConfigName, named_token},
-       {"special_tokens_map.json", named_token},
-       {"generation_config.json", numbered_token},
-       {"config.json", numbered_token}}};
+      {{kTokenizerConfigName, read_eos_token},
+       {"special_tokens_map.json", read_eos_token},
+       {"generation_config.json", read_eos_id_token},
+       {"config.json", read_eos_id_token}}};
   for (const auto& [name, read] : sources) {
     if (!path_exists(folder / name)) continue;
     std::string found = read(folder / name, description);
     if (!found.empty()) return found;
   }
   std::vector<std::string> known;
-  for (const char* name : kWellKnown) {
+  for (const char* name : kWellKnownTokens) {
     if (token_id(description, name)) known.emplace_back(name);
   }
   if (known.size() == 1) return known.front();

@@ -24,7 +24,6 @@ class MergeTable {
   /// Inserts a merge: `left` and `right`, ids that are not negative, become `merged`. Lower ranks
   /// come first, and pairs may share a rank. If a pair is inserted twice, the later entry counts.
   void insert(int32_t left, int32_t right, uint32_t rank, int32_t merged);
-
   /// Merges `tokens`, at first one per byte or character, until no two neighbours can be merged.
   /// Each step merges the pair with the lowest rank, the leftmost of several. Needs n log n
   /// operations for n tokens.

@@ -41,28 +41,28 @@ class OpenPiece {
   void begin(int64_t offset) {
     text_.clear();
     offset_ = offset;
-    begun_ = false;
-    wanted_ = std::max(kWindow, 2 * model_.longest_token());
+    gave_tokens_ = false;
+    merge_size_ = std::max(kWindow, 2 * model_.longest_token());
   }
 
   /// Appends to `tokens` those that are certain: later bytes cannot change them. Appends to `ends`,
   /// unless null, the offset at which each of them ends, except for offsets inside a character.
   void add(std::string_view bytes, std::vector<int32_t>& tokens, std::vector<TokenCut>* ends) {
     text_ += bytes;
-    if (text_.size() < wanted_) return;
+    if (text_.size() < merge_size_) return;
     model_.merge(text_, scratch_);
     merged_.swap(scratch_.tokens);
     ends_.clear();
     size_t end = 0;
     for (const int32_t token : merged_) ends_.push_back(end += model_.byte_length(token));
     pass_on(count_certain(), tokens, ends);
-    wanted_ = std::max({kWindow, 2 * model_.longest_token(), 2 * text_.size()});
+    merge_size_ = std::max({kWindow, 2 * model_.longest_token(), 2 * text_.size()});
   }
 
   /// Ends the piece and appends the remaining tokens and ends.
   void finish(std::vector<int32_t>& tokens, std::vector<TokenCut>* ends) {
     merged_.clear();
-    if (begun_) {
+    if (gave_tokens_) {
       model_.merge(text_, scratch_);
       merged_.swap(scratch_.tokens);
     } else {
@@ -129,7 +129,7 @@ class OpenPiece {
             {offset_ + static_cast<int64_t>(ends_[i]), static_cast<int64_t>(tokens.size())});
       }
     }
-    begun_ = true;
+    gave_tokens_ = true;
     text_.erase(0, ends_[count - 1]);
     offset_ += static_cast<int64_t>(ends_[count - 1]);
   }
@@ -138,8 +138,8 @@ class OpenPiece {
   BpeModel::Scratch scratch_;
   std::string text_;             // the text whose tokens are not certain yet
   int64_t offset_ = 0;           // the offset of `text_` in the whole text
-  bool begun_ = false;           // true if some tokens of the piece have been passed on
-  size_t wanted_ = kWindow;      // the size of `text_` at which it is merged again
+  bool gave_tokens_ = false;     // true if some tokens of the piece have been passed on
+  size_t merge_size_ = kWindow;  // the size of `text_` at which it is merged again
   std::vector<int32_t> merged_;  // merge(text_)
   std::vector<size_t> ends_;     // the offsets in text_ at which merged_'s tokens end
 };

@@ -7,7 +7,7 @@
 #include "data/bpe/split_pattern.h"
 
 // Translator walks over a pattern once, from left to right. It copies what means the same in both
-// dialects, refuses what may not, and rewrites \s alone.
+// dialects, rewrites \s, and refuses what may differ.
 
 namespace tessera {
 namespace {

@@ -115,10 +115,10 @@ class SplitChain {
     }
   }
 
-  void whole_piece(size_t step, std::string_view piece, int64_t offset, const Output& output) {
+  void pass_whole_piece(size_t step, std::string_view piece, int64_t offset, const Output& output) {
     const bool at_once = piece.size() <= OpenPiece::kWindow && cuts_in_piece(output) == nullptr;
     if (step == steps_.size() && at_once) {
-      model_.encode(piece, scratch_, output.tokens);
+      model_.encode(piece, model_scratch_, output.tokens);
       return;
     }
     begin_piece(step, offset);
@@ -138,8 +138,8 @@ class SplitChain {
     StepState& state = states_[step];
     const SplitPattern& pattern = patterns_[step];
     while (state.done < state.text.size()) {
-      const auto found = ends ? pattern.find(state.text, state.done, split_)
-                              : pattern.find_open(state.text, state.done, split_);
+      const auto found = ends ? pattern.find(state.text, state.done, split_scratch_)
+                              : pattern.find_open(state.text, state.done, split_scratch_);
       if (found && found->end != SplitPattern::kOpen) {
         pass_gap(step, found->begin, output);
         pass_match(step, *found, output);
@@ -166,8 +166,8 @@ class SplitChain {
     StepState& state = states_[step];
     const std::string_view piece =
         std::string_view(state.text).substr(match.begin, match.end - match.begin);
-    whole_piece(step + 1, piece, state.offset + static_cast<int64_t>(match.begin),
-                {output.tokens, nullptr});
+    pass_whole_piece(step + 1, piece, state.offset + static_cast<int64_t>(match.begin),
+                     {output.tokens, nullptr});
     state.done = match.end;
     add_cut(output.cuts, state.offset + static_cast<int64_t>(match.end), output.tokens);
   }
@@ -184,7 +184,7 @@ class SplitChain {
       end_piece(step + 1, output);
       state.in_gap = false;
     } else {
-      whole_piece(step + 1, gap, offset, output);
+      pass_whole_piece(step + 1, gap, offset, output);
     }
     add_cut(output.cuts, state.offset + static_cast<int64_t>(end), output.tokens);
   }
@@ -213,8 +213,8 @@ class SplitChain {
   const bool has_cuts_;
   std::vector<StepState> states_;  // one per step
   OpenPiece piece_;                // after the last step
-  SplitPattern::Scratch split_;
-  BpeModel::Scratch scratch_;
+  SplitPattern::Scratch split_scratch_;
+  BpeModel::Scratch model_scratch_;
 };
 
 }  // namespace tessera

@@ -26,7 +26,7 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
-PCRE2_SPTR units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
+PCRE2_SPTR code_units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
 
 template <auto release>
 struct Release {
@@ -77,7 +77,7 @@ SplitPattern::SplitPattern(const std::string& pattern, const std::string& origin
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  code_->code.reset(pcre2_compile(units(translated), translated.size(),
+  code_->code.reset(pcre2_compile(code_units(translated), translated.size(),
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE, &error, &offset,
                                   context.get()));
   if (!code_->code) {
@@ -114,16 +114,16 @@ std::optional<TextRange> SplitPattern::find(std::string_view text, size_t begin,
                                             Scratch& scratch) const {
   const Scratch::Data& data = *scratch.data_;
   const auto match = code_->is_machine_code ? pcre2_jit_match : pcre2_match;
-  const int result = match(code_->code.get(), units(text), text.size(), begin,
+  const int result = match(code_->code.get(), code_units(text), text.size(), begin,
                            PCRE2_NO_UTF_CHECK | options, data.match.get(), data.context.get());
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
-  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data.match.get());
-  if (result == PCRE2_ERROR_PARTIAL) return TextRange{ends[0], kOpen};
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.match.get());
+  if (result == PCRE2_ERROR_PARTIAL) return TextRange{range[0], kOpen};
   if (result < 0) {
     throw Error("cannot split text at byte {} of {}: {}; the tokenizer's pattern does not suit it",
                 begin, text.size(), message_of(result));
   }
-  return TextRange{ends[0], ends[1]};
+  return TextRange{range[0], range[1]};
 }
 
 }  // namespace tessera

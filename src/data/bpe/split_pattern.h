@@ -13,7 +13,6 @@ namespace tessera {
 struct TextRange {
   size_t begin = 0;
   size_t end = 0;
-
   bool operator==(const TextRange&) const = default;
 };
 

@@ -72,10 +72,10 @@ class Section {
     return value.get<std::string>();
   }
 
-  /// Returns `standard`, if it is given, for a member that is missing or null.
-  bool flag(const std::string& key, std::optional<bool> standard = {}) const {
+  /// Returns `default_value`, if it is given, for a member that is missing or null.
+  bool flag(const std::string& key, std::optional<bool> default_value = {}) const {
     const Json& value = get(key);
-    if (value.is_null() && standard) return *standard;
+    if (value.is_null() && default_value) return *default_value;
     if (!value.is_boolean()) refuse(key, value, "true or false");
     return value.get<bool>();
   }
@@ -188,14 +188,14 @@ SplitStep read_split(const Section& part) {
 }
 
 void read_pre_tokenizer(const Section& file, BpeDescription& description) {
-  bool symbols = false;
+  bool byte_level_seen = false;
   for (const Section& part : file.member("pre_tokenizer").flattened("pretokenizers")) {
     const std::string type = part.type();
-    if (symbols) part.refuse("type", part.get("type"), "nothing after ByteLevel");
+    if (byte_level_seen) part.refuse("type", part.get("type"), "nothing after ByteLevel");
     if (type == "Split") {
       description.splits.push_back(read_split(part));
     } else if (type == "ByteLevel") {
-      symbols = true;
+      byte_level_seen = true;
       part.allow(
           std::array<std::string_view, 4>{"type", "add_prefix_space", "trim_offsets", "use_regex"});
       description.adds_prefix_space = part.flag("add_prefix_space");
@@ -207,7 +207,7 @@ void read_pre_tokenizer(const Section& file, BpeDescription& description) {
       part.refuse("type", part.get("type"), "Split or ByteLevel, the only ones supported");
     }
   }
-  if (!symbols) {
+  if (!byte_level_seen) {
     const Section part = file.member("pre_tokenizer");
     part.refuse("type", part.get("type"), "a ByteLevel at the end");
   }

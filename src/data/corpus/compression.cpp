@@ -14,8 +14,8 @@
 
 #include "base/error.h"
 
-// The kind of a file is judged by its name and first bytes. Decompressor owns one of two streams
-// that unpack, GzipStream or ZstdStream, and judges the first bytes that come out once more.
+// The kind of a file is judged by its name and its first bytes. Decompressor owns the stream that
+// unpacks a file, GzipStream or ZstdStream, and also judges the first unpacked bytes.
 
 namespace tessera {
 namespace {
@@ -31,7 +31,7 @@ struct Signature {
   std::string_view bytes;
   std::string_view kind;
 };
-constexpr std::array<Signature, 6> kRefused = {{
+constexpr std::array<Signature, 6> kRefusedKinds = {{
     {0, "\xFD\x37zXZ\0"sv, "an xz"},
     {4, "1AY&SY"sv, "a bzip2"},  // after "BZh" and a digit, which text might begin with
     {0, "PK\x03\x04"sv, "a zip"},
@@ -75,7 +75,7 @@ Compression compression_of_name(const fs::path& path) {
 
 /// Throws Error for other kinds and encodings. Tokenized as text, they would give useless data.
 void refuse_other_kinds(std::string_view start, std::string_view name) {
-  for (const auto& [offset, bytes, kind] : kRefused) {
+  for (const auto& [offset, bytes, kind] : kRefusedKinds) {
     if (start.size() >= offset && start.substr(offset).starts_with(bytes)) {
       throw Error(
           "{} is {} file; expected plain text or JSONL, alone or in gzip or zstd: unpack "
@@ -142,23 +142,23 @@ class Decompressor::Stream {
 
  protected:
   /// Returns the bytes that are not unpacked yet: at least `wanted`, or all up to the file's end.
-  std::span<const std::byte> ahead(size_t wanted = 1) {
-    if (left_.size() < wanted && window_end_ < file_.size()) {
-      std::vector<std::byte> window(left_.begin(), left_.end());
+  std::span<const std::byte> packed_bytes(size_t wanted = 1) {
+    if (packed_.size() < wanted && window_end_ < file_.size()) {
+      std::vector<std::byte> window(packed_.begin(), packed_.end());
       const size_t read =
           static_cast<size_t>(std::min<int64_t>(kWindow, file_.size() - window_end_));
-      window.resize(left_.size() + read);
+      window.resize(packed_.size() + read);
       file_.read_at(window_end_, std::span(window).last(read));
       window_end_ += static_cast<int64_t>(read);
       window_ = std::move(window);
-      left_ = window_;
+      packed_ = window_;
     }
-    return left_;
+    return packed_;
   }
-  void drop(size_t bytes) { left_ = left_.subspan(bytes); }
+  void drop(size_t bytes) { packed_ = packed_.subspan(bytes); }
 
   /// Returns the offset in the file of the bytes that are not unpacked yet.
-  int64_t offset() const { return window_end_ - static_cast<int64_t>(left_.size()); }
+  int64_t offset() const { return window_end_ - static_cast<int64_t>(packed_.size()); }
 
   [[noreturn]] void fail_at(int64_t offset, std::string_view what) const {
     throw Error("{}: {} at byte {} of its {} compressed bytes; fetch or compress the file again",
@@ -173,8 +173,8 @@ class Decompressor::Stream {
   static constexpr int64_t kWindow = int64_t{256} << 10;
 
   std::vector<std::byte> window_;
-  std::span<const std::byte> left_;  // the bytes at the end of the window that are not unpacked yet
-  int64_t window_end_ = 0;           // the offset in the file of its end
+  std::span<const std::byte> packed_;  // the end of the window: bytes that are not unpacked yet
+  int64_t window_end_ = 0;             // the offset in the file of its end
 };
 
 class Decompressor::GzipStream : public Stream {
@@ -194,10 +194,10 @@ class Decompressor::GzipStream : public Stream {
   }
 
  private:
-  /// Begins the next member unless the reader is inside one. Returns false at the end of the file.
+  /// Begins the next member unless one is being read. Returns false at the end of the file.
   bool begin_member() {
-    if (inside_) return true;
-    const std::span<const std::byte> bytes = ahead(kGzipMagic.size());
+    if (in_member_) return true;
+    const std::span<const std::byte> bytes = packed_bytes(kGzipMagic.size());
     if (bytes.empty() || (begun_ && bytes[0] == std::byte{0} && only_zeros_follow())) return false;
     const std::string_view start(reinterpret_cast<const char*>(bytes.data()),
                                  std::min(bytes.size(), kGzipMagic.size()));
@@ -206,16 +206,16 @@ class Decompressor::GzipStream : public Stream {
       fail("bytes that are no gzip data follow the data,");
     }
     inflateReset(&state_);
-    inside_ = begun_ = true;
+    in_member_ = begun_ = true;
     return true;
   }
 
   /// Returns whether only zeros follow up to the file's end: padding, which gzip ignores too.
   bool only_zeros_follow() const {
-    std::array<std::byte, size_t{16} << 10> part{};
-    for (int64_t at = offset(); at < file_.size(); at += static_cast<int64_t>(part.size())) {
+    std::array<std::byte, size_t{16} << 10> buffer{};
+    for (int64_t at = offset(); at < file_.size(); at += static_cast<int64_t>(buffer.size())) {
       const std::span<std::byte> bytes =
-          std::span(part).first(std::min(part.size(), static_cast<size_t>(file_.size() - at)));
+          std::span(buffer).first(std::min(buffer.size(), static_cast<size_t>(file_.size() - at)));
       file_.read_at(at, bytes);
       const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
       if (!std::ranges::all_of(bytes, is_zero)) return false;
@@ -226,7 +226,7 @@ class Decompressor::GzipStream : public Stream {
   size_t inflate_into(std::span<char> buffer) {
     // zlib counts in 32 bits.
     constexpr size_t kMaxRoom = std::numeric_limits<int32_t>::max();
-    const std::span<const std::byte> bytes = ahead();
+    const std::span<const std::byte> bytes = packed_bytes();
     const size_t room = std::min(buffer.size(), kMaxRoom);
     // zlib does not write through next_in, which is not const.
     state_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
@@ -235,23 +235,23 @@ class Decompressor::GzipStream : public Stream {
     state_.avail_out = static_cast<uInt>(room);
     const int status = inflate(&state_, Z_NO_FLUSH);
     drop(bytes.size() - state_.avail_in);
-    const size_t made = room - state_.avail_out;
+    const size_t unpacked = room - state_.avail_out;
     if (status == Z_STREAM_END) {
-      inside_ = false;
+      in_member_ = false;
     } else if (status == Z_DATA_ERROR || status == Z_NEED_DICT) {
       fail(fmt::format("the gzip data is damaged ({})",
                        state_.msg == nullptr ? "unknown" : state_.msg));
     } else if (status == Z_MEM_ERROR) {
       fail("there is no memory to unpack the data");
-    } else if (made == 0 && ahead().empty()) {
+    } else if (unpacked == 0 && packed_bytes().empty()) {
       fail_truncated();
     }
-    return made;
+    return unpacked;
   }
 
   z_stream state_{};
-  bool inside_ = false;  // inside a member
-  bool begun_ = false;   // true once the first member has begun
+  bool in_member_ = false;  // a gzip file consists of members
+  bool begun_ = false;      // true once the first member has begun
 };
 
 class Decompressor::ZstdStream : public Stream {
@@ -269,16 +269,16 @@ class Decompressor::ZstdStream : public Stream {
   size_t read(std::span<char> buffer) override {
     ZSTD_outBuffer output{buffer.data(), buffer.size(), 0};
     while (output.pos < output.size) {
-      const std::span<const std::byte> bytes = ahead();
-      if (!inside_ && bytes.empty()) break;
-      if (!inside_) frame_ = offset();
+      const std::span<const std::byte> bytes = packed_bytes();
+      if (!in_frame_ && bytes.empty()) break;
+      if (!in_frame_) frame_offset_ = offset();
       const size_t before = output.pos;
       ZSTD_inBuffer input{bytes.data(), bytes.size(), 0};
       const size_t status = ZSTD_decompressStream(state_, &output, &input);
       drop(input.pos);
       if (ZSTD_isError(status) != 0) refuse(status);
-      inside_ = status != 0;
-      if (inside_ && input.pos == 0 && output.pos == before && bytes.empty()) fail_truncated();
+      in_frame_ = status != 0;
+      if (in_frame_ && input.pos == 0 && output.pos == before && bytes.empty()) fail_truncated();
     }
     return output.pos;
   }
@@ -292,7 +292,7 @@ class Decompressor::ZstdStream : public Stream {
             "compress the file again with --long=31 or less",
             file_.path().string());
       case ZSTD_error_prefix_unknown:
-        fail_at(frame_, "bytes that are no zstd data follow,");
+        fail_at(frame_offset_, "bytes that are no zstd data follow,");
       case ZSTD_error_dictionary_wrong:
         fail("the data was compressed with a dictionary, which is not supported,");
       default:
@@ -301,8 +301,8 @@ class Decompressor::ZstdStream : public Stream {
   }
 
   ZSTD_DCtx* state_;
-  bool inside_ = false;  // inside a frame
-  int64_t frame_ = 0;    // the offset of the frame begun last
+  bool in_frame_ = false;     // a zstd file consists of frames
+  int64_t frame_offset_ = 0;  // the offset of the frame begun last
 };
 
 Decompressor::Decompressor(const fs::path& path, Compression compression) : file_(path) {

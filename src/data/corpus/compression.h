@@ -20,7 +20,7 @@ enum class Compression {
 };
 
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<Compression>{"none", "gzip", "zstd"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<Compression>{"none", "gzip", "zstd"};
 
 /// Returns the compression of a file, judged by its name and its first bytes. The suffix .gz, .zst
 /// or .zstd, in upper or lower case, means that it is compressed. Throws Error when the name and

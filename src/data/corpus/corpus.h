@@ -23,7 +23,6 @@ struct CorpusFile {
   int64_t modified = 0;  // nanoseconds, by the file system's clock
   Format format = Format::text;
   Compression compression = Compression::none;
-
   bool operator==(const CorpusFile&) const = default;
 };
 
@@ -47,14 +46,13 @@ Corpus scan_inputs(const std::vector<std::string>& inputs, const fs::path& exclu
                    const Logger& logger);
 
 /// A part of a file. `begin` and `end` are the byte offsets at which the file should be cut.
-/// Readers move both by the same rule to an offset at which it can be cut, such as the start of the
-/// next line (see read_slice() and ItemTokenizer). So consecutive slices have neither gaps nor
-/// overlaps. A compressed file is one slice, because it can only be read from its start.
+/// Readers move both by the same rule to an offset at which the file can be cut, such as the start
+/// of the next line (see read_slice() and ItemTokenizer). So consecutive slices have neither gaps
+/// nor overlaps. A compressed file is one slice, because it can only be read from its start.
 struct Slice {
   int64_t file = 0;  // index in Corpus::files
   int64_t begin = 0;
   int64_t end = 0;
-
   bool operator==(const Slice&) const = default;
 };
 

@@ -126,9 +126,9 @@ class SliceReader {
   bool fill(int64_t min_bytes) {
     sink_("", false);  // it may throw, which stops the reading
     const size_t unused = text_.size();
-    const int64_t left = std::max<int64_t>(0, end_ - offset_ - static_cast<int64_t>(unused));
+    const int64_t rest = std::max<int64_t>(0, end_ - offset_ - static_cast<int64_t>(unused));
     buffer_.erase(0, buffer_.size() - unused);
-    buffer_.resize(unused + std::min(kReadAtOnce, static_cast<size_t>(std::max(left, min_bytes))));
+    buffer_.resize(unused + std::min(kReadAtOnce, static_cast<size_t>(std::max(rest, min_bytes))));
     buffer_.resize(unused + content_->read(std::span(buffer_).subspan(unused)));
     text_ = buffer_;
     return text_.size() > unused;
@@ -163,10 +163,10 @@ class SliceReader {
   /// Reads the lines that begin in the slice.
   void read_lines() {
     // The line end before the slice's begin shows whether a line begins there.
-    const bool inside = slice_.begin > 0;
-    open(inside ? slice_.begin - 1 : 0, slice_.end);
-    bool ignores_line = inside;  // the current line belongs to another slice or is too long
-    size_t searched = 0;         // the bytes of the text that are known to contain no line end
+    const bool starts_inside = slice_.begin > 0;
+    open(starts_inside ? slice_.begin - 1 : 0, slice_.end);
+    bool ignores_line = starts_inside;  // the current line belongs to another slice or is too long
+    size_t searched = 0;  // the bytes of the text that are known to contain no line end
     while (offset_ < end_) {
       const size_t line_end = text_.find('\n', searched);
       if (line_end != std::string_view::npos) {

@@ -10,6 +10,7 @@
 
 namespace tessera {
 
+/// The options of read_slice() and PlainText.
 struct ReadOptions {
   std::string text_field = "text";    // see JsonLineParser
   bool fail_on_invalid_utf8 = false;  // otherwise broken bytes become U+FFFD and are counted
@@ -22,13 +23,13 @@ struct BadLine {
   int64_t file = 0;    // index in Corpus::files
   int64_t offset = 0;  // bytes from the start of the file; of the unpacked file if it is compressed
   std::string reason;
-
   bool operator==(const BadLine&) const = default;
 };
 
 /// The number of bad lines that are recorded with their offset. The others are only counted.
 inline constexpr size_t kNamedBadLines = 5;
 
+/// The counts of what was read.
 struct ReadStatistics {
   int64_t documents = 0;
   int64_t empty_documents = 0;  // documents without text, which are left out

@@ -34,7 +34,7 @@ class PlainText {
 
   /// Returns the first offset of the text at or after `offset` that is not inside a character,
   /// valid or broken. Text before such an offset is repaired in the same way whatever follows.
-  int64_t cut(int64_t offset) const {
+  int64_t next_cut(int64_t offset) const {
     if (offset <= begin_) return begin_;
     if (offset >= end()) return end();
     std::array<char, kLongestCharacter> bytes;
@@ -44,12 +44,12 @@ class PlainText {
     return offset + static_cast<int64_t>(next_character({read.data(), read.size()}, 0));
   }
 
-  /// Returns the repaired text between two offsets that cut() gave, valid until the next call.
+  /// Returns the repaired text between two offsets that next_cut() gave, valid until the next call.
   /// `offset` is the number of bytes that earlier calls returned. Adds to `offsets` the file
   /// offsets of the text's parts. Throws Error on broken UTF-8 if the options say so.
   std::string_view read(int64_t begin, int64_t end, int64_t offset, OffsetMap& offsets) {
     const std::string_view raw = raw_bytes(begin, end);
-    offsets.add(offset, begin, /*kept=*/true);
+    offsets.add(offset, begin, /*unchanged=*/true);
     int64_t replaced = 0;
     const std::string_view text = repair_utf8(raw, repaired_, replaced);
     if (replaced == 0) return text;
@@ -57,23 +57,23 @@ class PlainText {
     // Walk over the characters to find the offsets at which broken ones were replaced.
     for (size_t raw_offset = 0, repaired_offset = 0; raw_offset < raw.size();) {
       const Utf8Character character = first_character(raw.substr(raw_offset));
-      const auto add_run = [&](bool kept) {
+      const auto add_run = [&](bool unchanged) {
         offsets.add(offset + static_cast<int64_t>(repaired_offset),
-                    begin + static_cast<int64_t>(raw_offset), kept);
+                    begin + static_cast<int64_t>(raw_offset), unchanged);
       };
-      if (!character.valid) add_run(/*kept=*/false);
+      if (!character.valid) add_run(/*unchanged=*/false);
       raw_offset += character.length;
       repaired_offset += character.valid ? character.length : kReplacementBytes;
-      if (!character.valid) add_run(/*kept=*/true);
+      if (!character.valid) add_run(/*unchanged=*/true);
     }
     return text;
   }
 
-  /// Returns the number of replacements that read() makes between two offsets that cut() gave.
+  /// Returns the number of replacements that read() makes between two offsets that next_cut() gave.
   int64_t count_broken(int64_t begin, int64_t end) {
     int64_t replaced = 0;
     while (begin < end) {
-      const int64_t next = std::min(end, cut(std::min(end, begin + kCountedAtOnce)));
+      const int64_t next = std::min(end, next_cut(std::min(end, begin + kCountedAtOnce)));
       repair_utf8(raw_bytes(begin, next), repaired_, replaced);
       begin = next;
     }

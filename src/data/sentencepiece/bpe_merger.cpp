@@ -19,10 +19,11 @@ namespace tessera {
 namespace {
 
 /// Returns whether text can become the piece by merges.
-bool is_merged(const SentencePiece& piece) {
+bool comes_from_merges(const SentencePiece& piece) {
   return piece.type == PieceType::normal || piece.type == PieceType::user_defined;
 }
 
+/// Two symbols that become a piece, `merged`.
 struct Merge {
   int32_t left;
   int32_t right;
@@ -33,16 +34,16 @@ struct Merge {
 class Symbols {
  public:
   explicit Symbols(const std::vector<SentencePiece>& pieces)
-      : next_(static_cast<int32_t>(pieces.size())) {
+      : next_symbol_(static_cast<int32_t>(pieces.size())) {
     for (size_t id = 0; id < pieces.size(); ++id) {
-      if (is_merged(pieces[id])) ids_.emplace(pieces[id].text, static_cast<int32_t>(id));
+      if (comes_from_merges(pieces[id])) ids_.emplace(pieces[id].text, static_cast<int32_t>(id));
     }
     for (const SentencePiece& piece : pieces) {
-      if (!is_merged(piece)) continue;
+      if (!comes_from_merges(piece)) continue;
       for (std::string_view text = piece.text; !text.empty();) {
         const std::string_view character = text.substr(0, character_size(text));
         characters_.insert(character);
-        next_ += static_cast<int32_t>(ids_.emplace(character, next_).second);
+        next_symbol_ += static_cast<int32_t>(ids_.emplace(character, next_symbol_).second);
         text.remove_prefix(character.size());
       }
     }
@@ -50,20 +51,20 @@ class Symbols {
   }
 
   /// Returns a number that is not a symbol.
-  int32_t none() const { return next_; }
+  int32_t no_symbol() const { return next_symbol_; }
   const std::unordered_set<std::string_view>& characters() const { return characters_; }
   /// Returns the lengths of the symbols in bytes, each length once.
   const std::set<size_t>& lengths() const { return lengths_; }
   int32_t find(std::string_view text) const {
     const auto found = ids_.find(text);
-    return found == ids_.end() ? none() : found->second;
+    return found == ids_.end() ? no_symbol() : found->second;
   }
 
  private:
   std::unordered_map<std::string_view, int32_t> ids_;
   std::unordered_set<std::string_view> characters_;
   std::set<size_t> lengths_;
-  int32_t next_;
+  int32_t next_symbol_;
 };
 
 /// Returns every way in which two symbols become a piece. Only lengths of existing symbols are
@@ -72,13 +73,13 @@ std::vector<Merge> merges_of(const std::vector<SentencePiece>& pieces, const Sym
   std::vector<Merge> merges;
   for (size_t id = 0; id < pieces.size(); ++id) {
     const std::string_view text = pieces[id].text;
-    if (!is_merged(pieces[id])) continue;
+    if (!comes_from_merges(pieces[id])) continue;
     for (const size_t cut : symbols.lengths()) {
       if (cut >= text.size()) break;
       if (!symbols.lengths().contains(text.size() - cut)) continue;
       const int32_t left = symbols.find(text.substr(0, cut));
       const int32_t right = symbols.find(text.substr(cut));
-      if (left != symbols.none() && right != symbols.none()) {
+      if (left != symbols.no_symbol() && right != symbols.no_symbol()) {
         merges.push_back({left, right, static_cast<int32_t>(id)});
       }
     }
@@ -131,9 +132,9 @@ class WordCache {
 };
 
 /// An encoder of stretches by the merger, with a cache.
-class MergedStretches : public StretchEncoder {
+class MergingEncoder : public StretchEncoder {
  public:
-  explicit MergedStretches(const SentencePieceMerger& merger) : merger_(merger) {}
+  explicit MergingEncoder(const SentencePieceMerger& merger) : merger_(merger) {}
 
   void encode(std::string_view stretch, std::vector<int32_t>& tokens) override {
     if (stretch.size() > WordCache::kLongestWord) {
@@ -167,12 +168,12 @@ class MergedStretches : public StretchEncoder {
 bool SentencePieceMerger::supports(const SentencePieceDescription& description) {
   std::unordered_set<std::string_view> merged;
   for (const SentencePiece& piece : description.pieces) {
-    if (is_merged(piece)) merged.insert(piece.text);
+    if (comes_from_merges(piece)) merged.insert(piece.text);
   }
   return std::ranges::none_of(description.pieces, [&](const SentencePiece& piece) {
     if (piece.type == PieceType::unused) return true;  // the library splits it again
     if (!simdjson::validate_utf8(piece.text.data(), piece.text.size())) return true;
-    if (is_merged(piece) || piece.type == PieceType::unknown) return false;
+    if (comes_from_merges(piece) || piece.type == PieceType::unknown) return false;
     // The library would find a control or byte piece that the text spells.
     return merged.contains(piece.text) || character_size(piece.text) == piece.text.size();
   });
@@ -183,18 +184,18 @@ SentencePieceMerger::SentencePieceMerger(const SentencePieceDescription& descrip
     : unknown_(unknown) {
   const auto& pieces = description.pieces;
   const Symbols symbols(pieces);
-  unknown_symbol_ = symbols.none();
+  unknown_symbol_ = symbols.no_symbol();
   for (const SentencePiece& piece : pieces) {
-    sizes_.push_back(static_cast<uint32_t>(piece.text.size()));
+    piece_sizes_.push_back(static_cast<uint32_t>(piece.text.size()));
   }
-  ascii_.fill(unknown_symbol_);
-  others_ = std::make_unique<ByteStringMap>(symbols.characters().size());
+  ascii_symbols_.fill(unknown_symbol_);
+  non_ascii_ = std::make_unique<ByteStringMap>(symbols.characters().size());
   for (const std::string_view character : symbols.characters()) {
     const int32_t symbol = symbols.find(character);
     if (character.size() > 1) {
-      others_->insert(character, symbol);
+      non_ascii_->insert(character, symbol);
     } else {
-      ascii_[static_cast<unsigned char>(character.front())] = symbol;
+      ascii_symbols_[static_cast<unsigned char>(character.front())] = symbol;
     }
   }
   // A merge's rank is the index of its score among all scores, in descending order.
@@ -229,9 +230,9 @@ bool SentencePieceMerger::encode(std::string_view word, Scratch& scratch,
   bool known = true;
   for (const int32_t symbol : scratch.symbols) {
     const auto id = static_cast<size_t>(symbol);
-    if (id < sizes_.size()) {
+    if (id < piece_sizes_.size()) {
       tokens.push_back(symbol);
-      word.remove_prefix(sizes_[id]);
+      word.remove_prefix(piece_sizes_[id]);
     } else {
       const size_t size = character_size(word);
       unknown_.append(word.substr(0, size), tokens);
@@ -251,8 +252,8 @@ std::vector<StretchEncoder::Token> SentencePieceMerger::encode_with_ends(std::st
   for (const int32_t symbol : scratch.symbols) {
     const size_t begin = end;
     ids.clear();
-    if (const auto id = static_cast<size_t>(symbol); id < sizes_.size()) {
-      end += sizes_[id];
+    if (const auto id = static_cast<size_t>(symbol); id < piece_sizes_.size()) {
+      end += piece_sizes_[id];
       ids.push_back(symbol);
     } else {
       end += character_size(word.substr(begin));
@@ -268,8 +269,8 @@ std::vector<StretchEncoder::Token> SentencePieceMerger::encode_with_ends(std::st
   return tokens;
 }
 
-std::unique_ptr<StretchEncoder> SentencePieceMerger::stretches() const {
-  return std::make_unique<MergedStretches>(*this);
+std::unique_ptr<StretchEncoder> SentencePieceMerger::stretch_encoder() const {
+  return std::make_unique<MergingEncoder>(*this);
 }
 
 }  // namespace tessera

@@ -41,21 +41,21 @@ class SentencePieceMerger {
   std::vector<StretchEncoder::Token> encode_with_ends(std::string_view word,
                                                       Scratch& scratch) const;
   /// Returns an encoder with a cache of recent words. This object must outlive the encoder.
-  std::unique_ptr<StretchEncoder> stretches() const;
+  std::unique_ptr<StretchEncoder> stretch_encoder() const;
 
  private:
   void merge(std::string_view word, Scratch& scratch) const;
   int32_t symbol_of(std::string_view character) const {
-    if (character.size() == 1) return ascii_[static_cast<unsigned char>(character.front())];
-    const int32_t symbol = others_->find(character);
+    if (character.size() == 1) return ascii_symbols_[static_cast<unsigned char>(character.front())];
+    const int32_t symbol = non_ascii_->find(character);
     return symbol == ByteStringMap::kNone ? unknown_symbol_ : symbol;
   }
 
   const UnknownText& unknown_;
-  std::vector<uint32_t> sizes_;  // [pieces], in bytes
-  int32_t unknown_symbol_ = 0;   // for a character that is in no piece
-  std::array<int32_t, 128> ascii_{};
-  std::unique_ptr<ByteStringMap> others_;  // symbols of characters outside ASCII
+  std::vector<uint32_t> piece_sizes_;  // [pieces], in bytes
+  int32_t unknown_symbol_ = 0;         // for a character that is in no piece
+  std::array<int32_t, 128> ascii_symbols_{};
+  std::unique_ptr<ByteStringMap> non_ascii_;  // symbols of characters outside ASCII
   std::unique_ptr<MergeTable> merges_;
 };
 

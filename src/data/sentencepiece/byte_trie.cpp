@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr uint32_t kBlock = 256;
+constexpr uint32_t kBlock = 256;  // units
 /// The number of blocks to search for free units. Older blocks are nearly full and slow to search.
 constexpr uint32_t kOpenBlocks = 16;
 

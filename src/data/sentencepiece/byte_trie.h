@@ -25,7 +25,7 @@ class ByteTrie {
   struct Match {
     size_t length = 0;
     int32_t value = kNone;
-    bool open = false;  ///< with more text there might be a longer one
+    bool may_be_longer = false;  ///< with more text there might be a longer one
   };
 
   /// Of keys with equal text, the first one is used.
@@ -51,7 +51,7 @@ class ByteTrie {
     for (; i < text.size() && step(node, text[i]); ++i) {
       if (value(node) != kNone) match = {i + 1, value(node)};
     }
-    match.open = i == text.size();
+    match.may_be_longer = i == text.size();
     return match;
   }
 

@@ -25,15 +25,15 @@ uint32_t value(uint32_t unit) { return unit & ~(1U << 31); }
 CharacterMap::CharacterMap(std::string_view compiled, const std::string& origin) {
   if (compiled.empty()) return;
   uint32_t array_bytes = 0;
-  constexpr size_t kHeader = sizeof array_bytes;
-  if (compiled.size() >= kHeader) std::memcpy(&array_bytes, compiled.data(), kHeader);
-  if (array_bytes < sizeof(uint32_t) || compiled.size() < kHeader + array_bytes) {
+  constexpr size_t kHeaderBytes = sizeof array_bytes;
+  if (compiled.size() >= kHeaderBytes) std::memcpy(&array_bytes, compiled.data(), kHeaderBytes);
+  if (array_bytes < sizeof(uint32_t) || compiled.size() < kHeaderBytes + array_bytes) {
     throw Error("{} is damaged: its precompiled_charsmap of {} bytes says that {} are its rules",
                 origin, compiled.size(), array_bytes);
   }
   units_.resize(array_bytes / sizeof(uint32_t));
-  std::memcpy(units_.data(), compiled.data() + kHeader, units_.size() * sizeof(uint32_t));
-  replacements_ = compiled.substr(kHeader + array_bytes);
+  std::memcpy(units_.data(), compiled.data() + kHeaderBytes, units_.size() * sizeof(uint32_t));
+  replacements_ = compiled.substr(kHeaderBytes + array_bytes);
   for (size_t index = 0; index < units_.size(); ++index) check_unit(index, origin);
   for (unsigned char first = 0; first < 0x80; ++first) {
     uint32_t base = offset(units_.front());
@@ -84,10 +84,10 @@ CharacterMap::Match CharacterMap::find(std::string_view text) const {
     length = i + 1;
     begin = value(units_[base]);
   }
-  const bool open = i == text.size();
-  if (length == 0) return {0, {}, open};
-  const std::string_view from = std::string_view(replacements_).substr(begin);
-  return {length, from.substr(0, from.find('\0')), open};
+  const bool may_be_longer = i == text.size();
+  if (length == 0) return {0, {}, may_be_longer};
+  const std::string_view replacement = std::string_view(replacements_).substr(begin);
+  return {length, replacement.substr(0, replacement.find('\0')), may_be_longer};
 }
 
 bool CharacterMap::makes_valid_utf8() const {

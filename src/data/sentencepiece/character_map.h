@@ -17,7 +17,7 @@ class CharacterMap {
   struct Match {
     size_t length = 0;
     std::string_view replacement;
-    bool open = false;  ///< with more text a longer one might apply
+    bool may_be_longer = false;  ///< with more text a longer one might apply
   };
 
   /// `compiled` is the field precompiled_charsmap of a model, or "" for a map without rules. The

@@ -130,15 +130,15 @@ SentencePieceDocumentEncoder::SentencePieceDocumentEncoder(
     : model_(model),
       space_mark_bytes_(space_mark_bytes),
       longest_stretch_(longest_stretch(model)),
-      stretches_(model.stretches()),
+      stretch_encoder_(model.stretch_encoder()),
       text_(model.normalizer()) {
   begin(true);
 }
 
 void SentencePieceDocumentEncoder::begin(bool starts_document) {
-  added_ = given_ = 0;
+  bytes_added_ = ids_given_ = 0;
   tokens_.clear();
-  has_last_ = false;
+  first_is_given_ = false;
   begin_text(starts_document);
 }
 
@@ -150,7 +150,7 @@ void SentencePieceDocumentEncoder::add(std::string_view piece, std::vector<int32
     add_text(piece.substr(0, mark), boundaries);
     finish_text(boundaries);
     tokens_.insert(tokens_.end(), space_mark_bytes_.begin(), space_mark_bytes_.end());
-    added_ += static_cast<int64_t>(kSpaceMark.size());
+    bytes_added_ += static_cast<int64_t>(kSpaceMark.size());
     piece.remove_prefix(mark + kSpaceMark.size());
     begin_text(true);
   }
@@ -162,14 +162,14 @@ void SentencePieceDocumentEncoder::finish(std::vector<int32_t>& ids,
                                           std::vector<Boundary>& boundaries) {
   finish_text(boundaries);
   give_tokens(ids);
-  boundaries.push_back({added_, given_});
+  boundaries.push_back({bytes_added_, ids_given_});
 }
 
 void SentencePieceDocumentEncoder::begin_text(bool starts) {
   text_.begin(starts);
-  begin_ = last_cut_ = scanned_ = without_symbol_ = since_landmark_ = 0;
-  in_first_ = starts;
-  text_begin_ = added_;
+  unencoded_begin_ = last_cut_ = scanned_end_ = symbol_free_end_ = bytes_since_landmark_ = 0;
+  in_first_stretch_ = starts;
+  text_begin_ = bytes_added_;
 }
 
 void SentencePieceDocumentEncoder::add_text(std::string_view piece,
@@ -177,7 +177,7 @@ void SentencePieceDocumentEncoder::add_text(std::string_view piece,
   while (!piece.empty()) {
     const size_t end = next_character(piece, std::min(piece.size(), kPortion));
     text_.add(piece.substr(0, end));
-    added_ += static_cast<int64_t>(end);
+    bytes_added_ += static_cast<int64_t>(end);
     piece.remove_prefix(end);
     encode_certain(false, boundaries);
     drop_encoded();
@@ -197,18 +197,18 @@ void SentencePieceDocumentEncoder::encode_certain(bool ends, std::vector<Boundar
     encode_certain_before(text.size(), ends, boundaries);
     return;
   }
-  while (without_symbol_ < text.size()) {
-    const ByteTrie::Match symbol = symbols.longest_prefix(text.substr(without_symbol_));
-    if (symbol.open && !ends) break;
+  while (symbol_free_end_ < text.size()) {
+    const ByteTrie::Match symbol = symbols.longest_prefix(text.substr(symbol_free_end_));
+    if (symbol.may_be_longer && !ends) break;
     if (symbol.length == 0) {
-      without_symbol_ += character_size(text.substr(without_symbol_));
+      symbol_free_end_ += character_size(text.substr(symbol_free_end_));
       continue;
     }
-    encode_certain_before(without_symbol_, true, boundaries);
+    encode_certain_before(symbol_free_end_, true, boundaries);
     tokens_.push_back(symbol.value);
-    begin_ = scanned_ = without_symbol_ += symbol.length;
+    unencoded_begin_ = scanned_end_ = symbol_free_end_ += symbol.length;
   }
-  encode_certain_before(without_symbol_, ends, boundaries);
+  encode_certain_before(symbol_free_end_, ends, boundaries);
 }
 
 /// Encodes the part of the text before `end` whose tokens later text cannot change. That text
@@ -217,84 +217,85 @@ void SentencePieceDocumentEncoder::encode_certain(bool ends, std::vector<Boundar
 void SentencePieceDocumentEncoder::encode_certain_before(size_t end, bool ends,
                                                          std::vector<Boundary>& boundaries) {
   const std::string_view text = text_.text().substr(0, end);
-  while (begin_ < text.size()) {
-    const bool is_long = text.size() - begin_ > longest_stretch_;
-    size_t limit = is_long ? begin_ + longest_stretch_ : text.size();
+  while (unencoded_begin_ < text.size()) {
+    const bool is_long = text.size() - unencoded_begin_ > longest_stretch_;
+    size_t limit = is_long ? unencoded_begin_ + longest_stretch_ : text.size();
     if (is_long) limit = character_begin(text, limit);
-    const size_t cut = model_.first_word(text.substr(0, limit), scanned_);
+    const size_t cut = model_.first_word_length(text.substr(0, limit), scanned_end_);
     if (cut < limit) {
-      scanned_ = cut;
-      if (model_.adds_scores() && (in_first_ || !is_landmark(text, begin_, cut))) {
+      scanned_end_ = cut;
+      if (model_.adds_scores() &&
+          (in_first_stretch_ || !is_landmark(text, unencoded_begin_, cut))) {
         last_cut_ = cut;
         continue;
       }
       encode_to(cut);
       report_boundary(boundaries);
     } else if (!is_long) {
-      scanned_ = character_begin(text, text.size() - 1);
+      scanned_end_ = character_begin(text, text.size() - 1);
       break;
-    } else if (last_cut_ > begin_) {
+    } else if (last_cut_ > unencoded_begin_) {
       encode_to(last_cut_);
       report_boundary(boundaries);
     } else {
-      encode_first_tokens(text.substr(begin_, limit - begin_));
+      encode_first_tokens(text.substr(unencoded_begin_, limit - unencoded_begin_));
     }
   }
-  if (ends && begin_ < text.size()) encode_to(text.size());
+  if (ends && unencoded_begin_ < text.size()) encode_to(text.size());
 }
 
 void SentencePieceDocumentEncoder::encode_to(size_t end) {
-  stretches_->encode(text_.text().substr(begin_, end - begin_), tokens_);
-  since_landmark_ += end - begin_;
-  begin_ = scanned_ = end;
-  in_first_ = false;
+  stretch_encoder_->encode(text_.text().substr(unencoded_begin_, end - unencoded_begin_), tokens_);
+  bytes_since_landmark_ += end - unencoded_begin_;
+  unencoded_begin_ = scanned_end_ = end;
+  in_first_stretch_ = false;
 }
 
 /// Encodes the first part of a stretch in which no word ends.
 void SentencePieceDocumentEncoder::encode_first_tokens(std::string_view stretch) {
   const UnknownText& unknown = model_.unknown();
-  for (const StretchEncoder::Token& token : first_tokens(stretch, model_, *stretches_)) {
+  for (const StretchEncoder::Token& token : first_tokens(stretch, model_, *stretch_encoder_)) {
     const bool joins = !tokens_.empty() && tokens_.back() == token.id && unknown.joins(token.id);
     if (!joins) tokens_.push_back(token.id);
-    scanned_ = begin_ + token.end;
+    scanned_end_ = unencoded_begin_ + token.end;
   }
-  begin_ = scanned_;
-  in_first_ = false;
+  unencoded_begin_ = scanned_end_;
+  in_first_stretch_ = false;
 }
 
 /// Reports the offset up to which the text is encoded, if it is a boundary.
 void SentencePieceDocumentEncoder::report_boundary(std::vector<Boundary>& boundaries) {
   if (!model_.adds_scores()) {
-    const bool landmark = is_landmark(text_.text(), 0, begin_);
-    if (!landmark && since_landmark_ < kLandmarksAreRare) return;
-    if (landmark) since_landmark_ = 0;
+    const bool landmark = is_landmark(text_.text(), 0, unencoded_begin_);
+    if (!landmark && bytes_since_landmark_ < kLandmarksAreRare) return;
+    if (landmark) bytes_since_landmark_ = 0;
   }
   if (model_.unknown().joins(tokens_.back())) return;  // the next token may join it
-  const std::optional<int64_t> original = text_.original(begin_);
+  const std::optional<int64_t> original = text_.original(unencoded_begin_);
   if (!original) return;
-  const auto fresh = static_cast<int64_t>(tokens_.size()) - (has_last_ ? 1 : 0);
-  boundaries.push_back({text_begin_ + *original, given_ + fresh});
+  const auto fresh = static_cast<int64_t>(tokens_.size()) - (first_is_given_ ? 1 : 0);
+  boundaries.push_back({text_begin_ + *original, ids_given_ + fresh});
 }
 
 /// Hands out the new tokens. Keeps the last one, because the next unknown token may join it.
 void SentencePieceDocumentEncoder::give_tokens(std::vector<int32_t>& ids) {
   if (tokens_.empty()) return;
-  const auto first = tokens_.begin() + (has_last_ ? 1 : 0);
-  given_ += tokens_.end() - first;
+  const auto first = tokens_.begin() + (first_is_given_ ? 1 : 0);
+  ids_given_ += tokens_.end() - first;
   ids.insert(ids.end(), first, tokens_.end());
   tokens_ = {tokens_.back()};
-  has_last_ = true;
+  first_is_given_ = true;
 }
 
 /// Drops the encoded text, except for the bytes by which the next landmark is judged.
 void SentencePieceDocumentEncoder::drop_encoded() {
-  if (begin_ <= kBeforeLandmark) return;
-  const size_t count = begin_ - kBeforeLandmark;
+  if (unencoded_begin_ <= kBeforeLandmark) return;
+  const size_t count = unencoded_begin_ - kBeforeLandmark;
   text_.drop(count);
-  begin_ -= count;
-  scanned_ -= count;
-  last_cut_ = std::max(last_cut_, begin_ + count) - count;
-  without_symbol_ = std::max(without_symbol_, begin_ + count) - count;
+  unencoded_begin_ -= count;
+  scanned_end_ -= count;
+  last_cut_ = std::max(last_cut_, unencoded_begin_ + count) - count;
+  symbol_free_end_ = std::max(symbol_free_end_, unencoded_begin_ + count) - count;
 }
 
 }  // namespace tessera

@@ -53,20 +53,20 @@ class SentencePieceDocumentEncoder : public DocumentEncoder {
   const SentencePieceModel& model_;
   const std::vector<int32_t>& space_mark_bytes_;
   const size_t longest_stretch_;
-  std::unique_ptr<StretchEncoder> stretches_;
+  std::unique_ptr<StretchEncoder> stretch_encoder_;
   NormalizedText text_;
   // Offsets in text_.text(), ascending.
-  size_t begin_ = 0;           // the start of the text that is not encoded
-  size_t last_cut_ = 0;        // if it is above begin_, a stretch may end here
-  size_t scanned_ = 0;         // a character's start; no stretch may end between last_cut_ and here
-  size_t without_symbol_ = 0;  // from begin_ to here there is no symbol that is encoded apart
-  bool in_first_ = false;      // in the text's first stretch, which ignores landmarks
-  size_t since_landmark_ = 0;  // bytes since the last landmark
-  int64_t text_begin_ = 0;     // the bytes added before the text
-  int64_t added_ = 0;
-  int64_t given_ = 0;            // the number of ids given
-  std::vector<int32_t> tokens_;  // to be given; if has_last_, the first was given already
-  bool has_last_ = false;        // the next token may join the last one that was given
+  size_t unencoded_begin_ = 0;  // the start of the text that is not encoded
+  size_t last_cut_ = 0;         // if it is above unencoded_begin_, a stretch may end here
+  size_t scanned_end_ = 0;  // a character's start; no stretch may end between last_cut_ and here
+  size_t symbol_free_end_ = 0;     // no symbol that is encoded apart begins before it
+  bool in_first_stretch_ = false;  // in the text's first stretch, which ignores landmarks
+  size_t bytes_since_landmark_ = 0;
+  int64_t text_begin_ = 0;  // the bytes added before the text
+  int64_t bytes_added_ = 0;
+  int64_t ids_given_ = 0;
+  std::vector<int32_t> tokens_;  // to be given, except for the first if first_is_given_
+  bool first_is_given_ = false;  // a given token is kept, because the next one may join it
 };
 
 }  // namespace tessera

@@ -10,10 +10,9 @@ namespace tessera {
 namespace {
 
 /// An encoder that makes one library call per stretch.
-class LibraryStretches : public StretchEncoder {
+class LibraryEncoder : public StretchEncoder {
  public:
-  LibraryStretches(const sentencepiece::SentencePieceProcessor& processor,
-                   const UnknownText& unknown)
+  LibraryEncoder(const sentencepiece::SentencePieceProcessor& processor, const UnknownText& unknown)
       : processor_(processor), unknown_(unknown) {}
 
   void encode(std::string_view stretch, std::vector<int32_t>& tokens) override {
@@ -61,7 +60,7 @@ SentencePieceLibrary::SentencePieceLibrary(std::string_view model, const std::st
 
 SentencePieceLibrary::~SentencePieceLibrary() = default;
 
-int64_t SentencePieceLibrary::pieces() const { return processor_->GetPieceSize(); }
+int64_t SentencePieceLibrary::piece_count() const { return processor_->GetPieceSize(); }
 
 int32_t SentencePieceLibrary::end_of_sentence() const { return processor_->eos_id(); }
 
@@ -82,8 +81,9 @@ std::string SentencePieceLibrary::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
-std::unique_ptr<StretchEncoder> SentencePieceLibrary::stretches(const UnknownText& unknown) const {
-  return std::make_unique<LibraryStretches>(*processor_, unknown);
+std::unique_ptr<StretchEncoder> SentencePieceLibrary::stretch_encoder(
+    const UnknownText& unknown) const {
+  return std::make_unique<LibraryEncoder>(*processor_, unknown);
 }
 
 }  // namespace tessera

@@ -90,17 +90,18 @@ SentencePieceModel::SentencePieceModel(std::string_view file, const std::string&
   }
 }
 
-std::unique_ptr<StretchEncoder> SentencePieceModel::stretches() const {
-  return merger_ ? merger_->stretches() : normalized_library_->stretches(unknown_);
+std::unique_ptr<StretchEncoder> SentencePieceModel::stretch_encoder() const {
+  return merger_ ? merger_->stretch_encoder() : normalized_library_->stretch_encoder(unknown_);
 }
 
 bool SentencePieceModel::prefixes_have_same_tokens() const {
   return merger_ || description_.algorithm == SentencePieceAlgorithm::unigram;
 }
 
-size_t SentencePieceModel::first_word(std::string_view text, size_t from) const {
-  if (description_.algorithm != SentencePieceAlgorithm::word) return cuts_.first_word(text, from);
-  const size_t after = from + character_size(text.substr(from));
+size_t SentencePieceModel::first_word_length(std::string_view text, size_t begin) const {
+  if (description_.algorithm != SentencePieceAlgorithm::word)
+    return cuts_.first_word_length(text, begin);
+  const size_t after = begin + character_size(text.substr(begin));
   return std::min(text.find(kSpaceMark, after), text.size());
 }
 

@@ -36,9 +36,9 @@ class SentencePieceModel {
   /// control pieces that text can spell, or pieces that are broken UTF-8.
   const std::string& why_slow() const { return why_slow_; }
 
-  std::unique_ptr<StretchEncoder> stretches() const;
-  /// Returns the user-defined symbols that the encoder of stretches() must not be given. They are
-  /// empty if the encoder finds them itself.
+  std::unique_ptr<StretchEncoder> stretch_encoder() const;
+  /// Returns the user-defined symbols that the encoder of stretch_encoder() must not be given. They
+  /// are empty if the encoder finds them itself.
   const ByteTrie& symbols_apart() const { return merger_ ? symbols_ : no_symbols_; }
   /// Returns whether the tokens may depend on the rounded sum of a stretch's scores. It is true for
   /// every model that the library encodes. Such a model gets long stretches, so the ids of all but
@@ -49,8 +49,8 @@ class SentencePieceModel {
   bool prefixes_have_same_tokens() const;
 
   /// Returns the length of the first part of normalised `text` that can be encoded by itself.
-  /// Returns the length of `text` if no part ends within it. For `from` see WordCuts.
-  size_t first_word(std::string_view text, size_t from) const;
+  /// Returns the length of `text` if no part ends within it. For `begin` see WordCuts.
+  size_t first_word_length(std::string_view text, size_t begin) const;
   bool is_piece(std::string_view text) const { return !library_.is_unknown(library_.id(text)); }
   /// Returns the length of the longest piece in bytes.
   size_t longest_piece() const { return longest_piece_; }

@@ -103,7 +103,7 @@ class NormalizedText {
         ++done;
       } else {
         const TextNormalizer::Part part = rules_.first_part(rest);
-        if (part.open && !ends) break;
+        if (part.may_change && !ends) break;
         put_part(part.text, part.text.data() == rest.data(), original);
         done += part.length;
       }
@@ -204,8 +204,9 @@ class NormalizedText {
     const int64_t text = dropped_ + static_cast<int64_t>(text_.size());
     if (!anchors_.empty() && length > 0) {
       Anchor& last = anchors_.back();
-      const auto size = static_cast<int64_t>(last.length);
-      if (size > 0 && last.text + size == text && last.original + size == original) {
+      const auto last_length = static_cast<int64_t>(last.length);
+      if (last_length > 0 && last.text + last_length == text &&
+          last.original + last_length == original) {
         last.length += length;
         return;
       }

@@ -22,7 +22,7 @@ class TextNormalizer {
   struct Part {
     size_t length;  // the length of the replaced text, in bytes
     std::string_view text;
-    bool open;  // with more text the result might be different
+    bool may_change;  // with more text the result might be different
   };
 
   /// `symbols` are the user-defined symbols. They must outlive this object.
@@ -46,13 +46,14 @@ class TextNormalizer {
   /// Returns the beginning of `text` and its replacement: U+FFFD for a byte of no valid character.
   Part first_part(std::string_view text) const {
     const ByteTrie::Match symbol = symbols_.longest_prefix(text);
-    if (symbol.length > 0) return {symbol.length, text.substr(0, symbol.length), symbol.open};
+    if (symbol.length > 0)
+      return {symbol.length, text.substr(0, symbol.length), symbol.may_be_longer};
     const CharacterMap::Match match = map_.find(text);
-    const bool open = symbol.open || match.open;
-    if (match.length > 0) return {match.length, match.replacement, open};
+    const bool may_change = symbol.may_be_longer || match.may_be_longer;
+    if (match.length > 0) return {match.length, match.replacement, may_change};
     const Utf8Character character = first_character(text);
-    if (!character.valid) return {1, kReplacementCharacter, open};
-    return {character.length, text.substr(0, character.length), open};
+    if (!character.valid) return {1, kReplacementCharacter, may_change};
+    return {character.length, text.substr(0, character.length), may_change};
   }
 
   /// A fast check: if it returns true, first_part() is a space that stays one. It may miss such a

@@ -20,7 +20,7 @@ class WordCuts {
   /// `characters` is about the sum of the lengths of the pieces that will be added.
   explicit WordCuts(size_t characters)
       : mask_(std::bit_ceil(std::clamp(kBitsPerPair * characters, kFewestBits, kMaxBits)) - 1) {
-    others_.resize((mask_ + 1) / 64);
+    other_pairs_.resize((mask_ + 1) / 64);
   }
 
   /// Adds a piece, valid UTF-8. No cut will be made within it.
@@ -29,22 +29,21 @@ class WordCuts {
     for (bool first = true; !piece.empty(); first = false) {
       const uint32_t right = code(piece);
       if (!first && (left | right) < 0x80) {
-        ascii_[left << 7 | right] = 1;
+        ascii_pairs_[left << 7 | right] = 1;
       } else if (!first) {
         const uint64_t bit = bit_index(left, right);
-        others_[bit / 64] |= uint64_t{1} << bit % 64;
+        other_pairs_[bit / 64] |= uint64_t{1} << bit % 64;
       }
       left = right;
       piece.remove_prefix(character_size(piece));
     }
   }
-
   /// Returns the length of the first word of `text`, which is valid UTF-8 and not empty. Returns
-  /// the length of `text` if no word ends within it. `from` is the offset of a character; the text
+  /// the length of `text` if no word ends within it. `begin` is the offset of a character; the text
   /// up to its start is known to contain no cut.
-  size_t first_word(std::string_view text, size_t from = 0) const {
-    uint32_t left = code(text.substr(from));
-    size_t end = from + character_size(text.substr(from));
+  size_t first_word_length(std::string_view text, size_t begin = 0) const {
+    uint32_t left = code(text.substr(begin));
+    size_t end = begin + character_size(text.substr(begin));
     while (end < text.size()) {
       const std::string_view rest = text.substr(end);
       const uint32_t right = code(rest);
@@ -56,7 +55,7 @@ class WordCuts {
   }
 
  private:
-  // The size of others_, in bits. With 8 bits per pair, few pairs share a bit.
+  // The size of other_pairs_, in bits. With 8 bits per pair, few pairs share a bit.
   static constexpr size_t kBitsPerPair = 8;
   static constexpr size_t kFewestBits = 1024;
   static constexpr size_t kMaxBits = size_t{1} << 24;
@@ -72,15 +71,15 @@ class WordCuts {
   }
 
   bool may_join(uint32_t left, uint32_t right) const {
-    if ((left | right) < 0x80) return ascii_[left << 7 | right] != 0;
+    if ((left | right) < 0x80) return ascii_pairs_[left << 7 | right] != 0;
     const uint64_t bit = bit_index(left, right);
-    return (others_[bit / 64] >> bit % 64 & 1) != 0;
+    return (other_pairs_[bit / 64] >> bit % 64 & 1) != 0;
   }
 
-  std::array<uint8_t, 128 * 128> ascii_{};  // 1 if two ASCII characters are neighbours in a piece
-  std::vector<uint64_t> others_;  // the same for other pairs, one bit by their hash; if two pairs
-                                  // share a bit, a cut may be missed, but none is wrong
-  uint64_t mask_;                 // the number of these bits minus 1
+  std::array<uint8_t, 128 * 128> ascii_pairs_{};  // 1 if a piece has the two as neighbours
+  std::vector<uint64_t> other_pairs_;  // the same for other pairs, one bit by their hash; if two
+                                       // pairs share a bit, a cut may be missed, but none is wrong
+  uint64_t mask_;                      // the number of these bits minus 1
 };
 
 }  // namespace tessera

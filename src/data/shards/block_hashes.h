@@ -18,7 +18,6 @@ inline constexpr int64_t kHashBlockBytes = int64_t{64} << 10;
 struct FileHashes {
   uint64_t whole = 0;
   std::vector<uint64_t> blocks;
-
   bool operator==(const FileHashes&) const = default;
 };
 

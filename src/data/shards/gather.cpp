@@ -28,17 +28,17 @@ class StreamReader {
 
   /// Fills `target` with the tokens from stream index `token` on.
   void read(int64_t token, std::span<std::byte> target) {
-    const int64_t width = dtype_size(stream_.dtype);
+    const int64_t token_bytes = dtype_size(stream_.dtype);
     while (!target.empty()) {
       const auto after = std::upper_bound(stream_.begins.begin(), stream_.begins.end(), token);
       const size_t item = static_cast<size_t>(after - stream_.begins.begin()) - 1;
-      const int64_t available = (stream_.begins[item + 1] - token) * width;
+      const int64_t available = (stream_.begins[item + 1] - token) * token_bytes;
       const size_t bytes = std::min(target.size(), static_cast<size_t>(available));
       open(item);
-      file_.read_at(kWorkItemHeaderBytes + (token - stream_.begins[item]) * width,
+      file_.read_at(kWorkItemHeaderBytes + (token - stream_.begins[item]) * token_bytes,
                     target.first(bytes));
       target = target.subspan(bytes);
-      token += static_cast<int64_t>(bytes) / width;
+      token += static_cast<int64_t>(bytes) / token_bytes;
     }
   }
 
@@ -74,13 +74,13 @@ class ShardGatherer {
         tick_(tick) {}
 
   GatherResult run(const fs::path& folder) {
-    for (const Split which : {Split::train, Split::held_out}) {
-      SplitSummary& summary = which == Split::train ? result_.train : result_.held_out;
-      for (int64_t begin = plan_.begin(which); begin < plan_.end(which);
+    for (const Split split : {Split::train, Split::held_out}) {
+      SplitSummary& summary = split == Split::train ? result_.train : result_.held_out;
+      for (int64_t begin = plan_.begin(split); begin < plan_.end(split);
            begin += plan_.shard_instances) {
-        const int64_t end = std::min(begin + plan_.shard_instances, plan_.end(which));
+        const int64_t end = std::min(begin + plan_.shard_instances, plan_.end(split));
         const std::string name =
-            fmt::format("{}-{:05}.npy", split_name(which), summary.shards.size());
+            fmt::format("{}-{:05}.npy", split_name(split), summary.shards.size());
         summary.shards.push_back(write(folder / name, begin, end));
         summary.instances += end - begin;
         summary.documents += count_documents();
@@ -93,31 +93,31 @@ class ShardGatherer {
  private:
   /// A copy of one instance from the stream into the shard.
   struct Copy {
-    int64_t source;  // the index of the instance in the stream
-    int64_t row;     // the row in the shard
-    bool operator<(const Copy& other) const { return source < other.source; }
+    int64_t instance;  // the index of the instance in the stream
+    int64_t row;       // the row in the shard
+    bool operator<(const Copy& other) const { return instance < other.instance; }
   };
 
   /// Writes (or keeps) the shard of instances [begin, end) of the permuted order.
   Shard write(const fs::path& path, int64_t begin, int64_t end) {
     const std::string name = path.filename().string();
-    const fs::path table = path.parent_path() / block_hashes_name(name);
+    const fs::path hashes_path = path.parent_path() / block_hashes_name(name);
     const std::string header = npy_header(stream_.dtype, end - begin, plan_.context);
     buffer_.resize(static_cast<size_t>((end - begin) * plan_.context * dtype_size(stream_.dtype)));
-    const bool finished = path_exists(path) && path_exists(table);
+    const bool was_written = path_exists(path) && path_exists(hashes_path);
     std::optional<FileHashes> hashes;
-    if (finished) hashes = read_kept(path, table, header);
+    if (was_written) hashes = read_written_shard(path, hashes_path, header);
     if (hashes) {
       ++result_.shards_reused;
     } else {
-      if (finished) result_.shards_remade.push_back(name);
+      if (was_written) result_.shards_remade.push_back(name);
       gather(begin, end);
       hashes = hash_shard(header);
       AtomicFile file(path);
       file.write(header);
       file.write(buffer_);
       file.commit();
-      write_file(table, block_hashes_text(*hashes));
+      write_file(hashes_path, block_hashes_text(*hashes));
     }
     instances_done_ += end - begin;
     tick_(instances_done_);
@@ -127,16 +127,16 @@ class ShardGatherer {
 
   /// Reads the data of an existing shard into the buffer. Returns its hashes, or nothing if the
   /// file does not have the expected header, size and hashes.
-  std::optional<FileHashes> read_kept(const fs::path& path, const fs::path& table,
-                                      const std::string& header) {
+  std::optional<FileHashes> read_written_shard(const fs::path& path, const fs::path& hashes_path,
+                                               const std::string& header) {
     const ReadFile file(path);
     const auto header_bytes = static_cast<int64_t>(header.size());
     if (file.size() != header_bytes + static_cast<int64_t>(buffer_.size())) return std::nullopt;
-    std::string found(header.size(), '\0');
-    file.read_at(0, std::as_writable_bytes(std::span(found)));
+    std::string head(header.size(), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(head)));
     file.read_at(header_bytes, buffer_);
     FileHashes hashes = hash_shard(header);
-    if (found != header || read_file(table) != block_hashes_text(hashes)) return std::nullopt;
+    if (head != header || read_file(hashes_path) != block_hashes_text(hashes)) return std::nullopt;
     return hashes;
   }
 
@@ -153,8 +153,8 @@ class ShardGatherer {
     const int64_t rows = end - begin;
     copies_.clear();
     for (int64_t row = 0; row < rows; ++row) {
-      const auto source = permutation_(static_cast<uint64_t>(begin + row));
-      copies_.push_back({static_cast<int64_t>(source), row});
+      const auto instance = permutation_(static_cast<uint64_t>(begin + row));
+      copies_.push_back({static_cast<int64_t>(instance), row});
     }
     // In the stream's order, the reads go forward through each item file once.
     std::sort(copies_.begin(), copies_.end());
@@ -167,7 +167,7 @@ class ShardGatherer {
           for (int64_t i = rows * part / threads_; i < rows * (part + 1) / threads_; ++i) {
             if (cancelled) throw Cancelled();
             const Copy& copy = copies_[static_cast<size_t>(i)];
-            reader.read(copy.source * plan_.context,
+            reader.read(copy.instance * plan_.context,
                         std::span(buffer_).subspan(static_cast<size_t>(copy.row * row_bytes),
                                                    static_cast<size_t>(row_bytes)));
             ++done;

@@ -29,9 +29,9 @@ struct SplitPlan {
   int64_t held_out = 0;         // see count_held_out()
   int64_t shard_instances = 0;  // instances per shard; the last of a split may have fewer
 
-  int64_t begin(Split which) const { return which == Split::train ? 0 : instances - held_out; }
-  int64_t end(Split which) const {
-    return which == Split::train ? instances - held_out : instances;
+  int64_t begin(Split split) const { return split == Split::train ? 0 : instances - held_out; }
+  int64_t end(Split split) const {
+    return split == Split::train ? instances - held_out : instances;
   }
 };
 
@@ -39,9 +39,12 @@ struct SplitPlan {
 /// least 1 if `fraction` is above 0, and never all. A single instance is not held out.
 int64_t count_held_out(int64_t instances, double fraction);
 
+/// Returns the plan for a stream of `tokens` tokens. Shards have at most `shard_tokens` tokens, but
+/// at least one instance.
 SplitPlan plan_splits(int64_t tokens, int64_t context, double held_out_fraction,
                       int64_t shard_tokens);
 
+/// The result of gather_shards().
 struct GatherResult {
   SplitSummary train;
   SplitSummary held_out;

@@ -174,8 +174,8 @@ Manifest read_manifest(const fs::path& folder) {
   Manifest manifest;
   try {
     const std::string text = read_file(path);
-    const bool hashed = has_hash_line(text);
-    if (hashed) check_hash_line(text, origin, kPrepareAgain);
+    const bool has_hash = has_hash_line(text);
+    if (has_hash) check_hash_line(text, origin, kPrepareAgain);
     const OrderedJson json = OrderedJson::parse(text);
     if (json.at("format") != kFormat) throw Error("{} is not a manifest of ours", origin);
     const OrderedJson& version = json.at("version");
@@ -183,7 +183,7 @@ Manifest read_manifest(const fs::path& folder) {
       throw Error("{} has format version {}; expected {}: run prepare again in another folder",
                   origin, version.dump(), kManifestVersion);
     }
-    if (version != 1 && !hashed) {
+    if (version != 1 && !has_hash) {
       throw Error("{} is damaged: it does not start with its hash; {}", origin, kPrepareAgain);
     }
     manifest = from_json(json, origin);
@@ -227,9 +227,9 @@ void verify_prepared(const fs::path& folder) {
                     shard.hash, kPrepareAgain);
       }
       if (manifest.version == 1) continue;
-      const fs::path table = folder / block_hashes_name(shard.file);
-      if (read_block_hashes(table, shard.blocks_hash) == hashes.blocks) continue;
-      throw Error("{} does not hold the hashes of {}; {}", table.string(), path.string(),
+      const fs::path hashes_path = folder / block_hashes_name(shard.file);
+      if (read_block_hashes(hashes_path, shard.blocks_hash) == hashes.blocks) continue;
+      throw Error("{} does not hold the hashes of {}; {}", hashes_path.string(), path.string(),
                   kPrepareAgain);
     }
   }

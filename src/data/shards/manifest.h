@@ -36,7 +36,6 @@ struct Shard {
   /// XXH3-64 of the file with the hashes of the shard's blocks (see block_hashes.h). It is "" in
   /// folders of version 1, which have no such files.
   std::string blocks_hash;
-
   bool operator==(const Shard&) const = default;
 };
 

@@ -90,9 +90,9 @@ bool OutputFolder::is_complete(const Recipe& recipe) const {
 }
 
 void OutputFolder::begin(const Recipe& recipe, const std::vector<TokenizerFile>& tokenizer_files) {
-  if (path_exists(plan())) {
+  if (path_exists(plan_path())) {
     const auto differences =
-        recipe_differences(recipe_from_text(read_file(plan()), plan().string()), recipe);
+        recipe_differences(recipe_from_text(read_file(plan_path()), plan_path().string()), recipe);
     if (differences.empty()) return;
     throw Error(
         "{} holds unfinished work that was begun otherwise:{}\nrun with the same inputs and "
@@ -112,41 +112,41 @@ void OutputFolder::begin(const Recipe& recipe, const std::vector<TokenizerFile>&
     if (same != tokenizer_files.end() && read_file(found) == same->content) continue;
     refuse(found);
   }
-  for (const fs::path& found : entries(work(), is_work_file)) {
+  for (const fs::path& found : entries(work_folder(), is_work_file)) {
     if (found.extension() != kPartial) refuse(found);
   }
-  ensure_directory(work());
+  ensure_directory(work_folder());
   sync_directory(folder_);
-  write_file(plan(), recipe_to_text(recipe));
+  write_file(plan_path(), recipe_to_text(recipe));
 }
 
 bool OutputFolder::holds_trained_tokenizer() const {
   const fs::path model = folder_ / "tokenizer.model";
-  return path_exists(model) && path_exists(trained_hash()) &&
-         hash_text(hash(read_file(model))) == read_file(trained_hash());
+  return path_exists(model) && path_exists(trained_hash_path()) &&
+         hash_text(hash(read_file(model))) == read_file(trained_hash_path());
 }
 
 void OutputFolder::keep_trained_hash(const std::string& hash) {
-  if (!path_exists(trained_hash())) {
-    write_file(trained_hash(), hash);
-  } else if (const std::string kept = read_file(trained_hash()); kept != hash) {
+  if (!path_exists(trained_hash_path())) {
+    write_file(trained_hash_path(), hash);
+  } else if (const std::string kept = read_file(trained_hash_path()); kept != hash) {
     throw Error(
         "the tokenizer trained now has the hash {}, the one trained before had {} ({}): one of "
         "them is damaged, or another version trained it; overwrite the folder",
-        hash, printable(kept), trained_hash().string());
+        hash, printable(kept), trained_hash_path().string());
   }
 }
 
-fs::path OutputFolder::item(int64_t index) const {
-  return work() / fmt::format("item-{:08}", index);
+fs::path OutputFolder::item_path(int64_t index) const {
+  return work_folder() / fmt::format("item-{:08}", index);
 }
 
 void OutputFolder::remove_work() {
   // Remove only our own files, and the plan last: it must exist as long as any of the work does.
-  for (const fs::path& path : entries(work(), is_work_file)) remove_path(path);
-  remove_path(plan());
+  for (const fs::path& path : entries(work_folder(), is_work_file)) remove_path(path);
+  remove_path(plan_path());
   std::error_code not_empty;  // set if the folder holds other files; it then stays
-  fs::remove(work(), not_empty);
+  fs::remove(work_folder(), not_empty);
 }
 
 void OutputFolder::remove_all() {

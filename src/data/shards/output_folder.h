@@ -21,11 +21,9 @@ class OutputFolder {
   OutputFolder(fs::path folder, bool overwrite);
 
   const fs::path& path() const { return folder_; }
-
   /// Throws Error unless the folder is still at its path. Call it before the manifest is written:
   /// if the folder was moved away meanwhile, another process may be using the path.
   void require_held() const;
-
   /// Returns whether the folder is complete and was made by `recipe`. Throws Error when the folder
   /// was made by a different recipe, naming the differences.
   bool is_complete(const Recipe& recipe) const;
@@ -42,16 +40,16 @@ class OutputFolder {
   void keep_trained_hash(const std::string& hash);
 
   /// Returns the path of the file of an item in work/: item-00000012.
-  fs::path item(int64_t index) const;
+  fs::path item_path(int64_t index) const;
   /// Removes prepare's files from work/, and then work/ itself if it is empty.
   void remove_work();
   /// Removes everything that prepare wrote. The folder is new again.
   void remove_all();
 
  private:
-  fs::path work() const { return folder_ / "work"; }
-  fs::path plan() const { return work() / "plan.json"; }
-  fs::path trained_hash() const { return work() / "tokenizer.xxh3"; }
+  fs::path work_folder() const { return folder_ / "work"; }
+  fs::path plan_path() const { return work_folder() / "plan.json"; }
+  fs::path trained_hash_path() const { return work_folder() / "tokenizer.xxh3"; }
 
   fs::path folder_;
   std::optional<FileLock> lock_;

@@ -46,19 +46,22 @@ std::string describe_input(const CorpusFile& file) {
   return fmt::format("{} ({} bytes, modified {})", file.path.string(), file.size, file.modified);
 }
 
-std::string input_difference(const std::vector<CorpusFile>& there,
-                             const std::vector<CorpusFile>& now) {
-  const auto [left, right] = std::mismatch(there.begin(), there.end(), now.begin(), now.end());
-  if (left != there.end() && right != now.end()) {
-    return fmt::format("inputs: {} there, {} now", describe_input(*left), describe_input(*right));
+std::string input_difference(const std::vector<CorpusFile>& stored,
+                             const std::vector<CorpusFile>& current) {
+  const auto [stored_file, current_file] = std::ranges::mismatch(stored, current);
+  if (stored_file != stored.end() && current_file != current.end()) {
+    return fmt::format("inputs: {} there, {} now", describe_input(*stored_file),
+                       describe_input(*current_file));
   }
-  if (left != there.end()) return fmt::format("inputs: {} there, not now", describe_input(*left));
-  if (right != now.end()) return fmt::format("inputs: {} now, not there", describe_input(*right));
+  if (stored_file != stored.end())
+    return fmt::format("inputs: {} there, not now", describe_input(*stored_file));
+  if (current_file != current.end())
+    return fmt::format("inputs: {} now, not there", describe_input(*current_file));
   return "";
 }
 
 Compression compression_named(const std::string& name, const std::string& origin) {
-  const std::optional<Compression> found = find_word<Compression>(name);
+  const std::optional<Compression> found = value_of_word<Compression>(name);
   if (found) return *found;
   throw Error("{} names the unknown compression '{}'; it is damaged or of a later version", origin,
               name);
@@ -93,18 +96,18 @@ Recipe recipe_from_text(const std::string& text, const std::string& origin) {
   return recipe;
 }
 
-std::vector<std::string> recipe_differences(const Recipe& there, const Recipe& current) {
+std::vector<std::string> recipe_differences(const Recipe& stored, const Recipe& current) {
   std::vector<std::string> differences;
   // Bytes that are not UTF-8 are replaced in a stored recipe, so they are replaced here too.
-  const Recipe now = recipe_from_text(recipe_to_text(current), "the recipe");
-  const OrderedJson left = to_json(there);
-  const OrderedJson right = to_json(now);
-  for (const auto& [key, value] : left.items()) {
-    if (key == "inputs" || value == right.at(key)) continue;
+  const Recipe reread = recipe_from_text(recipe_to_text(current), "the recipe");
+  const OrderedJson stored_json = to_json(stored);
+  const OrderedJson current_json = to_json(reread);
+  for (const auto& [key, value] : stored_json.items()) {
+    if (key == "inputs" || value == current_json.at(key)) continue;
     differences.push_back(
-        fmt::format("{}: {} there, {} now", key, value.dump(), right.at(key).dump()));
+        fmt::format("{}: {} there, {} now", key, value.dump(), current_json.at(key).dump()));
   }
-  const std::string inputs = input_difference(there.inputs, now.inputs);
+  const std::string inputs = input_difference(stored.inputs, reread.inputs);
   if (!inputs.empty()) differences.push_back(inputs);
   return differences;
 }

@@ -32,6 +32,6 @@ Recipe recipe_from_text(const std::string& text, const std::string& origin);
 
 /// Returns the differences between a stored recipe and the current one, one line each: "context:
 /// 128 there, 256 now". Of the inputs, only the first difference is listed.
-std::vector<std::string> recipe_differences(const Recipe& there, const Recipe& current);
+std::vector<std::string> recipe_differences(const Recipe& stored, const Recipe& current);
 
 }  // namespace tessera

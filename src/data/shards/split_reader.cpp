@@ -36,7 +36,7 @@ int64_t block_count(int64_t bytes) { return (bytes + kHashBlockBytes - 1) / kHas
 
 /// Computes the hashes of the blocks of a shard that has no file with them. Throws Error if the
 /// whole shard does not have its hash.
-std::vector<uint64_t> hashes_of_whole(const ReadFile& file, const Shard& shard) {
+std::vector<uint64_t> computed_block_hashes(const ReadFile& file, const Shard& shard) {
   FileHashes hashes = hash_file(file);
   if (const std::string found = hash_text(hashes.whole); found != shard.hash) {
     throw Error("{} is damaged: its hash is {}, {} says {}; {}", file.path().string(), found,
@@ -60,11 +60,11 @@ class SplitReader::ShardFile {
   ShardFile(const fs::path& folder, const Manifest& manifest, const Shard& shard)
       : file_(folder / shard.file) {
     require_shard_bytes(file_.path(), file_.size(), shard);
-    const fs::path table = folder / block_hashes_name(shard.file);
-    block_hashes_ = shard.blocks_hash.empty() ? hashes_of_whole(file_, shard)
-                                              : read_block_hashes(table, shard.blocks_hash);
+    const fs::path hashes_path = folder / block_hashes_name(shard.file);
+    block_hashes_ = shard.blocks_hash.empty() ? computed_block_hashes(file_, shard)
+                                              : read_block_hashes(hashes_path, shard.blocks_hash);
     if (static_cast<int64_t>(block_hashes_.size()) != block_count(shard.bytes)) {
-      throw Error("{} holds the hashes of {} blocks, but {} has {}; {}", table.string(),
+      throw Error("{} holds the hashes of {} blocks, but {} has {}; {}", hashes_path.string(),
                   block_hashes_.size(), file_.path().string(), block_count(shard.bytes),
                   kPrepareAgain);
     }
@@ -73,8 +73,8 @@ class SplitReader::ShardFile {
 
   /// Reads bytes of the data. `offset` counts from the end of the header. Throws Error naming the
   /// file and the damaged bytes.
-  void read(int64_t offset, std::span<std::byte> to) const {
-    read_verified(data_offset_ + offset, to);
+  void read(int64_t offset, std::span<std::byte> target) const {
+    read_verified(data_offset_ + offset, target);
   }
 
   /// Asks the system to read the blocks that hold these bytes of the data ahead.
@@ -112,22 +112,22 @@ class SplitReader::ShardFile {
 
   /// Reads the bytes of the file from `offset` on. The lock is held throughout, because all threads
   /// share the one block in memory.
-  void read_verified(int64_t offset, std::span<std::byte> to) const {
+  void read_verified(int64_t offset, std::span<std::byte> target) const {
     const std::lock_guard lock(mutex_);
-    while (!to.empty()) {
+    while (!target.empty()) {
       load_block(offset / kHashBlockBytes);
       const auto available = std::span<const std::byte>(block_bytes_)
                                  .subspan(static_cast<size_t>(offset % kHashBlockBytes));
-      const size_t bytes = std::min(available.size(), to.size());
-      std::memcpy(to.data(), available.data(), bytes);
-      to = to.subspan(bytes);
+      const size_t bytes = std::min(available.size(), target.size());
+      std::memcpy(target.data(), available.data(), bytes);
+      target = target.subspan(bytes);
       offset += static_cast<int64_t>(bytes);
     }
   }
 
   void load_block(int64_t block) const {
-    if (block == block_) return;
-    block_ = -1;  // an error below must not leave the bytes of a damaged block in use
+    if (block == block_index_) return;
+    block_index_ = -1;  // an error below must not leave the bytes of a damaged block in use
     const int64_t begin = block * kHashBlockBytes;
     const int64_t end = std::min(begin + kHashBlockBytes, file_.size());
     block_bytes_.resize(static_cast<size_t>(end - begin));
@@ -138,15 +138,15 @@ class SplitReader::ShardFile {
                   file_.path().string(), begin, end - 1, hash_text(found), hash_text(expected),
                   kPrepareAgain);
     }
-    block_ = block;
+    block_index_ = block;
   }
 
   ReadFile file_;
   std::vector<uint64_t> block_hashes_;
   int64_t data_offset_ = 0;  // the bytes of the header
 
-  mutable std::mutex mutex_;    // guards the members below
-  mutable int64_t block_ = -1;  // the index of the block in block_bytes_; -1: none
+  mutable std::mutex mutex_;          // guards the members below
+  mutable int64_t block_index_ = -1;  // the index of the block in block_bytes_; -1: none
   mutable std::vector<std::byte> block_bytes_;
   mutable int64_t last_requested_block_ = -1;  // by will_need()
 };
@@ -180,14 +180,14 @@ SplitReader::SplitReader(const fs::path& folder, Split split, int64_t context)
   }
 }
 
-SplitReader::Position SplitReader::find(int64_t instance) const {
+SplitReader::Position SplitReader::position_of(int64_t instance) const {
   TESSERA_CHECK(instance >= 0 && instance < instances_, "instance {} of {}", instance, instances_);
   const auto first = std::prev(std::ranges::upper_bound(first_instances_, instance));
   return {static_cast<size_t>(first - first_instances_.begin()), instance - *first};
 }
 
 std::string SplitReader::location(int64_t instance, int64_t token) const {
-  const Position position = find(instance);
+  const Position position = position_of(instance);
   const int64_t index = position.instance * context_ + token;  // of the token in the shard
   return fmt::format("{}: token {} of row {}", (folder_ / shard(position.shard).file).string(),
                      index % manifest_.recipe.context, index / manifest_.recipe.context);
@@ -196,7 +196,7 @@ std::string SplitReader::location(int64_t instance, int64_t token) const {
 void SplitReader::read(int64_t instance, std::span<int32_t> tokens) const {
   TESSERA_CHECK(static_cast<int64_t>(tokens.size()) == context_, "{} tokens for an instance of {}",
                 tokens.size(), context_);
-  const Position position = find(instance);
+  const Position position = position_of(instance);
   const auto file = opened_shards_.get(position.shard, [&] {
     return std::make_shared<const ShardFile>(folder_, manifest_, shard(position.shard));
   });
@@ -222,7 +222,7 @@ void SplitReader::read(int64_t instance, std::span<int32_t> tokens) const {
 }
 
 void SplitReader::will_need(int64_t instance) const {
-  const Position position = find(instance);
+  const Position position = position_of(instance);
   // A shard that is not open yet is opened by the first read(), which reports damage.
   if (const auto file = opened_shards_.find(position.shard)) {
     file->will_need(position.instance * instance_bytes(), instance_bytes());
@@ -242,7 +242,6 @@ class PreparedSource : public InstanceSource {
   }
 
   int64_t context() const override { return train_.context(); }
-
   int64_t instances(Split split) const override {
     if (split == Split::train) return train_.instances();
     return held_out_ ? held_out_->instances() : 0;

@@ -44,7 +44,7 @@ class SplitReader {
     int64_t instance;  // its index in the shard, in instances of context() tokens
   };
 
-  Position find(int64_t instance) const;
+  Position position_of(int64_t instance) const;
   const Shard& shard(size_t index) const { return manifest_.split(split_).shards[index]; }
   int64_t instance_bytes() const { return context_ * dtype_size(manifest_.dtype); }
 

@@ -23,14 +23,14 @@ struct WorkItemHeader {
   int64_t empty_documents;
   int64_t bad_lines;
   int64_t invalid_utf8;  // replacements
-  int64_t from;          // see WorkItemSummary
-  int64_t to;
+  int64_t begin;         // see WorkItemSummary
+  int64_t end;
   int64_t notes_bytes;  // of the recorded bad lines
 };
 static_assert(sizeof(WorkItemHeader) == kWorkItemHeaderBytes);
 
 /// Returns whether the hash at an item's end is that of the bytes before it.
-bool has_its_hash(const ReadFile& file) {
+bool has_stated_hash(const ReadFile& file) {
   constexpr int64_t piece_bytes = int64_t{1} << 20;
   const int64_t hash_begin = file.size() - kHashBytes;
   StreamHash hash;
@@ -70,14 +70,14 @@ void WorkItemWriter::write(std::span<const std::byte> bytes) {
 void WorkItemWriter::append(std::span<const int32_t> tokens) {
   tokens_ += static_cast<int64_t>(tokens.size());
   if (dtype_ == DType::u16) {
-    narrow_.assign(tokens.begin(), tokens.end());
-    write(std::as_bytes(std::span(narrow_)));
+    narrowed_.assign(tokens.begin(), tokens.end());
+    write(std::as_bytes(std::span(narrowed_)));
   } else {
     write(std::as_bytes(tokens));
   }
 }
 
-void WorkItemWriter::commit(const ReadStatistics& statistics, int64_t from, int64_t to) {
+void WorkItemWriter::commit(const ReadStatistics& statistics, int64_t begin, int64_t end) {
   const std::string notes = notes_text(statistics.first_bad_lines);
   write(std::as_bytes(std::span(notes)));
   const WorkItemHeader header = {.magic = kWorkItemMagic,
@@ -86,8 +86,8 @@ void WorkItemWriter::commit(const ReadStatistics& statistics, int64_t from, int6
                                  .empty_documents = statistics.empty_documents,
                                  .bad_lines = statistics.bad_lines,
                                  .invalid_utf8 = statistics.invalid_utf8,
-                                 .from = from,
-                                 .to = to,
+                                 .begin = begin,
+                                 .end = end,
                                  .notes_bytes = static_cast<int64_t>(notes.size())};
   const auto header_bytes = std::as_bytes(std::span(&header, 1));
   hash_.update(header_bytes);
@@ -114,14 +114,14 @@ std::optional<WorkItemSummary> read_work_item(const fs::path& path, DType dtype)
                          header.notes_bytes <= bytes;
   if (!plausible) throw damaged();
   const int64_t notes_begin = kWorkItemHeaderBytes + header.tokens * dtype_size(dtype);
-  if (notes_begin + header.notes_bytes + kHashBytes != bytes || !has_its_hash(file)) {
+  if (notes_begin + header.notes_bytes + kHashBytes != bytes || !has_stated_hash(file)) {
     throw damaged();
   }
   WorkItemSummary summary{
       header.tokens,
       {header.documents, header.empty_documents, header.bad_lines, header.invalid_utf8, {}},
-      header.from,
-      header.to};
+      header.begin,
+      header.end};
   std::string text(static_cast<size_t>(header.notes_bytes), '\0');
   file.read_at(notes_begin, std::as_writable_bytes(std::span(text)));
   try {

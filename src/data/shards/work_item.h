@@ -21,15 +21,15 @@ class WorkItemWriter {
   WorkItemWriter(const fs::path& path, DType dtype);
   void append(std::span<const int32_t> tokens);
   int64_t tokens() const { return tokens_; }
-  /// Completes the file and lets it appear. For `from` and `to`, see WorkItemSummary.
-  void commit(const ReadStatistics& statistics, int64_t from, int64_t to);
+  /// Completes the file and lets it appear. For `begin` and `end`, see WorkItemSummary.
+  void commit(const ReadStatistics& statistics, int64_t begin, int64_t end);
 
  private:
   void write(std::span<const std::byte> bytes);
 
   DType dtype_;
   int64_t tokens_ = 0;
-  std::vector<uint16_t> narrow_;
+  std::vector<uint16_t> narrowed_;
   StreamHash hash_;
   AtomicFile file_;
 };
@@ -43,8 +43,8 @@ struct WorkItemSummary {
   /// The byte offsets at which the item's tokens begin and end, in the files of its first and last
   /// slice. If a plain-text file is cut there, `from` is the end of the item before it and is a
   /// boundary of the encoding. A slice without a boundary has no tokens and unknown ends.
-  int64_t from = kUnknown;
-  int64_t to = kUnknown;
+  int64_t begin = kUnknown;
+  int64_t end = kUnknown;
 };
 
 /// The bytes before the first token.

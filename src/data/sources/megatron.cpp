@@ -65,7 +65,7 @@ class MegatronIndex {
 
   /// Checks lengths, pointers and boundaries against each other and the size of PREFIX.bin.
   void check(const ReadFile& bin) {
-    const int64_t element = token_type_bytes(type_);
+    const int64_t token_bytes = token_type_bytes(type_);
     const int64_t bin_bytes = bin.size();
     int64_t begin = 0;  // never above bin_bytes
     for (int64_t i = 0; i < sequences_; ++i) {
@@ -77,11 +77,11 @@ class MegatronIndex {
             "one before it ends",
             i, pointer(i), begin);
       }
-      if (length * element > bin_bytes - begin) {
+      if (length * token_bytes > bin_bytes - begin) {
         fail("sequence {} reaches to byte {} of {}, which has {} bytes", i,
-             begin + length * element, bin.path().string(), bin_bytes);
+             begin + length * token_bytes, bin.path().string(), bin_bytes);
       }
-      begin += length * element;
+      begin += length * token_bytes;
     }
     if (begin != bin_bytes) {
       fail(
@@ -89,7 +89,7 @@ class MegatronIndex {
           "together",
           begin, bin.path().string(), bin_bytes);
     }
-    tokens_ = bin_bytes / element;
+    tokens_ = bin_bytes / token_bytes;
     check_boundaries();
   }
 
@@ -114,9 +114,9 @@ class MegatronIndex {
     } else if (code == 5) {
       type_ = TokenType::i64;
     } else if (code != 8) {  // uint16, which type_ is already
-      const bool named = code > 0 && code < std::size(kIndexTypeNames);
+      const bool is_known = code > 0 && code < std::size(kIndexTypeNames);
       fail("its element type has the code {}{}; expected 4 (int32), 5 (int64) or 8 (uint16)", code,
-           named ? fmt::format(" ({})", kIndexTypeNames[code]) : "");
+           is_known ? fmt::format(" ({})", kIndexTypeNames[code]) : "");
     }
   }
 
@@ -173,13 +173,13 @@ void add_missing_ends(MegatronIndex& index, StoredTokens& tokens) {
   StoredIndex begin;
   for (int64_t document = 0; document < index.documents(); ++document) {
     const StoredIndex end = index.document_end(document);
-    if (end > begin) tokens.end_document(end);
+    if (end > begin) tokens.ensure_end_of_document(end);
     begin = end;
   }
 }
 
 /// Throws Error if one of some evenly spread documents does not end with an end-of-document token.
-void require_ends(MegatronIndex& index, StoredTokens& tokens, const TokenRange& range,
+void require_ends(MegatronIndex& index, StoredTokens& tokens, const TokenIds& ids,
                   const fs::path& path) {
   const int64_t checked = std::min(kCheckedDocuments, index.documents());
   for (int64_t i = 0; i < checked; ++i) {
@@ -189,12 +189,12 @@ void require_ends(MegatronIndex& index, StoredTokens& tokens, const TokenRange& 
     const StoredIndex begin = document == 0 ? StoredIndex{} : index.document_end(document - 1);
     const StoredIndex end = index.document_end(document);
     const StoredIndex last{end.value - 1};
-    if (begin == end || tokens.stored_token(last) == range.end_of_document) continue;
+    if (begin == end || tokens.stored_token(last) == ids.end_of_document) continue;
     throw Error(
         "{}: document {} ends with token {}, not with the end-of-document token {}; set "
         "end_of_document = \"add\" to have it put in, or give the tokenizer that the data was made "
         "with",
-        path.string(), document, tokens.stored_token(last), range.end_of_document);
+        path.string(), document, tokens.stored_token(last), ids.end_of_document);
   }
 }
 
@@ -206,18 +206,18 @@ MegatronPaths megatron_paths(const fs::path& path) {
   return {prefix + ".idx", prefix + ".bin"};
 }
 
-StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenRange& range) {
+StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenIds& ids) {
   const auto [index_path, bin_path] = megatron_paths(path);
   MegatronIndex index(index_path);
   const ReadFile bin(bin_path);
   index.check(bin);
   std::vector<TokenFile> files{
       {bin_path, bin.size(), 0, index.type(), bin.size() / token_type_bytes(index.type())}};
-  StoredTokens tokens(std::move(files), range);
+  StoredTokens tokens(std::move(files), ids);
   if (ends == DocumentEnds::add) {
     add_missing_ends(index, tokens);
   } else {
-    require_ends(index, tokens, range, index_path);
+    require_ends(index, tokens, ids, index_path);
   }
   return tokens;
 }

@@ -46,10 +46,10 @@ std::string name_of_path(std::string path) {
   return name.find_first_not_of("._0123456789") == std::string::npos ? "source_" + name : name;
 }
 
-void require_good_name(const std::string& name) {
-  const bool digits =
+void require_valid_name(const std::string& name) {
+  const bool only_digits =
       std::ranges::all_of(name, [](unsigned char letter) { return std::isdigit(letter) != 0; });
-  if (digits || !std::ranges::all_of(name, is_name_letter)) {
+  if (only_digits || !std::ranges::all_of(name, is_name_letter)) {
     throw Error(
         "a source of [[data.sources]] is named \"{}\"; expected letters, digits, '_', '.' and '-', "
         "not digits alone",
@@ -123,7 +123,6 @@ class DirectSource : public InstanceSource {
                                        options.context, options.held_out, options.seed)))) {}
 
   int64_t context() const override { return options_.context; }
-
   int64_t instances(Split split) const override {
     return split == Split::train ? instances_ - held_out_ : held_out_;
   }
@@ -144,7 +143,6 @@ class DirectSource : public InstanceSource {
   }
 
   std::string fingerprint() const override { return fingerprint_; }
-
   std::string description() const override { return description_; }
 
  private:
@@ -190,20 +188,20 @@ DataTokenizer tokenizer_of(const fs::path& folder) {
     if (manifest.version == 1) file.hash = hash_text(hash(read_file(folder / file.name)));
   }
   return {.fingerprint = manifest.tokenizer_fingerprint,
-          .range = {manifest.vocabulary_size, manifest.end_of_document},
+          .ids = {manifest.vocabulary_size, manifest.end_of_document},
           .origin = folder.string(),
           .files = manifest.tokenizer_files};
 }
 
 StoredTokens open_megatron_source(const SourceConfig& source, DocumentEnds ends,
-                                  const TokenRange& range) {
+                                  const TokenIds& ids) {
   if (source.dtype != TokenFileType::header) {
     throw Error(
         "dtype of the source {} is set, but {} is a Megatron dataset, whose index says it; leave "
         "the key out",
         source.name, source.path);
   }
-  return open_megatron(source.path, ends, range);
+  return open_megatron(source.path, ends, ids);
 }
 
 std::shared_ptr<const InstanceSource> open_source(const SourceConfig& source, int64_t context,
@@ -229,9 +227,9 @@ std::shared_ptr<const InstanceSource> open_source(const SourceConfig& source, in
   // The word "header" is no TokenType, so open_token_files() gets no type then.
   StoredTokens tokens =
       format == SourceFormat::megatron
-          ? open_megatron_source(source, ends, tokenizer.range)
-          : open_token_files(source.path, find_word<TokenType>(word(source.dtype)), ends,
-                             tokenizer.range);
+          ? open_megatron_source(source, ends, tokenizer.ids)
+          : open_token_files(source.path, value_of_word<TokenType>(word(source.dtype)), ends,
+                             tokenizer.ids);
   return std::make_shared<const DirectSource>(
       std::move(tokens), DirectOptions{context, source.held_out, source.seed}, source.path);
 }
@@ -250,7 +248,7 @@ std::vector<SourceConfig> named_sources(const DataConfig& config) {
   for (SourceConfig& source : sources) {
     if (source.path.empty()) throw Error("one of [[data.sources]] has no path; give it one");
     source.name = source_name(source);
-    require_good_name(source.name);
+    require_valid_name(source.name);
     if (!names.insert(source.name).second) {
       throw Error("two sources of [[data.sources]] are named \"{}\"; give each a name of its own",
                   source.name);
@@ -263,7 +261,7 @@ std::optional<DataTokenizer> find_tokenizer(const DataConfig& config) {
   if (!config.tokenizer.empty()) {
     const auto tokenizer = load_tokenizer(config.tokenizer);
     return DataTokenizer{.fingerprint = tokenizer->fingerprint(),
-                         .range = {tokenizer->vocabulary_size(), tokenizer->end_of_document()},
+                         .ids = {tokenizer->vocabulary_size(), tokenizer->end_of_document()},
                          .origin = config.tokenizer,
                          .files = tokenizer->file_hashes()};
   }

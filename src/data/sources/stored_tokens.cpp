@@ -50,10 +50,10 @@ int64_t token_type_bytes(TokenType type) {
   return with_type(type, [](auto value) { return static_cast<int64_t>(sizeof(value)); });
 }
 
-StoredTokens::StoredTokens(std::vector<TokenFile> files, const TokenRange& range)
+StoredTokens::StoredTokens(std::vector<TokenFile> files, const TokenIds& ids)
     : files_(std::move(files)),
       begins_{StoredIndex{0}},
-      range_(range),
+      ids_(ids),
       opened_files_(std::make_unique<LruCache<ReadFile>>(kOpenedFiles)) {
   for (const TokenFile& file : files_) begins_.push_back({begins_.back().value + file.tokens});
 }
@@ -73,7 +73,7 @@ std::shared_ptr<const ReadFile> StoredTokens::open(size_t file) const {
 StoredTokens::FileRange StoredTokens::range_at(StoredIndex first, int64_t limit) const {
   const auto after = std::upper_bound(begins_.begin(), begins_.end(), first);
   const size_t index = static_cast<size_t>(std::distance(begins_.begin(), after)) - 1;
-  TESSERA_CHECK(first.value >= 0 && index < files_.size(), "place {} of {}", first.value, stored());
+  TESSERA_CHECK(first.value >= 0 && index < files_.size(), "token {} of {}", first.value, stored());
   return {index,
           {first.value - begins_[index].value},
           std::min(limit, begins_[index + 1].value - first.value)};
@@ -101,8 +101,8 @@ void StoredTokens::add_end_of_document(StoredIndex next) {
   added_.push_back(end);
 }
 
-void StoredTokens::end_document(StoredIndex next) {
-  if (stored_token({next.value - 1}) != range_.end_of_document) add_end_of_document(next);
+void StoredTokens::ensure_end_of_document(StoredIndex next) {
+  if (stored_token({next.value - 1}) != ids_.end_of_document) add_end_of_document(next);
 }
 
 size_t StoredTokens::added_before(StreamIndex token) const {
@@ -119,7 +119,7 @@ void StoredTokens::read(StreamIndex first, std::span<int32_t> tokens) const {
     const int64_t until_added = next_added < added_.size() ? added_[next_added].value - first.value
                                                            : static_cast<int64_t>(tokens.size());
     if (until_added == 0) {
-      tokens.front() = range_.end_of_document;
+      tokens.front() = ids_.end_of_document;
       tokens = tokens.subspan(1);
       ++next_added;
       ++first.value;
@@ -143,12 +143,11 @@ void StoredTokens::read_stored(StoredIndex first, std::span<int32_t> tokens) con
       for (int64_t i = 0; i < range.count; ++i) {
         std::memcpy(&value, bytes.data() + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
         const auto id = static_cast<int64_t>(value);
-        if (id < 0 || id >= range_.vocabulary_size) {
+        if (id < 0 || id >= ids_.vocabulary_size) {
           throw Error(
               "{}: token {} is {}, outside the vocabulary of {}; is the data damaged, its element "
               "type another than {}, or the tokenizer not the one that made it?",
-              file.path.string(), range.first.value + i, id, range_.vocabulary_size,
-              word(file.type));
+              file.path.string(), range.first.value + i, id, ids_.vocabulary_size, word(file.type));
         }
         tokens[static_cast<size_t>(i)] = static_cast<int32_t>(id);
       }
@@ -189,11 +188,11 @@ uint64_t StoredTokens::sampled_hash() const {
     add_number(file.tokens);
     add_number(static_cast<int64_t>(file.type));
     const auto opened = open(index);
-    const int64_t last = std::max<int64_t>(0, file.bytes - kSampleBytes);
+    const int64_t furthest = std::max<int64_t>(0, file.bytes - kSampleBytes);
     for (int64_t sample = 0; sample < kSamples; ++sample) {
       // From start to end. In this order of operations no product overflows.
       const int64_t begin =
-          last / (kSamples - 1) * sample + last % (kSamples - 1) * sample / (kSamples - 1);
+          furthest / (kSamples - 1) * sample + furthest % (kSamples - 1) * sample / (kSamples - 1);
       sampled.resize(static_cast<size_t>(std::min(kSampleBytes, file.bytes - begin)));
       opened->read_at(begin, sampled);
       hash.update(sampled);
@@ -201,8 +200,8 @@ uint64_t StoredTokens::sampled_hash() const {
   }
   static_assert(sizeof(StreamIndex) == sizeof(int64_t));  // the hash is of the numbers alone
   hash.update(std::as_bytes(std::span(added_)));
-  add_number(range_.vocabulary_size);
-  add_number(range_.end_of_document);
+  add_number(ids_.vocabulary_size);
+  add_number(ids_.end_of_document);
   return hash.value();
 }
 

@@ -29,7 +29,7 @@ struct TokenFile {
 };
 
 /// The valid ids, and the id that ends a document.
-struct TokenRange {
+struct TokenIds {
   int64_t vocabulary_size = 0;
   int32_t end_of_document = 0;
 };
@@ -65,7 +65,7 @@ struct FileIndex {
 /// has changed. Memory: 8 bytes for each added token.
 class StoredTokens {
  public:
-  StoredTokens(std::vector<TokenFile> files, const TokenRange& range);
+  StoredTokens(std::vector<TokenFile> files, const TokenIds& ids);
 
   /// Returns the number of tokens in all files, without added ones.
   int64_t stored() const { return begins_.back().value; }
@@ -79,7 +79,7 @@ class StoredTokens {
   /// stored(). Calls must come in ascending order of `next`.
   void add_end_of_document(StoredIndex next);
   /// Adds an end-of-document token before `next` unless the stored token before it is one.
-  void end_document(StoredIndex next);
+  void ensure_end_of_document(StoredIndex next);
   int64_t added() const { return static_cast<int64_t>(added_.size()); }
 
   /// Returns the length of the stream: stored and added tokens together.
@@ -118,9 +118,9 @@ class StoredTokens {
   void read_stored(StoredIndex first, std::span<int32_t> tokens) const;
 
   std::vector<TokenFile> files_;
-  std::vector<StoredIndex> begins_;  // of each file's first token, and stored()
-  std::vector<StreamIndex> added_;   // of the added tokens, ascending
-  TokenRange range_;
+  std::vector<StoredIndex> begins_;  // the index of each file's first token, and stored()
+  std::vector<StreamIndex> added_;   // the indices of the added tokens, ascending
+  TokenIds ids_;
   std::unique_ptr<LruCache<ReadFile>> opened_files_;  // by index in files_
   std::optional<SetupFile> setup_file_;               // the file that stored_token() read last
 };

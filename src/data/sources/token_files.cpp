@@ -53,7 +53,7 @@ TokenFile open_raw(const ReadFile& file, std::optional<TokenType> type) {
 }  // namespace
 
 StoredTokens open_token_files(const std::string& pattern, std::optional<TokenType> type,
-                              DocumentEnds ends, const TokenRange& range) {
+                              DocumentEnds ends, const TokenIds& ids) {
   std::vector<TokenFile> files;
   for (const fs::path& path : find_inputs(pattern)) {
     const ReadFile file(path);
@@ -64,10 +64,10 @@ StoredTokens open_token_files(const std::string& pattern, std::optional<TokenTyp
       throw Error("{} holds no tokens; remove it or fetch it again", path.string());
     }
   }
-  StoredTokens tokens(std::move(files), range);
+  StoredTokens tokens(std::move(files), ids);
   const auto begins = tokens.file_begins();
   for (size_t file = 1; file < begins.size() && ends == DocumentEnds::add; ++file) {
-    tokens.end_document(begins[file]);
+    tokens.ensure_end_of_document(begins[file]);
   }
   return tokens;
 }

@@ -30,18 +30,18 @@ TaskScore average(const std::vector<TaskScore>& tasks) {
 /// by their names alone, such as test.jsonl in two folders: that would mix unrelated questions.
 std::vector<Question> read_all(const std::vector<std::string>& files) {
   std::vector<Question> questions;
-  std::map<std::string, std::string> named_by;  // task named after a file -> that file
+  std::map<std::string, std::string> file_of_task;  // of tasks that are named after a file
   for (const std::string& file : files) {
     std::vector<Question> added = read_questions(file);
-    const std::string name = fs::path(file).stem().string();
+    const std::string task = fs::path(file).stem().string();  // as read_questions() names it
     if (std::ranges::any_of(added,
-                            [&](const Question& question) { return question.task == name; })) {
-      const auto [entry, fresh] = named_by.try_emplace(name, file);
-      if (!fresh) {
+                            [&](const Question& question) { return question.task == task; })) {
+      const auto [entry, is_new] = file_of_task.try_emplace(task, file);
+      if (!is_new) {
         throw Error(
             "{} and {} both give their questions the task {}; rename one, or give its questions a "
             "\"task\"",
-            entry->second, file, name);
+            entry->second, file, task);
       }
     }
     questions.insert(questions.end(), std::make_move_iterator(added.begin()),
@@ -66,7 +66,7 @@ TaskAnswers answer_tasks(const TaskOptions& options) {
   const Stopwatch watch;
   Progress progress;
   answers.scored = score_questions(
-      model, answers.questions, options.questions, runtime, [&](int64_t done, int64_t all) {
+      model, answers.questions, options.scoring, runtime, [&](int64_t done, int64_t all) {
         const double fraction = static_cast<double>(done) / static_cast<double>(all);
         progress.show(
             Progress::bar(fraction, watch.seconds(), fmt::format("{} of {} choices", done, all)));

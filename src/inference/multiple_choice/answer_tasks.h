@@ -13,7 +13,7 @@ namespace tessera {
 struct TaskOptions {
   std::string checkpoint;          ///< a run's folder, or one checkpoint
   std::vector<std::string> files;  ///< JSON Lines, see read_questions()
-  MultipleChoiceOptions questions;
+  MultipleChoiceOptions scoring;
   int threads = 0;              ///< 0: all usable cores
   Device device = Device::cpu;  ///< the device that computes
 };

@@ -53,7 +53,7 @@ Batch make_batch(std::span<const Continuation> all, std::span<const size_t> chos
 
 Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const int32_t> beginning,
                                    std::string_view prompt, std::string_view text, int64_t limit) {
-  // The prompt without its trailing white space, which tokenizers join with the next word.
+  // Tokenizers join the prompt's trailing white space with the next word.
   const size_t last = prompt.find_last_not_of(" \t\n\v\f\r");
   const std::string_view stem = prompt.substr(0, last == std::string_view::npos ? 0 : last + 1);
   Continuation result;

@@ -21,19 +21,19 @@ struct Continuation {
 
 /// Returns `prompt` and `text`, tokenized together, for a model that reads at most `limit` tokens.
 /// If the prompt alone, without its trailing white space, has n tokens, the first n tokens count as
-/// the prompt and the others are scored. `beginning` precedes them (see beginning_of_document()),
+/// the prompt and the others are scored. `beginning` precedes the prompt (beginning_of_document()),
 /// or an end-of-document token if `beginning` and the prompt are empty.
 ///
-/// The model reads all tokens but the last. If they are more than `limit`, the start of the prompt
-/// is cut off, after `beginning`. Throws Error when the text has no token of its own or does not
-/// fit by itself.
+/// The model reads all tokens but the last one. If these are more than `limit`, the start of the
+/// prompt is cut off, after `beginning`. Throws Error when the text has no token of its own or does
+/// not fit by itself.
 Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const int32_t> beginning,
                                    std::string_view prompt, std::string_view text, int64_t limit);
 
 /// Returns the log-likelihood (nats) of each continuation's scored tokens. Continuations of about
 /// the same length run together, `rows` at once. A result does not depend on the rest of its batch.
 /// Calls `on_progress` after every batch with the number of continuations done so far. Throws Error
-/// if it returns false, and if a batch does not fit the memory.
+/// if `on_progress` returns false, and if a batch does not fit the memory.
 std::vector<double> log_likelihoods(const LoadedModel& model,
                                     std::span<const Continuation> continuations, int64_t rows,
                                     Runtime& runtime,

@@ -66,17 +66,17 @@ std::vector<ScoredQuestion> score_questions(
       log_likelihoods(model, continuations, options.rows, runtime,
                       [&](int64_t done) { return !on_progress || on_progress(done, all); });
   std::vector<ScoredQuestion> result;
-  size_t next = 0;
+  size_t index = 0;  // of the next choice
   for (const Question& question : questions) {
     ScoredQuestion& scored = result.emplace_back();
     std::vector<double> normalised;
     for (const std::string& choice : question.choices) {
-      if (!std::isfinite(scores[next])) {
+      if (!std::isfinite(scores[index])) {
         throw Error("{}: the log-likelihood of \"{}\" is {}: the model's weights are damaged",
-                    question.origin, choice, scores[next]);
+                    question.origin, choice, scores[index]);
       }
-      scored.truncated |= continuations[next].truncated;
-      scored.log_likelihoods.push_back(scores[next++]);
+      scored.truncated |= continuations[index].truncated;
+      scored.log_likelihoods.push_back(scores[index++]);
       normalised.push_back(scored.log_likelihoods.back() / characters(choice));
     }
     scored.chosen = index_of_largest(scored.log_likelihoods);
@@ -90,8 +90,8 @@ std::vector<TaskScore> score_tasks(std::span<const Question> questions,
   std::vector<TaskScore> tasks;
   std::map<std::string, size_t> indices;
   for (size_t i = 0; i < questions.size(); ++i) {
-    const auto [entry, fresh] = indices.try_emplace(questions[i].task, tasks.size());
-    if (fresh) tasks.push_back({.task = questions[i].task});
+    const auto [entry, is_new] = indices.try_emplace(questions[i].task, tasks.size());
+    if (is_new) tasks.push_back({.task = questions[i].task});
     TaskScore& task = tasks[entry->second];
     ++task.questions;
     task.accuracy += scored[i].chosen == questions[i].answer ? 1 : 0;

@@ -35,14 +35,14 @@ struct TaskScore {
   double accuracy = 0;             ///< by log-likelihood
   double accuracy_normalised = 0;  ///< by log-likelihood over the choice's number of characters
   double error = 0;                ///< standard error of `accuracy`
-  double error_normalised = 0;
-  int64_t truncated = 0;  ///< questions with a prompt that was cut
+  double error_normalised = 0;     ///< standard error of `accuracy_normalised`
+  int64_t truncated = 0;           ///< questions with a prompt that was cut
 };
 
 /// Returns the score of every choice of every question: the log-likelihood of its tokens after its
 /// prompt. Calls `on_progress` with the number of choices done and the number of all, and throws
-/// Error if it returns false. Throws Error naming the question when a choice does not fit the model
-/// or has a token outside its vocabulary, and when a score is not finite.
+/// Error if `on_progress` returns false. Throws Error naming the question when a choice does not
+/// fit the model or has a token outside its vocabulary, and when a score is not finite.
 std::vector<ScoredQuestion> score_questions(
     const LoadedModel& model, std::span<const Question> questions,
     const MultipleChoiceOptions& options, Runtime& runtime,

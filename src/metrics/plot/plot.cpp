@@ -1,6 +1,6 @@
 // A picture is made from the outside in: the x values of each run, then the range and the unit of
-// the x axis that all panels share, then one panel per metric with its lines, and last the borders
-// of the phases. draw() (plot/chart.h) turns the finished Chart into SVG.
+// the x axis that all panels share, then one panel per metric with its lines, and last the
+// borders of the phases. draw() (plot/chart.h) turns the finished Chart into SVG.
 
 #include "metrics/plot/plot.h"
 
@@ -49,17 +49,17 @@ double drawable(double value, bool logarithmic) {
 std::vector<double> x_values(const RunMetrics& run, PlotAxis axis) {
   const std::string name(word(axis));
   std::vector<double> result;
-  double last = 0;
+  double previous = 0;
   for (size_t row = 0; row < run.steps().size(); ++row) {
     double value = static_cast<double>(run.steps()[row]);
     if (axis != PlotAxis::step) {
       const double found = run.at(name, row).value_or(kGap);
-      value = axis == PlotAxis::seconds ? last + found : found;
-      if (!std::isfinite(value) || value < last) {
+      value = axis == PlotAxis::seconds ? previous + found : found;
+      if (!std::isfinite(value) || value < previous) {
         throw Error("{}: step {} has no usable number of {} for the x axis; choose another --x",
                     run.file().string(), run.steps()[row], name);
       }
-      last = value;
+      previous = value;
     }
     result.push_back(value);
   }
@@ -101,9 +101,8 @@ Range x_range(std::span<const Run> runs, const PlotOptions& options) {
     const double margin = low == 0 ? 1 : std::abs(low) / 2;
     return {low - margin, high + margin};
   }
-  // An axis begins at zero unless the runs would cover less than half of it. It also begins at zero
-  // if the runs' range is very narrow, because linear_ticks() could not tell its ends apart
-  // otherwise.
+  // The axis begins at zero if the runs then cover at least half of it. It also begins at zero if
+  // the range of the runs is so narrow that linear_ticks() could not tell its ends apart.
   const double width = high - low;
   const bool begins_at_low = 2 * width < high && width > 1e-6 * high;
   if (!options.logarithmic_x && !begins_at_low) low = std::min(low, 0.0);
@@ -121,7 +120,7 @@ Range x_range(std::span<const Run> runs, const PlotOptions& options) {
   return range;
 }
 
-/// Returns the metric's line in the table of known metrics, or null.
+/// Returns the metric of that name from the table of known metrics, or null.
 const Metric* find_metric(std::string_view name) {
   for (const Metric& metric : all_metrics()) {
     if (metric.name == name) return &metric;
@@ -161,7 +160,7 @@ bool is_occasional(const RunMetrics& run, const std::string& metric) {
   return 2 * run.count(metric) <= run.steps().size() && run.steps().size() > 1;
 }
 
-/// Returns the number of steps in a mean. It is odd, so the mean has a middle step.
+/// Returns the number of steps in a mean. The number is odd, so that a mean has a middle step.
 int64_t smoothing_window(const RunMetrics& run, const PlotOptions& options) {
   const auto steps = static_cast<int64_t>(run.steps().size());
   return std::max<int64_t>(options.smooth.value_or(steps / 30), 1) / 2 * 2 + 1;
@@ -190,7 +189,7 @@ class PanelWriter {
                             ? fmt::format("strong: mean of {} steps", *windows_.begin())
                             : "strong: mean over a thirtieth of the run");
     }
-    if (held_out_) phrases.emplace_back("markers: held-out");
+    if (shows_held_out_) phrases.emplace_back("markers: held-out");
     return join(phrases, "; ");
   }
 
@@ -207,7 +206,7 @@ class PanelWriter {
     }
     if (metric == kLoss && run.metrics->has(kHeldOutLoss)) {
       curve.markers = samples(run, kHeldOutLoss, unit_, options_.logarithmic_y);
-      held_out_ = true;
+      shows_held_out_ = true;
     }
     return curve;
   }
@@ -215,7 +214,7 @@ class PanelWriter {
   const PlotOptions& options_;
   const AxisUnit& unit_;
   std::set<int64_t> windows_;  // the windows used, in steps
-  bool held_out_ = false;
+  bool shows_held_out_ = false;
 };
 
 /// Returns whether any point of the panel is in the range.
@@ -233,10 +232,10 @@ bool shows_anything(const Panel& panel, const Range& range) {
 std::vector<std::string> run_names(std::span<const RunMetrics> runs) {
   std::vector<std::string> names;
   for (const RunMetrics& run : runs) {
-    const auto same = std::count_if(runs.begin(), runs.end(), [&](const RunMetrics& other) {
+    const auto sharing = std::count_if(runs.begin(), runs.end(), [&](const RunMetrics& other) {
       return other.name() == run.name();
     });
-    names.push_back(same > 1 ? run.file().string() : run.name());
+    names.push_back(sharing > 1 ? run.file().string() : run.name());
   }
   return names;
 }
@@ -279,7 +278,7 @@ std::string plot_metrics(std::span<const RunMetrics> runs, const PlotOptions& op
   }
   for (const Run& run : drawn) {
     for (const PhaseStart& start : run.metrics->phase_starts()) {
-      // The x of the previous step is where this phase begins.
+      // A phase begins where the step before its first one ends.
       chart.borders.push_back({run.x[start.row - 1] / unit.scale, start.name, run.number});
     }
   }

@@ -16,8 +16,8 @@ namespace tessera {
 /// The numbers on the x axis. `seconds` is the time spent in steps since the run's start.
 enum class PlotAxis { step, tokens, seconds, flops };
 template <>
-inline constexpr std::array<std::string_view, 4> kWords<PlotAxis>{"step", "tokens", "seconds",
-                                                                  "flops"};
+inline constexpr std::array<std::string_view, 4> kWordsOf<PlotAxis>{"step", "tokens", "seconds",
+                                                                    "flops"};
 
 /// The options of plot_metrics().
 struct PlotOptions {

@@ -17,7 +17,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kDeepest = 8;  // levels of objects in a line
+constexpr int kMostLevels = 8;  // of objects in a line
 
 /// Returns the metrics file of a run's folder, or the file itself.
 fs::path metrics_file(const fs::path& run_or_file) {
@@ -39,10 +39,10 @@ std::string run_name(const fs::path& file) {
   return canonical_path(file).parent_path().filename().string();
 }
 
-/// Passes every number of an object to `visit`, named by its path.
+/// Passes every number of an object to `visit`, named by its path. A null passes as NaN.
 void visit_numbers(const OrderedJson& object, const std::string& prefix, int depth,
                    const std::function<void(const std::string&, double)>& visit) {
-  if (depth > kDeepest) throw Error("objects nested deeper than {} levels", kDeepest);
+  if (depth > kMostLevels) throw Error("objects nested deeper than {} levels", kMostLevels);
   for (const auto& [key, value] : object.items()) {
     if (value.is_object()) {
       visit_numbers(value, prefix + key + "/", depth + 1, visit);
@@ -75,9 +75,9 @@ RunMetrics::RunMetrics(const fs::path& run_or_file) : file_(metrics_file(run_or_
 }
 
 void RunMetrics::add_step(int64_t step) {
-  const auto replaced = std::lower_bound(steps_.begin(), steps_.end(), step);
-  if (replaced != steps_.end()) {
-    steps_.erase(replaced, steps_.end());
+  const auto first_replaced = std::lower_bound(steps_.begin(), steps_.end(), step);
+  if (first_replaced != steps_.end()) {
+    steps_.erase(first_replaced, steps_.end());
     for (auto& [name, column] : columns_) column.resize(std::min(column.size(), steps_.size()));
   }
   steps_.push_back(step);

@@ -12,8 +12,8 @@ namespace tessera {
 
 /// The beginning of a phase of a run.
 struct PhaseStart {
-  size_t row = 0;    ///< of its first step
-  std::string name;  ///< its own, or "phase 2"
+  size_t row = 0;    ///< the row of its first step
+  std::string name;  ///< "phase 2" if the run gave it no name
 };
 
 /// All numbers of one run's metrics.jsonl, also those that other versions of Tessera wrote. A
@@ -30,7 +30,7 @@ class RunMetrics {
   const fs::path& file() const { return file_; }
   /// Returns the steps in ascending order.
   const std::vector<int64_t>& steps() const { return steps_; }
-  /// Returns the phases that begin within these steps: all but the first that has a step here.
+  /// Returns the phases that begin after the first of these steps.
   std::vector<PhaseStart> phase_starts() const;
   /// Returns the names of all numbers but the step, sorted.
   std::vector<std::string> metrics() const;

@@ -40,7 +40,7 @@ class Message {
     bytes_ += value;
     return *this;
   }
-  const std::string& text() const { return bytes_; }
+  const std::string& encoded() const { return bytes_; }
 
  private:
   void key(int field, int wire_type) { varint(static_cast<uint64_t>(field << 3 | wire_type)); }
@@ -53,14 +53,14 @@ class Message {
 };
 
 // Field numbers of event.proto and summary.proto, beside those of an event (EventField).
-constexpr int kStatus = 1, kStart = 1;                 // of a SessionLog
+constexpr int kStatus = 1, kStart = 1;                 // of a SessionLog: a field and a value of it
 constexpr int kValue = 1, kTag = 1, kSimpleValue = 2;  // of a Summary and a Summary.Value
 
 constexpr uint32_t kPolynomial = 0x82F63B78;  // of Castagnoli, bits reversed
-constexpr uint32_t kMask = 0xA282EAD8;        // the constant that TFRecord adds
+constexpr uint32_t kMaskAddend = 0xA282EAD8;  // the constant that TFRecord adds
 
 /// The effect of each value of a byte on the checksum.
-constexpr std::array<uint32_t, 256> kTable = [] {
+constexpr std::array<uint32_t, 256> kChecksumOfByte = [] {
   std::array<uint32_t, 256> table{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t value = byte;
@@ -71,7 +71,7 @@ constexpr std::array<uint32_t, 256> kTable = [] {
 }();
 
 std::string masked_checksum(std::string_view bytes) {
-  return little_endian<uint32_t>(std::rotr(crc32c(bytes), 15) + kMask);
+  return little_endian<uint32_t>(std::rotr(crc32c(bytes), 15) + kMaskAddend);
 }
 
 }  // namespace
@@ -80,24 +80,24 @@ std::string version_event(double wall_time) {
   return Message()
       .real64(EventField::kWallTime, wall_time)
       .bytes(EventField::kFileVersion, "brain.Event:2")
-      .text();
+      .encoded();
 }
 
 std::string start_event(double wall_time, int64_t first_step) {
   return Message()
       .real64(EventField::kWallTime, wall_time)
       .whole(EventField::kStep, first_step)
-      .bytes(EventField::kSessionLog, Message().whole(kStatus, kStart).text())
-      .text();
+      .bytes(EventField::kSessionLog, Message().whole(kStatus, kStart).encoded())
+      .encoded();
 }
 
 std::string summary_message(std::span<const Scalar> scalars) {
   Message values;
   for (const Scalar& scalar : scalars) {
     values.bytes(kValue,
-                 Message().bytes(kTag, scalar.tag).real32(kSimpleValue, scalar.value).text());
+                 Message().bytes(kTag, scalar.tag).real32(kSimpleValue, scalar.value).encoded());
   }
-  return values.text();
+  return values.encoded();
 }
 
 std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar> scalars) {
@@ -105,13 +105,13 @@ std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar
       .real64(EventField::kWallTime, wall_time)
       .whole(EventField::kStep, step)
       .bytes(EventField::kSummary, summary_message(scalars))
-      .text();
+      .encoded();
 }
 
 uint32_t crc32c(std::string_view bytes) {
   uint32_t value = ~uint32_t{0};
   for (const char byte : bytes) {
-    value = (value >> 8) ^ kTable[(value ^ static_cast<unsigned char>(byte)) & 0xFF];
+    value = (value >> 8) ^ kChecksumOfByte[(value ^ static_cast<unsigned char>(byte)) & 0xFF];
   }
   return ~value;
 }

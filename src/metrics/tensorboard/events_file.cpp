@@ -54,7 +54,7 @@ fs::path new_events_file(const fs::path& folder) {
 class EventReader {
  public:
   explicit EventReader(std::string_view bytes) : unread_(bytes) {}
-  bool done() const { return unread_.empty(); }
+  bool at_end() const { return unread_.empty(); }
   uint64_t varint() {
     uint64_t value = 0;
     for (int shift = 0; shift < 64 && !unread_.empty(); shift += 7) {
@@ -77,13 +77,13 @@ class EventReader {
 
 struct RecordedEvent {
   int64_t step = 0;
-  std::optional<uint64_t> numbers_hash;  ///< none if it holds no numbers
+  std::optional<uint64_t> numbers_hash;  ///< none if the event holds no numbers
   bool starts_run = false;               ///< see start_event()
 };
 
 RecordedEvent parse_event(std::string_view payload) {
   RecordedEvent event;
-  for (EventReader reader(payload); !reader.done();) {
+  for (EventReader reader(payload); !reader.at_end();) {
     const uint64_t key = reader.varint();
     const uint64_t field = key >> 3;
     switch (key & 7) {  // the wire type
@@ -114,8 +114,8 @@ uint64_t little_endian_length(std::string_view bytes) {
   return value;
 }
 
-/// Adds the steps of one more file, and removes those that it declares void.
-void add_file(std::string_view file, std::map<int64_t, uint64_t>& steps) {
+/// Adds the steps of one more file, and removes the steps that the file declares void.
+void add_steps_of(std::string_view file, std::map<int64_t, uint64_t>& steps) {
   constexpr size_t kHead = 8 + 4, kTail = 4;  // length and checksums, see tfrecord()
   while (file.size() >= kHead + kTail) {
     const uint64_t length = little_endian_length(file);
@@ -144,7 +144,7 @@ std::map<int64_t, uint64_t> recorded_steps(const fs::path& folder) {
   if (!path_exists(folder)) return steps;
   for (const fs::path& file : list_folder(folder)) {  // sorted, so in the order of writing
     if (!file.filename().string().starts_with(kEventsPrefix)) continue;
-    add_file(read_file(file), steps);
+    add_steps_of(read_file(file), steps);
   }
   return steps;
 }

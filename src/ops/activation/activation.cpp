@@ -20,8 +20,8 @@ std::string gated_labels(std::string_view pattern, std::span<const Spec> inputs,
   return fmt::format(fmt::runtime(pattern), dims, has_offsets ? ", (E r)" : "");
 }
 
-/// Returns the elements to compute of arrays like gate. The offsets are input `offsets_input`, if
-/// there are so many inputs.
+/// Returns the elements to compute of arrays like gate. The input with index `offsets_input`, if
+/// there is one, has the offsets.
 GatedExtent extent_of(const Execution& execution, size_t offsets_input) {
   const Tensor& gate = execution.inputs[0];
   if (execution.inputs.size() <= offsets_input) return {.elements = gate.elements()};
@@ -29,21 +29,21 @@ GatedExtent extent_of(const Execution& execution, size_t offsets_input) {
   const int64_t width = gate.shape()[1];
   if (execution.stream == nullptr) return {.elements = offsets.values<int32_t>().back() * width};
   return {.elements = gate.elements(),
-          .rows = offsets.pointer<int32_t>() + offsets.elements() - 1,
+          .row_count = offsets.pointer<int32_t>() + offsets.elements() - 1,
           .width = width};
 }
 
-/// Runs the kernels for what arguments(T{}) returns, a GatedForward or a GatedBackward.
-template <typename Arguments>
-void run_gated(const Execution& execution, Activation kind, Arguments&& arguments) {
+/// Runs the kernel on make_arguments(T{}), which returns a GatedForward or a GatedBackward.
+template <typename MakeArguments>
+void run_gated(const Execution& execution, Activation kind, MakeArguments&& make_arguments) {
   const int threads = execution.runtime.threads();
   run_kernel(
-      execution, execution.inputs[0].dtype(), arguments,
-      [&]<typename Vendor>(Vendor, const auto& gated) {
-        gated_device<Vendor>(gated, kind, *execution.stream);
+      execution, execution.inputs[0].dtype(), make_arguments,
+      [&]<typename Vendor>(Vendor, const auto& arguments) {
+        gated_device<Vendor>(arguments, kind, *execution.stream);
       },
-      [&](const auto& gated) { gated_plain(gated, kind, threads); },
-      [&](const auto& gated) { gated_fast(gated, kind, threads); });
+      [&](const auto& arguments) { gated_plain(arguments, kind, threads); },
+      [&](const auto& arguments) { gated_fast(arguments, kind, threads); });
 }
 
 /// inputs: gate, up, the gradient of the output, all of one spec, and offsets if there are some.

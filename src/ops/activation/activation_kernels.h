@@ -15,12 +15,12 @@ struct ActivationPoint {
   Wide slope;
 };
 
-/// The number of elements that a kernel computes, from the beginning of its arrays on.
+/// The number of elements that a kernel computes, from the beginning of its arrays on. On a device
+/// only the device's memory may hold this number.
 struct GatedExtent {
-  int64_t elements;  ///< all elements of the arrays; on the processor, the number to compute
-  /// The number of rows to compute, in the device's memory. Null: all elements are computed.
-  const int32_t* rows = nullptr;
-  int64_t width = 0;  ///< elements of a row
+  int64_t elements;  ///< the number to compute, or if row_count is given, its upper bound
+  const int32_t* row_count = nullptr;  ///< the rows to compute, in the device's memory; or null
+  int64_t width = 0;                   ///< elements of a row
 };
 
 /// The arguments of output = activation(gate) · up. output may be in gate's memory.
@@ -47,14 +47,12 @@ struct GatedBackward {
   T* up_gradient;
 };
 
-/// Runs the fast kernels on the processor, for GatedForward and GatedBackward of float and
-/// BFloat16.
-template <typename Gated>
-void gated_fast(const Gated& gated, Activation kind, int threads);
+/// Runs the processor's fast kernels, for GatedForward and GatedBackward of float and BFloat16.
+template <typename Arguments>
+void gated_fast(const Arguments& arguments, Activation kind, int threads);
 
-/// Enqueues the kernels on a device's stream, for the same types. All arrays are aligned to 64
-/// bytes.
-template <typename Vendor, typename Gated>
-void gated_device(const Gated& gated, Activation kind, Stream& stream);
+/// Enqueues the kernels on a device's stream, for the same types. Arrays are aligned to 64 bytes.
+template <typename Vendor, typename Arguments>
+void gated_device(const Arguments& arguments, Activation kind, Stream& stream);
 
 }  // namespace tessera

@@ -12,6 +12,6 @@ namespace tessera {
 /// words name the gated layers: SwiGLU, GeGLU.
 enum class Activation { silu, gelu };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<Activation>{"swiglu", "geglu"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<Activation>{"swiglu", "geglu"};
 
 }  // namespace tessera

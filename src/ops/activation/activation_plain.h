@@ -24,28 +24,28 @@ ActivationPoint<Wide> activation_plain(Activation kind, Wide x) {
   return {x * cdf, cdf + x * pdf};
 }
 
-/// output[i] = activation(gate[i]) * up[i]
+/// Writes output[i] = activation(gate[i]) * up[i].
 template <typename T>
-void gated_plain(const GatedForward<T>& gated, Activation kind, int threads) {
+void gated_plain(const GatedForward<T>& arguments, Activation kind, int threads) {
   using Wide = Compute<T>;
-  parallel_each(threads, gated.extent.elements, 1024, [&](int64_t i) {
-    const Wide value = activation_plain(kind, static_cast<Wide>(gated.gate[i])).value;
-    gated.output[i] = static_cast<T>(value * static_cast<Wide>(gated.up[i]));
+  parallel_each(threads, arguments.extent.elements, 1024, [&](int64_t i) {
+    const Wide value = activation_plain(kind, static_cast<Wide>(arguments.gate[i])).value;
+    arguments.output[i] = static_cast<T>(value * static_cast<Wide>(arguments.up[i]));
   });
 }
 
-/// Reads all operands of an index first, because a gradient may be in the memory of gate or up.
+/// Writes the gradients. They may be in the memory of gate and up, so an index's reads come first.
 ///   gate_gradient[i] = output_gradient[i] * up[i] * activation'(gate[i])
 ///   up_gradient[i] = output_gradient[i] * activation(gate[i])
 template <typename T>
-void gated_plain(const GatedBackward<T>& gated, Activation kind, int threads) {
+void gated_plain(const GatedBackward<T>& arguments, Activation kind, int threads) {
   using Wide = Compute<T>;
-  parallel_each(threads, gated.extent.elements, 1024, [&](int64_t i) {
-    const auto [value, slope] = activation_plain(kind, static_cast<Wide>(gated.gate[i]));
-    const auto gradient = static_cast<Wide>(gated.output_gradient[i]);
-    const auto up = static_cast<Wide>(gated.up[i]);
-    gated.gate_gradient[i] = static_cast<T>(gradient * up * slope);
-    gated.up_gradient[i] = static_cast<T>(gradient * value);
+  parallel_each(threads, arguments.extent.elements, 1024, [&](int64_t i) {
+    const auto [value, slope] = activation_plain(kind, static_cast<Wide>(arguments.gate[i]));
+    const auto gradient = static_cast<Wide>(arguments.output_gradient[i]);
+    const auto up = static_cast<Wide>(arguments.up[i]);
+    arguments.gate_gradient[i] = static_cast<T>(gradient * up * slope);
+    arguments.up_gradient[i] = static_cast<T>(gradient * value);
   });
 }
 

@@ -26,6 +26,7 @@ struct GivenPositions {
   bool document_starts, queries, keys;
 };
 
+/// Returns the inputs, followed by the given positions.
 std::vector<Value> with_positions(std::vector<Value> inputs, const AttentionPositions& positions) {
   for (const auto& given : {positions.document_starts, positions.queries, positions.keys}) {
     if (given) inputs.push_back(*given);
@@ -41,12 +42,12 @@ class AttentionBase : public Operation {
       : options_(options), given_(given), backward_(backward) {}
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
-    if (is_gpu(target)) return device_attention_workspace(target, on_device(inputs));
+    if (is_gpu(target)) return device_attention_workspace(target, device_attention(inputs));
     const AttentionShape sizes = shape(inputs);
     return key_range_bytes(sizes) + kernel_workspace_bytes(target, sizes, inputs[0].dtype);
   }
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    require_device_attention(runtime, on_device(inputs));
+    require_device_attention(runtime, device_attention(inputs));
   }
 
  protected:
@@ -69,7 +70,7 @@ class AttentionBase : public Operation {
     return with_alignment(attention_shape(options_, inputs[0].shape()[0], options_.sequence));
   }
 
-  /// Checks the number of inputs, q, k, v, and the positions after the first `floating` inputs.
+  /// Checks the number of inputs, q, k, v, and the positions, which come after `floating` inputs.
   void expect_inputs(std::span<const Spec> inputs, size_t floating) const {
     const size_t expected = floating + given_.count();
     TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs; {} are expected", inputs.size(),
@@ -87,8 +88,8 @@ class AttentionBase : public Operation {
     expect(given_.keys, "key positions", sizes.sequences * sizes.keys);
   }
 
-  /// Returns the key ranges. They take the first key_range_bytes() of the workspace.
-  KeyRanges ranges(const Execution& execution) const {
+  /// Finds the key ranges. Stores them in the first key_range_bytes() of the workspace.
+  KeyRanges key_ranges(const Execution& execution) const {
     return fill_key_ranges(*this, shape(execution.inputs), positions(execution.inputs),
                            execution.workspace.data());
   }
@@ -97,10 +98,10 @@ class AttentionBase : public Operation {
   }
 
   /// Returns the attention for a run on a device, or for a plan, in which `inputs` are specs.
-  DeviceAttention on_device(std::span<const Tensor> inputs) const {
+  DeviceAttention device_attention(std::span<const Tensor> inputs) const {
     return {shape(inputs), inputs[0].dtype(), backward_, positions(inputs)};
   }
-  DeviceAttention on_device(std::span<const Spec> inputs) const {
+  DeviceAttention device_attention(std::span<const Spec> inputs) const {
     static constexpr int32_t kAnyPosition = 0;  // a plan asks only whether an address is null
     return {shape(inputs), inputs[0].dtype, backward_, addresses([] { return &kAnyPosition; })};
   }
@@ -115,7 +116,7 @@ class AttentionBase : public Operation {
       return backward_ ? attention_gradient_fast_workspace(target, sizes, dtype)
                        : attention_fast_workspace(target, sizes, dtype);
     }
-    // As attention_gradient_plain() and attention_plain() divide their scratch memory.
+    // The sizes that attention_gradient_plain() and attention_plain() ask for.
     const int64_t numbers = backward_ ? (2 * sizes.keys + 1) * sizes.head_dim : sizes.keys;
     return target.threads * numbers * dtype_size(accumulation_dtype(dtype));
   }
@@ -174,7 +175,7 @@ class AttentionGradient final : public AttentionBase {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return run_on_device(*this, execution, on_device(execution.inputs));
+      return run_on_device(*this, execution, device_attention(execution.inputs));
     }
     const auto& inputs = execution.inputs;
     const AttentionShape sizes = shape(inputs);
@@ -188,7 +189,7 @@ class AttentionGradient final : public AttentionBase {
                                               .output = inputs[3].data<T>(),
                                               .log_sum_exp = inputs[4].data<Compute<T>>(),
                                               .output_gradient = inputs[5].data<T>(),
-                                              .ranges = ranges(execution),
+                                              .ranges = key_ranges(execution),
                                               .q_gradient = execution.outputs[0].data<T>(),
                                               .k_gradient = execution.outputs[1].data<T>(),
                                               .v_gradient = execution.outputs[2].data<T>()};
@@ -247,10 +248,10 @@ class Attention final : public AttentionBase {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
-      return run_on_device(*this, execution, on_device(execution.inputs));
+      return run_on_device(*this, execution, device_attention(execution.inputs));
     }
     const auto& inputs = execution.inputs;
-    const KeyRanges attended = ranges(execution);
+    const KeyRanges attended = key_ranges(execution);
     std::byte* const workspace = kernel_workspace(execution);
     run_processor_kernel(
         execution, inputs[0].dtype(), [](auto type) { return type; },

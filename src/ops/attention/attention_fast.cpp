@@ -26,15 +26,15 @@ struct ForwardPlan {
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
     const int64_t max_keys = std::min(shape.keys, tile_keys);
-    const int64_t left_queries = shape.sequence % kForwardQueries;
-    const int64_t left_keys = shape.keys % kForwardQueries;
-    for (const int64_t queries : {kForwardQueries, left_queries}) {
+    const int64_t rest_queries = shape.sequence % kForwardQueries;
+    const int64_t rest_keys = shape.keys % kForwardQueries;
+    for (const int64_t queries : {kForwardQueries, rest_queries}) {
       if (queries == 0 || queries > shape.sequence) continue;
-      for (const int64_t first_step : {kForwardQueries, left_keys}) {
+      for (const int64_t first_step : {kForwardQueries, rest_keys}) {
         if (first_step == 0) continue;
         // If aligned, a whole tile of queries ends at a multiple of kForwardQueries keys, and the
         // last tile, if it is shorter, ends at the last key.
-        if (shape.aligned && (queries == left_queries) != (first_step == left_keys)) continue;
+        if (shape.aligned && (queries == rest_queries) != (first_step == rest_keys)) continue;
         for (int64_t keys = first_step; keys <= max_keys; keys += kForwardQueries) {
           visit(queries, keys);
         }
@@ -70,8 +70,7 @@ void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, c
   const int64_t thread_bytes = plan.thread_bytes<T>();
   const int64_t query_tiles = (shape.sequence + kForwardQueries - 1) / kForwardQueries;
   const int64_t items = shape.sequences * shape.heads * query_tiles;
-  // The tiles of a head follow one another, so its keys and values stay in cache. The longest tile
-  // comes first.
+  // The tiles of a head follow one another, the longest first: its keys and values stay in cache.
   parallel_items(runtime.threads(), items, [&](int64_t item, int thread) {
     const int64_t head_item = item / query_tiles;  // in [sequences, heads]
     const int64_t tile = query_tiles - 1 - item % query_tiles;

@@ -13,13 +13,13 @@
 namespace tessera {
 namespace {
 
-/// Waits until another thread publishes `value` in the counter.
+/// Waits until another thread sets the counter to `value` by publish().
 void wait_for(int32_t& counter, int64_t value) {
   const std::atomic_ref<int32_t> shared(counter);
   while (shared.load(std::memory_order_acquire) != value) std::this_thread::yield();
 }
 
-/// Publishes `value`, and with it what this thread has written before.
+/// Sets the counter, which makes what this thread has written before visible to waiting threads.
 void publish(int32_t& counter, int64_t value) {
   std::atomic_ref<int32_t>(counter).store(static_cast<int32_t>(value), std::memory_order_release);
 }
@@ -72,11 +72,11 @@ struct BackwardPlan {
   int64_t workspace_bytes = 0;
 };
 
-/// The backward pass of attention_gradient_plain() in tiles. A work item is a block of keys of one
-/// key-value head. It sums dK and dV over the queries that attend to these keys, and adds its share
-/// to the dQ of these queries. The shares of one dQ are added in the order of the blocks: each item
-/// waits for the block before it. So the result does not depend on the threads. This cannot
-/// deadlock: items are taken in order, so some thread already has the item of the block before.
+/// The backward pass of attention_gradient_plain() in tiles, one work item after another. An item
+/// sums the dK and dV of its keys, and adds its share to the dQ of the queries that attend to them.
+/// The shares of one dQ are added in the order of the blocks: each item waits for the block before
+/// its own. So the result does not depend on the threads. This cannot deadlock: items are taken in
+/// order, so some thread already has the item of the block before.
 template <typename T>
 class FlashBackward {
  public:
@@ -99,14 +99,14 @@ class FlashBackward {
   void run() {
     compute_deltas();
     prepare_tiles();
-    std::atomic<int64_t> next{0};
+    std::atomic<int64_t> next_item{0};
     const int threads = runtime_.threads();
     parallel_ranges(threads, threads, 1, [&](int64_t, int64_t, int thread) {
       Scratch scratch(thread_scratch_begin_ + thread * plan_.thread_bytes);
       const BackwardThreadMemory<T> memory(scratch, blocks_.block_keys, shape_.head_dim,
                                            plan_.product_bytes);
-      const int64_t count = heads_ * blocks_.key_blocks;
-      for (int64_t item = next++; item < count; item = next++) {
+      const int64_t items = heads_ * blocks_.key_blocks;
+      for (int64_t item = next_item++; item < items; item = next_item++) {
         // Items come in rounds of `slots` key-value heads. In a round the blocks of its heads
         // alternate, so threads rarely wait.
         const int64_t first_head = item / (plan_.slots * blocks_.key_blocks) * plan_.slots;
@@ -179,13 +179,13 @@ class FlashBackward {
     if (kv_head >= plan_.slots)
       wait_for(shared_.blocks_done[kv_head - plan_.slots], blocks_.key_blocks);
     const int64_t sequence = kv_head / shape_.kv_heads;
-    const int64_t first_head = kv_head % shape_.kv_heads * shape_.group();
+    const int64_t first_head = kv_head % shape_.kv_heads * shape_.group_heads();
     const int64_t keys = blocks_.keys(block);
     std::fill_n(memory.key_gradients, keys * shape_.head_dim, 0.0f);
     std::fill_n(memory.value_gradients, keys * shape_.head_dim, 0.0f);
-    for (int64_t member = 0; member < shape_.group(); ++member) {
+    for (int64_t member = 0; member < shape_.group_heads(); ++member) {
       const AttentionHead head(shape_, sequence, first_head + member);
-      const int64_t slot = kv_head % plan_.slots * shape_.group() + member;
+      const int64_t slot = kv_head % plan_.slots * shape_.group_heads() + member;
       for (int64_t tile = 0; tile < blocks_.query_tiles; ++tile) {
         const TileKeys attended = keys_of(sequence, tile);
         if (block < attended.first_block || block > attended.last_block) continue;
@@ -252,25 +252,25 @@ class FlashBackward {
     const float* deltas = shared_.deltas + row;
     const auto scale = static_cast<float>(shape_.scale);
     const KeyRanges attended = operands_.ranges.from(head.first_token + range.first_query);
-    int64_t first = 0;  // the first query whose keys end after the key
+    int64_t first_query = 0;  // the first whose keys end after key j
     for (int64_t j = 0; j < range.keys; ++j) {
       const int64_t key = range.first_key + j;
-      while (first < range.queries && attended.end[first] <= key) ++first;
+      while (first_query < range.queries && attended.end[first_query] <= key) ++first_query;
       const float* scores = memory.scores + j * kBackwardQueries;
       const float* probability_gradients = memory.probability_gradients + j * kBackwardQueries;
       T* probabilities = memory.probabilities + j * kBackwardQueries;
       T* score_gradients = memory.score_gradients + j * kBackwardQueries;
-      std::fill_n(probabilities, first, T{});
-      std::fill_n(score_gradients, first, T{});
+      std::fill_n(probabilities, first_query, T{});
+      std::fill_n(score_gradients, first_query, T{});
 #pragma omp simd
-      for (int64_t i = first; i < range.queries; ++i) {
+      for (int64_t i = first_query; i < range.queries; ++i) {
         const float probability = exp_softmax(scores[i] * scale - log_sum_exp[i]);
         const float score_gradient = probability * (probability_gradients[i] - deltas[i]);
         store_rounded(probability, probabilities[i]);
         store_rounded(score_gradient, score_gradients[i]);
       }
       if (!masks_begin) continue;
-      for (int64_t i = first; i < range.queries; ++i) {
+      for (int64_t i = first_query; i < range.queries; ++i) {
         if (attended.begin[i] > key) probabilities[i] = score_gradients[i] = T{};
       }
     }

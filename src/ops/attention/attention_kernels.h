@@ -20,8 +20,7 @@ struct AttentionSizes {
   float scale;
 };
 inline constexpr int kMostHeadDim = 256;
-/// A kernel also computes indices somewhat past the last row or key, for threads without work.
-/// Below this bound these fit into 32 bits too.
+/// Threads without work compute indices past the last row or key, for which the 1024 leave room.
 inline constexpr int kMostRows = std::numeric_limits<int>::max() - 1024;
 
 /// The arguments of the search for the keys that each query attends to (see fill_key_ranges()).
@@ -35,23 +34,29 @@ struct KeyRangeSearch {
   int32_t* end;                    // [tokens]
 };
 
-/// The arguments of attention_plain() with sums in f32.
+/// The operands of attention, forward and backward.
 template <typename T>
-struct AttentionForward {
+struct AttentionOperands {
   AttentionSizes sizes;
   const T* q;
   const T* k;
   const T* v;
   const int32_t* begin;  // [tokens]: the ranges of keys (see KeyRanges)
   const int32_t* end;
+};
+
+/// The arguments of attention_plain() with sums in f32.
+template <typename T>
+struct AttentionForward : AttentionOperands<T> {
   T* output;
   float* log_sum_exp;  // [sequences · heads, sequence]
 };
 
-/// The arguments of attention_gradient_plain() with sums in f32. The forward pass's results are
-/// read.
+/// The arguments of attention_gradient_plain() with sums in f32.
 template <typename T>
-struct AttentionBackward : AttentionForward<T> {
+struct AttentionBackward : AttentionOperands<T> {
+  const T* output;
+  const float* log_sum_exp;  // [sequences · heads, sequence]
   const T* output_gradient;
   float* delta;  // [sequences · heads, sequence]: scratch for rowsum(dO · O)
   T* q_gradient;
@@ -59,9 +64,8 @@ struct AttentionBackward : AttentionForward<T> {
   T* v_gradient;
 };
 
-/// The arguments of attention over caches. First the new rows are written to the caches. Then the
-/// kernels attend to `splits` parts of each query's keys, so that even one token keeps a whole
-/// device busy. Finally they join the parts.
+/// The arguments of attention over caches. Kernels write the new rows to the caches, attend to
+/// `splits` parts of each query's keys, so that one token keeps a device busy, and join the parts.
 template <typename T>
 struct CachedAttentionForward {
   AttentionSizes sizes;     // sequences = 1; sequence = keys = new tokens

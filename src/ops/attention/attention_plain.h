@@ -7,11 +7,13 @@
 #include "ops/attention/attention_shape.h"
 #include "ops/attention/key_ranges.h"
 
+// The plain kernels of attention: its definition. i is a query, j a key and e a channel of a head.
+
 namespace tessera {
 
 /// Returns Σ_e a[e] · b[e].
 template <typename T>
-Compute<T> plain_dot(const T* a, const T* b, int64_t count) {
+Compute<T> dot_plain(const T* a, const T* b, int64_t count) {
   Compute<T> sum = 0;
   for (int64_t e = 0; e < count; ++e) {
     sum += static_cast<Compute<T>>(a[e]) * static_cast<Compute<T>>(b[e]);
@@ -19,38 +21,38 @@ Compute<T> plain_dot(const T* a, const T* b, int64_t count) {
   return sum;
 }
 
-/// Computes attention of one query of one head to keys [begin, end). The range must not be empty.
-/// Rows of keys and values are `stride` elements apart. `probabilities` is scratch of `end`
+/// Writes the output of one query of one head for keys [begin, end). The range must not be empty.
+/// Rows of keys and values are `stride` elements apart. `probabilities` is scratch memory of `end`
 /// elements. Returns the log-sum-exp, log(sum_j exp(score[j])).
 ///   score[j] = scale * sum_e query[e] * keys[j, e]
 ///   output[e] = sum_j exp(score[j]) * values[j, e] / sum_j exp(score[j])
 template <typename T>
-Compute<T> plain_attend(const T* query, const T* keys, const T* values, int64_t stride,
+Compute<T> attend_plain(const T* query, const T* keys, const T* values, int64_t stride,
                         int64_t begin, int64_t end, int64_t head_dim, double scale,
                         Compute<T>* probabilities, T* output) {
   using Wide = Compute<T>;
   Wide maximum = -std::numeric_limits<Wide>::infinity();
   for (int64_t j = begin; j < end; ++j) {
-    probabilities[j] = static_cast<Wide>(scale) * plain_dot(query, keys + j * stride, head_dim);
+    probabilities[j] = static_cast<Wide>(scale) * dot_plain(query, keys + j * stride, head_dim);
     maximum = std::max(maximum, probabilities[j]);
   }
-  Wide total = 0;
+  Wide sum_of_exponentials = 0;
   for (int64_t j = begin; j < end; ++j) {
     probabilities[j] = std::exp(probabilities[j] - maximum);
-    total += probabilities[j];
+    sum_of_exponentials += probabilities[j];
   }
   for (int64_t e = 0; e < head_dim; ++e) {
     Wide sum = 0;
     for (int64_t j = begin; j < end; ++j) {
       sum += probabilities[j] * static_cast<Wide>(values[j * stride + e]);
     }
-    output[e] = static_cast<T>(sum / total);
+    output[e] = static_cast<T>(sum / sum_of_exponentials);
   }
-  return maximum + std::log(total);
+  return maximum + std::log(sum_of_exponentials);
 }
 
-/// Computes the forward pass of attention: its definition. Each query attends to the keys of its
-/// range as in plain_attend(). Without keys, its output is 0 and its log-sum-exp -infinity.
+/// Computes the forward pass. Each query attends to the keys of its range (attend_plain()). A query
+/// without keys gets the output 0 and the log-sum-exp -infinity.
 /// `scratch` is [threads, keys].
 ///   output = softmax(scale * q kᵀ) v
 template <typename T>
@@ -68,7 +70,7 @@ void attention_plain(const AttentionShape& shape, const T* q, const T* k, const 
         log_sum_exp[head.row_offset + i] = -std::numeric_limits<Compute<T>>::infinity();
         continue;
       }
-      log_sum_exp[head.row_offset + i] = plain_attend(
+      log_sum_exp[head.row_offset + i] = attend_plain(
           q + offset, k + head.key_offset, v + head.key_offset, shape.key_stride(), begin, end,
           shape.head_dim, shape.scale, scratch + thread * shape.keys, output + offset);
     }
@@ -86,7 +88,7 @@ struct CachedAttentionOperands {
   int64_t capacity;
 };
 
-/// Computes attention over caches: its definition. `scratch` is [threads, capacity].
+/// Computes attention over caches. `scratch` is [threads, capacity].
 ///   output[i] = softmax(scale * q[i] keys[0 : position + i + 1]ᵀ) values[0 : position + i + 1]
 template <typename T>
 void cached_attention_plain(const AttentionShape& shape, const CachedAttentionOperands<T>& operands,
@@ -95,7 +97,7 @@ void cached_attention_plain(const AttentionShape& shape, const CachedAttentionOp
     const AttentionHead head(shape, 0, item);
     for (int64_t i = 0; i < shape.sequence; ++i) {
       const int64_t offset = head.query_offset + i * shape.query_stride();
-      plain_attend(operands.q + offset, operands.keys + head.key_offset,
+      attend_plain(operands.q + offset, operands.keys + head.key_offset,
                    operands.values + head.key_offset, shape.key_stride(), 0,
                    operands.position + i + 1, shape.head_dim, shape.scale,
                    scratch + thread * operands.capacity, operands.output + offset);
@@ -118,9 +120,9 @@ struct AttentionGradientOperands {
   T* v_gradient;
 };
 
-/// Computes the backward pass: its definition. For one head, P are the probabilities, O is the
-/// output and dO the output's gradient. dV and dK are summed over the query heads of a key-value
-/// head. `scratch` is [threads, 2 · keys + 1, head_dim].
+/// Computes the backward pass. For one head, P are the probabilities, O is the output and dO the
+/// output's gradient. dV and dK are summed over the query heads of a key-value head. `scratch` is
+/// [threads, 2 · keys + 1, head_dim].
 ///   delta = rowsum(dO ⊙ O), dS = scale P ⊙ (dO Vᵀ - delta)
 ///   dV = Pᵀ dO, dQ = dS K, dK = dSᵀ Q
 template <typename T>
@@ -136,23 +138,23 @@ void attention_gradient_plain(const AttentionShape& shape,
     Wide* value_gradients = key_gradients + shape.keys * head_dim;             // [keys, head_dim]
     Wide* query_gradient = value_gradients + shape.keys * head_dim;            // [head_dim]
     std::fill_n(key_gradients, 2 * shape.keys * head_dim, Wide{0});
-    const int64_t first_head = item % shape.kv_heads * shape.group();
-    for (int64_t h = first_head; h < first_head + shape.group(); ++h) {
+    const int64_t first_head = item % shape.kv_heads * shape.group_heads();
+    for (int64_t h = first_head; h < first_head + shape.group_heads(); ++h) {
       const AttentionHead head(shape, item / shape.kv_heads, h);
       for (int64_t i = 0; i < shape.sequence; ++i) {
         const int64_t offset = head.query_offset + i * shape.query_stride();
         const T* query = operands.q + offset;
         const T* output_gradient = operands.output_gradient + offset;
-        const Wide delta = plain_dot(output_gradient, operands.output + offset, head_dim);
+        const Wide delta = dot_plain(output_gradient, operands.output + offset, head_dim);
         std::fill_n(query_gradient, head_dim, Wide{0});
-        const KeyRanges ranges = operands.ranges.from(head.first_token + i);
-        for (int64_t j = *ranges.begin; j < *ranges.end; ++j) {
+        const KeyRanges attended = operands.ranges.from(head.first_token + i);
+        for (int64_t j = *attended.begin; j < *attended.end; ++j) {
           const T* key = operands.k + head.key_offset + j * shape.key_stride();
           const T* value = operands.v + head.key_offset + j * shape.key_stride();
-          const Wide probability = std::exp(scale * plain_dot(query, key, head_dim) -
+          const Wide probability = std::exp(scale * dot_plain(query, key, head_dim) -
                                             operands.log_sum_exp[head.row_offset + i]);
           const Wide score_gradient =
-              probability * (plain_dot(output_gradient, value, head_dim) - delta) * scale;
+              probability * (dot_plain(output_gradient, value, head_dim) - delta) * scale;
           for (int64_t e = 0; e < head_dim; ++e) {
             value_gradients[j * head_dim + e] += probability * wide(output_gradient[e]);
             key_gradients[j * head_dim + e] += score_gradient * wide(query[e]);

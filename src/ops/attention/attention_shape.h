@@ -26,7 +26,7 @@ struct AttentionShape {
   /// Returns the shape of a tensor with one number for each query of each head. The queries of a
   /// head are contiguous, as in cuDNN.
   Shape row_shape() const { return {sequences, heads, sequence}; }
-  int64_t group() const { return heads / kv_heads; }
+  int64_t group_heads() const { return heads / kv_heads; }    ///< query heads of a key-value head
   int64_t query_stride() const { return heads * head_dim; }   ///< elements of a token's row in q
   int64_t key_stride() const { return kv_heads * head_dim; }  ///< the same in k and v
 
@@ -47,7 +47,7 @@ struct AttentionHead {
         first_token(sequence_index * shape.sequence),
         query_offset(first_token * shape.query_stride() + head_index * shape.head_dim),
         key_offset(sequence_index * shape.keys * shape.key_stride() +
-                   head_index / shape.group() * shape.head_dim),
+                   head_index / shape.group_heads() * shape.head_dim),
         row_offset((sequence_index * shape.heads + head_index) * shape.sequence) {}
 
   int64_t sequence_index;
@@ -58,7 +58,7 @@ struct AttentionHead {
   int64_t row_offset;    ///< offset in [sequences · heads, sequence]
 };
 
-/// Returns the sizes for `tokens` queries in sequences of `sequence`. Nothing is checked.
+/// Returns the sizes for `tokens` queries in sequences of `sequence` queries. Nothing is checked.
 inline AttentionShape attention_shape(const AttentionOptions& options, int64_t tokens,
                                       int64_t sequence) {
   const int64_t keys = options.keys > 0 ? options.keys : sequence;
@@ -74,8 +74,8 @@ inline AttentionShape attention_shape(const AttentionOptions& options, int64_t t
           .aligned = keys == sequence};
 }
 
-/// Checks the options and the specs of q, k and v, and returns the sizes. `sequence` is the number
-/// of queries of one sequence. Throws InternalError if they do not fit.
+/// Checks the options and the specs of q, k and v. Returns the sizes, for `sequence` queries in
+/// each sequence. Throws InternalError, which names the operation, if they do not fit.
 inline AttentionShape checked_attention_shape(const Operation& operation,
                                               const AttentionOptions& options, int64_t sequence,
                                               std::span<const Spec> inputs) {

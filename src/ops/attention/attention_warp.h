@@ -1,7 +1,7 @@
 #pragma once
 
-// What the attention kernels share; only for files of kernels. A warp works on one row. To compute
-// scores, each lane takes one key. To sum over keys, each lane takes some channels.
+// What the device's attention kernels share. Only files of kernels include it. A warp works on one
+// row. To compute scores, each lane takes one key. To sum over keys, each lane takes some channels.
 
 #include <type_traits>
 
@@ -15,7 +15,7 @@ namespace {
 /// there are rows left, so the row may not exist.
 __device__ inline int row_of_warp() { return static_cast<int>(warp_of_grid()); }
 
-/// Returns the first index in [begin, end) of ascending numbers that are not below `bound`, or end.
+/// Returns the first index in [begin, end) with ascending[index] >= bound, or `end` if none has.
 __device__ inline int first_not_below(const int32_t* ascending, int begin, int end, int64_t bound) {
   while (begin < end) {
     const int middle = begin + (end - begin) / 2;
@@ -60,10 +60,10 @@ template <int pack_size, typename T>
 __device__ inline float row_dot(const T* a, const T* b, int count) {
   float sum = 0;
   for (int pack = 0; pack < count / pack_size; ++pack) {
-    const Pack<T, pack_size> left = load_pack<pack_size>(a, pack);
-    const Pack<T, pack_size> right = load_pack<pack_size>(b, pack);
+    const Pack<T, pack_size> of_a = load_pack<pack_size>(a, pack);
+    const Pack<T, pack_size> of_b = load_pack<pack_size>(b, pack);
     for (int i = 0; i < pack_size; ++i) {
-      sum = fmaf(static_cast<float>(left.values[i]), static_cast<float>(right.values[i]), sum);
+      sum = fmaf(static_cast<float>(of_a.values[i]), static_cast<float>(of_b.values[i]), sum);
     }
   }
   return sum;
@@ -86,6 +86,7 @@ struct ChannelSum {
       if (channel < head_dim) values[i] = fmaf(weight, static_cast<float>(row[channel]), values[i]);
     }
   }
+  /// Writes factor · sum to the row.
   template <typename T>
   __device__ void store(float factor, T* row, int head_dim) const {
     for (int i = 0; i < lane_channels; ++i) {

@@ -85,7 +85,7 @@ class CachedAttention final : public Operation {
     return checked_attention_shape(*this, options_, tokens, inputs);
   }
 
-  /// Returns the bytes of the sums over the parts of the keys, on a device.
+  /// Returns the bytes of CachedAttentionForward::parts.
   static int64_t part_bytes(const AttentionShape& shape, int64_t capacity) {
     TESSERA_CHECK(shape.head_dim <= kMostHeadDim, "cached attention on a device with heads of {}",
                   shape.head_dim);

@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
   const QueryRow row(sizes, static_cast<int>(blockIdx.x));
   const int warp = this_warp();
   const int64_t stride = sizes.kv_heads * sizes.head_dim;
-  const int keys = *attention.position + row.token + 1;
-  const int end = keys < attention.capacity ? keys : attention.capacity;
+  const int attended = *attention.position + row.token + 1;  // keys
+  const int end = attended < attention.capacity ? attended : attention.capacity;
   const int part_keys = (end + attention.splits - 1) / attention.splits;
   const int part_begin = static_cast<int>(blockIdx.y) * part_keys;
   const int part_end = part_begin + part_keys < end ? part_begin + part_keys : end;
@@ -56,21 +56,21 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
   __syncthreads();
 
   float maximum = -INFINITY, total = 0;
-  for (int w = 0; w < kSplitWarps; ++w) maximum = greatest[w] > maximum ? greatest[w] : maximum;
+  for (int i = 0; i < kSplitWarps; ++i) maximum = greatest[i] > maximum ? greatest[i] : maximum;
   float* const part = attention.parts + (static_cast<int64_t>(row.index) * attention.splits +
                                          static_cast<int>(blockIdx.y)) *
                                             (sizes.head_dim + 2);
   const int thread = static_cast<int>(threadIdx.x);
   for (int channel = thread; channel < sizes.head_dim; channel += kSplitWarps * kLanes) {
     float sum = 0;
-    for (int w = 0; w < kSplitWarps; ++w) {
-      if (totals[w] > 0) sum += sums[w][channel] * expf(greatest[w] - maximum);
+    for (int i = 0; i < kSplitWarps; ++i) {
+      if (totals[i] > 0) sum += sums[i][channel] * expf(greatest[i] - maximum);
     }
     part[channel] = sum;
   }
   if (thread == 0) {
-    for (int w = 0; w < kSplitWarps; ++w) {
-      if (totals[w] > 0) total += totals[w] * expf(greatest[w] - maximum);
+    for (int i = 0; i < kSplitWarps; ++i) {
+      if (totals[i] > 0) total += totals[i] * expf(greatest[i] - maximum);
     }
     part[sizes.head_dim] = maximum;
     part[sizes.head_dim + 1] = total;

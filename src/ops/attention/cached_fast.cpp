@@ -19,8 +19,7 @@ constexpr int64_t kTiledTokens = 8;
 constexpr int64_t kQueryStep = 16;
 constexpr int64_t kKeyStep = 64;
 
-/// Computes attention of one query of one head to keys [0, count). `scratch` holds count + 2 ·
-/// head_dim elements.
+/// Computes attention of one query of one head to keys [0, count).
 template <typename T>
 void attend_row(const T* q, const T* keys, const T* values, int64_t stride, int64_t count,
                 int64_t head_dim, float scale, float* scratch, T* output) {
@@ -56,10 +55,11 @@ void attend_row(const T* q, const T* keys, const T* values, int64_t stride, int6
   for (int64_t e = 0; e < head_dim; ++e) output[e] = static_cast<T>(sums[e] / total);
 }
 
+/// Computes attention row by row. `scratch` has capacity + 2 · head_dim elements for each thread.
 template <typename T>
 void attend_rows(Runtime& runtime, const AttentionShape& shape,
                  const CachedAttentionOperands<T>& operands, float* scratch) {
-  const int64_t scratch_size = operands.capacity + 2 * shape.head_dim;
+  const int64_t thread_elements = operands.capacity + 2 * shape.head_dim;
   const int64_t grain = row_grain((operands.position + 1) * shape.head_dim);
   parallel_ranges(runtime.threads(), shape.heads * shape.sequence, grain,
                   [&](int64_t begin, int64_t end, int thread) {
@@ -70,13 +70,13 @@ void attend_rows(Runtime& runtime, const AttentionShape& shape,
                       attend_row(operands.q + offset, operands.keys + head.key_offset,
                                  operands.values + head.key_offset, shape.key_stride(),
                                  operands.position + token + 1, shape.head_dim,
-                                 static_cast<float>(shape.scale), scratch + thread * scratch_size,
-                                 operands.output + offset);
+                                 static_cast<float>(shape.scale),
+                                 scratch + thread * thread_elements, operands.output + offset);
                     }
                   });
 }
 
-/// Copies `rows` rows without gaps and appends rows of zeros up to `padded` rows. Returns `to`.
+/// Copies `rows` rows without gaps, and appends rows of zeros up to `padded` rows. Returns `to`.
 template <typename T>
 const T* gather_rows(const T* from, int64_t stride, int64_t rows, int64_t padded, int64_t columns,
                      T* to) {
@@ -125,11 +125,11 @@ template <typename T>
 struct CachedScratch {
   CachedScratch(Scratch& scratch, int64_t tile_keys, int64_t head_dim, int64_t product_bytes)
       : tile(scratch, tile_keys, head_dim, product_bytes),
-        queries(scratch.take<T>(kForwardQueries * head_dim)),
-        keys(scratch.take<T>(tile_keys * head_dim)),
-        values(scratch.take<T>(tile_keys * head_dim)),
-        range_begin(scratch.take<int32_t>(kForwardQueries)),
-        range_end(scratch.take<int32_t>(kForwardQueries)) {}
+        queries(scratch.array<T>(kForwardQueries * head_dim)),
+        keys(scratch.array<T>(tile_keys * head_dim)),
+        values(scratch.array<T>(tile_keys * head_dim)),
+        range_begin(scratch.array<int32_t>(kForwardQueries)),
+        range_end(scratch.array<int32_t>(kForwardQueries)) {}
 
   /// Returns the ranges of queries from `position` on: each has all keys up to the query itself.
   KeyRanges ranges_from(int64_t position) const {
@@ -151,14 +151,14 @@ int64_t cached_scratch_bytes(const CachedPlan& plan, int64_t head_dim) {
   return layout_bytes<CachedScratch<T>>(plan.tile_keys, head_dim, plan.product_bytes);
 }
 
-/// Attends in tiles. A work item is a tile of queries of one head; the longest comes first.
+/// Computes attention in tiles of queries of one head. The tile with the most keys comes first.
 template <typename T>
 void attend_tiles(Runtime& runtime, const AttentionShape& shape,
                   const CachedAttentionOperands<T>& operands, std::byte* workspace) {
   const CachedPlan plan(runtime.target(), shape, dtype_of<T>, operands.capacity);
-  ForwardTable whole, last;
+  ForwardTable whole_table, last_table;
   plan.for_each_tile([&](const ForwardLayout& layout, int64_t queries, int64_t keys) {
-    ForwardTable& table = &layout == &plan.whole ? whole : last;
+    ForwardTable& table = &layout == &plan.whole ? whole_table : last_table;
     table.add(runtime, queries, keys, layout.products(queries, keys));
   });
   const int64_t tile_keys = plan.tile_keys;
@@ -183,7 +183,7 @@ void attend_tiles(Runtime& runtime, const AttentionShape& shape,
     for (; key + tile_keys <= end; key += tile_keys) {
       const int64_t offset = key * shape.key_stride();
       memory.tile.absorb(keys + offset, values + offset, key, tile_keys,
-                         *whole.find(padded, tile_keys));
+                         *whole_table.find(padded, tile_keys));
     }
     if (key < end) {
       const int64_t offset = key * shape.key_stride();
@@ -193,7 +193,7 @@ void attend_tiles(Runtime& runtime, const AttentionShape& shape,
                            to);
       };
       memory.tile.absorb(gather(keys, memory.keys), gather(values, memory.values), key, columns,
-                         *last.find(padded, columns));
+                         *last_table.find(padded, columns));
     }
     memory.tile.finish(operands.output + query_offset, queries, shape.query_stride(), nullptr);
   });

@@ -15,15 +15,15 @@ struct KernelScratch : KeyRangeMemory {
   KernelScratch(Scratch& scratch, const DeviceAttention& attention)
       : KeyRangeMemory(scratch, attention.shape),
         delta(attention.backward
-                  ? scratch.take<float>(attention.shape.heads * attention.shape.tokens())
+                  ? scratch.array<float>(attention.shape.heads * attention.shape.tokens())
                   : nullptr) {}
 
   float* delta;
 };
 
-/// Returns whether cuDNN computes an attention on a device of NVIDIA. It takes bf16 and sequences
+/// Returns whether cuDNN computes an attention on a device of NVIDIA. It takes bf16, and sequences
 /// whose queries and keys are of the same tokens.
-bool by_cudnn(const DeviceAttention& attention) {
+bool uses_cudnn(const DeviceAttention& attention) {
   return attention.dtype == DType::bf16 && attention.shape.aligned;
 }
 
@@ -43,7 +43,7 @@ CudnnAttentionKind cudnn_kind(const Target& target, const DeviceAttention& atten
 }
 
 /// Throws Error for bf16 on the device hip, which this version cannot compute.
-void require_code(Device device, const DeviceAttention& attention) {
+void require_implemented(Device device, const DeviceAttention& attention) {
   if (device != Device::hip || attention.dtype != DType::bf16) return;
   throw Error(
       "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable Kernel "
@@ -84,16 +84,16 @@ void run_on_device(const Operation& operation, const Execution& execution,
                    const DeviceAttention& attention) {
   const Device device = execution.stream->device();
   if (device == Device::emulated) return run_by_processor(operation, execution);
-  require_code(device, attention);
-  if (device == Device::cuda && by_cudnn(attention)) return run_cudnn(execution, attention);
+  require_implemented(device, attention);
+  if (device == Device::cuda && uses_cudnn(attention)) return run_cudnn(execution, attention);
   run_attention_kernels(execution, attention);
 }
 
 void require_device_attention(Runtime& runtime, const DeviceAttention& attention) {
   const Device device = runtime.target().device;
-  require_code(device, attention);
+  require_implemented(device, attention);
 #if defined(TESSERA_CUDA)
-  if (device == Device::cuda && by_cudnn(attention)) {
+  if (device == Device::cuda && uses_cudnn(attention)) {
     require_cudnn_attention(cudnn_kind(runtime.target(), attention));
   }
 #endif
@@ -101,7 +101,7 @@ void require_device_attention(Runtime& runtime, const DeviceAttention& attention
 
 int64_t device_attention_workspace(const Target& target, const DeviceAttention& attention) {
   const int64_t head_dim = attention.shape.head_dim;
-  if (target.device == Device::cuda && by_cudnn(attention)) {
+  if (target.device == Device::cuda && uses_cudnn(attention)) {
     if (head_dim % kCudnnHeadDimStep != 0 || head_dim > kCudnnMostHeadDim) {
       throw Error(
           "cuDNN's attention takes heads of a multiple of {} channels up to {}, not of {}: change "
@@ -133,18 +133,20 @@ void run_attention_kernels(const Execution& execution, const DeviceAttention& at
                                              .begin = memory.begin,
                                              .end = memory.end},
                               *execution.stream);
-    const auto results = attention.backward ? inputs.subspan(3) : outputs;
-    const AttentionForward<T> forward{sizes,
-                                      inputs[0].pointer<T>(),
-                                      inputs[1].pointer<T>(),
-                                      inputs[2].pointer<T>(),
-                                      memory.begin,
-                                      memory.end,
-                                      results[0].pointer<T>(),
-                                      results[1].pointer<float>()};
-    if (!attention.backward) return attention_device<Vendor>(forward, *execution.stream);
+    const AttentionOperands<T> operands{sizes,
+                                        inputs[0].pointer<T>(),
+                                        inputs[1].pointer<T>(),
+                                        inputs[2].pointer<T>(),
+                                        memory.begin,
+                                        memory.end};
+    if (!attention.backward) {
+      return attention_device<Vendor>(
+          AttentionForward<T>{operands, outputs[0].pointer<T>(), outputs[1].pointer<float>()},
+          *execution.stream);
+    }
     attention_gradient_device<Vendor>(
-        AttentionBackward<T>{forward, inputs[5].pointer<T>(), memory.delta, outputs[0].pointer<T>(),
+        AttentionBackward<T>{operands, inputs[3].pointer<T>(), inputs[4].pointer<float>(),
+                             inputs[5].pointer<T>(), memory.delta, outputs[0].pointer<T>(),
                              outputs[1].pointer<T>(), outputs[2].pointer<T>()},
         *execution.stream);
   });

@@ -34,11 +34,10 @@ inline AttentionSizes kernel_sizes(const AttentionShape& shape) {
 
 /// Enqueues the operation "attention" or "attention_gradient" on the execution's stream.
 ///
-/// The emulated device runs the processor's kernels. On a device of NVIDIA, cuDNN computes bf16,
-/// and the plain kernels compute f32. They also compute bf16 for queries that are only a part of
-/// the keys' tokens, because cuDNN does not take these. On a device of AMD, the plain kernels
-/// compute f32; bf16 would need a library of AMD's, and throws Error. On the GPUs of both, nothing
-/// checks that positions ascend.
+/// The emulated device runs the processor's kernels. A GPU has plain kernels for f32. For bf16,
+/// NVIDIA's GPUs use cuDNN, or the plain kernels if queries are only a part of the keys' tokens,
+/// which cuDNN does not take. AMD's GPUs throw Error for bf16, which would need a library of AMD's.
+/// On GPUs nothing checks that positions ascend.
 ///
 /// Where cudnn_documents() allows it, which takes a run that is not deterministic, cuDNN computes
 /// only pairs within groups of documents (see DocumentGroups). Otherwise a mask hides the keys of

@@ -75,15 +75,15 @@ struct BackwardBlocks {
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
     const int64_t max_keys = std::min(shape.keys, block_keys);
-    const int64_t left_queries = shape.sequence % kBackwardQueries;
-    const int64_t left_keys = shape.keys % kBackwardQueries;
-    for (const int64_t first_step : {kBackwardQueries, left_keys}) {
+    const int64_t rest_queries = shape.sequence % kBackwardQueries;
+    const int64_t rest_keys = shape.keys % kBackwardQueries;
+    for (const int64_t first_step : {kBackwardQueries, rest_keys}) {
       if (first_step == 0) continue;
       for (int64_t keys = first_step; keys <= max_keys; keys += kBackwardQueries) {
         // If aligned, only the last tile of queries attends to the keys after the last whole step.
-        const bool by_whole_tiles = first_step != left_keys || !shape.aligned;
+        const bool by_whole_tiles = first_step != rest_keys || !shape.aligned;
         if (by_whole_tiles && shape.sequence >= kBackwardQueries) visit(keys, kBackwardQueries);
-        if (left_queries > 0) visit(keys, left_queries);
+        if (rest_queries > 0) visit(keys, rest_queries);
       }
     }
   }
@@ -99,11 +99,11 @@ struct BackwardBlocks {
 struct BackwardSharedMemory {
   BackwardSharedMemory(Scratch& scratch, const AttentionShape& shape, const BackwardBlocks& blocks,
                        int64_t slots)
-      : deltas(scratch.take<float>(shape.heads * shape.tokens())),
+      : deltas(scratch.array<float>(shape.heads * shape.tokens())),
         query_gradients(
-            scratch.take<float>(slots * shape.group() * shape.sequence * shape.head_dim)),
-        blocks_added(scratch.take<int32_t>(shape.sequences * shape.heads * blocks.query_tiles)),
-        blocks_done(scratch.take<int32_t>(shape.sequences * shape.kv_heads)) {}
+            scratch.array<float>(slots * shape.group_heads() * shape.sequence * shape.head_dim)),
+        blocks_added(scratch.array<int32_t>(shape.sequences * shape.heads * blocks.query_tiles)),
+        blocks_done(scratch.array<int32_t>(shape.sequences * shape.kv_heads)) {}
 
   float* deltas;           // [sequences * heads, sequence]: rowsum(dO · O)
   float* query_gradients;  // [slots, group, sequence, head_dim]: sums of dQ
@@ -116,17 +116,17 @@ template <typename T>
 struct BackwardThreadMemory {
   BackwardThreadMemory(Scratch& scratch, int64_t block_keys, int64_t head_dim,
                        int64_t product_bytes)
-      : scores(scratch.take<float>(block_keys * kBackwardQueries)),
-        probability_gradients(scratch.take<float>(block_keys * kBackwardQueries)),
-        key_gradients(scratch.take<float>(block_keys * head_dim)),
-        value_gradients(scratch.take<float>(block_keys * head_dim)),
-        product_workspace(scratch.take<std::byte>(product_bytes)) {
+      : scores(scratch.array<float>(block_keys * kBackwardQueries)),
+        probability_gradients(scratch.array<float>(block_keys * kBackwardQueries)),
+        key_gradients(scratch.array<float>(block_keys * head_dim)),
+        value_gradients(scratch.array<float>(block_keys * head_dim)),
+        product_workspace(scratch.array<std::byte>(product_bytes)) {
     if constexpr (std::is_same_v<T, float>) {
       probabilities = scores;
       score_gradients = probability_gradients;
     } else {
-      probabilities = scratch.take<T>(block_keys * kBackwardQueries);
-      score_gradients = scratch.take<T>(block_keys * kBackwardQueries);
+      probabilities = scratch.array<T>(block_keys * kBackwardQueries);
+      score_gradients = scratch.array<T>(block_keys * kBackwardQueries);
     }
   }
 

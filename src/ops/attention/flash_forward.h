@@ -46,12 +46,12 @@ class ForwardTile {
   ForwardTile(Scratch& scratch, int64_t tile_keys, int64_t head_dim, int64_t product_bytes)
       : head_dim_(head_dim),
         tile_keys_(tile_keys),
-        scores_(scratch.take<float>(kForwardQueries * tile_keys)),
+        scores_(scratch.array<float>(kForwardQueries * tile_keys)),
         probabilities_(probabilities_memory(scratch)),
-        output_(scratch.take<float>(kForwardQueries * head_dim)),
-        maximum_(scratch.take<float>(kForwardQueries)),
-        sum_(scratch.take<float>(kForwardQueries)),
-        product_workspace_(scratch.take<std::byte>(product_bytes)) {}
+        output_(scratch.array<float>(kForwardQueries * head_dim)),
+        maximum_(scratch.array<float>(kForwardQueries)),
+        sum_(scratch.array<float>(kForwardQueries)),
+        product_workspace_(scratch.array<std::byte>(product_bytes)) {}
 
   /// Starts a tile of `queries` rows. Row i attends to keys [ranges.begin[i], ranges.end[i]).
   void start(const T* q, int64_t queries, const KeyRanges& ranges, double scale) {
@@ -95,7 +95,7 @@ class ForwardTile {
     if constexpr (std::is_same_v<T, float>) {
       return scores_;
     } else {
-      return scratch.take<T>(kForwardQueries * tile_keys_);
+      return scratch.array<T>(kForwardQueries * tile_keys_);
     }
   }
 

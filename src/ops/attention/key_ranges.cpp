@@ -5,13 +5,14 @@
 namespace tessera {
 namespace {
 
+/// Checks positions [sequences, length], or none if null. `item` is the error's word for a row.
 void check_ascending(const Operation& operation, const int32_t* positions, int64_t sequences,
-                     int64_t length, const char* whose) {
+                     int64_t length, const char* item) {
   for (int64_t row = 0; positions != nullptr && row < sequences * length; ++row) {
     const bool is_first = row % length == 0;
     TESSERA_EXPECT(operation,
                    positions[row] >= 0 && (is_first || positions[row] > positions[row - 1]),
-                   "{} {} of its sequence stands at {}, after {}; positions ascend", whose,
+                   "{} {} of its sequence stands at {}, after {}; positions ascend", item,
                    row % length, positions[row], is_first ? -1 : positions[row - 1]);
   }
 }

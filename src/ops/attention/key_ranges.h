@@ -19,15 +19,16 @@ struct KeyRanges {
 
 /// The positions that determine the ranges. Each array is null if it is not given.
 struct TokenPositions {
-  const int32_t* document_starts = nullptr;  ///< [query tokens]: the first token of the document
+  const int32_t* document_starts = nullptr;  ///< [query tokens]: of the document's first token
   const int32_t* queries = nullptr;          ///< [query tokens]; if null, row indices are positions
   const int32_t* keys = nullptr;             ///< [key tokens]; if null, row indices are positions
 };
 
-/// The memory of the ranges.
+/// The arrays of the ranges, in scratch memory.
 struct KeyRangeMemory {
   KeyRangeMemory(Scratch& scratch, const AttentionShape& shape)
-      : begin(scratch.take<int32_t>(shape.tokens())), end(scratch.take<int32_t>(shape.tokens())) {}
+      : begin(scratch.array<int32_t>(shape.tokens())),
+        end(scratch.array<int32_t>(shape.tokens())) {}
 
   int32_t* begin;
   int32_t* end;

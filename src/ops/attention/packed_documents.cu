@@ -16,20 +16,20 @@ __global__ void pack_documents(PackedDocuments documents) {
   const int32_t* const starts = documents.document_starts + first_token;
   const int stretch_begin = stretch_index * documents.stretch;
   const int stretch_end = stretch_begin + documents.stretch;
-  // The first document that begins in a stretch, or after it.
-  const auto first_start = [&](int position) {
+  // Returns the start of the first document that begins at a position or after it.
+  const auto first_start_from = [&](int position) {
     return first_not_below(starts, position, documents.sequence, position);
   };
-  const int begin = first_start(stretch_begin);
+  const int begin = first_start_from(stretch_begin);
   const int end =
-      stretch_end < documents.sequence ? first_start(stretch_end) : documents.sequence;
+      stretch_end < documents.sequence ? first_start_from(stretch_end) : documents.sequence;
   const int length = end - begin;
   // One thread, and an unrolled loop: a variable index would copy the parameters to the stack.
   if (thread == 0) {
     documents.lengths[group] = length;
-    for (int which = 0; which < PackedDocuments::kWidths; ++which) {
-      const int width = documents.widths[which];
-      int32_t* const offsets = documents.offsets[which];
+    for (int i = 0; i < PackedDocuments::kWidths; ++i) {
+      const int width = documents.widths[i];
+      int32_t* const offsets = documents.offsets[i];
       offsets[group] = (first_token + begin) * width;
       if (group + 1 == documents.groups) offsets[group + 1] = (first_token + end) * width;
     }
@@ -40,7 +40,7 @@ __global__ void pack_documents(PackedDocuments documents) {
   }
 }
 
-/// Reorders numbers, with a thread for each, in the order [tokens, heads].
+/// Reorders numbers, with a thread for each. Threads are in the order [tokens, heads].
 __global__ void reorder_rows(RowNumbers numbers, bool to_tokens) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= static_cast<int64_t>(numbers.sequences) * numbers.heads * numbers.sequence) return;

@@ -17,15 +17,14 @@ class Stream;
 /// A sequence is cut into stretches of `stretch` tokens, without regard to documents. Each stretch
 /// has one group: the documents that begin within the stretch. So the number of groups does not
 /// depend on the documents, and the host need not wait for a number from the device. A group in
-/// whose stretch no document begins is empty. Documents shorter than a stretch may share a group,
-/// where a mask separates them. A document longer than a stretch is the last of its group.
+/// whose stretch no document begins is empty. A mask separates the documents of a group.
 ///
-/// Long stretches join more documents. Short stretches make more groups. For each group a library
-/// starts blocks for all tiles of a sequence, and most of these blocks find nothing to do. So a
+/// Long stretches join more documents. Short stretches make more groups, and for each group a
+/// library starts blocks for all tiles of a sequence, most of which find nothing to do. So a
 /// stretch is at least four tiles of 128 tokens, and a sequence has at most 16 stretches.
 struct DocumentGroups {
-  DocumentGroups(int64_t all_sequences, int64_t tokens_of_sequence)
-      : sequences(all_sequences),
+  DocumentGroups(int64_t sequence_count, int64_t tokens_of_sequence)
+      : sequences(sequence_count),
         sequence(tokens_of_sequence),
         stretch(std::max(kLeastStretch, ceil_div(sequence, kMostGroups))) {}
 
@@ -33,8 +32,8 @@ struct DocumentGroups {
   static constexpr int64_t kMostGroups = 16;  // of one sequence
 
   int64_t sequences;
-  int64_t sequence;
-  int64_t stretch;
+  int64_t sequence;  // tokens of one sequence
+  int64_t stretch;   // tokens
 
   int64_t per_sequence() const { return ceil_div(sequence, stretch); }
   int64_t count() const { return sequences * per_sequence(); }
@@ -43,8 +42,8 @@ struct DocumentGroups {
 /// The lengths and offsets of groups of documents, for a library that takes cumulative lengths. All
 /// memory is the device's.
 struct PackedDocuments {
-  /// The library counts offsets in elements. Tensors differ in their elements per token: rows of
-  /// queries, rows of keys, and one number per head.
+  /// The number of widths. The library counts offsets in elements, and the elements of a token are
+  /// a row of queries, a row of keys, or one number per head.
   static constexpr int kWidths = 3;
 
   int groups;                      // of all sequences
@@ -64,9 +63,9 @@ struct PackedDocuments {
 struct PackedArrays {
   explicit PackedArrays(const DocumentGroups& groups, std::byte* base = nullptr) {
     Scratch scratch(base);
-    lengths = scratch.take<int32_t>(groups.count());
-    for (int32_t*& offset : offsets) offset = scratch.take<int32_t>(groups.count() + 1);
-    starts = scratch.take<int32_t>(groups.count() * groups.sequence);
+    lengths = scratch.array<int32_t>(groups.count());
+    for (int32_t*& offset : offsets) offset = scratch.array<int32_t>(groups.count() + 1);
+    starts = scratch.array<int32_t>(groups.count() * groups.sequence);
     bytes = scratch.bytes();
   }
 

@@ -8,31 +8,32 @@
 namespace tessera {
 namespace {
 
-// to[head, copy, i] = from[head, i]
+/// Writes to[head, copy, i] = from[head, i] for all copies of a head.
 template <typename T>
-void repeat_head(const HeadCopies<T>& heads, int64_t head) {
-  T* const to = heads.to + head * heads.times * heads.head_dim;
-  for (int64_t copy = 0; copy < heads.times; ++copy) {
-    std::copy_n(heads.from + head * heads.head_dim, heads.head_dim, to + copy * heads.head_dim);
+void repeat_head(const HeadCopies<T>& copies, int64_t head) {
+  const int64_t head_dim = copies.head_dim;
+  T* const to = copies.to + head * copies.times * head_dim;
+  for (int64_t copy = 0; copy < copies.times; ++copy) {
+    std::copy_n(copies.from + head * head_dim, head_dim, to + copy * head_dim);
   }
 }
 
-// to[head, i] = sum_copy from[head, copy, i]
+/// Writes to[head, i] = sum_copy from[head, copy, i].
 template <typename T>
-void add_copies(const HeadCopies<T>& heads, int64_t head) {
-  const T* const from = heads.from + head * heads.times * heads.head_dim;
-  T* const to = heads.to + head * heads.head_dim;
-  for (int64_t i = 0; i < heads.head_dim; ++i) {
+void add_copies(const HeadCopies<T>& copies, int64_t head) {
+  const T* const from = copies.from + head * copies.times * copies.head_dim;
+  T* const to = copies.to + head * copies.head_dim;
+  for (int64_t i = 0; i < copies.head_dim; ++i) {
     Compute<T> sum = 0;
-    for (int64_t copy = 0; copy < heads.times; ++copy) {
-      sum += static_cast<Compute<T>>(from[copy * heads.head_dim + i]);
+    for (int64_t copy = 0; copy < copies.times; ++copy) {
+      sum += static_cast<Compute<T>>(from[copy * copies.head_dim + i]);
     }
     to[i] = static_cast<T>(sum);
   }
 }
 
-/// input: x [tokens, heads * head_dim]. output: [tokens, heads * times * head_dim]. With `sums`,
-/// the reverse: the gradient of the repetition, which sums the copies.
+/// input: x [tokens, heads * head_dim]. output: [tokens, heads * times * head_dim]. If `sums`, the
+/// reverse: it is the gradient of the repetition, and sums the copies.
 class RepeatHeads final : public Operation {
  public:
   RepeatHeads(int64_t head_dim, int64_t times, bool sums)
@@ -63,21 +64,21 @@ class RepeatHeads final : public Operation {
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
       return on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
-        repeat_heads_device<Vendor>(copies<T>(execution), sums_, *execution.stream);
+        repeat_heads_device<Vendor>(head_copies<T>(execution), sums_, *execution.stream);
       });
     }
     dispatch_floating(execution.inputs[0].dtype(), [&]<typename T>(T) {
-      const HeadCopies<T> heads = copies<T>(execution);
-      parallel_each(execution.runtime.threads(), heads.heads, row_grain(head_dim_ * times_),
-                    [heads, sums = sums_](int64_t head) {
-                      sums ? add_copies(heads, head) : repeat_head(heads, head);
+      const HeadCopies<T> copies = head_copies<T>(execution);
+      parallel_each(execution.runtime.threads(), copies.heads, row_grain(head_dim_ * times_),
+                    [copies, sums = sums_](int64_t head) {
+                      sums ? add_copies(copies, head) : repeat_head(copies, head);
                     });
     });
   }
 
  private:
   template <typename T>
-  HeadCopies<T> copies(const Execution& execution) const {
+  HeadCopies<T> head_copies(const Execution& execution) const {
     const Tensor &from = execution.inputs[0], &to = execution.outputs[0];
     return {.heads = (sums_ ? to : from).elements() / head_dim_,
             .head_dim = head_dim_,

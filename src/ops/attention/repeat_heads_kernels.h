@@ -8,13 +8,13 @@ namespace tessera {
 
 class Stream;
 
-/// The arguments of a repetition of heads (forward) or of the sum of their copies (backward). The
-/// copies of a head follow one another.
+/// The arguments that repeat heads (forward) or sum their copies (backward). The copies of a head
+/// follow one another.
 template <typename T>
 struct HeadCopies {
   int64_t heads;  // heads of all tokens
   int64_t head_dim;
-  int64_t times;
+  int64_t times;  // copies of each head
   const T* from;  // forward [heads, head_dim], backward [heads, times, head_dim]
   T* to;          // forward [heads, times, head_dim], backward [heads, head_dim]
 };

@@ -16,18 +16,18 @@ namespace {
 /// Joins rows on the processor.
 ///   joined[t] = (current[t], delayed[t - 1]), or (current[t], 0) at a document's start
 template <typename T>
-void join_rows(const DelayedRows<T>& delay, int threads) {
+void join_rows(const RowsToJoin<T>& delay, int threads) {
   const int64_t width = delay.current_width + delay.delayed_width;
   parallel_ranges(threads, delay.tokens, row_grain(width), [=](int64_t begin, int64_t end, int) {
     for (int64_t token = begin; token < end; ++token) {
       T* to = delay.joined + token * width;
       to = std::copy_n(delay.current + token * delay.current_width, delay.current_width, to);
-      if (!delay.order.follows(token)) {
+      if (!delay.order.continues_document(token)) {
         std::fill_n(to, delay.delayed_width, static_cast<T>(Compute<T>{0}));
         continue;
       }
       const T* earlier =
-          token == 0 ? delay.before : delay.delayed + (token - 1) * delay.delayed_width;
+          token == 0 ? delay.row_before : delay.delayed + (token - 1) * delay.delayed_width;
       std::copy_n(earlier, delay.delayed_width, to);
     }
   });
@@ -37,13 +37,13 @@ void join_rows(const DelayedRows<T>& delay, int threads) {
 ///   current_gradient[t] = joined_gradient[t, :current_width]
 ///   delayed_gradient[t] = joined_gradient[t + 1, current_width:], or 0 if t + 1 does not follow t
 template <typename T>
-void separate_rows(const DelayedRows<T>& delay, int threads) {
+void separate_rows(const RowsToSeparate<T>& delay, int threads) {
   const int64_t width = delay.current_width + delay.delayed_width;
   parallel_each(threads, delay.tokens, row_grain(width), [=](int64_t token) {
     const T* from = delay.joined + token * width;
     std::copy_n(from, delay.current_width, delay.current + token * delay.current_width);
     T* to = delay.delayed + token * delay.delayed_width;
-    if (token + 1 < delay.tokens && delay.order.follows(token + 1)) {
+    if (token + 1 < delay.tokens && delay.order.continues_document(token + 1)) {
       std::copy_n(from + width + delay.current_width, delay.delayed_width, to);
     } else {
       std::fill_n(to, delay.delayed_width, static_cast<T>(Compute<T>{0}));
@@ -51,9 +51,10 @@ void separate_rows(const DelayedRows<T>& delay, int threads) {
   });
 }
 
-template <typename T>
-DelayedRows<T> delayed_rows(const TokenOrder& order, const Tensor& current, const Tensor& delayed,
-                            const Tensor& joined) {
+/// Returns the arguments of type Rows for elements of type T, without a row before them.
+template <typename Rows, typename T>
+Rows delayed_rows(const TokenOrder& order, const Tensor& current, const Tensor& delayed,
+                  const Tensor& joined) {
   return {.order = order,
           .tokens = current.shape()[0],
           .current_width = current.shape()[1],
@@ -61,7 +62,7 @@ DelayedRows<T> delayed_rows(const TokenOrder& order, const Tensor& current, cons
           .current = current.pointer<T>(),
           .delayed = delayed.pointer<T>(),
           .joined = joined.pointer<T>(),
-          .before = nullptr};
+          .row_before = nullptr};
 }
 
 /// inputs: the gradient of the joined rows [tokens, c + e], document starts if given. outputs: the
@@ -101,9 +102,10 @@ class JoinDelayedGradient final : public Operation {
 
  private:
   template <typename T>
-  DelayedRows<T> arguments(const Execution& execution) const {
-    return delayed_rows<T>(sequences_.order(execution.inputs), execution.outputs[0],
-                           execution.outputs[1], execution.inputs[0]);
+  RowsToSeparate<T> arguments(const Execution& execution) const {
+    return delayed_rows<RowsToSeparate<T>, T>(sequences_.order(execution.inputs),
+                                              execution.outputs[0], execution.outputs[1],
+                                              execution.inputs[0]);
   }
 
   SequenceInputs sequences_;
@@ -120,7 +122,7 @@ class JoinDelayed final : public Operation {
   }
 
   std::string labels(std::span<const Spec>) const override {
-    const std::string tokens = sequences_.tokens();
+    const std::string tokens = sequences_.token_label();
     const std::string result = sequences_.is_continued() ? "s v, += w e" : "(b s) v";
     return "~" + tokens + " c! + ~" + tokens + " e!" + sequences_.labels() + " -> " + result;
   }
@@ -128,8 +130,7 @@ class JoinDelayed final : public Operation {
     const size_t expected = 2 + size_t{sequences_.is_continued()} + sequences_.count();
     TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs; {} are expected", inputs.size(),
                    expected);
-    const Spec& current = inputs[0];
-    const Spec& delayed = inputs[1];
+    const Spec &current = inputs[0], &delayed = inputs[1];
     TESSERA_EXPECT(*this,
                    current.shape.rank() == 2 && delayed.shape.rank() == 2 &&
                        current.shape[0] == delayed.shape[0] && is_floating(current.dtype) &&
@@ -177,11 +178,11 @@ class JoinDelayed final : public Operation {
 
  private:
   template <typename T>
-  DelayedRows<T> arguments(const Execution& execution) const {
+  RowsToJoin<T> arguments(const Execution& execution) const {
     const std::span<const Tensor> inputs = execution.inputs;
-    auto rows =
-        delayed_rows<T>(sequences_.order(inputs), inputs[0], inputs[1], execution.outputs[0]);
-    if (sequences_.is_continued()) rows.before = inputs[2].pointer<T>();
+    auto rows = delayed_rows<RowsToJoin<T>, T>(sequences_.order(inputs), inputs[0], inputs[1],
+                                               execution.outputs[0]);
+    if (sequences_.is_continued()) rows.row_before = inputs[2].pointer<T>();
     return rows;
   }
 

@@ -4,9 +4,9 @@
 namespace tessera {
 namespace {
 
-/// Joins rows (DelayedRows), with a thread for each pack: pack_size elements moved in one access.
+/// Joins rows, with a thread for each pack: pack_size elements moved in one access.
 template <typename T, int pack_size>
-__global__ void join_rows(DelayedRows<T> delay) {
+__global__ void join_rows(RowsToJoin<T> delay) {
   const int64_t current = delay.current_width / pack_size;  // packs of a row
   const int64_t delayed = delay.delayed_width / pack_size;
   for_my_elements<1>(delay.tokens * (current + delayed), [&](int64_t index, auto) {
@@ -15,8 +15,8 @@ __global__ void join_rows(DelayedRows<T> delay) {
     Pack<T, pack_size> values{};
     if (pack < current) {
       values = load_pack<pack_size>(delay.current, token * current + pack);
-    } else if (delay.order.follows(token)) {
-      values = token == 0 ? load_pack<pack_size>(delay.before, pack - current)
+    } else if (delay.order.continues_document(token)) {
+      values = token == 0 ? load_pack<pack_size>(delay.row_before, pack - current)
                           : load_pack<pack_size>(delay.delayed,
                                                  (token - 1) * delayed + pack - current);
     }
@@ -24,9 +24,9 @@ __global__ void join_rows(DelayedRows<T> delay) {
   });
 }
 
-/// Separates the gradient of joined rows (DelayedRows), with a thread for each pack.
+/// Separates the gradients of joined rows, with a thread for each pack.
 template <typename T, int pack_size>
-__global__ void separate_rows(DelayedRows<T> delay) {
+__global__ void separate_rows(RowsToSeparate<T> delay) {
   const int64_t current = delay.current_width / pack_size;  // packs of a row
   const int64_t delayed = delay.delayed_width / pack_size;
   for_my_elements<1>(delay.tokens * (current + delayed), [&](int64_t index, auto) {
@@ -38,7 +38,7 @@ __global__ void separate_rows(DelayedRows<T> delay) {
       return;
     }
     Pack<T, pack_size> values{};
-    if (token + 1 < delay.tokens && delay.order.follows(token + 1)) {
+    if (token + 1 < delay.tokens && delay.order.continues_document(token + 1)) {
       values = load_pack<pack_size>(delay.joined, index + current + delayed);
     }
     store_pack(delay.delayed, token * delayed + pack - current, values);
@@ -47,8 +47,8 @@ __global__ void separate_rows(DelayedRows<T> delay) {
 
 /// Calls body(pack_size, grid) with the elements of a pack as a compile-time constant that divides
 /// both widths. If full packs do not divide the first, the 1 leads to packs of one element.
-template <typename T, typename Body>
-void with_joined_packs(const DelayedRows<T>& delay, Body&& body) {
+template <typename T, typename Rows, typename Body>
+void with_joined_packs(const Rows& delay, Body&& body) {
   const int64_t width = delay.current_width + delay.delayed_width;
   const bool fits = delay.current_width % kPackSize<T> == 0;
   with_pack_size<kPackSize<T>>(fits ? delay.delayed_width : 1, [&](auto pack_size) {
@@ -59,22 +59,22 @@ void with_joined_packs(const DelayedRows<T>& delay, Body&& body) {
 }  // namespace
 
 template <typename Vendor, typename T>
-void join_delayed_device(const DelayedRows<T>& delay, Stream& stream) {
-  with_joined_packs(delay, [&](auto pack_size, const Grid& grid) {
+void join_delayed_device(const RowsToJoin<T>& delay, Stream& stream) {
+  with_joined_packs<T>(delay, [&](auto pack_size, const Grid& grid) {
     launch(join_rows<T, pack_size>, grid, stream, delay);
   });
 }
 
 template <typename Vendor, typename T>
-void join_delayed_gradient_device(const DelayedRows<T>& delay, Stream& stream) {
-  with_joined_packs(delay, [&](auto pack_size, const Grid& grid) {
+void join_delayed_gradient_device(const RowsToSeparate<T>& delay, Stream& stream) {
+  with_joined_packs<T>(delay, [&](auto pack_size, const Grid& grid) {
     launch(separate_rows<T, pack_size>, grid, stream, delay);
   });
 }
 
-template void join_delayed_device<ThisVendor>(const DelayedRows<float>&, Stream&);
-template void join_delayed_device<ThisVendor>(const DelayedRows<BFloat16>&, Stream&);
-template void join_delayed_gradient_device<ThisVendor>(const DelayedRows<float>&, Stream&);
-template void join_delayed_gradient_device<ThisVendor>(const DelayedRows<BFloat16>&, Stream&);
+template void join_delayed_device<ThisVendor>(const RowsToJoin<float>&, Stream&);
+template void join_delayed_device<ThisVendor>(const RowsToJoin<BFloat16>&, Stream&);
+template void join_delayed_gradient_device<ThisVendor>(const RowsToSeparate<float>&, Stream&);
+template void join_delayed_gradient_device<ThisVendor>(const RowsToSeparate<BFloat16>&, Stream&);
 
 }  // namespace tessera

@@ -9,25 +9,30 @@ namespace tessera {
 
 class Stream;
 
-/// The arguments of joined[t] = (current[t], delayed[t - 1]), where delayed[t - 1] is zero at a
-/// document's start. For the gradient the rows are gradients: `joined` is read, `current` and
-/// `delayed` are written, and `delayed` is zero for the last token of a document.
-template <typename T>
+/// The rows of joined[t] = (current[t], delayed[t - 1]), where delayed[t - 1] is zero at a
+/// document's start. A const element type marks the rows that are read.
+template <typename Part, typename Joined>
 struct DelayedRows {
   TokenOrder order;
   int64_t tokens;
   int64_t current_width;
   int64_t delayed_width;
-  T* current;       // [tokens, current_width]
-  T* delayed;       // [tokens, delayed_width]
-  T* joined;        // [tokens, current_width + delayed_width]
-  const T* before;  // [delayed_width]: row before token 0 of a sequence that continues, or null
+  Part* current;           // [tokens, current_width]
+  Part* delayed;           // [tokens, delayed_width]
+  Joined* joined;          // [tokens, current_width + delayed_width]
+  const Part* row_before;  // [delayed_width]: before token 0 of a sequence that continues, or null
 };
+/// The arguments that join rows.
+template <typename T>
+using RowsToJoin = DelayedRows<const T, T>;
+/// The arguments that separate gradients: `delayed` is zero for the last token of a document.
+template <typename T>
+using RowsToSeparate = DelayedRows<T, const T>;
 
 // These functions enqueue the kernels on a device's stream, for T = float and BFloat16.
 template <typename Vendor, typename T>
-void join_delayed_device(const DelayedRows<T>& delay, Stream& stream);
+void join_delayed_device(const RowsToJoin<T>& delay, Stream& stream);
 template <typename Vendor, typename T>
-void join_delayed_gradient_device(const DelayedRows<T>& delay, Stream& stream);
+void join_delayed_gradient_device(const RowsToSeparate<T>& delay, Stream& stream);
 
 }  // namespace tessera

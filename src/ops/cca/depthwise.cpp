@@ -19,17 +19,17 @@ template <typename T>
 void depthwise_plain(const DepthwiseForward<T>& depthwise, int threads) {
   using Wide = Compute<T>;
   parallel_each(threads, depthwise.tokens, 1, [&](int64_t token) {
-    const int reach = depthwise.reach(token);
+    const int earlier_count = depthwise.earlier_count(token);
     for (int64_t c = 0; c < depthwise.channels; ++c) {
       const Wide* weight = depthwise.weight + 2 * c;
       const auto x = [&](int back) {
-        return back <= reach ? static_cast<Wide>(depthwise.row(token - back)[c]) : Wide{0};
+        return back <= earlier_count ? static_cast<Wide>(depthwise.row(token - back)[c]) : Wide{0};
       };
       const auto y = [&](int back) {
         return weight[0] * x(back + 1) + weight[1] * x(back) + depthwise.bias[c];
       };
       T* taps = depthwise.taps + 2 * (token * depthwise.channels + c);
-      taps[0] = static_cast<T>(reach > 0 ? y(1) : depthwise.bias[c]);
+      taps[0] = static_cast<T>(earlier_count > 0 ? y(1) : depthwise.bias[c]);
       taps[1] = static_cast<T>(y(0));
     }
   });
@@ -95,8 +95,7 @@ class DepthwiseTapsGradient final : public Operation {
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 3 + sequences_.count(), "{} inputs", inputs.size());
-    const Spec& x = inputs[0];
-    const Spec& weight = inputs[1];
+    const Spec &x = inputs[0], &weight = inputs[1];
     expect_channels(*this, x, weight);
     sequences_.expect(*this, inputs, x.shape[0]);
     TESSERA_EXPECT(*this, is_like(inputs[2], {taps_shape(x.shape), x.dtype}),
@@ -155,7 +154,7 @@ class DepthwiseTaps final : public Operation {
   }
 
   std::string labels(std::span<const Spec>) const override {
-    const std::string tokens = sequences_.tokens();
+    const std::string tokens = sequences_.token_label();
     const std::string state = sequences_.is_continued() ? ", += w c" : "";
     const std::string result = sequences_.is_continued() ? "s (c k)" : "(b s) (c k)";
     return tokens + " c, c k!, c" + sequences_.labels() + " -> " + result + state;
@@ -219,7 +218,7 @@ class DepthwiseTaps final : public Operation {
             .tokens = inputs[0].shape()[0],
             .channels = inputs[0].shape()[1],
             .x = inputs[0].pointer<T>(),
-            .before = sequences_.is_continued() ? inputs[3].pointer<T>() : nullptr,
+            .earlier_rows = sequences_.is_continued() ? inputs[3].pointer<T>() : nullptr,
             .weight = inputs[1].pointer<Wide>(),
             .bias = inputs[2].pointer<Wide>(),
             .taps = execution.outputs[0].pointer<T>()};

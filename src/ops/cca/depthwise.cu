@@ -37,16 +37,17 @@ __global__ void write_taps(DepthwiseForward<T> depthwise) {
   const int64_t packs = depthwise.channels / pack_size;
   for_my_elements<1>(depthwise.tokens * packs, [&](int64_t index, auto) {
     const int64_t token = index / packs, pack = index % packs;
-    const int reach = depthwise.reach(token);
+    const int earlier_count = depthwise.earlier_count(token);
     const auto current = widened<pack_size>(true, depthwise.row(token), pack);
-    const auto earlier =
-        widened<pack_size>(reach > 0, reach > 0 ? depthwise.row(token - 1) : nullptr, pack);
-    const auto earliest =
-        widened<pack_size>(reach > 1, reach > 1 ? depthwise.row(token - 2) : nullptr, pack);
+    const auto row_back = [&](int back) {  // zeros if that row is outside the document
+      const bool is_read = back <= earlier_count;
+      return widened<pack_size>(is_read, is_read ? depthwise.row(token - back) : nullptr, pack);
+    };
+    const auto earlier = row_back(1), earliest = row_back(2);
     const TapWeights<pack_size> weight(depthwise.weight, pack);
     const auto bias = load_pack<pack_size>(depthwise.bias, pack);
-    const auto y = [&](int i, float before, float now) {
-      return weight.earlier(i) * before + weight.own(i) * now + bias.values[i];
+    const auto y = [&](int i, float earlier_x, float own_x) {
+      return weight.earlier(i) * earlier_x + weight.own(i) * own_x + bias.values[i];
     };
     Pack<T, 2 * pack_size> taps;
     for (int i = 0; i < pack_size; ++i) {
@@ -75,12 +76,12 @@ __global__ void __launch_bounds__(kColumnThreads)
     return widened<2 * pack_size>(is_read, depthwise.taps_gradient, token * packs + pack);
   };
   // The gradients of the taps and of y at the token after the current one.
-  const bool is_cut = end < depthwise.tokens;
-  Pack<float, 2 * pack_size> next = taps_gradient(is_cut, end);
-  const auto last = taps_gradient(is_cut && depthwise.is_followed(end), end + 1);
+  const bool has_later_part = end < depthwise.tokens;
+  Pack<float, 2 * pack_size> next = taps_gradient(has_later_part, end);
+  const auto second_next = taps_gradient(has_later_part && depthwise.is_followed(end), end + 1);
   float next_y_gradient[pack_size];
   for (int i = 0; i < pack_size; ++i) {
-    next_y_gradient[i] = next.values[2 * i + 1] + last.values[2 * i];
+    next_y_gradient[i] = next.values[2 * i + 1] + second_next.values[2 * i];
   }
 
   Pack<float, 2 * pack_size> weight_gradient{};
@@ -91,11 +92,12 @@ __global__ void __launch_bounds__(kColumnThreads)
     const auto x = widened<pack_size>(true, depthwise.x, token * packs + pack);
     Pack<T, pack_size> x_gradient;
     for (int i = 0; i < pack_size; ++i) {
-      const float after = is_followed ? next_y_gradient[i] : 0.0f;
+      const float later_gradient = is_followed ? next_y_gradient[i] : 0.0f;
       const float y_gradient =
           current.values[2 * i + 1] + (is_followed ? next.values[2 * i] : 0.0f);
-      x_gradient.values[i] = round_to<T>(weight.own(i) * y_gradient + weight.earlier(i) * after);
-      weight_gradient.values[2 * i] += after * x.values[i];
+      x_gradient.values[i] = round_to<T>(weight.own(i) * y_gradient +
+                                          weight.earlier(i) * later_gradient);
+      weight_gradient.values[2 * i] += later_gradient * x.values[i];
       weight_gradient.values[2 * i + 1] += y_gradient * x.values[i];
       bias_gradient.values[i] += current.values[2 * i] + current.values[2 * i + 1];
       next_y_gradient[i] = y_gradient;

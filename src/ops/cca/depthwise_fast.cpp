@@ -7,39 +7,40 @@
 namespace tessera {
 namespace {
 
-/// Writes the taps of one token. `reach` tokens before it belong to its document and are read.
-template <int reach, typename T>
+/// Writes the taps of one token. `earlier_count` tokens before it belong to its document and are
+/// read.
+template <int earlier_count, typename T>
 [[gnu::noinline]] void write_taps(const DepthwiseForward<T>& depthwise, int64_t token) {
   const T* current = depthwise.row(token);
-  const T* earlier = reach > 0 ? depthwise.row(token - 1) : nullptr;
-  const T* earliest = reach > 1 ? depthwise.row(token - 2) : nullptr;
+  const T* earlier = earlier_count > 0 ? depthwise.row(token - 1) : nullptr;
+  const T* earliest = earlier_count > 1 ? depthwise.row(token - 2) : nullptr;
   const float* weight = depthwise.weight;
   const float* bias = depthwise.bias;
   T* taps = depthwise.taps + 2 * token * depthwise.channels;
 #pragma GCC ivdep
   for (int64_t c = 0; c < depthwise.channels; ++c) {
-    float before = bias[c];
-    float now = weight[2 * c + 1] * static_cast<float>(current[c]) + bias[c];
-    if constexpr (reach > 0) {
+    float earlier_tap = bias[c];
+    float current_tap = weight[2 * c + 1] * static_cast<float>(current[c]) + bias[c];
+    if constexpr (earlier_count > 0) {
       const auto x = static_cast<float>(earlier[c]);
-      before += weight[2 * c + 1] * x;
-      now += weight[2 * c] * x;
+      earlier_tap += weight[2 * c + 1] * x;
+      current_tap += weight[2 * c] * x;
     }
-    if constexpr (reach > 1) before += weight[2 * c] * static_cast<float>(earliest[c]);
-    taps[2 * c] = static_cast<T>(before);
-    taps[2 * c + 1] = static_cast<T>(now);
+    if constexpr (earlier_count > 1) earlier_tap += weight[2 * c] * static_cast<float>(earliest[c]);
+    taps[2 * c] = static_cast<T>(earlier_tap);
+    taps[2 * c + 1] = static_cast<T>(current_tap);
   }
 }
 
 /// Writes the gradient of one token's x, and adds its share to the gradients of the weight and the
-/// bias. `ahead` tokens after it belong to its document.
-template <int ahead, typename T>
+/// bias. `later_count` tokens after it belong to its document.
+template <int later_count, typename T>
 [[gnu::noinline]] void add_token(const DepthwiseBackward<T>& depthwise, int64_t token,
                                  float* weight_gradient, float* bias_gradient) {
   const int64_t channels = depthwise.channels;
   const T* current = depthwise.taps_gradient + 2 * token * channels;
-  const T* next = current + (ahead > 0 ? 2 * channels : 0);
-  const T* last = current + (ahead > 1 ? 4 * channels : 0);
+  const T* next = current + (later_count > 0 ? 2 * channels : 0);
+  const T* second_next = current + (later_count > 1 ? 4 * channels : 0);
   const T* x = depthwise.x + token * channels;
   const float* weight = depthwise.weight;
   T* x_gradient = depthwise.x_gradient + token * channels;
@@ -48,11 +49,11 @@ template <int ahead, typename T>
     const auto current_gradient = static_cast<float>(current[2 * c + 1]);
     float y_gradient = current_gradient;
     float next_y_gradient = 0;
-    if constexpr (ahead > 0) {
+    if constexpr (later_count > 0) {
       y_gradient += static_cast<float>(next[2 * c]);
       next_y_gradient = static_cast<float>(next[2 * c + 1]);
     }
-    if constexpr (ahead > 1) next_y_gradient += static_cast<float>(last[2 * c]);
+    if constexpr (later_count > 1) next_y_gradient += static_cast<float>(second_next[2 * c]);
     const auto value = static_cast<float>(x[c]);
     x_gradient[c] =
         static_cast<T>(weight[2 * c + 1] * y_gradient + weight[2 * c] * next_y_gradient);
@@ -75,8 +76,8 @@ void with_neighbours(int count, Body&& body) {
 template <typename T>
 void depthwise_fast(const DepthwiseForward<T>& depthwise, int threads) {
   parallel_each(threads, depthwise.tokens, row_grain(2 * depthwise.channels), [&](int64_t token) {
-    with_neighbours(depthwise.reach(token),
-                    [&](auto reach) { write_taps<reach>(depthwise, token); });
+    with_neighbours(depthwise.earlier_count(token),
+                    [&](auto earlier_count) { write_taps<earlier_count>(depthwise, token); });
   });
 }
 
@@ -89,8 +90,8 @@ void depthwise_gradient_fast(const DepthwiseBackward<T>& depthwise, int64_t part
     std::fill_n(weight_gradient, 3 * channels, 0.0f);
     const int64_t end = depthwise.tokens * (part + 1) / parts;
     for (int64_t token = depthwise.tokens * part / parts; token < end; ++token) {
-      with_neighbours(depthwise.ahead(token), [&](auto ahead) {
-        add_token<ahead>(depthwise, token, weight_gradient, bias_gradient);
+      with_neighbours(depthwise.later_count(token), [&](auto later_count) {
+        add_token<later_count>(depthwise, token, weight_gradient, bias_gradient);
       });
     }
   });

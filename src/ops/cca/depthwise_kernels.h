@@ -17,20 +17,21 @@ struct DepthwiseForward {
   TokenOrder order;
   int64_t tokens;
   int64_t channels;
-  const T* x;          // [tokens, channels]
-  const T* before;     // [2, channels]: rows before token 0 of a sequence that continues, or null
+  const T* x;  // [tokens, channels]
+  const T*
+      earlier_rows;    // [2, channels]: rows before token 0 of a sequence that continues, or null
   const Wide* weight;  // [channels, 2]
   const Wide* bias;    // [channels]
   T* taps;             // [tokens, channels, 2]
 
   /// Returns the row of x of a token. Tokens -2 and -1 are those before token 0.
   constexpr const T* row(int64_t token) const {
-    return token < 0 ? before + (token + 2) * channels : x + token * channels;
+    return token < 0 ? earlier_rows + (token + 2) * channels : x + token * channels;
   }
   /// Returns the number of tokens, of the two before this one, that belong to its document.
-  constexpr int reach(int64_t token) const {
-    if (!order.follows(token)) return 0;
-    return order.follows(token - 1) ? 2 : 1;
+  constexpr int earlier_count(int64_t token) const {
+    if (!order.continues_document(token)) return 0;
+    return order.continues_document(token - 1) ? 2 : 1;
   }
 };
 
@@ -51,10 +52,10 @@ struct DepthwiseBackward {
 
   /// Returns whether the next token belongs to the same document.
   constexpr bool is_followed(int64_t token) const {
-    return token + 1 < tokens && order.follows(token + 1);
+    return token + 1 < tokens && order.continues_document(token + 1);
   }
   /// Returns the number of tokens, of the two after this one, that belong to its document.
-  constexpr int ahead(int64_t token) const {
+  constexpr int later_count(int64_t token) const {
     if (!is_followed(token)) return 0;
     return is_followed(token + 1) ? 2 : 1;
   }

@@ -65,12 +65,14 @@ class HeadProducts : public Operation {
   void run(const Execution& execution) const override {
     const std::span<const Tensor> inputs = execution.inputs;
     const GemmShape shape = head_product(sizes(specs_of(inputs)));
-    const bool is_weight = shape.transpose_a;  // C is the weight's gradient
-    const int64_t weight_step = shape.n * (is_weight ? shape.m : shape.k);
-    const HeadOperand a{inputs[is_weight ? 1 : 0], is_weight ? shape.m : shape.k};
-    const HeadOperand b{inputs[is_weight ? 0 : 1], is_weight ? shape.n : weight_step};
+    // Only the weight's gradient transposes A. There A is input 1, the gradient; B is the taps.
+    const bool is_weight_gradient = shape.transpose_a;
+    const int64_t weight_step = shape.n * (is_weight_gradient ? shape.m : shape.k);
+    const HeadOperand a{inputs[is_weight_gradient ? 1 : 0], is_weight_gradient ? shape.m : shape.k};
+    const HeadOperand b{inputs[is_weight_gradient ? 0 : 1],
+                        is_weight_gradient ? shape.n : weight_step};
     const HeadOperand c{execution.outputs.empty() ? inputs[2] : execution.outputs[0],
-                        is_weight ? weight_step : shape.n};
+                        is_weight_gradient ? weight_step : shape.n};
     if (execution.stream == nullptr) {
       for (const RowSection& section : sections(shape)) {
         run_section(execution, shape, section, a, b, c);
@@ -128,14 +130,14 @@ class HeadProducts : public Operation {
     const PackedGemm product(runtime, with_rows(shape, rows, 1), rows);
     const int64_t bytes = thread_bytes(runtime.target(), shape);
     const int64_t chunks = (section.end - section.begin) / rows;
-    const int64_t step_of_a = shape.transpose_a ? 1 : shape.lda;
-    const int64_t step_of_c = shape.ldc > 0 ? shape.ldc : shape.n;
+    const int64_t row_step_a = shape.transpose_a ? 1 : shape.lda;
+    const int64_t row_step_c = shape.ldc > 0 ? shape.ldc : shape.n;
     parallel_items(runtime.threads(), heads_ * chunks, [&](int64_t item, int thread) {
       const int64_t head = item / chunks;
       const int64_t row = section.begin + item % chunks * rows;
       PackedGemm packed = product;
       packed.pack(b.part(head), execution.workspace.data() + thread * bytes);
-      packed.run(a.part(head, row * step_of_a), c.part(head, row * step_of_c));
+      packed.run(a.part(head, row * row_step_a), c.part(head, row * row_step_c));
     });
   }
 };
@@ -199,8 +201,7 @@ class GroupedConvolutionInputGradient final : public HeadProducts {
     return "~t (h o!), ~(h o!) i! k! -> t (h i k)";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    const Spec& gradient = inputs[0];
-    const Spec& weight = inputs[1];
+    const Spec &gradient = inputs[0], &weight = inputs[1];
     TESSERA_EXPECT(*this, gradient.shape[1] == weight.shape[0] && gradient.dtype == weight.dtype,
                    "a gradient {} with a weight {}", text_of(gradient), text_of(weight));
     const HeadSizes size = sizes(inputs);
@@ -235,8 +236,7 @@ class GroupedConvolution final : public HeadProducts {
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2, "{} inputs", inputs.size());
-    const Spec& taps = inputs[0];
-    const Spec& weight = inputs[1];
+    const Spec &taps = inputs[0], &weight = inputs[1];
     TESSERA_EXPECT(*this, taps.shape.rank() == 2 && is_floating(taps.dtype),
                    "the taps are {}; a floating matrix is expected", text_of(taps));
     TESSERA_EXPECT(*this,
@@ -260,12 +260,12 @@ class GroupedConvolution final : public HeadProducts {
     const auto weight_gradient = [&](bool accumulate) {
       return std::make_shared<GroupedConvolutionWeightGradient>(heads_, accumulate);
     };
-    const Value main = builder.main_gradient(weight);
-    if (!main) {
+    const Value main_gradient = builder.main_gradient(weight);
+    if (!main_gradient) {
       return {taps_gradient, builder.apply_single(weight_gradient(false), {taps, result_gradient})};
     }
-    builder.apply(weight_gradient(true), {taps, result_gradient, main});
-    return {taps_gradient, main};
+    builder.apply(weight_gradient(true), {taps, result_gradient, main_gradient});
+    return {taps_gradient, main_gradient};
   }
 
  protected:

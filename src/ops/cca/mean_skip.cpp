@@ -11,8 +11,7 @@ namespace tessera {
 namespace {
 
 // The skip and the norm of compressed convolutional attention (mean_skip.h), and their gradient.
-// The gradient comes first, because the operation's gradient() creates it. Both operations take the
-// same seven operands. Their base checks the operands and hands them to the kernels.
+// Both operations take the same seven operands, which their base checks and hands to the kernels.
 
 /// The base of the operation and its gradient. The inputs begin with queries and keys before the
 /// convolutions, queries and keys after them, both biases and the temperature.
@@ -29,8 +28,7 @@ class MeanSkip : public Operation {
   }
 
   void expect_operands(std::span<const Spec> inputs) const {
-    const Spec& query = inputs[0];
-    const Spec& key = inputs[1];
+    const Spec &query = inputs[0], &key = inputs[1];
     const int64_t head_dim = options_.head_dim;
     TESSERA_EXPECT(*this, options_.epsilon > 0, "an epsilon of {}; it must be positive",
                    options_.epsilon);
@@ -118,10 +116,10 @@ class MeanSkipNormGradient final : public MeanSkip {
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     expect_device_sizes(target, inputs);
     const DType dtype = inputs[0].dtype;
-    const int64_t parts = parts_of(target, dtype, inputs[0].shape[0]);
+    const int64_t parts = part_count(target, dtype, inputs[0].shape[0]);
     if (dtype == DType::f64)
-      return Work<double>(*this, target, weight_elements(inputs), parts).bytes;
-    return Work<float>(*this, target, weight_elements(inputs), parts).bytes;
+      return GradientScratch<double>(*this, target, weight_elements(inputs), parts).bytes;
+    return GradientScratch<float>(*this, target, weight_elements(inputs), parts).bytes;
   }
 
   /// Lets the gradients of the convolutions' results overwrite the gradients of the outputs: the
@@ -135,7 +133,7 @@ class MeanSkipNormGradient final : public MeanSkip {
     const int threads = execution.runtime.threads();
     const DType dtype = execution.inputs[0].dtype();
     const int64_t parts =
-        parts_of(execution.runtime.target(), dtype, execution.inputs[0].shape()[0]);
+        part_count(execution.runtime.target(), dtype, execution.inputs[0].shape()[0]);
     run_kernel(
         execution, dtype, [&]<typename T>(T) { return arguments<T>(execution, parts); },
         [&]<typename Vendor>(Vendor, const auto& skip) {
@@ -147,7 +145,7 @@ class MeanSkipNormGradient final : public MeanSkip {
 
  private:
   /// Returns the number of parts in which sums over tokens are taken: 0 for the plain kernel.
-  static int64_t parts_of(const Target& target, DType dtype, int64_t tokens) {
+  static int64_t part_count(const Target& target, DType dtype, int64_t tokens) {
     const bool plain = target.device == Device::cpu && use_plain(target, dtype);
     return plain ? 0 : token_parts(target, tokens);
   }
@@ -157,12 +155,12 @@ class MeanSkipNormGradient final : public MeanSkip {
 
   /// The parts of the workspace. `rows` is [threads, 3, head_dim], `sums` [parts, width].
   template <typename Wide>
-  struct Work {
-    Work(const MeanSkipNormGradient& operation, const Target& target, int64_t width, int64_t parts,
-         std::byte* base = nullptr) {
+  struct GradientScratch {
+    GradientScratch(const MeanSkipNormGradient& operation, const Target& target, int64_t width,
+                    int64_t parts, std::byte* base = nullptr) {
       Scratch memory(base);
-      rows = memory.take<Wide>(target.threads * 3 * operation.options_.head_dim);
-      sums = memory.take<Wide>(parts * width);
+      rows = memory.array<Wide>(target.threads * 3 * operation.options_.head_dim);
+      sums = memory.array<Wide>(parts * width);
       bytes = memory.bytes();
     }
     Wide* rows;
@@ -174,8 +172,9 @@ class MeanSkipNormGradient final : public MeanSkip {
   MeanSkipBackward<T> arguments(const Execution& execution, int64_t parts) const {
     using Wide = Compute<T>;
     const std::span<const Tensor> inputs = execution.inputs, outputs = execution.outputs;
-    const Work<Wide> work(*this, execution.runtime.target(), weight_elements(specs_of(inputs)),
-                          parts, execution.workspace.data());
+    const GradientScratch<Wide> work(*this, execution.runtime.target(),
+                                     weight_elements(specs_of(inputs)), parts,
+                                     execution.workspace.data());
     return {.operands = operands<T>(inputs),
             .query_gradient = inputs[kOperands].pointer<T>(),
             .key_gradient = inputs[kOperands + 1].pointer<T>(),

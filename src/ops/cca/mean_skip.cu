@@ -18,7 +18,7 @@ struct HeadRow {
 
   /// Calls body(i, p) for the packs of this lane: pack p of the row is number i of them.
   template <typename Body>
-  __device__ static void for_mine(int64_t head_dim, Body&& body) {
+  __device__ static void for_own_packs(int64_t head_dim, Body&& body) {
     for (int i = 0; i < lane_packs; ++i) {
       const int p = this_lane() + i * kLanes;
       if (p * pack_size < head_dim) body(i, p);
@@ -26,7 +26,7 @@ struct HeadRow {
   }
   template <typename T>
   __device__ HeadRow(const T* row, int64_t head_dim) {
-    for_mine(head_dim, [&](int i, int p) {
+    for_own_packs(head_dim, [&](int i, int p) {
       const Pack<T, pack_size> pack = load_pack<pack_size>(row, p);
       for (int k = 0; k < pack_size; ++k) packs[i].values[k] = static_cast<float>(pack.values[k]);
     });
@@ -35,7 +35,7 @@ struct HeadRow {
 
   template <typename T>
   __device__ void store(T* row, int64_t head_dim) const {
-    for_mine(head_dim, [&](int i, int p) {
+    for_own_packs(head_dim, [&](int i, int p) {
       Pack<T, pack_size> pack;
       for (int k = 0; k < pack_size; ++k) pack.values[k] = round_to<T>(packs[i].values[k]);
       store_pack(row, p, pack);
@@ -54,10 +54,10 @@ struct HeadRow {
   __device__ float& at(int i, int k) { return packs[i].values[k]; }
 
   /// Returns the dot product with another row, to all lanes. Packs after the row's end are zeros.
-  __device__ float dot(const HeadRow& other) const {
+  __device__ float dot(const HeadRow& second) const {
     float total = 0;
     for (int i = 0; i < lane_packs; ++i) {
-      for (int k = 0; k < pack_size; ++k) total += at(i, k) * other.at(i, k);
+      for (int k = 0; k < pack_size; ++k) total += at(i, k) * second.at(i, k);
     }
     return warp_sum(total);
   }
@@ -161,7 +161,7 @@ __device__ SumGradient<HeadRow<lane_packs, pack_size>> gradient_of_sum(
 template <int lane_packs, int pack_size>
 __device__ void add_to_sums(const HeadRow<lane_packs, pack_size>& row, float* sums,
                             int64_t head_dim) {
-  HeadRow<lane_packs, pack_size>::for_mine(head_dim, [&](int i, int p) {
+  HeadRow<lane_packs, pack_size>::for_own_packs(head_dim, [&](int i, int p) {
     for (int k = 0; k < pack_size; ++k) sums[p * pack_size + k] += row.at(i, k);
   });
 }

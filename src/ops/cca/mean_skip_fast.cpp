@@ -19,19 +19,19 @@ struct SkipRows {
   SkipRows(const MeanSkipOperands<T>& operands, int64_t token, int64_t group)
       : head_dim(operands.head_dim),
         heads(operands.heads),
-        key_start((token * operands.groups + group) * operands.head_dim),
-        query_start(key_start * operands.heads),
-        projected_query(operands.projected_query + query_start),
-        projected_key(operands.projected_key + key_start),
-        convolved_query(operands.convolved_query + query_start),
-        convolved_key(operands.convolved_key + key_start),
+        key_row((token * operands.groups + group) * operands.head_dim),
+        query_row(key_row * operands.heads),
+        projected_query(operands.projected_query + query_row),
+        projected_key(operands.projected_key + key_row),
+        convolved_query(operands.convolved_query + query_row),
+        convolved_key(operands.convolved_key + key_row),
         query_bias(operands.query_bias + group * operands.heads * operands.head_dim),
         key_bias(operands.key_bias + group * operands.head_dim) {}
 
   int64_t head_dim;
   int64_t heads;
-  int64_t key_start;    // offset of the key head's row, in elements
-  int64_t query_start;  // offset of the rows of queries
+  int64_t key_row;    // offset of the key head's row, in elements
+  int64_t query_row;  // offset of the rows of queries
   const T* projected_query;
   const T* projected_key;
   const T* convolved_query;
@@ -158,18 +158,18 @@ void write_group_gradients(const MeanSkipBackward<T>& skip, const SkipPart& part
   sum_of_key(rows, key_sum_gradient);
   *part.temperature_gradient += replace_by_gradient<T>(
       {.root = root, .temperature = operands.temperature[group], .epsilon = operands.epsilon},
-      skip.key_gradient + rows.key_start, key_sum_gradient, head_dim);
+      skip.key_gradient + rows.key_row, key_sum_gradient, head_dim);
   std::fill_n(total, head_dim, 0.0f);
   for (int64_t head = 0; head < operands.heads; ++head) {
-    const int64_t start = rows.query_start + head * head_dim;
+    const int64_t start = rows.query_row + head * head_dim;
     sum_of_query(rows, head, sum_gradient);
     replace_by_gradient<T>({.root = root, .epsilon = operands.epsilon}, skip.query_gradient + start,
                            sum_gradient, head_dim);
     write_query_gradients(skip, start, sum_gradient, key_sum_gradient,
                           part.query_bias_gradient + head * head_dim, total);
   }
-  T* convolved_gradient = skip.convolved_key_gradient + rows.key_start;
-  T* projected_gradient = skip.projected_key_gradient + rows.key_start;
+  T* convolved_gradient = skip.convolved_key_gradient + rows.key_row;
+  T* projected_gradient = skip.projected_key_gradient + rows.key_row;
   float* bias_gradient = part.key_bias_gradient;
 #pragma GCC ivdep
   for (int64_t c = 0; c < head_dim; ++c) {
@@ -197,11 +197,11 @@ void mean_skip_fast(const MeanSkipForward<T>& skip, int threads) {
           sum_of_key(rows, key_sum);
           const float factor = operands.temperature[group] * root;
           scale_row(key_sum, factor * inverse_skip_norm(key_sum, head_dim, operands.epsilon),
-                    skip.key + rows.key_start, head_dim);
+                    skip.key + rows.key_row, head_dim);
           for (int64_t head = 0; head < operands.heads; ++head) {
             sum_of_query(rows, head, sum);
             scale_row(sum, root * inverse_skip_norm(sum, head_dim, operands.epsilon),
-                      skip.query + rows.query_start + head * head_dim, head_dim);
+                      skip.query + rows.query_row + head * head_dim, head_dim);
           }
         }
       });

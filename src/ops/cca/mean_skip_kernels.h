@@ -74,8 +74,7 @@ void mean_skip_gradient_fast(const MeanSkipBackward<T>& skip, int64_t parts, int
 
 /// The most channels of a head. A warp holds a head's row in registers.
 inline constexpr int64_t kMostSkipHeadDim = 256;
-/// The most channels of a group's query heads and key head together. Their sums in f32, and that of
-/// the temperature, fit into the 48 KiB of shared memory of a block.
+/// The most channels of a group. Their sums and the temperature's, in f32, fit into 48 KiB.
 inline constexpr int64_t kMostSkipChannels = 48 * 256 - 1;
 
 // The device's kernels, for the same types. Plans refuse heads and groups above the two limits.

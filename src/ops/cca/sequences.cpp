@@ -10,34 +10,34 @@ namespace tessera {
 
 SequenceInputs SequenceInputs::continued() {
   SequenceInputs inputs;
-  inputs.continued_ = true;
+  inputs.is_continued_ = true;
   return inputs;
 }
 
 std::string SequenceInputs::labels() const {
-  if (continued_) return ", u!";
-  return documents_ ? ", (b s)" : "";
+  if (is_continued_) return ", u!";
+  return has_documents_ ? ", (b s)" : "";
 }
 
 void SequenceInputs::expect(const Operation& operation, std::span<const Spec> inputs,
                             int64_t tokens) const {
   TESSERA_EXPECT(operation, tokens <= std::numeric_limits<int32_t>::max(), "{} tokens", tokens);
-  TESSERA_EXPECT(operation, continued_ || (sequence_ > 0 && tokens % sequence_ == 0),
+  TESSERA_EXPECT(operation, is_continued_ || (sequence_ > 0 && tokens % sequence_ == 0),
                  "{} tokens are not whole sequences of {}", tokens, sequence_);
   if (count() == 0) return;
   const Spec& last = inputs.back();
-  const Shape expected{continued_ ? 1 : tokens};
+  const Shape expected{is_continued_ ? 1 : tokens};
   TESSERA_EXPECT(operation, is_like(last, {expected, DType::i32}), "{} {}; i32 {} is expected",
-                 continued_ ? "a position" : "document starts", text_of(last), expected.text());
+                 is_continued_ ? "a position" : "document starts", text_of(last), expected.text());
 }
 
 TokenOrder SequenceInputs::order(std::span<const Tensor> inputs) const {
   TokenOrder order;
-  if (continued_) {
+  if (is_continued_) {
     order.position = inputs.back().pointer<int32_t>();
   } else {
     order.sequence = static_cast<int32_t>(sequence_);
-    if (documents_) order.document_starts = inputs.back().pointer<int32_t>();
+    if (has_documents_) order.document_starts = inputs.back().pointer<int32_t>();
   }
   return order;
 }

@@ -27,14 +27,14 @@ class SequenceInputs {
  public:
   /// The inputs for whole sequences.
   explicit SequenceInputs(const SequenceOptions& options)
-      : sequence_(options.sequence), documents_(options.document_starts.has_value()) {}
+      : sequence_(options.sequence), has_documents_(options.document_starts.has_value()) {}
   /// Returns the inputs for one sequence that is continued.
   static SequenceInputs continued();
 
-  bool is_continued() const { return continued_; }
-  size_t count() const { return size_t{documents_ || continued_}; }
+  bool is_continued() const { return is_continued_; }
+  size_t count() const { return size_t{has_documents_ || is_continued_}; }
   /// Returns the label of the dim of tokens. A rank needs whole sequences.
-  std::string tokens() const { return continued_ ? "s!" : "(b s!)"; }
+  std::string token_label() const { return is_continued_ ? "s!" : "(b s!)"; }
   /// Returns the labels of the inputs, each after a comma.
   std::string labels() const;
 
@@ -48,8 +48,8 @@ class SequenceInputs {
   SequenceInputs() = default;
 
   int64_t sequence_ = 0;
-  bool documents_ = false;
-  bool continued_ = false;
+  bool has_documents_ = false;
+  bool is_continued_ = false;
 };
 
 /// Updates the state of a sequence that is continued: the rows of its newest tokens, the latest

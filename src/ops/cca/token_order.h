@@ -16,7 +16,7 @@ struct TokenOrder {
   const int32_t* position = nullptr;
 
   /// Returns whether the token before `token` belongs to the same document.
-  constexpr bool follows(int64_t token) const {
+  constexpr bool continues_document(int64_t token) const {
     if (position != nullptr) return *position + static_cast<int32_t>(token) > 0;
     const int32_t index = static_cast<int32_t>(token) % sequence;
     return index > 0 && (document_starts == nullptr || index > document_starts[token]);

@@ -73,8 +73,7 @@ class AllToAll final : public CollectiveOperation {
   }
 
   void run(const Execution& execution) const override {
-    const Tensor& from = execution.inputs[0];
-    const Tensor& to = execution.outputs[0];
+    const Tensor &from = execution.inputs[0], &to = execution.outputs[0];
     const int64_t size = dtype_size(from.dtype());
     std::byte* const packed = execution.workspace.data();
     std::byte* const arrived = packed + packed_bytes(size);

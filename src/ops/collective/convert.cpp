@@ -31,7 +31,9 @@ class SameMemory : public Operation {
 };
 
 /// Returns whether a conversion leaves every rank's memory as it is on any number of ranks.
-bool never_moves(const Conversion& conversion) { return movement(conversion) == Movement::nothing; }
+bool always_keeps_memory(const Conversion& conversion) {
+  return movement(conversion) == Movement::nothing;
+}
 
 /// The operation of conversions that move nothing on this mesh.
 class Retype final : public SameMemory {
@@ -39,7 +41,7 @@ class Retype final : public SameMemory {
   explicit Retype(std::vector<Conversion> conversions) : conversions_(std::move(conversions)) {}
   std::string_view name() const override { return "retype"; }
   std::optional<View> view(int) const override {
-    return View{.retyped = true, .elided = !std::ranges::all_of(conversions_, never_moves)};
+    return View{.retyped = true, .elided = !std::ranges::all_of(conversions_, always_keeps_memory)};
   }
 
   std::optional<std::vector<Distribution>> distributions(
@@ -76,8 +78,8 @@ class Cross final : public SameMemory {
 };
 
 /// Returns whether a conversion leaves every rank's memory as it is on this mesh.
-bool moves_nothing(const Mesh& mesh, const Conversion& conversion) {
-  return mesh.size(conversion.axis) == 1 || never_moves(conversion);
+bool keeps_memory(const Mesh& mesh, const Conversion& conversion) {
+  return mesh.size(conversion.axis) == 1 || always_keeps_memory(conversion);
 }
 
 /// Throws DistributionError if a conversion would join rows whose number is known only at run time,
@@ -125,8 +127,8 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
   // A Retype has one View::elided for all its conversions, so either all of them would move
   // something on more ranks, or none.
   const auto in_one_node = [&](const Conversion& conversion) {
-    return moves_nothing(mesh, conversion) &&
-           never_moves(conversion) == never_moves(conversions.front());
+    return keeps_memory(mesh, conversion) &&
+           always_keeps_memory(conversion) == always_keeps_memory(conversions.front());
   };
   if (std::ranges::all_of(conversions, in_one_node)) {
     return builder.apply_single(make_retype({conversions.begin(), conversions.end()}), {value});
@@ -140,7 +142,7 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
   }
   for (const Conversion& conversion : conversions) {
     std::shared_ptr<const Operation> operation = make_retype({conversion});
-    if (!moves_nothing(mesh, conversion)) {
+    if (!keeps_memory(mesh, conversion)) {
       Move move = plan_move(builder.program(), value, {&conversion, 1});
       if (!move.stays()) operation = make_operation(std::move(move));
     }
@@ -165,7 +167,7 @@ std::vector<Axis> axes_of_sum(const Builder& builder, Value value,
   const Mesh& mesh = builder.program().mesh();
   const ValueInfo& info = builder.program().info(value);
   std::vector<Axis> axes;
-  for (const Axis axis : mesh.of_view(info.spec.distribution.view())) {
+  for (const Axis axis : mesh.axes_of(info.spec.distribution.view())) {
     const TypeOnAxis& type = info.spec.distribution.on(axis);
     if (type.placement == Placement::partial) {
       axes.push_back(axis);
@@ -191,7 +193,7 @@ Value use(Builder& builder, Value value, std::span<const Axis> axes) {
 Value use_like(Builder& builder, Value value, Value like) {
   const Distribution distribution = builder.spec(like).distribution;
   std::vector<Axis> axes;
-  for (const Axis axis : builder.program().mesh().of_view(distribution.view())) {
+  for (const Axis axis : builder.program().mesh().axes_of(distribution.view())) {
     if (distribution.on(axis).placement != Placement::invariant) axes.push_back(axis);
   }
   return use(builder, value, axes);

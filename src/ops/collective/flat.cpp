@@ -22,10 +22,9 @@ namespace {
 //
 // Flat memory is split level by level. The innermost level (the ranks of a node) makes the
 // outermost split: its ranks divide the memory first, and the ranks of the next level divide each
-// of these parts. A sum takes the levels in this order, with one reduce-scatter each. Every one of
-// them leaves a rank a smaller run of the memory to sum (SumRuns). If several ranks keep the same
-// piece, each of them sums a slice of it, and at the end an all-gather among them joins the slices.
-// A gather joins the pieces in the opposite order, with one all-gather per level.
+// of these parts. A sum takes the levels in this order, with one reduce-scatter each, which leaves
+// a rank a smaller run of memory to sum (SumRuns). Ranks that keep the same piece sum a slice of
+// it each, and join the slices by an all-gather. A gather takes the levels in the opposite order.
 
 /// One level of a sum or of a gather, as seen by one rank: the ranks of its group, the run of the
 /// flat memory that they divide, and their pieces of this run.
@@ -37,7 +36,7 @@ struct FlatLevel {
 
   Tensor whole_of(const Tensor& memory) const { return memory.view(whole.begin, {whole.length}); }
   Tensor piece_of(const Tensor& memory) const {
-    return memory.view(whole.begin + pieces.begin(position), {pieces.elements(position)});
+    return memory.view(whole.begin + pieces.piece_begin(position), {pieces.elements(position)});
   }
 };
 
@@ -49,7 +48,7 @@ FlatLevel level_of(const Program& program, std::vector<Axis> axes, const Element
   const std::vector<int> group = program.mesh().group(program.rank(), axes);
   std::vector<std::vector<ElementRun>> runs;
   for (const int rank : group) {
-    const ElementRun run = common(run_of(rank, static_cast<int>(runs.size())), whole);
+    const ElementRun run = intersection(run_of(rank, static_cast<int>(runs.size())), whole);
     runs.emplace_back();
     if (run.length > 0) runs.back().push_back({run.begin - whole.begin, run.length});
   }
@@ -61,7 +60,7 @@ FlatLevel level_of(const Program& program, std::vector<Axis> axes, const Element
 /// The runs of flat memory that ranks sum, level by level. It keeps references to its arguments.
 class SumRuns {
  public:
-  /// `levels` are Mesh::by_level() of the axes of the sum.
+  /// `levels` are Mesh::axes_by_level() of the axes of the sum.
   SumRuns(const Mesh& mesh, const FlatPieces& pieces, std::span<const std::vector<Axis>> levels)
       : mesh_(mesh), pieces_(pieces), levels_(levels) {
     for (const Axis axis : levels.front()) {
@@ -88,7 +87,7 @@ class SumRuns {
     const ElementRun first_run = pieces_.run_of(mesh_, rank, summed_axes(1));
     const int64_t begin = slice_begin(first_run.length, ranks, position);
     const int64_t end = slice_begin(first_run.length, ranks, position + 1);
-    return common(run, {first_run.begin + begin, end - begin});
+    return intersection(run, {first_run.begin + begin, end - begin});
   }
 
  private:
@@ -117,7 +116,7 @@ class FlatOperation : public Operation {
  public:
   explicit FlatOperation(std::vector<FlatLevel> levels) : levels_(std::move(levels)) {}
   Lane lane() const override { return Lane::network; }
-  std::vector<std::vector<Axis>> meets() const override {
+  std::vector<std::vector<Axis>> group_axes() const override {
     std::vector<std::vector<Axis>> result;
     for (const FlatLevel& level : levels_) result.push_back(level.axes);
     return result;
@@ -360,7 +359,7 @@ Value sum_over(Builder& builder, Value value, std::span<const Axis> axes, bool b
   if (!summed.empty()) {
     const std::vector<std::vector<Axis>> in_one_step{summed};
     std::vector<FlatLevel> levels = sum_levels(builder.program(), info.spec.shape.elements(),
-                                               by_level ? mesh.by_level(summed) : in_one_step);
+                                               by_level ? mesh.axes_by_level(summed) : in_one_step);
     builder.apply(std::make_shared<TakeSum>(std::move(levels), wire), {value});
   }
   const Value sum = builder.apply_single(make_retype(std::move(conversions)), {value});
@@ -405,7 +404,7 @@ Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces,
   }
   const ValueInfo& info = program.info(value);
   converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // checks the types
-  const std::vector<std::vector<Axis>> by_level = mesh.by_level(axes);
+  const std::vector<std::vector<Axis>> by_level = mesh.axes_by_level(axes);
   if (!by_level.empty()) {
     const SumRuns runs(mesh, pieces, by_level);
     std::vector<FlatLevel> levels;

@@ -21,7 +21,7 @@ std::vector<int64_t> rows_of_tokens(const Program& program, const Distribution& 
   const Mesh& mesh = program.mesh();
   const Distribution& origin = *distribution.on(axis).pieces.origin;
   std::vector<Axis> joined;
-  for (const Axis other : mesh.of_view(distribution.view())) {
+  for (const Axis other : mesh.axes_of(distribution.view())) {
     if (!distribution.on(other).split()) joined.push_back(other);
   }
   const int64_t all = logical_extent(mesh, origin, 0, 0);  // from the listed sizes
@@ -40,7 +40,7 @@ std::vector<int64_t> rows_of_tokens(const Program& program, const Distribution& 
 TypeOnAxis as_pieces(const Program& program, const Distribution& distribution, Axis axis) {
   const TypeOnAxis& type = distribution.on(axis);
   if (type.placement != Placement::varying) return type;
-  if (!uneven_tokens(type)) return sharded(type.dim);
+  if (!has_uneven_tokens(type)) return sharded(type.dim);
   return sharded(type.dim,
                  {.kind = PieceKind::uneven, .sizes = rows_of_tokens(program, distribution, axis)});
 }

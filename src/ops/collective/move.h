@@ -82,7 +82,7 @@ class CollectiveOperation : public MoveOperation {
  public:
   using MoveOperation::MoveOperation;
   Lane lane() const override { return Lane::network; }
-  std::vector<std::vector<Axis>> meets() const override { return {move().axes}; }
+  std::vector<std::vector<Axis>> group_axes() const override { return {move().axes}; }
 };
 
 /// Returns the operation of conversions that move nothing: the input's memory under another type.

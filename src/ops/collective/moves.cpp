@@ -92,8 +92,7 @@ class OwnPiece final : public MoveOperation {
     return {.bytes = 2 * static_cast<double>(outputs[0].bytes())};
   }
   void run(const Execution& execution) const override {
-    const Tensor& whole = execution.inputs[0];
-    const Tensor& piece = execution.outputs[0];
+    const Tensor &whole = execution.inputs[0], &piece = execution.outputs[0];
     if (execution.stream != nullptr) {
       return copy_from_whole(*move().after, move().position, {0, move().after->outer()},
                              dtype_size(whole.dtype()), memory_of(whole), memory_of(piece),
@@ -113,8 +112,7 @@ class ZerosAround final : public MoveOperation {
   using MoveOperation::MoveOperation;
   std::string_view name() const override { return "zeros_around"; }
   void run(const Execution& execution) const override {
-    const Tensor& piece = execution.inputs[0];
-    const Tensor& whole = execution.outputs[0];
+    const Tensor &piece = execution.inputs[0], &whole = execution.outputs[0];
     if (execution.stream != nullptr) {
       execution.stream->fill_zero(whole.address(), whole.bytes());
       return copy_to_whole(*move().before, move().position, {0, move().before->outer()},
@@ -138,8 +136,7 @@ class OneKeeps final : public MoveOperation {
   std::string_view name() const override { return "one_keeps"; }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
-    const Tensor& from = execution.inputs[0];
-    const Tensor& to = execution.outputs[0];
+    const Tensor &from = execution.inputs[0], &to = execution.outputs[0];
     if (execution.stream != nullptr) {
       if (move().position > 0) return execution.stream->fill_zero(to.address(), to.bytes());
       if (from.address() != to.address()) {

@@ -26,7 +26,7 @@ class SharedMatrices : public Operation {
   }
 
   Lane lane() const override { return Lane::network; }
-  std::vector<std::vector<Axis>> meets() const override { return {sharing_.axes}; }
+  std::vector<std::vector<Axis>> group_axes() const override { return {sharing_.axes}; }
 
  protected:
   const std::vector<SharedMatrix>& matrices() const { return sharing_.matrices; }

@@ -18,8 +18,7 @@ constexpr int64_t kElementGrain = 16384;
 /// the output's type. The loops vectorise.
 template <typename Function>
 void map_elements(const Execution& execution, Function function) {
-  const Tensor& input = execution.inputs[0];
-  const Tensor& output = execution.outputs[0];
+  const Tensor &input = execution.inputs[0], &output = execution.outputs[0];
   dispatch_floating(input.dtype(), [&]<typename From>(From) {
     dispatch_floating(output.dtype(), [&]<typename To>(To) {
       const From* x = input.data<From>();
@@ -39,8 +38,7 @@ void map_elements(const Execution& execution, Function function) {
 /// the result is converted to the output's type.
 template <typename Function>
 void map_pairs(const Execution& execution, Function function) {
-  const Tensor& first = execution.inputs[0];
-  const Tensor& second = execution.inputs[1];
+  const Tensor &first = execution.inputs[0], &second = execution.inputs[1];
   const Tensor& output = execution.outputs[0];
   dispatch_floating(first.dtype(), [&]<typename First>(First) {
     dispatch_floating(second.dtype(), [&]<typename Second>(Second) {
@@ -63,8 +61,7 @@ void map_pairs(const Execution& execution, Function function) {
 
 /// Enqueues output[i] = map(input[i]) on the execution's device.
 void map_on_device(const Execution& execution, ElementMap map, double argument) {
-  const Tensor& input = execution.inputs[0];
-  const Tensor& output = execution.outputs[0];
+  const Tensor &input = execution.inputs[0], &output = execution.outputs[0];
   on_device(execution, [&]<typename Vendor, typename From>(Vendor, From) {
     dispatch_device(output.dtype(), [&]<typename To>(To) {
       map_device<Vendor>(map, argument, input.pointer<From>(), output.pointer<To>(),

@@ -108,8 +108,7 @@ class Embedding final : public Operation {
   std::string labels(std::span<const Spec>) const override { return "~v c, t -> t c"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2, "a table and ids");
-    const Spec& table = inputs[0];
-    const Spec& ids = inputs[1];
+    const Spec &table = inputs[0], &ids = inputs[1];
     TESSERA_EXPECT(*this, table.shape.rank() == 2 && is_floating(table.dtype), "the table is {}",
                    text_of(table));
     TESSERA_EXPECT(*this, ids.shape.rank() == 1 && ids.dtype == DType::i32, "the ids are {}",
@@ -135,8 +134,7 @@ class Embedding final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    const Tensor& table = execution.inputs[0];
-    const Tensor& output = execution.outputs[0];
+    const Tensor &table = execution.inputs[0], &output = execution.outputs[0];
     const int64_t tokens = output.shape()[0], hidden = output.shape()[1];
     const TableRows rows{.first = rows_.first, .count = table.shape()[0]};
     const auto* const ids = execution.inputs[1].pointer<int32_t>();

@@ -31,7 +31,7 @@ void cublaslt_gemm(const Execution& execution, const GemmShape& asked, const voi
 void require_cublaslt(Runtime& runtime) { runtime.cache<CublasLtProducts>(); }
 
 std::string cublaslt_version(Runtime& runtime) {
-  return runtime.cache<CublasLtProducts>().library().version();
+  return runtime.cache<CublasLtProducts>().library().version_text();
 }
 
 std::vector<GemmShape> cublaslt_shapes(Runtime& runtime) {

@@ -102,7 +102,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> CublasLtProducts::candidates(
     throw NoProductError(
         "{}, operands aligned to {} bytes: {} has no algorithm for this device within {} bytes of "
         "scratch memory",
-        describe(key.shape), key.alignment, library_.version(), workspace_bytes);
+        describe(key.shape), key.alignment, library_.version_text(), workspace_bytes);
   }
   return results;
 }
@@ -135,7 +135,7 @@ CublasLtProducts::Product CublasLtProducts::make(Runtime& runtime, const CublasL
   }
   if (table.in_use) {
     Logger().info("run.tuned_products does not have {}: {} chooses its algorithm",
-                  describe(key.shape), library_.version());
+                  describe(key.shape), library_.version_text());
   }
   product.algorithm =
       candidates(product.description, key, workspace_bytes, kHeuristicCandidates).front().algo;

@@ -12,12 +12,11 @@
 #include "ops/support.h"
 #include "tensor/alignment.h"
 
-// The matrix products of the processor. An operation asks prepare_gemm() for the product of a
-// GemmShape (sizes, types, layout). The first call for a shape makes a Gemm, which the runtime
-// keeps: oneDNN's (onednn_gemm.cpp), or PlainGemm's loops for f64, for empty shapes, for
-// Kernels::plain and for builds without oneDNN. Gemm::run() then multiplies. PackedGemm copies B to
-// a faster layout before it runs the product several times. gemm_plan.h says beforehand how much
-// memory a product takes. On a device, device_gemm() multiplies instead.
+// The matrix products of the processor; on a device, device_gemm() multiplies. An operation asks
+// prepare_gemm() for the product of a GemmShape (sizes, types, layout). The first call for a shape
+// makes a Gemm, which the runtime keeps: oneDNN's (onednn_gemm.cpp), or else PlainGemm's loops.
+// Gemm::run() then multiplies. PackedGemm copies B to a faster layout before it runs the product
+// several times. gemm_plan.h says beforehand how much memory a product takes.
 
 namespace tessera {
 namespace {

@@ -1,10 +1,9 @@
 #include "ops/gemm/device_gemm.h"
 
-// The place for calls of hipBLASLt. They will need the same steps as cublaslt_gemm_cuda.cpp: load
-// the library at its first use (device/shared_library.h), describe a shape by columns
-// (ops/gemm/column_major.h), choose an algorithm that sums in f32, and call it. The stream's
-// handle() is a hipStream_t, and plans have the scratch memory already. The build for AMD's GPUs
-// will need hipBLASLt's headers, and this file the name hipblaslt_gemm_hip.cpp.
+// The place for calls of hipBLASLt, which will need the steps of cublaslt_gemm_cuda.cpp: load the
+// library at its first use (device/shared_library.h), describe a shape by columns (column_major.h),
+// choose an algorithm that sums in f32, and call it. The stream's handle() is a hipStream_t. The
+// build will need hipBLASLt's headers, and this file the name hipblaslt_gemm_hip.cpp.
 
 namespace tessera {
 namespace {

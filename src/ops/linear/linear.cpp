@@ -8,12 +8,10 @@
 #include "ops/support.h"
 #include "tensor/alignment.h"
 
-// A linear layer: y_i = x · weight_iᵀ. linear() and linears() add one operation to the program. It
-// infers its outputs' shapes and types, names its dims for the ranks' layouts (labels()), builds
-// its backward pass, and runs. A run takes one matrix product for each weight: a PackedGemm on the
-// processor (ops/gemm/gemm.cpp), device_gemm() on a device. The backward pass has two operations:
-// the gradient of the layer's input, which is a sum over the weights, and the gradient of one
-// weight. With dy_i the outputs' gradients:
+// A linear layer: y_i = x · weight_iᵀ. linear() and linears() add one operation to the program. A
+// run takes one matrix product for each weight: a PackedGemm on the processor (ops/gemm/gemm.cpp),
+// device_gemm() on a device. The backward pass has two operations: the gradient of the layer's
+// input, a sum over the weights, and the gradient of one weight. With dy_i the outputs' gradients:
 //   dx = Σ_i dy_i · weight_i
 //   dweight_i = dy_iᵀ · x
 
@@ -149,8 +147,7 @@ class LinearInputGradient final : public MatrixProducts {
                    "{} inputs; as many gradients as weights are expected", inputs.size());
     const size_t pairs = inputs.size() / 2;
     for (size_t i = 0; i < pairs; ++i) {
-      const Spec& gradient = inputs[i];
-      const Spec& weight = inputs[pairs + i];
+      const Spec &gradient = inputs[i], &weight = inputs[pairs + i];
       TESSERA_EXPECT(*this,
                      gradient.shape[1] == weight.shape[0] && gradient.dtype == weight.dtype &&
                          gradient.shape[0] == inputs[0].shape[0] &&
@@ -298,8 +295,7 @@ class LinearWeightGradient final : public MatrixProducts {
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == (accumulate_ ? 3U : 2U), "{} inputs", inputs.size());
-    const Spec& x = inputs[0];
-    const Spec& gradient = inputs[1];
+    const Spec &x = inputs[0], &gradient = inputs[1];
     TESSERA_EXPECT(*this, x.shape[0] == gradient.shape[0] && x.dtype == gradient.dtype,
                    "an input {} with a gradient {}", text_of(x), text_of(gradient));
     const Spec result{{gradient.shape[1], x.shape[1]}, accumulation_dtype(x.dtype)};
@@ -319,8 +315,7 @@ class LinearWeightGradient final : public MatrixProducts {
   }
 
   void run(const Execution& execution) const override {
-    const Tensor& x = execution.inputs[0];
-    const Tensor& gradient = execution.inputs[1];
+    const Tensor &x = execution.inputs[0], &gradient = execution.inputs[1];
     const Tensor& result = accumulate_ ? execution.inputs[2] : execution.outputs[0];
     multiply(execution, shape(x.shape(), gradient.shape(), x.dtype(), execution.runtime.threads()),
              gradient, x, result);

@@ -10,11 +10,10 @@
 #include "ops/support.h"
 
 // The output head and the loss in one operation. For each chunk of tokens, LogitChunks multiplies x
-// and the weight into logits in f32. The row functions (cross_entropy_rows.h, or loss_rows.cu on a
-// device) turn them into the tokens' losses and, in training, overwrite them with their gradient.
-// From that, LogitChunks computes the chunk's part of the gradients of x and of the weight. So all
-// logits are never in memory at once. If ranks share the vocabulary, each rank has the logits of
-// its classes (VocabularyPart), and the ranks all-reduce three numbers for each token.
+// and the weight into logits. The row functions (cross_entropy_rows.h, or loss_rows.cu on a device)
+// turn logits into losses and, in training, overwrite them with their gradient. From that,
+// LogitChunks computes the chunk's part of the gradients of x and of the weight. If ranks share the
+// vocabulary, each has the logits of its classes, and they all-reduce three numbers for each token.
 
 namespace tessera {
 namespace {
@@ -127,8 +126,7 @@ class LinearCrossEntropy final : public Operation {
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 3U + gradients_ + accumulate_, "{} inputs",
                    inputs.size());
-    const Spec& x = inputs[0];
-    const Spec& weight = inputs[1];
+    const Spec &x = inputs[0], &weight = inputs[1];
     const Spec& targets = inputs[2];
     TESSERA_EXPECT(*this,
                    x.shape.rank() == 2 && weight.shape.rank() == 2 &&
@@ -193,7 +191,7 @@ class LinearCrossEntropy final : public Operation {
     return aligned_bytes(bytes) + 2 * rows * dtype_size(accumulation_dtype(inputs[0].dtype));
   }
 
-  std::vector<std::vector<Axis>> meets() const override {
+  std::vector<std::vector<Axis>> group_axes() const override {
     if (!part_.axis) return {};
     return {{*part_.axis}};
   }

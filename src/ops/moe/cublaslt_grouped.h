@@ -67,8 +67,7 @@ class CublasLtGroupedProducts {
   std::map<GroupedShape, std::optional<cublasLtMatmulAlgo_t>> algorithms_;
 };
 
-/// Returns the preferences for the library's search for an algorithm. They assume the same number
-/// of rows in each group.
+/// Returns the preferences for a search for an algorithm. They assume equally many rows per group.
 CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShape& shape,
                                       int64_t workspace_bytes);
 

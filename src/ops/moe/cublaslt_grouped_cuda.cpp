@@ -31,7 +31,7 @@ std::byte* no_workspace() {
 
 /// Returns the library's layout of one operand, a matrix for each group. `rows` and `columns` are
 /// indices of sizes in the table (kM, kN, kK), and `operand` is that of an operand (kA to kD).
-CublasLtOwned<cublasLtMatrixLayout_t> grouped_layout(const CublasLt& library,
+CublasLtOwned<cublasLtMatrixLayout_t> library_layout(const CublasLt& library,
                                                      const GroupTable& table, DType dtype, int rows,
                                                      int columns, int operand,
                                                      const std::string& what) {
@@ -74,7 +74,7 @@ std::optional<cublasLtMatmulAlgo_t> find_algorithm(const CublasLtProducts& produ
 }  // namespace
 
 bool CublasLtGroupedProduct::is_right_with(const CublasLt& library) {
-  return library.number() >= kFirstVersion;
+  return library.version_number() >= kFirstVersion;
 }
 
 CublasLtGroupedProduct::CublasLtGroupedProduct(const CublasLt& library, const GroupedShape& shape,
@@ -82,14 +82,14 @@ CublasLtGroupedProduct::CublasLtGroupedProduct(const CublasLt& library, const Gr
     : operation_(cublaslt_operation(library, CUBLAS_COMPUTE_32F, shape.kind == GroupedKind::forward,
                                     shape.kind == GroupedKind::weight_gradient, describe(shape))),
       a_(shape.kind == GroupedKind::forward
-             ? grouped_layout(library, table, shape.input, kK, kN, kB, describe(shape))
-             : grouped_layout(library, table, shape.input, kN, kK, kB, describe(shape))),
+             ? library_layout(library, table, shape.input, kK, kN, kB, describe(shape))
+             : library_layout(library, table, shape.input, kN, kK, kB, describe(shape))),
       b_(shape.kind == GroupedKind::weight_gradient
-             ? grouped_layout(library, table, shape.input, kM, kK, kA, describe(shape))
-             : grouped_layout(library, table, shape.input, kK, kM, kA, describe(shape))),
-      c_(grouped_layout(library, table, shape.adds ? DType::f32 : shape.output, kN, kM,
+             ? library_layout(library, table, shape.input, kM, kK, kA, describe(shape))
+             : library_layout(library, table, shape.input, kK, kM, kA, describe(shape))),
+      c_(library_layout(library, table, shape.adds ? DType::f32 : shape.output, kN, kM,
                         shape.adds ? kC : kD, describe(shape))),
-      d_(grouped_layout(library, table, shape.output, kN, kM, kD, describe(shape))) {
+      d_(library_layout(library, table, shape.output, kN, kM, kD, describe(shape))) {
   // The kernel reads alpha and beta, which all groups share, from device memory. Where nothing but
   // D itself is added, C is D: beta is 1 for a weight gradient and 0 otherwise.
   const int32_t mode = CUBLASLT_POINTER_MODE_DEVICE;
@@ -137,11 +137,11 @@ std::string why_cublaslt_is_missing(Runtime& runtime, const GroupedShape& shape)
   const CublasLt& library = products.library();
   if (!CublasLtGroupedProduct::is_right_with(library)) {
     return fmt::format("{} has no products of groups that are right on Hopper: 13.4 has",
-                       library.version());
+                       library.version_text());
   }
   auto& grouped = runtime.cache<CublasLtGroupedProducts>();
   if (grouped.algorithm(products, CublasLtGroupedProduct(library, shape), shape)) return "";
-  return fmt::format("{} offers no algorithm for {}", library.version(), describe(shape));
+  return fmt::format("{} offers no algorithm for {}", library.version_text(), describe(shape));
 }
 
 void multiply_by_cublaslt(const Execution& execution, std::string_view operation,
@@ -163,7 +163,8 @@ void multiply_by_cublaslt(const Execution& execution, std::string_view operation
   const cublasStatus_t status = library.function<decltype(cublasLtMatmul)>("cublasLtMatmul")(
       products.handle(), product.operation(), table.factors, table.addresses[kB], product.a(),
       table.addresses[kA], product.b(), table.factors + 1, c, product.c(), table.addresses[kD],
-      product.d(), &*chosen, areas.library(workspace), static_cast<size_t>(areas.library_bytes()),
+      product.d(), &*chosen, areas.library_memory(workspace),
+      static_cast<size_t>(areas.library_bytes()),
       static_cast<cudaStream_t>(execution.stream->handle()));
   if (status != CUBLAS_STATUS_SUCCESS) library.check(status, describe(shape));
 }

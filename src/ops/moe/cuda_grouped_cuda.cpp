@@ -18,8 +18,7 @@ void multiply_groups(GroupedLibrary library, const Execution& execution, std::st
 }
 
 void require_cuda_grouped(Runtime& runtime, std::string_view operation, const GroupedShape& shape) {
-  // Throws if both libraries are missing. The choice is thrown away: the first run chooses by the
-  // runtime's table.
+  // Throws if both libraries are missing. The choice is not kept: the first run asks the table.
   choose_grouped(operation, shape, {}, grouped_libraries(runtime, shape));
 }
 

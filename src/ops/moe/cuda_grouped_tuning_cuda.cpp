@@ -107,17 +107,17 @@ std::vector<GroupedLibrary> usable_libraries(Runtime& runtime, const GroupedShap
 
 TunedGrouped tune_cuda_grouped(Runtime& runtime, const GroupedShape& shape,
                                const TuningBudget& budget) {
-  const MeasuredGroups groups(runtime, shape);
+  const MeasuredGroups measured(runtime, shape);
   const std::vector<GroupedLibrary> libraries = usable_libraries(runtime, shape);
   std::map<GroupedLibrary, std::vector<double>> seconds;
   std::map<GroupedLibrary, int64_t> runs;
   for (const GroupedLibrary library : libraries) {
-    groups.seconds(library, 2);  // loads its kernel
-    runs[library] = runs_of_sample(groups.seconds(library, 2), budget);
+    measured.seconds(library, 2);  // loads its kernel
+    runs[library] = runs_of_sample(measured.seconds(library, 2), budget);
   }
   for (int round = 0; round < budget.rounds; ++round) {
     for (const GroupedLibrary library : libraries) {
-      seconds[library].push_back(groups.seconds(library, runs[library]));
+      seconds[library].push_back(measured.seconds(library, runs[library]));
     }
   }
   return faster_library(shape, seconds[GroupedLibrary::cutlass], seconds[GroupedLibrary::cublaslt]);

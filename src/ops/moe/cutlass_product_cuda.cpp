@@ -64,7 +64,7 @@ void multiply_by_cutlass(const Execution& execution, std::string_view operation,
                                                       .d = matrices(3),
                                                       .beta = table.beta,
                                                       .multiprocessors = device.multiprocessors,
-                                                      .workspace = areas.library(workspace),
+                                                      .workspace = areas.library_memory(workspace),
                                                       .workspace_bytes = areas.library_bytes(),
                                                       .stream = execution.stream->handle()});
   if (outcome.workspace_bytes > areas.library_bytes()) {

@@ -44,15 +44,15 @@ class DropOverCapacity final : public Operation {
   void run(const Execution& execution) const override {
     const Shape& shape = execution.inputs[0].shape();
     const int64_t capacity = expert_capacity(factor_, shape[0], shape[1], experts_);
-    auto* chosen = reinterpret_cast<int32_t*>(execution.workspace.data());  // [experts]
-    std::fill_n(chosen, experts_, 0);
+    auto* choices_of_expert = reinterpret_cast<int32_t*>(execution.workspace.data());  // [experts]
+    std::fill_n(choices_of_expert, experts_, 0);
     const int32_t* indices = execution.inputs[0].data<int32_t>();
     int32_t* result = execution.outputs[0].data<int32_t>();
     // result[i] = indices[i], or -1 if `capacity` earlier choices chose the same expert
     for (int64_t i = 0; i < shape.elements(); ++i) {
       const int32_t expert = indices[i];
-      const bool chooses = expert >= 0 && expert < experts_;
-      result[i] = chooses && chosen[expert]++ < capacity ? expert : -1;
+      const bool is_expert = expert >= 0 && expert < experts_;
+      result[i] = is_expert && choices_of_expert[expert]++ < capacity ? expert : -1;
     }
   }
 

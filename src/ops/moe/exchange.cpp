@@ -18,8 +18,7 @@ namespace {
 
 // Over several ranks an exchange has two kinds of nodes. One ExchangeCounts sends the numbers of
 // rows, from which every rank knows how many rows come from each rank. Each MoveRows then sends
-// rows, forth or back. On a single rank nothing is sent: an ExchangeInPlace gives the same memory
-// another type.
+// rows, forth or back. On a single rank an ExchangeInPlace gives the same memory another type.
 
 /// The two sides of an exchange. On the sent side a rank holds the rows that it made of its own
 /// tokens, on the received side the rows of its own experts.
@@ -56,7 +55,7 @@ class ExchangeOperation : public Operation {
   ExchangeOperation(ExchangeOptions options, int ranks)
       : options_(std::move(options)), ranks_(ranks) {}
   Lane lane() const override { return Lane::network; }
-  std::vector<std::vector<Axis>> meets() const override { return {{options_.axis}}; }
+  std::vector<std::vector<Axis>> group_axes() const override { return {{options_.axis}}; }
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
     if (runtime.accelerator() == nullptr) return;
     throw Error(
@@ -78,8 +77,7 @@ class ExchangeOperation : public Operation {
   int ranks_;
 };
 
-/// input: offsets i32 [experts + 1] of the rows that are sent; outputs: RowExchange::received and
-/// RowExchange::offsets.
+/// input: offsets i32 [experts + 1] of the sent rows; outputs: RowExchange::received, offsets.
 class ExchangeCounts final : public ExchangeOperation {
  public:
   using ExchangeOperation::ExchangeOperation;
@@ -145,7 +143,7 @@ struct RowsFromRank {
 class MoveRows final : public ExchangeOperation {
  public:
   MoveRows(const ExchangeOptions& options, int ranks, Side from)
-      : ExchangeOperation(options, ranks), from_(from) {}
+      : ExchangeOperation(options, ranks), source_side_(from) {}
 
   /// Appends a node. The number of rows that are received is known only at run time.
   static Value apply(Builder& builder, const ExchangeOptions& options, int ranks, Side from,
@@ -153,29 +151,31 @@ class MoveRows final : public ExchangeOperation {
     const Value output =
         builder.apply_single(std::make_shared<MoveRows>(options, ranks, from), std::move(inputs));
     const RowBound& bound = options.bound;
-    if (from == Side::sent) builder.rows(output, {.expected = bound.balanced, .key = bound.key});
+    if (from == Side::sent)
+      builder.set_rows(output, {.expected = bound.balanced, .key = bound.key});
     return output;
   }
 
   std::string_view name() const override {
-    return from_ == Side::sent ? "exchange_rows" : "return_rows";
+    return source_side_ == Side::sent ? "exchange_rows" : "return_rows";
   }
 
   std::string labels(std::span<const Spec>) const override { return "~r! c, f!, E! s!, E! -> q c"; }
   HandRule hand_rule() const override {
-    return exchange_rule(options_, {from_, Side::sent, Side::received, Side::received}, {to()});
+    return exchange_rule(options_, {source_side_, Side::sent, Side::received, Side::received},
+                         {target_side()});
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 4 && is_floating(inputs[0].dtype),
                    "rows and the numbers of an exchange are expected");
     TESSERA_EXPECT(*this,
-                   inputs[0].shape.rank() == 2 && inputs[0].shape[0] == rows_of(from_) &&
+                   inputs[0].shape.rank() == 2 && inputs[0].shape[0] == rows_of(source_side_) &&
                        inputs[1].shape == Shape({experts() + 1}) &&
                        inputs[2].shape == Shape({options_.local_experts, ranks_}) &&
                        inputs[3].shape == Shape({options_.local_experts + 1}),
                    "rows {} with offsets {} and {} and counts {}", inputs[0].shape.text(),
                    inputs[1].shape.text(), inputs[3].shape.text(), inputs[2].shape.text());
-    return {{{rows_of(to()), inputs[0].shape[1]}, inputs[0].dtype}};
+    return {{{rows_of(target_side()), inputs[0].shape[1]}, inputs[0].dtype}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
@@ -184,13 +184,13 @@ class MoveRows final : public ExchangeOperation {
     if (!output_gradients[0]) return result;
     std::vector<Value> inputs = self.inputs;
     inputs[0] = output_gradients[0];
-    result[0] = apply(builder, options_, ranks_, to(), std::move(inputs));
+    result[0] = apply(builder, options_, ranks_, target_side(), std::move(inputs));
     return result;
   }
 
   /// Returns the cost for an even load.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    const Spec& sent = from_ == Side::sent ? inputs[0] : outputs[0];
+    const Spec& sent = source_side_ == Side::sent ? inputs[0] : outputs[0];
     return cost_of_sending(static_cast<double>(sent.bytes()), inputs, outputs);
   }
   /// Returns the bytes of the counts, and of a copy of the rows in the order of the ranks. A single
@@ -201,33 +201,33 @@ class MoveRows final : public ExchangeOperation {
   }
 
   void run(const Execution& execution) const override {
-    const auto count = static_cast<size_t>(ranks_);
+    const auto ranks = static_cast<size_t>(ranks_);
     auto* counts = reinterpret_cast<int64_t*>(execution.workspace.data());
-    const std::span sent(counts, count);
-    const std::span received(counts + count, count);
-    const std::span blocks(reinterpret_cast<RowsFromRank*>(counts + 2 * count),
+    const std::span sent(counts, ranks);
+    const std::span received(counts + ranks, ranks);
+    const std::span blocks(reinterpret_cast<RowsFromRank*>(counts + 2 * ranks),
                            static_cast<size_t>(experts()));
     const std::span<const int32_t> offsets = execution.inputs[1].values<int32_t>();
-    const auto local = static_cast<size_t>(options_.local_experts);
-    for (size_t rank = 0; rank < count; ++rank) {
-      sent[rank] = offsets[(rank + 1) * local] - offsets[rank * local];
+    const auto local_experts = static_cast<size_t>(options_.local_experts);
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      sent[rank] = offsets[(rank + 1) * local_experts] - offsets[rank * local_experts];
     }
     find_blocks(execution, blocks, received);
     const Tensor& from = execution.inputs[0];
     const Tensor& to = execution.outputs[0];
-    if (from_ == Side::sent) {
-      const Tensor arrived = local == 1 ? to : staged(execution);
+    if (source_side_ == Side::sent) {
+      const Tensor arrived = local_experts == 1 ? to : staged(execution);
       execution.group().all_to_all_rows(execution.name, from, sent, arrived, received);
-      if (local > 1) copy_blocks(execution, blocks, arrived, to);
+      if (local_experts > 1) copy_blocks(execution, blocks, arrived, to);
     } else {
-      const Tensor leaving = local == 1 ? from : staged(execution);
-      if (local > 1) copy_blocks(execution, blocks, from, leaving);
+      const Tensor leaving = local_experts == 1 ? from : staged(execution);
+      if (local_experts > 1) copy_blocks(execution, blocks, from, leaving);
       execution.group().all_to_all_rows(execution.name, leaving, received, to, sent);
     }
   }
 
  private:
-  Side to() const { return opposite(from_); }
+  Side target_side() const { return opposite(source_side_); }
   int64_t rows_of(Side side) const {
     return side == Side::sent ? options_.sent_rows : options_.bound.rows;
   }
@@ -252,13 +252,13 @@ class MoveRows final : public ExchangeOperation {
                    std::span<int64_t> received) const {
     const std::span<const int32_t> counts = execution.inputs[2].values<int32_t>();
     const std::span<const int32_t> offsets = execution.inputs[3].values<int32_t>();
-    const auto local = static_cast<size_t>(options_.local_experts);
+    const auto local_experts = static_cast<size_t>(options_.local_experts);
     const size_t sources = received.size();
-    for (size_t expert = 0; expert < local; ++expert) {
+    for (size_t expert = 0; expert < local_experts; ++expert) {
       int64_t row = offsets[expert];
       for (size_t rank = 0; rank < sources; ++rank) {
         const int32_t count = counts[expert * sources + rank];
-        blocks[rank * local + expert] = {
+        blocks[rank * local_experts + expert] = {
             .begin_by_expert = row, .begin_by_rank = 0, .count = count};
         row += count;
       }
@@ -266,7 +266,7 @@ class MoveRows final : public ExchangeOperation {
     int64_t row = 0;
     for (size_t rank = 0; rank < sources; ++rank) {
       const int64_t first = row;
-      for (RowsFromRank& block : blocks.subspan(rank * local, local)) {
+      for (RowsFromRank& block : blocks.subspan(rank * local_experts, local_experts)) {
         block.begin_by_rank = row;
         row += block.count;
       }
@@ -278,7 +278,7 @@ class MoveRows final : public ExchangeOperation {
   void copy_blocks(const Execution& execution, std::span<const RowsFromRank> blocks,
                    const Tensor& from, const Tensor& to) const {
     const int64_t row_bytes = from.shape()[1] * dtype_size(from.dtype());
-    const bool into_experts = from_ == Side::sent;
+    const bool into_experts = source_side_ == Side::sent;
     parallel_items(execution.runtime.threads(), std::ssize(blocks), [&](int64_t item, int) {
       const RowsFromRank& block = blocks[static_cast<size_t>(item)];
       const int64_t source = into_experts ? block.begin_by_rank : block.begin_by_expert;
@@ -288,7 +288,7 @@ class MoveRows final : public ExchangeOperation {
     });
   }
 
-  Side from_;
+  Side source_side_;
 };
 
 Value exchange_in_place(Builder& builder, Value rows, const ExchangeOptions& options, Side from);
@@ -296,20 +296,21 @@ Value exchange_in_place(Builder& builder, Value rows, const ExchangeOptions& opt
 /// input: one rank's rows or their offsets; output: the same memory with the other side's type.
 class ExchangeInPlace final : public Operation {
  public:
-  ExchangeInPlace(const ExchangeOptions& options, Side from) : options_(options), from_(from) {}
+  ExchangeInPlace(const ExchangeOptions& options, Side from)
+      : options_(options), source_side_(from) {}
   std::string_view name() const override { return "exchange_in_place"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
     return inputs[0].shape.rank() == 1 ? "~r! -> q" : "~r! c -> q c";
   }
   HandRule hand_rule() const override {
-    return exchange_rule(options_, {from_}, {opposite(from_)});
+    return exchange_rule(options_, {source_side_}, {opposite(source_side_)});
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
   std::vector<Value> gradient(Builder& builder, const Node&,
                               std::span<const Value> output_gradients) const override {
     if (!output_gradients[0]) return {Value{}};
-    return {exchange_in_place(builder, output_gradients[0], options_, opposite(from_))};
+    return {exchange_in_place(builder, output_gradients[0], options_, opposite(source_side_))};
   }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   std::optional<View> view(int) const override { return View{.retyped = true}; }
@@ -317,14 +318,14 @@ class ExchangeInPlace final : public Operation {
 
  private:
   ExchangeOptions options_;
-  Side from_;
+  Side source_side_;
 };
 
 Value exchange_in_place(Builder& builder, Value rows, const ExchangeOptions& options, Side from) {
   const Value result =
       builder.apply_single(std::make_shared<ExchangeInPlace>(options, from), {rows});
   const bool are_rows = is_floating(builder.spec(rows).dtype);
-  if (from == Side::sent && are_rows) builder.run_time_rows(result);
+  if (from == Side::sent && are_rows) builder.mark_run_time_rows(result);
   return result;
 }
 

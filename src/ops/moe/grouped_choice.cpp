@@ -13,8 +13,7 @@
 namespace tessera {
 namespace {
 
-/// Returns GroupedChoice::remark. `reasons` says why each candidate that was asked before the
-/// chosen one is missing.
+/// Returns GroupedChoice::remark. `reasons` says why the candidates before the chosen are missing.
 std::string remark_on(GroupedLibrary chosen, const GroupedShape& shape, const TunedGroups& table,
                       const TunedGrouped* tuned, const std::vector<std::string>& reasons) {
   if (!table.in_use) {

@@ -68,15 +68,15 @@ class GroupedLinearInputGradient final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
-    const Tensor& dx = execution.outputs[0];
-    if (use_plain(execution.runtime.target(), dx.dtype())) {
+    const Tensor& x_gradient = execution.outputs[0];
+    if (use_plain(execution.runtime.target(), x_gradient.dtype())) {
       const size_t pairs = execution.inputs.size() / 2;
-      dispatch_floating(dx.dtype(), [&]<typename T>(T) {
+      dispatch_floating(x_gradient.dtype(), [&]<typename T>(T) {
         grouped_linear_input_gradient_plain<T>(execution.runtime, execution.inputs.first(pairs),
                                                execution.inputs.subspan(pairs, pairs),
-                                               execution.inputs.back(), dx);
+                                               execution.inputs.back(), x_gradient);
       });
-    } else if (dx.dtype() == DType::bf16) {
+    } else if (x_gradient.dtype() == DType::bf16) {
       run_fast<BFloat16>(execution);
     } else {
       run_fast<float>(execution);
@@ -108,22 +108,23 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
   void run_on_device(const Execution& execution) const {
-    const Tensor& dx = execution.outputs[0];
-    const DType dtype = dx.dtype();
+    const Tensor& x_gradient = execution.outputs[0];
+    const DType dtype = x_gradient.dtype();
     if (!has_device_grouped(execution.stream->device(), dtype)) {
       return run_by_processor(*this, execution);
     }
     const std::vector<Spec> inputs = specs_of(execution.inputs);
     const size_t pairs = inputs.size() / 2;
     std::byte* const memory = execution.workspace.data();
-    const int64_t sum_bytes = device_sum_bytes(pairs, dx.shape()[0], dx.shape()[1], dtype);
-    void* const sum = sum_bytes > 0 ? memory : dx.address();
+    const int64_t sum_bytes =
+        device_sum_bytes(pairs, x_gradient.shape()[0], x_gradient.shape()[1], dtype);
+    void* const sum = sum_bytes > 0 ? memory : x_gradient.address();
     for (size_t pair = 0; pair < pairs; ++pair) {
       device_grouped(execution, name(), device_shape(inputs, pair),
                      {.rows = execution.inputs[pair].address(),
                       .second = execution.inputs[pairs + pair].address(),
                       .offsets = execution.inputs.back().pointer<int32_t>(),
-                      .result = pair + 1 == pairs ? dx.address() : sum,
+                      .result = pair + 1 == pairs ? x_gradient.address() : sum,
                       .sum = static_cast<const float*>(sum)},
                      memory + sum_bytes);
     }
@@ -159,31 +160,33 @@ class GroupedLinearInputGradient final : public Operation {
   /// may also cover rows before or after its piece.
   template <typename T>
   static void run_fast(const Execution& execution) {
-    const Tensor& dx = execution.outputs[0];
-    if (dx.shape()[0] == 0) return;
+    const Tensor& x_gradient = execution.outputs[0];
+    if (x_gradient.shape()[0] == 0) return;
     const std::vector<Spec> inputs = specs_of(execution.inputs);
     const size_t pairs = inputs.size() / 2;
-    const int64_t width = dx.shape()[1];
+    const int64_t width = x_gradient.shape()[1];
     std::vector<PieceProducts> products;
     for (size_t pair = 0; pair < pairs; ++pair) {
-      products.emplace_back(execution.runtime, product(inputs, pair), &GemmShape::m, dx.shape()[0]);
+      products.emplace_back(execution.runtime, product(inputs, pair), &GemmShape::m,
+                            x_gradient.shape()[0]);
     }
     const PieceWorkspace areas = workspace(execution.runtime.target(), inputs);
     const auto pieces =
         cut_rows(execution.inputs.back().values<int32_t>(), areas.pieces(execution.workspace));
     parallel_items(execution.runtime.threads(), std::ssize(pieces), [&](int64_t item, int thread) {
       const RowPiece& piece = pieces[static_cast<size_t>(item)];
-      const int64_t size = products[0].size(piece.rows);
-      const int64_t start = std::min<int64_t>(piece.row, dx.shape()[0] - size);
+      const int64_t product_rows = products[0].size(piece.rows);
+      const int64_t first_row = std::min<int64_t>(piece.row, x_gradient.shape()[0] - product_rows);
       auto* sum = reinterpret_cast<float*>(areas.staged(execution.workspace, thread));
       for (size_t pair = 0; pair < pairs; ++pair) {
         const Tensor& weight = execution.inputs[pairs + pair];
-        products[pair][piece.rows].run(execution.inputs[pair].slice(start, start + size).raw(),
-                                       weight.slice(piece.expert, piece.expert + 1).raw(), sum,
-                                       areas.product(execution.workspace, thread));
+        products[pair][piece.rows].run(
+            execution.inputs[pair].slice(first_row, first_row + product_rows).raw(),
+            weight.slice(piece.expert, piece.expert + 1).raw(), sum,
+            areas.product(execution.workspace, thread));
       }
-      const float* piece_sum = sum + (piece.row - start) * width;
-      T* result = dx.data<T>() + piece.row * width;
+      const float* piece_sum = sum + (piece.row - first_row) * width;
+      T* result = x_gradient.data<T>() + piece.row * width;
       for (int64_t i = 0; i < piece.rows * width; ++i) result[i] = static_cast<T>(piece_sum[i]);
     });
   }

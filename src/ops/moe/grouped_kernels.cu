@@ -58,8 +58,7 @@ struct FloatTile {
   }
 };
 
-// A tile of A or B. The extra column lets the threads of a warp read a column of the tile from
-// different memory banks.
+// A tile of A or B. With the extra column, a warp reads a column of it from different banks.
 using SharedTile = float[kTileSide][kTileSide + 1];
 
 /// Writes tile[i][j] = the operand's element (from_i + i, from_k + j), or 0 past the end.
@@ -77,8 +76,7 @@ __device__ inline void load_tile(const FloatOperand& operand, const void* part, 
   }
 }
 
-/// Computes a tile of one group's D per block: D[i, j] = Σ_k A[i, k] · B[k, j], added to D if
-/// `accumulate`.
+/// Computes a tile of a group's D per block: D[i, j] = Σ_k A[i, k] B[k, j], plus D if `accumulate`.
 __global__ void __launch_bounds__(kTileThreads) float_product(FloatProduct product) {
   __shared__ SharedTile a_tile;
   __shared__ SharedTile b_tile;

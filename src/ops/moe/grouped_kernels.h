@@ -33,7 +33,7 @@ struct GroupTable {
   int32_t size[3];
   bool rows_are_k;
   GroupedOperand operands[kGroupedOperands];
-  /// Written, as all below but beta: m, n and k of group g, which are
+  /// The kernel writes this and the other arrays below. m, n and k of group g are
   /// sizes[g · group_step + i · size_step] for i = 0, 1, 2. m is 0 for a group without rows, so its
   /// D stays as it is.
   int32_t* sizes;

@@ -70,7 +70,7 @@ GroupTable GroupedAreas::table(GroupedLibrary library, const GroupedShape& shape
   return table;
 }
 
-std::byte* GroupedAreas::library(std::byte* workspace) const {
+std::byte* GroupedAreas::library_memory(std::byte* workspace) const {
   return align_up(workspace, kAlignment) + kAlignment + sizes_bytes_ +
          2 * kGroupedOperands * list_bytes_;
 }

@@ -32,7 +32,7 @@ class GroupedAreas {
   /// form: [groups, 3] for CUTLASS, [3, groups] for cuBLASLt.
   GroupTable table(GroupedLibrary library, const GroupedShape& shape,
                    const GroupedOperands& operands, std::byte* workspace) const;
-  std::byte* library(std::byte* workspace) const;  ///< the library's own memory
+  std::byte* library_memory(std::byte* workspace) const;  ///< the library's own memory
   /// Returns the bytes of the library's own memory, as many as NVIDIA recommends for cuBLASLt on
   /// Hopper. CUTLASS needs far less: for each multiprocessor 128 bytes for each of A, B and C, and
   /// 256 for D.

@@ -183,16 +183,16 @@ class GroupedLinear final : public Operation {
   static void multiply(const Tensor& x, const Tensor& weight, const Tensor& y,
                        const RowPiece& piece, const PieceProducts& products, std::byte* staged,
                        std::byte* scratch) {
-    const int64_t size = products.size(piece.rows);
-    const int64_t start = std::min<int64_t>(piece.row, x.shape()[0] - size);
+    const int64_t product_rows = products.size(piece.rows);
+    const int64_t first_row = std::min<int64_t>(piece.row, x.shape()[0] - product_rows);
     const int64_t row_bytes = y.shape()[1] * dtype_size(y.dtype());
     std::byte* result = y.raw() + piece.row * row_bytes;
-    const bool in_place = size == piece.rows;
-    products[piece.rows].run(x.slice(start, start + size).raw(),
+    const bool in_place = product_rows == piece.rows;
+    products[piece.rows].run(x.slice(first_row, first_row + product_rows).raw(),
                              weight.slice(piece.expert, piece.expert + 1).raw(),
                              in_place ? result : staged, scratch);
     if (!in_place) {
-      std::memcpy(result, staged + (piece.row - start) * row_bytes,
+      std::memcpy(result, staged + (piece.row - first_row) * row_bytes,
                   static_cast<size_t>(piece.rows * row_bytes));
     }
   }

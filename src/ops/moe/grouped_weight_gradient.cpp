@@ -99,7 +99,7 @@ class GroupedLinearWeightGradient final : public Operation {
 
   /// The rows of a tile of an expert's weight. A thread computes one tile at a time, so that many
   /// threads have work even if there are few experts.
-  static constexpr int64_t kTile = 256;
+  static constexpr int64_t kTileRows = 256;
 
   /// The products of a whole tile and of the last tile, and the layout of the workspace. In both
   /// products k, the rows of a piece, varies. The workspace has no list of pieces.
@@ -107,15 +107,16 @@ class GroupedLinearWeightGradient final : public Operation {
     Plan(const Target& target, const Shape& x, const Shape& gradient, DType dtype)
         : in(x[1]),
           out(gradient[1]),
-          tiles((out + kTile - 1) / kTile),
-          whole(product(x, gradient, dtype, std::min(kTile, out))),
-          last(product(x, gradient, dtype, out - (tiles - 1) * kTile)),
+          tiles((out + kTileRows - 1) / kTileRows),
+          whole(product(x, gradient, dtype, std::min(kTileRows, out))),
+          last(product(x, gradient, dtype, out - (tiles - 1) * kTileRows)),
           gradient_bytes(aligned_bytes(kPieceRows * out * dtype_size(dtype))),
           areas(0, gradient_bytes + kPieceRows * in * dtype_size(dtype),
                 std::max(bytes_of(target, whole, x), bytes_of(target, last, x))) {}
 
-    static GemmShape product(const Shape& x, const Shape& gradient, DType dtype, int64_t tile) {
-      return {.m = tile,
+    static GemmShape product(const Shape& x, const Shape& gradient, DType dtype,
+                             int64_t tile_rows) {
+      return {.m = tile_rows,
               .n = x[1],
               .input = dtype,
               .output = DType::f32,
@@ -145,54 +146,57 @@ class GroupedLinearWeightGradient final : public Operation {
     const Plan plan(execution.runtime.target(), x.shape(), gradient.shape(), x.dtype());
     const PieceProducts whole(execution.runtime, plan.whole, &GemmShape::k, x.shape()[0]);
     const PieceProducts last(execution.runtime, plan.last, &GemmShape::k, x.shape()[0]);
-    parallel_items(
-        execution.runtime.threads(), result.shape()[0] * plan.tiles, [&](int64_t item, int thread) {
-          const int64_t expert = item / plan.tiles;
-          const int64_t tile = item % plan.tiles;
-          const int64_t end = offsets[expert + 1];
-          float* into = result.data<float>() + (expert * plan.out + tile * kTile) * plan.in;
-          for (int64_t row = offsets[expert]; row < end; row += kPieceRows) {
-            const int64_t rows = std::min(kPieceRows, end - row);
-            add_piece(plan, tile + 1 < plan.tiles ? whole : last, gradient.slice(row, row + rows),
-                      x.slice(row, row + rows), tile, into,
-                      plan.areas.staged(execution.workspace, thread),
-                      plan.areas.product(execution.workspace, thread));
-          }
-        });
+    parallel_items(execution.runtime.threads(), result.shape()[0] * plan.tiles,
+                   [&](int64_t item, int thread) {
+                     const int64_t expert = item / plan.tiles;
+                     const int64_t tile = item % plan.tiles;
+                     const int64_t end = offsets[expert + 1];
+                     float* tile_gradient =
+                         result.data<float>() + (expert * plan.out + tile * kTileRows) * plan.in;
+                     for (int64_t row = offsets[expert]; row < end; row += kPieceRows) {
+                       const int64_t rows = std::min(kPieceRows, end - row);
+                       add_piece(plan, tile + 1 < plan.tiles ? whole : last,
+                                 gradient.slice(row, row + rows), x.slice(row, row + rows), tile,
+                                 tile_gradient, plan.areas.staged(execution.workspace, thread),
+                                 plan.areas.product(execution.workspace, thread));
+                     }
+                   });
   }
 
-  /// Adds gradient[:, tile]ᵀ · x of one piece to `into` [tile, in]. If the piece does not fill its
-  /// product, its rows are copied and followed by rows of zeros, which add nothing.
+  /// Adds gradient[:, tile]ᵀ · x of one piece to `tile_gradient` [tile, in]. If the piece does not
+  /// fill its product, its rows are copied and followed by rows of zeros, which add nothing.
   static void add_piece(const Plan& plan, const PieceProducts& products, const Tensor& gradient,
-                        const Tensor& x, int64_t tile, float* into, std::byte* staged,
+                        const Tensor& x, int64_t tile, float* tile_gradient, std::byte* staged,
                         std::byte* scratch) {
     const int64_t rows = x.shape()[0];
-    const int64_t size = products.size(rows);
+    const int64_t product_rows = products.size(rows);
     const std::byte* a = gradient.raw();
     const std::byte* b = x.raw();
-    if (size != rows) {
+    if (product_rows != rows) {
       std::byte* const staged_x = staged + plan.gradient_bytes;
-      stage(gradient, size, tile * kTile, std::min((tile + 1) * kTile, plan.out), staged);
-      stage(x, size, 0, plan.in, staged_x);
+      stage(gradient, product_rows, tile * kTileRows, std::min((tile + 1) * kTileRows, plan.out),
+            staged);
+      stage(x, product_rows, 0, plan.in, staged_x);
       a = staged;
       b = staged_x;
     }
-    products[rows].run(a + tile * kTile * dtype_size(gradient.dtype()), b, into, scratch);
+    products[rows].run(a + tile * kTileRows * dtype_size(gradient.dtype()), b, tile_gradient,
+                       scratch);
   }
 
   /// Copies columns [begin, end) of the rows to the same columns in `staged`, and appends rows of
-  /// zeros up to `size` rows.
-  static void stage(const Tensor& rows, int64_t size, int64_t begin, int64_t end,
+  /// zeros up to `product_rows` rows.
+  static void stage(const Tensor& rows, int64_t product_rows, int64_t begin, int64_t end,
                     std::byte* staged) {
-    const int64_t element = dtype_size(rows.dtype());
-    const int64_t row_bytes = rows.shape()[1] * element;
-    const auto bytes = static_cast<size_t>((end - begin) * element);
-    for (int64_t r = 0; r < size; ++r) {
-      const int64_t at = r * row_bytes + begin * element;
+    const int64_t element_bytes = dtype_size(rows.dtype());
+    const int64_t row_bytes = rows.shape()[1] * element_bytes;
+    const auto bytes = static_cast<size_t>((end - begin) * element_bytes);
+    for (int64_t r = 0; r < product_rows; ++r) {
+      const int64_t offset = r * row_bytes + begin * element_bytes;
       if (r < rows.shape()[0]) {
-        std::memcpy(staged + at, rows.raw() + at, bytes);
+        std::memcpy(staged + offset, rows.raw() + offset, bytes);
       } else {
-        std::memset(staged + at, 0, bytes);
+        std::memset(staged + offset, 0, bytes);
       }
     }
   }
@@ -205,13 +209,14 @@ class GroupedLinearWeightGradient final : public Operation {
 Value grouped_linear_weight_gradient(Builder& builder, Value x, Value gradient, Value offsets,
                                      Value weight) {
   gradient = cast(builder, gradient, builder.spec(x).dtype);
-  const Value main = builder.main_gradient(weight);
-  if (!main) {
+  const Value main_gradient = builder.main_gradient(weight);
+  if (!main_gradient) {
     return builder.apply_single(std::make_shared<GroupedLinearWeightGradient>(false),
                                 {x, gradient, offsets});
   }
-  builder.apply(std::make_shared<GroupedLinearWeightGradient>(true), {x, gradient, offsets, main});
-  return main;
+  builder.apply(std::make_shared<GroupedLinearWeightGradient>(true),
+                {x, gradient, offsets, main_gradient});
+  return main_gradient;
 }
 
 }  // namespace tessera

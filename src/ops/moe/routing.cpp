@@ -276,10 +276,10 @@ TokenIndices token_indices(Builder& builder, Value indices, const TokenCounts& c
   const std::vector<Value> outputs =
       builder.apply(std::make_shared<IndexTokens>(options.first_expert, reserved_rows),
                     {indices, counts.offsets, counts.block_offsets});
-  if (options.expert_axis) builder.run_time_rows(outputs[0]);
+  if (options.expert_axis) builder.mark_run_time_rows(outputs[0]);
   if (options.row_bound) {
-    builder.rows(outputs[0],
-                 {.expected = options.row_bound->balanced, .key = options.row_bound->key});
+    builder.set_rows(outputs[0],
+                     {.expected = options.row_bound->balanced, .key = options.row_bound->key});
   }
   return {outputs[0], outputs[1]};
 }

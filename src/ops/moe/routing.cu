@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// A counting sort. token_counts() has the first three kernels, token_indices() the last one.
+// A counting sort: token_counts() launches the first three kernels, token_indices() the last one.
 
 constexpr int kScanColumns = 32;  // experts that a block of scan_token_blocks() handles
 
@@ -97,16 +97,15 @@ __global__ void write_token_offsets(TokenCounting counting) {
   }
 }
 
-/// Returns the mask of the warp's lanes that pass the same value, which has `bits` bits. All lanes
-/// must call it.
+/// Returns the mask of the warp's lanes that pass the same value of `bits` bits. All lanes call it.
 __device__ inline uint64_t lanes_with(unsigned value, int bits) {
-  uint64_t same = ~uint64_t{0} >> (64 - kLanes);
+  uint64_t matching_lanes = ~uint64_t{0} >> (64 - kLanes);
   for (int bit = 0; bit < bits; ++bit) {
     const bool is_set = (value >> bit & 1) != 0;
     const uint64_t set = ballot(is_set);
-    same &= is_set ? set : ~set;
+    matching_lanes &= is_set ? set : ~set;
   }
-  return same;
+  return matching_lanes;
 }
 
 /// Assigns rows to the choices of one token block per block of threads, in the order of the tokens.
@@ -160,11 +159,11 @@ __global__ void number_token_blocks(TokenNumbering numbering, int bits) {
     const int choice = chunk + lane;
     const int expert = choice < end ? expert_of(choice) : local_experts;
     const bool is_local = expert < local_experts;
-    const uint64_t same = lanes_with(static_cast<unsigned>(expert), bits);
-    const int rank = std::popcount(same & earlier_lanes);
+    const uint64_t matching_lanes = lanes_with(static_cast<unsigned>(expert), bits);
+    const int rank = std::popcount(matching_lanes & earlier_lanes);
     const int first_row = is_local ? next_rows[expert] : 0;
     wait_for_warp();  // all lanes have read next_rows before the first of an expert advances it
-    if (is_local && rank == 0) next_rows[expert] = first_row + std::popcount(same);
+    if (is_local && rank == 0) next_rows[expert] = first_row + std::popcount(matching_lanes);
     wait_for_warp();
     if (choice >= end) continue;
     const int row = first_row + rank;
@@ -186,14 +185,14 @@ __global__ void number_token_blocks(TokenNumbering numbering, int bits) {
 
 template <typename Vendor>
 void token_counts_device(const TokenCounting& counting, Stream& stream) {
-  constexpr int64_t kMostCounting = 256;  // threads that share a token block
+  constexpr int64_t kCountingThreads = 256;  // at most, for a token block
   constexpr int64_t kMostParts = 16;
   constexpr int kOffsetThreads = 128;
   const int64_t blocks = token_blocks(counting.tokens);
   launch(count_token_blocks,
          {.blocks = blocks,
           .threads =
-              static_cast<int>(std::clamp(kTokenBlock * counting.k, kTokenBlock, kMostCounting)),
+              static_cast<int>(std::clamp(kTokenBlock * counting.k, kTokenBlock, kCountingThreads)),
           .shared_bytes = static_cast<int>(counting.experts * sizeof(int))},
          stream, counting);
   // The number of parts is even, because a part has 32 threads and a warp may have 64 lanes.

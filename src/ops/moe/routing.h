@@ -40,8 +40,7 @@ struct RoutingOptions {
   int64_t first_expert = 0;   ///< the first expert of this rank
   int64_t local_experts = 0;  ///< experts of this rank; choices of other experts get no row
   /// The capacity: the largest number of tokens that an expert takes, as a multiple of the balanced
-  /// load (see expert_capacity()). Tokens beyond it, in token order, are dropped. Without a value
-  /// none are dropped.
+  /// load (see expert_capacity()). Tokens beyond it, in token order, are dropped; none without it.
   std::optional<double> capacity_factor = {};
   /// The rows that the rank reserves. Without a value it reserves one row for each choice.
   std::optional<RowBound> row_bound = {};

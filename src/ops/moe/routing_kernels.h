@@ -28,8 +28,7 @@ struct BlockChoices {
 
 // The device kernels. All pointers are to device memory.
 
-/// The largest number of experts that a device can count: a block of threads keeps a number for
-/// each in shared memory.
+/// The most experts that a device can count: a block keeps a number for each in shared memory.
 inline constexpr int64_t kMostRoutedExperts = 8192;
 
 /// The arguments of one run of token_counts().

@@ -7,6 +7,8 @@
 namespace tessera {
 namespace {
 
+// The gradient's operation comes first: that of add_skipped() makes it. Kernels are plain and fast.
+
 /// Throws InternalError unless rows, weights and indices are those of the same tokens.
 void expect_choices(const Operation& operation, const Spec& rows, const Spec& weights,
                     const Spec& indices) {

@@ -84,8 +84,7 @@ void sum_routed_rows(const Execution& execution, const Tensor& rows, const Tenso
   });
 }
 
-/// Returns the number of rows that hold a token. The other rows come last, and their input indices
-/// are negative.
+/// Returns the number of rows that hold a token. The others come last, with negative indices.
 int64_t rows_in_use(const Tensor& input_indices) {
   const std::span<const int32_t> token_of_row = input_indices.values<int32_t>();
   return std::ranges::partition_point(token_of_row, [](int32_t token) { return token >= 0; }) -
@@ -187,8 +186,7 @@ Compute<T> choice_gradient(const T* row, const T* output_gradient, Compute<T> we
   for (int64_t h = 0; h < width; ++h) {
     dot += static_cast<Wide>(row[h]) * static_cast<Wide>(output_gradient[h]);
   }
-  // A loop of its own without the simd pragma, which would keep the compiler from vectorising
-  // stores of bf16.
+  // A loop of its own, because the simd pragma would keep stores of bf16 from being vectorised.
   for (int64_t h = 0; h < width; ++h) {
     row_gradient[h] = static_cast<T>(weight * static_cast<Wide>(output_gradient[h]));
   }
@@ -217,8 +215,7 @@ class ReduceExpertsGradient final : public Operation {
         "the operands of reduce_experts and its gradient are expected");
     return {inputs[0], inputs[1]};
   }
-  /// Lets the first output overwrite the rows. Each row is read before it is written, and belongs
-  /// to one token.
+  /// Lets the first output overwrite the rows: a row has one token, and is read before its write.
   int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
 
   void run(const Execution& execution) const override {

@@ -83,8 +83,7 @@ __global__ void sum_rows_of_tokens(RowSum<In, Out> sum) {
   }
 }
 
-/// Computes the gradients of one token per warp. The gradient of the token's result is read once
-/// for kRowsAhead choices.
+/// Computes the gradients of one token per warp. Reads result_gradient once per kRowsAhead choices.
 template <typename T, int size>
 __global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
   const int64_t token = warp_of_grid();

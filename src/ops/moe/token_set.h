@@ -13,6 +13,6 @@ namespace tessera {
 /// and the expert takes no more tokens of the set than its capacity.
 enum class TokenSet : uint8_t { rank, micro_batch };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<TokenSet>{"rank", "micro_batch"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<TokenSet>{"rank", "micro_batch"};
 
 }  // namespace tessera

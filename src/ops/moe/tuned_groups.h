@@ -16,8 +16,8 @@ namespace tessera {
 // grouped product is one matrix product for each group, which is the rows of one expert.
 
 /// The three products of a grouped linear map, which is one linear map for each group. The weights
-/// are [groups, out, in]. Group e has the rows from offsets[e] to offsets[e + 1]. Only the device
-/// knows the offsets.
+/// are [groups, out, in]. Group e has the rows from offsets[e] to offsets[e + 1], which only the
+/// device knows.
 enum class GroupedKind {
   forward,          ///< [rows, in] · weightᵀ -> [rows, out]
   input_gradient,   ///< [rows, out] · weight -> [rows, in]
@@ -46,13 +46,13 @@ struct GroupedShape {
 std::string describe(const GroupedShape& shape);
 
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<GroupedKind>{"forward", "input_gradient",
-                                                                     "weight_gradient"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<GroupedKind>{"forward", "input_gradient",
+                                                                       "weight_gradient"};
 
 /// The libraries for grouped products in bf16 on the device cuda.
 enum class GroupedLibrary { cutlass, cublaslt };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<GroupedLibrary>{"CUTLASS", "cuBLASLt"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<GroupedLibrary>{"CUTLASS", "cuBLASLt"};
 
 /// The faster library for the grouped products of one shape.
 struct TunedGrouped {

@@ -13,9 +13,8 @@ namespace {
 // Its gradient is another operation, which comes first. If the backward pass computes the norm
 // again and the sum was kept, it normalises the kept sum.
 
-/// Returns the rotation of a norm or of its gradient. It applies to the rows of the first input
-/// [tokens, heads · head_dim]. The last input is the table [tokens, channels]. A `head_dim` of 0
-/// means no rotation.
+/// Returns the rotation of a norm or of its gradient; none if `head_dim` is 0. It applies to the
+/// rows of the first input [tokens, heads · head_dim]. The last is the table [tokens, channels].
 template <typename T>
 NormRotation<T> norm_rotation(const Execution& execution, int64_t head_dim) {
   if (head_dim == 0) return {};
@@ -82,7 +81,7 @@ class NormGradient final : public Operation {
     const int threads = execution.runtime.threads();
     // Rotates the output's gradient back, into the memory of x_gradient. The kernels then read and
     // write the same memory, which they allow (NormBackward).
-    const auto rotated_back = [&]<typename T>(NormBackward<T> norm) {
+    const auto rotate_back = [&]<typename T>(NormBackward<T> norm) {
       if (!rotated()) return norm;
       const auto rotation = norm_rotation<T>(execution, rotated_head_dim_);
       rotate_on_processor(execution.runtime,
@@ -100,8 +99,8 @@ class NormGradient final : public Operation {
                          norm.width * dtype_size(execution.inputs[0].dtype())),
               *execution.stream);
         },
-        [&](const auto& norm) { norm_gradient_plain(rotated_back(norm), threads); },
-        [&](const auto& norm) { norm_gradient_fast(rotated_back(norm), threads); });
+        [&](const auto& norm) { norm_gradient_plain(rotate_back(norm), threads); },
+        [&](const auto& norm) { norm_gradient_fast(rotate_back(norm), threads); });
   }
 
  private:
@@ -148,7 +147,7 @@ class Norm final : public Operation {
   Norm(const NormOptions& options, bool weighted, bool residual, int64_t rotated_head_dim = 0)
       : options_(options),
         weighted_(weighted),
-        residual_(residual),
+        has_residual_(residual),
         rotated_head_dim_(rotated_head_dim) {}
   std::string_view name() const override {
     const bool rms = options_.kind == NormKind::rms;
@@ -165,15 +164,15 @@ class Norm final : public Operation {
     const NormLabels names(inputs[0].shape.rank(), options_.group > 0);
     std::string labels = names.x;
     if (weighted_) labels += ", channel!";
-    if (residual_) labels += ", " + names.x;
+    if (has_residual_) labels += ", " + names.x;
     if (rotated()) labels += ", a r!";
     labels += " -> " + names.x + ", " + names.statistic;
     if (options_.kind == NormKind::layer) labels += ", " + names.statistic;
-    if (residual_) labels += ", " + names.x;
+    if (has_residual_) labels += ", " + names.x;
     return labels;
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    const size_t expected = 1 + size_t{weighted_} + size_t{residual_} + size_t{rotated()};
+    const size_t expected = 1 + size_t{weighted_} + size_t{has_residual_} + size_t{rotated()};
     TESSERA_EXPECT(*this, inputs.size() == expected && is_floating(inputs[0].dtype),
                    "{} floating inputs are needed", expected);
     const Spec& x = inputs[0];
@@ -188,7 +187,7 @@ class Norm final : public Operation {
                      "a weight of {}; it must be {} [{}]", text_of(inputs[1]), dtype_name(wide),
                      width(x.shape));
     }
-    if (residual_) {
+    if (has_residual_) {
       const Spec& residual = inputs[residual_input()];
       TESSERA_EXPECT(*this, is_like(residual, x), "a residual of {} for x of {}", text_of(residual),
                      text_of(x));
@@ -197,17 +196,17 @@ class Norm final : public Operation {
     const Spec statistic{{x.shape.rows(), row / width(x.shape)}, wide};
     std::vector<Spec> outputs{x, statistic};
     if (options_.kind == NormKind::layer) outputs.push_back(statistic);
-    if (residual_) outputs.push_back(x);
+    if (has_residual_) outputs.push_back(x);
     return outputs;
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> output_gradients) const override {
-    const Value sum_gradient = residual_ ? output_gradients[sum_output()] : Value{};
+    const Value sum_gradient = has_residual_ ? output_gradients[sum_output()] : Value{};
     std::vector<Value> gradients{sum_gradient, {}};  // of x and the weight
     if (output_gradients[0]) {
       const bool centred = options_.kind == NormKind::layer;
-      std::vector<Value> inputs{residual_ ? self.outputs[sum_output()] : self.inputs[0],
+      std::vector<Value> inputs{has_residual_ ? self.outputs[sum_output()] : self.inputs[0],
                                 self.outputs[1], output_gradients[0]};
       if (weighted_) inputs.push_back(self.inputs[1]);
       if (centred) inputs.push_back(self.outputs[2]);
@@ -220,7 +219,7 @@ class Norm final : public Operation {
     }
     std::vector<Value> input_gradients{gradients[0]};
     if (weighted_) input_gradients.push_back(gradients[1]);
-    if (residual_) input_gradients.push_back(gradients[0]);
+    if (has_residual_) input_gradients.push_back(gradients[0]);
     if (rotated()) input_gradients.emplace_back();
     return input_gradients;
   }
@@ -229,7 +228,7 @@ class Norm final : public Operation {
   std::vector<Value> recompute_inputs(const Node& self,
                                       std::span<const Value> kept) const override {
     std::vector<Value> needed = self.inputs;
-    if (residual_ && kept[sum_output()]) {
+    if (has_residual_ && kept[sum_output()]) {
       needed[0] = {};
       needed[residual_input()] = {};
     }
@@ -238,7 +237,7 @@ class Norm final : public Operation {
 
   std::vector<Value> recompute(Builder& builder, const Node& self, std::span<const Value> inputs,
                                std::span<const Value> kept) const override {
-    if (!residual_ || !kept[sum_output()]) {
+    if (!has_residual_ || !kept[sum_output()]) {
       return builder.apply(self.operation, {inputs.begin(), inputs.end()});
     }
     const Value sum = kept[sum_output()];
@@ -253,7 +252,7 @@ class Norm final : public Operation {
   /// Lets the output overwrite x and the sum the residual. Kernels read a row before they write it.
   int in_place_input(int output) const override {
     if (output == 0) return 0;
-    const bool is_sum = residual_ && static_cast<size_t>(output) == sum_output();
+    const bool is_sum = has_residual_ && static_cast<size_t>(output) == sum_output();
     return is_sum ? static_cast<int>(residual_input()) : -1;
   }
 
@@ -287,7 +286,7 @@ class Norm final : public Operation {
   void require_rotation(std::span<const Spec> inputs) const {
     const Spec& x = inputs[0];
     const Spec& table = inputs.back();
-    TESSERA_EXPECT(*this, !residual_ && x.shape.rank() == 2 && table.shape.rank() == 2,
+    TESSERA_EXPECT(*this, !has_residual_ && x.shape.rank() == 2 && table.shape.rank() == 2,
                    "x [tokens, heads * head_dim] without a residual and a table [tokens, channels] "
                    "are needed");
     TESSERA_EXPECT(*this, width(x.shape) % rotated_head_dim_ == 0,
@@ -318,7 +317,7 @@ class Norm final : public Operation {
     norm.inverse = inverse.pointer<Wide>();
     if (weighted_) norm.weight = execution.inputs[1].pointer<Wide>();
     if (options_.kind == NormKind::layer) norm.mean = execution.outputs[2].pointer<Wide>();
-    if (residual_) {
+    if (has_residual_) {
       norm.residual = execution.inputs[residual_input()].pointer<T>();
       norm.sum = execution.outputs[sum_output()].pointer<T>();
     }
@@ -327,7 +326,7 @@ class Norm final : public Operation {
 
   NormOptions options_;
   bool weighted_;
-  bool residual_;
+  bool has_residual_;
   int64_t rotated_head_dim_;
 };
 

@@ -14,8 +14,8 @@ __global__ void __launch_bounds__(kMostRowThreads)
     norm_rows(NormForward<T> norm, NormRotation<T> rotation) {
   static_assert(fits || !rotates);
   const int packs = static_cast<int>(norm.width / pack_size);
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * Team::count() + Team::number();
-  if (row >= norm.rows) return;  // for a whole team
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * Team::count() + Team::index();
+  if (row >= norm.rows) return;  // all threads of the team do
   const int64_t start = row * norm.width;
   const T* x = norm.x + start;
   HeldPacks<Team, T, pack_size> values;
@@ -53,9 +53,9 @@ __global__ void __launch_bounds__(kMostRowThreads)
   if (norm.residual != nullptr) x = norm.sum + start;
   const auto width = static_cast<float>(norm.width);
   float mean = 0;
-  float squares = Team::sum(total);  // of a layer norm: the sum of the row
+  float row_sum = Team::sum(total);  // of squares; of a layer norm, of elements
   if (norm.mean != nullptr) {
-    mean = squares / width;
+    mean = row_sum / width;
     total = 0;
     for_each_cut<Team, fits>(packs, [&](int cut) {
       if constexpr (!fits) values.load(x, cut, packs);
@@ -66,9 +66,9 @@ __global__ void __launch_bounds__(kMostRowThreads)
         }
       });
     });
-    squares = Team::sum(total);
+    row_sum = Team::sum(total);  // of squares
   }
-  const float inverse = 1.0f / sqrtf(squares / width + static_cast<float>(norm.epsilon));
+  const float inverse = 1.0f / sqrtf(row_sum / width + static_cast<float>(norm.epsilon));
   if (Team::member() == 0) {
     norm.inverse[row] = inverse;
     if (norm.mean != nullptr) norm.mean[row] = mean;
@@ -99,19 +99,19 @@ __global__ void __launch_bounds__(kMostRowThreads)
 
 template <typename Vendor, typename T>
 void norm_device(const NormForward<T>& norm, const NormRotation<T>& rotation, Stream& stream) {
-  bool rotated = rotation.table == nullptr;  // nothing is left to rotate
+  bool rotation_done = rotation.table == nullptr;  // nothing is left to rotate
   for_row_width<T>(
       norm.rows, norm.width, [&](auto pack_size, auto team, auto fits, const Grid& grid) {
         using Team = decltype(team);
         if constexpr (fits) {
-          if (!rotated && rotates_packs(rotation, pack_size)) {
-            rotated = true;
+          if (!rotation_done && rotates_packs(rotation, pack_size)) {
+            rotation_done = true;
             return launch(norm_rows<T, pack_size, Team, true, true>, grid, stream, norm, rotation);
           }
         }
         launch(norm_rows<T, pack_size, Team, fits, false>, grid, stream, norm, rotation);
       });
-  if (!rotated) {
+  if (!rotation_done) {
     rotary_device<Vendor>(rotation.arguments(false, norm.output, norm.output), stream);
   }
 }

@@ -4,8 +4,7 @@
 namespace tessera {
 namespace {
 
-/// Writes part [width], the block's part of the weight's gradient: the sum of its warps' `sums`, in
-/// the order of the warps.
+/// Writes part [width] of the weight's gradient: the block's `sums`, added in the order of warps.
 template <int pack_size, typename Team>
 __device__ void add_warps(const Pack<float, pack_size> (&sums)[Team::kHeld], int packs,
                           float* part) {
@@ -39,7 +38,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
   const bool weighted = norm.weight != nullptr;
   float* const part =
       weighted ? norm.partial + static_cast<int64_t>(blockIdx.x) * norm.width : nullptr;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * Team::count() + Team::number();
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * Team::count() + Team::index();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * Team::count();
   HeldPacks<Team, T, pack_size> x, output_gradient;
   Pack<float, pack_size> sums[Team::kHeld] = {};
@@ -54,10 +53,10 @@ __global__ void __launch_bounds__(kMostRowThreads)
       if constexpr (rotates) {
         const RowRotation row_rotation(rotation, start);
         for_held<Team>(cut, packs, [&](int held, int p) {
-          const auto other = load_pack<pack_size>(norm.output_gradient + start,
-                                                  row_rotation.template partner<pack_size>(p));
+          const auto partner_pack = load_pack<pack_size>(
+              norm.output_gradient + start, row_rotation.template partner<pack_size>(p));
           output_gradient.packs[held] =
-              row_rotation.rotated(p, output_gradient.packs[held], other, -1.0f);
+              row_rotation.rotated(p, output_gradient.packs[held], partner_pack, -1.0f);
         });
       }
     };

@@ -10,6 +10,6 @@ namespace tessera {
 /// RMSNorm: x / sqrt(mean(x²) + epsilon). LayerNorm: (x - mean(x)) / sqrt(variance(x) + epsilon).
 enum class NormKind { rms, layer };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<NormKind>{"rms", "layer"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<NormKind>{"rms", "layer"};
 
 }  // namespace tessera

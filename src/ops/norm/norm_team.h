@@ -16,8 +16,7 @@ namespace tessera {
 namespace {
 
 // A row is handled by a team: a warp, or the whole block. Most rows fit into the registers of their
-// team and are loaded once. A longer row is divided into cuts that fit. Each pass over the row
-// loads the cuts again.
+// team and are loaded once. A longer row is divided into cuts that fit, loaded anew in each pass.
 
 inline constexpr int kMostRowThreads = 512;  // of a team, so that a thread may have 128 registers
 
@@ -32,7 +31,7 @@ struct Team {
     return whole_block ? static_cast<int>(threadIdx.x) : this_lane();
   }
   /// Returns the index of this team within the block. count() returns the block's teams.
-  __device__ static int number() { return whole_block ? 0 : this_warp(); }
+  __device__ static int index() { return whole_block ? 0 : this_warp(); }
   __device__ static int count() { return whole_block ? 1 : block_warps(); }
   /// Waits until all threads of the team have arrived and have finished their earlier reads.
   __device__ static void synchronize() {
@@ -112,11 +111,11 @@ class RowRotation {
     return channel < half_ ? p + half_ / pack_size : p - half_ / pack_size;
   }
 
-  /// Returns pack p of the row after the rotation. `pack` and `other` are pack p and its partner
-  /// before the rotation. `sign` is 1, or -1 for the inverse rotation.
+  /// Returns pack p of the row after the rotation. `pack` and `partner_pack` are pack p and its
+  /// partner before the rotation. `sign` is 1, or -1 for the inverse rotation.
   template <typename T, int pack_size>
   __device__ Pack<T, pack_size> rotated(int p, const Pack<T, pack_size>& pack,
-                                        const Pack<T, pack_size>& other, float sign) const {
+                                        const Pack<T, pack_size>& partner_pack, float sign) const {
     const int channel = p * pack_size % head_dim_;
     if (channel >= 2 * half_) return pack;
     const bool is_first = channel < half_;
@@ -124,7 +123,7 @@ class RowRotation {
     const auto cosine = load_pack<pack_size>(cosines_ + pair, 0);
     auto sine = load_pack<pack_size>(cosines_ + half_ + pair, 0);
     for (float& value : sine.values) value *= sign;
-    return rotated_pack(is_first, pack, other, cosine, sine);
+    return rotated_pack(is_first, pack, partner_pack, cosine, sine);
   }
 
  private:

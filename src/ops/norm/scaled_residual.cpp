@@ -150,8 +150,8 @@ ScaleAndBias<Wide> scale_at(std::span<const Tensor> inputs, size_t scale_input) 
 /// outputs: the gradients of the inputs from x to the weight.
 class ScaledResidualGradient final : public Operation {
  public:
-  ScaledResidualGradient(bool streams, bool has_sum_gradient)
-      : streams_(streams), has_sum_gradient_(has_sum_gradient) {}
+  ScaledResidualGradient(bool has_stream, bool has_sum_gradient)
+      : has_stream_(has_stream), has_sum_gradient_(has_sum_gradient) {}
   std::string_view name() const override { return "scaled_residual_norm_gradient"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -159,9 +159,9 @@ class ScaledResidualGradient final : public Operation {
     const std::string scaled = fmt::format(", {}, channel!, channel!", names.x);
     const std::string gradients = fmt::format("{}, channel, channel", names.x);
     return fmt::format("{0}, {1}, ~{0}{2}{3}, channel!{4} -> {5}{6}, channel", names.x,
-                       names.statistic, scaled, streams_ ? scaled : "",
+                       names.statistic, scaled, has_stream_ ? scaled : "",
                        has_sum_gradient_ ? " + ~" + names.x : "", gradients,
-                       streams_ ? ", " + gradients : "");
+                       has_stream_ ? ", " + gradients : "");
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     const size_t expected = weight_input() + 1 + size_t{has_sum_gradient_};
@@ -187,7 +187,8 @@ class ScaledResidualGradient final : public Operation {
   /// Lets x's gradient overwrite the output's, and the stream's gradient overwrite the sum's.
   int in_place_input(int output) const override {
     if (output == 0) return 2;
-    return streams_ && has_sum_gradient_ && output == 3 ? static_cast<int>(weight_input()) + 1 : -1;
+    return has_stream_ && has_sum_gradient_ && output == 3 ? static_cast<int>(weight_input()) + 1
+                                                           : -1;
   }
 
   void run(const Execution& execution) const override {
@@ -203,7 +204,7 @@ class ScaledResidualGradient final : public Operation {
   }
 
  private:
-  size_t weight_input() const { return streams_ ? 9 : 6; }
+  size_t weight_input() const { return has_stream_ ? 9 : 6; }
 
   /// Returns the number of parts in which the rows are summed. On a device a row and its sums take
   /// twice the registers of a norm's row.
@@ -228,7 +229,7 @@ class ScaledResidualGradient final : public Operation {
     scaled.x_gradient = outputs[0].pointer<T>();
     scaled.vector_gradients[0] = outputs[1].pointer<Wide>();
     scaled.vector_gradients[1] = outputs[2].pointer<Wide>();
-    if (streams_) {
+    if (has_stream_) {
       scaled.stream = inputs[6].pointer<Wide>();
       scaled.stream_scaling = scale_at<Wide>(inputs, 7);
       scaled.stream_gradient = outputs[3].pointer<Wide>();
@@ -243,7 +244,7 @@ class ScaledResidualGradient final : public Operation {
     return scaled;
   }
 
-  bool streams_;
+  bool has_stream_;
   bool has_sum_gradient_;
 };
 
@@ -252,8 +253,7 @@ class ScaledResidualGradient final : public Operation {
 /// the sum and the weight, and the sum is no output.
 class ScaledResidualNorm final : public Operation {
  public:
-  /// The inputs that the sum comes from. embedding: x without a stream. sublayer: x and a stream.
-  /// kept_sum: the sum itself.
+  /// The inputs of the sum. embedding: x alone. sublayer: x and a stream. kept_sum: the sum itself.
   enum class Source { embedding, sublayer, kept_sum };
 
   ScaledResidualNorm(Source source, double epsilon, DType output)
@@ -263,11 +263,11 @@ class ScaledResidualNorm final : public Operation {
   std::string labels(std::span<const Spec> inputs) const override {
     const NormLabels names(inputs[0].shape.rank(), false);
     const std::string scaled = fmt::format("{}, channel!, channel!, ", names.x);
-    const std::string from = source_ == Source::kept_sum    ? names.x + ", "
-                             : source_ == Source::embedding ? scaled
-                                                            : scaled + scaled;
+    const std::string source_labels = source_ == Source::kept_sum    ? names.x + ", "
+                                      : source_ == Source::embedding ? scaled
+                                                                     : scaled + scaled;
     const std::string sum = source_ == Source::kept_sum ? "" : ", " + names.x;
-    return fmt::format("{0}channel! -> {1}{2}, {3}", from, names.x, sum, names.statistic);
+    return fmt::format("{0}channel! -> {1}{2}, {3}", source_labels, names.x, sum, names.statistic);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == weight_input() + 1 && is_floating(inputs[0].dtype),
@@ -312,10 +312,10 @@ class ScaledResidualNorm final : public Operation {
   std::vector<Value> recompute(Builder& builder, const Node& self, std::span<const Value> inputs,
                                std::span<const Value> kept) const override {
     if (!kept[1]) return builder.apply(self.operation, {inputs.begin(), inputs.end()});
-    const std::vector<Value> again =
+    const std::vector<Value> renormalised =
         builder.apply(std::make_shared<ScaledResidualNorm>(Source::kept_sum, epsilon_, output_),
                       {kept[1], inputs.back()});
-    return {again[0], kept[1], again[1]};
+    return {renormalised[0], kept[1], renormalised[1]};
   }
 
   /// Lets the output overwrite x, and the new stream the previous one.

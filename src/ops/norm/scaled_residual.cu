@@ -4,8 +4,7 @@
 namespace tessera {
 namespace {
 
-/// A team is a whole block. With more than 2 packs per thread, the sums of the gradient would take
-/// too many registers.
+/// A team is a whole block. More than 2 packs per thread would take too many registers for sums.
 using ScaledTeam = Team<true, 2>;
 
 /// Returns (x + bias) ⊙ scale for pack p of a row.
@@ -173,8 +172,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
   }
 }
 
-/// Adds up the parts, in a fixed order. A block has kLanes columns, and each of its warps adds up
-/// some of the parts.
+/// Adds up the parts in a fixed order. A block has kLanes columns; each warp adds some parts.
 template <typename T>
 __global__ void __launch_bounds__(kMostThreads) scaled_residual_vectors(ScaledBackward<T> scaled) {
   __shared__ float sums[kMostThreads / kLanes][kScaledSums][kLanes];

@@ -123,11 +123,11 @@ void gradient_rows(const ScaledBackward<T>& scaled, int64_t row, float* sums) {
 template <bool kStream, bool kSumGradient, typename T>
 void gradient_blocks(const ScaledBackward<T>& scaled, int threads) {
   const int64_t block_rows = norm_block_rows(scaled.rows);
-  const int64_t size = kScaledSums * scaled.width;
+  const int64_t part_size = kScaledSums * scaled.width;
   const int64_t blocks = (scaled.rows + block_rows - 1) / block_rows;
   parallel_items(threads, blocks, [&](int64_t block, int) {
-    float* sums = scaled.parts + block * size;
-    std::fill_n(sums, size, 0.0f);
+    float* sums = scaled.parts + block * part_size;
+    std::fill_n(sums, part_size, 0.0f);
     const int64_t end = std::min(scaled.rows, (block + 1) * block_rows);
     int64_t row = block * block_rows;
     for (; row + kRowsTogether <= end; row += kRowsTogether) {
@@ -139,7 +139,7 @@ void gradient_blocks(const ScaledBackward<T>& scaled, int threads) {
     float column[kScaledSums] = {};
     for (int64_t block = 0; block < blocks; ++block) {
       for (int64_t s = 0; s < kScaledSums; ++s) {
-        column[s] += scaled.parts[block * size + s * scaled.width + i];
+        column[s] += scaled.parts[block * part_size + s * scaled.width + i];
       }
     }
     put_vector_gradients(scaled, i, column);

@@ -289,11 +289,11 @@ Value split_norm(Builder& builder, Value x, std::optional<Value> weight, Axis ax
       .sums = {},
       .columns = logical_extent(builder.program().mesh(), spec.distribution, 1, spec.shape[1]),
       .epsilon = options.epsilon};
-  const auto over_ranks = [&](Value sums) {
+  const auto sum_over_ranks = [&](Value sums) {
     return convert(builder, sums, axis, Placement::partial, replicated());
   };
-  if (options.kind == NormKind::layer) statistics.sums = over_ranks(row_sums(builder, x));
-  statistics.squares = over_ranks(row_squares(builder, x, statistics.sums, statistics.columns));
+  if (options.kind == NormKind::layer) statistics.sums = sum_over_ranks(row_sums(builder, x));
+  statistics.squares = sum_over_ranks(row_squares(builder, x, statistics.sums, statistics.columns));
   return scale_rows(builder, x, weight, statistics);
 }
 

@@ -68,9 +68,9 @@ template <typename T>
 void square_rows_gradient(const SplitRows<T>& rows, const Compute<T>* gradient, T* result) {
   rows.for_each_row([&](int64_t row, const T* x) {
     const Compute<T> mean = rows.mean(row), factor = 2 * gradient[row];
-    T* const to = result + row * rows.width;
+    T* const result_row = result + row * rows.width;
     for (int64_t i = 0; i < rows.width; ++i) {
-      to[i] = static_cast<T>((static_cast<Compute<T>>(x[i]) - mean) * factor);
+      result_row[i] = static_cast<T>((static_cast<Compute<T>>(x[i]) - mean) * factor);
     }
   });
 }
@@ -80,9 +80,10 @@ template <typename T>
 void scale_all_rows(const SplitRows<T>& rows, T* result) {
   rows.for_each_row([&](int64_t row, const T* x) {
     const Compute<T> mean = rows.mean(row), inverse = rows.inverse(row);
-    T* const to = result + row * rows.width;
+    T* const result_row = result + row * rows.width;
     for (int64_t i = 0; i < rows.width; ++i) {
-      to[i] = static_cast<T>((static_cast<Compute<T>>(x[i]) - mean) * inverse * rows.weight_of(i));
+      result_row[i] =
+          static_cast<T>((static_cast<Compute<T>>(x[i]) - mean) * inverse * rows.weight_of(i));
     }
   });
 }
@@ -138,8 +139,8 @@ void scaled_rows_gradient(const SplitRows<T>& rows, const ScaledRowsGradients<T>
       gradients.sums_gradient[row] =
           interleaved_sum<Wide>(rows.width, weighted) * inverse / -columns;
     }
-    T* const to = gradients.x_gradient + row * rows.width;
-    for (int64_t i = 0; i < rows.width; ++i) to[i] = static_cast<T>(weighted(i) * inverse);
+    T* const result_row = gradients.x_gradient + row * rows.width;
+    for (int64_t i = 0; i < rows.width; ++i) result_row[i] = static_cast<T>(weighted(i) * inverse);
   });
 }
 

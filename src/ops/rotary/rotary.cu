@@ -14,7 +14,7 @@ constexpr int kHeadsOfThread = 4;  // heads that share the sines and cosines in 
 /// with the pack of the second half, or a pack of the other channels. Each thread has one column of
 /// a few heads.
 struct TokenWork {
-  int rotated;  // columns of the rotated channels
+  int rotated_columns;
   int columns;  // rotated columns, and columns of the channels that are copied
   int groups;   // of kHeadsOfThread heads
 };
@@ -53,13 +53,13 @@ __global__ void rotary_kernel(RotaryArguments<T> rotary, TokenWork work, int blo
     const int heads_end = heads_begin + kHeadsOfThread < rotary.heads
                               ? heads_begin + kHeadsOfThread
                               : static_cast<int>(rotary.heads);
-    if (column < work.rotated) {
+    if (column < work.rotated_columns) {
       rotate_heads<T, pack_size>(rotary, token, heads_begin, heads_end, column);
       continue;
     }
     for (int head = heads_begin; head < heads_end; ++head) {
       const int64_t start = (token * rotary.heads + head) * rotary.head_dim + rotary.channels;
-      const int pack = column - work.rotated;
+      const int pack = column - work.rotated_columns;
       store_pack(rotary.output + start, pack, load_pack<pack_size>(rotary.x + start, pack));
     }
   }
@@ -70,9 +70,9 @@ void rotate(const RotaryArguments<T>& rotary, Stream& stream) {
   constexpr int kBlockThreads = 256;
   const bool copies = rotary.output != rotary.x;
   TokenWork work{};
-  work.rotated = static_cast<int>(rotary.channels / 2 / pack_size);
+  work.rotated_columns = static_cast<int>(rotary.channels / 2 / pack_size);
   const int64_t copied_channels = copies ? rotary.head_dim - rotary.channels : 0;
-  work.columns = work.rotated + static_cast<int>(copied_channels / pack_size);
+  work.columns = work.rotated_columns + static_cast<int>(copied_channels / pack_size);
   work.groups = static_cast<int>((rotary.heads + kHeadsOfThread - 1) / kHeadsOfThread);
   const int block_tokens = std::max(1, kBlockThreads / (work.groups * work.columns));
   launch(rotary_kernel<T, pack_size>,

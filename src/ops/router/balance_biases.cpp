@@ -10,8 +10,7 @@ bool is_wide_vector(const Spec& spec) {
   return spec.shape.rank() == 1 && (spec.dtype == DType::f32 || spec.dtype == DType::f64);
 }
 
-/// Changes the biases of all classes, unless all counts are 0. arguments(T{}) returns a BalanceStep
-/// or a BalanceBySign.
+/// Changes all biases unless all counts are 0. arguments(T{}): a BalanceStep or a BalanceBySign.
 template <typename Arguments>
 void step_biases(const Execution& execution, Arguments&& arguments) {
   run_wide_kernel(

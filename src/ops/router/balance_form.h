@@ -11,17 +11,16 @@ namespace tessera {
 /// together (pooled, as in Hugging Face's model classes).
 enum class BalanceForm { per_layer, pooled };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<BalanceForm>{"layer", "pooled"};
+inline constexpr std::array<std::string_view, 2> kWordsOf<BalanceForm>{"layer", "pooled"};
 
-/// The set of tokens whose choices of experts a load-balance loss evens out. ops/router/losses.h
-/// has the formulas.
+/// The tokens whose choices of experts a load-balance loss (ops/router/losses.h) evens out.
 enum class BalanceTokens {
   rank,  ///< one data-parallel rank's micro-batch, counted over the ranks that share its sequences
   micro_batch,  ///< the micro-batch of all ranks
   global_batch  ///< the micro-batches of all ranks, from the first one of the step to this one
 };
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<BalanceTokens>{"rank", "micro_batch",
-                                                                       "global_batch"};
+inline constexpr std::array<std::string_view, 3> kWordsOf<BalanceTokens>{"rank", "micro_batch",
+                                                                         "global_batch"};
 
 }  // namespace tessera

@@ -42,13 +42,13 @@ struct Balance {
 
 /// Returns the layers' counts in the form that the kernels of a device take: of one set of tokens.
 BalanceLayers layers_on_device(std::span<const Tensor> counts) {
-  BalanceLayers layers{.means = counts[0].dtype() == DType::f64,
+  BalanceLayers layers{.counts_are_means = counts[0].dtype() == DType::f64,
                        .count = static_cast<int>(counts.size()),
                        .experts = counts[0].elements()};
   TESSERA_CHECK(counts[0].shape().rank() == 1, "a load-balance loss of several sets on a device");
-  TESSERA_CHECK(layers.count <= BalanceLayers::kMost && layers.experts <= kMostDeviceExperts,
+  TESSERA_CHECK(layers.count <= BalanceLayers::kMostLayers && layers.experts <= kMostDeviceExperts,
                 "a load-balance loss of {} layers of {} experts; a device takes up to {} of {}",
-                layers.count, layers.experts, BalanceLayers::kMost, kMostDeviceExperts);
+                layers.count, layers.experts, BalanceLayers::kMostLayers, kMostDeviceExperts);
   for (size_t layer = 0; layer < counts.size(); ++layer) {
     layers.counts[layer] = counts[layer].address();
   }

@@ -11,7 +11,7 @@ __device__ double layer_counts(const BalanceLayers& layers, int64_t expert) {
   double sum = 0;
   for (int layer = 0; layer < layers.count; ++layer) {
     const void* const counts = layers.counts[layer];
-    sum += layers.means ? static_cast<const double*>(counts)[expert]
+    sum += layers.counts_are_means ? static_cast<const double*>(counts)[expert]
                         : static_cast<const int32_t*>(counts)[expert];
   }
   return sum;

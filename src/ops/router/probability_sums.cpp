@@ -10,8 +10,7 @@ namespace {
 
 // The sums are taken over blocks of tokens and then over the blocks, in an order that is fixed.
 
-/// The number of sets of tokens (losses.h) that are summed separately. Without a value all tokens
-/// are summed together.
+/// The number of sets of tokens (losses.h) that are summed apart; none: all are summed together.
 using Sets = std::optional<int64_t>;
 
 Shape shape_of_sums(const Sets& sets, int64_t experts) {
@@ -106,7 +105,7 @@ class ProbabilitySums final : public Operation {
     if (target.device != Device::cpu) {
       return layers * probability_blocks(layers, shape[0]) * shape[1] * dtype_size(DType::f32);
     }
-    return layers * sets() * blocks(shape[0]) * shape[1] * dtype_size(inputs[0].dtype);
+    return layers * sets() * blocks_of_set(shape[0]) * shape[1] * dtype_size(inputs[0].dtype);
   }
 
   void run(const Execution& execution) const override {
@@ -117,10 +116,12 @@ class ProbabilitySums final : public Operation {
  private:
   /// The tokens of a block. The probabilities of a block are summed by one thread. The size is
   /// fixed, so the sum does not depend on the number of threads.
-  static constexpr int64_t kBlock = 256;
+  static constexpr int64_t kBlockTokens = 256;
   int64_t sets() const { return sets_.value_or(1); }
   /// Returns the number of blocks of a set, given the tokens of all sets.
-  int64_t blocks(int64_t tokens) const { return (tokens / sets() + kBlock - 1) / kBlock; }
+  int64_t blocks_of_set(int64_t tokens) const {
+    return (tokens / sets() + kBlockTokens - 1) / kBlockTokens;
+  }
 
   void run_on_device(const Execution& execution) const {
     TESSERA_CHECK(sets() == 1, "the probabilities of {} sets on a device", sets());
@@ -128,7 +129,7 @@ class ProbabilitySums final : public Operation {
     BalanceLayers layers{.count = static_cast<int>(execution.inputs.size()),
                          .tokens = shape[0],
                          .experts = shape[1]};
-    TESSERA_CHECK(layers.count <= BalanceLayers::kMost,
+    TESSERA_CHECK(layers.count <= BalanceLayers::kMostLayers,
                   "the probabilities of {} layers on a device", layers.count);
     for (size_t layer = 0; layer < execution.inputs.size(); ++layer) {
       layers.probabilities[layer] = execution.inputs[layer].pointer<float>();
@@ -146,22 +147,23 @@ class ProbabilitySums final : public Operation {
     const Shape& shape = execution.inputs[0].shape();
     const int64_t tokens = shape[0] / sets();  // the tokens of a set
     const int64_t experts = shape[1];
-    const int64_t set_blocks = blocks(shape[0]);
+    const int64_t set_blocks = blocks_of_set(shape[0]);
     const int64_t all_blocks = std::ssize(execution.inputs) * sets() * set_blocks;
     T* sums = reinterpret_cast<T*>(execution.workspace.data());  // [layers, sets, blocks, experts]
-    parallel_each(
-        execution.runtime.threads(), all_blocks, row_grain(kBlock * experts), [&](int64_t block) {
-          const int64_t layer_set = block / set_blocks;  // in [layers, sets]
-          const Tensor& layer = execution.inputs[static_cast<size_t>(layer_set / sets())];
-          const int64_t first = block % set_blocks * kBlock;
-          const T* rows = layer.data<T>() + (layer_set % sets() * tokens + first) * experts;
-          T* block_sums = sums + block * experts;
-          std::fill_n(block_sums, experts, T{0});
-          for (int64_t t = 0; t < std::min(kBlock, tokens - first); ++t) {
+    parallel_each(execution.runtime.threads(), all_blocks, row_grain(kBlockTokens * experts),
+                  [&](int64_t block) {
+                    const int64_t layer_set = block / set_blocks;  // in [layers, sets]
+                    const Tensor& layer = execution.inputs[static_cast<size_t>(layer_set / sets())];
+                    const int64_t first_token = block % set_blocks * kBlockTokens;
+                    const T* rows =
+                        layer.data<T>() + (layer_set % sets() * tokens + first_token) * experts;
+                    T* block_sums = sums + block * experts;
+                    std::fill_n(block_sums, experts, T{0});
+                    for (int64_t t = 0; t < std::min(kBlockTokens, tokens - first_token); ++t) {
 #pragma omp simd
-            for (int64_t e = 0; e < experts; ++e) block_sums[e] += rows[t * experts + e];
-          }
-        });
+                      for (int64_t e = 0; e < experts; ++e) block_sums[e] += rows[t * experts + e];
+                    }
+                  });
     for (int64_t set = 0; set < sets(); ++set) {
       double* result = execution.outputs[0].data<double>() + set * experts;
       for (int64_t e = 0; e < experts; ++e) {

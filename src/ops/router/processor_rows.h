@@ -60,8 +60,7 @@ T row_maximum(const T* row, int64_t count) {
   return maximum;
 }
 
-/// Writes probabilities = softmax(logits); both may be the same memory. A NaN makes the whole row
-/// NaN.
+/// Writes probabilities = softmax(logits); both may be one memory. A NaN makes the row NaN.
 template <typename T, typename Exponential>
 void softmax_row(const T* logits, int64_t experts, T* probabilities, Exponential exponential) {
   const T maximum = row_maximum(logits, experts);

@@ -73,11 +73,11 @@ void router_z_loss_gradient_device(int64_t tokens, int64_t experts, double coeff
 
 /// The layers of one load-balance loss, for the kernels of its sums, its value and its gradient.
 struct BalanceLayers {
-  static constexpr int kMost = 128;                 ///< the largest number of layers on a device
-  std::array<const float*, kMost> probabilities{};  // each [tokens, experts]
-  std::array<const void*, kMost> counts{};          // each [experts]: i32, or f64 if they are means
-  bool means = false;                               ///< true if the counts are means
-  int count = 0;                                    ///< the number of layers
+  static constexpr int kMostLayers = 128;  ///< the largest number of layers on a device
+  std::array<const float*, kMostLayers> probabilities{};  // each [tokens, experts]
+  std::array<const void*, kMostLayers> counts{};          // each [experts]: i32, or f64 means
+  bool counts_are_means = false;
+  int count = 0;  ///< the number of layers
   int64_t tokens = 0;
   int64_t experts = 0;
 };

@@ -158,8 +158,7 @@ class DepthAverageOperation final : public Operation {
   bool has_previous_;
 };
 
-/// Calls body(gelu) with the plain or the fast definition of GELU. gelu(x) returns the value and
-/// the slope at x.
+/// Calls body(gelu) with the plain or the fast GELU. gelu(x) returns the value and the slope at x.
 template <typename T, typename Body>
 void with_gelu(const Target& target, Body body) {
   const auto plain = [](T x) { return activation_plain(Activation::gelu, x); };

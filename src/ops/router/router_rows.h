@@ -55,8 +55,8 @@ struct RouterRow {
   template <typename T>
   __device__ T max(T value) const {
     for (int mask = lanes / 2; mask > 0; mask /= 2) {
-      const T other = shuffle_xor(value, mask);
-      value = other > value ? other : value;
+      const T received = shuffle_xor(value, mask);
+      value = received > value ? received : value;
     }
     return value;
   }

@@ -11,7 +11,7 @@ namespace tessera {
 
 int64_t tokens_of_set(const Mesh& mesh, const Spec& spec, int64_t sets) {
   Distribution inner = spec.distribution;
-  for (const Axis axis : mesh.of_view(inner.view())) {
+  for (const Axis axis : mesh.axes_of(inner.view())) {
     const TypeOnAxis& type = inner.on(axis);
     if (type.split() && type.dim == 0 && type.factor == 0) inner = inner.with(axis, replicated());
   }
@@ -27,7 +27,7 @@ Value sum_of_ranks(Builder& builder, Value value, std::initializer_list<Placemen
 }
 
 bool splits_tokens(const Mesh& mesh, const Spec& spec) {
-  return std::ranges::any_of(mesh.of_view(spec.distribution.view()), [&](Axis axis) {
+  return std::ranges::any_of(mesh.axes_of(spec.distribution.view()), [&](Axis axis) {
     const TypeOnAxis& type = spec.distribution.on(axis);
     return type.split() && type.dim == 0;
   });

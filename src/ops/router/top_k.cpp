@@ -23,14 +23,14 @@ namespace {
 template <typename T>
 void choose_experts(const T* probabilities, const T* biases, int64_t experts, int64_t k,
                     int32_t* chosen) {
-  const auto rank_of = [=](int64_t expert) {
+  const auto score_of = [=](int64_t expert) {
     const T probability = probabilities[expert] + (biases != nullptr ? biases[expert] : T{0});
     return std::isnan(probability) ? -std::numeric_limits<T>::infinity() : probability;
   };
   for (int64_t expert = 0; expert < experts; ++expert) {
-    const T candidate = rank_of(expert);
+    const T candidate = score_of(expert);
     int64_t slot = std::min(expert, k);
-    while (slot > 0 && candidate > rank_of(chosen[slot - 1])) {
+    while (slot > 0 && candidate > score_of(chosen[slot - 1])) {
       if (slot < k) chosen[slot] = chosen[slot - 1];
       --slot;
     }
@@ -45,8 +45,7 @@ T chosen_sum(const T* probabilities, const int32_t* chosen, int64_t k) {
   return sum;
 }
 
-/// Writes the weights of a token's chosen experts: p_j, or p_j / Σ_i p_i over the chosen experts if
-/// they are renormalised.
+/// Writes the weights of a token's chosen experts: p_j, or if renormalised p_j / Σ_i p_i over them.
 template <typename T>
 void weigh_chosen(const RouterChoice<T>& choice, int64_t token) {
   const T* probabilities = choice.probabilities + token * choice.experts;
@@ -136,36 +135,36 @@ struct ForcedTokens {
   std::vector<int64_t> indices;
 };
 
-/// inputs: probabilities [tokens, experts], then with By::pinned the choices i32 [tokens, k], and
-/// with By::biases the biases [experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
+/// inputs: probabilities [tokens, experts], then for Extra::pinned the choices i32 [tokens, k], or
+/// for Extra::biases the biases [experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
 class RouterTopK final : public Operation {
  public:
-  /// The second input, which replaces the choice by probability (pinned) or changes it (biases).
-  enum class By { nothing, pinned, biases };
+  /// The second input: it replaces the choice by probability (pinned) or changes it (biases).
+  enum class Extra { none, pinned, biases };
 
-  RouterTopK(const TopKOptions& options, ForcedTokens tokens, By by)
-      : options_(options), tokens_(std::move(tokens)), by_(by) {}
+  RouterTopK(const TopKOptions& options, ForcedTokens tokens, Extra extra)
+      : options_(options), tokens_(std::move(tokens)), extra_(extra) {}
   std::string_view name() const override { return "router_top_k"; }
 
   /// Returns labels that let the tokens be split. Forced routing needs the tokens' indices among
   /// the tokens of all ranks, so it lets them be split only if ForcedTokens knows that they are.
   std::string labels(std::span<const Spec>) const override {
-    if (by_ == By::pinned) return "n E!, n k! -> n k, n k";
-    if (by_ == By::biases) return "n E!, E! -> n k, n k";
+    if (extra_ == Extra::pinned) return "n E!, n k! -> n k, n k";
+    if (extra_ == Extra::biases) return "n E!, E! -> n k, n k";
     return options_.forced_uniform && !tokens_.split ? "n! E! -> n k, n k" : "n E! -> n k, n k";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(
-        *this, inputs.size() == (by_ == By::nothing ? 1 : 2) && is_router_matrix(inputs[0]),
+        *this, inputs.size() == (extra_ == Extra::none ? 1 : 2) && is_router_matrix(inputs[0]),
         "an f32 or f64 matrix [tokens, experts] is expected, and pinned choices or biases at most");
     const Spec& probabilities = inputs[0];
     TESSERA_EXPECT(*this, options_.k >= 1 && options_.k <= probabilities.shape[1],
                    "{} of {} experts a token", options_.k, probabilities.shape[1]);
     const Shape chosen = probabilities.shape.with_dim(1, options_.k);
-    TESSERA_EXPECT(*this, by_ != By::pinned || is_like(inputs.back(), {chosen, DType::i32}),
+    TESSERA_EXPECT(*this, extra_ != Extra::pinned || is_like(inputs.back(), {chosen, DType::i32}),
                    "pinned choices {}, not i32 {}", text_of(inputs.back()), chosen.text());
     TESSERA_EXPECT(*this,
-                   by_ != By::biases ||
+                   extra_ != Extra::biases ||
                        is_like(inputs.back(), {{probabilities.shape[1]}, probabilities.dtype}),
                    "biases {}, not {} [{}]", text_of(inputs.back()),
                    dtype_name(probabilities.dtype), probabilities.shape[1]);
@@ -197,8 +196,8 @@ class RouterTopK final : public Operation {
               .renormalise = options_.renormalise,
               .forced_uniform = options_.forced_uniform,
               .probabilities = inputs[0].pointer<T>(),
-              .pinned = by_ == By::pinned ? inputs[1].pointer<int32_t>() : nullptr,
-              .biases = by_ == By::biases ? inputs[1].pointer<T>() : nullptr,
+              .pinned = extra_ == Extra::pinned ? inputs[1].pointer<int32_t>() : nullptr,
+              .biases = extra_ == Extra::biases ? inputs[1].pointer<T>() : nullptr,
               .weights = execution.outputs[0].pointer<T>(),
               .indices = execution.outputs[1].pointer<int32_t>()};
     };
@@ -208,10 +207,10 @@ class RouterTopK final : public Operation {
           router_top_k_device<Vendor>(choice, *execution.stream);
         },
         [&](const auto& choice) {
-          if (by_ == By::pinned) execution.outputs[1].copy_from(inputs[1]);
+          if (extra_ == Extra::pinned) execution.outputs[1].copy_from(inputs[1]);
           // The insertion does not vectorise either: an expert counts as 16 vectorised operations.
           for_each_token(execution, choice.tokens, 16 * choice.experts, [&](int64_t t) {
-            if (by_ != By::pinned) choose(choice, t);
+            if (extra_ != Extra::pinned) choose(choice, t);
             weigh_chosen(choice, t);
           });
         });
@@ -234,7 +233,7 @@ class RouterTopK final : public Operation {
 
   TopKOptions options_;
   ForcedTokens tokens_;
-  By by_;
+  Extra extra_;
 };
 
 /// Returns the tokens to which this rank's probabilities belong.
@@ -252,17 +251,19 @@ ForcedTokens forced_tokens(const Program& program, const Spec& probabilities) {
 
 RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options,
                              std::optional<Value> pinned, std::optional<Value> biases) {
-  using By = RouterTopK::By;
+  using Extra = RouterTopK::Extra;
   // Biases have no effect on a choice that is given or forced.
-  const By by = pinned ? By::pinned : biases && !options.forced_uniform ? By::biases : By::nothing;
+  const Extra extra = pinned                              ? Extra::pinned
+                      : biases && !options.forced_uniform ? Extra::biases
+                                                          : Extra::none;
   ForcedTokens tokens;
   if (options.forced_uniform) {
     tokens = forced_tokens(builder.program(), builder.spec(probabilities));
   }
   std::vector<Value> inputs{probabilities};
-  if (by != By::nothing) inputs.push_back(by == By::pinned ? *pinned : *biases);
+  if (extra != Extra::none) inputs.push_back(extra == Extra::pinned ? *pinned : *biases);
   const std::vector<Value> outputs = builder.apply(
-      std::make_shared<RouterTopK>(options, std::move(tokens), by), std::move(inputs));
+      std::make_shared<RouterTopK>(options, std::move(tokens), extra), std::move(inputs));
   return {outputs[0], outputs[1]};
 }
 

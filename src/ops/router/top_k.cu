@@ -10,8 +10,7 @@ namespace {
 __device__ inline uint64_t choice_rank(float probability, int expert) {
   if (probability != probability) probability = -INFINITY;
   if (probability == 0) probability = 0;  // -0 equals 0
-  // The bits of floats compare like integers if all bits of a negative float are flipped, and the
-  // sign bit of every other.
+  // Floats compare like integers once negative ones have all bits flipped, others the sign bit.
   const auto bits = std::bit_cast<uint32_t>(probability);
   const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
   return uint64_t{ordered} << 32 | ~static_cast<uint32_t>(expert);

@@ -18,20 +18,20 @@ struct Coefficients {
   Wide beta1, beta2, epsilon, keep, step_size, inverse_correction2, scale;
 };
 
-/// Updates the elements [begin, end), which are independent (ivdep). `first` is m, `second` is v.
+/// Updates the elements [begin, end), which are independent (ivdep). The moments are m and v.
 ///   g = scale * gradient, m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2
 ///   w = keep * w - step_size * m / (sqrt(v * inverse_correction2) + epsilon)
 ///   keep = 1 - lr * decay, step_size = lr / (1 - beta1^t), inverse_correction2 = 1 / (1 - beta2^t)
 template <typename Wide, typename Weight>
 void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide* gradient,
-            Wide* first, Wide* second, Wide* master, Weight* weight) {
+            Wide* first_moment, Wide* second_moment, Wide* master, Weight* weight) {
 #pragma GCC ivdep
   for (int64_t i = begin; i < end; ++i) {
     const Wide g = c.scale * gradient[i];
-    const Wide m = c.beta1 * first[i] + (1 - c.beta1) * g;
-    const Wide v = c.beta2 * second[i] + (1 - c.beta2) * g * g;
-    first[i] = m;
-    second[i] = v;
+    const Wide m = c.beta1 * first_moment[i] + (1 - c.beta1) * g;
+    const Wide v = c.beta2 * second_moment[i] + (1 - c.beta2) * g * g;
+    first_moment[i] = m;
+    second_moment[i] = v;
     const Wide w =
         c.keep * master[i] - c.step_size * m / (std::sqrt(v * c.inverse_correction2) + c.epsilon);
     master[i] = w;
@@ -42,15 +42,15 @@ void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide*
 /// The inputs of one unit (section.h): the gradient, the two moments, the master, and the weight if
 /// it is a rounded copy of the master.
 struct UnitInputs {
-  size_t first;  // the index of the gradient, which is the first of the unit's inputs
-  bool rounds;   // whether the weight is a rounded copy
+  size_t gradient;  // the index of the gradient, the first of the unit's inputs
+  bool has_rounded_weight;
 };
 
 /// The number of inputs before the inputs of the units: scale, learning rate and step.
 constexpr size_t kStepInputs = 3;
 
 /// Returns the number of a unit's inputs that are updated: all but the gradient.
-size_t states_of(const UnitInputs& unit) { return unit.rounds ? 4 : 3; }
+size_t state_count(const UnitInputs& unit) { return unit.has_rounded_weight ? 4 : 3; }
 
 /// inputs: scale, learning rate, step, then the inputs of the units.
 class AdamW final : public Operation {
@@ -66,7 +66,7 @@ class AdamW final : public Operation {
   std::string labels(std::span<const Spec>) const override {
     std::string outputs;
     for (size_t i = 0; i < units_.size(); ++i) {
-      for (size_t state = 0; state < states_of(units_[i]); ++state) {
+      for (size_t state = 0; state < state_count(units_[i]); ++state) {
         outputs += fmt::format("{}+= f{}", outputs.empty() ? "" : ", ", i);
       }
     }
@@ -88,7 +88,7 @@ class AdamW final : public Operation {
           throw DistributionError(
               fmt::format("adamw: the gradient of unit {} is partial; expected its sum taken", i));
         }
-        outputs.insert(outputs.end(), states_of(units_[i]), gradient);
+        outputs.insert(outputs.end(), state_count(units_[i]), gradient);
       }
       return outputs;
     };
@@ -99,15 +99,16 @@ class AdamW final : public Operation {
                      "input {} is {}; f64 [1] is expected", i, text_of(inputs[i]));
     }
     for (const UnitInputs& unit : units_) {
-      const Spec& gradient = inputs[unit.first];
+      const Spec& gradient = inputs[unit.gradient];
       for (size_t i = 1; i < 4; ++i) {
-        TESSERA_EXPECT(*this, is_like(inputs[unit.first + i], gradient),
-                       "states of {} with a gradient {}", inputs[unit.first + i].shape.text(),
+        TESSERA_EXPECT(*this, is_like(inputs[unit.gradient + i], gradient),
+                       "states of {} with a gradient {}", inputs[unit.gradient + i].shape.text(),
                        gradient.shape.text());
       }
       TESSERA_EXPECT(*this,
-                     !unit.rounds || is_like(inputs[unit.first + 4], {gradient.shape, DType::bf16}),
-                     "a weight {} with a gradient {}", inputs[unit.first + 4].shape.text(),
+                     !unit.has_rounded_weight ||
+                         is_like(inputs[unit.gradient + 4], {gradient.shape, DType::bf16}),
+                     "a weight {} with a gradient {}", inputs[unit.gradient + 4].shape.text(),
                      gradient.shape.text());
     }
     return {};
@@ -117,8 +118,8 @@ class AdamW final : public Operation {
     double bytes = 0;
     for (const UnitInputs& unit : units_) {
       // One read of the gradient, and a read and a write of each moment and of the master.
-      bytes += 7 * static_cast<double>(inputs[unit.first].bytes());
-      if (unit.rounds) bytes += static_cast<double>(inputs[unit.first + 4].bytes());
+      bytes += 7 * static_cast<double>(inputs[unit.gradient].bytes());
+      if (unit.has_rounded_weight) bytes += static_cast<double>(inputs[unit.gradient + 4].bytes());
     }
     return {.bytes = bytes};
   }
@@ -126,8 +127,8 @@ class AdamW final : public Operation {
   std::vector<int> updated_inputs() const override {
     std::vector<int> updated;
     for (const UnitInputs& unit : units_) {
-      for (size_t i = 1; i <= states_of(unit); ++i) {
-        updated.push_back(static_cast<int>(unit.first + i));
+      for (size_t i = 1; i <= state_count(unit); ++i) {
+        updated.push_back(static_cast<int>(unit.gradient + i));
       }
     }
     return updated;
@@ -147,9 +148,9 @@ class AdamW final : public Operation {
                      [&](int64_t, size_t index, int64_t begin, int64_t end) {
                        const AdamWSection& section = sections_[index];
                        const UnitInputs& unit = units_[static_cast<size_t>(section.section.unit)];
-                       if (execution.inputs[unit.first].dtype() == DType::f64) {
+                       if (execution.inputs[unit.gradient].dtype() == DType::f64) {
                          update_piece<double, double>(execution, unit, section, begin, end);
-                       } else if (unit.rounds) {
+                       } else if (unit.has_rounded_weight) {
                          update_piece<float, BFloat16>(execution, unit, section, begin, end);
                        } else {
                          update_piece<float, float>(execution, unit, section, begin, end);
@@ -163,15 +164,16 @@ class AdamW final : public Operation {
     std::vector<AdamWRow> rows;
     for (const auto& [section, decays] : sections_) {
       const UnitInputs& unit = units_[static_cast<size_t>(section.unit)];
-      const Tensor* const unit_inputs = &execution.inputs[unit.first];
-      rows.push_back(
-          {.count = section.end - section.begin,
-           .decays = decays ? 1 : 0,
-           .gradient = unit_inputs[0].pointer<float>() + section.begin,
-           .first_moment = unit_inputs[1].pointer<float>() + section.begin,
-           .second_moment = unit_inputs[2].pointer<float>() + section.begin,
-           .master = unit_inputs[3].pointer<float>() + section.begin,
-           .weight = unit.rounds ? unit_inputs[4].pointer<BFloat16>() + section.begin : nullptr});
+      const Tensor* const unit_inputs = &execution.inputs[unit.gradient];
+      rows.push_back({.count = section.end - section.begin,
+                      .decays = decays ? 1 : 0,
+                      .gradient = unit_inputs[0].pointer<float>() + section.begin,
+                      .first_moment = unit_inputs[1].pointer<float>() + section.begin,
+                      .second_moment = unit_inputs[2].pointer<float>() + section.begin,
+                      .master = unit_inputs[3].pointer<float>() + section.begin,
+                      .weight = unit.has_rounded_weight
+                                    ? unit_inputs[4].pointer<BFloat16>() + section.begin
+                                    : nullptr});
     }
     const AdamWFactors factors{
         .scale = execution.inputs[0].pointer<double>(),
@@ -192,10 +194,10 @@ class AdamW final : public Operation {
   template <typename Wide, typename Weight>
   void update_piece(const Execution& execution, const UnitInputs& unit, const AdamWSection& section,
                     int64_t begin, int64_t end) const {
-    const Tensor* const unit_inputs = &execution.inputs[unit.first];
+    const Tensor* const unit_inputs = &execution.inputs[unit.gradient];
     update(coefficients<Wide>(execution, section.decays), begin, end, unit_inputs[0].data<Wide>(),
            unit_inputs[1].data<Wide>(), unit_inputs[2].data<Wide>(), unit_inputs[3].data<Wide>(),
-           unit_inputs[unit.rounds ? 4 : 3].data<Weight>());
+           unit_inputs[unit.has_rounded_weight ? 4 : 3].data<Weight>());
   }
 
   template <typename Wide>

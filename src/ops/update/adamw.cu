@@ -28,8 +28,8 @@ __global__ void adamw_pieces(const float* coefficients, DeviceTable<AdamWRow> se
   const Piece<AdamWRow> piece = piece_of_block(sections);
   const AdamWRow& row = piece.row;
   const float keep = row.decays != 0 ? c.keep_decayed : 1.0f;
-  for_elements_of_piece(row.gradient + piece.begin, piece.count, [&](int within, auto size) {
-    const int64_t first = piece.begin + within;
+  for_elements_of_piece(row.gradient + piece.begin, piece.count, [&](int offset, auto size) {
+    const int64_t first = piece.begin + offset;
     const auto gradient = load_pack<size>(row.gradient + first, 0);
     auto first_moment = load_pack<size>(row.first_moment + first, 0);
     auto second_moment = load_pack<size>(row.second_moment + first, 0);

@@ -34,8 +34,8 @@ __device__ Piece<Row> piece_of_block(const DeviceTable<Row>& table) {
   }
   const Row row = table.rows[low];
   const int64_t begin = (block - row.first_block) * Row::kPerBlock;
-  const int64_t left = row.count - begin;
-  return {row, begin, static_cast<int>(left < Row::kPerBlock ? left : Row::kPerBlock)};
+  const int64_t remaining = row.count - begin;
+  return {row, begin, static_cast<int>(remaining < Row::kPerBlock ? remaining : Row::kPerBlock)};
 }
 
 inline constexpr int kPieceThreads = 256;            // threads of a block

@@ -12,8 +12,7 @@
 namespace tessera {
 namespace {
 
-/// A rank's tables in pinned memory, found by their bytes. A table never changes, because a stream
-/// may still have to copy it.
+/// A rank's tables in pinned memory, found by their bytes. A stream may yet copy one: none changes.
 class PinnedTables {
  public:
   const void* find(Accelerator& accelerator, std::span<const std::byte> table) {

@@ -17,10 +17,10 @@ __global__ void round_pieces(DeviceTable<RoundRow> units) {
   const float* const master = piece.row.master + piece.begin;
   BFloat16* const weight = piece.row.weight + piece.begin;
   for_elements_of_piece(master, piece.count, [&](int first, auto size) {
-    const auto from = load_pack<size>(master + first, 0);
-    Pack<BFloat16, size> to;
-    for (int i = 0; i < size; ++i) to.values[i] = round_to<BFloat16>(from.values[i]);
-    store_pack(weight + first, 0, to);
+    const auto masters = load_pack<size>(master + first, 0);
+    Pack<BFloat16, size> weights;
+    for (int i = 0; i < size; ++i) weights.values[i] = round_to<BFloat16>(masters.values[i]);
+    store_pack(weight + first, 0, weights);
   });
 }
 
@@ -28,13 +28,13 @@ __global__ void round_pieces(DeviceTable<RoundRow> units) {
 __global__ void zero_pieces(DeviceTable<ZeroRow> values) {
   const Piece<ZeroRow> piece = piece_of_block(values);
   std::byte* const start = piece.row.start + piece.begin;
-  constexpr int kWords = kPackSize<uint32_t>, kBytes = kWords * sizeof(uint32_t);
+  constexpr int kPackWords = kPackSize<uint32_t>, kPackBytes = kPackWords * sizeof(uint32_t);
   const auto thread = static_cast<int>(threadIdx.x);
-  const int packs = piece.count / kBytes;
+  const int packs = piece.count / kPackBytes;
   for (int pack = thread; pack < packs; pack += kPieceThreads) {
-    store_pack(reinterpret_cast<uint32_t*>(start), pack, Pack<uint32_t, kWords>{});
+    store_pack(reinterpret_cast<uint32_t*>(start), pack, Pack<uint32_t, kPackWords>{});
   }
-  if (thread < piece.count % kBytes) start[packs * kBytes + thread] = std::byte{0};
+  if (thread < piece.count % kPackBytes) start[packs * kPackBytes + thread] = std::byte{0};
 }
 
 /// Adds all values to one sum, in one block.

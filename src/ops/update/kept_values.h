@@ -7,9 +7,8 @@
 
 namespace tessera {
 
-// Operations that write kept values, which stay in memory from step to step: copies, rounded
-// copies, zeros or sums. A source and its target have the same shape and distribution. There is no
-// gradient.
+// Operations without a gradient that write kept values, which stay in memory from step to step:
+// copies, rounded copies, zeros or sums. A source and its target have one shape and distribution.
 
 /// Writes each of `sources` to its target, which has the same type. `scale`, f64 [1], comes from
 /// clip_gradients(). If it is NaN, the step was not finite and nothing is written. A device copies

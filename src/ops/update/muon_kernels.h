@@ -69,9 +69,10 @@ void muon_update_device(const double* scale, const double* learning_rate, double
 template <typename Vendor, typename T>
 void inverse_norms_device(const DeviceTable<MatrixNormRow<T>>& matrices, double* partial,
                           double* factors, Stream& stream);
-/// Writes to[i] = *factor · from[i]. They may be the same memory.
+/// Writes target[i] = *factor · source[i]. Both may be the same memory.
 template <typename Vendor, typename T>
-void scale_matrix_device(const double* factor, const T* from, T* to, int64_t count, Stream& stream);
+void scale_matrix_device(const double* factor, const T* source, T* target, int64_t count,
+                         Stream& stream);
 /// Replaces `square`, the product gram · gram, by a I + b gram + c square, for matrices [n, n].
 template <typename Vendor, typename T>
 void newton_schulz_polynomial_device(const T* gram, T* square, int64_t n, Stream& stream);

@@ -58,12 +58,12 @@ void add_measures(const ProbedMatrix<T>& matrix, double factor, double* vectors,
   matrix.times(nullptr, row_values);
   double squares = 0;
   for (int64_t i = 0; i < matrix.rows; ++i) squares += row_values[i];
-  const bool wide = matrix.rows <= matrix.columns;
+  const bool is_wide = matrix.rows <= matrix.columns;
   const int64_t n = std::min(matrix.rows, matrix.columns);
   // v, and then its product with X Xᵀ (or Xᵀ X)
-  double* const probed = wide ? row_values : column_values;
+  double* const probed = is_wide ? row_values : column_values;
   for (int64_t i = 0; i < n; ++i) probed[i] = muon_probe_sign(i);
-  if (wide) {
+  if (is_wide) {
     matrix.times_transposed(row_values, column_values);
     matrix.times(column_values, row_values);
   } else {
@@ -148,7 +148,7 @@ class Measures final : public Operation {
       rows = std::max(rows, matrix_extent(update.shape()).rows);
     }
     const int64_t row_bytes = aligned_bytes(rows * dtype_size(DType::f32));
-    const auto vector = [&](int64_t byte_offset) {
+    const auto scratch_vector = [&](int64_t byte_offset) {
       return reinterpret_cast<float*>(execution.workspace.data() + byte_offset);
     };
     on_device(execution, [&]<typename Vendor, typename T>(Vendor, T) {
@@ -162,9 +162,9 @@ class Measures final : public Operation {
                .rows = extent.rows,
                .columns = extent.columns,
                .factor = factors_[i],
-               .row_values = vector(0),
-               .column_values = vector(2 * row_bytes),
-               .squares = vector(row_bytes),
+               .row_values = scratch_vector(0),
+               .column_values = scratch_vector(2 * row_bytes),
+               .squares = scratch_vector(row_bytes),
                .sums = execution.outputs[0].pointer<double>(),
                .is_first = is_first},
               *execution.stream);

@@ -39,8 +39,8 @@ template <typename T>
 __global__ void measure_columns(MeasuredMatrix<T> matrix) {
   __shared__ float parts[kMeasureThreads];
   const auto thread = static_cast<int>(threadIdx.x);
-  const int within = thread % kMeasuredColumns;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kMeasuredColumns + within;
+  const int block_column = thread % kMeasuredColumns;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kMeasuredColumns + block_column;
   float total = 0;
   if (column < matrix.columns) {
     for (int64_t row = thread / kMeasuredColumns; row < matrix.rows; row += kRowGroups) {
@@ -52,7 +52,7 @@ __global__ void measure_columns(MeasuredMatrix<T> matrix) {
   __syncthreads();
   if (thread >= kMeasuredColumns || column >= matrix.columns) return;
   for (int group = 1; group < kRowGroups; ++group) {
-    total += parts[group * kMeasuredColumns + within];
+    total += parts[group * kMeasuredColumns + block_column];
   }
   matrix.column_values[column] = total;
 }
@@ -60,9 +60,9 @@ __global__ void measure_columns(MeasuredMatrix<T> matrix) {
 /// Adds a matrix's measures to the sums, in one block (formulas: muon_measures.cpp).
 template <typename T>
 __global__ void add_measures(MeasuredMatrix<T> matrix) {
-  const bool wide = matrix.rows <= matrix.columns;
-  const int64_t n = wide ? matrix.rows : matrix.columns;
-  const float* const probed = wide ? matrix.row_values : matrix.column_values;
+  const bool is_wide = matrix.rows <= matrix.columns;
+  const int64_t n = is_wide ? matrix.rows : matrix.columns;
+  const float* const probed = is_wide ? matrix.row_values : matrix.column_values;
   double squares = 0, deviations = 0;
   for (int64_t i = threadIdx.x; i < matrix.rows; i += blockDim.x) squares += matrix.squares[i];
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -84,15 +84,15 @@ __global__ void add_measures(MeasuredMatrix<T> matrix) {
 
 template <typename Vendor, typename T>
 void muon_measures_device(const MeasuredMatrix<T>& matrix, Stream& stream) {
-  const bool wide = matrix.rows <= matrix.columns;
-  const int64_t n = wide ? matrix.rows : matrix.columns;
+  const bool is_wide = matrix.rows <= matrix.columns;
+  const int64_t n = is_wide ? matrix.rows : matrix.columns;
   const Grid row_grid{.blocks = matrix.rows, .threads = kMeasureThreads};
   const Grid column_grid{
       .blocks = (matrix.columns + kMeasuredColumns - 1) / kMeasuredColumns,
       .threads = kMeasureThreads};
-  float* const probed = wide ? matrix.row_values : matrix.column_values;
+  float* const probed = is_wide ? matrix.row_values : matrix.column_values;
   launch(set_probe, grid_of_elements<1>(n), stream, probed, n);
-  if (wide) {
+  if (is_wide) {
     launch(measure_columns<T>, column_grid, stream, matrix);
     launch(measure_rows<T>, row_grid, stream, matrix);
   } else {

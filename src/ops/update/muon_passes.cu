@@ -12,8 +12,8 @@ __global__ void muon_momentum_pieces(const double* scale_of_step, float decay,
   const bool updates = !std::isnan(scale);
   const Piece<MuonMomentumRow<T>> piece = piece_of_block(matrices);
   const MuonMomentumRow<T>& row = piece.row;
-  for_elements_of_piece(row.gradient + piece.begin, piece.count, [&](int within, auto size) {
-    const int64_t first = piece.begin + within;
+  for_elements_of_piece(row.gradient + piece.begin, piece.count, [&](int offset, auto size) {
+    const int64_t first = piece.begin + offset;
     Pack<T, size> out = {};
     if (updates) {
       const auto gradient = load_pack<size>(row.gradient + first, 0);
@@ -40,8 +40,8 @@ __global__ void muon_update_pieces(const double* scale, const double* learning_r
   const double rate = *learning_rate;
   const auto keep = static_cast<float>(1.0 - (row.decays != 0 ? rate * weight_decay : 0.0));
   const auto step = static_cast<float>(rate * std::bit_cast<double>(row.factor));
-  for_elements_of_piece(row.master + piece.begin, piece.count, [&](int within, auto size) {
-    const int64_t first = piece.begin + within;
+  for_elements_of_piece(row.master + piece.begin, piece.count, [&](int offset, auto size) {
+    const int64_t first = piece.begin + offset;
     const auto update = load_pack<size>(row.update + first, 0);
     auto master = load_pack<size>(row.master + first, 0);
     Pack<T, size> weight;

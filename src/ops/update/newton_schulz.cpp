@@ -51,16 +51,16 @@ struct SizeGroup {
 /// Returns the matrices of all inputs, grouped by size.
 std::vector<SizeGroup> groups_of(std::span<const Spec> inputs) {
   std::vector<SizeGroup> groups;
-  for (size_t value = 0; value < inputs.size(); ++value) {
-    const MatrixExtent extent = matrix_extent(inputs[value].shape);
-    auto group = std::ranges::find_if(groups, [&](const SizeGroup& other) {
-      return other.extent.rows == extent.rows && other.extent.columns == extent.columns;
+  for (size_t input = 0; input < inputs.size(); ++input) {
+    const MatrixExtent extent = matrix_extent(inputs[input].shape);
+    auto group = std::ranges::find_if(groups, [&](const SizeGroup& candidate) {
+      return candidate.extent.rows == extent.rows && candidate.extent.columns == extent.columns;
     });
     if (group == groups.end()) {
       group = groups.insert(group, {{1, extent.rows, extent.columns}, {}});
     }
     for (int64_t i = 0; i < extent.count; ++i) {
-      group->matrices.push_back({value, i * extent.elements()});
+      group->matrices.push_back({input, i * extent.elements()});
     }
   }
   return groups;
@@ -180,9 +180,9 @@ class DeviceSteps {
     device_gemm(execution_, products.gram, x, x, gram, scratch);
     device_gemm(execution_, products.square, gram, gram, square, scratch);
     newton_schulz_polynomial_device<Vendor, T>(gram, square, products.n, *execution_.stream);
-    const T* const left = products.tall ? x : square;
-    const T* const right = products.tall ? square : x;
-    device_gemm(execution_, products.next, left, right, next, scratch);
+    const T* const first_factor = products.tall ? x : square;
+    const T* const second_factor = products.tall ? square : x;
+    device_gemm(execution_, products.next, first_factor, second_factor, next, scratch);
   }
 
   const Execution& execution_;
@@ -231,7 +231,8 @@ class NewtonSchulz final : public Operation {
     int64_t bytes = 0;
     for (const SizeGroup& group : groups_of(inputs)) {
       const auto bytes_with = [&](int threads) {
-        return Orthogonalise::workspace_bytes(target, size(group, inputs[0].dtype, threads));
+        return Orthogonalise::workspace_bytes(target,
+                                              orthogonalise_size(group, inputs[0].dtype, threads));
       };
       const int64_t in_parallel = group.count_in_parallel(target);
       if (in_parallel > 0) bytes = std::max(bytes, target.threads * bytes_with(1));
@@ -254,17 +255,17 @@ class NewtonSchulz final : public Operation {
     }
     const Target& target = execution.runtime.target();
     const DType dtype = execution.inputs[0].dtype();
-    const int64_t element = dtype_size(dtype);
+    const int64_t element_bytes = dtype_size(dtype);
     std::byte* const workspace = execution.workspace.data();
     for (const SizeGroup& group : groups_of(specs_of(execution.inputs))) {
       const auto run_matrix = [&](const Orthogonalise& steps, int64_t index, std::byte* memory) {
         const InputMatrix& matrix = group.matrices[static_cast<size_t>(index)];
-        steps.run(execution.inputs[matrix.input].raw() + matrix.begin * element,
-                  execution.outputs[matrix.input].raw() + matrix.begin * element, memory);
+        steps.run(execution.inputs[matrix.input].raw() + matrix.begin * element_bytes,
+                  execution.outputs[matrix.input].raw() + matrix.begin * element_bytes, memory);
       };
       const int64_t in_parallel = group.count_in_parallel(target);
       if (in_parallel > 0) {
-        const auto thread_size = size(group, dtype, 1);
+        const auto thread_size = orthogonalise_size(group, dtype, 1);
         const int64_t bytes = Orthogonalise::workspace_bytes(target, thread_size);
         const Orthogonalise steps(execution.runtime, thread_size);
         parallel_items(target.threads, in_parallel, [&](int64_t index, int thread) {
@@ -272,7 +273,8 @@ class NewtonSchulz final : public Operation {
         });
       }
       if (in_parallel == std::ssize(group.matrices)) continue;
-      const Orthogonalise steps(execution.runtime, size(group, dtype, target.threads));
+      const Orthogonalise steps(execution.runtime,
+                                orthogonalise_size(group, dtype, target.threads));
       for (int64_t i = in_parallel; i < std::ssize(group.matrices); ++i) {
         run_matrix(steps, i, workspace);
       }
@@ -281,7 +283,7 @@ class NewtonSchulz final : public Operation {
 
  private:
   bool of_blocks() const { return pieces_ == NewtonSchulzPieces::blocks; }
-  Orthogonalise::Size size(const SizeGroup& group, DType dtype, int threads) const {
+  Orthogonalise::Size orthogonalise_size(const SizeGroup& group, DType dtype, int threads) const {
     return {.extent = group.extent, .dtype = dtype, .steps = steps_, .threads = threads};
   }
 

@@ -33,17 +33,17 @@ __global__ void inverse_norms(DeviceTable<MatrixNormRow<T>> matrices, const doub
   if (threadIdx.x == 0) factors[matrix] = total > 0 ? 1.0 / std::sqrt(total) : total;
 }
 
-/// Writes to[i] = factor · from[i].
+/// Writes target[i] = factor · source[i].
 template <typename T, int pack_size>
-__global__ void scale_matrix(const double* factor_of_matrix, const T* from, T* to, int64_t count) {
-  const double factor = *factor_of_matrix;
+__global__ void scale_matrix(const double* scale, const T* source, T* target, int64_t count) {
+  const double factor = *scale;
   for_my_elements<pack_size>(count, [&](int64_t first, auto size) {
-    auto values = load_pack<size>(from + first, 0);
+    auto values = load_pack<size>(source + first, 0);
     for (int i = 0; i < size; ++i) {
       const double value = static_cast<float>(values.values[i]);
       values.values[i] = round_to<T>(static_cast<float>(factor * value));
     }
-    store_pack(to + first, 0, values);
+    store_pack(target + first, 0, values);
   });
 }
 
@@ -74,11 +74,12 @@ void inverse_norms_device(const DeviceTable<MatrixNormRow<T>>& matrices, double*
 }
 
 template <typename Vendor, typename T>
-void scale_matrix_device(const double* factor, const T* from, T* to, int64_t count,
+void scale_matrix_device(const double* factor, const T* source, T* target, int64_t count,
                          Stream& stream) {
   // Matrices are consecutive in memory: packs are aligned if a matrix is a whole number of packs.
   with_pack_size<kPackSize<T>>(count, [&](auto size) {
-    launch(scale_matrix<T, size>, grid_of_elements<size>(count), stream, factor, from, to, count);
+    launch(scale_matrix<T, size>, grid_of_elements<size>(count), stream, factor, source,
+           target, count);
   });
 }
 

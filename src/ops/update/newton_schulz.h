@@ -13,8 +13,7 @@ enum class NewtonSchulzPieces {
   blocks,   ///< each rank's piece is treated as a matrix of its own, which is another algorithm
 };
 
-/// Returns the FLOPs of one step on a matrix [rows, columns]. A product with a symmetric result
-/// counts half of a full one.
+/// Returns the FLOPs of a step on a matrix [rows, columns]. Symmetric products count half.
 double newton_schulz_step_flops(int64_t rows, int64_t columns);
 
 /// Orthogonalises matrices [rows, columns], or [experts, rows, columns] with one matrix of each

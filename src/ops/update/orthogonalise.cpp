@@ -45,12 +45,12 @@ GemmShape product_shape(const OrthogonaliseSize& size) {
 /// The parts of a matrix's workspace, as offsets in bytes.
 struct Layout : WorkspaceParts {
   explicit Layout(const OrthogonaliseSize& size) {
-    const int64_t element = dtype_size(size.dtype);
+    const int64_t element_bytes = dtype_size(size.dtype);
     const int64_t n = short_side(size.extent);
-    x = append(size.extent.elements() * element);
-    transposed = append(is_tall(size.extent) ? size.extent.elements() * element : 0);
-    gram = append(n * n * element);
-    polynomial = append(n * n * element);
+    x = append(size.extent.elements() * element_bytes);
+    transposed = append(is_tall(size.extent) ? size.extent.elements() * element_bytes : 0);
+    gram = append(n * n * element_bytes);
+    polynomial = append(n * n * element_bytes);
     row_sums = append(size.extent.rows * dtype_size(DType::f64));
     scratch = bytes;
   }
@@ -86,19 +86,19 @@ T scaled(double factor, T value) {
       static_cast<Compute<T>>(factor * static_cast<double>(static_cast<Compute<T>>(value))));
 }
 
-/// Writes to = factor · from. The elements do not depend on each other (ivdep).
+/// Writes target = factor · source. The elements do not depend on each other (ivdep).
 template <typename T>
-void scaled_copy(int threads, int64_t count, const T* from, double factor, T* to) {
+void scaled_copy(int threads, int64_t count, const T* source, double factor, T* target) {
   parallel_ranges(threads, count, 1 << 15, [=](int64_t begin, int64_t end, int) {
 #pragma GCC ivdep
-    for (int64_t i = begin; i < end; ++i) to[i] = scaled(factor, from[i]);
+    for (int64_t i = begin; i < end; ++i) target[i] = scaled(factor, source[i]);
   });
 }
 
-/// Writes to [columns, rows] = factor · the transposed `from` [rows, columns], in tiles.
+/// Writes target [columns, rows] = factor · the transposed source [rows, columns], in tiles.
 template <typename T>
-void scaled_transpose(int threads, int64_t rows, int64_t columns, const T* from, double factor,
-                      T* to) {
+void scaled_transpose(int threads, int64_t rows, int64_t columns, const T* source, double factor,
+                      T* target) {
   constexpr int64_t kTile = 64;
   parallel_items(threads, (columns + kTile - 1) / kTile, [=](int64_t item, int) {
     const int64_t first = item * kTile;
@@ -107,10 +107,10 @@ void scaled_transpose(int threads, int64_t rows, int64_t columns, const T* from,
     for (int64_t row = 0; row < rows; row += kTile) {
       const int64_t height = std::min(kTile, rows - row);
       for (int64_t i = 0; i < height; ++i) {
-        const T* const entries = from + (row + i) * columns + first;
+        const T* const entries = source + (row + i) * columns + first;
         for (int64_t j = 0; j < width; ++j) tile[i * kTile + j] = scaled(factor, entries[j]);
       }
-      transpose(height, width, tile.data(), kTile, to + first * rows + row, rows);
+      transpose(height, width, tile.data(), kTile, target + first * rows + row, rows);
     }
   });
 }
@@ -142,8 +142,7 @@ void Orthogonalise::run_in(const T* in, T* out, std::byte* workspace) const {
   const Layout layout(size_);
   const double factor =
       inverse_norm(size_, in, reinterpret_cast<double*>(workspace + layout.row_sums));
-  // X alternates between two buffers. After an even number of steps it ends where it began, and it
-  // must end in the first one.
+  // X alternates between two buffers. To end in the first, an even number of steps begins there.
   T* const buffers[] = {is_tall(extent) ? reinterpret_cast<T*>(workspace + layout.transposed) : out,
                         reinterpret_cast<T*>(workspace + layout.x)};
   auto current = static_cast<size_t>(steps % 2);

@@ -25,9 +25,8 @@ std::vector<Section> plain_sections(const std::vector<WithSection>& elements) {
   return sections;
 }
 
-/// Cuts sections into pieces of at most `piece_elements` elements. One parallel region works on the
-/// pieces of all sections, so small sections do not leave threads idle. The cuts do not depend on
-/// the number of threads.
+/// Cuts sections into pieces of at most `piece_elements` elements, whatever the number of threads.
+/// One parallel region works on the pieces of all sections: small ones leave no thread idle.
 class SectionPieces {
  public:
   explicit SectionPieces(std::span<const Section> sections, int64_t piece_elements = 65536)
@@ -42,7 +41,7 @@ class SectionPieces {
 
   int64_t count() const { return first_pieces_.back(); }
   /// Returns the index of the first piece of a section.
-  int64_t first(size_t section) const { return first_pieces_[section]; }
+  int64_t first_piece_of(size_t section) const { return first_pieces_[section]; }
 
   /// Calls body(piece, section, begin, end) for each piece, on all threads: the index of the piece,
   /// the index of its section, and the piece's elements in the unit.

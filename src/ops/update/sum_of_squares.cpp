@@ -71,7 +71,7 @@ class SumOfSquares final : public Operation {
       const SquaresSection& squares = sections_[section_index];
       const Tensor& unit = execution.inputs[static_cast<size_t>(squares.section.unit)];
       dispatch_wide(unit.dtype(), [&]<typename T>(T) {
-        sums[squares.first_sum + piece - pieces_.first(section_index)] =
+        sums[squares.first_sum + piece - pieces_.first_piece_of(section_index)] =
             squares_of_piece(unit.data<T>() + begin, end - begin);
       });
     });

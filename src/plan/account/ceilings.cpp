@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 /// Returns a name of the file's machine, for errors.
-std::string described(const Hardware& hardware) {
+std::string file_machine(const Hardware& hardware) {
   return hardware.accelerator ? hardware.accelerator->name : describe(hardware.processor);
 }
 
@@ -26,18 +26,18 @@ void require_accelerator(const Hardware& hardware, const TraceOrigin& origin,
   throw Error(
       "{} is about {}, the trace comes from {}; give --hardware a file that `tessera bench all "
       "--device {}` wrote there",
-      path.string(), described(hardware), origin.accelerator, word(origin.device));
+      path.string(), file_machine(hardware), origin.accelerator, word(origin.device));
 }
 
 void require_same_origin(const Hardware& hardware, const TraceOrigin& origin,
                          const fs::path& path) {
   if (origin.device != Device::cpu) return require_accelerator(hardware, origin, path);
-  const Processor there = processor_of(origin);
-  if (!hardware.accelerator && same_processor(hardware.processor, there)) return;
+  const Processor traced = processor_of(origin);
+  if (!hardware.accelerator && same_processor(hardware.processor, traced)) return;
   throw Error(
       "{} was measured on {}, the trace comes from {}; give --hardware a file that `tessera bench "
       "all --threads {}` wrote there",
-      path.string(), described(hardware), describe(there), origin.threads);
+      path.string(), file_machine(hardware), describe(traced), origin.threads);
 }
 
 /// Returns the file's peak in the run's precision. Its errors name this command's options.
@@ -83,9 +83,9 @@ void take_peak_of_run(Ceilings& ceilings, const TraceOrigin& origin, bool measur
   ceilings.gemm_flops = origin.gemm_peak;
   ceilings.gemm_source = "the run's";
   if (!measure) return;
-  const double now = measure_gemm_peak(origin.threads, compute_dtype(origin.precision));
-  if (now <= ceilings.gemm_flops) return;
-  ceilings.gemm_flops = now;
+  const double measured = measure_gemm_peak(origin.threads, compute_dtype(origin.precision));
+  if (measured <= ceilings.gemm_flops) return;
+  ceilings.gemm_flops = measured;
   ceilings.gemm_source = "measured now, above the run's";
 }
 

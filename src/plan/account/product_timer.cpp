@@ -25,13 +25,13 @@ void require_same_machine(const TraceOrigin& origin, int threads_here) {
         "--measure out. `tessera bench gemm --device {}` measures products there",
         origin.accelerator, word(origin.device));
   }
-  const Processor there = processor_of(origin);
-  const Processor here = this_processor(origin.threads);
-  if (!same_processor(there, here)) {
+  const Processor traced = processor_of(origin);
+  const Processor present = this_processor(origin.threads);
+  if (!same_processor(traced, present)) {
     throw Error(
         "the trace comes from {}, this is {}; measure its products on the machine that it comes "
         "from",
-        describe(there), describe(here));
+        describe(traced), describe(present));
   }
   if (origin.threads > threads_here) {
     throw Error(

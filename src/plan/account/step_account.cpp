@@ -9,12 +9,10 @@
 #include "plan/account/step_account.h"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -132,10 +130,10 @@ class AccountRows {
     row.name = name;
     ++row.calls;
     row.seconds += event.duration;
-    const double ran = product_flops(trace_, event);
-    const double flops = event.products.empty() ? stated_flops(event) : ran;
+    const double in_products = product_flops(trace_, event);
+    const double flops = event.products.empty() ? stated_flops(event) : in_products;
     row.flops += flops;
-    row.product_flops += ran;
+    row.product_flops += in_products;
     row.backward_flops += event.backward_flops;
     row.bytes += event.bytes;
     row.alone_seconds += alone_seconds;
@@ -182,14 +180,14 @@ void name_backward_flops(std::vector<AccountRow>& phases) {
 
 /// Splits the row of operations with products: products at stand-alone speed, and the rest.
 void split_products(StepAccount& account, const StepTrace& trace) {
-  const auto whole = std::ranges::find(account.parts, kWithProducts, &AccountRow::name);
-  if (whole == account.parts.end() || whole->alone_seconds <= 0) return;
+  const auto combined = std::ranges::find(account.parts, kWithProducts, &AccountRow::name);
+  if (combined == account.parts.end() || combined->alone_seconds <= 0) return;
   AccountRow products{.name = "matrix products at stand-alone speed",
-                      .seconds = whole->alone_seconds,
-                      .flops = whole->product_flops,
-                      .product_flops = whole->product_flops,
-                      .alone_seconds = whole->alone_seconds,
-                      .compute_floor = whole->alone_seconds,
+                      .seconds = combined->alone_seconds,
+                      .flops = combined->product_flops,
+                      .product_flops = combined->product_flops,
+                      .alone_seconds = combined->alone_seconds,
+                      .compute_floor = combined->alone_seconds,
                       .limit = Limit::compute};
   for (const TraceEvent& event : trace.events) {
     if (part_of(event) != kWithProducts) continue;
@@ -200,14 +198,14 @@ void split_products(StepAccount& account, const StepTrace& trace) {
         fmt::format("{} of the GEMM peak",
                     percent(products.flops / account.ceilings.gemm_flops, products.seconds));
   }
-  const double other_seconds = whole->seconds - whole->alone_seconds;
-  *whole = {.name = "rest of the operations with matrix products",
-            .calls = whole->calls,
-            .seconds = other_seconds,
-            .reason = other_seconds < 0
-                          ? "the products were measured slower than they ran: measure where "
-                            "nothing else runs"
-                          : "copies, softmax, threads that wait, operands not in the cache"};
+  const double other_seconds = combined->seconds - combined->alone_seconds;
+  *combined = {.name = "rest of the operations with matrix products",
+               .calls = combined->calls,
+               .seconds = other_seconds,
+               .reason = other_seconds < 0
+                             ? "the products were measured slower than they ran: measure where "
+                               "nothing else runs"
+                             : "copies, softmax, threads that wait, operands not in the cache"};
   account.parts.insert(account.parts.begin(), std::move(products));
 }
 

@@ -56,8 +56,8 @@ enum class Limit {
   unknown,   ///< the row states no cost, or its ceiling is not known
 };
 template <>
-inline constexpr std::array<std::string_view, 5> kWords<Limit>{"compute", "memory", "cache",
-                                                               "overhead", ""};
+inline constexpr std::array<std::string_view, 5> kWordsOf<Limit>{"compute", "memory", "cache",
+                                                                 "overhead", ""};
 
 /// A row of the account: the sum of all events of one operation, block, phase or part.
 struct AccountRow {

@@ -20,9 +20,9 @@ MixtureReport bench_mixture(const MixtureBlockSizes& sizes, const BlockBenchOpti
   require_memory(report.block, runtime,
                  "lower --tokens, --hidden, --experts, --expert-size or --experts-per-token");
   if (sizes.skew > 0) {
-    MixtureBlockSizes even = sizes;
-    even.skew = 1;
-    const BlockProgram block = mixture_block(even, compute_dtype(options.precision));
+    MixtureBlockSizes balanced = sizes;
+    balanced.skew = 1;
+    const BlockProgram block = mixture_block(balanced, compute_dtype(options.precision));
     report.balanced = measure_block(block, runtime, options.repeats("moe, balanced"));
   }
   report.measurement = measure_block(report.block, runtime, options.repeats("moe"));

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// The options of a measurement of a model's layers.
+/// The options with which layers of a model are measured.
 struct BlockBenchOptions {
   Precision precision = Precision::bf16;
   int threads = 0;  ///< 0: all usable cores

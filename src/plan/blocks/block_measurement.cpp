@@ -82,7 +82,7 @@ void complete_block(BlockProgram& block, Builder& builder, std::span<const Value
   for (const Value output : outputs) {
     builder.output(output);
     const std::string name = fmt::format("output_gradient{}", seeds.size());
-    seeds.push_back({output, builder.state(name, builder.spec(output)), SeedOf::boundary});
+    seeds.push_back({output, builder.state(name, builder.spec(output)), SeedKind::boundary});
   }
   differentiate(builder, seeds);
   block.flops = count_flops(block.program);

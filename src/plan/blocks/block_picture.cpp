@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 /// Returns a line with a marker at each point.
-Curve marked(size_t run, const std::vector<Point>& points) {
+Curve with_markers(size_t run, const std::vector<Point>& points) {
   return {.run = run, .faint = {}, .line = points, .markers = points};
 }
 
@@ -24,7 +24,7 @@ Chart chart_of_passes(std::string title, ChartAxis x, std::string y,
   return {.title = std::move(title),
           .runs = {"forward", "forward and backward"},
           .x = std::move(x),
-          .panels = {{std::move(y), {marked(0, forward), marked(1, both)}}},
+          .panels = {{std::move(y), {with_markers(0, forward), with_markers(1, both)}}},
           .note = std::move(note)};
 }
 

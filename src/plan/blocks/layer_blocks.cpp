@@ -119,10 +119,10 @@ BlockProgram attention_block(const AttentionBlockSizes& sizes, DType compute) {
   const Value k = builder.state("k", keys);
   const Value v = builder.state("v", keys);
   std::optional<Value> starts;
-  const std::vector<int32_t> first_tokens = document_starts(sizes);
-  if (!first_tokens.empty()) {
+  const std::vector<int32_t> start_of_token = document_starts(sizes);
+  if (!start_of_token.empty()) {
     starts = builder.state("document_starts", {{sizes.tokens}, DType::i32, {}});
-    block.integers[starts->id] = first_tokens;
+    block.integers[starts->id] = start_of_token;
   }
   const AttentionOptions options{.sequence = sizes.tokens,
                                  .heads = sizes.heads,
@@ -130,7 +130,7 @@ BlockProgram attention_block(const AttentionBlockSizes& sizes, DType compute) {
                                  .head_dim = sizes.head_size};
   const Value output = attention(builder, q, k, v, options, {.document_starts = starts});
   complete_block(block, builder, {&output, 1});
-  const double share = attended_share(sizes, first_tokens);
+  const double share = attended_share(sizes, start_of_token);
   block.flops = {.forward = share * block.flops.forward,
                  .backward = share * block.flops.backward,
                  .repeated = share * block.flops.repeated};

@@ -19,7 +19,7 @@ struct Repeats {
   /// run must then be complete before `before` is called.
   bool turns = false;
 
-  /// Calls `run(measured)` for each run, warm-up first. Throws Error if an InterruptGuard has
+  /// Calls run(is_measured) for each run, warm-up first. Throws Error if an InterruptGuard has
   /// caught a signal, if no run was measured, or if `measured` or `warmup` is too small.
   void each(const std::function<void(bool)>& run) const;
 };

@@ -200,7 +200,7 @@ TEST(HuggingFaceConfig, ContradictionsAreNamed) {
               HasSubstr("num_experts is 3 and num_local_experts is 4"));
   EXPECT_THAT(olmoe("head_dim", 4), HasSubstr("head_dim is 4"));
   EXPECT_THAT(olmoe("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5.0}}),
-              HasSubstr("rope_parameters: rope_theta is 10000 beside it, and 5 in it"));
+              HasSubstr("rope_parameters: rope_theta is 10000 beside this object, and 5 in it"));
 }
 
 TEST(HuggingFaceConfig, ValuesOutOfRangeAreNamed) {

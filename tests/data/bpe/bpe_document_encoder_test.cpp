@@ -80,7 +80,7 @@ rc::Gen<std::string> hostile_text() {
 std::set<size_t> offsets_from(const EncodedPieces& encoded, size_t index, size_t begin) {
   std::set<size_t> offsets;
   for (size_t i = index; i < encoded.boundaries.size(); ++i) {
-    offsets.insert(static_cast<size_t>(encoded.boundaries[i].text) + begin);
+    offsets.insert(static_cast<size_t>(encoded.boundaries[i].offset) + begin);
   }
   return offsets;
 }
@@ -97,7 +97,7 @@ void check_pieces(const Tokenizer& tokenizer, const std::string& text) {
   const auto end = static_cast<int64_t>(text.size());
   const DocumentEncoder::Boundary last{end, static_cast<int64_t>(expected.size())};
   RC_ASSERT(read.boundaries.back() == last);
-  RC_ASSERT(std::ranges::is_sorted(read.boundaries, {}, &DocumentEncoder::Boundary::text));
+  RC_ASSERT(std::ranges::is_sorted(read.boundaries, {}, &DocumentEncoder::Boundary::offset));
   for (const auto& [offset, tokens] : read.boundaries) {
     const EncodedPieces rest =
         encode_in_pieces(*encoder, false, std::string_view(text).substr(offset), sizes);
@@ -107,8 +107,9 @@ void check_pieces(const Tokenizer& tokenizer, const std::string& text) {
   const EncodedPieces guess =
       encode_in_pieces(*encoder, false, std::string_view(text).substr(begin), sizes);
   for (size_t i = 0; i < guess.boundaries.size(); ++i) {
-    const int64_t offset = guess.boundaries[i].text + static_cast<int64_t>(begin);
-    const auto same = std::ranges::find(read.boundaries, offset, &DocumentEncoder::Boundary::text);
+    const int64_t offset = guess.boundaries[i].offset + static_cast<int64_t>(begin);
+    const auto same =
+        std::ranges::find(read.boundaries, offset, &DocumentEncoder::Boundary::offset);
     if (same == read.boundaries.end()) continue;
     RC_ASSERT(Ids(guess.ids.begin() + guess.boundaries[i].tokens, guess.ids.end()) ==
               Ids(expected.begin() + same->tokens, expected.end()));

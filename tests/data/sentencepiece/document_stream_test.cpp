@@ -61,8 +61,8 @@ bool agree_after(const Encoded& whole, const Encoded& part, int64_t part_begin, 
     return std::vector<int32_t>(all.ids.begin() + boundary.tokens, all.ids.end());
   };
   for (const auto& boundary : part.boundaries) {
-    const auto same = std::ranges::find(whole.boundaries, boundary.text + part_begin,
-                                        &DocumentEncoder::Boundary::text);
+    const auto same = std::ranges::find(whole.boundaries, boundary.offset + part_begin,
+                                        &DocumentEncoder::Boundary::offset);
     if (same == whole.boundaries.end()) continue;
     ++common;
     if (ids_after(whole, *same) != ids_after(part, boundary)) return false;

@@ -139,7 +139,7 @@ class BothEncoders {
   std::vector<int32_t> ours(std::string_view text) { return encoded({text}).ids; }
   std::vector<int32_t> library(std::string_view text) const {
     std::vector<int32_t> ids;
-    library_.stretches(model_.unknown())->encode(text, ids);
+    library_.stretch_encoder(model_.unknown())->encode(text, ids);
     return ids;
   }
 

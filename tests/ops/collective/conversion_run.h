@@ -152,7 +152,7 @@ class ConversionRun {
       Spec spec = builder.spec(y);
       spec.distribution = spec.distribution.dual();
       Value seed = builder.input(name("seed", i), spec);
-      seeds.push_back({y, seed, SeedOf::boundary});
+      seeds.push_back({y, seed, SeedKind::boundary});
       wanted.push_back(x);
     }
     if (seeds.empty()) return;

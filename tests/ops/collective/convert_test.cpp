@@ -40,7 +40,7 @@ TEST(Convert, JoinsAndSplitsInsideOtherAxes) {
 TEST(Convert, WorksOnEveryAxisOfBothViews) {
   const Mesh mesh({.tensor = 2, .context = 2, .data = {2}, .expert = 2});
   for (const MeshView view : {MeshView::dense, MeshView::expert}) {
-    for (const Axis axis : mesh.of_view(view)) {
+    for (const Axis axis : mesh.axes_of(view)) {
       ASSERT_GT(mesh.size(axis), 1) << mesh.name(axis);
       std::vector<ConversionCase> cases;
       for (const ConversionCase& of : all_cases(mesh, Distribution(view), axis, 1)) {
@@ -224,7 +224,7 @@ TEST(Convert, RefusesTypesThatDoNotFit) {
   Builder builder(program);
   const Value rows = builder.input(
       "rows", {{4, 2}, DType::f32, Distribution().with(t, varying(0, {PieceKind::exchange}))});
-  builder.rows(rows, {.expected = 2, .key = "bound"});
+  builder.set_rows(rows, {.expected = 2, .key = "bound"});
   EXPECT_THROW(convert(builder, rows, t, Placement::varying, replicated()), DistributionError);
 }
 
@@ -250,7 +250,7 @@ TEST(Convert, DoesNotGiveASumTheNameOfAnExchange) {
   }
   const Value seed = builder.input("seed", {{8, 2}, DType::f64, Distribution().with(t, partial())});
   const Value of_x =
-      differentiate(builder, std::vector{Seed{all, seed, SeedOf::boundary}}, std::vector{x})[0];
+      differentiate(builder, std::vector{Seed{all, seed, SeedKind::boundary}}, std::vector{x})[0];
   EXPECT_EQ(builder.spec(of_x).distribution.on(t), rows_of(0));
 }
 

@@ -14,7 +14,7 @@ TEST(Cross, LeavesEachRankItsTokens) {
   const Mesh mesh({.tensor = 2, .context = 2, .data = {2}, .expert = 4});
   const auto write = [&](Builder& builder) {
     Distribution tokens;
-    for (const Axis axis : mesh.of_view(MeshView::dense)) tokens = tokens.with(axis, sharded(0));
+    for (const Axis axis : mesh.axes_of(MeshView::dense)) tokens = tokens.with(axis, sharded(0));
     const Value x = builder.input("x", {{2, 3}, DType::f64, tokens});
     const Value crossed = cross(builder, x, MeshView::expert);
     EXPECT_EQ(builder.program().base(crossed), x);
@@ -32,7 +32,7 @@ TEST(Cross, LeavesEachRankItsTokens) {
     builder.output(y);
     const Value seed = builder.input("seed", builder.spec(y));
     const Value of_x =
-        differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0];
+        differentiate(builder, std::vector{Seed{y, seed, SeedKind::boundary}}, std::vector{x})[0];
     builder.name(of_x, "of_x");
     builder.output(of_x);
   };
@@ -66,7 +66,7 @@ TEST(Cross, KeepsTheTypeThatAllAxesHave) {
   for (const TypeOnAxis& type : {invariant(), replicated(), partial()}) {
     const auto write = [&](Builder& builder) {
       Distribution before;
-      for (const Axis axis : mesh.of_view(MeshView::dense)) before = before.with(axis, type);
+      for (const Axis axis : mesh.axes_of(MeshView::dense)) before = before.with(axis, type);
       const Value x = builder.input("x", {{3}, DType::f64, before});
       const Value y = scale(builder, cross(builder, x, MeshView::expert), 2);
       builder.name(y, "y");
@@ -75,7 +75,7 @@ TEST(Cross, KeepsTheTypeThatAllAxesHave) {
       spec.distribution = spec.distribution.dual();
       const Value seed = builder.input("seed", spec);
       const Value of_x =
-          differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0];
+          differentiate(builder, std::vector{Seed{y, seed, SeedKind::boundary}}, std::vector{x})[0];
       builder.name(of_x, "of_x");
       builder.output(of_x);
     };
@@ -105,8 +105,8 @@ TEST(Cross, GathersUnevenTokens) {
           builder.input("seed", {{16, 2}, DType::f64, builder.spec(all).distribution.dual()});
       builder.name(all, "all");
       builder.output(all);
-      const Value of_x =
-          differentiate(builder, std::vector{Seed{all, seed, SeedOf::boundary}}, std::vector{x})[0];
+      const Value of_x = differentiate(builder, std::vector{Seed{all, seed, SeedKind::boundary}},
+                                       std::vector{x})[0];
       EXPECT_EQ(builder.spec(of_x), builder.spec(x));
       builder.name(of_x, "of_x");
       builder.output(of_x);

@@ -53,10 +53,10 @@ TEST(FlatPiecesOfSums, HaveTheBitsOfTheWholeSum) {
       const int64_t elements = pieces.elements();
       const auto write = [&](Builder& builder) {
         Distribution addend;
-        for (const Axis axis : mesh.of_view(MeshView::dense)) addend = addend.with(axis, partial());
+        for (const Axis axis : mesh.axes_of(MeshView::dense)) addend = addend.with(axis, partial());
         const Spec spec{{elements}, DType::f32, addend};
         const Value whole = take_sum_by_level(builder, builder.state("a", spec),
-                                              mesh.of_view(MeshView::dense), wire);
+                                              mesh.axes_of(MeshView::dense), wire);
         builder.name(whole, "whole");
         builder.output(whole);
         const Value sum = builder.state("b", spec);

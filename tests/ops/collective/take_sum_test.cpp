@@ -53,8 +53,8 @@ TEST(Use, HasOneSumAsItsGradient) {
     Spec spec = builder.spec(used);
     spec.distribution = spec.distribution.dual();
     const Value seed = builder.input("seed", spec);
-    const Value of_x =
-        differentiate(builder, std::vector{Seed{used, seed, SeedOf::boundary}}, std::vector{x})[0];
+    const Value of_x = differentiate(builder, std::vector{Seed{used, seed, SeedKind::boundary}},
+                                     std::vector{x})[0];
     builder.name(of_x, "of_x");
     builder.output(of_x);
   };
@@ -121,13 +121,13 @@ class SummedByLevel {
             mesh_,
             [&](Builder& builder) {
               Distribution sums;
-              for (const Axis axis : mesh_.of_view(MeshView::dense)) {
+              for (const Axis axis : mesh_.axes_of(MeshView::dense)) {
                 sums = sums.with(axis, partial());
               }
               const auto elements = std::ssize(addends[0]);
               const Value sum = builder.state("sum", {{elements}, DType::f32, sums});
               const Value taken =
-                  take_sum_by_level(builder, sum, mesh_.of_view(MeshView::dense), wire);
+                  take_sum_by_level(builder, sum, mesh_.axes_of(MeshView::dense), wire);
               EXPECT_EQ(builder.program().base(taken), sum);
               EXPECT_TRUE(builder.spec(taken).distribution.invariant());
               builder.name(taken, "taken");

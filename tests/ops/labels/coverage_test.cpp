@@ -152,7 +152,7 @@ class Coverage : public ::testing::Test {
     const auto& units = chunk.parameters.units();
     require(chunk.program);
     require(write_step_start(units, chunk.sums(), place));
-    const BalanceOfStep balance{chunk.balance_units, chunk.balance_rate};
+    const BalancedUnits balance{chunk.balance_units, chunk.balance_rate};
     for (const ShardOver over : {ShardOver::none, ShardOver::all}) {
       const ShardConfig shard{.optimizer = over};
       for (const OptimizerConfig& optimizer : optimizers()) {

@@ -182,7 +182,7 @@ TEST(StepAccount, ARestBelowZeroIsExplained) {
 
 TEST(StepAccount, ProductsOfTheOptimizerStayThere) {
   StepTrace trace = testing::sample_trace();
-  trace.events[6].products = {{trace.number_of(testing::sample_tile()), 100}};
+  trace.events[6].products = {{trace.index_of(testing::sample_tile()), 100}};
   const StepAccount account = account_for(trace, kCeilings, sample_time);
   EXPECT_NEAR(account.alone_seconds, 2.9e-3, 1e-12);
   EXPECT_NEAR(row(account.parts, "matrix products at stand-alone speed").seconds, 2.8e-3, 1e-12);

@@ -174,7 +174,7 @@ void cudnn_attention(const Execution& execution, const CudnnAttentionKind& kind,
   const auto begin = static_cast<int64_t>(reinterpret_cast<uintptr_t>(workspace));
   Scratch scratch(workspace + (round_up(begin, kCudnnAlignment) - begin));
   const auto take = [&](int64_t bytes) {  // null for no bytes
-    return bytes > 0 ? scratch.take<std::byte>(bytes) : nullptr;
+    return bytes > 0 ? scratch.array<std::byte>(bytes) : nullptr;
   };
   // cuDNN reads these numbers when the work is enqueued.
   const auto factor = static_cast<float>(scale);
