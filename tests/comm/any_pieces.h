@@ -47,7 +47,7 @@ inline Whole any_whole(int ranks) {
 
 /// The elements of a whole that a rank has, in the order of its piece, element by element.
 inline std::vector<int64_t> elements_of(const Whole& whole, int ranks, int position) {
-  const std::vector<int64_t> own = piece(whole.extent, position, ranks, whole.type.pieces);
+  const std::vector<int64_t> own = piece_indices(whole.extent, position, ranks, whole.type.pieces);
   std::vector<int64_t> result;
   const int dim = whole.type.dim;
   for (int64_t at = 0; at < (dim > 0 ? whole.shape[0] : 1) * (dim > 1 ? whole.shape[1] : 1); ++at) {

@@ -79,16 +79,16 @@ TEST(LogicalExtent, OfUnevenPiecesIsThatOfTheirSizes) {
 }
 
 TEST(Piece, Divides) {
-  EXPECT_THAT(piece(6, 1, 3, {}), ElementsAre(2, 3));
-  EXPECT_THAT(piece(8, 0, 2, {.kind = PieceKind::zigzag}), ElementsAre(0, 1, 6, 7));
-  EXPECT_THAT(piece(8, 1, 2, {.kind = PieceKind::zigzag}), ElementsAre(2, 3, 4, 5));
-  EXPECT_THAT(piece(3, 0, 1, {.kind = PieceKind::zigzag}), ElementsAre(0, 1, 2));
-  EXPECT_THAT(piece(5, 1, 3, {.kind = PieceKind::uneven, .sizes = {1, 3, 1}}),
+  EXPECT_THAT(piece_indices(6, 1, 3, {}), ElementsAre(2, 3));
+  EXPECT_THAT(piece_indices(8, 0, 2, {.kind = PieceKind::zigzag}), ElementsAre(0, 1, 6, 7));
+  EXPECT_THAT(piece_indices(8, 1, 2, {.kind = PieceKind::zigzag}), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(piece_indices(3, 0, 1, {.kind = PieceKind::zigzag}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(piece_indices(5, 1, 3, {.kind = PieceKind::uneven, .sizes = {1, 3, 1}}),
               ElementsAre(1, 2, 3));
-  EXPECT_THAT(error_of([] { piece(7, 0, 2, {}); }), AllOf(HasSubstr("7"), HasSubstr("2")));
-  EXPECT_THAT(error_of([] { piece(6, 0, 2, {.kind = PieceKind::zigzag}); }),
+  EXPECT_THAT(error_of([] { piece_indices(7, 0, 2, {}); }), AllOf(HasSubstr("7"), HasSubstr("2")));
+  EXPECT_THAT(error_of([] { piece_indices(6, 0, 2, {.kind = PieceKind::zigzag}); }),
               AllOf(HasSubstr("6"), HasSubstr("4 zigzag")));
-  EXPECT_THROW(piece(6, 0, 2, {.kind = PieceKind::exchange, .identity = 1}), InternalError);
+  EXPECT_THROW(piece_indices(6, 0, 2, {.kind = PieceKind::exchange, .identity = 1}), InternalError);
 }
 
 /// 2 sequences of 8 positions in one dim, split by context in zigzag and by tensor evenly within.

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 using Stream = std::vector<int32_t>;
 
-constexpr TokenIds kBytes{257, 256};
+constexpr TokenIdRange kBytes{257, 256};
 
 fs::path token_fixture(const std::string& name) {
   return fs::path(TESSERA_SOURCE) / "tests/fixtures/token_files" / name;

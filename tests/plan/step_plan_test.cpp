@@ -77,7 +77,7 @@ TEST(StepPlan, OfPhasesHasOneArenaAsLargeAsTheLargest) {
       "[[train.phases]]\nsteps = 5\nglobal_batch = 4\n");
   const StepPlan plan = plan_step(config, target);
   EXPECT_EQ(plan.programs.set_of_phase, (std::vector<int>{0, 1, 0}));
-  EXPECT_EQ(plan.programs.sets(), 2);
+  EXPECT_EQ(plan.programs.set_count(), 2);
   const std::vector<const Program*> list = plan.programs.list();
   ASSERT_EQ(list.size(), 7U);
   EXPECT_EQ(list[static_cast<size_t>(plan.programs.chunk_number(1))],
@@ -98,7 +98,7 @@ TEST(StepPlan, OfPhasesHasOneArenaAsLargeAsTheLargest) {
   EXPECT_EQ(plan.memory.live_bytes, largest);
   EXPECT_GE(plan.memory.arena_bytes, largest);
   EXPECT_LE(static_cast<double>(plan.memory.arena_bytes), 1.05 * static_cast<double>(largest));
-  EXPECT_EQ(plan_step(phased("steps = 40\n"), target).programs.sets(), 1);
+  EXPECT_EQ(plan_step(phased("steps = 40\n"), target).programs.set_count(), 1);
 }
 
 TEST(StepPlan, IsAFunctionOfTheTarget) {

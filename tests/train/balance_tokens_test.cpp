@@ -121,7 +121,7 @@ std::vector<std::vector<SetSums>> sums_of_layer(const LayoutResults& results, in
     sums.emplace_back();
     const std::string place =
         "layers." + std::to_string(layer) + " router: router_softmax (forward), output 0";
-    for (const size_t entry : rank.at(place)) {
+    for (const size_t entry : rank.indices_of(place)) {
       sums.back().push_back(sums_of(rank.entries()[entry].values));
     }
   }

@@ -179,7 +179,7 @@ void add_missing_ends(MegatronIndex& index, StoredTokens& tokens) {
 }
 
 /// Throws Error if one of some evenly spread documents does not end with an end-of-document token.
-void require_ends(MegatronIndex& index, StoredTokens& tokens, const TokenIds& ids,
+void require_ends(MegatronIndex& index, StoredTokens& tokens, const TokenIdRange& ids,
                   const fs::path& path) {
   const int64_t checked = std::min(kCheckedDocuments, index.documents());
   for (int64_t i = 0; i < checked; ++i) {
@@ -206,7 +206,7 @@ MegatronPaths megatron_paths(const fs::path& path) {
   return {prefix + ".idx", prefix + ".bin"};
 }
 
-StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenIds& ids) {
+StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenIdRange& ids) {
   const auto [index_path, bin_path] = megatron_paths(path);
   MegatronIndex index(index_path);
   const ReadFile bin(bin_path);

@@ -194,7 +194,7 @@ DataTokenizer tokenizer_of(const fs::path& folder) {
 }
 
 StoredTokens open_megatron_source(const SourceConfig& source, DocumentEnds ends,
-                                  const TokenIds& ids) {
+                                  const TokenIdRange& ids) {
   if (source.dtype != TokenFileType::header) {
     throw Error(
         "dtype of the source {} is set, but {} is a Megatron dataset, whose index says it; leave "

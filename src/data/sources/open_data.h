@@ -17,7 +17,7 @@ namespace tessera {
 /// The tokenizer that all sources of a run share.
 struct DataTokenizer {
   std::string fingerprint;
-  TokenIds ids;
+  TokenIdRange ids;
   std::string origin;  ///< the path for load_tokenizer(): a prepared folder, a file, "bytes"
   std::vector<TokenizerFileHash> files;  ///< the tokenizer's files (see Tokenizer::files())
 };

@@ -50,7 +50,7 @@ int64_t token_type_bytes(TokenType type) {
   return with_type(type, [](auto value) { return static_cast<int64_t>(sizeof(value)); });
 }
 
-StoredTokens::StoredTokens(std::vector<TokenFile> files, const TokenIds& ids)
+StoredTokens::StoredTokens(std::vector<TokenFile> files, const TokenIdRange& ids)
     : files_(std::move(files)),
       begins_{StoredIndex{0}},
       ids_(ids),

@@ -29,7 +29,7 @@ struct TokenFile {
 };
 
 /// The valid ids, and the id that ends a document.
-struct TokenIds {
+struct TokenIdRange {
   int64_t vocabulary_size = 0;
   int32_t end_of_document = 0;
 };
@@ -65,7 +65,7 @@ struct FileIndex {
 /// has changed. Memory: 8 bytes for each added token.
 class StoredTokens {
  public:
-  StoredTokens(std::vector<TokenFile> files, const TokenIds& ids);
+  StoredTokens(std::vector<TokenFile> files, const TokenIdRange& ids);
 
   /// Returns the number of tokens in all files, without added ones.
   int64_t stored() const { return begins_.back().value; }
@@ -120,7 +120,7 @@ class StoredTokens {
   std::vector<TokenFile> files_;
   std::vector<StoredIndex> begins_;  // the index of each file's first token, and stored()
   std::vector<StreamIndex> added_;   // the indices of the added tokens, ascending
-  TokenIds ids_;
+  TokenIdRange ids_;
   std::unique_ptr<LruCache<ReadFile>> opened_files_;  // by index in files_
   std::optional<SetupFile> setup_file_;               // the file that stored_token() read last
 };

@@ -53,7 +53,7 @@ TokenFile open_raw(const ReadFile& file, std::optional<TokenType> type) {
 }  // namespace
 
 StoredTokens open_token_files(const std::string& pattern, std::optional<TokenType> type,
-                              DocumentEnds ends, const TokenIds& ids) {
+                              DocumentEnds ends, const TokenIdRange& ids) {
   std::vector<TokenFile> files;
   for (const fs::path& path : find_inputs(pattern)) {
     const ReadFile file(path);

@@ -18,7 +18,7 @@ namespace tessera {
 /// DocumentEnds::add, the end of a file ends a document. Throws Error naming the file when it is
 /// empty, when its type is not `type`, and when it is not a whole number of ids.
 StoredTokens open_token_files(const std::string& pattern, std::optional<TokenType> type,
-                              DocumentEnds ends, const TokenIds& ids);
+                              DocumentEnds ends, const TokenIdRange& ids);
 
 /// The two files of a Megatron-LM indexed dataset. `path` is their prefix or either file.
 struct MegatronPaths {
@@ -38,6 +38,6 @@ MegatronPaths megatron_paths(const fs::path& path);
 /// The whole index is checked: sequences follow each other without gap or overlap and fill
 /// PREFIX.bin exactly, and boundaries begin at 0, never fall and end at the number of sequences.
 /// Throws Error naming the file and what is wrong in it. Needs no more memory than StoredTokens.
-StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenIds& ids);
+StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenIdRange& ids);
 
 }  // namespace tessera
