@@ -17,7 +17,8 @@
 namespace tessera {
 namespace {
 
-// Memory is reserved in huge pages, because fewer pages are quicker to protect.
+// Sizes are rounded up to huge pages, so that the system may use such pages: fewer are quicker to
+// protect.
 constexpr int64_t kHugePageBytes = int64_t{1} << 21;
 
 class EmulatedMemory final : public DeviceMemory {
@@ -52,8 +53,8 @@ class EmulatedMemory final : public DeviceMemory {
   void* address() const override { return address_; }
 
  private:
-  std::shared_ptr<void> reservation_;
-  int64_t bytes_;
+  std::shared_ptr<void> reservation_;  // kept until the memory is freed (see emulated_memory())
+  int64_t bytes_;                      // mapped, at least the bytes asked for
   std::shared_ptr<Fence> fence_;
   void* address_ = nullptr;
 };

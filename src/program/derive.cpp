@@ -3,8 +3,19 @@
 // one, and otherwise AxisRule, from the labels of the dims. Then the types on all axes become one
 // Distribution for each output, in the order in which the axes split each label (split_orders.h).
 //
-// The header states the rules that AxisRule applies. For example, the feed-forward block on the
-// tensor axis, with the labels `~t i, ~o i -> t o` of a linear map:
+// AxisRule applies these rules on each axis of the operands' view:
+// 1. Invariant operands combine with invariant ones only; a value without gradient may be
+//    replicated as well.
+// 2. A label that is split in one operand is split into the same pieces in all operands that have
+//    it. Operands that lack it are replicated.
+// 3. An output that has a split label is split there. An output that lacks it is a sum over the
+//    label, so it is partial; then every term must have the label.
+// 4. Partial operands are allowed only where the operation is linear in them: at most one in a
+//    product, and one in each term of a sum. The other operands are replicated.
+// 5. A label marked whole is not split.
+//
+// For example, the feed-forward block on the tensor axis, with the labels `~t i, ~o i -> t o` of a
+// linear map:
 //
 //   gate and up: t i replicated, o i split along o -> t o split along o
 //   down:        t i and o i both split along i    -> t o partial

@@ -38,18 +38,8 @@ using HandRule = std::function<std::optional<std::vector<TypeOnAxis>>(
     Axis axis, std::span<const TypeOnAxis> inputs)>;
 
 /// Returns the distributions of an operation's outputs, which follow from those of its inputs and
-/// from the labels of all dims. `hand_rule` is asked first on each axis.
-///
-/// On each axis of the operands' view:
-/// 1. Invariant operands combine with invariant ones only; a value without gradient may be
-///    replicated as well.
-/// 2. A label that is split in one operand is split into the same pieces in all operands that have
-///    it. Operands that lack it are replicated.
-/// 3. An output that has a split label is split there. An output that lacks it is a sum over the
-///    label, so it is partial; then every term must have the label.
-/// 4. Partial operands are allowed only where the operation is linear in them: at most one in a
-///    product, and one in each term of a sum. The other operands are replicated.
-/// 5. A label marked whole is not split.
+/// from the labels of all dims. `hand_rule` is asked first on each axis. The rules for labels stand
+/// at the top of derive.cpp.
 ///
 /// Over all axes, operands with one label agree on the order in which axes split it. Throws
 /// DistributionError if a rule is broken.

@@ -255,7 +255,7 @@ TEST_F(GpuAccelerator, EachRankOfAMachineHasItsOwn) {
                     HasSubstr("TESSERA_FAKE_DEVICES")));
   state().devices = 1;
   EXPECT_EQ(device_of_rank(3, 4, /*processes=*/true), 0) << "each process is shown its own";
-  EXPECT_THAT(error_of([&] { device_of_rank(1, 2); }), HasSubstr("ranks are 2, and 1 GPUs"));
+  EXPECT_THAT(error_of([&] { device_of_rank(1, 2); }), HasSubstr("has 2 ranks, and 1 GPUs"));
 }
 
 TEST_F(GpuAccelerator, AWaitThatCannotEndIsEndedByALook) {

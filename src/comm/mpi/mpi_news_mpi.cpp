@@ -16,8 +16,8 @@ namespace {
 constexpr int kWorkFailed = 1;
 constexpr int kOwnEnd = 2;     // the rank has ended, by an error of its own or without one
 constexpr int kCausedEnd = 3;  // the rank has ended because of another rank's error
-constexpr int kQuestion = 4;   // asks a rank what it does
-constexpr int kAnswer = 5;     // lines: Answer::text, and then each of Answer::came_to
+constexpr int kQuestion = 4;   // asks a rank what it does; the number of the question
+constexpr int kAnswer = 5;     // lines: that number, Answer::text, and each of Answer::came_to
 
 }  // namespace
 
@@ -117,15 +117,19 @@ void MpiNews::handle(int from, int kind, const std::string& text) {
       break;
     case kQuestion: {
       const Answer own = own_answer();
-      std::string lines = own.text;
+      std::string lines = text + "\n" + own.text;
       for (const std::string& call : own.came_to) lines += "\n" + call;
       tell(from, kAnswer, lines);
       break;
     }
     case kAnswer: {
-      Answer answer;
+      // An answer to an earlier question, which nobody waits for any more, says what was then.
       size_t end = text.find('\n');
-      answer.text = text.substr(0, end);
+      if (text.substr(0, end) != std::to_string(question_)) break;
+      Answer answer;
+      const size_t text_begin = end + 1;
+      end = text.find('\n', text_begin);
+      answer.text = text.substr(text_begin, end - text_begin);
       while (end != std::string::npos) {
         const size_t begin = end + 1;
         end = text.find('\n', begin);
@@ -190,9 +194,10 @@ std::map<int, MpiNews::Answer> MpiNews::ask(std::span<const int> ranks,
   {
     const std::scoped_lock lock(mutex_);
     answers_.clear();
+    ++question_;
     for (const int rank : ranks) {
       if (rank == rank_) continue;
-      tell(rank, kQuestion, "");
+      tell(rank, kQuestion, std::to_string(question_));
       ++asked;
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <list>
 #include <map>
 #include <mutex>
@@ -17,17 +18,17 @@
 
 namespace tessera {
 
-/// The time after the end of a rank until the calls of other ranks fail because of it. All ranks
-/// may end for the same reason, shortly after each other. In this time each reports its own error.
+/// How long after the end of a rank the calls of other ranks fail because of it. All ranks may end
+/// for the same reason, shortly after each other. In this time each reports its own error.
 inline constexpr std::chrono::milliseconds kEndGrace{500};
 
-/// The messages that the processes of a run send each other about their state, apart from
-/// collectives: that a process has ended or cannot go on, or the question in which calls another
-/// process waits. A process receives news while it waits for others. Its watch thread
-/// (processes_mpi.cpp) also does so four times a second. So a process that does not answer is
-/// stopped or gone.
+/// The messages about themselves that the processes of a run send each other, apart from
+/// collectives. A process tells that it has ended or cannot go on, and asks others in which calls
+/// they wait. It receives news while it waits for others, and its watch thread (processes_mpi.cpp)
+/// does four times a second. A process that does not answer is therefore stopped or gone.
 ///
-/// Any thread may call any function.
+/// Any thread may call any function. Below the class are the waits of this transport, in which
+/// news is received.
 class MpiNews {
  public:
   using Clock = std::chrono::steady_clock;
@@ -49,8 +50,8 @@ class MpiNews {
   };
   /// Adds a group. The pointer stays valid while this object lives.
   GroupCalls* add_group(std::string group);
-  /// Calls change(calls.last) under the lock: CallRecord::begin(), end() or fail(). Ranks that wait
-  /// in a failed call and ask learn that this rank had come to it.
+  /// Calls change(calls.last) under the lock: CallRecord::begin(), end() or fail(). A rank that
+  /// waits in a call may ask, and learns that this rank had reached the call before it failed.
   template <typename Change>
   void note(GroupCalls& calls, Change&& change) {
     const std::scoped_lock lock(mutex_);
@@ -65,7 +66,8 @@ class MpiNews {
   /// Receives the messages that have come. Does nothing if another thread uses this object now.
   void listen();
   /// Returns why calls on a lane cannot end; none if they can. The reason is that the work of a
-  /// rank failed, or that another rank ended by an error of its own more than kEndGrace ago.
+  /// rank failed, or that another rank ended by an error of its own more than kEndGrace ago. Work
+  /// that failed does not end calls on kControlLane, on which the ranks agree what to do.
   std::optional<std::string> failure(std::string_view lane);
   /// Returns whether this rank has heard of this error from another rank.
   bool has_heard(std::string_view error);
@@ -103,7 +105,8 @@ class MpiNews {
   std::list<Sent> sent_;  // kept while MPI reads the bytes
   std::optional<std::string> work_failure_;
   std::map<int, End> ends_;
-  std::map<int, Answer> answers_;
+  int64_t question_ = 0;           // the number of the last question of ask()
+  std::map<int, Answer> answers_;  // to that question
 };
 
 /// The waits between polls, so that polling does not keep a core from other threads for long.

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/parallel.h"
 #include "ops/activation/activation_kernels.h"
+#include "ops/support.h"
 #include "tensor/dtype.h"
 
 namespace tessera {

@@ -14,9 +14,10 @@
 
 // The matrix products of the processor; on a device, device_gemm() multiplies. An operation asks
 // prepare_gemm() for the product of a GemmShape (sizes, types, layout). The first call for a shape
-// makes a Gemm, which the runtime keeps: oneDNN's (onednn_gemm.cpp), or else PlainGemm's loops.
-// Gemm::run() then multiplies. PackedGemm copies B to a faster layout before it runs the product
-// several times. gemm_plan.h says beforehand how much memory a product takes.
+// makes a Gemm, which the runtime keeps: oneDNN's (onednn_gemm.cpp), or PlainGemm's loops for f64,
+// empty shapes, Kernels::plain and builds without oneDNN. Gemm::run() then calls multiply() of the
+// product. PackedGemm copies B to a faster layout before it runs the product several times.
+// gemm_plan.h says beforehand how much memory a product takes.
 
 namespace tessera {
 namespace {

@@ -5,18 +5,21 @@
 
 namespace tessera {
 
-/// m, n and k of every group, and the memory of the operands of D = A B + C.
+/// The sizes and operands of a grouped product D = A B + C.
 struct GroupedLayout {
-  int32_t size[3];  ///< as in GroupTable
+  /// m, n and k. The number of rows of each group replaces m, or k if `rows_are_k`.
+  int32_t size[3];
   bool rows_are_k;
   GroupedOperand a, b, c, d;
 };
 
-/// Returns the layout of a shape's product. For a weight gradient C is D, to which it is added.
+/// Returns the layout of the product that `shape` describes. For a weight gradient C is D: the
+/// product is added to what D holds.
 GroupedLayout grouped_layout(const GroupedShape& shape, const GroupedOperands& operands);
 
-/// The division of the scratch memory of a library's product: the factors and the lists that
-/// write_group_table_device() writes, then the library's own memory.
+/// The parts of the scratch memory of a grouped product, in this order: the factors of the product
+/// and of C, the sizes of the groups, the addresses and strides of A, B, C and D, and the library's
+/// own memory. write_group_table_device() writes all but the last.
 class GroupedAreas {
  public:
   /// The alignment of every part, in bytes.
@@ -24,7 +27,8 @@ class GroupedAreas {
 
   explicit GroupedAreas(int64_t groups);
 
-  /// Returns the bytes of all parts, and of the padding that aligns the first part.
+  /// Returns the bytes of all parts (the factors take one kAlignment), and of the padding that
+  /// aligns the first part.
   int64_t bytes() const {
     return 2 * kAlignment + sizes_bytes_ + 2 * kGroupedOperands * list_bytes_ + library_bytes();
   }
@@ -32,10 +36,10 @@ class GroupedAreas {
   /// form: [groups, 3] for CUTLASS, [3, groups] for cuBLASLt.
   GroupTable table(GroupedLibrary library, const GroupedShape& shape,
                    const GroupedOperands& operands, std::byte* workspace) const;
-  std::byte* library_memory(std::byte* workspace) const;  ///< the library's own memory
-  /// Returns the bytes of the library's own memory, as many as NVIDIA recommends for cuBLASLt on
-  /// Hopper. CUTLASS needs far less: for each multiprocessor 128 bytes for each of A, B and C, and
-  /// 256 for D.
+  /// Returns the library's own memory within `workspace`.
+  std::byte* library_memory(std::byte* workspace) const;
+  /// Returns its bytes: 32 MiB, which NVIDIA recommends for cuBLASLt on Hopper. CUTLASS needs less
+  /// than 1 KiB a multiprocessor.
   static int64_t library_bytes() { return int64_t{32} << 20; }
 
  private:

@@ -13,17 +13,17 @@
 namespace tessera {
 namespace {
 
-/// Waits until the input can be read or has ended. Throws Error after a signal. A plain read would
-/// not return after the signal, because the system restarts it.
+/// Waits until the input can be read or has ended. Throws Error after a signal. Signals run in
+/// another thread (SignalThread), so they interrupt neither poll() nor read().
 void wait_for_input(int input) {
-  constexpr int kPollMilliseconds = 100;  // a signal just before poll() does not interrupt it
+  constexpr int kPollMilliseconds = 100;  // how long a signal may go unnoticed
   pollfd awaited{.fd = input, .events = POLLIN, .revents = 0};
   int ready = 0;
   while (ready <= 0) {
     require_no_interrupt();
     ready = ::poll(&awaited, 1, kPollMilliseconds);
     if (ready < 0 && errno != EINTR) {
-      throw Error("cannot wait for the input of turns: {}", std::strerror(errno));
+      throw Error("cannot wait for a line on standard input (--turns): {}", std::strerror(errno));
     }
   }
 }
