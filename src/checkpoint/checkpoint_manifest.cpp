@@ -10,7 +10,7 @@
 #include "base/strict_json.h"
 
 // manifest.json lists the files of a checkpoint, and for each tensor the regions into which it is
-// divided, with the file and the hashes of each. Its second line is the hash of the rest.
+// divided, with the file and the hashes of each. Its second line holds the hash of the rest.
 // add_part() joins the manifests of several writers. manifest_json.cpp has the JSON itself.
 
 namespace tessera {

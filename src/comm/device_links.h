@@ -29,7 +29,8 @@ class DeviceLinks {
   DeviceLinks(const DeviceLinks&) = delete;
   DeviceLinks& operator=(const DeviceLinks&) = delete;
 
-  /// Gathers `bytes` bytes of each rank in `to`, in rank order. `from` may be part of `to`.
+  /// Gathers `bytes` bytes of each rank in `to`, in rank order. `from` may be this rank's part of
+  /// `to`.
   virtual void all_gather(std::string_view name, const std::byte* from, std::byte* to,
                           int64_t bytes, Stream& stream) = 0;
   virtual void broadcast(std::string_view name, int root, std::byte* memory, int64_t bytes,

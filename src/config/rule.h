@@ -35,7 +35,7 @@ struct IntegerRule {
   int64_t maximum = std::numeric_limits<int64_t>::max();
 };
 /// Accepts finite numbers in a range, whole ones too. A number that is used in f32 must still be in
-/// the range when it is rounded to f32, unless it is an end of the range, and must not become 0.
+/// the range when it is rounded to f32, unless it is an end of the range. Only 0 may become 0.
 struct NumberRule {
   double minimum = std::numeric_limits<double>::lowest();
   double maximum = std::numeric_limits<double>::max();

@@ -52,7 +52,8 @@ class Accelerator {
   /// none are run, because its work always ends.
   WaitChecks& wait_checks() { return *wait_checks_; }
   /// upload() and readback() copy between the host and the device's memory. They call synchronize()
-  /// first, and return when the copy is done. They are for initial weights and checkpoints.
+  /// first, and return when the copy is done. They are for work outside of training steps, such as
+  /// initial weights and checkpoints.
   virtual void upload(std::span<const std::byte> from, void* to) = 0;
   virtual void readback(const void* from, std::span<std::byte> to) = 0;
 

@@ -36,7 +36,7 @@ struct CheckpointEvaluation {
   fs::path checkpoint;
   int64_t step = 0;
   std::vector<SourceEvaluation> sources;
-  Evaluation mean;  ///< of the sources
+  Evaluation mean;  ///< the mean loss by the sources' weights, and the sums of their counts
   std::optional<BaselineLoss> baselines;
   double capacity_factor = 0;  ///< of the training. The report notes that evaluations drop no token
 

@@ -1,10 +1,10 @@
 // Writes the gated feed-forward block, down(activation(gate(x)) ⊙ up(x)).
 //
 // The comments below give the shape that a value has without ranks, and its type on the tensor axis
-// (program/derive.h has the rules). A linear map has the labels `~t i, ~o i -> t o`: a split of o
-// in the weight is one of o in the result, and a split of i in both operands makes the result
-// partial. On the other axes the tokens t are split, and use_like() retypes the weights, which are
-// invariant there, as replicated: their gradients become sums over the ranks.
+// (program/derive.cpp has the rules). A linear map has the labels `~t i, ~o i -> t o`. If the
+// weight is split along o, so is the result. If both operands are split along i, the result is
+// partial. On the other axes the tokens t are split. The weights are invariant there, and
+// use_like() retypes them as replicated: their gradients become sums over the ranks.
 
 #include "model/feed_forward.h"
 

@@ -71,7 +71,7 @@ class Builder {
   /// same labels in dim 0 as a marked input are marked, too.
   void mark_run_time_rows(Value value) { info(value).has_run_time_rows = true; }
   /// Marks that the memory of a value now holds `replacement`, a view of it. Later nodes cannot
-  /// read the value, nor any value declared so far in this memory, except `replacement`.
+  /// read the value, nor any value declared so far that overlaps this memory, except `replacement`.
   void replace(Value value, Value replacement);
   /// Gives a computed value its own name for tables and errors, below the current scope.
   void name(Value value, std::string_view name) { name_as(value, qualified(name)); }

@@ -1,7 +1,7 @@
-// The rule for the distributions of an operation's outputs (see derive_distributions()). It takes
-// one axis of the mesh after the other: a hand-written rule of the operation answers if there is
-// one, and otherwise AxisRule, from the labels of the dims. Then the types on all axes become one
-// Distribution for each output, in the order in which the axes split each label (split_orders.h).
+// The rule for the distributions of an operation's outputs. It takes one axis of the mesh after the
+// other: a hand-written rule of the operation answers if there is one, and otherwise AxisRule, from
+// the labels of the dims. Then the types on all axes become one Distribution for each output, in
+// the order in which the axes split each label (split_orders.h).
 //
 // AxisRule applies these rules on each axis of the operands' view:
 // 1. Invariant operands combine with invariant ones only; a value without gradient may be
@@ -15,7 +15,7 @@
 // 5. A label marked whole is not split.
 //
 // For example, the feed-forward block on the tensor axis, with the labels `~t i, ~o i -> t o` of a
-// linear map:
+// linear map (labels.h explains the marks):
 //
 //   gate and up: t i replicated, o i split along o -> t o split along o
 //   down:        t i and o i both split along i    -> t o partial
@@ -41,7 +41,7 @@ struct LabelOnAxis {
   size_t input;
 };
 
-/// Rules 1 to 5 of derive_distributions() on one axis. outputs() returns the types of the outputs
+/// Rules 1 to 5 above, on one axis. outputs() returns the types of the outputs
 /// for those of the inputs, or throws DistributionError. Examples, for `~t i, ~o i -> t o`:
 ///
 ///   t sharded, the weight replicated -> t o is sharded along t

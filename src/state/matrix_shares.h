@@ -11,13 +11,13 @@ namespace tessera {
 
 /// Units whose states are cut together (StateShard::cut_together()): their matrices follow each
 /// other in one flat memory, of which each rank has a piece. A piece has runs of whole matrices,
-/// one for each parameter that it reaches. A matrix in which a piece ends is cut: several ranks
+/// one for each parameter of which it has any. A matrix in which a piece ends is cut: several ranks
 /// have parts of it. A rank's position is its index in `ranks`.
 struct MatrixChain {
   /// Consecutive whole matrices of one parameter, of which this rank has all states.
   struct Run {
     size_t parameter = 0;
-    int64_t first_matrix = 0;     ///< an index among the matrices that the data ranks share out
+    int64_t first_matrix = 0;     ///< its index among the parameter's matrices on these ranks
     int64_t count = 0;            ///< the number of matrices
     std::vector<int64_t> counts;  ///< the same number of every rank, by position
   };

@@ -79,7 +79,8 @@ class StepTimer {
   StepTimer(TrainingStep& step, StepMeasurement& result, bool on_host)
       : step_(step), result_(result), on_host_(on_host) {}
 
-  /// Issues a step. Finishes the step before once its passes are issued: a device always has work.
+  /// Issues a step, and finishes the one before once the passes of the new one are issued, so that
+  /// a device always has work.
   void issue(MeasuredBatches& batches, const OptimizerConfig& optimizer, const WeightUpdate& update,
              bool measured) {
     if (!issued_) watch_ = Stopwatch();

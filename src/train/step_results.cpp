@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-/// Calls a function with every member or, unless `all`, with those that are equal on all ranks.
+/// Calls a function with every member or, unless `all`, with those that have the
+/// same bits on all ranks.
 void for_each_member(auto& results, bool all, auto&& visit) {
   // Names all members, so that it does not compile when StepResults gets another one.
   auto& [cross_entropy, balance, router_z, targets, tokens, expert_load, skipped, gradient_norm,

@@ -15,15 +15,16 @@
 #include "state/parameter_store.h"
 #include "verify/collected_results.h"
 
-// try_layout() runs a RankRun on each rank of a trial, in threads. Each gives its results to a
-// SharedSink, which puts them into the CollectedResults of all ranks.
+// try_layout() runs a RankRun on each rank of a trial, in threads. Each gives its results to
+// its own SharedSink, which puts them into the CollectedResults of all ranks.
 
 namespace tessera {
 namespace {
 
 /// The training of one rank of a trial, whose results go to a sink. In each step it runs the
 /// micro-batches (part by part, or with pinned experts, if the trial says so), replaces the
-/// gradients if it follows another run, updates the weights, and counts the bytes of the sums.
+/// gradients if it follows another run, updates the weights, and counts the bytes of sums of
+/// gradients.
 class RankRun {
  public:
   RankRun(const LayoutTrial& trial, int threads, RankGroups& groups)

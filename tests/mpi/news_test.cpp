@@ -1,7 +1,6 @@
 #include <chrono>
 #include <thread>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -39,9 +38,8 @@ TEST(MpiNews, AnAnswerThatComesLateAnswersNoLaterQuestion) {
       EXPECT_TRUE(news.ask(std::vector{1}, milliseconds(0)).empty());
       MPI_Send(nullptr, 0, MPI_BYTE, 1, 0, turns);
       const auto answers = news.ask(std::vector{2}, std::chrono::seconds(20));
-      ASSERT_EQ(answers.size(), 1U);
-      EXPECT_EQ(answers.begin()->first, 2);
-      EXPECT_THAT(answers.begin()->second.text, testing::HasSubstr("2"));
+      EXPECT_EQ(answers.count(1), 0U);
+      EXPECT_EQ(answers.count(2), 1U);
     } else if (rank == 1) {
       MPI_Recv(nullptr, 0, MPI_BYTE, 0, 0, turns, MPI_STATUS_IGNORE);
       listen_for(news, milliseconds(100));

@@ -11,9 +11,10 @@ namespace tessera::hugging_face {
 
 /// A decoder architecture of the transformers library that Tessera reads and writes.
 struct Architecture {
-  std::string_view name;         ///< its name in config.json's "architectures": "OlmoeForCausalLM"
-  Family family;                 ///< Tessera's preset with the same layers
-  bool chooses_head_dim = true;  ///< true: has the key head_dim; false: has clip_qkv
+  std::string_view name;  ///< its name in config.json's "architectures": "OlmoeForCausalLM"
+  Family family;          ///< Tessera's preset with the same layers
+  /// True if there is a key head_dim. Otherwise it is hidden_size / heads, and there is clip_qkv.
+  bool chooses_head_dim = true;
   std::string_view experts_key = "";  ///< the key of the number of experts, in a mixture
   // The library's defaults for keys that config.json leaves out.
   int64_t kv_heads = 0;  ///< 0: as many as query heads

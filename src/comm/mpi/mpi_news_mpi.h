@@ -16,6 +16,8 @@
 #include "base/error.h"
 #include "comm/last_call.h"
 
+// The news of processes, and the waits of this transport, in which a process receives news.
+
 namespace tessera {
 
 /// How long after the end of a rank the calls of other ranks fail because of it. All ranks may end
@@ -27,8 +29,7 @@ inline constexpr std::chrono::milliseconds kEndGrace{500};
 /// they wait. It receives news while it waits for others, and its watch thread (processes_mpi.cpp)
 /// does four times a second. A process that does not answer is therefore stopped or gone.
 ///
-/// Any thread may call any function. Below the class are the waits of this transport, in which
-/// news is received.
+/// Any thread may call any function.
 class MpiNews {
  public:
   using Clock = std::chrono::steady_clock;

@@ -127,7 +127,8 @@ class TcpTransport final : public Transport {
     return request;
   }
 
-  /// Sends a request and its operands, and waits for its results. Later calls throw the same error.
+  /// Sends a request and its operands, and waits for its results. After an error, later calls throw
+  /// the same.
   void make_call(const Fingerprint& mark, const WireWriter& request, const Operands& operands,
                  const Results& results) {
     if (failure_) throw Error("{}", *failure_);

@@ -41,7 +41,7 @@ struct WorkItemSummary {
   int64_t tokens = 0;
   ReadStatistics statistics;
   /// The byte offsets at which the item's tokens begin and end, in the files of its first and last
-  /// slice. If a plain-text file is cut there, `from` is the end of the item before it and is a
+  /// slice. If a plain-text file is cut there, `begin` is the end of the item before it and is a
   /// boundary of the encoding. A slice without a boundary has no tokens and unknown ends.
   int64_t begin = kUnknown;
   int64_t end = kUnknown;

@@ -63,7 +63,7 @@ std::shared_ptr<const ReadFile> StoredTokens::open(size_t file) const {
     auto opened = std::make_shared<const ReadFile>(files_[file].path);
     if (opened->size() != files_[file].bytes) {
       throw Error(
-          "{} has {} bytes, but had {} when the data was opened; let it be while it is read",
+          "{} has {} bytes, but had {} when the data was opened; leave it alone while it is read",
           opened->path().string(), opened->size(), files_[file].bytes);
     }
     return opened;

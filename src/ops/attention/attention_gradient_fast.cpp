@@ -19,7 +19,8 @@ void wait_for(int32_t& counter, int64_t value) {
   while (shared.load(std::memory_order_acquire) != value) std::this_thread::yield();
 }
 
-/// Sets the counter, which makes what this thread has written before visible to waiting threads.
+/// Sets the counter to `value`, which makes what this thread has written before visible to waiting
+/// threads.
 void publish(int32_t& counter, int64_t value) {
   std::atomic_ref<int32_t>(counter).store(static_cast<int32_t>(value), std::memory_order_release);
 }
@@ -72,11 +73,11 @@ struct BackwardPlan {
   int64_t workspace_bytes = 0;
 };
 
-/// The backward pass of attention_gradient_plain() in tiles, one work item after another. An item
-/// sums the dK and dV of its keys, and adds its share to the dQ of the queries that attend to them.
-/// The shares of one dQ are added in the order of the blocks: each item waits for the block before
-/// its own. So the result does not depend on the threads. This cannot deadlock: items are taken in
-/// order, so some thread already has the item of the block before.
+/// The backward pass of attention_gradient_plain() in tiles. A work item is a block of keys of one
+/// key-value head: it sums the dK and dV of these keys, and adds its share to the dQ of the queries
+/// that attend to them. The shares of one dQ are added in the order of the blocks: each item waits
+/// for the block before its own. So the result does not depend on the threads. This cannot
+/// deadlock: items are taken in order, so some thread already has the item of the block before.
 template <typename T>
 class FlashBackward {
  public:

@@ -17,12 +17,11 @@ struct DepthwiseForward {
   TokenOrder order;
   int64_t tokens;
   int64_t channels;
-  const T* x;  // [tokens, channels]
-  const T*
-      earlier_rows;    // [2, channels]: rows before token 0 of a sequence that continues, or null
-  const Wide* weight;  // [channels, 2]
-  const Wide* bias;    // [channels]
-  T* taps;             // [tokens, channels, 2]
+  const T* x;             // [tokens, channels]
+  const T* earlier_rows;  // [2, channels]: before token 0 of a sequence that continues, or null
+  const Wide* weight;     // [channels, 2]
+  const Wide* bias;       // [channels]
+  T* taps;                // [tokens, channels, 2]
 
   /// Returns the row of x of a token. Tokens -2 and -1 are those before token 0.
   constexpr const T* row(int64_t token) const {

@@ -7,8 +7,8 @@
 namespace tessera {
 
 // Which distributions over ranks an operation between tokens and their routed rows accepts, and
-// which it returns. Types are in comm/distribution.h, rules in program/derive.h. In an exchange the
-// ranks send the rows of a layer to the ranks of their experts (ops/moe/exchange.h).
+// which it returns. Types are in comm/distribution.h, rules in program/derive.cpp. In an exchange
+// the ranks send the rows of a layer to the ranks of their experts (ops/moe/exchange.h).
 
 /// The meaning of an operand's rows.
 enum class Routed : uint8_t {

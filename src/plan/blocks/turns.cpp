@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-/// Waits until the input can be read or has ended. Throws Error after a signal. Signals run in
-/// another thread (SignalThread), so they interrupt neither poll() nor read().
+/// Waits until the input can be read or has ended. Throws Error after a signal. The program's
+/// signal handlers run in another thread (SignalThread), so a signal need not end poll().
 void wait_for_input(int input) {
   constexpr int kPollMilliseconds = 100;  // how long a signal may go unnoticed
   pollfd awaited{.fd = input, .events = POLLIN, .revents = 0};

@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(TokenIdRange, OneOrSeveralTokensEndAText) {
+TEST(TokenIds, OneOrSeveralTokensEndAText) {
   EXPECT_THAT(read_end_tokens(R"({"eos_token_id": 2})", "f"), ElementsAre(2));
   EXPECT_THAT(read_end_tokens(R"({"eos_token_id": [128001, 128008, 128009]})", "f"),
               ElementsAre(128001, 128008, 128009));
@@ -21,7 +21,7 @@ TEST(TokenIdRange, OneOrSeveralTokensEndAText) {
   }
 }
 
-TEST(TokenIdRange, WhatIsNoTokenIsNamed) {
+TEST(TokenIds, WhatIsNoTokenIsNamed) {
   for (const char* ids : {"[]", "\"2\"", "[2,-1]", "1.5", "4294967296", "{}"}) {
     EXPECT_THAT(
         error_of([&] { read_end_tokens(std::string(R"({"eos_token_id": )") + ids + "}", "f"); }),
