@@ -15,14 +15,15 @@ namespace tessera {
 /// that the model does not have is null.
 struct Boundary {
   Value stream;  ///< the residual stream, [tokens, hidden]
-  Value output;  ///< the last sublayer's, [tokens, hidden]; the next norm adds it to the stream
+  Value output;  ///< of the last sublayer, [tokens, hidden], not yet added to the stream
   Value router;  ///< the last router's state, [tokens, router_size], if routers are depth-averaged
 
-  /// Returns those that are not null.
+  /// Returns the values that are not null, in the order above.
   std::vector<Value> values() const;
 };
+
 /// Declares, as inputs of this program, the values that another program computed before layer
-/// `layer`, and returns them.
+/// `layer`, and returns them. `name` begins the names of the inputs. `tokens` has one dim.
 Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Shape& tokens,
                          int64_t layer);
 
@@ -44,15 +45,15 @@ struct Embedded {
 /// Writes the embedding of the tokens, i32 [tokens].
 Embedded write_embedding(ModelWriter& writer, Value tokens);
 
-/// Writes pre-norm decoder layers. Each sublayer reads a norm of the residual stream, and the next
-/// norm adds the sublayer's output to the stream. With residual scaling, the output and the stream
-/// get biases and scales before they are added, and the stream has the accumulation type (ZAYA1,
-/// section IV-A).
+/// Writes pre-norm decoder layers. Each sublayer reads a norm of the residual stream. The operation
+/// of the next norm adds the sublayer's output to the stream first, in one pass over memory. With
+/// residual scaling, the output and the stream get biases and scales before they are added, and the
+/// stream has the accumulation type (ZAYA1, section IV-A).
 class LayerWriter {
   /// Scales and biases of the last sublayer's output and of the stream before their addition.
   struct Merge {
     ResidualScale output_scale;
-    std::optional<ResidualScale> stream_scale;  // none if there is only the embedding
+    std::optional<ResidualScale> stream_scale;  // none as long as the stream is the embedding
   };
 
  public:

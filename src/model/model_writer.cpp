@@ -1,7 +1,8 @@
 // The parts that all layers share. The members of ModelWriter do one of three things:
 //
 // - matrix(), vector() and norm_weight() declare a weight: they add it to ParameterList under the
-//   builder's scope.
+//   builder's scope. over_tensor(dim) splits it evenly, and over_tensor(dim, extent) nearly evenly
+//   where the ranks need not divide the extent.
 // - gather_positions() and scatter_positions() convert the type on the tensor axis, sharded to
 //   replicated before a column-split linear map and partial to sharded after a row-split one: an
 //   all-gather and a reduce-scatter, each of which is the other's backward pass.

@@ -10,8 +10,8 @@
 //    it. Operands that lack it are replicated.
 // 3. An output that has a split label is split there. An output that lacks it is a sum over the
 //    label, so it is partial; then every term must have the label.
-// 4. Partial operands are allowed only where the operation is linear in them: at most one in a
-//    product, and one in each term of a sum. The other operands are replicated.
+// 4. Partial operands are allowed only where the operation is linear in them (the mark `~`): at
+//    most one in a product, and one in each term of a sum. The other operands are replicated.
 // 5. A label marked whole is not split.
 //
 // For example, the feed-forward block on the tensor axis, with the labels `~t i, ~o i -> t o` of a

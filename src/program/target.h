@@ -11,13 +11,14 @@ namespace tessera {
 /// for f64).
 enum class Kernels { fast, plain };
 
-/// The instructions that a processor has for matrix products. Each value includes those before it.
+/// The instructions by which a processor computes matrix products. Each value includes those before
+/// it, except `none`.
 enum class MatrixInstructions {
-  none,         ///< no library of matrix products: plain loops
-  avx2,         ///< AVX2, or a processor that has none of the following
-  avx512,       ///< AVX-512 products of f32
-  avx512_bf16,  ///< and of bf16
-  amx,          ///< bf16 in tiles
+  none,         ///< this build has no library of matrix products: plain loops
+  avx2,         ///< the library's products without AVX-512
+  avx512,       ///< AVX-512, for f32
+  avx512_bf16,  ///< AVX-512, for f32 and bf16
+  amx,          ///< AMX, for bf16
 };
 
 /// The facts about a machine that planning needs. The workspaces and tiles of all operations depend
@@ -33,8 +34,8 @@ struct Target {
   int multiprocessors = 0;   ///< of the accelerator; 0 if not known
   /// True if f32 products on cuda may round operands to TF32, which has 10 bits after the point.
   bool tf32 = false;
-  /// True if equal inputs must give equal bits on a device whose libraries can be faster otherwise
-  /// (run.deterministic). On the processor they always do.
+  /// True if a device must give equal bits for equal inputs, even where its libraries have faster
+  /// kernels that do not (run.deterministic). The processor always gives equal bits.
   bool deterministic = true;
 
   bool operator==(const Target&) const = default;
@@ -43,7 +44,7 @@ struct Target {
 inline bool is_gpu(const Target& target) { return is_gpu(target.device); }
 
 /// Returns the number of multiprocessors for which kernels of an accelerator split their work. If
-/// it is not known, returns that of the emulated device, and for GPUs that of a typical large one.
+/// it is not known, returns 1 for the emulated device and 128, as large GPUs have, for others.
 inline int multiprocessors_of(const Target& target) {
   if (target.multiprocessors > 0) return target.multiprocessors;
   return target.device == Device::emulated ? 1 : 128;

@@ -5,6 +5,10 @@
 namespace tessera {
 namespace {
 
+// cuDNN takes packed sequences, and gives a number for each row in another order than the kernels
+// here have. So this file has both kernels. A group is the documents that begin in one stretch of a
+// sequence (see PackedDocuments).
+
 constexpr int kThreads = 256;
 
 /// Fills the arrays of PackedDocuments, with a block for each group.
@@ -16,7 +20,8 @@ __global__ void pack_documents(PackedDocuments documents) {
   const int32_t* const starts = documents.document_starts + first_token;
   const int stretch_begin = stretch_index * documents.stretch;
   const int stretch_end = stretch_begin + documents.stretch;
-  // Returns the start of the first document that begins at a position or after it.
+  // Returns the start of the first document that begins at a position or after it. A token's start
+  // is at most its own position, and equals it at the first token of a document.
   const auto first_start_from = [&](int position) {
     return first_not_below(starts, position, documents.sequence, position);
   };
@@ -24,7 +29,8 @@ __global__ void pack_documents(PackedDocuments documents) {
   const int end =
       stretch_end < documents.sequence ? first_start_from(stretch_end) : documents.sequence;
   const int length = end - begin;
-  // One thread, and an unrolled loop: a variable index would copy the parameters to the stack.
+  // One thread writes all widths, in a loop of constant length, which is unrolled. With an index
+  // that varies by thread, the compiler would copy the parameters to the stack.
   if (thread == 0) {
     documents.lengths[group] = length;
     for (int i = 0; i < PackedDocuments::kWidths; ++i) {
@@ -40,7 +46,8 @@ __global__ void pack_documents(PackedDocuments documents) {
   }
 }
 
-/// Reorders numbers, with a thread for each. Threads are in the order [tokens, heads].
+/// Reorders numbers between the orders [sequences, heads, sequence] and [tokens, heads], with a
+/// thread for each number, in the second order.
 __global__ void reorder_rows(RowNumbers numbers, bool to_tokens) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= static_cast<int64_t>(numbers.sequences) * numbers.heads * numbers.sequence) return;

@@ -252,7 +252,8 @@ class LinearInputGradient final : public MatrixProducts {
             .threads = threads};
   }
 
-  /// Computes the rows of a section chunk by chunk, with weights that are packed once.
+  /// Computes the rows of a section chunk by chunk, with weights that are packed once. There are at
+  /// most two sections, the whole chunks and one shorter chunk: all chunks of one have one shape.
   static void run_section(const Execution& execution, std::span<const Spec> specs, const Plan& plan,
                           const RowSection& section) {
     std::byte* workspace = execution.workspace.data() + plan.sum_bytes();
@@ -364,6 +365,9 @@ Value linear_input_gradient(Builder& builder, std::span<const Value> gradients,
 
 Value linear_weight_gradient(Builder& builder, Value x, Value gradient, Value weight) {
   gradient = cast(builder, gradient, builder.spec(x).dtype);
+  // The part of the unit's main gradient that belongs to the weight, partial where a use of the
+  // weight is replicated. It is null for a value that is no parameter, and where the types do not
+  // fit: then the gradient is an output of its own, which a conversion sums.
   const Value main = builder.main_gradient(weight);
   if (!main) {
     return builder.apply_single(std::make_shared<LinearWeightGradient>(false), {x, gradient});
