@@ -1,0 +1,9 @@
+#include "pipeline/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+TEST(Clock, Empty) {}
+}  // namespace
+}  // namespace tessera
