@@ -3,10 +3,11 @@
 
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "pipeline/validate.h"
+#include "pipeline/checks.h"
 
 namespace tessera {
 namespace {
@@ -42,11 +43,11 @@ void check_passes(const PipelineSchedule& schedule, const std::set<ChunkAction>&
   const auto runs = [&](ActionKind kind) { return present.contains({kind, chunk, micro_batch}); };
   const auto require = [&](ActionKind kind, const char* alternative) {
     if (runs(kind)) return;
-    findings.push_back({.kind = FindingKind::missing,
-                        .rank = rank,
-                        .reason = fmt::format("found no {}{}, expected it once",
-                                              words_for(ChunkAction{kind, chunk, micro_batch}),
-                                              alternative)});
+    findings.push_back(
+        {.kind = FindingKind::missing,
+         .rank = rank,
+         .reason = fmt::format("found no {}{}, expected it once",
+                               words_for(ChunkAction{kind, chunk, micro_batch}), alternative)});
   };
   require(ActionKind::forward, "");
   const bool input = runs(ActionKind::input_gradients);
@@ -97,8 +98,7 @@ std::vector<std::vector<ChunkAction>> local_needs(const ChunkPlacement& placemen
 
 }  // namespace
 
-void detail::check_actions(const PipelineSchedule& schedule,
-                           std::vector<ScheduleFinding>& findings) {
+void check_actions(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings) {
   std::map<ChunkAction, int> first_entry;
   std::set<ChunkAction> present;
   for_each_action(schedule, [&](const ChunkAction& action, int rank, int entry) {
@@ -117,8 +117,8 @@ void detail::check_actions(const PipelineSchedule& schedule,
     const auto [first, inserted] = first_entry.insert({action, entry});
     present.insert(action);
     if (inserted) return;
-    add(FindingKind::repeated, fmt::format("{} is entry {} already, expected it once",
-                                           words_for(action), first->second));
+    add(FindingKind::repeated,
+        fmt::format("{} is entry {} already, expected it once", words_for(action), first->second));
   });
   for (int chunk = 0; chunk < schedule.placement.chunks(); ++chunk) {
     for (int micro_batch = 0; micro_batch < schedule.micro_batches; ++micro_batch) {
@@ -127,19 +127,19 @@ void detail::check_actions(const PipelineSchedule& schedule,
   }
 }
 
-void detail::check_order(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings) {
+void check_order(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings) {
   std::set<ChunkAction> done;
   for_each_action(schedule, [&](const ChunkAction& action, int rank, int entry) {
     for (const auto& alternatives : local_needs(schedule.placement, action)) {
       bool found = false;
       for (const ChunkAction& needed : alternatives) found = found || done.contains(needed);
       if (found) continue;
-      findings.push_back({.kind = FindingKind::order,
-                          .rank = rank,
-                          .entry = entry,
-                          .reason = fmt::format("{} comes before the {}, which it needs",
-                                                words_for(action),
-                                                words_for(alternatives.front()))});
+      findings.push_back(
+          {.kind = FindingKind::order,
+           .rank = rank,
+           .entry = entry,
+           .reason = fmt::format("{} comes before the {}, which it needs", words_for(action),
+                                 words_for(alternatives.front()))});
     }
     done.insert(action);
   });

@@ -1,12 +1,14 @@
-// The parts of validate() that look at messages: both sides post and await each once, at a time when
-// it is there, and in the same order.
+// The parts of validate() that look at messages: both sides post and await each once, at a time
+// when it is there, and in the same order.
 
+#include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "pipeline/validate.h"
+#include "pipeline/checks.h"
 
 namespace tessera {
 namespace {
@@ -62,8 +64,7 @@ class MessageCheck {
 
   void check_call(const MessageEntry& entry) {
     if (!is_here(entry)) return;
-    const bool send =
-        entry.call == MessageCall::post_send || entry.call == MessageCall::wait_send;
+    const bool send = entry.call == MessageCall::post_send || entry.call == MessageCall::wait_send;
     MessageSide& side = send ? sends_ : receives_;
     if (entry.call == MessageCall::post_send || entry.call == MessageCall::post_receive) {
       check_post(entry.message, side, send);
@@ -96,8 +97,7 @@ class MessageCheck {
           words_for(message));
       return false;
     }
-    const bool send =
-        entry.call == MessageCall::post_send || entry.call == MessageCall::wait_send;
+    const bool send = entry.call == MessageCall::post_send || entry.call == MessageCall::wait_send;
     const Channel channel = schedule_.placement.channel(message);
     const int expected = send ? channel.sender : channel.receiver;
     if (expected == rank_) return true;
@@ -125,8 +125,7 @@ class MessageCheck {
 
 }  // namespace
 
-void detail::check_messages(const PipelineSchedule& schedule,
-                            std::vector<ScheduleFinding>& findings) {
+void check_messages(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings) {
   std::map<BoundaryMessage, int> sends;  // with the entry
   std::map<BoundaryMessage, int> receives;
   for (int rank = 0; rank < schedule.placement.ranks; ++rank) {
@@ -152,8 +151,7 @@ void detail::check_messages(const PipelineSchedule& schedule,
   require_both(receives, sends, false);
 }
 
-void detail::check_message_order(const PipelineSchedule& schedule,
-                                 std::vector<ScheduleFinding>& findings) {
+void check_message_order(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings) {
   struct Post {
     BoundaryMessage message;
     int entry;

@@ -77,8 +77,7 @@ class ClockedLists {
       case MessageCall::wait_send:
       case MessageCall::wait_receive:
         if (!posted.send || !posted.receive) return false;
-        list.clock =
-            std::max(list.clock, std::max(*posted.send, *posted.receive) + times_.latency);
+        list.clock = std::max(list.clock, std::max(*posted.send, *posted.receive) + times_.latency);
         return true;
     }
     throw InternalError("unknown MessageCall");

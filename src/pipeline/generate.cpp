@@ -26,8 +26,8 @@ void require_counts(const PipelineShape& shape) {
 
 void require_chunks(ScheduleKind kind, const PipelineShape& shape) {
   const bool v = kind == ScheduleKind::zero_bubble_v || kind == ScheduleKind::dualpipe_v;
-  const bool single = kind == ScheduleKind::one_forward_one_backward ||
-                      kind == ScheduleKind::zero_bubble_h1;
+  const bool single =
+      kind == ScheduleKind::one_forward_one_backward || kind == ScheduleKind::zero_bubble_h1;
   if (v && shape.chunks != 2 * shape.ranks) {
     throw Error(
         "the schedule {} places 2 chunks on each stage, down the stages and up again: {} stages "
@@ -37,14 +37,14 @@ void require_chunks(ScheduleKind kind, const PipelineShape& shape) {
   if (single && shape.chunks != shape.ranks) {
     throw Error("the schedule {} has one chunk a stage: {} stages need {} chunks, found {}{}",
                 word(kind), shape.ranks, shape.ranks, shape.chunks,
-                kind == ScheduleKind::zero_bubble_h1
-                    ? "; zb-v has two"
-                    : "; interleaved and flexible take several");
+                kind == ScheduleKind::zero_bubble_h1 ? "; zb-v has two"
+                                                     : "; interleaved and flexible take several");
   }
   if (shape.chunks % shape.ranks != 0) {
-    throw Error("the schedule {} has equally many chunks on each stage: found {} chunks for {} "
-                "stages, expected a multiple of {}",
-                word(kind), shape.chunks, shape.ranks, shape.ranks);
+    throw Error(
+        "the schedule {} has equally many chunks on each stage: found {} chunks for {} "
+        "stages, expected a multiple of {}",
+        word(kind), shape.chunks, shape.ranks, shape.ranks);
   }
 }
 

@@ -58,8 +58,9 @@ ActionLists interleaved(const PipelineShape& shape);
 /// does for nc < pp, all forwards run before all backwards, in groups of nc.
 ActionLists flexible(const PipelineShape& shape);
 
-/// Returns ZB-H1 (Qi et al., "Zero Bubble Pipeline Parallelism", section 2): 1F1B whose weight gradients are computed later, to
-/// fill the bubble. Rank r defers up to r of them, so no rank has more in flight than the first.
+/// Returns ZB-H1 (Qi et al., "Zero Bubble Pipeline Parallelism", section 2): 1F1B whose weight
+/// gradients are computed later, to fill the bubble. Rank r defers up to r of them, so no rank has
+/// more in flight than the first.
 ActionLists zero_bubble_h1(const PipelineShape& shape);
 
 /// Returns ZB-V ("Zero Bubble Pipeline Parallelism", section 6), as

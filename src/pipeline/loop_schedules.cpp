@@ -1,7 +1,7 @@
 // The schedules on the placement in which chunk c is on rank c mod pp. All are one family: a table
 // of (chunk, micro-batch) gives the order of the forwards, and of the backwards with the rank's
-// chunks reversed. Rank r runs its first forwards alone (the warm-up), then a forward and a backward
-// in turn, and the last backwards alone.
+// chunks reversed. Rank r runs its first forwards alone (the warm-up), then a forward and a
+// backward in turn, and the last backwards alone.
 
 #include <algorithm>
 
@@ -83,8 +83,7 @@ ActionLists loop_lists(const PipelineShape& shape, const std::vector<int>& begin
                     .placement = loop_placement(shape.ranks, chunks_per_rank(shape))};
   const std::vector<TableRow> table = order_table(shape, begins);
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    lists.ranks.push_back(
-        list_with_warmup(shape, rank, static_cast<size_t>(warmup(rank)), table));
+    lists.ranks.push_back(list_with_warmup(shape, rank, static_cast<size_t>(warmup(rank)), table));
   }
   return lists;
 }

@@ -1,6 +1,7 @@
 #include "pipeline/picture.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -15,10 +16,10 @@ namespace {
 
 // In pixels.
 constexpr double kRowHeight = 22, kRowLabels = 52, kFigures = 150, kLegendHeight = 26;
-constexpr double kWidth = 760;        // of the rows
-constexpr double kWidestUnit = 22;    // of the shortest action
-constexpr double kDigitWidth = 6.2;   // of a number of size 10
-constexpr double kSwatch = 12;        // a box of the legend
+constexpr double kWidth = 760;       // of the rows
+constexpr double kWidestUnit = 22;   // of the shortest action
+constexpr double kDigitWidth = 6.2;  // of a number of size 10
+constexpr double kSwatch = 12;       // a box of the legend
 
 struct ShadeColour {
   int red, green, blue;
@@ -31,8 +32,8 @@ constexpr std::array<ShadeColour, 4> kLight{
 constexpr std::array<ShadeColour, 4> kDark{
     {{86, 160, 220}, {60, 175, 130}, {230, 165, 40}, {204, 130, 175}}};
 
-/// Returns the colour of an action's box. `depth` goes from 0 for the first chunk of a rank to 1 for
-/// its last.
+/// Returns the colour of an action's box. `depth` goes from 0 for the first chunk of a rank to 1
+/// for its last.
 std::string box_colour(ActionKind kind, double depth) {
   const ShadeColour& light = kLight[static_cast<size_t>(kind)];
   const ShadeColour& dark = kDark[static_cast<size_t>(kind)];
@@ -60,37 +61,42 @@ double scale_of(const ScheduleFigures& figures) {
   return figures.makespan > 0 ? std::min(kWidth / figures.makespan, kWidestUnit / shortest) : 1;
 }
 
-std::string box_svg(const ChunkPlacement& placement, const TimedAction& timed, Point corner,
-                    double width) {
-  std::string svg =
-      svg_rectangle(corner, width, kRowHeight - 2,
-                    box_colour(timed.action.kind, depth_of(placement, timed.action.chunk)),
-                    "stroke=\"#fff\" stroke-width=\"0.5\"");
-  const std::string number = std::to_string(timed.action.micro_batch);
-  if (width >= kDigitWidth * static_cast<double>(number.size()) + 1) {
-    svg += svg_text({corner.x + width / 2, corner.y + 14}, Anchor::middle, number, 10);
+/// Returns the boxes of a rank's actions, and over them the numbers for which there is room. The
+/// attributes that they have in common are those of two groups: they are most of the document.
+std::string boxes_svg(const ChunkPlacement& placement, const RankFigures& rank, Point corner,
+                      double scale) {
+  std::string boxes;
+  std::string numbers;
+  for (const TimedAction& timed : rank.actions) {
+    const double x = corner.x + timed.start * scale;
+    const double width = (timed.end - timed.start) * scale;
+    boxes += svg_rectangle({x, corner.y}, width, kRowHeight - 2,
+                           box_colour(timed.action.kind, depth_of(placement, timed.action.chunk)));
+    const std::string number = std::to_string(timed.action.micro_batch);
+    if (width < kDigitWidth * static_cast<double>(number.size()) + 1) continue;
+    numbers += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", pixels(x + width / 2),
+                           pixels(corner.y + 14), number);
   }
-  return svg;
+  return fmt::format(
+      "<g stroke=\"#fff\" stroke-width=\"0.5\">\n{}</g>\n"
+      "<g text-anchor=\"middle\" font-size=\"10\">\n{}</g>\n",
+      boxes, numbers);
 }
 
 /// Returns the row of a rank, whose boxes begin at that corner.
 std::string row_svg(const PipelineSchedule& schedule, const ScheduleFigures& figures, size_t rank,
                     Point corner, double scale) {
   const RankFigures& row = figures.ranks[rank];
-  std::string svg = svg_text({corner.x - 6, corner.y + 15}, Anchor::end,
-                             fmt::format("rank {}", rank));
-  svg += svg_rectangle(corner, figures.makespan * scale, kRowHeight - 2, "#eee");
-  for (const TimedAction& timed : row.actions) {
-    svg += box_svg(schedule.placement, timed, {corner.x + timed.start * scale, corner.y},
-                   (timed.end - timed.start) * scale);
-  }
   const double idle = figures.makespan > 0 ? 1 - row.busy / figures.makespan : 0;
-  return svg + svg_text({corner.x + figures.makespan * scale + 8, corner.y + 15}, Anchor::start,
-                        fmt::format("peak {}, idle {:.1f} %", row.peak_in_flight, 100 * idle), 11);
+  return svg_text({corner.x - 6, corner.y + 15}, Anchor::end, fmt::format("rank {}", rank)) +
+         svg_rectangle(corner, figures.makespan * scale, kRowHeight - 2, "#eee") +
+         boxes_svg(schedule.placement, row, corner, scale) +
+         svg_text({corner.x + figures.makespan * scale + 8, corner.y + 15}, Anchor::start,
+                  fmt::format("peak {}, idle {:.1f} %", row.peak_in_flight, 100 * idle), 11);
 }
 
-/// Returns the legend: the kinds of actions that occur, from the shade of the first chunk to that of
-/// the last.
+/// Returns the legend: the kinds of actions that occur, from the shade of the first chunk to that
+/// of the last.
 std::string legend_svg(const PipelineSchedule& schedule, const ScheduleFigures& figures,
                        Point corner) {
   std::set<ActionKind> kinds;
@@ -119,9 +125,8 @@ std::string draw(const PipelineSchedule& schedule, const ScheduleFigures& figure
   const double scale = scale_of(figures);
   const Point corner{kMargin + kRowLabels, kMargin + kTitleHeight};
   const std::string title =
-      fmt::format("{}: {} ranks, {} micro-batches, bubble {:.1f} %",
-                  shortened(schedule.name, 40), schedule.placement.ranks, schedule.micro_batches,
-                  100 * figures.bubble);
+      fmt::format("{}: {} ranks, {} micro-batches, bubble {:.1f} %", shortened(schedule.name, 40),
+                  schedule.placement.ranks, schedule.micro_batches, 100 * figures.bubble);
   std::string svg = svg_text({corner.x, kMargin + 12}, Anchor::start, title, 14);
   double y = corner.y;
   for (size_t rank = 0; rank < figures.ranks.size(); ++rank) {

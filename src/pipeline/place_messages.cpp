@@ -17,16 +17,14 @@ struct ListPosition {
 std::optional<BoundaryMessage> input_on(const ActionLists& lists, ListPosition at) {
   const ChunkAction& action = lists.ranks[at.rank][at.index];
   const auto message = lists.placement.input_of(action);
-  const bool here =
-      message && lists.placement.rank(action.chunk) == static_cast<int>(at.rank);
+  const bool here = message && lists.placement.rank(action.chunk) == static_cast<int>(at.rank);
   return here ? message : std::nullopt;
 }
 
 std::optional<BoundaryMessage> output_on(const ActionLists& lists, ListPosition at) {
   const ChunkAction& action = lists.ranks[at.rank][at.index];
   const auto message = lists.placement.output_of(action);
-  const bool here =
-      message && lists.placement.rank(action.chunk) == static_cast<int>(at.rank);
+  const bool here = message && lists.placement.rank(action.chunk) == static_cast<int>(at.rank);
   return here ? message : std::nullopt;
 }
 
@@ -123,9 +121,8 @@ std::vector<ScheduleEntry> list_of(const ActionLists& lists, size_t rank,
 
 PipelineSchedule place_messages(ActionLists lists) {
   const BegunActions begun(lists);
-  PipelineSchedule schedule{.name = lists.name,
-                            .micro_batches = lists.micro_batches,
-                            .placement = lists.placement};
+  PipelineSchedule schedule{
+      .name = lists.name, .micro_batches = lists.micro_batches, .placement = lists.placement};
   for (size_t rank = 0; rank < lists.ranks.size(); ++rank) {
     std::vector<std::vector<BoundaryMessage>> ends(lists.ranks[rank].size() + 1);
     for (size_t index = 0; index < lists.ranks[rank].size(); ++index) {

@@ -21,9 +21,8 @@ bool ChunkPlacement::crosses(const BoundaryMessage& message) const {
 }
 
 Channel ChunkPlacement::channel(const BoundaryMessage& message) const {
-  return {.sender = rank(message.chunk),
-          .receiver = rank(message.receiver()),
-          .kind = message.kind};
+  return {
+      .sender = rank(message.chunk), .receiver = rank(message.receiver()), .kind = message.kind};
 }
 
 std::optional<BoundaryMessage> ChunkPlacement::input_of(const ChunkAction& action) const {

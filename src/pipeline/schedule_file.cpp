@@ -1,7 +1,9 @@
 #include "pipeline/schedule_file.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -55,8 +57,7 @@ std::optional<ChunkAction> action_of(std::string_view word) {
 /// Reads a text from its first line to its last.
 class ScheduleParser {
  public:
-  ScheduleParser(std::string_view text, const std::string& origin)
-      : text_(text), origin_(origin) {}
+  ScheduleParser(std::string_view text, const std::string& origin) : text_(text), origin_(origin) {}
 
   ActionLists parse() {
     lists_.name = origin_;
@@ -79,7 +80,9 @@ class ScheduleParser {
   [[noreturn]] void refuse(const std::string& found, const std::string& expected) const {
     throw Error("{}, line {}: found {}, expected {}", origin_, number_of_line_, found, expected);
   }
-  std::string line_words() const { return whole_line_.empty() ? "nothing" : in_quotes(whole_line_); }
+  std::string line_words() const {
+    return whole_line_.empty() ? "nothing" : in_quotes(whole_line_);
+  }
 
   /// Goes to the next line that says anything. Returns false at the end of the text.
   bool next_line() {
@@ -142,8 +145,8 @@ class ScheduleParser {
   void read_rank() {
     if (take_word(line_) != kRank) refuse(line_words(), "a line that begins with \"rank\"");
     const std::string_view word = take_word(line_);
-    const auto rank = word.ends_with(':') ? number_of(word.substr(0, word.size() - 1))
-                                          : std::nullopt;
+    const auto rank =
+        word.ends_with(':') ? number_of(word.substr(0, word.size() - 1)) : std::nullopt;
     const size_t next = lists_.ranks.size();
     const bool further = rank && next > 0 && static_cast<size_t>(*rank) == next - 1;
     const bool first = rank && static_cast<size_t>(*rank) == next && *rank < lists_.placement.ranks;
@@ -187,9 +190,9 @@ class ScheduleParser {
 }  // namespace
 
 std::string schedule_text(const ActionLists& lists) {
-  std::string text = fmt::format("{}\n{} {}\n{} {}\n", kFirstLine, kMicroBatches,
-                                 lists.micro_batches, kChunks,
-                                 fmt::join(lists.placement.rank_of_chunk, " "));
+  std::string text =
+      fmt::format("{}\n{} {}\n{} {}\n", kFirstLine, kMicroBatches, lists.micro_batches, kChunks,
+                  fmt::join(lists.placement.rank_of_chunk, " "));
   for (size_t rank = 0; rank < lists.ranks.size(); ++rank) {
     text += fmt::format("{} {}:", kRank, rank);
     for (const ChunkAction& action : lists.ranks[rank]) {
@@ -206,14 +209,14 @@ ActionLists parse_schedule(std::string_view text, const std::string& origin) {
 }
 
 PipelineSchedule read_schedule(const fs::path& path, int ranks, int micro_batches) {
-  PipelineSchedule schedule =
-      place_messages(parse_schedule(read_file(path), path.string()));
-  if (schedule.placement.ranks != ranks || schedule.micro_batches != micro_batches) {
+  ActionLists lists = parse_schedule(read_file(path), path.string());
+  if (lists.placement.ranks != ranks || lists.micro_batches != micro_batches) {
     throw Error(
         "{}: found a schedule for {} stages and {} micro-batches, expected one for {} stages and "
         "{} micro-batches",
-        path.string(), schedule.placement.ranks, schedule.micro_batches, ranks, micro_batches);
+        path.string(), lists.placement.ranks, lists.micro_batches, ranks, micro_batches);
   }
+  PipelineSchedule schedule = place_messages(std::move(lists));
   require_valid(schedule, path.string());
   return schedule;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "pipeline/checks.h"
 #include "pipeline/clock.h"
 
 namespace tessera {
@@ -36,12 +37,10 @@ std::string ScheduleFinding::text() const {
   return fmt::format("rank {}, entry {}: {}", rank, entry, reason);
 }
 
-void detail::check_placement(const PipelineSchedule& schedule,
-                             std::vector<ScheduleFinding>& findings) {
+void check_placement(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings) {
   const ChunkPlacement& placement = schedule.placement;
   const auto add = [&](int rank, std::string reason) {
-    findings.push_back(
-        {.kind = FindingKind::placement, .rank = rank, .reason = std::move(reason)});
+    findings.push_back({.kind = FindingKind::placement, .rank = rank, .reason = std::move(reason)});
   };
   if (schedule.micro_batches < 1) {
     add(ScheduleFinding::kNone,
@@ -63,8 +62,7 @@ void detail::check_placement(const PipelineSchedule& schedule,
   }
 }
 
-void detail::check_deadlock(const PipelineSchedule& schedule,
-                            std::vector<ScheduleFinding>& findings) {
+void check_deadlock(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings) {
   const std::vector<StuckRank> all = stuck_ranks(schedule);
   for (const StuckRank& stuck : all) {
     const int other = other_side(schedule, stuck);
@@ -86,13 +84,13 @@ void detail::check_deadlock(const PipelineSchedule& schedule,
 
 std::vector<ScheduleFinding> validate(const PipelineSchedule& schedule) {
   std::vector<ScheduleFinding> findings;
-  detail::check_placement(schedule, findings);
-  if (findings.empty()) detail::check_actions(schedule, findings);
+  check_placement(schedule, findings);
+  if (findings.empty()) check_actions(schedule, findings);
   if (!findings.empty()) return findings;
-  detail::check_order(schedule, findings);
-  detail::check_messages(schedule, findings);
-  if (findings.empty()) detail::check_message_order(schedule, findings);
-  if (findings.empty()) detail::check_deadlock(schedule, findings);
+  check_order(schedule, findings);
+  check_messages(schedule, findings);
+  if (findings.empty()) check_message_order(schedule, findings);
+  if (findings.empty()) check_deadlock(schedule, findings);
   return findings;
 }
 

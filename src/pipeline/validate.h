@@ -1,11 +1,8 @@
 #pragma once
 
-#include <array>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/worded.h"
 #include "pipeline/schedule.h"
 
 namespace tessera {
@@ -26,12 +23,6 @@ enum class FindingKind {
   message_order,   ///< a channel's messages are received in another order than they are sent
   deadlock,        ///< ranks that wait for each other
 };
-template <>
-inline constexpr std::array<std::string_view, 13> kWordsOf<FindingKind>{
-    "placement",    "unknown",   "wrong rank", "missing",       "repeated",
-    "mixed backward", "order",   "unposted",   "posted twice",  "unawaited",
-    "untaken",      "message order", "deadlock"};
-
 /// One thing that is wrong with a schedule.
 struct ScheduleFinding {
   static constexpr int kNone = -1;
@@ -60,15 +51,5 @@ std::vector<ScheduleFinding> validate(const PipelineSchedule& schedule);
 
 /// Throws Error with the first findings, if there are any. `origin` names the schedule: a file.
 void require_valid(const PipelineSchedule& schedule, const std::string& origin);
-
-namespace detail {
-// The parts of validate(). Each appends its findings.
-void check_placement(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings);
-void check_actions(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings);
-void check_order(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings);
-void check_messages(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings);
-void check_message_order(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings);
-void check_deadlock(const PipelineSchedule& schedule, std::vector<ScheduleFinding>& findings);
-}  // namespace detail
 
 }  // namespace tessera

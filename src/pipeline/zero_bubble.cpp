@@ -67,7 +67,8 @@ std::vector<ChunkAction> zero_bubble_v_list(int ranks, int rank, int micro_batch
     list.forward(up);
     list.both_gradients(up);
   }
-  // The end: the input gradients first, for the ranks that wait; the weight gradients fill the rest.
+  // The end: the input gradients first, for the ranks that wait; the weight gradients fill the
+  // rest.
   for (int i = 0; i < rank; ++i) {
     list.input_gradients(down);
     list.input_gradients(up);
