@@ -20,12 +20,13 @@ struct TableRow {
 
 int chunks_per_rank(const PipelineShape& shape) { return shape.chunks / shape.ranks; }
 
-/// Returns the first micro-batch of each group of `consecutive`. A last group of fewer than
+/// Returns the first micro-batch of each group of `consecutive`. A remainder of fewer than
 /// `shortest` is part of the group before it.
 std::vector<int> group_begins(int micro_batches, int consecutive, int shortest) {
   std::vector<int> begins;
   for (int first = 0; first < micro_batches; first += consecutive) begins.push_back(first);
-  if (begins.size() > 1 && micro_batches - begins.back() < shortest) begins.pop_back();
+  const int remainder = micro_batches % consecutive;
+  if (begins.size() > 1 && remainder > 0 && remainder < shortest) begins.pop_back();
   return begins;
 }
 

@@ -128,7 +128,8 @@ TEST(PipelineFixture, HasTheSameFigures) {
     const FixtureRow row(table["columns"], values);
     const bool fused = row["mode"] == "fused";
     // Where nc is less than the number of stages, the reference always runs all forwards first.
-    // Ours does so only where the order of 1F1B deadlocks.
+    // Ours does so only where the order of 1F1B deadlocks: it holds less, though it may take
+    // longer.
     const bool groups = row.kind() == ScheduleKind::flexible &&
                         *row.shape().consecutive_micro_batches < row.number("pp");
     const PipelineSchedule schedule =
@@ -139,7 +140,7 @@ TEST(PipelineFixture, HasTheSameFigures) {
   EXPECT_EQ(compared, 211U);
 }
 
-TEST(PipelineFixture, TheFlexibleOrderTakesLessMemoryWhereItRunsWithFewConsecutiveMicroBatches) {
+TEST(PipelineFixture, TheFlexibleOrderHoldsLessWhereItRunsWithFewConsecutiveMicroBatches) {
   const nlohmann::json table = fixture("table.json");
   int compared = 0;
   for (const nlohmann::json& values : table["rows"]) {
@@ -151,13 +152,15 @@ TEST(PipelineFixture, TheFlexibleOrderTakesLessMemoryWhereItRunsWithFewConsecuti
     const PipelineSchedule ours = generate(ScheduleKind::flexible, shape);
     const PipelineSchedule groups = generate(ScheduleKind::all_forward_all_backward, shape);
     const ScheduleFigures figures = measure(ours, row.times());
-    // None of these deadlocks. PipelineSchedules.* has some that do.
+    // None of the rows' orders deadlocks. PipelineSchedules.* has some that do.
     ASSERT_NE(ours.ranks, groups.ranks);
     ++compared;
+    for (size_t rank = 0; rank < figures.ranks.size(); ++rank) {
+      EXPECT_LE(figures.ranks[rank].peak_in_flight, row["peak"][rank].get<int>());
+    }
     EXPECT_LT(figures.ranks.back().peak_in_flight, row["peak"].back().get<int>());
-    EXPECT_LE(figures.makespan, row["makespan"].get<double>());
   }
-  EXPECT_GT(compared, 0);
+  EXPECT_EQ(compared, 16);
 }
 
 /// The lists of a case of wrong.json.

@@ -63,8 +63,6 @@ RC_GTEST_PROP(PipelineMutants, AreRefusedExactlyWhereTheyFail, ()) {
     for (int i = 0; i < changes; ++i) mutate(mutant);
     const auto findings = validate(mutant);
     const bool runs = run_naively(mutant);
-    RC_CLASSIFY(runs && mutant.ranks != schedule.ranks, "another list that runs");
-    RC_CLASSIFY(!findings.empty() && findings[0].kind == FindingKind::deadlock, "a deadlock");
     if (findings.empty() != runs) {
       RC_FAIL(findings.empty() ? "accepted, but fails" : "refused: " + findings[0].text());
     }
