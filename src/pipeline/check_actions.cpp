@@ -72,12 +72,13 @@ void check_passes(const PipelineSchedule& schedule, const std::set<ChunkAction>&
 /// Returns what must run on the same rank before an action: alternatives, of which one is enough.
 std::vector<std::vector<ChunkAction>> local_needs(const ChunkPlacement& placement,
                                                   const ChunkAction& action) {
-  const auto [kind, chunk, micro_batch] = action;
+  const int chunk = action.chunk;
+  const int micro_batch = action.micro_batch;
   const auto here = [&](int neighbour) {
     return placement.has(neighbour) && placement.rank(neighbour) == placement.rank(chunk);
   };
   std::vector<std::vector<ChunkAction>> needs;
-  switch (kind) {
+  switch (action.kind) {
     case ActionKind::forward:
       if (here(chunk - 1)) needs.push_back({{ActionKind::forward, chunk - 1, micro_batch}});
       break;

@@ -57,11 +57,11 @@ class BegunActions {
     const size_t none = lists_.ranks[sent.rank].size();
     const auto receiver = receiver_.find(message);
     if (receiver == receiver_.end()) return none;
-    const auto [rank, index] = receiver->second;
+    const ListPosition& at = receiver->second;
     const auto& known = begun_[sent.rank];
     const auto later = std::find_if(
         known.begin() + static_cast<std::ptrdiff_t>(std::min(sent.index + 1, known.size())),
-        known.end(), [&](const std::vector<size_t>& counts) { return counts[rank] > index; });
+        known.end(), [&](const std::vector<size_t>& counts) { return counts[at.rank] > at.index; });
     return later == known.end() ? none : static_cast<size_t>(later - known.begin());
   }
 

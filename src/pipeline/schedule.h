@@ -18,6 +18,8 @@ namespace tessera {
 // The model is cut into *chunks*, numbered from its first layer to its last. Each rank (a pipeline
 // stage) has one chunk or several. The batch is cut into micro-batches. What crosses between two
 // neighbouring chunks is a *boundary*: activations to the next chunk, gradients to the one before.
+//
+// (NOLINT: clang-tidy reports a null pointer in a defaulted operator<=>.)
 
 /// What an action computes for one chunk and one micro-batch.
 enum class ActionKind {
@@ -36,7 +38,7 @@ struct ChunkAction {
   int chunk = 0;
   int micro_batch = 0;
 
-  auto operator<=>(const ChunkAction&) const = default;
+  auto operator<=>(const ChunkAction&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 enum class BoundaryKind { activations, gradients };
@@ -49,7 +51,7 @@ struct BoundaryMessage {
   int chunk = 0;  ///< the chunk that computes it
   int micro_batch = 0;
 
-  auto operator<=>(const BoundaryMessage&) const = default;
+  auto operator<=>(const BoundaryMessage&) const = default;  // NOLINT(modernize-use-nullptr)
   /// Returns the chunk that needs it: the next one for activations, the one before for gradients.
   int receiver() const { return kind == BoundaryKind::activations ? chunk + 1 : chunk - 1; }
 };
@@ -62,7 +64,7 @@ struct MessageEntry {
   MessageCall call = MessageCall::post_send;
   BoundaryMessage message;
 
-  auto operator<=>(const MessageEntry&) const = default;
+  auto operator<=>(const MessageEntry&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// One entry of a rank's list.
@@ -75,7 +77,7 @@ struct Channel {
   int receiver = 0;
   BoundaryKind kind = BoundaryKind::activations;
 
-  auto operator<=>(const Channel&) const = default;
+  auto operator<=>(const Channel&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// Says which rank has which chunk. The placement belongs to the schedule.

@@ -121,7 +121,7 @@ TEST(PipelineSchedules, OfTheFlexibleOrderFallBackOnlyWhereItDeadlocks) {
   };
   EXPECT_TRUE(all_first({4, 8, 8, 2}));
   EXPECT_FALSE(all_first({3, 6, 6, 2}));
-  // A short last group joins the one before it: algorithms.md says that these would deadlock.
+  // A short last group joins the one before it: these would deadlock otherwise.
   EXPECT_FALSE(all_first({4, 12, 5, 4}));
   EXPECT_FALSE(all_first({5, 10, 7, 5}));
 }
