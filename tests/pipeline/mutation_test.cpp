@@ -1,6 +1,8 @@
 // Schedules that were changed at random: the validator refuses a list exactly where an executor
 // without any of its code fails.
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -19,7 +21,20 @@ using EntryList = std::vector<ScheduleEntry>;
 
 size_t random_index(size_t size) { return *rc::gen::inRange<size_t>(0, size); }
 
-/// Changes one list, or two, in one place.
+/// Awaits every send directly after its post, so that it may block.
+void await_sends_at_once(EntryList& list) {
+  EntryList blocking;
+  for (const ScheduleEntry& entry : list) {
+    const auto* call = std::get_if<MessageEntry>(&entry);
+    if (call != nullptr && call->call == MessageCall::wait_send) continue;
+    blocking.push_back(entry);
+    if (call == nullptr || call->call != MessageCall::post_send) continue;
+    blocking.emplace_back(MessageEntry{MessageCall::wait_send, call->message});
+  }
+  list = std::move(blocking);
+}
+
+/// Changes one list, or two, in one place; or all waits for sends.
 void mutate(PipelineSchedule& schedule) {
   EntryList& list = schedule.ranks[random_index(schedule.ranks.size())];
   if (list.empty()) return;
@@ -27,7 +42,7 @@ void mutate(PipelineSchedule& schedule) {
   const auto place = [](EntryList& of, size_t index) {
     return of.begin() + static_cast<std::ptrdiff_t>(index);
   };
-  switch (*rc::gen::inRange(0, 6)) {
+  switch (*rc::gen::inRange(0, 7)) {
     case 0:
       list.erase(place(list, at));
       break;
@@ -51,6 +66,9 @@ void mutate(PipelineSchedule& schedule) {
       list.insert(place(list, random_index(list.size() + 1)), entry);
       break;
     }
+    case 6:
+      for (EntryList& each : schedule.ranks) await_sends_at_once(each);
+      break;
   }
 }
 
