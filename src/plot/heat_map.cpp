@@ -46,11 +46,6 @@ std::string hex_text(const Colour& colour) {
                      std::lround(colour.blue));
 }
 
-std::string rectangle_svg(Point corner, double width, double height, const std::string& fill) {
-  return fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>\n",
-                     pixels(corner.x), pixels(corner.y), pixels(width), pixels(height), fill);
-}
-
 /// Returns a value with two decimals below 1, one below 10, else none: "0.42", "9.1", "87".
 std::string rounded_text(double value) {
   return fmt::format("{:.{}f}", value, value < 1 ? 2 : value < 10 ? 1 : 0);
@@ -74,11 +69,11 @@ double largest_value(const HeatMap& map) {
 }
 
 std::string cell_svg(Point corner, double value, double largest) {
-  if (!std::isfinite(value)) return rectangle_svg(corner, kCellWidth, kCellHeight, "#eee");
+  if (!std::isfinite(value)) return svg_rectangle(corner, kCellWidth, kCellHeight, "#eee");
   const Colour colour = colour_of(value / largest);
   // The perceived lightness, from 0 to 255. Text is black on light cells.
   const double lightness = 0.3 * colour.red + 0.59 * colour.green + 0.11 * colour.blue;
-  return rectangle_svg(corner, kCellWidth, kCellHeight, hex_text(colour)) +
+  return svg_rectangle(corner, kCellWidth, kCellHeight, hex_text(colour)) +
          svg_text({corner.x + kCellWidth / 2, corner.y + kCellHeight / 2 + 4}, Anchor::middle,
                   rounded_text(value), 11, lightness > 120 ? "fill=\"#000\"" : "fill=\"#fff\"");
 }
@@ -111,7 +106,7 @@ std::string scale_svg(const HeatMap& map, Point top, double height, double large
   for (int step = 0; step < kScaleSteps; ++step) {
     const double y = top.y + height * (kScaleSteps - 1 - step) / kScaleSteps;
     // Steps overlap by half a pixel, so that no gaps show between them.
-    svg += rectangle_svg({top.x, y}, kScaleWidth, height / kScaleSteps + 0.5,
+    svg += svg_rectangle({top.x, y}, kScaleWidth, height / kScaleSteps + 0.5,
                          hex_text(colour_of((step + 0.5) / kScaleSteps)));
   }
   const Ticks ticks = linear_ticks({0, largest}, 6, false);

@@ -92,6 +92,11 @@ std::string svg_path(std::span<const Point> points, std::string_view attributes)
   return fmt::format("<path d=\"{}\" fill=\"none\" {}/>\n", data, attributes);
 }
 
+std::string svg_rectangle(Point corner, double width, double height, std::string_view fill) {
+  return fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>\n",
+                     pixels(corner.x), pixels(corner.y), pixels(width), pixels(height), fill);
+}
+
 std::string svg_document(double width, double height, std::string_view title,
                          std::string_view body) {
   return fmt::format(

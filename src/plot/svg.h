@@ -38,6 +38,9 @@ std::string svg_upward_text(Point centre, std::string_view text);
 /// Returns a <path> element through the points, not filled, with further `attributes`.
 std::string svg_path(std::span<const Point> points, std::string_view attributes);
 
+/// Returns a <rect> element, filled with a colour.
+std::string svg_rectangle(Point corner, double width, double height, std::string_view fill);
+
 /// Returns a whole document of that size: a white background, then `body`. Screen readers read out
 /// `title`.
 std::string svg_document(double width, double height, std::string_view title,
