@@ -185,6 +185,30 @@ TEST(Hold, ThePeakMayBeWhereNothingRuns) {
       << "what is saved, sent and received";
 }
 
+TEST(Hold, RowsThatAreKnownAtRunTimeAreHeldInTheirRegion) {
+  Program program;
+  Builder builder(program);
+  const Value x = builder.input("x", {{64, 32}, DType::f32, {}});
+  const Value rows = scale(builder, x, 1.0);  // stands for an exchange
+  builder.set_rows(rows, {.expected = 16, .key = "parallel.expert_rows"});
+  builder.output(rows);
+  const Program* const programs[] = {&program};
+  const auto plan_where = [&](bool held) {
+    List list;
+    for (int m = 0; m < 3; ++m) {
+      list.emplace_back(Action{Segment::whole, 0, m});
+      if (held) list.emplace_back(begin_hold(rows, m));
+    }
+    for (int m = 0; held && m < 3; ++m) list.emplace_back(end_hold(rows, m));
+    return plan_memory(programs, list, host_target(1));
+  };
+  const MemoryPlan one = plan_where(false), three = plan_where(true);
+  EXPECT_EQ(one.rows.bound_bytes, 64 * 32 * 4);
+  EXPECT_EQ(three.rows.bound_bytes, 3 * one.rows.bound_bytes);
+  EXPECT_EQ(three.rows.expected_bytes, 3 * one.rows.expected_bytes);
+  EXPECT_EQ(three.live_bytes, one.live_bytes + 2 * one.rows.bound_bytes);
+}
+
 /// The error of a plan for a list.
 std::string refusal(const PipelineChunk& chunk, const List& list) {
   return internal_error_of([&] { plan_of_list(chunk, list); });
