@@ -1,14 +1,16 @@
 // Runs planned programs. Between two segments of a program a frame waits: it is in flight. A
-// situation is an action together with the frames that wait meanwhile. The constructor binds every
-// value of every frame to a tensor in the arena, at the plan's offset. run() runs the nodes of an
-// action's segment:
+// situation is an action together with the frames that wait and the values that are held meanwhile
+// (frames_in_flight.h). The constructor binds every value of every frame to a tensor in the arena,
+// at the plan's offset. run() runs the nodes of an action's segment:
 //
 // 1. begin_action() checks that the plan has the situation.
 // 2. run_nodes() goes through the nodes. run_node() collects a node's tensors and its workspace,
 //    and calls Operation::run(). On an accelerator this puts the work into the stream of the node's
 //    lane, after the work that it depends on (device_lanes.h). An action's second run captures a
 //    graph.
-// 3. end_action() notes that the frame waits for its next segment, if there is one.
+// 3. FramesInFlight::end() notes that the frame waits for its next segment, if there is one.
+//
+// hold() only checks and notes what is held: somebody else moves the contents.
 //
 // The caller writes a segment's inputs before it and reads outputs after it. The copies are made at
 // once on the processor, and in the stream's order on an accelerator (device_transfers.h).
@@ -31,7 +33,8 @@ Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtim
       runtime_(runtime),
       arena_(plan_.arena_bytes, runtime.accelerator()),
       frames_(programs_.size()),
-      groups_(programs_.size()) {
+      groups_(programs_.size()),
+      in_flight_(programs_, plan_.programs) {
   if (runtime.accelerator() != nullptr) {
     lanes_.emplace(*runtime.accelerator());
     transfers_.emplace(*runtime.accelerator(), lanes_->compute());
@@ -110,14 +113,19 @@ void Executor::join_groups() {
   }
 }
 
-const Executor::Frame& Executor::frame(int program, int micro_batch) const {
+int Executor::frame_index(int program, int micro_batch) const {
   const auto program_index = static_cast<size_t>(program);
   TESSERA_CHECK(program_index < programs_.size(), "no program {} of {}", program, programs_.size());
   const std::map<int, int>& frames = plan_.programs[program_index].frames;
   const auto found = frames.find(micro_batch);
   TESSERA_CHECK(found != frames.end(), "micro-batch {} of program {} was not planned", micro_batch,
                 program);
-  return frames_[program_index][static_cast<size_t>(found->second)];
+  return found->second;
+}
+
+const Executor::Frame& Executor::frame(int program, int micro_batch) const {
+  const auto index = static_cast<size_t>(frame_index(program, micro_batch));
+  return frames_[static_cast<size_t>(program)][index];
 }
 
 const Tensor& Executor::tensor(Value value, int program, int micro_batch) const {
@@ -171,55 +179,43 @@ void Executor::synchronize() {
   if (lanes_) runtime_.accelerator()->synchronize();
 }
 
-void Executor::begin_action(const Action& action, int segment_index) {
-  const auto program_index = static_cast<size_t>(action.program);
-  const int frame_index = plan_.programs[program_index].frames.at(action.micro_batch);
-  Frame& frame = frames_[program_index][static_cast<size_t>(frame_index)];
-  const auto found = std::ranges::find_if(in_flight_, [&](const WaitingFrame& waiting) {
-    return waiting.program == action.program && waiting.frame == frame_index;
-  });
-  const int segments_done = found == in_flight_.end() ? 0 : found->segments_done;
-  if (found != in_flight_.end()) in_flight_.erase(found);
-  if (segment_index == 0) frame.micro_batch = action.micro_batch;
-  TESSERA_CHECK(segment_index == 0 ||
-                    (segments_done == segment_index && frame.micro_batch == action.micro_batch),
-                "the segment {} of micro-batch {} of program {} does not follow the one before it",
-                word(action.segment), action.micro_batch, action.program);
-  const bool planned = std::ranges::any_of(plan_.situations, [&](const Situation& situation) {
-    return situation.program == action.program && situation.frame == frame_index &&
-           situation.segment_index == segment_index && situation.waiting == in_flight_;
-  });
-  TESSERA_CHECK(planned,
+void Executor::begin_action(const Action& action, int frame_index) {
+  const Situation situation = in_flight_.begin(action, frame_index);
+  TESSERA_CHECK(plan_.situations.contains(situation),
                 "the segment {} of micro-batch {} of program {} was not planned for the {} frames "
-                "that wait now",
-                word(action.segment), action.micro_batch, action.program, in_flight_.size());
+                "that wait now and the {} values that are held",
+                word(action.segment), action.micro_batch, action.program, situation.waiting.size(),
+                situation.held.size());
 }
 
-void Executor::end_action(const Action& action, int segment_index) {
-  const ProgramMemory& memory = plan_.programs[static_cast<size_t>(action.program)];
-  if (segment_index + 1 == std::ssize(memory.order)) return;
-  const WaitingFrame frame{action.program, memory.frames.at(action.micro_batch), segment_index + 1};
-  in_flight_.insert(std::upper_bound(in_flight_.begin(), in_flight_.end(), frame), frame);
+void Executor::hold(const Hold& hold) {
+  const int frame = frame_index(hold.program, hold.micro_batch);
+  const std::optional<Situation> situation = in_flight_.follow(hold, frame);
+  TESSERA_CHECK(
+      !situation || plan_.situations.contains(*situation),
+      "a hold of inputs of micro-batch {} of program {} was not planned for the {} frames "
+      "that wait now and the {} values that are held",
+      hold.micro_batch, hold.program, situation->waiting.size(), situation->held.size());
 }
 
 void Executor::run(const Action& action) {
-  const Frame& running = frame(action.program, action.micro_batch);
   const auto program_index = static_cast<size_t>(action.program);
+  const int frame_number = frame_index(action.program, action.micro_batch);
+  const Frame& running = frames_[program_index][static_cast<size_t>(frame_number)];
   const size_t segment_index = find_segment(action.program, action.segment);
-  begin_action(action, static_cast<int>(segment_index));
+  begin_action(action, frame_number);
   Groups& groups = groups_[program_index];
   if (groups.empty()) groups = find_groups(*programs_[program_index]);
   if (transfers_) transfers_->end_writes();
   metered([&] {
     const auto enqueue = [&] { run_nodes(program_index, running, segment_index); };
     if (uses_graphs()) {
-      const int frame_index = plan_.programs[program_index].frames.at(action.micro_batch);
-      captured_.run({action.program, frame_index, segment_index}, *lanes_, enqueue);
+      captured_.run({action.program, frame_number, segment_index}, *lanes_, enqueue);
     } else {
       enqueue();
     }
   });
-  end_action(action, static_cast<int>(segment_index));
+  in_flight_.end(action, frame_number);
 }
 
 /// Returns whether actions run as graphs. Traces and checks need the host between nodes.

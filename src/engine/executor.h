@@ -10,6 +10,7 @@
 #include "engine/busy_meter.h"
 #include "engine/device_lanes.h"
 #include "engine/device_transfers.h"
+#include "engine/frames_in_flight.h"
 #include "engine/memory_plan.h"
 #include "engine/trace.h"
 #include "program/runtime.h"
@@ -49,19 +50,27 @@ class Executor {
 
   /// Runs an action: a segment of a program (its forward or backward pass, or all of it) for one
   /// micro-batch. The plan must contain the action in the same *situation*: the same frames are in
-  /// flight, which means between two of their segments. Values of other situations may share memory
-  /// with values of these frames. The first segment may also run while its own frame is in flight:
-  /// the caller then gives up what the frame holds. Throws InternalError for other situations.
+  /// flight, which means between two of their segments, and the same values are held. Values of
+  /// other situations may share memory with those. The first segment may also run while its own
+  /// frame is in flight: the caller then gives up what the frame has. Throws InternalError for
+  /// other situations, and if an input of the segment is still held.
   ///
   /// On an accelerator the work is only enqueued, and begins when the action before it is done.
   void run(const Action& action);
+
+  /// Begins or ends a hold. The plan must contain it in the same situation. Outputs are as the last
+  /// segment left them until it ends, and inputs may be written from now on. On an accelerator this
+  /// waits for nothing: earlier work may still use the memory of these inputs. Throws InternalError
+  /// if the plan does not have the situation, and for a hold that breaks the rules (see Hold).
+  void hold(const Hold& hold);
 
   /// Returns the tensor of a program's value in a micro-batch's frame. Its contents are valid while
   /// the value is live in the plan (see plan_memory()).
   const Tensor& tensor(Value value, int program = 0, int micro_batch = 0) const;
   /// Returns the tensor of the value of that name. Throws InternalError if there is none.
   const Tensor& tensor(std::string_view name, int program = 0, int micro_batch = 0) const;
-  /// Returns the inputs that the caller must write right before an action of this segment.
+  /// Returns the inputs that the caller must write right before an action of this segment, apart
+  /// from those that were held: they have their contents.
   std::span<const Value> inputs(Segment segment, int program = 0) const;
 
   /// Returns whether the processor runs the programs. Each action is then done when run() returns.
@@ -104,7 +113,6 @@ class Executor {
   struct Frame {
     std::vector<Tensor> values;
     std::vector<Tensor> workspaces;
-    int micro_batch = 0;  // the one that uses the frame
   };
   /// By node of a program: the groups of ranks of its collectives.
   using Groups = std::vector<std::vector<Communicator*>>;
@@ -112,6 +120,8 @@ class Executor {
   /// Makes the tensors of all frames of a program, from the plan's offsets and the given memory.
   void bind(size_t program_index, const GivenTensors& given);
   Groups find_groups(const Program& program) const;
+  /// Returns the index of a micro-batch's frame.
+  int frame_index(int program, int micro_batch) const;
   const Frame& frame(int program, int micro_batch) const;
   /// Returns the index of a segment in the order of a program's segments.
   size_t find_segment(int program, Segment segment) const;
@@ -122,10 +132,8 @@ class Executor {
     work();
     if (meter_ != nullptr && lanes_) meter_->end(lanes_->compute());
   }
-  /// Throws unless the plan has the action's situation. The action's frame no longer waits.
-  void begin_action(const Action& action, int segment_index);
-  /// Notes that the action's frame waits, unless the segment was its last.
-  void end_action(const Action& action, int segment_index);
+  /// Begins an action. Throws unless the plan has its situation.
+  void begin_action(const Action& action, int frame_index);
   bool uses_graphs() const;
   void run_nodes(size_t program_index, const Frame& frame, size_t segment_index);
   void run_node(size_t program_index, const Frame& frame, size_t node_index, Stream* stream);
@@ -144,8 +152,8 @@ class Executor {
   std::optional<DeviceTransfers> transfers_;
   std::vector<std::vector<Frame>> frames_;  // by program
   std::vector<Groups> groups_;              // by program; empty before its first run
-  std::vector<WaitingFrame> in_flight_;     // ascending
-  std::vector<Tensor> inputs_, outputs_;    // of the running node; reserved for the longest lists
+  FramesInFlight in_flight_;
+  std::vector<Tensor> inputs_, outputs_;  // of the running node; reserved for the longest lists
   Trace* trace_ = nullptr;
   std::optional<TraceTimer> timer_;  // set while an accelerator's work is traced
   BusyMeter* meter_ = nullptr;

@@ -37,6 +37,7 @@ class LifetimeFinder {
   void run() {
     find_uses();
     lifetimes_.block_of.assign(program_.values().size(), -1);
+    lifetimes_.ranges.resize(program_.values().size());
     lifetimes_.saved.assign(program_.values().size(), false);
     for (size_t id = 0; id < program_.values().size(); ++id) {
       if (program_.values()[id].kind == ValueKind::input) give_block(Value{static_cast<int>(id)});
@@ -49,6 +50,8 @@ class LifetimeFinder {
     for (size_t id = 0; id < program_.values().size(); ++id) {
       const Value base = program_.base(Value{static_cast<int>(id)});
       lifetimes_.block_of[id] = lifetimes_.block_of[index(base)];
+      if (lifetimes_.block_of[id] < 0) continue;
+      lifetimes_.ranges[id] = {uses_[index(base)].first.segment, uses_[index(base)].last.segment};
     }
   }
 

@@ -25,6 +25,12 @@ struct FrameBlock {
   int64_t expected_bytes = 0;      ///< the bytes of its Rows when the load is even
 };
 
+/// The segments in which a value is in memory, as indices in their order.
+struct SegmentRange {
+  int first = -1;  ///< the one that makes the value, or first uses an input; -1: none
+  int last = -1;   ///< the last one that uses it
+};
+
 /// The times within a frame at which a program's values are in memory.
 struct Lifetimes {
   /// Finds the lifetimes in a program whose segments run in this order. Throws InternalError if a
@@ -38,6 +44,7 @@ struct Lifetimes {
   /// By value: the index of its block, which a view shares with its base. -1 for a value that is
   /// kept between actions, and for a computed value that no node makes.
   std::vector<int> block_of;
+  std::vector<SegmentRange> ranges;  ///< by value; empty where there is no block
   /// By value: true if a node makes it and a later segment uses it. False for inputs and views.
   std::vector<bool> saved;
 };

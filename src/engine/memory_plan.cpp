@@ -1,11 +1,12 @@
-// Plans the memory of programs, from the actions that run to the offset of each value:
+// Plans the memory of programs, from the list of what runs to the offset of each value:
 //
 // 1. Lifetimes (lifetimes.h) finds for each program when each block of a frame's memory is in use:
 //    from one step of a segment to another.
-// 2. Timeline follows the actions. It gives each micro-batch a frame, and each situation a *period*
-//    of the timeline, with a step for each node that runs in it.
+// 2. Timeline (timeline.h) follows the list. It gives each micro-batch a frame, and each situation
+// a
+//    *period* of the timeline, with a step for each node that runs in it.
 // 3. Planner makes a block for each kept value (in use all the time), each block of each frame and
-//    each workspace, with its intervals on the timeline (intervals_of()).
+//    each workspace, with its intervals on the timeline.
 // 4. assign_offsets() (arena_offsets.h) gives blocks offsets at which none overlap while both are
 //    in use. Rows whose number is known only at run time have a region of their own.
 // 5. The offsets are copied to values and nodes, and the bytes in use are summed up by node.
@@ -18,36 +19,23 @@
 #include "base/error.h"
 #include "engine/arena_offsets.h"
 #include "engine/lifetimes.h"
+#include "engine/timeline.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
 
-/// A frame of a program: the memory of one micro-batch. Another micro-batch reuses it afterwards.
-struct FrameKey {
-  int program = 0;
-  int frame = 0;
-  auto operator<=>(const FrameKey&) const = default;  // NOLINT(modernize-use-nullptr)
-};
-
-/// The steps of a situation on the timeline. Actions in the same situation share one period.
-struct Period {
-  Situation situation;
-  int begin = 0;
-  int steps = 1;
-
-  FrameKey running() const { return {situation.program, situation.frame}; }
-};
-
 /// Returns the order of each program's segments, which is the same for all micro-batches. Throws
 /// InternalError if it is not, or if a program has no action.
-std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<const Action> actions) {
+std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<const ListEntry> list) {
   std::vector<std::map<int, std::vector<Segment>>> by_micro_batch(programs);
-  for (const Action& action : actions) {
-    TESSERA_CHECK(action.program >= 0 && action.program < static_cast<int>(programs),
-                  "an action of program {} of {}", action.program, programs);
-    by_micro_batch[static_cast<size_t>(action.program)][action.micro_batch].push_back(
-        action.segment);
+  for (const ListEntry& entry : list) {
+    const auto* const action = std::get_if<Action>(&entry);
+    if (action == nullptr) continue;
+    TESSERA_CHECK(action->program >= 0 && action->program < static_cast<int>(programs),
+                  "an action of program {} of {}", action->program, programs);
+    by_micro_batch[static_cast<size_t>(action->program)][action->micro_batch].push_back(
+        action->segment);
   }
   std::vector<std::vector<Segment>> orders;
   for (const auto& micro_batches : by_micro_batch) {
@@ -61,136 +49,58 @@ std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<cons
   return orders;
 }
 
-/// Follows the actions and finds the frames, and which of them are in flight during each action.
-class Timeline {
- public:
-  Timeline(std::span<const Lifetimes> lifetimes, std::span<const Action> actions)
-      : frames(lifetimes.size()), frame_counts(lifetimes.size(), 0), lifetimes_(lifetimes) {
-    for (const Action& action : actions) follow(action);
-  }
-
-  std::vector<std::map<int, int>> frames;  ///< by program, by micro-batch
-  std::vector<int> frame_counts;           ///< by program
-  std::vector<Period> periods;
-  int steps = 0;
-
- private:
-  int lowest_free_frame(int program) {
-    int frame = 0;
-    while (in_flight_.contains({program, frame})) ++frame;
-    int& count = frame_counts[static_cast<size_t>(program)];
-    count = std::max(count, frame + 1);
-    return frame;
-  }
-
-  void follow(const Action& action) {
-    const auto program = static_cast<size_t>(action.program);
-    auto [found, is_new] = frames[program].try_emplace(action.micro_batch, -1);
-    if (is_new) found->second = lowest_free_frame(action.program);
-    const FrameKey key{action.program, found->second};
-    const int segment = in_flight_[key];
-    Situation situation{
-        .program = key.program, .frame = key.frame, .segment_index = segment, .waiting = {}};
-    for (const auto& [other, done] : in_flight_) {
-      if (other != key) situation.waiting.push_back({other.program, other.frame, done});
-    }
-    if (std::ranges::find(periods, situation, &Period::situation) == periods.end()) {
-      const auto nodes = std::ssize(lifetimes_[program].nodes[static_cast<size_t>(segment)]);
-      // A block is in use for at least one step, even in a segment without nodes.
-      const int step_count = std::max(static_cast<int>(nodes), 1);
-      periods.push_back({std::move(situation), steps, step_count});
-      steps += step_count;
-    }
-    if (segment + 1 == std::ssize(lifetimes_[program].order)) {
-      in_flight_.erase(key);
-    } else {
-      in_flight_[key] = segment + 1;
-    }
-  }
-
-  std::span<const Lifetimes> lifetimes_;
-  std::map<FrameKey, int> in_flight_;  // the number of segments done
-};
-
-/// Returns the intervals on the timeline in which a block of a frame is in use.
-std::vector<Interval> intervals_of(const FrameBlock& block, FrameKey key,
-                                   const Timeline& timeline) {
-  std::vector<Interval> result;
-  const auto add = [&](int begin, int end) {
-    if (!result.empty() && result.back().end == begin) {
-      result.back().end = end;
-    } else {
-      result.push_back({begin, end});
-    }
-  };
-  for (const Period& period : timeline.periods) {
-    const int period_end = period.begin + period.steps;
-    const int segment = period.situation.segment_index;
-    if (period.running() == key) {
-      if (segment < block.first.segment || segment > block.last.segment) continue;
-      const bool begins = segment == block.first.segment;
-      const bool ends = segment == block.last.segment;
-      add(begins ? period.begin + block.first.step : period.begin,
-          ends ? period.begin + block.last.step + 1 : period_end);
-      continue;
-    }
-    for (const WaitingFrame& waiting : period.situation.waiting) {
-      if (FrameKey{waiting.program, waiting.frame} == key &&
-          block.first.segment < waiting.segments_done &&
-          block.last.segment >= waiting.segments_done) {
-        add(period.begin, period_end);
-      }
-    }
-  }
-  return result;
-}
-
 /// Makes the plan: the steps 3 to 5 above, after Lifetimes and Timeline.
 class Planner {
  public:
-  Planner(std::span<const Program* const> programs, std::span<const Action> actions,
+  Planner(std::span<const Program* const> programs, std::span<const ListEntry> list,
           const Target& target, const GivenTensors& given)
       : programs_(programs),
         target_(target),
         given_(given),
-        lifetimes_(lifetimes_of(programs, actions)),
-        timeline_(lifetimes_, actions) {}
+        lifetimes_(lifetimes_of(programs, list)),
+        plan_(describe_programs()),
+        timeline_(programs, lifetimes_, plan_.programs, list) {}
 
   MemoryPlan plan() {
-    plan_.programs.resize(programs_.size());
-    for (size_t i = 0; i < programs_.size(); ++i) describe_program(i);
     add_kept_values();
     for (size_t i = 0; i < programs_.size(); ++i) {
-      for (int frame = 0; frame < timeline_.frame_counts[i]; ++frame) add_frame(i, frame);
+      plan_.programs[i].frames = timeline_.frames(i);
+      for (int frame = 0; frame < timeline_.frame_count(i); ++frame) add_frame(i, frame);
     }
     plan_.rows.offset = assign_offsets(blocks_);
     plan_.arena_bytes = assign_offsets(row_blocks_, plan_.rows.offset);
     plan_.rows.bound_bytes = plan_.arena_bytes - plan_.rows.offset;
     copy_offsets();
     count_live_bytes();
-    for (const Period& period : timeline_.periods) plan_.situations.push_back(period.situation);
+    plan_.situations = timeline_.situations();
     return std::move(plan_);
   }
 
  private:
   static std::vector<Lifetimes> lifetimes_of(std::span<const Program* const> programs,
-                                             std::span<const Action> actions) {
+                                             std::span<const ListEntry> list) {
     std::vector<Lifetimes> result;
-    const auto orders = segment_orders(programs.size(), actions);
+    const auto orders = segment_orders(programs.size(), list);
     for (size_t i = 0; i < programs.size(); ++i) result.emplace_back(*programs[i], orders[i]);
     return result;
   }
 
-  /// Copies what the plan says of a program apart from offsets.
-  void describe_program(size_t program_index) {
+  /// Returns the part of a plan that says what the programs are: without frames and offsets.
+  MemoryPlan describe_programs() const {
+    MemoryPlan plan;
+    for (size_t i = 0; i < programs_.size(); ++i) plan.programs.push_back(describe_program(i));
+    return plan;
+  }
+
+  ProgramMemory describe_program(size_t program_index) const {
     const Program& program = *programs_[program_index];
     const Lifetimes& lifetimes = lifetimes_[program_index];
-    ProgramMemory& memory = plan_.programs[program_index];
+    ProgramMemory memory;
     memory.order = lifetimes.order;
     memory.nodes = lifetimes.nodes;
     memory.joins = lifetimes.joins;
     memory.saved = lifetimes.saved;
-    memory.frames = timeline_.frames[program_index];
+    memory.ranges = lifetimes.ranges;
     memory.inputs.resize(lifetimes.order.size());
     for (size_t id = 0; id < program.values().size(); ++id) {
       if (program.values()[id].kind != ValueKind::input) continue;
@@ -209,6 +119,7 @@ class Planner {
       memory.workspace_bytes.push_back(
           node.operation->workspace_bytes(target_, program.specs(node.inputs)));
     }
+    return memory;
   }
 
   /// Gives weights, main gradients and states one block each, for all programs and all steps.
@@ -231,7 +142,7 @@ class Planner {
         kept_[i][id] = block;
         if (!is_new) continue;
         blocks_.push_back(
-            {.bytes = aligned_bytes(info.spec.bytes()), .live = {{0, timeline_.steps}}});
+            {.bytes = aligned_bytes(info.spec.bytes()), .live = {{0, timeline_.steps()}}});
         plan_.kept_bytes += blocks_.back().bytes;
       }
     }
@@ -242,10 +153,11 @@ class Planner {
     const FrameKey key{static_cast<int>(program_index), frame};
     const Lifetimes& lifetimes = lifetimes_[program_index];
     FrameBlocks indices{.key = key};
-    for (const FrameBlock& block : lifetimes.blocks) {
+    for (int i = 0; i < std::ssize(lifetimes.blocks); ++i) {
+      const FrameBlock& block = lifetimes.blocks[static_cast<size_t>(i)];
       std::vector<MemoryBlock>& list = block.has_run_time_rows ? row_blocks_ : blocks_;
       indices.blocks.push_back(static_cast<int>(list.size()));
-      list.push_back({.bytes = block.bytes, .live = intervals_of(block, key, timeline_)});
+      list.push_back({.bytes = block.bytes, .live = timeline_.block_intervals(i, key)});
       if (block.has_run_time_rows) expected_rows_.push_back(block.expected_bytes);
     }
     indices.workspaces.assign(programs_[program_index]->nodes().size(), -1);
@@ -258,8 +170,7 @@ class Planner {
         const Moment end{begin.segment, lifetimes.joins[segment].busy_until[step]};
         indices.workspaces[node] = static_cast<int>(blocks_.size());
         blocks_.push_back(
-            {.bytes = aligned_bytes(bytes),
-             .live = intervals_of({.bytes = bytes, .first = begin, .last = end}, key, timeline_)});
+            {.bytes = aligned_bytes(bytes), .live = timeline_.step_intervals(begin, end, key)});
       }
     }
     frame_blocks_.push_back(std::move(indices));
@@ -298,11 +209,11 @@ class Planner {
 
   /// Finds the most bytes in use at each node, and the node of the peak.
   void count_live_bytes() {
-    std::vector<int64_t> live = live_bytes(blocks_, timeline_.steps);
-    const std::vector<int64_t> rows = live_bytes(row_blocks_, timeline_.steps);
+    std::vector<int64_t> live = live_bytes(blocks_, timeline_.steps());
+    const std::vector<int64_t> rows = live_bytes(row_blocks_, timeline_.steps());
     // The offsets of these blocks were copied, so their bytes may become those of an even load.
     for (size_t i = 0; i < row_blocks_.size(); ++i) row_blocks_[i].bytes = expected_rows_[i];
-    for (const int64_t expected : live_bytes(row_blocks_, timeline_.steps)) {
+    for (const int64_t expected : live_bytes(row_blocks_, timeline_.steps())) {
       plan_.rows.expected_bytes = std::max(plan_.rows.expected_bytes, expected);
     }
     for (size_t step = 0; step < live.size(); ++step) live[step] += rows[step];
@@ -310,19 +221,26 @@ class Planner {
       plan_.programs[i].live_bytes.assign(programs_[i]->nodes().size(), 0);
     }
     plan_.live_bytes = plan_.kept_bytes;
-    for (const Period& period : timeline_.periods) {
-      const int program = period.situation.program;
-      const auto& nodes = lifetimes_[static_cast<size_t>(program)]
-                              .nodes[static_cast<size_t>(period.situation.segment_index)];
+    const auto note_peak = [&](int64_t bytes, int program, int node) {
+      if (bytes <= plan_.live_bytes) return;
+      plan_.live_bytes = bytes;
+      plan_.peak_program = program;
+      plan_.peak_node = node;
+    };
+    for (const Period& period : timeline_.periods()) {
+      if (period.program < 0) {
+        note_peak(live[static_cast<size_t>(period.begin)], -1, -1);
+        continue;
+      }
+      const auto program_index = static_cast<size_t>(period.program);
+      const auto& nodes =
+          lifetimes_[program_index].nodes[static_cast<size_t>(period.segment_index)];
       for (size_t step = 0; step < nodes.size(); ++step) {
         const int64_t bytes = live[static_cast<size_t>(period.begin) + step];
-        int64_t& max_bytes = plan_.programs[static_cast<size_t>(program)]
-                                 .live_bytes[static_cast<size_t>(nodes[step])];
+        int64_t& max_bytes =
+            plan_.programs[program_index].live_bytes[static_cast<size_t>(nodes[step])];
         max_bytes = std::max(max_bytes, bytes);
-        if (bytes <= plan_.live_bytes) continue;
-        plan_.live_bytes = bytes;
-        plan_.peak_program = program;
-        plan_.peak_node = nodes[step];
+        note_peak(bytes, period.program, nodes[step]);
       }
     }
   }
@@ -338,20 +256,26 @@ class Planner {
   const Target& target_;
   const GivenTensors& given_;
   std::vector<Lifetimes> lifetimes_;
+  MemoryPlan plan_;
   Timeline timeline_;
   std::vector<MemoryBlock> blocks_;
   std::vector<MemoryBlock> row_blocks_;
   std::vector<int64_t> expected_rows_;     // by row block
   std::vector<std::vector<int>> kept_;     // by program, by value: its block, or -1
   std::vector<FrameBlocks> frame_blocks_;  // in the order of programs and frames
-  MemoryPlan plan_;
 };
 
 }  // namespace
 
+MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const ListEntry> list,
+                       const Target& target, const GivenTensors& given) {
+  return Planner(programs, list, target, given).plan();
+}
+
 MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const Action> actions,
                        const Target& target, const GivenTensors& given) {
-  return Planner(programs, actions, target, given).plan();
+  const std::vector<ListEntry> list(actions.begin(), actions.end());
+  return plan_memory(programs, list, target, given);
 }
 
 }  // namespace tessera

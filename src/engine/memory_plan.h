@@ -3,11 +3,13 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/action.h"
+#include "engine/lifetimes.h"
 #include "program/target.h"
 #include "tensor/tensor.h"
 
@@ -34,15 +36,27 @@ struct WaitingFrame {
   auto operator<=>(const WaitingFrame&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-/// An action without its micro-batch: the segment and the frame that run, and the frames that wait
-/// meanwhile, whose values keep their memory.
-struct Situation {
+/// A value that is in memory because of a hold: an output while it is held, an input from the
+/// hold's beginning to the segment that first uses it.
+struct HeldValue {
   int program = 0;
   int frame = 0;
-  int segment_index = 0;              ///< in ProgramMemory::order
-  std::vector<WaitingFrame> waiting;  ///< ascending
+  int value = 0;  ///< its id
 
-  bool operator==(const Situation&) const = default;
+  auto operator<=>(const HeldValue&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+/// What decides which memory is in use, without micro-batches: the segment and the frame that run,
+/// the frames that wait meanwhile, whose values keep their memory, and the values that are held.
+/// The beginning of a hold of inputs is a situation too, in which nothing runs.
+struct Situation {
+  int program = -1;  ///< -1, as the next two: nothing runs
+  int frame = -1;
+  int segment_index = -1;             ///< in ProgramMemory::order
+  std::vector<WaitingFrame> waiting;  ///< ascending
+  std::vector<HeldValue> held;        ///< ascending
+
+  auto operator<=>(const Situation&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// The memory of one program's values and workspaces, as offsets in bytes into the arena.
@@ -57,6 +71,7 @@ struct ProgramMemory {
   std::vector<std::vector<int>> nodes;   ///< by index in `order`: the nodes that run
   std::vector<Joins> joins;              ///< by index in `order`
   std::vector<std::vector<Value>> inputs;  ///< by index in `order`: the caller writes them first
+  std::vector<SegmentRange> ranges;        ///< by value: the segments, as indices in `order`
   /// By value: true if a node makes it and a later segment uses it. False for inputs and views.
   std::vector<bool> saved;
   /// By node: the most bytes in use while it runs, over all frames, kept values included.
@@ -71,28 +86,35 @@ struct MemoryPlan {
   int64_t kept_bytes = 0;   ///< of weights, main gradients and states
   RunTimeRows rows;
   std::vector<ProgramMemory> programs;
-  std::vector<Situation> situations;  ///< those that occur; the plan is valid in these alone
-  int peak_program = -1;  ///< of the node that runs when most bytes are in use; -1 if all are kept
-  int peak_node = -1;     ///< the node's index in the program; -1 if all bytes are of kept values
+  std::set<Situation> situations;  ///< those that occur; the plan is valid in these alone
+  /// The program of the node that runs when most bytes are in use; -1 if all bytes are of kept
+  /// values, or if no node runs then, but a hold begins.
+  int peak_program = -1;
+  int peak_node = -1;  ///< the node's index in the program; -1 as above
 };
 
-/// Plans the memory of programs that run `actions`, in this order, again and again. A pure
+/// Plans the memory of programs that run through `list`, in this order, again and again. A pure
 /// function: it does not depend on this machine.
 ///
 /// Kept values (weights, main gradients, states) with the same kind and name are one value for all
-/// programs. A micro-batch has a frame of a program from its first action in that program to its
+/// programs. A micro-batch has a frame of a program from its first entry in that program to its
 /// last. Frames that are not in flight at the same time share memory.
 ///
 /// Within a frame an input lives from the beginning of the segment that first uses it to its last
 /// use; the caller writes it right before that action. A computed value lives from its node to its
 /// last use. An output of the program lives at least to the end of its segment, so that the caller
-/// can read it before the next action.
+/// can read it before the next action and before the next hold of inputs. Held values live longer:
+/// inputs from the beginning of their hold, outputs to its end (see Hold).
 ///
 /// The operands and the workspace of a node of the network lane live until the segment waits for
 /// the node (see find_joins()), so that the memory does not depend on how long messages take.
 ///
 /// Throws InternalError if the actions of a program do not cover its nodes, run them twice, or
-/// differ between micro-batches, and if two programs declare a kept value with different specs.
+/// differ between micro-batches, if two programs declare a kept value with different specs, and for
+/// holds that break the rules of Hold or do not end.
+MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const ListEntry> list,
+                       const Target& target, const GivenTensors& given = {});
+/// The same for a list without holds.
 MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const Action> actions,
                        const Target& target, const GivenTensors& given = {});
 

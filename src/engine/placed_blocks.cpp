@@ -16,9 +16,12 @@ void TakenOffsets::add(int64_t begin, int64_t end) {
   ranges_.erase(std::next(first), beyond);
 }
 
-int64_t TakenOffsets::lowest_free(int64_t offset, int64_t bytes) const {
-  auto next = std::ranges::upper_bound(ranges_, offset, {}, &Range::end);
-  for (; next != ranges_.end() && next->begin < offset + bytes; ++next) offset = next->end;
+int64_t TakenOffsets::Search::lowest_free(int64_t offset, int64_t bytes) {
+  while (limit_ < offset + bytes) {
+    offset = std::max(offset, next_->end);
+    ++next_;
+    limit_ = next_ == end_ ? kNoLimit : next_->begin;
+  }
   return offset;
 }
 
@@ -63,10 +66,9 @@ int64_t PlacedBlocks::lowest_fit(const MemoryBlock& block, int64_t base) {
   int64_t offset = base;
   // Each set in turn raises the offset to the next one that is free in the set, until the same
   // offset is free in all of them.
-  for (size_t i = 0, agreed = 0; agreed < taken_.size(); i = (i + 1) % taken_.size()) {
-    const int64_t free = taken_[i]->lowest_free(offset, block.bytes);
-    agreed = free == offset ? agreed + 1 : 1;
-    offset = free;
+  for (int64_t before = -1; before != offset;) {
+    before = offset;
+    for (TakenOffsets::Search& taken : taken_) offset = taken.lowest_free(offset, block.bytes);
   }
   return offset;
 }
@@ -75,10 +77,11 @@ void PlacedBlocks::find_taken(const NodeSteps& steps, const Interval& live) {
   const TreeNode& node = nodes_[steps.node];
   if (node.sometimes.empty()) return;
   if (live.begin <= steps.begin && steps.end <= live.end) {
-    taken_.push_back(&node.sometimes);  // it includes the offsets of all nodes below this one
+    taken_.push_back(
+        node.sometimes.search());  // it includes the offsets of all nodes below this one
     return;
   }
-  if (!node.throughout.empty()) taken_.push_back(&node.throughout);
+  if (!node.throughout.empty()) taken_.push_back(node.throughout.search());
   visit_halves(steps, live, [&](const NodeSteps& half) { find_taken(half, live); });
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include "engine/arena_offsets.h"
@@ -9,18 +11,37 @@ namespace tessera {
 
 /// A set of taken offsets: ranges that do not touch one another, ascending.
 class TakenOffsets {
- public:
-  bool empty() const { return ranges_.empty(); }
-  void clear() { ranges_.clear(); }
-  void add(int64_t begin, int64_t end);
-  /// Returns the lowest offset, `offset` or more, from which `bytes` bytes are free.
-  int64_t lowest_free(int64_t offset, int64_t bytes) const;
-
- private:
   struct Range {
     int64_t begin = 0;
     int64_t end = 0;
   };
+
+ public:
+  /// A search for a free offset, from low ones to high ones. It is valid until the set changes.
+  class Search {
+   public:
+    explicit Search(std::span<const Range> ranges)
+        : next_(ranges.data()),
+          end_(ranges.data() + ranges.size()),
+          limit_(ranges.empty() ? kNoLimit : ranges.front().begin) {}
+    /// Returns the lowest offset, `offset` or more, from which `bytes` bytes are free. `offset` is
+    /// not less than the result of the call before, and `bytes` is the same.
+    int64_t lowest_free(int64_t offset, int64_t bytes);
+
+   private:
+    static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+    const Range* next_;  // the first one that may be in the way
+    const Range* end_;
+    int64_t limit_;  // where it begins
+  };
+
+  bool empty() const { return ranges_.empty(); }
+  void clear() { ranges_.clear(); }
+  void add(int64_t begin, int64_t end);
+  Search search() const { return Search(ranges_); }
+
+ private:
   std::vector<Range> ranges_;
 };
 
@@ -60,8 +81,8 @@ class PlacedBlocks {
   static void visit_halves(const NodeSteps& steps, const Interval& live, const Visitor& visit);
 
   NodeSteps root_;
-  std::vector<TreeNode> nodes_;             // the halves of node i are 2 i and 2 i + 1
-  std::vector<const TakenOffsets*> taken_;  // the offsets taken while the new block is in use
+  std::vector<TreeNode> nodes_;              // the halves of node i are 2 i and 2 i + 1
+  std::vector<TakenOffsets::Search> taken_;  // the offsets taken while the new block is in use
 };
 
 }  // namespace tessera

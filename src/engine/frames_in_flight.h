@@ -1,0 +1,83 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/memory_plan.h"
+#include "program/program.h"
+
+namespace tessera {
+
+/// A frame of a program: the memory of one micro-batch. Another micro-batch reuses it afterwards.
+struct FrameKey {
+  int program = 0;
+  int frame = 0;
+  auto operator<=>(const FrameKey&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+/// Follows a rank's list: which frames are in flight and which of their values are held. It refuses
+/// what breaks the rules of a list and returns the situations. The plan is made from these, and the
+/// executor meets the same ones when it runs the list.
+class FramesInFlight {
+ public:
+  /// Of each program, `memory` has the order, the inputs and the ranges. Both must outlive this.
+  FramesInFlight(std::span<const Program* const> programs, std::span<const ProgramMemory> memory)
+      : programs_(programs), memory_(memory) {}
+
+  /// Begins an action in a frame and returns its situation. The frame's first segment may come
+  /// again: the frame then begins anew. Throws InternalError if the segment does not follow the one
+  /// before it, or if one of its inputs is still held.
+  Situation begin(const Action& action, int frame);
+  /// Ends the action that was begun last: its frame waits, unless the segment was the last.
+  void end(const Action& action, int frame);
+
+  /// Begins or ends a hold. Returns the situation if inputs are held from here on, because they
+  /// take memory. Throws InternalError if a value is neither an input that is not used yet nor an
+  /// output that is in memory, is held twice, or is not held.
+  std::optional<Situation> follow(const Hold& hold, int frame);
+
+  /// Throws InternalError if a value is still held.
+  void expect_nothing_held() const;
+
+ private:
+  /// A frame between its first segment or hold and its last one.
+  struct Frame {
+    int micro_batch = 0;
+    int segments_done = 0;
+  };
+  /// The outputs of the segment that ran last, which are in memory for the caller.
+  struct Readable {
+    FrameKey key;
+    int micro_batch = 0;
+    int segment = 0;
+  };
+  enum class HoldState {
+    input,    // is being written
+    arrived,  // the input's hold has ended, and its segment has not begun
+    output,
+  };
+
+  int segment_index(const Action& action) const;
+  const ProgramMemory& memory(int program) const { return memory_[static_cast<size_t>(program)]; }
+  /// Returns the name of a program's value.
+  const std::string& name(int program, int value) const;
+  /// Ends what the frame has from an earlier run.
+  void begin_anew(FrameKey key);
+  bool holds_values_of(FrameKey key) const;
+  void begin_hold(const Hold& hold, FrameKey key, Value value);
+  void end_hold(const Hold& hold, FrameKey key, Value value);
+  /// Returns whether an output of the program is in memory, after the segment that made it.
+  bool is_in_memory(const Hold& hold, FrameKey key, Value output) const;
+  /// Returns what waits and what is held, apart from the values that a running frame has.
+  Situation situation(std::optional<FrameKey> running) const;
+
+  std::span<const Program* const> programs_;
+  std::span<const ProgramMemory> memory_;
+  std::map<FrameKey, Frame> frames_;  // without the one that runs
+  std::map<HeldValue, HoldState> held_;
+  std::optional<Readable> readable_;
+};
+
+}  // namespace tessera
