@@ -15,14 +15,11 @@
 
 #include "base/error.h"
 #include "comm/last_call.h"
+#include "comm/wait_time.h"
 
 // The news of processes, and the waits of this transport, in which a process receives news.
 
 namespace tessera {
-
-/// How long after the end of a rank the calls of other ranks fail because of it. All ranks may end
-/// for the same reason, shortly after each other. In this time each reports its own error.
-inline constexpr std::chrono::milliseconds kEndGrace{500};
 
 /// The messages about themselves that the processes of a run send each other, apart from
 /// collectives. A process tells that it has ended or cannot go on, and asks others in which calls

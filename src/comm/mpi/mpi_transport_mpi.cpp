@@ -147,8 +147,21 @@ class MpiTransport final : public Transport {
     });
   }
 
-  void exchange(std::span<const MarkedMessage> sends,
-                std::span<const MarkedMessage> receives) override {
+  std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) override {
+    return std::make_unique<TransportPost>(message, sent);
+  }
+
+  void wait(std::span<TransportPost* const> posts) override {
+    std::vector<MarkedMessage> sends;
+    std::vector<MarkedMessage> receives;
+    for (const TransportPost* post : posts) {
+      (post->sent() ? sends : receives).push_back({post->mark(), post->peer(), post->tensor()});
+    }
+    exchange(sends, receives);
+  }
+
+ private:
+  void exchange(std::span<const MarkedMessage> sends, std::span<const MarkedMessage> receives) {
     if (sends.empty() && receives.empty()) return;
     const Fingerprint& mark = receives.empty() ? sends.front().mark : receives.front().mark;
     group_.call(mark, [&] {
@@ -159,6 +172,7 @@ class MpiTransport final : public Transport {
     });
   }
 
+ public:
   void barrier(const Fingerprint& mark) override {
     group_.call(mark, [&] {
       group_.begin_small(0);

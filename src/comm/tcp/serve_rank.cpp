@@ -219,7 +219,12 @@ class ServedGroup {
     };
     const std::vector<MarkedMessage> sends = marked(call_.sends, given_.get());
     const std::vector<MarkedMessage> receives = marked(call_.receives, result);
-    transport_->exchange(sends, receives);
+    std::vector<std::unique_ptr<TransportPost>> posts;
+    for (const MarkedMessage& message : receives) posts.push_back(transport_->post(message, false));
+    for (const MarkedMessage& message : sends) posts.push_back(transport_->post(message, true));
+    std::vector<TransportPost*> awaited;
+    for (const auto& post : posts) awaited.push_back(post.get());
+    transport_->wait(awaited);
   }
 
   ReplySocket& replies_;

@@ -74,8 +74,21 @@ class TcpTransport final : public Transport {
     }
   }
 
-  void exchange(std::span<const MarkedMessage> sends,
-                std::span<const MarkedMessage> receives) override {
+  std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) override {
+    return std::make_unique<TransportPost>(message, sent);
+  }
+
+  void wait(std::span<TransportPost* const> posts) override {
+    std::vector<MarkedMessage> sends;
+    std::vector<MarkedMessage> receives;
+    for (const TransportPost* post : posts) {
+      (post->sent() ? sends : receives).push_back({post->mark(), post->peer(), post->tensor()});
+    }
+    exchange(sends, receives);
+  }
+
+ private:
+  void exchange(std::span<const MarkedMessage> sends, std::span<const MarkedMessage> receives) {
     if (sends.empty() && receives.empty()) return;
     Operands operands;
     Results results;
@@ -94,6 +107,7 @@ class TcpTransport final : public Transport {
     make_call(first, request, operands, results);
   }
 
+ public:
   /// Waits for all ranks. If devices do the work of a call, the fingerprint is that of the call.
   void barrier(const Fingerprint& mark) override {
     WireWriter request = begin(Collective::barrier);
