@@ -48,6 +48,12 @@ std::string ended_text(const Fingerprint& mark, std::string_view group, std::spa
       mark.text(), group, ranks_text(ranks), fmt::join(last_calls, "; "));
 }
 
+std::string withdrawn_text(const Fingerprint& mark, std::string_view group, int rank) {
+  return fmt::format(
+      "{} of {}: rank {} has withdrawn it. A rank must wait for each message that it posts",
+      mark.text(), group, rank);
+}
+
 std::string disagreement_text(std::string_view group, std::span<const std::string> calls) {
   return fmt::format(
       "the ranks of {} do not make the same call: {}. All ranks of a group must make the same "

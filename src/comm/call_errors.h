@@ -42,6 +42,10 @@ std::string timeout_text(std::string_view mark, std::string_view group,
 std::string ended_text(const Fingerprint& mark, std::string_view group, std::span<const int> ranks,
                        std::span<const std::string> last_calls);
 
+/// Returns the error of a rank that waits for a message which `rank`, its other rank, has
+/// withdrawn.
+std::string withdrawn_text(const Fingerprint& mark, std::string_view group, int rank);
+
 /// Returns the error of ranks that made different calls. `calls` has a text for each rank, such as
 /// "rank 0 made call 2, ...".
 std::string disagreement_text(std::string_view group, std::span<const std::string> calls);

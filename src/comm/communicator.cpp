@@ -253,11 +253,21 @@ void Communicator::exchange(std::string_view name, std::span<const Message> send
   std::vector<MarkedMessage> out = mark_all(sends, true);
   std::vector<MarkedMessage> in = mark_all(receives, false);
   if (device.stream == nullptr) {
-    transport_->exchange(out, in);
+    move_messages(out, in);
   } else {
     exchange_on_device(name, std::move(out), std::move(in), *device.stream);
   }
   end_call(Collective::message);
+}
+
+/// Posts messages, and waits for them.
+void Communicator::move_messages(std::span<const MarkedMessage> sends,
+                                 std::span<const MarkedMessage> receives) {
+  std::vector<PostedMessage> posted;
+  posted.reserve(sends.size() + receives.size());
+  for (const MarkedMessage& message : receives) posted.push_back(post(message, false));
+  for (const MarkedMessage& message : sends) posted.push_back(post(message, true));
+  wait_for_all(posted);
 }
 
 /// Compares each message on the processor: exchanges messages without bytes there. Then moves the
@@ -277,7 +287,7 @@ void Communicator::exchange_on_device(std::string_view name, std::vector<MarkedM
   };
   std::vector<DeviceBuffer> out = take_buffers(sends);
   std::vector<DeviceBuffer> in = take_buffers(receives);
-  transport_->exchange(sends, receives);
+  move_messages(sends, receives);
   device_->exchange(name, std::move(out), std::move(in), stream);
 }
 
@@ -289,6 +299,39 @@ void Communicator::send(std::string_view name, int peer, const Tensor& tensor) {
 void Communicator::receive(std::string_view name, int peer, const Tensor& tensor) {
   const Message message{.peer = peer, .tensor = tensor};
   exchange(name, {}, std::span(&message, 1));
+}
+
+PostedMessage Communicator::post_send(std::string_view name, int peer, const Tensor& tensor) {
+  return post(mark_message(name, {.peer = peer, .tensor = tensor}, true), true);
+}
+
+PostedMessage Communicator::post_receive(std::string_view name, int peer, const Tensor& tensor) {
+  return post(mark_message(name, {.peer = peer, .tensor = tensor}, false), false);
+}
+
+PostedMessage Communicator::post(const MarkedMessage& message, bool sent) {
+  return PostedMessage(transport_->post(message, sent));
+}
+
+void Communicator::wait(PostedMessage& message) {
+  wait_for_all(std::span(&message, 1));
+  message = {};
+  end_call(Collective::message);
+}
+
+void Communicator::wait_for_all(std::span<const PostedMessage> messages) {
+  std::vector<TransportPost*> posts;
+  posts.reserve(messages.size());
+  for (const PostedMessage& message : messages) {
+    TESSERA_CHECK(message.is_posted(), "a wait for a message that is not posted");
+    const TransportPost& post = *posts.emplace_back(message.post_.get());
+    const auto peer = static_cast<size_t>(post.peer());
+    const int64_t by_peer = (post.sent() ? messages_from_ : messages_to_)[peer];
+    TESSERA_CHECK(post.peer() != position_ || post.mark().sequence < by_peer,
+                  "'{}' waits for a message to its own rank, which has not posted the other side",
+                  post.mark().name);
+  }
+  transport_->wait(posts);
 }
 
 void Communicator::barrier(std::string_view name) {

@@ -11,6 +11,7 @@
 #include "comm/device_transport.h"
 #include "comm/fingerprint.h"
 #include "comm/piece_layout.h"
+#include "comm/posted_message.h"
 #include "comm/transport.h"
 #include "tensor/tensor.h"
 
@@ -37,6 +38,7 @@ struct Repartition {
 /// of the world. All ranks of the group make the same collectives in the same order, each rank from
 /// one thread at a time. `name` is the name of the program's node, for error messages. When a call
 /// returns, its result is there and its operands may change; on devices, after the stream's work.
+/// Only messages that are posted go on after their call, until they are awaited.
 ///
 /// **Order of sums.** Each element of a sum is the value of the first rank of the group, to which
 /// the second's is added, and so on. Sums of bf16 are taken in f32 and rounded once, at the end.
@@ -53,9 +55,10 @@ struct Repartition {
 ///
 /// **Errors.** If the ranks do not make the same call, all of them throw Error that says which rank
 /// called what. The same holds if one rank waits in a collective while another waits for a message
-/// to or from it. If a rank has ended, or does not come before the timeout, the ranks that wait for
-/// it throw Error that names it. After such an error the rank's communicator is broken: all later
-/// calls throw the same error at once. The results of a call that throws are undefined.
+/// that the first has not posted. If a rank has ended, or does not come before the timeout, the
+/// ranks that wait for it throw Error that names it. After such an error the rank's communicator is
+/// broken: all later calls throw the same error at once. The results of a call that throws are
+/// undefined.
 class Communicator {
  public:
   /// Creates the communicator of the rank at `position` of the group `ranks`.
@@ -108,6 +111,18 @@ class Communicator {
   void send(std::string_view name, int peer, const Tensor& tensor);
   void receive(std::string_view name, int peer, const Tensor& tensor);
 
+  /// Posts a message to send or to receive, and returns without a wait for the other rank. Any
+  /// number of messages may be under way, in both directions and with any peers. The messages from
+  /// one rank to another match in the order in which each of the two makes its calls, whether it
+  /// posts them or uses the calls above. The tensor's memory must stay as it is until wait() has
+  /// returned. `name` may be freed before.
+  PostedMessage post_send(std::string_view name, int peer, const Tensor& tensor);
+  PostedMessage post_receive(std::string_view name, int peer, const Tensor& tensor);
+  /// Waits until a posted message has moved, which needs that the other rank has posted it too, but
+  /// not that it waits. Counts as the call. A message to this rank itself needs both of its posts
+  /// before, or throws InternalError.
+  void wait(PostedMessage& message);
+
   void barrier(std::string_view name);
 
   /// Throws Error if no more calls can be made, because a call or the work of a rank failed.
@@ -132,6 +147,9 @@ class Communicator {
   void require_devices(std::string_view name) const;
   /// Returns a message with its fingerprint, and counts the message.
   MarkedMessage mark_message(std::string_view name, const Message& message, bool sent);
+  PostedMessage post(const MarkedMessage& message, bool sent);
+  void move_messages(std::span<const MarkedMessage> sends, std::span<const MarkedMessage> receives);
+  void wait_for_all(std::span<const PostedMessage> messages);
 
   std::unique_ptr<Transport> transport_;
   std::vector<int> ranks_;

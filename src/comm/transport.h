@@ -1,27 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "comm/fingerprint.h"
 #include "comm/piece_layout.h"
+#include "comm/transport_post.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
-
-/// A message to or from the rank at position `peer` of the group.
-struct Message {
-  int peer = 0;
-  Tensor tensor;
-};
-
-/// A message with its fingerprint (mark), about which both of its ranks must agree. If devices move
-/// the bytes, the tensor is empty, whatever shape the fingerprint has.
-struct MarkedMessage {
-  Fingerprint mark;
-  int peer = 0;
-  Tensor tensor;
-};
 
 /// Moves the bytes of one rank's calls within one group. A Communicator checks the operands before
 /// it calls the transport. The transport waits for the other ranks, compares their fingerprints,
@@ -47,8 +35,12 @@ class Transport {
                                std::span<const int64_t> sent, const Tensor& to,
                                std::span<const int64_t> received) = 0;
   virtual void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) = 0;
-  virtual void exchange(std::span<const MarkedMessage> sends,
-                        std::span<const MarkedMessage> receives) = 0;
+  /// Posts a message, and returns without a wait for the other rank. Messages from one rank to
+  /// another match in the order in which each of the two posts them.
+  virtual std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) = 0;
+  /// Waits until messages that post() has returned have moved. A message moves once both of its
+  /// ranks have posted it, even if the other rank does not wait for it.
+  virtual void wait(std::span<TransportPost* const> posts) = 0;
   virtual void barrier(const Fingerprint& mark) = 0;
 
   /// Throws Error if the group can make no more calls, because a call or the work of a rank failed.

@@ -67,17 +67,28 @@ std::vector<Request> call_requests() {
   });
   add_marked("broadcast", mark(Collective::broadcast, 7),
              [](WireWriter& writer) { writer.put(2); });
-  add("messages", Collective::message, [&](WireWriter& writer) {
-    writer.put<int64_t>(1);
-    writer.put_mark(mark(Collective::message, 2, 4));
-    writer.put(0);
-    writer.put<int64_t>(12);
-    writer.put<int64_t>(1);
-    writer.put_mark(mark(Collective::message, 7, 2));
-    writer.put(2);
-    writer.put<int64_t>(12);
-  });
   return requests;
+}
+
+/// A message of f32 [3, 4] that the same rank posts.
+std::vector<std::byte> post_request(bool sent, int from, int to, int peer, int64_t elements = 12) {
+  WireWriter writer;
+  writer.put(sent);
+  writer.put_mark({.name = "node",
+                   .collective = Collective::message,
+                   .dtype = DType::f32,
+                   .shape = Shape{3, 4},
+                   .from = from,
+                   .to = to});
+  writer.put(peer);
+  writer.put(elements);
+  return {writer.bytes().begin(), writer.bytes().end()};
+}
+
+TcpMessage read_message(std::span<const std::byte> request) {
+  const std::vector<int> ranks{4, 2, 7};
+  WireReader reader(request);
+  return read_post(reader, ranks, 1);
 }
 
 TcpCall read(std::span<const std::byte> request) {
@@ -88,8 +99,8 @@ TcpCall read(std::span<const std::byte> request) {
 
 TEST(TcpCalls, GiveTheSizesOfTheirOperands) {
   const std::map<std::string, std::pair<int64_t, int64_t>> expected{
-      {"barrier", {0, 0}},  {"sum", {48, 48}},  {"gather", {16, 48}},   {"scatter", {48, 16}},
-      {"blocks", {48, 48}}, {"rows", {96, 96}}, {"broadcast", {0, 48}}, {"messages", {48, 48}}};
+      {"barrier", {0, 0}},  {"sum", {48, 48}},  {"gather", {16, 48}},  {"scatter", {48, 16}},
+      {"blocks", {48, 48}}, {"rows", {96, 96}}, {"broadcast", {0, 48}}};
   for (const auto& [name, bytes] : call_requests()) {
     const TcpCall call = read(bytes);
     EXPECT_EQ(std::pair(call.given_bytes, call.result_bytes), expected.at(name)) << name;
@@ -120,45 +131,93 @@ bool fits(const TcpCall& call) {
     case Collective::broadcast:
       return call.root >= 0 && call.root < 3 && call.given_bytes + call.result_bytes == whole;
     case Collective::message:
-      return std::ranges::all_of(call.sends, [](const TcpMessage& message) {
-        return message.peer >= 0 && message.peer < 3 &&
-               (message.elements == 0 || message.elements == message.mark.mark.shape.elements());
-      });
+      return false;  // it is posted
     case Collective::barrier:
       return call.given_bytes == 0 && call.result_bytes == 0;
   }
   return false;
 }
 
-/// Each byte and each number of each request is altered alone, and each request ends early.
-TEST(TcpCalls, ThatAreAlteredFitOrAreRefused) {
-  const auto expect_sound = [](std::span<const std::byte> request) {
-    try {
-      const TcpCall call = read(request);
-      EXPECT_TRUE(fits(call));
-      EXPECT_GE(call.timeout.count(), 0);
-    } catch (const BadMessage&) {
-    }
-  };
-  for (const auto& [name, bytes] : call_requests()) {
-    SCOPED_TRACE(name);
-    for (size_t length = 0; length < bytes.size(); ++length) {
-      EXPECT_THROW(read(std::span(bytes).first(length)), BadMessage) << length;
-    }
-    std::vector<std::byte> longer = bytes;
-    longer.push_back(std::byte{0});
-    EXPECT_THROW(read(longer), BadMessage);
-    for (size_t at = 0; at < bytes.size(); ++at) {
-      for (const int64_t number : {int64_t{-1}, int64_t{60'000}, int64_t{1} << 47, INT64_MIN}) {
-        for (const size_t width : {1U, 8U}) {
-          if (at + width > bytes.size()) continue;
-          std::vector<std::byte> altered = bytes;
-          std::memcpy(altered.data() + at, &number, width);
-          expect_sound(altered);
+/// Calls read(request) for a request in which each byte and each number is altered alone. It may
+/// throw BadMessage only, and does so if the request ends early or late.
+template <typename Read>
+void read_altered(const std::vector<std::byte>& bytes, Read&& read) {
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THROW(read(std::span(bytes).first(length)), BadMessage) << length;
+  }
+  std::vector<std::byte> longer = bytes;
+  longer.push_back(std::byte{0});
+  EXPECT_THROW(read(longer), BadMessage);
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    for (const int64_t number : {int64_t{-1}, int64_t{60'000}, int64_t{1} << 47, INT64_MIN}) {
+      for (const size_t width : {1U, 8U}) {
+        if (at + width > bytes.size()) continue;
+        std::vector<std::byte> altered = bytes;
+        std::memcpy(altered.data() + at, &number, width);
+        try {
+          read(altered);
+        } catch (const BadMessage&) {
         }
       }
     }
   }
+}
+
+TEST(TcpCalls, ThatAreAlteredFitOrAreRefused) {
+  for (const auto& [name, bytes] : call_requests()) {
+    SCOPED_TRACE(name);
+    read_altered(bytes, [](std::span<const std::byte> request) {
+      const TcpCall call = read(request);
+      EXPECT_TRUE(fits(call));
+      EXPECT_GE(call.timeout.count(), 0);
+    });
+  }
+}
+
+TEST(TcpCalls, PostMessagesBetweenTheRanksThatTheyName) {
+  const TcpMessage sent = read_message(post_request(true, 2, 4, 0));
+  EXPECT_TRUE(sent.sent);
+  EXPECT_EQ(sent.bytes(), 48);
+  EXPECT_FALSE(read_message(post_request(false, 7, 2, 2)).sent);
+  EXPECT_EQ(read_message(post_request(true, 2, 2, 1)).peer, 1) << "to itself";
+  EXPECT_EQ(read_message(post_request(true, 2, 4, 0, 0)).bytes(), 0) << "devices move it";
+  for (const auto& bytes :
+       {post_request(true, 4, 2, 0), post_request(false, 2, 4, 0), post_request(true, 2, 4, 2),
+        post_request(true, 2, 4, 3), post_request(true, 2, 4, -1), post_request(true, 2, 4, 0, 11),
+        post_request(true, 2, 4, 0, -12)}) {
+    EXPECT_THROW(read_message(bytes), BadMessage);
+  }
+}
+
+TEST(TcpCalls, PostsThatAreAlteredFitOrAreRefused) {
+  for (const bool sent : {true, false}) {
+    const auto bytes = sent ? post_request(true, 2, 4, 0) : post_request(false, 7, 2, 2);
+    read_altered(bytes, [](std::span<const std::byte> request) {
+      const TcpMessage message = read_message(request);
+      EXPECT_TRUE(message.peer >= 0 && message.peer < 3);
+      EXPECT_TRUE(message.elements == 0 || message.elements == message.mark.mark.shape.elements());
+    });
+  }
+}
+
+TEST(TcpCalls, WaitForPostsWithinATime) {
+  WireWriter writer;
+  writer.put<int64_t>(1000);
+  writer.put_all(std::span<const int64_t>(std::vector<int64_t>{3, 1}));
+  const std::vector<std::byte> bytes{writer.bytes().begin(), writer.bytes().end()};
+  const auto read_bytes = [](std::span<const std::byte> request) {
+    WireReader reader(request);
+    return read_wait(reader);
+  };
+  EXPECT_EQ(read_bytes(bytes).posts, (std::vector<int64_t>{3, 1}));
+  EXPECT_EQ(read_bytes(bytes).timeout, std::chrono::milliseconds(1000));
+  read_altered(bytes, [&](std::span<const std::byte> request) {
+    EXPECT_GE(read_bytes(request).timeout.count(), 0);
+  });
+  WireWriter none;
+  none.put<int64_t>(1000);
+  none.put_all(std::span<const int64_t>());
+  EXPECT_THROW(read_bytes(none.bytes()), BadMessage);
 }
 
 }  // namespace

@@ -145,11 +145,16 @@ TEST(MpiErrors, WorkThatEndsOnOneRankEndsOnAllAndTheyStillAgree) {
   meet_again();
   Communicator control = joined().group(first_ranks(joined().ranks()), "control");
   Communicator work = joined().group(first_ranks(joined().ranks()), "work that ends");
+  Communicator messages = joined().group(first_ranks(joined().ranks()), "messages that end");
   if (joined().rank() == 1) {
+    { const PostedMessage posted = messages.post_send("x", 0, zeros({1 << 20})); }
+    control.barrier("it has withdrawn a message");
     joined().end_work("its experts got too many rows");
   } else {
-    EXPECT_EQ(error_of([&] { work.barrier("step"); }),
-              "rank 1 failed: its experts got too many rows");
+    const std::string expected = "rank 1 failed: its experts got too many rows";
+    control.barrier("it has withdrawn a message");
+    EXPECT_EQ(error_of([&] { messages.receive("x", 1, zeros({1 << 20})); }), expected);
+    EXPECT_EQ(error_of([&] { work.barrier("step"); }), expected);
   }
   control.barrier("after it");
 }

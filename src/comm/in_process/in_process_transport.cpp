@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/in_process/meeting_post.h"
 #include "comm/reduce.h"
 #include "comm/wire_bytes.h"
 
@@ -98,12 +99,19 @@ class InProcessTransport final : public Transport {
     leave();
   }
 
-  void exchange(std::span<const MarkedMessage> sends,
-                std::span<const MarkedMessage> receives) override {
-    // raw() throws for memory of a device: here, before another rank can see the messages.
-    for (const MarkedMessage& message : sends) message.tensor.raw();
-    for (const MarkedMessage& message : receives) message.tensor.raw();
-    count_received(meeting_->exchange(position_, sends, receives));
+  std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) override {
+    message.tensor.raw();  // throws for memory of a device, before another rank sees the message
+    auto post = std::make_unique<MeetingPost>(meeting_, position_, message, sent);
+    meeting_->post(*post);
+    return post;
+  }
+
+  void wait(std::span<TransportPost* const> posts) override {
+    meeting_->wait(position_, posts);
+    for (const TransportPost* const post : posts) {
+      const bool of_other = static_cast<size_t>(post->peer()) != position_;
+      if (!post->sent() && of_other) count_received(post->tensor().bytes());
+    }
   }
 
   void barrier(const Fingerprint& mark) override {

@@ -16,7 +16,7 @@ Meeting::Meeting(std::vector<int> ranks, std::string lane, AboutRanks about)
       about_(std::move(about)),
       calls_(ranks_.size()),
       ended_(ranks_.size()),
-      exchanges_(ranks_.size()),
+      awaited_(ranks_.size()),
       last_calls_(ranks_.size()),
       channels_(ranks_.size() * ranks_.size()) {}
 

@@ -20,6 +20,8 @@
 
 namespace tessera {
 
+class MeetingPost;
+
 /// A call as one rank makes it: its fingerprint, and memory of the rank. The other ranks may read
 /// that memory until all ranks have left the call.
 struct RankCall {
@@ -39,8 +41,8 @@ struct RankCall {
 /// an index in the group. Any thread may call any function. Threads sleep while they wait.
 ///
 /// In a collective, a rank calls enter(), reads the memory of the other ranks (call_of()), and
-/// calls leave(). It sends and receives messages by exchange(). The first error breaks the group:
-/// enter() and exchange() throw it from then on.
+/// calls leave(). It posts messages by post(), and waits for them by wait(). The first error breaks
+/// the group: enter(), post() and wait() throw it from then on.
 class Meeting {
  public:
   /// The functions by which a meeting asks the World about a rank.
@@ -60,8 +62,8 @@ class Meeting {
 
   /// Begins a collective: waits until all ranks have entered it. Throws Error if the ranks do not
   /// make the same call, if a rank has ended or does not come in time, or if the group is broken.
-  /// Also throws if a rank waits in exchange() for a message to or from a rank that has entered,
-  /// because neither call would end.
+  /// Also throws if a rank waits for a message that a rank which has entered did not post, because
+  /// neither call would end.
   void enter(size_t position, const RankCall& call);
   /// Waits within a collective until all ranks have called synchronize(). It has no timeout and
   /// does not throw, because no rank's memory may be freed while another rank reads it. The wait
@@ -72,9 +74,15 @@ class Meeting {
   /// Returns the call of the rank at a position, between enter() and leave().
   const RankCall& call_of(size_t position) const { return calls_[position]; }
 
-  /// Sends and receives messages. Returns the bytes that other ranks sent. Throws as enter() does.
-  int64_t exchange(size_t position, std::span<const MarkedMessage> sends,
-                   std::span<const MarkedMessage> receives);
+  /// Posts a message. Refers to `post` until withdraw(). If the other rank has posted another
+  /// message in its place, breaks the group.
+  void post(MeetingPost& post);
+  /// Waits until messages that the rank at a position has posted have moved. Throws as enter()
+  /// does.
+  void wait(size_t position, std::span<TransportPost* const> posts);
+  /// Forgets a post. If its message has not moved, the other rank cannot end its wait for it. Waits
+  /// for a rank that copies the message.
+  void withdraw(MeetingPost& post);
 
   /// Breaks the group, if it is not broken yet: waiting and later calls throw Error with this text.
   void fail(const std::string& message);
@@ -87,17 +95,10 @@ class Meeting {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  /// The message from one position to another. The sender offers it, the receiver copies it.
+  /// The messages from one position to another that one of the two ranks has posted.
   struct Channel {
-    enum class State : uint8_t { empty, offered, copying };
-    State state = State::empty;
-    const MarkedMessage* message = nullptr;
-  };
-
-  /// The messages of a rank in exchange() that are not done yet.
-  struct Exchange {
-    std::span<const MarkedMessage> sends;
-    std::span<const MarkedMessage> receives;
+    bool sent = false;                ///< whether that is the rank that sends
+    std::vector<MeetingPost*> posts;  ///< in their order; null if the message was withdrawn
   };
 
   template <typename Condition, typename Needs>
@@ -113,10 +114,11 @@ class Meeting {
   void wait_for_all(Lock& lock);
   void check_same_call();
   void check_rows();
-  void check_messages(size_t in_collective, size_t in_exchange);
-  void receive_message(Lock& lock, size_t position, const MarkedMessage& message);
-  void withdraw(Lock& lock, size_t position, std::span<const MarkedMessage> sends);
-  Channel& channel(size_t from, size_t to) { return channels_[from * ranks_.size() + to]; }
+  void check_messages(size_t in_collective, size_t in_wait);
+  void await_post(Lock& lock, MeetingPost& post);
+  void move_bytes(Lock& lock, MeetingPost& post);
+  [[noreturn]] void throw_withdrawn(Lock& lock, const MeetingPost& post);
+  Channel& channel_of(const MeetingPost& post);
 
   const std::vector<int> ranks_;
   const std::string lane_;
@@ -131,9 +133,9 @@ class Meeting {
   uint64_t begun_calls_ = 0;            // the number of collectives that all have entered
   uint64_t barriers_ = 0;    // the number of times that all have called synchronize() or leave()
   std::vector<bool> ended_;  // by position: end() was called
-  std::vector<Exchange> exchanges_;     // by position, of the ranks in exchange()
-  std::vector<CallRecord> last_calls_;  // by position
-  std::vector<Channel> channels_;       // from * ranks + to
+  std::vector<std::span<TransportPost* const>> awaited_;  // by position, of the ranks in wait()
+  std::vector<CallRecord> last_calls_;                    // by position
+  std::vector<Channel> channels_;                         // from * ranks + to
 };
 
 /// Waits, as the rank at `position`, until the condition holds. Throws if the group breaks before.

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include <mpi.h>
 
@@ -47,6 +50,27 @@ inline MPI_Request begin_send(const void* memory, int64_t bytes, int to, int tag
   check_mpi(MPI_Isend(memory, static_cast<int>(bytes), MPI_BYTE, to, tag, comm, &request),
             "MPI_Isend");
   return request;
+}
+
+/// The most bytes of one MPI message: MPI 3 counts them in int. Longer data is split.
+inline constexpr int64_t kMostMessageBytes = int64_t{1} << 30;
+
+/// Begins to receive any number of bytes, which begin_sends() sends, and adds the requests.
+inline void begin_receives(std::byte* memory, int64_t bytes, int from, int tag, MPI_Comm comm,
+                           std::vector<MPI_Request>& requests) {
+  for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
+    const int64_t part = std::min(kMostMessageBytes, bytes - done);
+    requests.push_back(begin_receive(memory + done, part, from, tag, comm));
+  }
+}
+
+/// Begins to send any number of bytes, and adds the requests.
+inline void begin_sends(const std::byte* memory, int64_t bytes, int to, int tag, MPI_Comm comm,
+                        std::vector<MPI_Request>& requests) {
+  for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
+    const int64_t part = std::min(kMostMessageBytes, bytes - done);
+    requests.push_back(begin_send(memory + done, part, to, tag, comm));
+  }
 }
 
 }  // namespace tessera

@@ -121,6 +121,7 @@ void MpiGroup::wait(const Fingerprint& mark, std::span<MPI_Request> messages,
 void MpiGroup::throw_if_ended_or_late(const Fingerprint& mark, std::span<const int> peers,
                                       std::chrono::nanoseconds waited) {
   throw_if_ended(mark, peers);
+  if (mark.collective == Collective::message) throw_if_withdrawn(peers);
   if (waited > processes_.timeout()) throw Error("{}", timed_out(mark.text(), peers).error);
 }
 
@@ -156,6 +157,15 @@ void MpiGroup::throw_if_ended(const Fingerprint& mark, std::span<const int> peer
     last_calls.push_back(fmt::format("{} has done all of its work", processes_.text(rank)));
   }
   if (!ranks.empty()) throw Error("{}", ended_text(mark, text_, ranks, last_calls));
+}
+
+/// Throws Error if a rank at `peers` has withdrawn a message, more than kEndGrace ago. None of its
+/// messages in this group moves any more.
+void MpiGroup::throw_if_withdrawn(std::span<const int> peers) {
+  for (const int position : peers) {
+    const auto why = news_.withdrawn(ranks_[static_cast<size_t>(position)], text_);
+    if (why) throw Error("{}", *why);
+  }
 }
 
 /// Returns the error of a call that has timed out, and the rank that reports it. Asks the ranks at

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <mpi.h>
@@ -17,6 +18,7 @@
 #include "comm/mpi/shared_mail_mpi.h"
 #include "comm/mpi/shared_meeting_mpi.h"
 #include "comm/processes.h"
+#include "tensor/tensor.h"
 
 namespace tessera {
 
@@ -51,7 +53,7 @@ class MpiGroup {
   /// Runs a call. If it throws an error, the group is broken: later calls throw the same at once.
   template <typename Body>
   void call(const Fingerprint& mark, Body&& body) {
-    if (failure_) throw Error("{}", *failure_);
+    throw_if_failed();
     news_.note(*calls_, [&](CallRecord& last) { last.begin(mark); });
     try {
       body();
@@ -65,9 +67,14 @@ class MpiGroup {
     news_.note(*calls_, [](CallRecord& last) { last.end(); });
   }
 
+  bool is_broken() const { return failure_.has_value(); }  ///< by a call
+  /// Throws Error if a call has broken the group.
+  void throw_if_failed() const {
+    if (failure_) throw Error("{}", *failure_);
+  }
   /// Throws Error if the group is broken, or if the work of another rank failed.
   void throw_if_broken() {
-    if (failure_) throw Error("{}", *failure_);
+    throw_if_failed();
     news_.listen();
     if (const auto failure = news_.failure(lane_)) throw Error("{}", *failure);
   }
@@ -118,23 +125,35 @@ class MpiGroup {
   /// Returns the memory in which ranks compare messages. Null if the ranks are not all on one
   /// machine, or if that machine has no memory for it.
   SharedMail* mail() { return mail_.get(); }
+  /// How wait_for() polls.
+  struct Polls {
+    int brief_polls = 2000;  ///< see wait_until(); by default, they are reads of shared memory
+    Backoff::Between between = Backoff::Between::sleeps;
+  };
   /// Waits until `is_done()`, which the ranks at `peers` make true. Throws Error if a peer does not
   /// come in time or has ended.
   template <typename Done>
-  void wait_for(const Fingerprint& mark, Done&& is_done, std::span<const int> peers) {
-    constexpr int kBriefPolls = 2000;  // reads of shared memory
-    wait_until(is_done, kBriefPolls, news_, lane_, [&](auto waited) {
+  void wait_for(const Fingerprint& mark, Done&& is_done, std::span<const int> peers,
+                const Polls& polls = {}) {
+    const auto look = [&](auto waited) {
       try {
         throw_if_ended_or_late(mark, peers, waited);
       } catch (const Error&) {
         if (!is_done()) throw;  // the ranks may have come while they were asked
       }
-    });
+    };
+    wait_until(is_done, polls.brief_polls, news_, lane_, look, polls.between);
   }
   /// Waits for messages of MPI to or from the ranks at `peers`. Throws Error if a peer does not
   /// come in time or has ended. `between` is `yields` if the peers are known to be in the call.
   void wait(const Fingerprint& mark, std::span<MPI_Request> messages, std::span<const int> peers,
             Backoff::Between between = Backoff::Between::sleeps);
+
+  /// Keeps the memory of a message that MPI may still use, because the message did not end.
+  void keep(const Tensor& tensor, std::unique_ptr<std::byte[]> headers) {
+    kept_tensors_.push_back(tensor);
+    kept_headers_.push_back(std::move(headers));
+  }
 
   /// The reason why a collective of MPI that runs cannot end.
   struct Stuck {
@@ -152,6 +171,7 @@ class MpiGroup {
                               std::chrono::nanoseconds waited);
   Stuck timed_out(const std::string& mark, std::span<const int> peers);
   void throw_if_ended(const Fingerprint& mark, std::span<const int> peers);
+  void throw_if_withdrawn(std::span<const int> peers);
 
   MPI_Comm data_;
   MPI_Comm marks_;
@@ -168,6 +188,8 @@ class MpiGroup {
   std::unique_ptr<SharedMeeting> shared_;
   std::unique_ptr<SharedMail> mail_;
   std::optional<std::string> failure_;
+  std::vector<Tensor> kept_tensors_;
+  std::vector<std::unique_ptr<std::byte[]>> kept_headers_;
   std::mutex running_mutex_;  // guards what follows
   const Fingerprint* running_ =
       nullptr;  // the call whose collective of MPI runs; null if none does

@@ -18,6 +18,8 @@ constexpr int kOwnEnd = 2;     // the rank has ended, by an error of its own or 
 constexpr int kCausedEnd = 3;  // the rank has ended because of another rank's error
 constexpr int kQuestion = 4;   // asks a rank what it does; the number of the question
 constexpr int kAnswer = 5;     // lines: that number, Answer::text, and each of Answer::came_to
+constexpr int kWithdrawn =
+    6;  // lines: the group in which the rank withdrew a message, and the error
 
 }  // namespace
 
@@ -87,7 +89,37 @@ void MpiNews::tell(int rank, int kind, std::string_view text) {
   });
 }
 
+void MpiNews::tell_withdrawn(std::span<const int> ranks, std::string_view group,
+                             std::string_view why) {
+  const std::scoped_lock lock(mutex_);
+  for (const int rank : ranks) {
+    if (rank != rank_) tell(rank, kWithdrawn, fmt::format("{}\n{}", group, why));
+  }
+}
+
+MpiNews::Work::Work(MpiNews& news, std::function<void()> work)
+    : news_(news), work_(std::move(work)) {
+  const std::scoped_lock lock(news_.works_mutex_);
+  news_.works_.push_back(this);
+}
+
+MpiNews::Work::~Work() {
+  const std::scoped_lock lock(news_.works_mutex_);
+  std::erase(news_.works_, this);
+}
+
 void MpiNews::listen() {
+  receive_messages();
+  do_works();
+}
+
+void MpiNews::do_works() {
+  const std::unique_lock lock(works_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (const Work* const work : works_) work->work_();
+}
+
+void MpiNews::receive_messages() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;  // another thread listens, or is about to release the lock
   for (;;) {
@@ -138,6 +170,12 @@ void MpiNews::handle(int from, int kind, const std::string& text) {
       answers_[from] = std::move(answer);
       break;
     }
+    case kWithdrawn: {
+      const size_t end = text.find('\n');
+      withdrawn_.emplace(std::pair(from, text.substr(0, end)),
+                         End{.error = text.substr(end + 1), .heard = Clock::now()});
+      break;
+    }
     default:
       throw InternalError(fmt::format("rank {} tells news of kind {}", from, kind));
   }
@@ -147,6 +185,13 @@ std::optional<std::string> MpiNews::failure(std::string_view lane) {
   const std::scoped_lock lock(mutex_);
   if (work_failure_ && lane != kControlLane) return work_failure_;
   return failure_of_other();
+}
+
+std::optional<std::string> MpiNews::withdrawn(int rank, const std::string& group) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = withdrawn_.find({rank, group});
+  const bool counts = found != withdrawn_.end() && found->second.heard < Clock::now() - kEndGrace;
+  return counts ? std::optional(found->second.error) : std::nullopt;
 }
 
 bool MpiNews::has_heard(std::string_view error) {

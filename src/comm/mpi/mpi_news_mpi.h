@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <mutex>
@@ -9,20 +10,18 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <mpi.h>
 
 #include "base/error.h"
 #include "comm/last_call.h"
+#include "comm/wait_time.h"
 
 // The news of processes, and the waits of this transport, in which a process receives news.
 
 namespace tessera {
-
-/// How long after the end of a rank the calls of other ranks fail because of it. All ranks may end
-/// for the same reason, shortly after each other. In this time each reports its own error.
-inline constexpr std::chrono::milliseconds kEndGrace{500};
 
 /// The messages about themselves that the processes of a run send each other, apart from
 /// collectives. A process tells that it has ended or cannot go on, and asks others in which calls
@@ -64,12 +63,34 @@ class MpiNews {
   /// Tells all others that this rank makes no more calls.
   void tell_end(const End& end);
 
-  /// Receives the messages that have come. Does nothing if another thread uses this object now.
+  /// Tells `ranks` that this rank has withdrawn a message in a group: group_text(), and the error.
+  void tell_withdrawn(std::span<const int> ranks, std::string_view group, std::string_view why);
+
+  /// Receives the messages that have come, and does all Work. Does not wait for another thread that
+  /// does the same.
   void listen();
+
+  /// Work that goes on while the process waits: listen() does it, on any thread, on one at a time.
+  /// It may not wait, listen or throw.
+  class Work {
+   public:
+    Work(MpiNews& news, std::function<void()> work);
+    ~Work();
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
+   private:
+    friend class MpiNews;
+    MpiNews& news_;
+    std::function<void()> work_;
+  };
   /// Returns why calls on a lane cannot end; none if they can. The reason is that the work of a
   /// rank failed, or that another rank ended by an error of its own more than kEndGrace ago. Work
   /// that failed does not end calls on kControlLane, on which the ranks agree what to do.
   std::optional<std::string> failure(std::string_view lane);
+  /// Returns the error of messages of a group, because `rank` has withdrawn one of them more than
+  /// kEndGrace ago; none if it has not.
+  std::optional<std::string> withdrawn(int rank, const std::string& group);
   /// Returns whether this rank has heard of this error from another rank.
   bool has_heard(std::string_view error);
   /// Returns the ends of ranks, by rank: those that were heard, and this rank's own.
@@ -91,6 +112,8 @@ class MpiNews {
     MPI_Request request;
   };
 
+  void receive_messages();
+  void do_works();
   std::optional<std::string> failure_of_other() const;
   void tell(int rank, int kind, std::string_view text);
   void tell_all(int kind, std::string_view text);
@@ -106,8 +129,11 @@ class MpiNews {
   std::list<Sent> sent_;  // kept while MPI reads the bytes
   std::optional<std::string> work_failure_;
   std::map<int, End> ends_;
+  std::map<std::pair<int, std::string>, End> withdrawn_;  // by rank and group
   int64_t question_ = 0;           // the number of the last question of ask()
   std::map<int, Answer> answers_;  // to that question
+  std::mutex works_mutex_;         // guards what follows; held while work is done
+  std::vector<const Work*> works_;
 };
 
 /// The waits between polls, so that polling does not keep a core from other threads for long.

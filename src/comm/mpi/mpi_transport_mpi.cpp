@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "comm/mpi/mpi_call_mpi.h"
-#include "comm/mpi/mpi_messages_mpi.h"
+#include "comm/mpi/mpi_pieces_mpi.h"
+#include "comm/mpi/mpi_posts_mpi.h"
 #include "comm/mpi/mpi_sums_mpi.h"
 #include "comm/mpi/piece_cursor.h"
 #include "comm/mpi/staging.h"
@@ -37,7 +38,7 @@ struct ByteBlocks {
 /// A call of small operands moves other bytes, but counts them as a call of larger operands does.
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(MpiGroup& group) : group_(group), sums_(group), messages_(group) {}
+  MpiTransport(MpiGroup& group, MpiNews& news) : group_(group), sums_(group), posts_(group, news) {}
 
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
@@ -122,8 +123,8 @@ class MpiTransport final : public Transport {
                           in.counts.data(), in.offsets.data(), MPI_BYTE, group_.data()),
             "MPI_Alltoallv");
       } else {
-        messages_.exchange_pieces(mark, pieces_of_rows(from, sent, row_bytes),
-                                  pieces_of_rows(to, received_rows, row_bytes));
+        exchange_pieces(group_, mark, pieces_of_rows(from, sent, row_bytes),
+                        pieces_of_rows(to, received_rows, row_bytes));
       }
       for (int rank = 0; rank < ranks(); ++rank) {
         if (rank != position())
@@ -147,14 +148,18 @@ class MpiTransport final : public Transport {
     });
   }
 
-  void exchange(std::span<const MarkedMessage> sends,
-                std::span<const MarkedMessage> receives) override {
-    if (sends.empty() && receives.empty()) return;
-    const Fingerprint& mark = receives.empty() ? sends.front().mark : receives.front().mark;
-    group_.call(mark, [&] {
-      messages_.exchange(mark, sends, receives);
-      for (const MarkedMessage& message : receives) {
-        if (message.peer != position()) count_received(message.tensor.bytes());
+  std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) override {
+    group_.throw_if_failed();
+    return posts_.post(message, sent);
+  }
+
+  void wait(std::span<TransportPost* const> posts) override {
+    if (posts.empty()) return;
+    group_.call(posts_.first_to_move(posts).mark(), [&] {
+      posts_.wait(posts);
+      for (const TransportPost* const post : posts) {
+        const bool of_other = post->peer() != position();
+        if (!post->sent() && of_other) count_received(post->tensor().bytes());
       }
     });
   }
@@ -212,8 +217,8 @@ class MpiTransport final : public Transport {
       return;
     }
     const std::vector<int64_t> one_each(static_cast<size_t>(ranks()), 1);
-    messages_.exchange_pieces(mark, pieces_of_rows(from, one_each, block_bytes),
-                              pieces_of_rows(to, one_each, block_bytes));
+    exchange_pieces(group_, mark, pieces_of_rows(from, one_each, block_bytes),
+                    pieces_of_rows(to, one_each, block_bytes));
   }
 
   /// Returns blocks of rows that follow each other. A row has `row_bytes` bytes.
@@ -338,15 +343,15 @@ class MpiTransport final : public Transport {
 
   MpiGroup& group_;
   MpiSums sums_;
-  MpiMessages messages_;
+  MpiPosts posts_;
   StagingMemory arrived_;
   std::vector<const std::byte*> given_bytes_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> mpi_transport(MpiGroup& group) {
-  return std::make_unique<MpiTransport>(group);
+std::unique_ptr<Transport> mpi_transport(MpiGroup& group, MpiNews& news) {
+  return std::make_unique<MpiTransport>(group, news);
 }
 
 }  // namespace tessera

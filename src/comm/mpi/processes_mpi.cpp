@@ -90,7 +90,7 @@ class MpiProcesses final : public Processes {
     new_group.emplace_back(data, marks, members, std::string(lane), *this, news_);
     const std::scoped_lock lock(mutex_);
     groups_.splice(groups_.end(), new_group);
-    return {mpi_transport(groups_.back()), members, position};
+    return {mpi_transport(groups_.back(), news_), members, position};
   }
 
   void end_work(std::string_view why) override { news_.tell_work_failed(why); }

@@ -13,10 +13,10 @@ constexpr int64_t kMostPartBytes = int64_t{256} << 10;  // of all messages of a 
 
 SharedMail::SharedMail(int size, int position)
     : position_(position),
-      max_bytes_(
-          std::clamp<int64_t>(kMostPartBytes / (2 * size) / kLine * kLine, kLine, kMostMailBytes)),
-      sent_to_(static_cast<size_t>(size)),
-      received_from_(static_cast<size_t>(size)) {}
+      max_bytes_(std::clamp<int64_t>(kMostPartBytes / (kSlots * size) / kLine * kLine, kLine,
+                                     kMostMailBytes)),
+      sent_(static_cast<size_t>(size)),
+      received_(static_cast<size_t>(size)) {}
 
 std::unique_ptr<SharedMail> SharedMail::make(MPI_Comm comm) {
   const int size = ranks_of(comm);

@@ -9,86 +9,111 @@
 
 #include <mpi.h>
 
+#include "comm/mpi/message_mark.h"
+
 namespace tessera {
 
-/// The memory in which the processes of a group on one machine compare messages (MpiMessages). Each
-/// rank has a part of the memory, with a *box* for each other rank. The sender writes the number of
-/// a message (a hash), and the bytes if they are few, to its box for the receiver. The receiver
-/// writes its own number, the *answer*, to its box for the sender. Each then sets a counter in its
-/// box to the count of messages so far, and polls the other rank's counter. The receiver may read
-/// the bytes until it begins the next message. So messages use two slots in turn.
+/// The memory in which the processes of a group on one machine compare messages (MpiPosts). Each
+/// rank has a part of the memory, with a *box* for each other rank. The sender of a message gives
+/// its mark, and the bytes if they are few, in its box for the receiver. The receiver gives its own
+/// mark, the *answer*, in its box for the sender. Each gives as soon as it has posted the message,
+/// and takes what the other has given later. The other rank polls the counts of both.
+///
+/// Several messages may be under way from one rank to another. Their marks are in slots which are
+/// used in turn, so a rank may have to wait with a mark until the other rank has taken an earlier
+/// one.
 class SharedMail {
  public:
   /// Returns the mail of the ranks of `comm`, which are on one machine and all call it; null on all
   /// of them if the machine has no memory to share. The memory stays until the process ends.
   static std::unique_ptr<SharedMail> make(MPI_Comm comm);
 
-  /// Returns the most bytes that go with a sender's number.
+  /// Returns the most bytes that go with a sender's mark.
   int64_t max_bytes() const { return max_bytes_; }
 
-  /// Begins a message to the rank at a position. Returns the memory for its bytes.
-  std::byte* begin_send(int to) {
-    ++sent_to_[static_cast<size_t>(to)];
-    return message(position_, to, sent_to_[static_cast<size_t>(to)]) + kLine;
+  /// Returns whether there is a free slot for the next mark of this rank: that of the next message
+  /// to `peer` if `sent`, or from it.
+  bool can_give(int peer, bool sent) {
+    const auto taken = counts(peer, position_, !sent).taken.load(std::memory_order_acquire);
+    return own(peer, sent).given - taken < uint64_t{kSlots};
   }
-  /// Sends the number and the bytes.
-  void send(int to, uint64_t number) {
-    const uint64_t count = sent_to_[static_cast<size_t>(to)];
-    number_at(message(position_, to, count)) = number;
-    counter_at(box(position_, to)).store(count, std::memory_order_release);
+  /// Returns the memory for the bytes of the next message to `peer`, if can_give().
+  std::byte* next_bytes(int peer) {
+    return slot(position_, peer, true, own(peer, true).given) + sizeof(MessageMark);
   }
-  /// Begins a message from the rank at a position, with this rank's number.
-  void begin_receive(int from, uint64_t number) {
-    const uint64_t count = ++received_from_[static_cast<size_t>(from)];
-    number_at(answer(position_, from, count)) = number;
-    counter_at(answers(position_, from)).store(count, std::memory_order_release);
+  void give(int peer, bool sent, const MessageMark& mark) {
+    uint64_t& given = own(peer, sent).given;
+    mark_at(slot(position_, peer, sent, given)) = mark;
+    counts(position_, peer, sent).given.store(++given, std::memory_order_release);
   }
 
-  /// Returns whether the peer has come to the last message: the one to it if `sent`, else from it.
+  /// Returns whether the peer has given its mark of the next message that this rank compares.
   bool has_come(int peer, bool sent) {
-    const Counter& counter = counter_at(sent ? answers(peer, position_) : box(peer, position_));
-    return counter.load(std::memory_order_acquire) >= count_of(peer, sent);
+    return counts(peer, position_, !sent).given.load(std::memory_order_acquire) >
+           own(peer, sent).taken;
   }
-  /// Returns the peer's number of that message, after has_come() has returned true.
-  uint64_t number_of(int peer, bool sent) {
-    const uint64_t count = count_of(peer, sent);
-    return number_at(sent ? answer(peer, position_, count) : message(peer, position_, count));
+  /// Returns that mark, if has_come(). It is valid until take().
+  const MessageMark& mark_of(int peer, bool sent) {
+    return mark_at(slot(peer, position_, !sent, own(peer, sent).taken));
   }
-  /// Returns the bytes of the last message from a position.
-  const std::byte* bytes_from(int from) {
-    return message(from, position_, received_from_[static_cast<size_t>(from)]) + kLine;
+  /// Returns the bytes that came with the mark of the next message from `peer`.
+  const std::byte* bytes_from(int peer) {
+    return slot(peer, position_, true, own(peer, false).taken) + sizeof(MessageMark);
+  }
+  /// Frees the slot of that mark.
+  void take(int peer, bool sent) {
+    counts(position_, peer, sent).taken.store(++own(peer, sent).taken, std::memory_order_release);
   }
 
  private:
   static constexpr int64_t kLine = 64;  // bytes of a line of the cache
-  using Counter = std::atomic<uint64_t>;
-  static_assert(Counter::is_always_lock_free && sizeof(Counter) == sizeof(uint64_t));
+  static constexpr int64_t kSlots = 4;  // marks of one direction that are not taken
+
+  /// What a rank counts of its messages to another rank, or from it. In shared memory, at the
+  /// beginning of a box and of the answers in it.
+  struct alignas(kLine) Counts {
+    std::atomic<uint64_t> given;  // marks that the rank has given
+    std::atomic<uint64_t> taken;  // marks of the other rank that it has taken
+  };
+  static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(Counts) == kLine);
+  /// This rank's copy of its counts.
+  struct OwnCounts {
+    uint64_t given = 0;
+    uint64_t taken = 0;
+  };
 
   SharedMail(int size, int position);
 
-  uint64_t count_of(int peer, bool sent) const {
-    return (sent ? sent_to_ : received_from_)[static_cast<size_t>(peer)];
+  OwnCounts& own(int peer, bool sent) {
+    return (sent ? sent_ : received_)[static_cast<size_t>(peer)];
   }
-  // A box has the messages to the other rank, and then the answers to its messages. Both begin with
-  // a cache line that has a counter. Two slots follow.
-  int64_t message_bytes() const { return kLine + max_bytes_; }
-  int64_t peer_bytes() const { return kLine + 2 * message_bytes() + kLine + 2 * kLine; }
-  std::byte* box(int from, int to) { return parts_[static_cast<size_t>(from)] + to * peer_bytes(); }
-  std::byte* message(int from, int to, uint64_t count) {
-    return box(from, to) + kLine + static_cast<int64_t>(count % 2) * message_bytes();
+  // A box has the counts and slots of the messages to the other rank, and then those of the answers
+  // to its messages.
+  int64_t message_bytes() const { return int64_t{sizeof(MessageMark)} + max_bytes_; }
+  int64_t answers_begin() const { return kLine + kSlots * message_bytes(); }
+  int64_t peer_bytes() const {
+    return answers_begin() + kLine + kSlots * int64_t{sizeof(MessageMark)};
   }
-  std::byte* answers(int from, int to) { return box(from, to) + kLine + 2 * message_bytes(); }
-  std::byte* answer(int from, int to, uint64_t count) {
-    return answers(from, to) + kLine + static_cast<int64_t>(count % 2) * kLine;
+  /// Returns what the rank `owner` has in its box for `other`: of messages that it sends, or of
+  /// answers.
+  std::byte* half(int owner, int other, bool sent) {
+    return parts_[static_cast<size_t>(owner)] + other * peer_bytes() + (sent ? 0 : answers_begin());
   }
-  static Counter& counter_at(std::byte* line) { return *reinterpret_cast<Counter*>(line); }
-  static uint64_t& number_at(std::byte* line) { return *reinterpret_cast<uint64_t*>(line); }
+  Counts& counts(int owner, int other, bool sent) {
+    return *reinterpret_cast<Counts*>(half(owner, other, sent));
+  }
+  std::byte* slot(int owner, int other, bool sent, uint64_t count) {
+    const int64_t bytes = sent ? message_bytes() : int64_t{sizeof(MessageMark)};
+    return half(owner, other, sent) + kLine +
+           static_cast<int64_t>(count % uint64_t{kSlots}) * bytes;
+  }
+  static MessageMark& mark_at(std::byte* slot) { return *reinterpret_cast<MessageMark*>(slot); }
 
   std::vector<std::byte*> parts_;  // by position
   int position_;
   int64_t max_bytes_;
-  std::vector<uint64_t> sent_to_;  // the number of messages, by position
-  std::vector<uint64_t> received_from_;
+  std::vector<OwnCounts> sent_;  // by position
+  std::vector<OwnCounts> received_;
 };
 
 }  // namespace tessera

@@ -31,22 +31,39 @@ int64_t CallConnection::request(int group, const WireWriter& message, ConstBuffe
     TESSERA_CHECK(pending_.emplace(group, &pending).second, "group {} asks twice", group);
   }
   try {
-    {
-      const Lock lock(sending_);
-      send_message(socket_, message, look);
-      for (const auto& buffer : operands) socket_.send(buffer, look);
-    }
+    send(message, operands, look);
     end_sending(pending);
     await_reply(pending, look);
-  } catch (const ConnectionLost&) {
-    give_up(group, pending, std::nullopt);
-    throw;
   } catch (const std::exception& error) {
-    give_up(group, pending, error.what());
+    end_sending(pending);
+    give_up(error);
+    const Lock lock(mutex_);
+    pending_.erase(group);
     throw;
   }
   if (!pending.error.empty()) throw Error("{}", pending.error);
   return pending.received_bytes;
+}
+
+void CallConnection::tell(const WireWriter& message, ConstBuffers operands,
+                          const TcpSocket::Look& look) {
+  {
+    const Lock lock(mutex_);
+    throw_if_lost();
+  }
+  try {
+    send(message, operands, look);
+  } catch (const std::exception& error) {
+    give_up(error);
+    throw;
+  }
+}
+
+void CallConnection::send(const WireWriter& message, ConstBuffers operands,
+                          const TcpSocket::Look& look) {
+  const Lock lock(sending_);
+  send_message(socket_, message, look);
+  for (const auto& buffer : operands) socket_.send(buffer, look);
 }
 
 /// Notes that the operands are sent, so that the receiver may write the result: in a collective in
@@ -70,15 +87,15 @@ void CallConnection::await_reply(const Pending& pending, const TcpSocket::Look& 
   }
 }
 
-/// Ends a request that has failed. Shuts the connection down, because only half of a message may
-/// have been sent. Then waits until the receiver has ended: it does not write to the result then.
-void CallConnection::give_up(int group, Pending& pending, std::optional<std::string> why) {
-  end_sending(pending);
+/// Gives up after a request has failed by this error. Shuts the connection down, because only half
+/// of a message may have been sent. Then waits until the receiver has ended: it does not write to
+/// the results of requests then.
+void CallConnection::give_up(const std::exception& error) {
+  const bool is_lost = dynamic_cast<const ConnectionLost*>(&error) != nullptr;
   Lock lock(mutex_);
-  if (!given_up_) given_up_ = std::move(why);
+  if (!is_lost && !given_up_) given_up_ = error.what();
   socket_.shut_down();
   changed_.wait(lock, [&] { return lost_.has_value(); });
-  pending_.erase(group);
 }
 
 void CallConnection::throw_if_lost() const {

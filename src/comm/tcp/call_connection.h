@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -18,8 +19,8 @@
 namespace tessera {
 
 /// The connection on which the groups of a rank send requests to the first rank (CallRequest). Each
-/// group has a number, and waits for one reply at a time. Several threads may call request() at
-/// once; a thread of this object receives the replies.
+/// group has a number, and waits for one reply at a time. Several threads may call request() and
+/// tell() at once; a thread of this object receives the replies.
 class CallConnection {
  public:
   explicit CallConnection(TcpSocket socket);
@@ -41,6 +42,8 @@ class CallConnection {
   /// lost. Calls `look` during waits. If it throws, all waiting and later requests throw the same.
   int64_t request(int group, const WireWriter& message, ConstBuffers operands, Buffers result,
                   const TcpSocket::Look& look);
+  /// Sends a request that has no reply, and then the bytes of `operands`. Throws as request() does.
+  void tell(const WireWriter& message, ConstBuffers operands, const TcpSocket::Look& look);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -56,7 +59,8 @@ class CallConnection {
 
   void end_sending(Pending& pending);
   void await_reply(const Pending& pending, const TcpSocket::Look& look);
-  void give_up(int group, Pending& pending, std::optional<std::string> why);
+  void send(const WireWriter& message, ConstBuffers operands, const TcpSocket::Look& look);
+  void give_up(const std::exception& error);
   void throw_if_lost() const;
   void receive_replies();
   void receive_reply(WireReader& reply);

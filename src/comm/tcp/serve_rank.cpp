@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "comm/tcp/tcp_call.h"
 #include "comm/tcp/tcp_messages.h"
 #include "comm/tcp/wire.h"
@@ -22,7 +24,8 @@
 // The thread that runs serve_rank() reads the requests. A request for a group makes a ServedGroup
 // with a thread of its own. A request for a call is checked and received with its operands, and
 // handed to the thread of its group. That thread makes the call by a transport of this process and
-// sends the reply. So a call that waits for other ranks does not delay requests of other groups.
+// sends the reply. So a call that waits for other ranks does not delay requests of other groups. A
+// message is posted at once, by the thread that reads the requests, and its bytes are held here.
 
 namespace tessera {
 namespace {
@@ -31,6 +34,8 @@ namespace {
 /// groups for each of its axes and lanes.
 constexpr int kMostGroups = 1024;
 constexpr size_t kMostLaneBytes = 256;
+/// The most messages of a group that a rank has posted and not awaited.
+constexpr size_t kMostPosts = size_t{1} << 20;
 
 using Bytes = std::unique_ptr<std::byte[]>;
 
@@ -47,9 +52,9 @@ class ReplySocket {
 
   TcpSocket& socket() { return socket_; }
 
-  /// Sends a reply and the bytes of the result that follow it.
+  /// Sends a reply and the bytes of the results that follow it.
   void send(int group, const std::string& error, int64_t received_bytes,
-            std::span<const std::byte> result) {
+            std::span<const std::span<const std::byte>> results) {
     WireWriter reply;
     reply.put(group);
     reply.put_text(error);
@@ -57,7 +62,7 @@ class ReplySocket {
     const std::scoped_lock lock(mutex_);
     try {
       send_message(socket_, reply);
-      socket_.send(result);
+      for (const auto& result : results) socket_.send(result);
     } catch (const ConnectionLost&) {
       // serve_rank(), which reads from the connection, finds the loss too and ends.
     }
@@ -83,30 +88,100 @@ class ServedGroup {
         lane_(std::move(lane)),
         thread_([this](const std::stop_token& stop) {
           if (!join()) return;
-          while (await_call(stop)) make_call();
+          while (await_call(stop)) awaited_.empty() ? make_call() : wait_for_posts();
         }) {}
 
-  /// Reads a call from a request, receives its operands, and lets the thread make the call. Throws
-  /// BadMessage if the request is not a call of the group, or if the group is not ready for a call.
-  void begin(WireReader& request) {
+  /// Handles the rest of a request. Throws BadMessage if it is not one of the group, or if the
+  /// group is not ready for one.
+  void handle(CallRequest kind, WireReader& request) {
     {
       const std::scoped_lock lock(mutex_);
       if (state_ != State::idle) throw BadMessage("a call in a group that is not ready for one");
     }
-    // The thread waits while the state is idle, so the call can be written without the lock.
-    call_ = read_call(request, ranks_, position_);
-    world_.set_timeout(rank_, call_.timeout);
-    given_ = receive_given();
-    set_state(State::called);
+    // The thread waits while the state is idle. So what both use can be changed without the lock.
+    switch (kind) {
+      case CallRequest::group:  // serve_rank() handles it
+        return;
+      case CallRequest::call:
+        return begin_call(request);
+      case CallRequest::wait:
+        return begin_wait(request);
+      case CallRequest::post:
+        return post(request);
+      case CallRequest::withdraw:
+        return withdraw(request);
+    }
   }
 
  private:
   enum class State : uint8_t {
     busy,    ///< the thread joins the group or makes a call
     idle,    ///< the thread waits for a call
-    called,  ///< call_ is ready for the thread
+    called,  ///< call_ or awaited_ is ready for the thread
     broken,  ///< the thread could not join the group, and has ended
   };
+
+  /// A message that the rank has posted.
+  struct ServedPost {
+    TcpMessage message;
+    Bytes memory;  ///< of the message
+    std::unique_ptr<TransportPost> posted;
+    std::string error;  ///< if it could not be posted
+  };
+
+  /// Reads a call, receives its operands, and lets the thread make the call.
+  void begin_call(WireReader& request) {
+    call_ = read_call(request, ranks_, position_);
+    world_.set_timeout(rank_, call_.timeout);
+    given_ = receive_bytes(call_.given_bytes);
+    set_state(State::called);
+  }
+
+  /// Reads the numbers of posts, and lets the thread wait for them.
+  void begin_wait(WireReader& request) {
+    const TcpWait wait = read_wait(request);
+    for (const int64_t number : wait.posts) awaited_.push_back(take_post(number));
+    world_.set_timeout(rank_, wait.timeout);
+    set_state(State::called);
+  }
+
+  /// Reads a message, with its bytes if the rank sends it, and posts it.
+  void post(WireReader& request) {
+    if (posts_.size() >= kMostPosts) throw BadMessage("more than {} posts in a group", kMostPosts);
+    ServedPost& post = posts_[post_count_++];
+    post.message = read_post(request, ranks_, position_);
+    const TcpMessage& message = post.message;
+    post.memory = message.sent ? receive_bytes(message.bytes()) : reserve(message.bytes());
+    if (post.memory == nullptr) {
+      post.error = no_memory_text(message.bytes());
+      return;
+    }
+    const Fingerprint& mark = post.message.mark.get();
+    const Tensor tensor = Tensor::wrap(post.memory.get(), {message.elements}, mark.dtype);
+    try {
+      post.posted = transport_->post({mark, message.peer, tensor}, message.sent);
+    } catch (const Error& error) {
+      post.error = error.what();
+    }
+  }
+
+  /// Reads the number of a post, and withdraws its message.
+  void withdraw(WireReader& request) {
+    const auto number = request.take<int64_t>();
+    request.require_end();
+    take_post(number);
+  }
+
+  /// Removes a post from posts_. Throws BadMessage if there is none with this number.
+  ServedPost take_post(int64_t number) {
+    auto found = posts_.extract(number);
+    if (found.empty()) throw BadMessage("a message that was not posted, or was awaited");
+    return std::move(found.mapped());
+  }
+
+  static std::string no_memory_text(int64_t bytes) {
+    return fmt::format("the first rank has no memory for a call's operands of {} bytes", bytes);
+  }
 
   void set_state(State state) {
     {
@@ -116,17 +191,17 @@ class ServedGroup {
     changed_.notify_all();
   }
 
-  /// Receives the bytes that the rank gives. If there is no memory for them, returns null, but
-  /// reads and drops them, so that the next request can be read.
-  Bytes receive_given() {
+  /// Receives bytes that the rank gives. If there is no memory for them, returns null, but reads
+  /// and drops them, so that the next request can be read.
+  Bytes receive_bytes(int64_t bytes) {
     TcpSocket& socket = replies_.socket();
-    Bytes given = reserve(call_.given_bytes);
+    Bytes given = reserve(bytes);
     if (given != nullptr) {
-      socket.receive(std::span(given.get(), static_cast<size_t>(call_.given_bytes)));
+      socket.receive(std::span(given.get(), static_cast<size_t>(bytes)));
       return given;
     }
     std::array<std::byte, 4096> dropped;
-    for (int64_t remaining = call_.given_bytes; remaining > 0; remaining -= std::ssize(dropped)) {
+    for (int64_t remaining = bytes; remaining > 0; remaining -= std::ssize(dropped)) {
       const auto next = static_cast<size_t>(std::min(remaining, std::ssize(dropped)));
       socket.receive(std::span(dropped).first(next));
     }
@@ -168,16 +243,39 @@ class ServedGroup {
     const auto bytes = error.empty() ? static_cast<size_t>(call_.result_bytes) : 0;
     given_.reset();
     set_state(State::idle);  // the next request may come as soon as the reply is sent
-    replies_.send(number_, error, received, std::span(result.get(), bytes));
+    const std::span<const std::byte> results[] = {{result.get(), bytes}};
+    replies_.send(number_, error, received, results);
+  }
+
+  /// Waits for the messages of awaited_, and replies with the bytes of those that were received.
+  void wait_for_posts() {
+    const int64_t before = transport_->received_bytes();
+    const std::vector<ServedPost> posts = std::exchange(awaited_, {});
+    std::string error;
+    std::vector<TransportPost*> posted;
+    std::vector<std::span<const std::byte>> results;
+    for (const ServedPost& post : posts) {
+      if (error.empty()) error = post.error;
+      posted.push_back(post.posted.get());
+      if (post.message.sent) continue;
+      results.emplace_back(post.memory.get(), static_cast<size_t>(post.message.bytes()));
+    }
+    try {
+      if (error.empty()) transport_->wait(posted);
+    } catch (const std::exception& failure) {
+      error = failure.what();
+    }
+    const int64_t received = transport_->received_bytes() - before;
+    if (!error.empty()) results.clear();
+    set_state(State::idle);
+    replies_.send(number_, error, received, results);
   }
 
   /// Makes the call, with its result in `result`, which is null if there is no memory for it.
   void move_bytes(std::byte* result) {
     if (given_ == nullptr || result == nullptr) {
-      throw Error("the first rank has no memory for a call's operands of {} bytes",
-                  call_.given_bytes + call_.result_bytes);
+      throw Error("{}", no_memory_text(call_.given_bytes + call_.result_bytes));
     }
-    if (call_.moves == Collective::message) return exchange(result);
     const Fingerprint& mark = call_.mark.get();
     const int64_t size = dtype_size(mark.dtype);
     const Tensor from = Tensor::wrap(given_.get(), {call_.given_bytes / size}, mark.dtype);
@@ -202,24 +300,9 @@ class ServedGroup {
         return transport_->broadcast(mark, call_.root, call_.root == position_ ? from : to);
       case Collective::barrier:
         return transport_->barrier(mark);
-      case Collective::message:
+      case Collective::message:  // read_call() refuses it
         return;
     }
-  }
-
-  void exchange(std::byte* result) {
-    const auto marked = [](std::vector<TcpMessage>& messages, std::byte* memory) {
-      std::vector<MarkedMessage> all;
-      for (TcpMessage& message : messages) {
-        const Fingerprint& mark = message.mark.get();
-        all.push_back({mark, message.peer, Tensor::wrap(memory, {message.elements}, mark.dtype)});
-        memory += all.back().tensor.bytes();
-      }
-      return all;
-    };
-    const std::vector<MarkedMessage> sends = marked(call_.sends, given_.get());
-    const std::vector<MarkedMessage> receives = marked(call_.receives, result);
-    transport_->exchange(sends, receives);
   }
 
   ReplySocket& replies_;
@@ -235,6 +318,9 @@ class ServedGroup {
   State state_ = State::busy;
   TcpCall call_;
   Bytes given_;  // the bytes that the rank gives to the call; null if there is no memory for them
+  std::map<int64_t, ServedPost> posts_;  // by number; messages that the rank has not awaited
+  int64_t post_count_ = 0;
+  std::vector<ServedPost> awaited_;  // messages for which the rank waits, if it does not call
   std::jthread thread_;
 };
 
@@ -273,14 +359,14 @@ void serve_rank(TcpSocket& socket, World& world, int rank,
     std::vector<std::byte> memory;
     for (;;) {
       WireReader request = receive_message(socket, memory);
-      const auto kind = request.take_enum(CallRequest::call, "a kind of request");
+      const auto kind = request.take_enum(CallRequest::withdraw, "a kind of request");
       if (kind == CallRequest::group) {
         open_group(request, replies, world, rank, groups);
         continue;
       }
       const auto group = groups.find(request.take<int>());
       if (group == groups.end()) throw BadMessage("a call in a group that was not asked for");
-      group->second.begin(request);
+      group->second.handle(kind, request);
     }
   } catch (const std::exception& error) {
     on_end(error);

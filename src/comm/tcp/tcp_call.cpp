@@ -10,10 +10,8 @@ namespace {
 
 // A request comes from another process, and its numbers decide how much memory this process
 // allocates and copies. So each number is checked against the fingerprint and the group: first the
-// fields of all calls, then those of the collective or of the messages. The numbers of bytes are
-// computed from checked numbers only.
-
-constexpr int64_t kMostMessages = int64_t{1} << 20;
+// fields of all calls, then those of the collective. The numbers of bytes are computed from checked
+// numbers only.
 
 /// The group in which a call is made, and the position of its caller.
 struct Caller {
@@ -61,35 +59,6 @@ void take_rows(WireReader& request, const Caller& caller, TcpCall& call) {
   }
 }
 
-void take_messages(WireReader& request, const Caller& caller, bool sent,
-                   std::vector<TcpMessage>& messages, int64_t& bytes) {
-  const auto count = request.take_between<int64_t>(
-      0, std::min<int64_t>(caller.size(), kMostMessages), "a number of messages");
-  std::vector<bool> has_message(caller.ranks.size());
-  for (int64_t i = 0; i < count; ++i) {
-    TcpMessage& message = messages.emplace_back();
-    message.mark = request.take_mark();
-    message.peer = request.take_between<int>(0, caller.size() - 1, "the position of a message");
-    message.elements = request.take_between<int64_t>(0, kMostElements, "the elements of a message");
-    const Fingerprint& mark = message.mark.get();
-    const int peer = caller.ranks[static_cast<size_t>(message.peer)];
-    const bool right_ranks = sent ? mark.from == caller.rank() && mark.to == peer
-                                  : mark.from == peer && mark.to == caller.rank();
-    if (mark.collective != Collective::message || !right_ranks) {
-      refuse(mark, "it is no message between these ranks");
-    }
-    if (has_message[static_cast<size_t>(message.peer)]) refuse(mark, "its peer has two of them");
-    has_message[static_cast<size_t>(message.peer)] = true;
-    // The message is empty if devices move the bytes.
-    if (message.elements != 0 && message.elements != mark.shape.elements()) {
-      refuse(mark, "its elements are not those of its shape");
-    }
-    const int64_t message_bytes = message.elements * dtype_size(mark.dtype);
-    if (__builtin_add_overflow(bytes, message_bytes, &bytes))
-      refuse(mark, "its messages are too large");
-  }
-}
-
 /// Takes the fields that a collective has after its fingerprint. Sets `given` and `result` to the
 /// numbers of elements of the rank's operands and results.
 void take_collective(WireReader& request, const Caller& caller, TcpCall& call, int64_t& given,
@@ -127,8 +96,9 @@ void take_collective(WireReader& request, const Caller& caller, TcpCall& call, i
       (call.root == caller.position ? given : result) = whole;
       return;
     case Collective::barrier:
-    case Collective::message:
       return;
+    case Collective::message:
+      refuse(mark, "messages are posted");
   }
 }
 
@@ -139,13 +109,6 @@ TcpCall read_call(WireReader& request, std::span<const int> ranks, int position)
   TcpCall call;
   call.timeout = request.take_wait();
   call.moves = request.take_word<Collective>("a collective");
-  if (call.moves == Collective::message) {
-    take_messages(request, caller, true, call.sends, call.given_bytes);
-    take_messages(request, caller, false, call.receives, call.result_bytes);
-    if (call.sends.empty() && call.receives.empty()) throw BadMessage("an exchange of no messages");
-    request.require_end();
-    return call;
-  }
   call.mark = request.take_mark();
   const Fingerprint& mark = call.mark.get();
   if (call.moves != Collective::barrier && mark.collective != call.moves) {
@@ -161,6 +124,37 @@ TcpCall read_call(WireReader& request, std::span<const int> ranks, int position)
   call.given_bytes = given * dtype_size(mark.dtype);
   call.result_bytes = result * dtype_size(mark.dtype);
   return call;
+}
+
+TcpMessage read_post(WireReader& request, std::span<const int> ranks, int position) {
+  const Caller caller{ranks, position};
+  TcpMessage message;
+  message.sent = request.take_flag();
+  message.mark = request.take_mark();
+  message.peer = request.take_between<int>(0, caller.size() - 1, "the position of a message");
+  message.elements = request.take_between<int64_t>(0, kMostElements, "the elements of a message");
+  request.require_end();
+  const Fingerprint& mark = message.mark.get();
+  const int peer = caller.ranks[static_cast<size_t>(message.peer)];
+  const bool right_ranks = message.sent ? mark.from == caller.rank() && mark.to == peer
+                                        : mark.from == peer && mark.to == caller.rank();
+  if (mark.collective != Collective::message || !right_ranks) {
+    refuse(mark, "it is no message between these ranks");
+  }
+  // The message is empty if devices move the bytes.
+  if (message.elements != 0 && message.elements != mark.shape.elements()) {
+    refuse(mark, "its elements are not those of its shape");
+  }
+  return message;
+}
+
+TcpWait read_wait(WireReader& request) {
+  TcpWait wait;
+  wait.timeout = request.take_wait();
+  wait.posts = request.take_all<int64_t>();
+  request.require_end();
+  if (wait.posts.empty()) throw BadMessage("a wait for no messages");
+  return wait;
 }
 
 }  // namespace tessera

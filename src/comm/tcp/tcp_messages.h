@@ -32,12 +32,17 @@ enum class FirstRankMessage : uint8_t {
   abort,        ///< status
 };
 
-/// The kinds of requests on the connection of TcpPurpose::calls. The rank numbers its groups. Each
-/// request has one reply: the group's number; the text of an error, or an empty text; and how many
-/// bytes the call has received from other ranks. Without an error, the bytes of the results follow.
+/// The kinds of requests on the connection of TcpPurpose::calls. The rank numbers its groups, and
+/// in each group its posts, from 0 on. Requests of the first three kinds have one reply: the
+/// group's number; the text of an error, or an empty text; and how many bytes the call has received
+/// from other ranks. Without an error, the bytes of the results follow. The other requests have no
+/// reply: the errors of a post are those of its wait.
 enum class CallRequest : uint8_t {
-  group,  ///< to join a group: group number, timeout in ms, ranks, lane
-  call,   ///< to make a call: group number, a TcpCall; then the bytes of the rank's operands
+  group,     ///< to join a group: group number, timeout in ms, ranks, lane
+  call,      ///< to make a call: group number, a TcpCall; then the bytes of the rank's operands
+  wait,      ///< to wait for posts: group number, a TcpWait
+  post,      ///< to post a message: group number, a TcpMessage; then its bytes, if it is sent
+  withdraw,  ///< to withdraw a message: group number, the number of its post
 };
 
 }  // namespace tessera

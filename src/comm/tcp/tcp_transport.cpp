@@ -74,29 +74,35 @@ class TcpTransport final : public Transport {
     }
   }
 
-  void exchange(std::span<const MarkedMessage> sends,
-                std::span<const MarkedMessage> receives) override {
-    if (sends.empty() && receives.empty()) return;
-    Operands operands;
+  std::unique_ptr<TransportPost> post(const MarkedMessage& message, bool sent) override {
+    WireWriter request = begin(CallRequest::post);
+    request.put(sent);
+    request.put_mark(message.mark);
+    request.put(message.peer);
+    request.put(message.tensor.elements());
+    const auto bytes = bytes_of(message.tensor);
+    tell(message.mark, request, sent ? Operands{bytes} : Operands{});
+    return std::make_unique<Post>(*this, posts_++, message, sent);
+  }
+
+  void wait(std::span<TransportPost* const> posts) override {
+    if (posts.empty()) return;
+    std::vector<int64_t> numbers;
     Results results;
-    for (const MarkedMessage& message : sends) operands.push_back(bytes_of(message.tensor));
-    for (const MarkedMessage& message : receives) results.push_back(bytes_of(message.tensor));
-    const Fingerprint& first = receives.empty() ? sends.front().mark : receives.front().mark;
-    WireWriter request = begin(Collective::message);
-    for (const auto& messages : {sends, receives}) {
-      request.put<int64_t>(std::ssize(messages));
-      for (const MarkedMessage& message : messages) {
-        request.put_mark(message.mark);
-        request.put(message.peer);
-        request.put(message.tensor.elements());
-      }
+    for (const TransportPost* const post : posts) {
+      numbers.push_back(static_cast<const Post*>(post)->number());
+      if (!post->sent()) results.push_back(bytes_of(post->tensor()));
     }
-    make_call(first, request, operands, results);
+    WireWriter request = begin(CallRequest::wait);
+    request.put<int64_t>(process_.timeout().count());
+    request.put_all(std::span<const int64_t>(numbers));
+    make_call(posts.front()->mark(), request, {}, results);
+    for (TransportPost* const post : posts) static_cast<Post*>(post)->end();
   }
 
   /// Waits for all ranks. If devices do the work of a call, the fingerprint is that of the call.
   void barrier(const Fingerprint& mark) override {
-    WireWriter request = begin(Collective::barrier);
+    WireWriter request = begin_call(Collective::barrier);
     request.put_mark(mark);
     make_call(mark, request, {}, {});
   }
@@ -107,34 +113,69 @@ class TcpTransport final : public Transport {
   }
 
  private:
+  /// A message that the first rank's process has under a number. It has the bytes of a message that
+  /// is sent; those of a message that is received come with the reply of the wait.
+  class Post final : public TransportPost {
+   public:
+    Post(TcpTransport& transport, int64_t number, const MarkedMessage& message, bool sent)
+        : TransportPost(message, sent), transport_(transport), number_(number) {}
+    ~Post() override {
+      if (!ended_) transport_.withdraw(*this, number_);
+    }
+    int64_t number() const { return number_; }
+    void end() { ended_ = true; }
+
+   private:
+    TcpTransport& transport_;
+    int64_t number_;
+    bool ended_ = false;  // it has moved, and the first rank's process has forgotten it
+  };
+
   /// Makes a collective. `put_fields` writes the fields of its request after the fingerprint.
   void call(const Fingerprint& mark, const Operands& operands, const Results& results,
             const std::function<void(WireWriter&)>& put_fields = {}) {
-    WireWriter request = begin(mark.collective);
+    WireWriter request = begin_call(mark.collective);
     request.put_mark(mark);
     if (put_fields) put_fields(request);
     make_call(mark, request, operands, results);
   }
 
-  /// Begins a request with the fields that all calls have. `moves` is the collective that moves the
-  /// operands: a barrier if devices move them.
-  WireWriter begin(Collective moves) {
+  WireWriter begin(CallRequest kind) const {
     WireWriter request;
-    request.put(CallRequest::call);
+    request.put(kind);
     request.put(group_);
+    return request;
+  }
+
+  /// Begins a request with the fields that all collectives have. `moves` is the collective that
+  /// moves the operands: a barrier if devices move them.
+  WireWriter begin_call(Collective moves) const {
+    WireWriter request = begin(CallRequest::call);
     request.put<int64_t>(process_.timeout().count());
     request.put(moves);
     return request;
   }
 
-  /// Sends a request and its operands, and waits for its results. After an error, later calls throw
-  /// the same.
+  /// Sends a request and its operands, and waits for its results.
   void make_call(const Fingerprint& mark, const WireWriter& request, const Operands& operands,
                  const Results& results) {
+    keep_failure(mark, [&](const TcpSocket::Look& look) {
+      count_received(connection_.request(group_, request, operands, results, look));
+    });
+  }
+
+  /// Sends a request that has no reply, and its operands.
+  void tell(const Fingerprint& mark, const WireWriter& request, const Operands& operands) {
+    keep_failure(mark,
+                 [&](const TcpSocket::Look& look) { connection_.tell(request, operands, look); });
+  }
+
+  /// Calls action(look). After an error, later calls throw the same.
+  template <typename Action>
+  void keep_failure(const Fingerprint& mark, Action&& action) {
     if (failure_) throw Error("{}", *failure_);
     try {
-      count_received(connection_.request(group_, request, operands, results,
-                                         [this] { process_.require_first_rank(); }));
+      action([this] { process_.require_first_rank(); });
     } catch (const ConnectionLost& lost) {
       failure_ = fmt::format("{}: {}", mark.text(), process_.lost_text(lost.what()));
     } catch (const Error& error) {
@@ -143,11 +184,24 @@ class TcpTransport final : public Transport {
     if (failure_) throw Error("{}", *failure_);
   }
 
+  /// Withdraws a message, unless the group is broken: then the first rank does not move it any
+  /// more.
+  void withdraw(const TransportPost& post, int64_t number) noexcept {
+    if (failure_) return;
+    try {
+      WireWriter request = begin(CallRequest::withdraw);
+      request.put(number);
+      tell(post.mark(), request, {});
+    } catch (const Error&) {  // the connection is lost, of which later calls tell
+    }
+  }
+
   CallConnection& connection_;
   const OtherProcess& process_;
   int group_;
   int position_;
   std::string lane_;
+  int64_t posts_ = 0;  // the number of messages that were posted
   std::optional<std::string> failure_;
 };
 

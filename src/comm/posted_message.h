@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "comm/transport_post.h"
+
+namespace tessera {
+
+/// A message that was posted and not yet awaited: Communicator::post_send() and post_receive() make
+/// it, Communicator::wait() ends it. It can be moved. It must be awaited or destroyed before its
+/// communicator is destroyed, by the thread that makes the communicator's calls.
+///
+/// If it is destroyed before wait(), the message is withdrawn, unless it has moved by then. No rank
+/// reads or writes its tensor's memory afterwards. The other rank then cannot end its wait for the
+/// message, and throws Error that names the rank which withdrew it. A rank that has withdrawn a
+/// message makes no more calls in the group.
+class PostedMessage {
+ public:
+  PostedMessage() = default;
+
+  /// Returns whether this is a message that was not awaited yet.
+  bool is_posted() const { return post_ != nullptr; }
+
+ private:
+  friend class Communicator;
+  explicit PostedMessage(std::unique_ptr<TransportPost> post) : post_(std::move(post)) {}
+
+  std::unique_ptr<TransportPost> post_;
+};
+
+}  // namespace tessera
