@@ -18,6 +18,7 @@
 #include "cli/options.h"
 #include "config/effects.h"
 #include "config/mesh_of.h"
+#include "config/pipeline_of.h"
 #include "config/resolve.h"
 #include "hardware/hardware_file.h"
 #include "hardware/processor.h"
@@ -39,6 +40,7 @@ struct ExplainArguments {
 };
 
 MeshRank chosen_rank(const ExplainArguments& arguments, const RunConfig& config) {
+  require_no_pipeline(config.parallel);
   const Mesh mesh = mesh_of(config, arguments.ranks);
   if (arguments.rank < 0 || arguments.rank >= mesh.ranks()) {
     throw Error("--rank is {}; the run has {} ({}), counted from 0", arguments.rank,

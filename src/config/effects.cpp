@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "config/pipeline_of.h"
+
 namespace tessera::effects {
 namespace {
 
@@ -132,6 +134,23 @@ std::string counts_capacity(const Circumstances& here) {
 std::string sums_by_node(const Circumstances& here) {
   if (here.config.parallel.node_ranks == 1) return "a node of one rank sums nothing within itself";
   return several_ranks(here);
+}
+
+std::string several_chunks(const Circumstances& here) {
+  if (model_chunks(here.config.parallel) > 1) return "";
+  return "parallel.pipeline and parallel.virtual_stages are 1, so the model is one chunk";
+}
+
+std::string takes_groups(const Circumstances& here) {
+  std::string why = several_chunks(here);
+  if (!why.empty()) return why;
+  const ParallelSection& parallel = here.config.parallel;
+  if (!takes_consecutive_micro_batches(parallel)) {
+    return parallel.schedule.empty()
+               ? fmt::format("the schedule is \"{}\"", word(*schedule_kind(parallel)))
+               : fmt::format("parallel.schedule is \"{}\"", parallel.schedule);
+  }
+  return parallel.virtual_stages == 1 ? "parallel.virtual_stages is 1" : "";
 }
 
 std::string several_sources(const Circumstances& here) {

@@ -56,6 +56,8 @@ std::string expert_parallel(const Circumstances& here);
 std::string bounds_rows(const Circumstances& here);
 std::string counts_capacity(const Circumstances& here);
 std::string sums_by_node(const Circumstances& here);
+std::string several_chunks(const Circumstances& here);
+std::string takes_groups(const Circumstances& here);
 
 // [data]
 std::string several_sources(const Circumstances& here);

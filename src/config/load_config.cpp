@@ -16,6 +16,7 @@
 #include "base/strict_json.h"
 #include "base/text.h"
 #include "config/phases.h"
+#include "config/pipeline_of.h"
 #include "config/sections.h"
 #include "config/setting.h"
 
@@ -23,7 +24,7 @@ namespace tessera {
 namespace {
 
 /// A key that is planned but not in this build. A file may set the key to one of its `neutral`
-/// values, which ask for nothing that the build lacks: a size of 1, a placement "none".
+/// values, which ask for nothing that the build lacks, such as a placement "none".
 struct AbsentKey {
   std::string_view section;
   std::string name;
@@ -31,11 +32,8 @@ struct AbsentKey {
 };
 
 std::vector<AbsentKey> absent_keys() {
-  const std::vector<ConfigValue> one{int64_t{1}};
   const std::vector<ConfigValue> none{std::string("none")};
   return {{"parallel", "context_mode", {std::string("all_gather")}},
-          {"parallel", "virtual_stages", one},
-          {"parallel", "schedule", {}},
           {"shard", "weights", none},
           {"shard", "gradients", none},
           {"shard", "secondary", none},
@@ -268,6 +266,9 @@ RunConfig parse_config(std::string_view text, const std::string& name,
   if (any_adds("train", "phases")) config.train.steps = 0;
   for (const Setting& setting : settings) apply(setting, sections, config);
   if (config.train.steps == 0) config.train.steps = default_steps(config);
+  if (!config.given.contains("parallel.virtual_stages")) {
+    config.parallel.virtual_stages = default_virtual_stages(config.parallel);
+  }
   try {
     validate(config);
   } catch (const Error& error) {

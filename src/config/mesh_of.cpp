@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "comm/processes.h"
 #include "config/check_context.h"
+#include "config/check_pipeline.h"
 #include "config/node_ranks.h"
 #include "config/phases.h"
 
@@ -132,6 +133,7 @@ Mesh checked_mesh(const RunConfig& config, int ranks, int64_t node_ranks, bool t
       for (const RunPhase& phase : phases_of(config)) {
         check_batches(phase, data_ranks(mesh), found);
         check_choices(phase.config, data_ranks(mesh), phase.context(), found);
+        check_schedule(phase, mesh, found);
       }
     }
     found.require_none();

@@ -16,7 +16,8 @@ class Processes;
 /// Returns the mesh for training on `ranks` ranks. The configuration is resolved (see resolve()).
 /// Nodes have parallel.node_ranks ranks, or `found_node_ranks` if that key is 0 (see find_nodes()).
 /// Throws Error that names the file, the keys and the numbers if the sizes do not divide the ranks,
-/// or if the model or the batches do not divide over the ranks.
+/// if the model or the batches do not divide over the ranks, or if a phase's micro-batches do not
+/// suit the schedule of the pipeline.
 Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks = 0);
 
 /// Returns the mesh for a training that starts now. Its ranks are `processes`, or `threads` threads

@@ -15,6 +15,18 @@ int64_t ranks_of_a_model(const ParallelSection& parallel) {
   return parallel.tensor * parallel.context * parallel.pipeline;
 }
 
+/// Returns the number of ranks that share a stage of a model: all that share the model, without a
+/// pipeline.
+int64_t ranks_of_a_stage(const ParallelSection& parallel) {
+  return parallel.tensor * parallel.context;
+}
+
+/// Returns the most ranks of a node that are in one pipeline stage. Only they sum gradients.
+int64_t node_ranks_of_a_stage(const ParallelSection& parallel, int64_t node_ranks) {
+  if (ranks_of_a_model(parallel) <= node_ranks) return node_ranks / parallel.pipeline;
+  return std::min(node_ranks, ranks_of_a_stage(parallel));
+}
+
 /// Returns whether a node has whole groups of that many ranks, or a group has whole nodes.
 bool fits_nodes(int64_t group_ranks, int64_t node_ranks) {
   return node_ranks % group_ranks == 0 || group_ranks % node_ranks == 0;
@@ -73,18 +85,20 @@ std::vector<std::string> sums_across_nodes(const ParallelSection& parallel, int 
                                            int64_t node_ranks) {
   if (node_ranks == 0 || node_ranks == ranks) return {};
   std::vector<std::string> sentences;
-  const int64_t model_ranks = ranks_of_a_model(parallel);
-  if (model_ranks > node_ranks) {
+  const bool staged = parallel.pipeline > 1;
+  const int64_t stage_ranks = ranks_of_a_stage(parallel);
+  if (node_ranks % stage_ranks != 0) {
     sentences.push_back(
-        fmt::format("{} ranks share a model, and a node has {}: the sums among those that share "
+        fmt::format("{} ranks share a {}, and a node has {}: the sums among those that share "
                     "one are not taken by node",
-                    model_ranks, node_ranks));
+                    stage_ranks, staged ? "stage of a model" : "model", node_ranks));
   }
-  if (!fits_nodes(parallel.expert, node_ranks)) {
-    sentences.push_back(
-        fmt::format("parallel.expert is {}, and a node has {} ranks, of which neither divides the "
-                    "other: the gradients of experts are not summed by node",
-                    parallel.expert, node_ranks));
+  const int64_t summing_ranks = node_ranks_of_a_stage(parallel, node_ranks);
+  if (!fits_nodes(parallel.expert, summing_ranks)) {
+    sentences.push_back(fmt::format(
+        "parallel.expert is {}, and a node has {} ranks{}, of which neither divides the "
+        "other: the gradients of experts are not summed by node",
+        parallel.expert, summing_ranks, staged ? " of a stage" : ""));
   }
   return sentences;
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/strict_json.h"
@@ -53,6 +54,9 @@ struct ValueText {
   std::string operator()(const std::vector<std::string>& value) const {
     return fmt::format("[{}]", quote_all(value));
   }
+  std::string operator()(const std::vector<int64_t>& value) const {
+    return fmt::format("[{}]", fmt::join(value, ", "));
+  }
   std::string operator()(const OtherValue& value) const { return value.description; }
 };
 
@@ -85,6 +89,11 @@ struct RuleText {
 
   std::string operator()(const ListRule& rule) const {
     return rule.choices.empty() ? "a list of texts" : "a list of " + quote_all(rule.choices);
+  }
+
+  std::string operator()(const NumbersRule& rule) const {
+    return fmt::format("a list of whole numbers from {} to {}, or {}", rule.minimum, rule.maximum,
+                       quote_all(rule.words));
   }
 };
 
@@ -176,6 +185,21 @@ struct Checker {
     }
     const std::set<std::string> distinct(found->begin(), found->end());
     if (distinct.size() != found->size()) refuse(rule, ", each at most once");
+    return value;
+  }
+
+  ConfigValue operator()(const NumbersRule& rule) const {
+    if (const auto* word = std::get_if<std::string>(&value)) {
+      if (contains(rule.words, *word)) return value;
+      refuse(rule, suggestion(*word, rule.words));
+    }
+    // An empty array has no type.
+    if (value == ConfigValue(std::vector<std::string>())) return std::vector<int64_t>();
+    const auto* found = std::get_if<std::vector<int64_t>>(&value);
+    if (found == nullptr) refuse(rule);
+    const bool within = std::ranges::all_of(
+        *found, [&](int64_t number) { return number >= rule.minimum && number <= rule.maximum; });
+    if (!within) refuse(rule);
     return value;
   }
 };

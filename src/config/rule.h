@@ -10,19 +10,19 @@
 
 namespace tessera {
 
-/// A value of a configuration file that no key takes: a table, a date, or an array that does not
-/// hold texts only. `description` says what it is.
+/// A value of a configuration file that no key takes: a table, a date, or an array that holds
+/// neither texts only nor whole numbers only. `description` says what it is.
 struct OtherValue {
   std::string description;
   bool operator==(const OtherValue&) const = default;
 };
 
 /// The value of one key.
-using ConfigValue =
-    std::variant<bool, int64_t, double, std::string, std::vector<std::string>, OtherValue>;
+using ConfigValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>,
+                                 std::vector<int64_t>, OtherValue>;
 
-/// Returns the value as TOML: `0.1`, `"adamw"`, `["norm", "experts"]`. The text of an OtherValue is
-/// its description.
+/// Returns the value as TOML: `0.1`, `"adamw"`, `["norm", "experts"]`, `[3, 4]`. The text of an
+/// OtherValue is its description.
 std::string value_text(const ConfigValue& value);
 
 // The rules for a key's value. The kind of a rule also decides the type of the value.
@@ -56,6 +56,12 @@ struct TextRule {
 struct ListRule {
   std::vector<std::string> choices;
 };
+/// Accepts a list of whole numbers in a range that includes both ends, or one of `words`.
+struct NumbersRule {
+  int64_t minimum = 0;
+  int64_t maximum = 0;
+  std::vector<std::string> words;
+};
 /// Return the rules for one word of an enum and for a list of its words (for `absent`, see
 /// TextRule).
 template <Worded Enum>
@@ -66,7 +72,7 @@ template <Worded Enum>
 ListRule word_list_rule() {
   return {words_of<Enum>()};
 }
-using Rule = std::variant<FlagRule, IntegerRule, NumberRule, TextRule, ListRule>;
+using Rule = std::variant<FlagRule, IntegerRule, NumberRule, TextRule, ListRule, NumbersRule>;
 
 /// Returns what a rule accepts: `a whole number of at least 1`, `one of "cosine", "linear"`.
 std::string rule_text(const Rule& rule);
@@ -97,6 +103,8 @@ inline NumberRule f32_above_zero(double maximum) {
 // Bounds far beyond any run, so that products and sums of values within them do not overflow.
 inline constexpr int64_t kMaxContext = int64_t{1} << 24;  // tokens of a sequence
 inline constexpr int64_t kMaxSteps = int64_t{1} << 40;
+inline constexpr int64_t kMaxCount = 1 << 16;        // of layers, heads, experts
+inline constexpr int64_t kMaxGlobalBatch = 1 << 30;  // sequences
 inline constexpr double kMinSourceWeight = 1e-30;
 inline constexpr double kMaxWeight = 1e6;  // of losses, rates and deviations
 inline constexpr double kMaxNumber = 1e30;

@@ -84,13 +84,27 @@ struct CheckpointSection {
   std::string initial;     ///< the checkpoint that gives a new run its weights; empty: none
 };
 
-/// The [parallel] section: the sizes of the mesh's axes. Data parallelism uses all ranks that these
-/// sizes leave (see mesh_of()).
+/// How many layers of the model each chunk of a pipeline has (see chunk_ranges()).
+struct StageLayers {
+  std::vector<int64_t> counts;  ///< by chunk, in the model's order; empty: left out
+  bool balanced = false;        ///< true for counts that follow from the costs of the parts
+
+  bool operator==(const StageLayers&) const = default;
+};
+
+/// The [parallel] section: the sizes of the mesh's axes, and the pipeline. Data parallelism uses
+/// all ranks that these sizes leave (see mesh_of()).
 struct ParallelSection {
-  int64_t tensor = 1;    ///< ranks that split each matrix, and the positions between matrices
-  int64_t context = 1;   ///< ranks that share the positions of a sequence
-  int64_t pipeline = 1;  ///< stages; this version has one
-  int64_t expert = 1;    ///< ranks that share the experts of a layer
+  int64_t tensor = 1;          ///< ranks that split each matrix, and the positions between matrices
+  int64_t context = 1;         ///< ranks that share the positions of a sequence
+  int64_t pipeline = 1;        ///< stages
+  int64_t virtual_stages = 1;  ///< chunks of the model on each stage
+  /// A word of ScheduleKind, or the path of a schedule file. Empty: see schedule_kind().
+  std::string schedule;
+  /// The micro-batches that a chunk takes one after the other; 0: see PipelineShape.
+  int64_t consecutive_micro_batches = 0;
+  StageLayers stage_layers;
+  int64_t expert = 1;  ///< ranks that share the experts of a layer
   ExpertExchange expert_exchange = ExpertExchange::automatic;
   double expert_rows_bound = 0;  ///< most rows of a rank over those of an even load; 0: no bound
   TokenSet capacity_tokens = TokenSet::micro_batch;  ///< the tokens that expert capacity counts

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 #include <functional>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -69,7 +71,7 @@ std::string kind_text(const toml::node& node) {
     case toml::node_type::table:
       return "a table";
     case toml::node_type::array:
-      return "an array that does not hold texts only";
+      return "an array that holds neither texts only nor whole numbers only";
     case toml::node_type::date:
       return "a date";
     case toml::node_type::time:
@@ -81,14 +83,22 @@ std::string kind_text(const toml::node& node) {
   }
 }
 
-ConfigValue value_of_array(const toml::array& array) {
-  std::vector<std::string> texts;
-  for (const toml::node& element : array) {
-    const auto text = element.value_exact<std::string>();
-    if (!text) return OtherValue{kind_text(array)};
-    texts.push_back(*text);
+/// Returns the elements of an array, or none if one of them has another type.
+template <typename Element>
+std::optional<std::vector<Element>> elements_of(const toml::array& array) {
+  std::vector<Element> elements;
+  for (const toml::node& node : array) {
+    const auto element = node.value_exact<Element>();
+    if (!element) return std::nullopt;
+    elements.push_back(*element);
   }
-  return texts;
+  return elements;
+}
+
+ConfigValue value_of_array(const toml::array& array) {
+  if (auto texts = elements_of<std::string>(array)) return *std::move(texts);
+  if (auto numbers = elements_of<int64_t>(array)) return *std::move(numbers);
+  return OtherValue{kind_text(array)};
 }
 
 ConfigValue value_of(const toml::node& node) {

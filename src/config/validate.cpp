@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "config/check_context.h"
+#include "config/check_pipeline.h"
 #include "config/load_config.h"
 #include "config/phases.h"
 #include "data/mix.h"
@@ -111,9 +112,6 @@ void validate_tokens(std::span<const RunPhase> phases, Contradictions& found) {
 }
 
 void validate_parallel(const ParallelSection& parallel, Contradictions& found) {
-  if (parallel.pipeline != 1) {
-    found.add("parallel.pipeline ({}): this build has no pipeline; set it to 1", parallel.pipeline);
-  }
   const double bound = parallel.expert_rows_bound;
   if (bound > 0 && bound < 1) {
     found.add(
@@ -157,6 +155,7 @@ void validate(const RunConfig& config) {
   validate_tokens(phases, found);
   validate_steps(config, found);
   validate_parallel(config.parallel, found);
+  check_pipeline(config, found);
   validate_checkpoints(config.checkpoint, found);
   found.require_none();
 }

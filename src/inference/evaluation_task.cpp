@@ -12,6 +12,7 @@
 #include "base/round_up.h"
 #include "comm/tensor_piece.h"
 #include "config/mesh_of.h"
+#include "config/pipeline_of.h"
 
 namespace tessera {
 namespace {
@@ -49,6 +50,7 @@ Mesh evaluation_mesh(const CheckpointEvaluationOptions& options, const LoadedMod
   config.parallel = options.parallel;
   config.file.clear();  // errors must not name the file: the layout comes from the options
   config.data.context = context;
+  require_no_pipeline(config.parallel);
   Mesh mesh = mesh_for_inference(config, options.ranks);
   if (options.batch % data_ranks(mesh) != 0) {
     throw Error(

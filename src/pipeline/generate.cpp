@@ -24,30 +24,6 @@ void require_counts(const PipelineShape& shape) {
   }
 }
 
-void require_chunks(ScheduleKind kind, const PipelineShape& shape) {
-  const bool v = kind == ScheduleKind::zero_bubble_v || kind == ScheduleKind::dualpipe_v;
-  const bool single =
-      kind == ScheduleKind::one_forward_one_backward || kind == ScheduleKind::zero_bubble_h1;
-  if (v && shape.chunks != 2 * shape.ranks) {
-    throw Error(
-        "the schedule {} places 2 chunks on each stage, down the stages and up again: {} stages "
-        "need {} chunks, found {}",
-        word(kind), shape.ranks, 2 * shape.ranks, shape.chunks);
-  }
-  if (single && shape.chunks != shape.ranks) {
-    throw Error("the schedule {} has one chunk a stage: {} stages need {} chunks, found {}{}",
-                word(kind), shape.ranks, shape.ranks, shape.chunks,
-                kind == ScheduleKind::zero_bubble_h1 ? "; zb-v has two"
-                                                     : "; interleaved and flexible take several");
-  }
-  if (shape.chunks % shape.ranks != 0) {
-    throw Error(
-        "the schedule {} has equally many chunks on each stage: found {} chunks for {} "
-        "stages, expected a multiple of {}",
-        word(kind), shape.chunks, shape.ranks, shape.ranks);
-  }
-}
-
 void require_micro_batches(ScheduleKind kind, const PipelineShape& shape) {
   if (kind == ScheduleKind::interleaved && shape.micro_batches % shape.ranks != 0) {
     throw Error(
@@ -102,11 +78,39 @@ ActionLists lists_of(ScheduleKind kind, const PipelineShape& shape) {
 
 }  // namespace
 
-PipelineSchedule generate(ScheduleKind kind, const PipelineShape& shape) {
+void require_chunks(ScheduleKind kind, int ranks, int chunks) {
+  const bool v = kind == ScheduleKind::zero_bubble_v || kind == ScheduleKind::dualpipe_v;
+  const bool single =
+      kind == ScheduleKind::one_forward_one_backward || kind == ScheduleKind::zero_bubble_h1;
+  if (v && chunks != 2 * ranks) {
+    throw Error(
+        "the schedule {} places 2 chunks on each stage, down the stages and up again: {} stages "
+        "need {} chunks, found {}",
+        word(kind), ranks, 2 * ranks, chunks);
+  }
+  if (single && chunks != ranks) {
+    throw Error("the schedule {} has one chunk a stage: {} stages need {} chunks, found {}{}",
+                word(kind), ranks, ranks, chunks,
+                kind == ScheduleKind::zero_bubble_h1 ? "; zb-v has two"
+                                                     : "; interleaved and flexible take several");
+  }
+  if (chunks % ranks != 0) {
+    throw Error(
+        "the schedule {} has equally many chunks on each stage: found {} chunks for {} "
+        "stages, expected a multiple of {}",
+        word(kind), chunks, ranks, ranks);
+  }
+}
+
+void require_shape(ScheduleKind kind, const PipelineShape& shape) {
   require_counts(shape);
-  require_chunks(kind, shape);
+  require_chunks(kind, shape.ranks, shape.chunks);
   require_micro_batches(kind, shape);
   require_consecutive(kind, shape);
+}
+
+PipelineSchedule generate(ScheduleKind kind, const PipelineShape& shape) {
+  require_shape(kind, shape);
   ActionLists lists = lists_of(kind, shape);
   lists.name = word(kind);
   return place_messages(std::move(lists));

@@ -34,11 +34,18 @@ struct PipelineShape {
   std::optional<int> consecutive_micro_batches;
 };
 
-/// Returns a schedule with its messages. validate() finds nothing wrong with it. Throws Error, with
-/// what to change, if the schedule does not exist for the shape.
+/// Throws Error, with what to change, if a schedule does not exist for these numbers of ranks and
+/// chunks, whatever the number of micro-batches.
+void require_chunks(ScheduleKind kind, int ranks, int chunks);
+
+/// Throws Error, with what to change, if a schedule does not exist for the shape.
+void require_shape(ScheduleKind kind, const PipelineShape& shape);
+
+/// Returns a schedule with its messages. validate() finds nothing wrong with it. Throws Error as
+/// require_shape() does.
 PipelineSchedule generate(ScheduleKind kind, const PipelineShape& shape);
 
-// One function a schedule. generate() checks the shape first.
+// One function a schedule. generate() calls require_shape() first.
 
 /// Returns all forwards, then all backwards (GPipe; Huang et al., 2019). A rank with several chunks
 /// takes them in groups of nc micro-batches (Llama 3, section 3.1.1 and figure 4).

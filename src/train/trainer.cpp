@@ -15,6 +15,7 @@
 #include "comm/process_groups.h"
 #include "config/effects.h"
 #include "config/mesh_of.h"
+#include "config/pipeline_of.h"
 #include "config/resolve.h"
 #include "engine/count_flops.h"
 #include "engine/executor.h"
@@ -190,6 +191,7 @@ void train_rank(const RunConfig& config, const RunRank& rank, const TrainOptions
 
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger) {
   const RunConfig resolved = resolve(config);
+  require_no_pipeline(resolved.parallel);
   const Mesh mesh =
       mesh_of_started_ranks(resolved, options.processes, options.ranks,
                             [&](const std::string& sentence) { logger.warn("{}", sentence); });

@@ -178,6 +178,27 @@ const std::vector<Example>& examples() {
        "capacity_factor is 0",
        2,
        2},
+      {"parallel.schedule",
+       {"parallel.schedule=gpipe"},
+       {},
+       {"parallel.pipeline=2"},
+       "the model is one chunk",
+       2,
+       2},
+      {"parallel.consecutive_micro_batches",
+       {"parallel.consecutive_micro_batches=2"},
+       {"parallel.pipeline=2", "parallel.virtual_stages=2"},
+       {"parallel.virtual_stages=2", "parallel.schedule=gpipe"},
+       "the schedule is \"interleaved\"",
+       2,
+       1},
+      {"parallel.stage_layers",
+       {"parallel.stage_layers=[7, 9]"},
+       {},
+       {"parallel.pipeline=2"},
+       "the model is one chunk",
+       1,
+       2},
       {"parallel.node_ranks", {"parallel.node_ranks=2"}, {}, {}, "one rank", 1, 2},
       {"shard.optimizer", {"shard.optimizer=all"}, {}, {}, "one rank", 1, 2},
       {"shard.gradients_wire", {"shard.gradients_wire=bf16"}, {}, {}, "one rank", 1, 2},
@@ -285,6 +306,20 @@ TEST(Effects, OneSentenceNamesAllKeysOfAReason) {
   EXPECT_THAT(said({}, {"optimizer.muon_steps=7", "optimizer.muon_momentum=0.9"}, 1),
               ElementsAre("optimizer.muon_momentum and optimizer.muon_steps have no effect: "
                           "optimizer.name is \"adamw\""));
+}
+
+TEST(Effects, ConsecutiveMicroBatchesSayWhichOfTheirConditionsFails) {
+  const std::vector<std::string> set{"parallel.consecutive_micro_batches=2"};
+  const auto why = [&](const std::vector<std::string>& base) {
+    return about(said(base, set, 2), "consecutive_micro_batches");
+  };
+  EXPECT_THAT(why({"parallel.schedule=gpipe"}), HasSubstr("the model is one chunk"));
+  EXPECT_THAT(why({"parallel.pipeline=2", "parallel.schedule=zb-v"}),
+              HasSubstr("parallel.schedule is \"zb-v\""));
+  EXPECT_THAT(why({"parallel.pipeline=2", "parallel.schedule=a/file"}),
+              HasSubstr("parallel.schedule is \"a/file\""));
+  EXPECT_THAT(why({"parallel.pipeline=2", "parallel.schedule=flexible"}),
+              HasSubstr("parallel.virtual_stages is 1"));
 }
 
 TEST(Effects, NothingIsSaidOfKeysThatAreNotSetOrAskForNothing) {

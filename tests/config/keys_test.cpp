@@ -99,6 +99,11 @@ ConfigValue accepted_value(const Rule& rule) {
     }
     return names;
   }
+  if (const auto* numbers = std::get_if<NumbersRule>(&rule)) {
+    if (*rc::gen::arbitrary<bool>()) return *rc::gen::elementOf(numbers->words);
+    return *rc::gen::container<std::vector<int64_t>>(
+        rc::gen::inRange(numbers->minimum, numbers->maximum + 1));
+  }
   return *rc::gen::arbitrary<bool>();
 }
 

@@ -142,8 +142,11 @@ TEST(LoadConfig, SaysWhichTypeWasFoundAndExpected) {
               HasSubstr("found true; expected a number of at least 1"));
   EXPECT_THAT(message_of("[train]\nrecompute = 'norm'\n"),
               HasSubstr("found \"norm\"; expected a list of \"norm\", \"attention\""));
-  EXPECT_THAT(message_of("[train]\nrecompute = [1]\n"),
-              HasSubstr("found an array that does not hold texts only"));
+  EXPECT_THAT(message_of("[train]\nrecompute = [1]\n"), HasSubstr("found [1]; expected a list of"));
+  for (const char* array : {"[1.5]", "[1, 'norm']", "[true]", "[[1]]"}) {
+    EXPECT_THAT(message_of(std::string("[train]\nrecompute = ") + array + "\n"),
+                HasSubstr("found an array that holds neither texts only nor whole numbers only"));
+  }
   EXPECT_THAT(message_of("[train.steps]\nx = 1\n"), HasSubstr("found a table; expected a whole"));
   EXPECT_THAT(message_of("[train]\nsteps = 2024-01-31\n"), HasSubstr("found a date"));
 }
@@ -211,15 +214,31 @@ TEST(LoadConfig, ReadsTheLayout) {
   EXPECT_THAT(message_of("[parallel]\ntensor = 0\n"), HasSubstr("parallel.tensor"));
 }
 
+TEST(LoadConfig, ReadsThePipeline) {
+  const ParallelSection parallel =
+      parse(
+          "[parallel]\npipeline = 2\nvirtual_stages = 2\nschedule = 'flexible'\n"
+          "consecutive_micro_batches = 3\nstage_layers = [3, 5, 5, 3]\n")
+          .parallel;
+  EXPECT_EQ(parallel.pipeline, 2);
+  EXPECT_EQ(parallel.virtual_stages, 2);
+  EXPECT_EQ(parallel.schedule, "flexible");
+  EXPECT_EQ(parallel.consecutive_micro_batches, 3);
+  EXPECT_EQ(parallel.stage_layers.counts, (std::vector<int64_t>{3, 5, 5, 3}));
+  EXPECT_FALSE(parallel.stage_layers.balanced);
+  EXPECT_EQ(parse("[parallel]\nstage_layers = []\n").parallel.stage_layers, StageLayers());
+  EXPECT_THAT(message_of("[parallel]\npipeline = 0\n"), HasSubstr("parallel.pipeline"));
+  EXPECT_THAT(message_of("[parallel]\nvirtual_stages = 0\n"), HasSubstr("virtual_stages"));
+}
+
 TEST(LoadConfig, RefusesPartsOfALayoutThatThisBuildLacks) {
-  EXPECT_THAT(message_of("[parallel]\nschedule = '1f1b'\n"),
-              HasSubstr("test.toml:2: parallel.schedule = \"1f1b\": this build does not have it"));
+  EXPECT_THAT(message_of("[parallel]\ncontext_mode = 'ring'\n"),
+              HasSubstr("test.toml:2: parallel.context_mode = \"ring\": this build does not have "
+                        "it; give \"all_gather\", or leave"));
   EXPECT_THAT(message_of("[shard]\nweights = 'node'\n"),
               HasSubstr("does not have it; give \"none\", or leave"));
   EXPECT_THAT(message_of("[shard]\ngradients = 'all'\n"), HasSubstr("does not have it"));
   EXPECT_THAT(message_of("[shard]\nlevels = [2, 4]\n"), HasSubstr("does not have it"));
-  EXPECT_THAT(message_of("", {"parallel.pipeline=4"}),
-              HasSubstr("parallel.pipeline (4): this build has no pipeline; set it to 1"));
 }
 
 TEST(LoadConfig, TakesWhatAsksForNothingOfALayout) {

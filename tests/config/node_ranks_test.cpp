@@ -68,5 +68,18 @@ TEST(NodeRanks, SayWhatIsNotSummedByNode) {
                                 HasSubstr("the gradients of experts are not summed by node"))));
 }
 
+/// Only the ranks of a stage sum gradients: the stages of a model may be on several nodes.
+TEST(NodeRanks, CountTheRanksOfAStage) {
+  EXPECT_THAT(data_levels({.tensor = 2, .pipeline = 2}, 16, 8), ElementsAre(2, 2));
+  EXPECT_THAT(data_levels({.tensor = 2, .pipeline = 4}, 16, 4), ElementsAre(1, 2));
+  EXPECT_THAT(sums_across_nodes({.tensor = 2, .pipeline = 4}, 16, 4), IsEmpty());
+  EXPECT_THAT(sums_across_nodes({.tensor = 4, .pipeline = 2}, 16, 2),
+              ElementsAre(HasSubstr("4 ranks share a stage of a model, and a node has 2")));
+  EXPECT_THAT(sums_across_nodes({.pipeline = 2, .expert = 3}, 24, 12), IsEmpty());
+  EXPECT_THAT(
+      sums_across_nodes({.pipeline = 2, .expert = 4}, 24, 12),
+      ElementsAre(HasSubstr("parallel.expert is 4, and a node has 6 ranks of a stage, of which")));
+}
+
 }  // namespace
 }  // namespace tessera

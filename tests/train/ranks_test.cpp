@@ -154,6 +154,7 @@ TEST_F(Ranks, RefuseWhatTheyCannotShare) {
   EXPECT_THAT(error(8, {}),
               AllOf(HasSubstr("train.micro_batch (2)"), HasSubstr("8 data-parallel ranks is 16"),
                     HasSubstr("train.global_batch (8)")));
+  EXPECT_THAT(error(2, {"parallel.pipeline=2"}), HasSubstr("does not run them"));
   EXPECT_FALSE(fs::exists(folder("refused")));
 }
 

@@ -7,8 +7,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMaxCount = 1 << 16;  // of layers, heads, experts
-constexpr int64_t kMaxSize = 1 << 24;   // of one dimension
+constexpr int64_t kMaxSize = 1 << 24;  // of one dimension
 
 void add_sizes(SectionWriter<ModelConfig>& writer) {
   using namespace effects;

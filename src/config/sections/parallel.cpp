@@ -1,8 +1,33 @@
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "base/words.h"
 #include "comm/mesh.h"
 #include "config/effects.h"
 #include "config/sections.h"
+#include "pipeline/generate.h"
 
 namespace tessera {
+namespace {
+
+constexpr std::string_view kBalanced = "balanced";
+
+}  // namespace
+
+template <>
+struct Stored<StageLayers> {
+  static ConfigValue to_value(const StageLayers& field) {
+    return field.balanced ? ConfigValue(std::string(kBalanced)) : ConfigValue(field.counts);
+  }
+  static StageLayers to_field(const ConfigValue& value) {
+    if (std::holds_alternative<std::string>(value)) return {.balanced = true};
+    return {.counts = std::get<std::vector<int64_t>>(value)};
+  }
+};
 
 ConfigSection parallel_section() {
   using namespace effects;
@@ -13,7 +38,25 @@ ConfigSection parallel_section() {
       .key("context", &ParallelSection::context, whole(1, kMostRanks), {always},
            "context-parallel ranks: they share the positions of each sequence")
       .key("pipeline", &ParallelSection::pipeline, whole(1, kMostRanks), {always},
-           "pipeline stages; only 1 in this build")
+           "pipeline stages: each has one chunk of the model's layers, or several")
+      .key("virtual_stages", &ParallelSection::virtual_stages, whole(1, kMostRanks), {always},
+           "chunks of the model on each stage; left out: 1, or 2 for the schedules \"zb-v\" and "
+           "\"dualpipe-v\" of several stages")
+      .key("schedule", &ParallelSection::schedule, TextRule{.may_be_empty = true},
+           {several_chunks, ""},
+           fmt::format("the order of passes on each stage: {}, or the path of a schedule file; "
+                       "empty: 1f1b, or interleaved for several chunks a stage",
+                       join(words_of<ScheduleKind>(), ", ")))
+      .key("consecutive_micro_batches", &ParallelSection::consecutive_micro_batches,
+           whole(0, kMaxGlobalBatch), {takes_groups, int64_t{0}},
+           "micro-batches that a chunk takes one after the other, for the schedules gpipe and "
+           "flexible; 0: all of a step for gpipe, as many as stages for flexible")
+      .key("stage_layers", &ParallelSection::stage_layers,
+           NumbersRule{.minimum = 0, .maximum = kMaxCount, .words = {std::string(kBalanced)}},
+           {several_chunks, std::vector<int64_t>()},
+           "layers of each chunk, in the model's order; only the first and the last chunk, which "
+           "have the embedding and the head, may have 0; \"balanced\": as the costs of the parts "
+           "ask for; empty: as even as possible, with one more on the chunks before the last one")
       .key("expert", &ParallelSection::expert, whole(1, kMostRanks), {always},
            "ranks that share the experts of a layer, of the ranks of a stage")
       .key("expert_exchange", &ParallelSection::expert_exchange, word_rule<ExpertExchange>(),

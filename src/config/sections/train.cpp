@@ -6,8 +6,7 @@ namespace {
 
 // Bounds far beyond any run, so that products and sums of values within them do not overflow.
 constexpr int64_t kMaxTokens = int64_t{1} << 60;
-constexpr int64_t kMaxMicroBatch = 1 << 24;   // sequences
-constexpr int64_t kMaxGlobalBatch = 1 << 30;  // sequences
+constexpr int64_t kMaxMicroBatch = 1 << 24;  // sequences
 
 void phase_keys(KeyWriter<PhaseConfig>& writer) {
   using namespace effects;

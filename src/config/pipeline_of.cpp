@@ -1,0 +1,128 @@
+#include "config/pipeline_of.h"
+
+#include <numeric>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "base/words.h"
+#include "config/mesh_of.h"
+#include "config/read_for_key.h"
+#include "pipeline/schedule_file.h"
+
+namespace tessera {
+namespace {
+
+/// Returns the schedule of the file that parallel.schedule names.
+PipelineSchedule schedule_of_file(const ParallelSection& parallel, const PipelineShape& shape) {
+  return read_for_key("parallel.schedule", parallel.schedule, [&] {
+    const std::vector<std::string> kinds = words_of<ScheduleKind>();
+    if (!fs::exists(parallel.schedule)) {
+      const std::string nearest = nearest_name(parallel.schedule, kinds);
+      throw Error("there is no such file, and no such schedule among {}{}", join(kinds, ", "),
+                  nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+    }
+    PipelineSchedule schedule = read_schedule(parallel.schedule, shape.ranks, shape.micro_batches);
+    if (schedule.placement.chunks() != shape.chunks) {
+      throw Error(
+          "found a schedule for {} chunks, expected {}: parallel.pipeline ({}) * "
+          "parallel.virtual_stages ({}); change one of them or the file",
+          schedule.placement.chunks(), shape.chunks, parallel.pipeline, parallel.virtual_stages);
+    }
+    return schedule;
+  });
+}
+
+/// Returns numbers of layers that differ by at most one (see chunk_ranges()).
+std::vector<int64_t> even_layers(int64_t layers, int64_t chunks) {
+  std::vector<int64_t> counts(static_cast<size_t>(chunks), layers / chunks);
+  const int64_t more = layers % chunks;  // chunks with one more
+  for (int64_t i = 0; i < more; ++i) ++counts[static_cast<size_t>(chunks - 2 - i)];
+  return counts;
+}
+
+std::vector<int64_t> layers_of_chunks(const RunConfig& config,
+                                      std::span<const int64_t> balanced_layers) {
+  const StageLayers& given = config.parallel.stage_layers;
+  const int64_t chunks = model_chunks(config.parallel);
+  if (chunks == 1) return {config.model.layers};
+  if (given.balanced) return {balanced_layers.begin(), balanced_layers.end()};
+  return given.counts.empty() ? even_layers(config.model.layers, chunks) : given.counts;
+}
+
+}  // namespace
+
+int64_t model_chunks(const ParallelSection& parallel) {
+  return parallel.pipeline * parallel.virtual_stages;
+}
+
+std::optional<ScheduleKind> schedule_kind(const ParallelSection& parallel) {
+  const bool one_chunk_a_stage = parallel.virtual_stages == 1;
+  if (model_chunks(parallel) == 1 || (parallel.schedule.empty() && one_chunk_a_stage)) {
+    return ScheduleKind::one_forward_one_backward;
+  }
+  return parallel.schedule.empty() ? ScheduleKind::interleaved
+                                   : value_of_word<ScheduleKind>(parallel.schedule);
+}
+
+bool takes_consecutive_micro_batches(const ParallelSection& parallel) {
+  const std::optional<ScheduleKind> kind = schedule_kind(parallel);
+  return kind == ScheduleKind::all_forward_all_backward || kind == ScheduleKind::flexible;
+}
+
+int64_t default_virtual_stages(const ParallelSection& parallel) {
+  const auto kind = value_of_word<ScheduleKind>(parallel.schedule);
+  const bool v = kind == ScheduleKind::zero_bubble_v || kind == ScheduleKind::dualpipe_v;
+  return v && parallel.pipeline > 1 ? 2 : 1;
+}
+
+PipelineShape pipeline_shape(const RunConfig& phase, const Mesh& mesh) {
+  const ParallelSection& parallel = phase.parallel;
+  const TrainSection& train = phase.train;
+  PipelineShape shape{.ranks = static_cast<int>(parallel.pipeline),
+                      .chunks = static_cast<int>(model_chunks(parallel)),
+                      .micro_batches = static_cast<int>(train.global_batch /
+                                                        (train.micro_batch * data_ranks(mesh)))};
+  if (parallel.consecutive_micro_batches > 0 && takes_consecutive_micro_batches(parallel)) {
+    shape.consecutive_micro_batches = static_cast<int>(parallel.consecutive_micro_batches);
+  }
+  return shape;
+}
+
+PipelineSchedule pipeline_schedule(const RunConfig& phase, const Mesh& mesh) {
+  const std::optional<ScheduleKind> kind = schedule_kind(phase.parallel);
+  const PipelineShape shape = pipeline_shape(phase, mesh);
+  return kind ? generate(*kind, shape) : schedule_of_file(phase.parallel, shape);
+}
+
+std::vector<ChunkRange> chunk_ranges(const RunConfig& config,
+                                     std::span<const int64_t> balanced_layers) {
+  const std::vector<int64_t> counts = layers_of_chunks(config, balanced_layers);
+  const int64_t layers = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  TESSERA_CHECK(
+      std::ssize(counts) == model_chunks(config.parallel) && layers == config.model.layers,
+      "{} chunks with {} layers for a model of {} in {} chunks", counts.size(), layers,
+      config.model.layers, model_chunks(config.parallel));
+  std::vector<ChunkRange> ranges;
+  int64_t first = 0;
+  for (const int64_t count : counts) {
+    ranges.push_back({.layers = {.first = first, .end = first + count},
+                      .embedding = ranges.empty(),
+                      .head = ranges.size() + 1 == counts.size()});
+    first += count;
+  }
+  return ranges;
+}
+
+void require_no_pipeline(const ParallelSection& parallel) {
+  if (model_chunks(parallel) == 1) return;
+  throw Error(
+      "parallel.pipeline ({}) and parallel.virtual_stages ({}): this build checks pipelines but "
+      "does not run them; set both to 1",
+      parallel.pipeline, parallel.virtual_stages);
+}
+
+}  // namespace tessera
