@@ -3,8 +3,10 @@
 // The comments below give the shape that a value has without ranks, and its type on the tensor axis
 // (program/derive.cpp has the rules). A linear map has the labels `~t i, ~o i -> t o`. If the
 // weight is split along o, so is the result. If both operands are split along i, the result is
-// partial. On the other axes the tokens t are split. The weights are invariant there, and
-// use_like() retypes them as replicated: their gradients become sums over the ranks.
+// partial. On the other axes the tokens t are split, and the weights are invariant. use_like(w, x)
+// makes w replicated on each axis where w is invariant and x is not, and other axes stay as they
+// are. The gradients of the weights thus become sums over the ranks. `down` meets `activated`, not
+// x; but these differ on the tensor axis alone, where `down` is split, so x serves for it too.
 
 #include "model/feed_forward.h"
 

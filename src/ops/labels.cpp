@@ -20,7 +20,7 @@ std::string repeated(std::string_view operand, size_t count, std::string_view se
   for (size_t i = 0; i < count; ++i) {
     if (i > 0) labels += separator;
     for (const char c : operand) {
-      c == '#' ? labels += fmt::to_string(i) : labels += c;
+      c == '@' ? labels += fmt::to_string(i) : labels += c;
     }
   }
   return labels;

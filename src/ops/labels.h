@@ -13,11 +13,12 @@ namespace tessera {
 /// all its operands the same ones.
 std::string element_labels(int rank);
 
-/// Returns the labels of `count` operands, joined by `separator`. Each # in `operand` becomes the
-/// operand's number, from 0: repeated("~o# i", 2, ", ") is "~o0 i, ~o1 i".
+/// Returns the labels of `count` operands, joined by `separator`. Each @ in `operand` becomes the
+/// operand's number, from 0: repeated("~o@ i", 2, ", ") is "~o0 i, ~o1 i". @ is no mark of labels,
+/// so a text with marks can be repeated too.
 std::string repeated(std::string_view operand, size_t count, std::string_view separator = ", ");
 
-/// Returns the text that ties numbered labels, so that their dims split together: tied("o#", 3) is
+/// Returns the text that ties numbered labels, so that their dims split together: tied("o@", 3) is
 /// "; o0=o1=o2". The text is empty for fewer than two labels.
 std::string tied(std::string_view label, size_t count);
 

@@ -4,15 +4,15 @@
 // the order in which the axes split each label (split_orders.h).
 //
 // AxisRule applies these rules on each axis of the operands' view:
-// 1. Invariant operands combine with invariant ones only; a value without gradient may be
-//    replicated as well.
+// 1. Invariant operands combine with invariant ones only, and give invariant outputs. An operand
+//    without gradient that is the same on all ranks counts as either, invariant or replicated.
 // 2. A label that is split in one operand is split into the same pieces in all operands that have
 //    it. Operands that lack it are replicated.
 // 3. An output that has a split label is split there. An output that lacks it is a sum over the
 //    label, so it is partial; then every term must have the label.
 // 4. Partial operands are allowed only where the operation is linear in them (the mark `~`): at
 //    most one in a product, and one in each term of a sum. The other operands are replicated.
-// 5. A label marked whole is not split.
+// 5. A label marked whole (`!`) is not split.
 //
 // For example, the feed-forward block on the tensor axis, with the labels `~t i, ~o i -> t o` of a
 // linear map (labels.h explains the marks):

@@ -10,7 +10,7 @@ namespace tessera {
 
 /// The shape, dtype and distribution of a value, known before it exists.
 struct Spec {
-  Shape shape;
+  Shape shape;  ///< of the piece that this rank holds; ParameterSpec has a parameter's whole shape
   DType dtype = DType::f32;
   Distribution distribution;
 

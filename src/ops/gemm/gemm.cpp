@@ -14,10 +14,27 @@
 
 // The matrix products of the processor; on a device, device_gemm() multiplies. An operation asks
 // prepare_gemm() for the product of a GemmShape (sizes, types, layout). The first call for a shape
-// makes a Gemm, which the runtime keeps: oneDNN's (onednn_gemm.cpp), or PlainGemm's loops for f64,
-// empty shapes, Kernels::plain and builds without oneDNN. Gemm::run() then calls multiply() of the
-// product. PackedGemm copies B to a faster layout before it runs the product several times.
-// gemm_plan.h says beforehand how much memory a product takes.
+// makes a Gemm, which the runtime keeps. Gemm::run() then calls multiply() of the product.
+//
+//   prepare_gemm -> make_gemm: plain loops (f64, empty, Kernels::plain, no oneDNN: PlainGemm below)
+//                            | make_onednn_gemm: widened (WidenedGemm in widened_gemm.cpp)
+//                                              | make_within: one primitive, or halves of its rows
+//                                                             until each fits
+//
+// Widened: a product of bf16 is computed in f32 if the processor has no instructions for bf16, if
+// they are slow (Intel's processors with AMX that a virtual machine hides), or if it has AMX and k
+// is odd, where oneDNN 2.6.3 computes some products wrongly and executes an illegal instruction in
+// others (widens() in gemm_plan.h). WidenedGemm converts parts of A and of B to f32 in its scratch
+// memory, about 4 MiB of each, and has another product of make_onednn_gemm() multiply the two.
+//
+// Packing: PackedGemm runs a product several times with the same B, and may copy B to a faster
+// layout first. Only a product that is one primitive does; plain loops, widened products and halves
+// of rows read B as it is.
+//
+// Memory is planned before a product exists, and for any target: gemm_workspace_bytes() and
+// gemm_packed_bytes() (gemm_plan.cpp) bound what it takes. An operation's workspace_bytes() asks
+// them, Linear's by PackedGemm::workspace_bytes(). plan_memory() reserves what it returns, and
+// prepare_gemm() makes no product that takes more.
 
 namespace tessera {
 namespace {

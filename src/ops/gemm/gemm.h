@@ -120,7 +120,7 @@ std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, const Target& tar
 /// in its given layout. `shape` needs two rows and explicit leading dimensions.
 std::unique_ptr<Gemm> make_split_gemm(GemmShape shape, const MakeGemm& make);
 
-/// Returns a product of bf16 for a processor that cannot multiply bf16. Parts of the operands are
+/// Returns a product of bf16 that is computed in f32 (see widens()). Parts of the operands are
 /// widened to f32 and multiplied by `make`'s products. As with bf16, the sums are f32 sums of exact
 /// products. Some megabytes are widened at a time, whatever m and n are.
 std::unique_ptr<Gemm> make_widened_gemm(const GemmShape& shape, const MakeGemm& make);

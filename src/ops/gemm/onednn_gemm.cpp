@@ -11,9 +11,10 @@
 #include "ops/support.h"
 
 // Matrix products by oneDNN. make_onednn_gemm() describes a GemmShape to the library, which makes a
-// primitive: a kernel compiled for this shape and this processor. OneDnnGemm runs it. Products of
-// bf16 that the processor does not have are widened to f32 (widened_gemm.cpp). A product that asks
-// for more scratch memory than gemm_plan.h allows is cut into products of fewer rows (SplitGemm).
+// primitive: a kernel compiled for this shape and this processor. OneDnnGemm runs it. Where
+// widens() says so, a product of bf16 is computed in f32 instead (widened_gemm.cpp): gemm.cpp tells
+// when. A product that asks for more scratch memory than gemm_workspace_bytes() planned is cut into
+// products of fewer rows (SplitGemm).
 
 #ifdef TESSERA_ONEDNN
 #if defined(__x86_64__)

@@ -52,10 +52,11 @@ class Linear final : public MatrixProducts {
 
   std::string labels(std::span<const Spec> inputs) const override {
     const size_t weights = inputs.size() - 1;
-    // `~t i, ~o0 i -> t o0`, and for two weights `~t i, o0 i, o1 i -> t o0, t o1; o0=o1`. One of
-    // several weights must not be partial: the products of the other weights are not sums.
-    return "~t i, " + repeated(weights == 1 ? "~o# i" : "o# i", weights) + " -> " +
-           repeated("t o#", weights) + tied("o#", weights);
+    // In repeated() and tied(), @ stands for 0, 1, ... This is `~t i, ~o0 i -> t o0`, and for two
+    // weights `~t i, o0 i, o1 i -> t o0, t o1; o0=o1`. One of several weights must not be partial:
+    // the products of the other weights are not sums.
+    return "~t i, " + repeated(weights == 1 ? "~o@ i" : "o@ i", weights) + " -> " +
+           repeated("t o@", weights) + tied("o@", weights);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 2, "an input and at least one weight");
@@ -136,11 +137,13 @@ class LinearInputGradient final : public MatrixProducts {
 
   std::string labels(std::span<const Spec> inputs) const override {
     const size_t pairs = inputs.size() / 2;
+    // `#0 ~t o0, #1 ~o0 i -> t i`. For two weights, with the gradients as operands 0 and 1:
+    // `#0 ~t o0, #2 ~o0 i + #1 ~t o1, #3 ~o1 i -> t i; o0=o1`.
     std::string labels;
     for (size_t i = 0; i < pairs; ++i) {
       labels += fmt::format("{0}#{1} ~t o{1}, #{2} ~o{1} i", i == 0 ? "" : " + ", i, pairs + i);
     }
-    return labels + " -> t i" + tied("o#", pairs);
+    return labels + " -> t i" + tied("o@", pairs);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 2 && inputs.size() % 2 == 0,

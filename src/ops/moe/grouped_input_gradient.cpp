@@ -25,7 +25,7 @@ class GroupedLinearInputGradient final : public Operation {
       labels +=
           fmt::format("{0}#{1} ~(E r) o{1}, #{2} ~E o{1} i", i == 0 ? "" : " + ", i, pairs + i);
     }
-    return fmt::format("{}, #{} (E r) -> (E r) i{}", labels, 2 * pairs, tied("o#", pairs));
+    return fmt::format("{}, #{} (E r) -> (E r) i{}", labels, 2 * pairs, tied("o@", pairs));
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 3 && inputs.size() % 2 == 1,

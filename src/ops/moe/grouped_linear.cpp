@@ -22,8 +22,8 @@ class GroupedLinear final : public Operation {
     const size_t weights = inputs.size() - 2;
     // A weight may be partial only if it is the only one. If one of several were partial, the
     // products of the other weights would not be addends of a sum.
-    return "~(E r) i, " + repeated(weights == 1 ? "~E o# i" : "E o# i", weights) + ", (E r) -> " +
-           repeated("(E r) o#", weights) + tied("o#", weights);
+    return "~(E r) i, " + repeated(weights == 1 ? "~E o@ i" : "E o@ i", weights) + ", (E r) -> " +
+           repeated("(E r) o@", weights) + tied("o@", weights);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 3, "an input, weights and offsets are expected");

@@ -70,7 +70,7 @@ class AdamW final : public Operation {
         outputs += fmt::format("{}+= f{}", outputs.empty() ? "" : ", ", i);
       }
     }
-    return "u!, u!, u!, " + repeated("f#", units_.size()) + " -> " + outputs;
+    return "u!, u!, u!, " + repeated("f@", units_.size()) + " -> " + outputs;
   }
   /// Returns a rule in which each unit's states have the distribution of its gradient, which must
   /// not be partial. The scale, the rate and the step are the same on all ranks.

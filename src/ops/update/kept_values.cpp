@@ -24,8 +24,8 @@ class WriteKept : public Operation {
   WriteKept(size_t count, size_t first_target) : count_(count), first_target_(first_target) {}
 
   std::string labels(std::span<const Spec>) const override {
-    return (has_scale() ? "u!, " : "") + repeated("f#", count_) + " -> " +
-           repeated("+= f#", count_);
+    return (has_scale() ? "u!, " : "") + repeated("f@", count_) + " -> " +
+           repeated("+= f@", count_);
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     return {.bytes = operand_bytes(inputs, {})};

@@ -95,7 +95,7 @@ class Measures final : public Operation {
   std::string labels(std::span<const Spec> inputs) const override {
     const bool have_experts = inputs[0].shape.rank() == 3;
     return whole_matrices_labels(inputs, " + ") + " -> v" +
-           (have_experts ? tied("e#", inputs.size()) : "");
+           (have_experts ? tied("e@", inputs.size()) : "");
   }
   HandRule hand_rule() const override {
     return sum_of_matrices_rule(

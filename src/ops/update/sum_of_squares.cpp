@@ -30,7 +30,7 @@ class SumOfSquares final : public Operation {
   std::string_view name() const override { return "sum_of_squares"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    return repeated("f#", inputs.size(), " + ") + " -> u" + tied("f#", inputs.size());
+    return repeated("f@", inputs.size(), " + ") + " -> u" + tied("f@", inputs.size());
   }
   /// Returns a rule in which sharded units give a partial sum, whatever the kind of their pieces.
   /// On an axis on which a unit is not sharded, the labels decide.
@@ -109,7 +109,7 @@ class AddInOrder final : public Operation {
 
   /// Returns labels for which a rank's sums are whole. Partial sums give a partial output.
   std::string labels(std::span<const Spec> inputs) const override {
-    return repeated("~f#!", inputs.size(), " + ") + " -> u";
+    return repeated("~f@!", inputs.size(), " + ") + " -> u";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     for (const Section& section : sections_) {
